@@ -1,0 +1,68 @@
+# `make` alone lists the targets. Everything runs inside .venv, which `setup` builds and keeps up to date.
+
+PYTHON ?= python3
+# `make setup PIP_FLAGS=` shows pip's own output and progress bars.
+PIP_FLAGS ?= --quiet
+# `make test PYTEST_ARGS=` runs the slow tests too; `make test PYTEST_ARGS="-k region"` runs some.
+PYTEST_ARGS ?= -m "not slow"
+
+# Some CPUs, often virtual ones, advertise AMX without letting programs use it; a bf16 matrix product then dies
+# with an illegal instruction. oneDNN stops at plain AVX-512 if told so before torch is imported.
+export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
+
+VENV := .venv
+BIN := $(VENV)/bin
+# INSTALLED exists only after a complete install. UNFINISHED exists while one is running, so it survives a kill:
+# pip takes a half-copied package for an installed one, hence an environment with that mark is built anew.
+INSTALLED := $(VENV)/.installed
+UNFINISHED := $(VENV)/.unfinished
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+# The steps share one environment and the tools use all cores themselves; `make -j clean test` keeps its order.
+.NOTPARALLEL:
+.PHONY: help setup demo test lint format bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: $(INSTALLED) ## create .venv and install the package with its development tools
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@if [ -e $(UNFINISHED) ] || ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+	  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	    echo "unmask needs Python 3.11 or newer, and '$(PYTHON)' is not: try 'make setup PYTHON=python3.12'" >&2; \
+	    exit 1; }; \
+	  rm -rf $(VENV) && mkdir $(VENV) && touch $(UNFINISHED) && $(PYTHON) -m venv $(VENV); \
+	fi
+	@echo "Installing into $(VENV) (a few minutes the first time) ..."
+	@rm -f $@ && touch $(UNFINISHED)
+	@# setuptools first and no build isolation: the build then uses the pinned version and downloads nothing else.
+	@$(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt setuptools
+	@$(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt \
+	  --no-build-isolation -e '.[dev]'
+	@rm -f $(UNFINISHED) && touch $@
+
+demo: $(INSTALLED) ## run the demonstration; results in out/demo
+	$(BIN)/unmask demo --out out/demo
+
+test: lint ## lint, then run the tests (PYTEST_ARGS= for the slow ones too)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(INSTALLED) ## check style, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(INSTALLED) ## fix what ruff can fix and format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(INSTALLED) ## run every bench/*.py
+	@for script in $(sort $(wildcard bench/*.py)); do \
+	  echo "== $$script"; $(BIN)/python "$$script" || exit 1; \
+	done
+
+clean: ## remove caches, build products and out/demo; keep .venv and other results
+	rm -rf out/demo build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -path ./$(VENV) -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,119 @@
+"""Cardinality: how many of the eligible positions to reveal now."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unmask.core import Prediction, State
+from unmask.errors import UnknownName, require
+
+
+def reveal_count(kappa_B: Tensor, n_B: Tensor) -> Tensor:
+    """k = ceil(kappa * n), right for every kappa = k / n: the float product may overshoot k by a rounding error."""
+    exact_B = kappa_B.double() * n_B.double()
+    slack_B = 1e-6 * n_B.double()
+    k_B = (exact_B - slack_B).ceil().long()
+    return torch.minimum(k_B.clamp(min=0), n_B)
+
+
+def fraction(k_B: Tensor | int, n_B: Tensor) -> Tensor:
+    """The kappa that reveals k of n, all of them if k > n; 0 of 0 is 0."""
+    k_B = torch.minimum(torch.as_tensor(k_B, device=n_B.device), n_B)
+    return k_B.double() / n_B.clamp(min=1).double()
+
+
+def reveal_set(chosen_BL: Tensor, eligible_BL: Tensor) -> tuple[Tensor, Tensor]:
+    """(region, kappa) that reveal exactly the chosen set; where it is empty, nothing of the eligible ones."""
+    any_B = chosen_BL.any(-1)
+    return torch.where(any_B[:, None], chosen_BL, eligible_BL), any_B.double()
+
+
+def k_min(state: State) -> Tensor:
+    """ceil(m_t / h_t): the smallest batch that still finishes within the horizon."""
+    return _ceil_div(state.masked_BL.sum(-1), state.remaining_B)
+
+
+def llada_quota(masks_B: Tensor, steps_B: Tensor, step_B: Tensor) -> Tensor:
+    """LLaDA's even split: floor(M / S), and one more in the first M mod S steps."""
+    return masks_B // steps_B + (step_B < masks_B % steps_B).long()
+
+
+def dream_count(masks_B: Tensor, steps_B: Tensor, step_B: Tensor, eps: float = 1e-3) -> Tensor:
+    """Dream's linear time grid: int(M (1 - s/t)), everything at the last step. float32, as the authors compute it."""
+    kept_B = dream_keep(steps_B, step_B, eps)
+    count_B = (masks_B.float() * (1 - kept_B)).long()
+    return torch.where(step_B >= steps_B - 1, masks_B, count_B)
+
+
+def dream_keep(steps_B: Tensor, step_B: Tensor, eps: float = 1e-3) -> Tensor:
+    """s/t of Dream's grid: the probability that a mask survives the step."""
+    i_B = torch.minimum(step_B, steps_B - 1)
+    return _grid(i_B + 1, steps_B, eps) / _grid(i_B, steps_B, eps)
+
+
+def _grid(i_B: Tensor, steps_B: Tensor, eps: float) -> Tensor:
+    """Entry i of torch.linspace(1, eps, steps + 1), bit for bit: filled from both ends, one rounding per entry."""
+    end = torch.tensor(eps, dtype=torch.float32, device=steps_B.device)
+    stride_B = ((end - 1) / steps_B.float()).double()
+    from_left_B = 1 + stride_B * i_B
+    from_right_B = end.double() - stride_B * (steps_B - i_B)
+    return torch.where(i_B < (steps_B + 1) // 2, from_left_B, from_right_B).float()
+
+
+def above(score_BL: Tensor, threshold: float, region_BL: Tensor) -> Tensor:
+    """How many eligible positions pass a threshold; at least one, or unsure positions would never finish."""
+    return ((score_BL >= threshold) & region_BL).sum(-1).clamp(min=1)
+
+
+def _ceil_div(a_B: Tensor, b_B: Tensor) -> Tensor:
+    return -(-a_B // b_B)
+
+
+@dataclass(frozen=True)
+class Cardinality:
+    """A named count rule: "schedule" (k_min), "count:4", "share:0.25", "above:0.9"."""
+
+    rule: str
+    value: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str | float | int) -> "Cardinality":
+        """A number alone is kappa itself."""
+        if isinstance(text, int | float):
+            text = f"share:{text}"
+        rule, _, raw = text.partition(":")
+        if rule not in ("schedule", "count", "share", "above"):
+            raise UnknownName("cardinality", rule, ("schedule", "count", "share", "above"))
+        if rule == "schedule":
+            require(not raw, "kappa", text, "'schedule'", "the schedule takes no value")
+            return cls(rule)
+        value = _number(raw)
+        if rule == "count":
+            ok = value is not None and value >= 1 and value == int(value)
+            require(ok, "kappa", text, "'count:K', K a whole number >= 1", "e.g. 'count:4'")
+        else:
+            ok = value is not None and 0 <= value <= 1
+            require(ok, "kappa", text, f"'{rule}:X', X in [0, 1]", f"e.g. '{rule}:0.5'")
+        return cls(rule, value or 0.0)
+
+    def __call__(self, state: State, prediction: Prediction, region_BL: Tensor) -> Tensor:
+        """kappa_B over the given region."""
+        n_B = region_BL.sum(-1)
+        if self.rule == "share":
+            return torch.full_like(n_B, self.value, dtype=torch.float64)
+        if self.rule == "count":
+            return fraction(int(self.value), n_B)
+        if self.rule == "above":
+            return fraction(above(prediction.confidence_BN[:, : region_BL.shape[1]], self.value, region_BL), n_B)
+        return fraction(k_min(state), n_B)
+
+    def __str__(self) -> str:
+        return self.rule if self.rule == "schedule" else f"{self.rule}:{self.value:g}"
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -1,0 +1,59 @@
+"""Commitment: which newly revealed positions become final."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unmask.core import Prediction, State
+from unmask.errors import UnknownName, require
+
+
+def everything(state: State) -> Tensor:
+    return torch.ones_like(state.fixed_BL)
+
+
+def nothing(state: State) -> Tensor:
+    return torch.zeros_like(state.fixed_BL)
+
+
+def by_confidence(state: State, prediction: Prediction, threshold: float) -> Tensor:
+    return prediction.confidence_BN[:, : state.fixed_BL.shape[1]] >= threshold
+
+
+def by_margin(state: State, prediction: Prediction, threshold: float) -> Tensor:
+    return prediction.clean.margin_BN[:, : state.fixed_BL.shape[1]] >= threshold
+
+
+@dataclass(frozen=True)
+class Commitment:
+    """A named rule: "all", "none", "confidence:0.9", "margin:0.5"."""
+
+    rule: str
+    threshold: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str) -> "Commitment":
+        rule, _, raw = text.partition(":")
+        if rule in ("all", "none"):
+            require(not raw, "commit", text, f"'{rule}'", "this rule takes no threshold")
+            return cls(rule)
+        if rule not in ("confidence", "margin"):
+            raise UnknownName("commitment", rule, ("all", "none", "confidence", "margin"))
+        try:
+            threshold = float(raw)
+        except ValueError:
+            threshold = -1.0
+        require(0 <= threshold <= 1, "commit", text, f"'{rule}:X', X in [0, 1]", f"e.g. '{rule}:0.9'")
+        return cls(rule, threshold)
+
+    def __call__(self, state: State, prediction: Prediction) -> Tensor:
+        if self.rule == "all":
+            return everything(state)
+        if self.rule == "none":
+            return nothing(state)
+        rule = by_confidence if self.rule == "confidence" else by_margin
+        return rule(state, prediction, self.threshold)
+
+    def __str__(self) -> str:
+        return self.rule if self.rule in ("all", "none") else f"{self.rule}:{self.threshold:g}"

@@ -1,0 +1,125 @@
+"""Region: where positions may be revealed.
+
+Every rule sorts the answer into numbered groups (blocks, phases, bands) and opens them in order: `open_groups`
+takes whole groups, lowest first, until they hold `need` masked positions. That one mechanism is also the growth
+rule: a region smaller than k_min grows by its own next block, phase or band.
+
+Groups are cut on `State.rank_BL`, the index among answer positions, so that infilling works like generation.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unmask.core import State
+from unmask.errors import ConfigError, UnknownName, require
+
+_NEVER = torch.iinfo(torch.long).max
+
+
+def open_groups(masked_BL: Tensor, group_BL: Tensor, need_B: Tensor | int = 1) -> Tensor:
+    """Masked positions of the lowest groups that together hold at least `need` (or all there are)."""
+    order_BL = torch.where(masked_BL, group_BL, _NEVER).sort(-1).values
+    last_B = masked_BL.sum(-1) - 1
+    need_B = torch.as_tensor(need_B, device=masked_BL.device).expand_as(last_B)
+    at_B = torch.minimum(need_B.clamp(min=1) - 1, last_B).clamp(min=0)
+    limit_B1 = order_BL.gather(1, at_B[:, None])
+    return masked_BL & (group_BL <= limit_B1)
+
+
+def full(state: State, need_B: Tensor | int = 1) -> Tensor:
+    """Every masked position."""
+    return state.masked_BL
+
+
+def first_open_block(state: State, size: int, need_B: Tensor | int = 1) -> Tensor:
+    """The leftmost block of `size` answer positions that still has a mask."""
+    return open_groups(state.masked_BL, state.rank_BL // size, need_B)
+
+
+def last_open_block(state: State, size: int, need_B: Tensor | int = 1) -> Tensor:
+    """The rightmost such block."""
+    return open_groups(state.masked_BL, -(state.rank_BL // size), need_B)
+
+
+def window(state: State, size: int, need_B: Tensor | int = 1) -> Tensor:
+    """`size` answer positions from the first mask on; slides as the first mask moves."""
+    first_B1 = torch.where(state.masked_BL, state.rank_BL, _NEVER).amin(-1, keepdim=True)
+    return open_groups(state.masked_BL, (state.rank_BL - first_B1) // size, need_B)
+
+
+def dilated(state: State, stride: int, need_B: Tensor | int = 1) -> Tensor:
+    """Every `stride`-th answer position, phase after phase; phases halve the gaps (0, 2, 1, 3 for stride 4)."""
+    phase_L = torch.tensor(_spread_phases(stride), device=state.tokens_BL.device)
+    return open_groups(state.masked_BL, phase_L[state.rank_BL % stride], need_B)
+
+
+def neighbourhood(state: State, radius: int, need_B: Tensor | int = 1) -> Tensor:
+    """Masked positions within `radius` of a visible token, then within twice that, and so on."""
+    visible_BL = state.valid_BL & ~state.masked_BL
+    position_L = torch.arange(visible_BL.shape[1], device=visible_BL.device)
+    far = 2 * visible_BL.shape[1]
+    before_BL = torch.where(visible_BL, position_L, -far).cummax(-1).values
+    after_BL = torch.where(visible_BL, position_L, far).flip(-1).cummin(-1).values.flip(-1)
+    distance_BL = torch.minimum(position_L - before_BL, after_BL - position_L)
+    return open_groups(state.masked_BL, (distance_BL - 1).clamp(min=0) // radius, need_B)
+
+
+def subset(state: State, chosen_BL: Tensor) -> Tensor:
+    """An arbitrary set, cut to what is masked."""
+    if chosen_BL.shape != state.tokens_BL.shape:
+        raise ConfigError(
+            f"region has shape {tuple(chosen_BL.shape)}; allowed: {tuple(state.tokens_BL.shape)}, the canvas; "
+            "give one flag per canvas position"
+        )
+    return chosen_BL & state.masked_BL
+
+
+def _spread_phases(stride: int) -> list[int]:
+    """Opening order of the phases of a stride: each next phase lies as far as possible from the opened ones."""
+    opened = [0]
+    while len(opened) < stride:
+        gap = {
+            p: min(min((p - q) % stride, (q - p) % stride) for q in opened) for p in range(stride) if p not in opened
+        }
+        opened.append(max(gap, key=lambda p: (gap[p], -p)))
+    return [opened.index(p) for p in range(stride)]
+
+
+_RULES: dict[str, Callable[..., Tensor]] = {
+    "full": full,
+    "block": first_open_block,
+    "last-block": last_open_block,
+    "window": window,
+    "dilated": dilated,
+    "near": neighbourhood,
+}
+
+
+@dataclass(frozen=True)
+class Region:
+    """A named region rule: "full", or "block:8", "last-block:16", "window:16", "dilated:2", "near:4"."""
+
+    rule: str
+    size: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Region":
+        rule, _, size = text.partition(":")
+        if rule not in _RULES:
+            raise UnknownName("region", rule, _RULES)
+        if rule == "full":
+            require(not size, "region", text, "'full'", "the full region takes no size")
+            return cls(rule)
+        require(size.isdigit() and int(size) > 0, "region", text, f"'{rule}:SIZE', SIZE >= 1", "e.g. 'block:8'")
+        return cls(rule, int(size))
+
+    def __call__(self, state: State, need_B: Tensor | int = 1) -> Tensor:
+        if self.size is None:
+            return _RULES[self.rule](state, need_B=need_B)
+        return _RULES[self.rule](state, self.size, need_B=need_B)
+
+    def __str__(self) -> str:
+        return self.rule if self.size is None else f"{self.rule}:{self.size}"

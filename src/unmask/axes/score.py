@@ -1,0 +1,108 @@
+"""Score: which masked positions come first. Five rules in [0, 1] and their mixtures."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from unmask.core import RULES, Needs, Prediction, State
+from unmask.errors import UnknownName, require
+
+Mixture = str | Mapping[str, float] | Sequence[float]
+"""A rule's name, "uniform", weights by rule name, or all J weights in the order of `RULES`."""
+
+
+def confidence(prediction: Prediction) -> Tensor:
+    """p(proposed token); the largest probability at temperature 0."""
+    return prediction.confidence_BN
+
+
+def margin(prediction: Prediction) -> Tensor:
+    """p1 - p2 of the clean posterior."""
+    return prediction.clean.margin_BN
+
+
+def certainty(prediction: Prediction) -> Tensor:
+    """1 - H / ln V."""
+    return (1 - prediction.clean.entropy_BN / math.log(prediction.vocab)).clamp(0, 1)
+
+
+def stability(prediction: Prediction) -> Tensor:
+    """exp(-KL(p_t || p_{t-1})), new posterior first; confidence where there is no previous posterior."""
+    if prediction.drift_BN is None:
+        return torch.full_like(prediction.confidence_BN, float("nan"))
+    known_BN = ~prediction.drift_BN.isnan()
+    return torch.where(known_BN, (-prediction.drift_BN).exp(), prediction.confidence_BN)
+
+
+def dependency(prediction: Prediction) -> Tensor:
+    """Share of the position's attention that rests on visible tokens."""
+    if prediction.visible_BN is None:
+        return torch.full_like(prediction.confidence_BN, float("nan"))
+    return prediction.visible_BN.clamp(0, 1)
+
+
+_BY_NAME = {
+    "confidence": confidence,
+    "margin": margin,
+    "certainty": certainty,
+    "stability": stability,
+    "dependency": dependency,
+}
+
+
+def landscape(prediction: Prediction, length: int) -> Tensor:
+    """All rules on the canvas, s_BLJ. NaN marks a rule whose ingredient was not asked for."""
+    return torch.stack([_BY_NAME[name](prediction)[:, :length].double() for name in RULES], -1)
+
+
+def mix(alpha_BJ: Tensor, score_BLJ: Tensor) -> Tensor:
+    """s = sum_j alpha_j s^(j). A rule of weight 0 contributes nothing, even where it is NaN."""
+    weight_B1J = alpha_BJ[:, None, :]
+    terms_BLJ = torch.where(weight_B1J == 0, torch.zeros_like(score_BLJ), weight_B1J * score_BLJ)
+    return terms_BLJ.sum(-1)
+
+
+def best(score_BL: Tensor, eligible_BL: Tensor, k_B: Tensor) -> Tensor:
+    """The k eligible positions of highest score; ties go to the lower position."""
+    key_BL = torch.where(eligible_BL, score_BL.nan_to_num(-1.0), float("-inf"))
+    order_BL = key_BL.sort(dim=-1, descending=True, stable=True).indices
+    rank_L = torch.arange(order_BL.shape[1], device=order_BL.device)
+    place_BL = torch.empty_like(order_BL).scatter_(1, order_BL, rank_L.expand_as(order_BL))
+    return eligible_BL & (place_BL < k_B[:, None])
+
+
+def weights(mixture: Mixture) -> list[float]:
+    """The J weights of a mixture, checked to lie on the simplex."""
+    if isinstance(mixture, str):
+        if mixture == "uniform":
+            return [1 / len(RULES)] * len(RULES)
+        mixture = {mixture: 1.0}
+    if isinstance(mixture, Mapping):
+        for name in mixture:
+            if name not in RULES:
+                raise UnknownName("scoring rule", name, [*RULES, "uniform"])
+        mixture = [float(mixture.get(name, 0.0)) for name in RULES]
+    alpha = [float(w) for w in mixture]
+    require(len(alpha) == len(RULES), "alpha", alpha, f"{len(RULES)} weights", f"order: {', '.join(RULES)}")
+    on_simplex = min(alpha) >= 0 and abs(sum(alpha) - 1) < 1e-6
+    require(on_simplex, "alpha", alpha, "weights >= 0 that sum to 1", "divide the weights by their sum")
+    return alpha
+
+
+def pure(name: str, state: State) -> Tensor:
+    """A vertex of the simplex for every row."""
+    return rows(name, state)
+
+
+def rows(mixture: Mixture, state: State) -> Tensor:
+    """The mixture as alpha_BJ."""
+    alpha = torch.tensor(weights(mixture), dtype=torch.float64, device=state.tokens_BL.device)
+    return alpha.expand(state.batch, len(RULES))
+
+
+def needs(mixture: Mixture) -> Needs:
+    """What a policy with this mixture must ask of the denoiser."""
+    by_name = dict(zip(RULES, weights(mixture), strict=True))
+    return Needs(divergence=by_name["stability"] > 0, attention=by_name["dependency"] > 0)

@@ -1,0 +1,35 @@
+"""Values and contracts of the runtime. Nothing here knows a model, a method or a task."""
+
+from unmask.core.action import RULES, Action
+from unmask.core.contracts import ALL, Denoiser, Door, Policy, Search
+from unmask.core.prediction import Edit, Logits, Posterior, Prediction, Statistics
+from unmask.core.proposal import Proposal, Vocabulary, propose
+from unmask.core.rng import Noise, row_key
+from unmask.core.state import State
+from unmask.core.trajectory import Step, Trajectory
+from unmask.core.view import Needs, View
+
+__all__ = [
+    "ALL",
+    "RULES",
+    "Action",
+    "Denoiser",
+    "Door",
+    "Edit",
+    "Logits",
+    "Needs",
+    "Noise",
+    "Policy",
+    "Posterior",
+    "Prediction",
+    "Proposal",
+    "Search",
+    "State",
+    "Statistics",
+    "Step",
+    "Trajectory",
+    "View",
+    "Vocabulary",
+    "propose",
+    "row_key",
+]

@@ -1,0 +1,122 @@
+"""What one forward pass gave: raw logits of the wanted slots, and the statistics made of them."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from unmask.core.rows import Selectable
+
+
+@dataclass(frozen=True)
+class Logits:
+    """A denoiser's answer to a view: packed rows, one for each wanted slot in row-major order."""
+
+    logits_RV: Tensor
+    wanted_BN: Tensor
+    attention_BNN: Tensor | None = None
+    """Mean attention from query (second axis) to key (third), rows summing to one."""
+    hidden_RH: Tensor | None = None
+    forwards: int = 1
+    """Denoiser passes spent on each row (2 under guidance)."""
+
+    @property
+    def index_R(self) -> Tensor:
+        """Flat slot of each packed row."""
+        return self.wanted_BN.flatten().nonzero().squeeze(-1)
+
+    @property
+    def slot_BN(self) -> Tensor:
+        """Packed row of each slot, -1 where there is none."""
+        return torch.where(self.wanted_BN, self.wanted_BN.flatten().cumsum(0).view_as(self.wanted_BN) - 1, -1)
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Additive changes to logit columns (EOS options, the barred mask), applied wherever logits are read."""
+
+    ids: tuple[int, ...] = ()
+    deltas: tuple[float, ...] = ()
+
+    def apply_(self, scratch_RV: Tensor) -> Tensor:
+        """In place, on a scratch copy only."""
+        for token, delta in zip(self.ids, self.deltas, strict=True):
+            scratch_RV[:, token] += delta
+        return scratch_RV
+
+
+@dataclass(frozen=True)
+class Posterior(Selectable):
+    """p_t of the wanted slots, kept as logits and normalisers so that keeping it costs no arithmetic."""
+
+    logits_RV: Tensor
+    logz_R: Tensor
+    slot_BN: Tensor
+    edit: Edit = Edit()
+
+    def log_prob(self, rows_Q: Tensor) -> Tensor:
+        """log p of packed rows, at least float32; barred tokens are at -1e4, so that 0 * log 0 is 0."""
+        scratch = self.logits_RV[rows_Q].to(self.logz_R.dtype)
+        return self.edit.apply_(scratch).sub_(self.logz_R[rows_Q, None]).clamp_(min=-1e4)
+
+    def dense(self) -> Tensor:
+        """Probabilities as (B, N, V), zero where unwanted: for small vocabularies and for tests."""
+        every = torch.arange(len(self.logz_R), device=self.logz_R.device)
+        log_p = self.log_prob(every)
+        out = log_p.new_zeros(*self.slot_BN.shape, log_p.shape[-1])
+        out[self.slot_BN >= 0] = log_p.exp()
+        return out
+
+    def select(self, rows_R: Tensor) -> "Posterior":
+        return replace(self, slot_BN=self.slot_BN[rows_R])
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Of one distribution per slot; zero where unwanted."""
+
+    top_BNK: Tensor
+    p_BNK: Tensor
+    entropy_BN: Tensor
+
+    @property
+    def margin_BN(self) -> Tensor:
+        return self.p_BNK[..., 0] - self.p_BNK[..., 1]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Everything a policy may know about the forward pass, on the view's slots (the canvas first).
+
+    `confidence_BN` is the *clean* probability of the proposed token (LLaDA scores that); `proposed_BN` its
+    probability under the filtered distribution it was drawn from (Dream scores that). At temperature 0 without
+    filters they are the same number.
+    """
+
+    wanted_BN: Tensor
+    token_BN: Tensor
+    confidence_BN: Tensor
+    proposed_BN: Tensor
+    clean: Statistics
+    filtered: Statistics
+    logz_BN: Tensor
+    vocab: int
+    token_BND: Tensor
+    """Every draw; the first is `token_BN`."""
+    confidence_BND: Tensor
+    given_BN: Tensor | None = None
+    """Clean probability of the token the view asked about."""
+    drift_BN: Tensor | None = None
+    """KL(p_t || p_{t-1}): new first, the mutual-information direction. NaN without a previous posterior."""
+    displacement_BN: Tensor | None = None
+    """KL(p_{t-1} || p_t): old first, distance from the centre of the commitment ball. NaN likewise."""
+    attention_BNN: Tensor | None = None
+    visible_BN: Tensor | None = None
+    """Attention mass of each slot on visible tokens, where attention was asked for."""
+    hidden_RH: Tensor | None = None
+    posterior: Posterior | None = None
+
+    @property
+    def light(self) -> "Prediction":
+        """Without the parts that grow with the vocabulary or with N squared: what a recording keeps."""
+        return replace(self, attention_BNN=None, hidden_RH=None, posterior=None)

@@ -1,0 +1,181 @@
+"""Which token each wanted slot would take, decided before the policy acts."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from unmask.core.prediction import Edit, Logits, Posterior, Prediction, Statistics
+from unmask.core.rng import Noise
+from unmask.core.statistics import Draw, Request, one_pass
+from unmask.core.view import Needs, View
+from unmask.errors import DenoiserError, require
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The token ids a proposal has to know about."""
+
+    size: int
+    mask_id: int
+    eos_ids: tuple[int, ...] = ()
+    """End of text first, then end of turn, as far as the model has them."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """How tokens are proposed. Each option has an effect at temperature 0 and above, except as stated."""
+
+    temperature: float = 0.0
+    """0 takes the most probable token; above, tokens are drawn from softmax(z / temperature)."""
+    top_p: float = 1.0
+    """Nucleus filter: moves the filtered statistics always, the drawn token above temperature 0."""
+    top_k: int = 0
+    """Top-k filter, 0 for none; acts like `top_p`."""
+    sampler: str = "inverse"
+    """"inverse" (one uniform per position) or "gumbel" (one per vocabulary entry, float64, as LLaDA's loop)."""
+    logits_eos_inf: bool = False
+    """Never propose end of text (LLaDA's name)."""
+    confidence_eos_eot_inf: bool = False
+    """Proposals of end of text or end of turn get confidence 0 (LLaDA's name)."""
+    eos_penalty: float = 0.0
+    """Subtracted from the logits of end of text and end of turn."""
+    bar_mask: bool = True
+    """Never propose the mask token itself; its probability goes to the others."""
+
+    def __post_init__(self) -> None:
+        require(self.temperature >= 0, "temperature", self.temperature, ">= 0", "0 is greedy")
+        require(0 < self.top_p <= 1, "top_p", self.top_p, "above 0, at most 1", "1 keeps every token")
+        require(self.top_k >= 0, "top_k", self.top_k, "0 or more", "0 keeps every token")
+        require(
+            self.sampler in ("inverse", "gumbel"),
+            "sampler",
+            self.sampler,
+            "'inverse' or 'gumbel'",
+            "gumbel is for parity with LLaDA's loop",
+        )
+        gumbel_filters = self.sampler == "gumbel" and (self.top_p < 1 or self.top_k > 0)
+        require(
+            not gumbel_filters,
+            "sampler",
+            "gumbel",
+            "'inverse' with top_p or top_k",
+            "LLaDA's loop has no filters",
+        )
+
+    @property
+    def greedy(self) -> "Proposal":
+        """The same options without the randomness: for looks at hypothetical canvases."""
+        return replace(self, temperature=0.0, sampler="inverse")
+
+    def edit(self, vocabulary: Vocabulary) -> Edit:
+        deltas: dict[int, float] = {}
+        if self.bar_mask and vocabulary.mask_id < vocabulary.size:
+            deltas[vocabulary.mask_id] = float("-inf")
+        for token in vocabulary.eos_ids:
+            deltas[token] = -self.eos_penalty
+        if self.logits_eos_inf and vocabulary.eos_ids:
+            deltas[vocabulary.eos_ids[0]] = float("-inf")
+        kept = {token: delta for token, delta in deltas.items() if delta}
+        return Edit(tuple(kept), tuple(kept.values()))
+
+
+def propose(
+    logits: Logits,
+    view: View,
+    proposal: Proposal,
+    needs: Needs,
+    vocabulary: Vocabulary,
+    *,
+    noise: Noise,
+    step_B: Tensor,
+    previous: Posterior | None = None,
+) -> Prediction:
+    """Run the pass over the vocabulary and spread its answers over the view's slots."""
+    _check(logits, view, vocabulary)
+    index_R = logits.index_R
+    edit = proposal.edit(vocabulary)
+    slots = view.tokens_BN.shape[1]
+    row_R, position_R = index_R // slots, view.position_BN.flatten()[index_R]
+    result = one_pass(
+        logits.logits_RV,
+        Request(
+            top_k=max(needs.top_k, 2),
+            edit=edit,
+            draw=_draw(proposal, needs.draws, noise, (step_B[row_R], position_R, row_R), vocabulary.size),
+            filtered=needs.filtered,
+            untrusted=vocabulary.eos_ids if proposal.confidence_eos_eot_inf else (),
+            given_R=None if view.given_BN is None else view.given_BN.flatten()[index_R],
+            previous=previous if needs.divergence else None,
+            previous_R=_previous_rows(previous, index_R, view) if needs.divergence else None,
+        ),
+    )
+
+    def spread(values_R: Tensor, fill: float = 0.0) -> Tensor:
+        out = values_R.new_full((view.tokens_BN.numel(), *values_R.shape[1:]), fill)
+        out[index_R] = values_R
+        return out.view(*view.tokens_BN.shape, *values_R.shape[1:])
+
+    token_BND, confidence_BND = spread(result.token_RD), spread(result.confidence_RD)
+    keep = needs.posterior or needs.divergence
+    attention_BNN = logits.attention_BNN
+    visible_BN = view.valid_BN & (view.tokens_BN != vocabulary.mask_id)
+    nan = float("nan")
+    return Prediction(
+        wanted_BN=logits.wanted_BN,
+        token_BN=token_BND[..., 0],
+        confidence_BN=confidence_BND[..., 0],
+        proposed_BN=spread(result.proposed_R),
+        clean=Statistics(spread(result.top_RK), spread(result.p_RK), spread(result.entropy_R)),
+        filtered=Statistics(
+            spread(result.filtered_top_RK), spread(result.filtered_p_RK), spread(result.filtered_entropy_R)
+        ),
+        logz_BN=spread(result.logz_R),
+        vocab=logits.logits_RV.shape[1],
+        token_BND=token_BND,
+        confidence_BND=confidence_BND,
+        given_BN=None if view.given_BN is None else spread(result.given_R),
+        drift_BN=spread(result.drift_R, nan) if needs.divergence else None,
+        displacement_BN=spread(result.displacement_R, nan) if needs.divergence else None,
+        attention_BNN=attention_BNN,
+        visible_BN=None if attention_BNN is None else (attention_BNN * visible_BN[:, None, :]).sum(-1),
+        hidden_RH=logits.hidden_RH,
+        posterior=Posterior(logits.logits_RV, result.logz_R, logits.slot_BN, edit) if keep else None,
+    )
+
+
+def _draw(proposal: Proposal, draws: int, noise: Noise, at: tuple[Tensor, Tensor, Tensor], vocab: int) -> Draw:
+    """The uniforms of each draw; `at` is (step, position, batch row) of the packed rows."""
+    settings = (proposal.temperature, proposal.top_p, proposal.top_k)
+    if proposal.temperature == 0:
+        return Draw(*settings)
+    purposes = ["token", *(f"token/{d}" for d in range(1, draws))]
+    if proposal.sampler == "gumbel":
+        uniform_RVD = torch.stack([noise.uniform_vocab(*at, vocab, p) for p in purposes], -1)
+        return Draw(*settings, uniform_RVD=uniform_RVD)
+    return Draw(*settings, uniform_RD=torch.stack([noise.uniform_packed(*at, p) for p in purposes], -1))
+
+
+def _previous_rows(previous: Posterior | None, index_R: Tensor, view: View) -> Tensor | None:
+    """Where each wanted slot's posterior stood one step ago; extra slots beyond the old view had none."""
+    if previous is None:
+        return None
+    slots = view.tokens_BN.shape[1]
+    old_BN = torch.full(view.tokens_BN.shape, -1, device=index_R.device)
+    shared = min(slots, previous.slot_BN.shape[1])
+    old_BN[:, :shared] = previous.slot_BN[:, :shared]
+    return old_BN.flatten()[index_R]
+
+
+def _check(logits: Logits, view: View, vocabulary: Vocabulary) -> None:
+    columns = logits.logits_RV.shape[-1]
+    if columns != vocabulary.size:
+        raise DenoiserError(
+            f"the denoiser returned {columns} logit columns; allowed: {vocabulary.size}, its vocabulary size; "
+            "check that model and tokenizer belong together"
+        )
+    if logits.wanted_BN.shape != view.tokens_BN.shape:
+        raise DenoiserError(
+            f"the denoiser answered for slots of shape {tuple(logits.wanted_BN.shape)}; allowed: "
+            f"{tuple(view.tokens_BN.shape)}, the view's; return one row per wanted slot"
+        )

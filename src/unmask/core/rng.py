@@ -1,0 +1,81 @@
+"""Counter-based random numbers: a number is a function of where it is used, never of what was drawn before.
+
+The counter is (row key, absolute step, position in the unpadded canvas, purpose[, vocabulary entry]), and the row
+key is a hash of (seed, prompt, stream). So a row's numbers do not depend on its neighbours, on padding, on the
+order of work, or on the policy that asks: two candidate actions at one state see the same noise.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from unmask.core.rows import Selectable
+
+_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as int64, SplitMix64's increment
+_MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
+_MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
+
+
+def row_key(seed: int, prompt: bytes | str | int, stream: int = 0) -> int:
+    """A signed 64-bit key for one row."""
+    raw = prompt if isinstance(prompt, bytes) else repr(prompt).encode()
+    digest = hashlib.blake2b(raw, digest_size=8, key=f"{seed}/{stream}".encode()).digest()
+    return int.from_bytes(digest, "little", signed=True)
+
+
+@lru_cache(maxsize=256)
+def _purpose_id(purpose: str) -> int:
+    return int.from_bytes(hashlib.blake2b(purpose.encode(), digest_size=8).digest(), "little", signed=True)
+
+
+def _mix(x: Tensor) -> Tensor:
+    """SplitMix64's finaliser; int64 products wrap, shifts must be made logical."""
+    x = (x ^ _shift(x, 30)) * _MIX_1
+    x = (x ^ _shift(x, 27)) * _MIX_2
+    return x ^ _shift(x, 31)
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _absorb(h: Tensor, field: Tensor | int) -> Tensor:
+    return _mix((h ^ field) + _GOLDEN)
+
+
+def _open_unit(bits: Tensor) -> Tensor:
+    """53 random bits to a float64 strictly between 0 and 1, so that logarithms are finite."""
+    return (_shift(bits, 11).double() + 0.5) * 2.0**-53
+
+
+@dataclass(frozen=True)
+class Noise(Selectable):
+    """The random numbers of B rows."""
+
+    key_B: Tensor
+
+    @classmethod
+    def of(cls, keys: list[int], device: torch.device | str = "cpu") -> "Noise":
+        return cls(torch.tensor(keys, dtype=torch.long, device=device))
+
+    def uniform(self, step_B: Tensor, position_BN: Tensor, purpose: str) -> Tensor:
+        """One float64 in (0, 1) per position."""
+        return _open_unit(self._bits(step_B[:, None], position_BN, purpose, self.key_B[:, None]))
+
+    def uniform_packed(self, step_R: Tensor, position_R: Tensor, row_R: Tensor, purpose: str) -> Tensor:
+        """The same numbers for packed positions; `row_R` is each one's batch row."""
+        return _open_unit(self._bits(step_R, position_R, purpose, self.key_B[row_R]))
+
+    def uniform_vocab(self, step_R: Tensor, position_R: Tensor, row_R: Tensor, vocab: int, purpose: str) -> Tensor:
+        """One float64 in (0, 1) per vocabulary entry of the packed positions."""
+        bits_R = self._bits(step_R, position_R, purpose, self.key_B[row_R])
+        return _open_unit(_absorb(bits_R[:, None], torch.arange(vocab, device=bits_R.device)))
+
+    def select(self, rows_R: Tensor) -> "Noise":
+        return Noise(self.key_B[rows_R])
+
+    def _bits(self, step: Tensor, position: Tensor, purpose: str, key: Tensor) -> Tensor:
+        return _absorb(_absorb(_absorb(key, step), position), _purpose_id(purpose))

@@ -1,0 +1,53 @@
+"""Row selection for frozen batch values: every tensor in them has the batch as its first axis."""
+
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+T = TypeVar("T")
+
+
+def select(value: T, rows_R: Tensor) -> T:
+    """The same value with only the given rows, in the given order."""
+    return _select(value, rows_R)
+
+
+def _select(value: Any, rows_R: Tensor) -> Any:
+    if isinstance(value, Tensor):
+        return value[rows_R]
+    if isinstance(value, dict):
+        return {k: _select(v, rows_R) for k, v in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_select(v, rows_R) for v in value)
+    if isinstance(value, Selectable):
+        return value.select(rows_R)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: _select(getattr(value, f.name), rows_R) for f in fields(value)})
+    return value
+
+
+class Selectable:
+    """A value that knows better than field by field how to keep some of its rows."""
+
+    def select(self, rows_R: Tensor) -> Any:
+        raise TypeError(f"{type(self).__name__} must define select")
+
+
+def concat(values: list[T]) -> T:
+    """One value with the rows of all, in order."""
+    return _concat(values)
+
+
+def _concat(values: list[Any]) -> Any:
+    first = values[0]
+    if isinstance(first, Tensor):
+        return torch.cat(values)
+    if isinstance(first, dict):
+        return {k: _concat([v[k] for v in values]) for k in first}
+    if isinstance(first, tuple):
+        return tuple(_concat(list(column)) for column in zip(*values, strict=True))
+    if is_dataclass(first) and not isinstance(first, type):
+        return replace(first, **{f.name: _concat([getattr(v, f.name) for v in values]) for f in fields(first)})
+    return first

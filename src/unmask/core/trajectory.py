@@ -1,0 +1,194 @@
+"""The history of a run: all a policy may see, and what `decode` returns."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unmask.core.action import Action
+from unmask.core.prediction import Posterior, Prediction, Statistics
+from unmask.core.rng import Noise
+from unmask.core.rows import Selectable, select
+from unmask.core.state import State
+from unmask.errors import ConfigError, SchemaError
+
+
+@dataclass(frozen=True)
+class Step:
+    """One transition of the rows that were still running."""
+
+    rows_B: Tensor
+    """Which rows of the run these are."""
+    policy: str
+    """Who acted."""
+    state: State
+    """Before the transition."""
+    prediction: Prediction
+    action: Action
+    revealed_BL: Tensor
+    remasked_BL: Tensor
+    confidence_BL: Tensor
+    """Clean probability of each newly revealed token; 0 elsewhere, NaN where it was not the proposal."""
+    forwards_B: Tensor
+    """Denoiser passes spent on the row in this step, looks ahead included."""
+    processed_B: Tensor
+    """Tokens those passes read."""
+
+
+@dataclass(frozen=True)
+class Trajectory(Selectable):
+    """Where B rows are and how they got there.
+
+    While decoding it holds the rows still running. What `decode` returns holds every row's last state, and steps
+    of which each names its rows: `row(b)` is one row's own history, `resume(b, t)` continues it from any step.
+    """
+
+    state: State
+    noise: Noise
+    rows_B: Tensor
+    forwards_B: Tensor
+    processed_B: Tensor
+    prediction: Prediction | None = None
+    steps: tuple[Step, ...] = ()
+
+    @classmethod
+    def start(cls, state: State, noise: Noise) -> "Trajectory":
+        zero_B = torch.zeros_like(state.step_B)
+        return cls(state, noise, torch.arange(state.batch, device=zero_B.device), zero_B, zero_B)
+
+    @property
+    def seen(self) -> Prediction:
+        """The current prediction; asking before a forward pass is a bug in the policy."""
+        if self.prediction is None:
+            raise ConfigError("no prediction yet; allowed: after a forward pass; call this from act, not from view")
+        return self.prediction
+
+    @property
+    def last(self) -> Step | None:
+        return self.steps[-1] if self.steps else None
+
+    @property
+    def notes(self) -> Mapping[str, Tensor]:
+        """What the last action asked to be given back."""
+        return self.steps[-1].action.notes if self.steps else {}
+
+    @property
+    def posterior(self) -> Posterior | None:
+        """The previous step's posterior, where it was kept."""
+        return self.steps[-1].prediction.posterior if self.steps else None
+
+    def uniform(self, purpose: str) -> Tensor:
+        """One random number in (0, 1) per canvas position, fixed by row, step, position and purpose."""
+        position_L = torch.arange(self.state.tokens_BL.shape[1], device=self.state.tokens_BL.device)
+        return self.noise.uniform(self.state.step_B, position_L.expand_as(self.state.tokens_BL), purpose)
+
+    def select(self, rows_R: Tensor) -> "Trajectory":
+        return replace(self, **{f.name: select(getattr(self, f.name), rows_R) for f in fields(self)})
+
+    def row(self, row: int) -> "Trajectory":
+        """One row's own trajectory, from a finished run."""
+        if not 0 <= row < self.state.batch:
+            raise ConfigError(f"row is {row}; allowed: 0 to {self.state.batch - 1}; pick a row of this run")
+        steps = []
+        for step in self.steps:
+            at = (step.rows_B == row).nonzero().flatten()
+            if len(at):
+                steps.append(replace(select(step, at), rows_B=torch.zeros_like(at)))
+        here = torch.tensor([row], device=self.rows_B.device)
+        whole = replace(self, steps=(), prediction=None).select(here)
+        return replace(whole, rows_B=torch.zeros_like(here), steps=tuple(steps))
+
+    def resume(self, row: int, step: int) -> "Trajectory":
+        """The row as it stood before its given step, ready to be decoded to the end again."""
+        own = self.row(row)
+        if not 0 <= step < len(own.steps):
+            raise ConfigError(f"step is {step}; allowed: 0 to {len(own.steps) - 1}; pick a step of row {row}")
+        past = own.steps[:step]
+        zero_B = torch.zeros_like(own.forwards_B)
+        return replace(
+            own,
+            state=own.steps[step].state,
+            steps=past,
+            forwards_B=sum((s.forwards_B for s in past), zero_B),
+            processed_B=sum((s.processed_B for s in past), zero_B),
+        )
+
+    def canvases(self) -> Iterator[Tensor]:
+        """The canvas (one row's) before each step and after the last: what a viewer draws."""
+        for step in self.steps:
+            yield step.state.tokens_BL[0]
+        yield self.state.tokens_BL[0]
+
+    def save(self, path: str | Path) -> None:
+        """Write to one `.npz` file, whole or not at all."""
+        arrays: dict[str, np.ndarray] = {}
+        tree = _flatten(replace(self, prediction=None), "", arrays)
+        arrays["meta"] = np.frombuffer(json.dumps({"format": _FORMAT, "tree": tree}).encode(), dtype=np.uint8)
+        target = Path(path)
+        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+        try:
+            with partial.open("wb") as file:
+                np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Trajectory":
+        """Read what `save` wrote."""
+        if not Path(path).is_file():
+            raise SchemaError(f"no trajectory at {str(path)!r}; allowed: a file written by Trajectory.save; check it")
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                arrays = dict(stored)
+            meta = json.loads(arrays["meta"].tobytes())
+            if meta["format"] != _FORMAT:
+                raise SchemaError(f"format is {meta['format']!r}; allowed: {_FORMAT!r}; write the file again")
+            value = _unflatten(meta["tree"], arrays)
+        except (KeyError, ValueError, OSError, EOFError, TypeError) as error:
+            raise SchemaError(f"{str(path)!r} is not a trajectory ({error}); write it with Trajectory.save") from error
+        if not isinstance(value, cls):
+            raise SchemaError(f"{str(path)!r} holds a {type(value).__name__}; allowed: Trajectory; check the file")
+        return value
+
+
+_FORMAT = "unmask-trajectory-1"
+_TYPES = {c.__name__: c for c in (Trajectory, Step, State, Action, Prediction, Statistics, Noise)}
+
+
+def _flatten(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
+    """A JSON tree whose leaves name arrays; heavy posteriors are left out."""
+    if isinstance(value, Tensor):
+        arrays[path] = value.cpu().numpy()
+        return {"array": path}
+    if isinstance(value, Step):
+        value = replace(value, prediction=value.prediction.light)
+    if isinstance(value, tuple):
+        return {"tuple": [_flatten(v, f"{path}.{i}", arrays) for i, v in enumerate(value)]}
+    if isinstance(value, Mapping):
+        return {"dict": {k: _flatten(v, f"{path}.{k}", arrays) for k, v in value.items()}}
+    name = type(value).__name__
+    if _TYPES.get(name) is type(value):
+        return {
+            "type": name,
+            "fields": {f.name: _flatten(getattr(value, f.name), f"{path}.{f.name}", arrays) for f in fields(value)},
+        }
+    return {"value": value}
+
+
+def _unflatten(tree: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
+    if "array" in tree:
+        return torch.from_numpy(arrays[tree["array"]].copy())
+    if "tuple" in tree:
+        return tuple(_unflatten(v, arrays) for v in tree["tuple"])
+    if "dict" in tree:
+        return {k: _unflatten(v, arrays) for k, v in tree["dict"].items()}
+    if "type" in tree:
+        return _TYPES[tree["type"]](**{k: _unflatten(v, arrays) for k, v in tree["fields"].items()})
+    return tree["value"]

@@ -1,0 +1,34 @@
+"""Classifier-free guidance around any denoiser: z = u + (w + 1)(z - u), u from the canvas with its prompt hidden."""
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from unmask.core import Denoiser, Logits, Needs, View, Vocabulary
+from unmask.errors import require
+
+
+@dataclass(frozen=True)
+class Guided:
+    """Two forwards per step, of one shape each, so that guidance does not change the conditional logits' bits."""
+
+    denoiser: Denoiser
+    scale: float
+
+    def __post_init__(self) -> None:
+        require(self.scale > 0, "cfg_scale", self.scale, "above 0", "0 means no guidance: use the denoiser itself")
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return self.denoiser.vocabulary
+
+    def __call__(self, view: View, needs: Needs) -> Logits:
+        conditional = self.denoiser(view, needs)
+        hidden_BN = torch.where(view.fixed_BN, self.vocabulary.mask_id, view.tokens_BN)
+        free = self.denoiser(replace(view, tokens_BN=hidden_BN), replace(needs, attention=False, hidden=False))
+        z_RV, u_RV = conditional.logits_RV, free.logits_RV
+        return replace(
+            conditional,
+            logits_RV=u_RV + (self.scale + 1) * (z_RV - u_RV),
+            forwards=conditional.forwards + free.forwards,
+        )

@@ -1,0 +1,44 @@
+"""The exception tree. A message gives the value, what is allowed, and what to do next."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class UnmaskError(Exception):
+    """Everything this package raises on purpose."""
+
+
+class ConfigError(UnmaskError):
+    """A setting is impossible."""
+
+
+class UnknownName(ConfigError):
+    """A name is not in the table it was looked up in."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]):
+        names = sorted(known)
+        close = get_close_matches(name, names, n=3)
+        hint = f"did you mean {', '.join(close)}? " if close else ""
+        super().__init__(f"unknown {kind} {name!r}; {hint}known: {', '.join(names) or 'none'}")
+
+
+class InvalidAction(UnmaskError):
+    """A policy asked for a transition that the state does not allow."""
+
+
+class Unfinished(UnmaskError):
+    """A policy stopped making progress, or a search handed back a canvas with masks in it."""
+
+
+class DenoiserError(UnmaskError):
+    """A denoiser returned something that is not a prediction."""
+
+
+class SchemaError(UnmaskError):
+    """A stored file is not what its reader expects."""
+
+
+def require(ok: bool, name: str, value: object, allowed: str, todo: str) -> None:
+    """Raise a `ConfigError` in the house wording unless `ok`."""
+    if not ok:
+        raise ConfigError(f"{name} is {value!r}; allowed: {allowed}; {todo}")

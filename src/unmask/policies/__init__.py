@@ -1,0 +1,112 @@
+"""Unmasking methods: one file each, and the table that names them."""
+
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+from unmask.core import Policy, Search
+from unmask.errors import ConfigError, UnknownName
+from unmask.policies.core import CoRe
+from unmask.policies.dream import Dream
+from unmask.policies.fixed import Fixed
+from unmask.policies.info_gain import InfoGain
+from unmask.policies.llada import LLaDA
+from unmask.policies.revised import Revised
+from unmask.policies.wino import WINO
+
+__all__ = [
+    "METHODS",
+    "WINO",
+    "CoRe",
+    "Dream",
+    "Fixed",
+    "InfoGain",
+    "LLaDA",
+    "Method",
+    "Revised",
+    "make",
+    "settings",
+]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A policy class and its row of the paper's taxonomy."""
+
+    policy: type[Policy] | type[Search]
+    source: str
+    score: str
+    cardinality: str
+    region: str
+    commitment: str
+    planning: str = "none"
+
+
+METHODS: dict[str, Method] = {
+    "llada": Method(LLaDA, "Nie et al. 2025", "confidence", "scheduled", "full or block", "irreversible"),
+    "dream": Method(Dream, "Ye et al. 2025", "entropy, margin, confidence", "scheduled", "full", "irreversible"),
+    "fixed": Method(Fixed, "this library", "any mixture", "any", "any", "any"),
+    "revised": Method(Revised, "Wang et al. 2025 (ReMDM operator)", "base", "base", "base", "re-maskable"),
+    "wino": Method(
+        WINO,
+        "Hong et al. 2026",
+        "draft and verify",
+        "parallel draft",
+        "active block",
+        "re-maskable",
+        "draft-verify",
+    ),
+    "core": Method(CoRe, "CoRe 2026", "confidence or margin", "scheduled", "block", "re-maskable", "context probe"),
+    "info-gain": Method(
+        InfoGain,
+        "Yang et al. 2026",
+        "certainty + gain",
+        "candidate sets",
+        "block",
+        "irreversible",
+        "look-ahead",
+    ),
+}
+
+
+def make(name: str, **options: Any) -> Policy | Search:
+    """A policy by name. Dotted options reach into parts, e.g. `operator.variant="cap"` of "revised"."""
+    if name not in METHODS:
+        raise UnknownName("policy", name, METHODS)
+    return _build(METHODS[name].policy(), name, options)
+
+
+def settings(policy: Policy | Search) -> dict[str, Any]:
+    """The resolved settings of a policy, parts included."""
+    return {"name": policy.name, **_fields(policy)}
+
+
+def _build(part: Any, path: str, options: dict[str, Any]) -> Any:
+    known = {f.name: getattr(part, f.name) for f in fields(part)}
+    changes: dict[str, Any] = {}
+    nested: dict[str, dict[str, Any]] = {}
+    for key, value in options.items():
+        head, _, rest = key.partition(".")
+        if head not in known:
+            raise UnknownName(f"setting of {path}", key, known)
+        if rest:
+            if not is_dataclass(known[head]):
+                raise ConfigError(f"{path}.{head} has no parts; allowed: {head}=VALUE; drop {rest!r}")
+            nested.setdefault(head, {})[rest] = value
+        else:
+            changes[head] = value
+    for head, inner in nested.items():
+        changes[head] = _build(changes.get(head, known[head]), f"{path}.{head}", inner)
+    try:
+        return type(part)(**{**known, **changes})
+    except TypeError as error:
+        raise ConfigError(f"{path} cannot take {changes!r} ({error}); check the types of its settings") from error
+
+
+def _fields(part: Any) -> dict[str, Any]:
+    out = {}
+    for f in fields(part):
+        value = getattr(part, f.name)
+        nested = is_dataclass(value) and not isinstance(value, type)
+        named = {"name": value.name} if isinstance(value, Policy | Search) else {}
+        out[f.name] = {**named, **_fields(value)} if nested else value
+    return out

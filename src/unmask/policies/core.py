@@ -1,0 +1,134 @@
+"""CoRe (context-robust remasking). Taxonomy: confidence or margin | scheduled | block | re-maskable | probe."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from unmask.axes import cardinality, commitment, score
+from unmask.core import Action, Door, Needs, Policy, Prediction, State, Trajectory
+from unmask.errors import ConfigError, require
+from unmask.policies.blocks import Clock, check_blocks, clock
+from unmask.policies.llada import quota
+
+
+@dataclass(frozen=True)
+class CoRe(Policy):
+    """LLaDA's schedule, plus now and then one joint probe that rewrites the most brittle revealed token.
+
+    The probe masks the `candidates` least certain revealed positions at once; a position whose token then loses to
+    a confident other one is rewritten in the same step, most unlikely tokens first.
+    """
+
+    name: ClassVar[str] = "core"
+    block_length: int | None = None
+    base: str = "confidence"
+    """What orders the reveals: "confidence" or "margin"."""
+    revise_every: int = 8
+    """Probe on every so many steps of a block; 0 never."""
+    candidates: int = 32
+    rewrites: int = 1
+    """Most tokens rewritten by one probe."""
+    tail: int = 16
+    """Last positions of a block that are never rewritten."""
+    replacement: float = 0.3
+    """Least probability of a replacement."""
+    window: tuple[float, float] = (0.25, 0.75)
+    """Part of a block's steps in which probes happen."""
+    joint_reeval: bool = False
+    """Score the step's other reveals again in the rewritten context: one more forward."""
+
+    def __post_init__(self) -> None:
+        known = ("confidence", "margin")
+        require(self.base in known, "base", self.base, " or ".join(known), "pick one")
+        for name in ("revise_every", "rewrites", "tail"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more", "0 switches it off")
+        require(self.candidates >= 1, "candidates", self.candidates, "1 or more", "the authors use 32")
+        require(0 <= self.replacement <= 1, "replacement", self.replacement, "0 to 1", "it is a probability")
+        ordered = 0 <= self.window[0] <= self.window[1] <= 1
+        require(ordered, "window", self.window, "0 <= start <= end <= 1", "the authors use (0.25, 0.75)")
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(revealed=True)
+
+    def check(self, state: State) -> None:
+        check_blocks(state, self.block_length, even=True)
+
+    def act(self, traj: Trajectory) -> Action:
+        raise ConfigError("core was asked to act without a door; allowed: plan(traj, door); decode does that")
+
+    def plan(self, traj: Trajectory, door: Door) -> Action:
+        state = traj.state
+        now = clock(state, self.block_length)
+        quota_B = quota(now)
+        rewrite_BL, tokens_BL = self._rewrite(traj, door, now, quota_B)
+        score_BL = self._base_score(traj.seen, state)
+        if self.joint_reeval:
+            score_BL, tokens_BL = self._reevaluate(state, door, rewrite_BL, tokens_BL, score_BL)
+        fill_BL = score.best(score_BL, now.open_BL, quota_B)
+        chosen_BL = rewrite_BL | fill_BL
+        return Action(
+            score.pure("confidence", state),
+            *cardinality.reveal_set(chosen_BL, now.open_BL),
+            commitment.nothing(state),
+            remask_BL=rewrite_BL,
+            tokens_BL=tokens_BL,
+        )
+
+    def _rewrite(self, traj: Trajectory, door: Door, now: Clock, quota_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Positions to rewrite and what to write there (-1 elsewhere)."""
+        state = traj.state
+        rewrite_BL, tokens_BL = torch.zeros_like(state.fixed_BL), torch.full_like(state.tokens_BL, -1)
+        probe_BL = self._probe_set(traj, now)
+        row_R = probe_BL.any(-1).nonzero().flatten()
+        if len(row_R) == 0:
+            return rewrite_BL, tokens_BL
+        probe_RL = probe_BL[row_R]
+        asked = state.select(row_R)
+        hidden = replace(asked, tokens_BL=torch.where(probe_RL, state.mask_id, asked.tokens_BL))
+        seen = door.look(hidden, row_R, given_RL=torch.where(probe_RL, asked.tokens_BL, -1))
+        instability_RL = -(_given(seen) + 1e-10).log()
+        changes_RL = probe_RL & (seen.token_BN != asked.tokens_BL) & (seen.confidence_BN >= self.replacement)
+        count_R = quota_B[row_R].clamp(max=self.rewrites)
+        rewrite_BL[row_R] = score.best(instability_RL, changes_RL, count_R)
+        tokens_BL[row_R] = torch.where(rewrite_BL[row_R], seen.token_BN, -1)
+        return rewrite_BL, tokens_BL
+
+    def _probe_set(self, traj: Trajectory, now: Clock) -> Tensor:
+        """S_t: the revealed positions of smallest margin, on rows whose step is a probing one."""
+        state = traj.state
+        if self.revise_every == 0:
+            return torch.zeros_like(state.fixed_BL)
+        start_B, end_B = ((share * now.steps_B).long() for share in self.window)
+        probing_B = (now.inner_B % self.revise_every == 0) & (now.inner_B >= start_B) & (now.inner_B < end_B)
+        tail_start_B1 = state.rank_BL.masked_fill(~now.in_block_BL, -1).amax(-1, keepdim=True) - self.tail
+        able_BL = state.revealed_BL & now.in_block_BL & (state.rank_BL <= tail_start_B1) & probing_B[:, None]
+        count_B = torch.full_like(now.inner_B, self.candidates)
+        return score.best(-traj.seen.clean.margin_BN, able_BL, count_B)
+
+    def _base_score(self, seen: Prediction, state: State) -> Tensor:
+        score_BN = seen.confidence_BN if self.base == "confidence" else seen.clean.margin_BN
+        return score_BN[:, : state.tokens_BL.shape[1]]
+
+    def _reevaluate(
+        self, state: State, door: Door, rewrite_BL: Tensor, tokens_BL: Tensor, score_BL: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Scores and tokens of the still masked positions once the rewrites stand."""
+        row_R = rewrite_BL.any(-1).nonzero().flatten()
+        if len(row_R) == 0:
+            return score_BL, tokens_BL
+        asked = state.select(row_R)
+        rewritten_RL = torch.where(rewrite_BL[row_R], tokens_BL[row_R], asked.tokens_BL)
+        seen = door.look(replace(asked, tokens_BL=rewritten_RL), row_R)
+        score_BL, tokens_BL = score_BL.clone(), tokens_BL.clone()
+        score_BL[row_R] = self._base_score(seen, asked)
+        tokens_BL[row_R] = torch.where(asked.masked_BL, seen.token_BN, tokens_BL[row_R])
+        return score_BL, tokens_BL
+
+
+def _given(seen: Prediction) -> Tensor:
+    if seen.given_BN is None:
+        raise ConfigError("the door returned no given probabilities; allowed: an answer to given_RL; check the door")
+    return seen.given_BN

@@ -1,0 +1,66 @@
+"""A fixed action on the four axes: the paper's a_fix, and every candidate of the laboratory."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import torch
+
+from unmask.axes import Cardinality, Commitment, Region, cardinality, score
+from unmask.axes.score import Mixture
+from unmask.core import Action, Needs, Policy, Trajectory
+
+
+@dataclass(frozen=True)
+class Fixed(Policy):
+    """The same named choice on each axis at every state.
+
+    A region smaller than k_min grows by its own rule. Counts below k_min are allowed while steps remain; the last
+    step reveals everything that is left.
+    """
+
+    name: ClassVar[str] = "fixed"
+    alpha: Mixture = "confidence"
+    """A scoring rule (confidence, margin, certainty, stability, dependency), "uniform", or weights."""
+    region: str = "full"
+    """full, block:N, last-block:N, window:N, dilated:N or near:N."""
+    kappa: str | float = "schedule"
+    """schedule (k_min), count:K, share:X, above:X (confidence threshold), or a number: kappa itself."""
+    commit: str = "all"
+    """all, none, confidence:X or margin:X."""
+
+    def __post_init__(self) -> None:
+        _ = (score.weights(self.alpha), self._region, self._kappa, self._commit)
+
+    @property
+    def needs(self) -> Needs:
+        return score.needs(self.alpha)
+
+    @property
+    def memory(self) -> int:
+        return 1 if self.needs.divergence else 0
+
+    def act(self, traj: Trajectory) -> Action:
+        state, prediction = traj.state, traj.seen
+        need_B = cardinality.k_min(state)
+        region_BL = self._region(state, need_B)
+        kappa_B = self._kappa(state, prediction, region_BL)
+        finishing_B = cardinality.fraction(need_B, region_BL.sum(-1))
+        return Action(
+            score.rows(self.alpha, state),
+            region_BL,
+            torch.where(state.remaining_B == 1, finishing_B, kappa_B),
+            self._commit(state, prediction),
+        )
+
+    @cached_property
+    def _region(self) -> Region:
+        return Region.parse(self.region)
+
+    @cached_property
+    def _kappa(self) -> Cardinality:
+        return Cardinality.parse(self.kappa)
+
+    @cached_property
+    def _commit(self) -> Commitment:
+        return Commitment.parse(self.commit)

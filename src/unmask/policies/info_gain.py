@@ -1,0 +1,137 @@
+"""Info-Gain (Yang et al.). Taxonomy: certainty + information gain | candidate sets | block | irreversible | look-ahead."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from unmask.axes import cardinality, commitment, score
+from unmask.core import Action, Door, Needs, Policy, State, Trajectory
+from unmask.errors import ConfigError, require
+from unmask.policies.blocks import Clock, check_blocks, clock
+
+
+@dataclass(frozen=True)
+class InfoGain(Policy):
+    """Try several sets of k positions, look one step ahead of each, keep the one that leaves least uncertainty.
+
+    J(a) = -C(a) - Hbar(z after a): C sums the entropies spent now, Hbar is the mean entropy of what stays masked.
+    """
+
+    name: ClassVar[str] = "info-gain"
+    block_length: int | None = None
+    candidates: int = 8
+    """Candidate sets per step, N; the first is the greedy one."""
+    tau_pos: float = 0.2
+    """Temperature of the position noise that makes the other candidates."""
+    threshold: float | None = 0.8
+    """Positions at least this sure are revealed without look-ahead; None never."""
+    objective: str = "info_gain"
+    """"info_gain", or "lookum": -Hbar alone."""
+
+    def __post_init__(self) -> None:
+        known = ("info_gain", "lookum")
+        require(self.objective in known, "objective", self.objective, " or ".join(known), "pick one")
+        require(self.candidates >= 1, "candidates", self.candidates, "1 or more", "the authors use 8")
+        require(self.tau_pos >= 0, "tau_pos", self.tau_pos, ">= 0", "0 keeps the greedy set only")
+        sane = self.threshold is None or 0 <= self.threshold <= 1
+        require(sane, "threshold", self.threshold, "0 to 1, or None", "it is a probability")
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(draws=self.candidates)
+
+    def check(self, state: State) -> None:
+        check_blocks(state, self.block_length, even=False)
+
+    def act(self, traj: Trajectory) -> Action:
+        raise ConfigError("info-gain was asked to act without a door; allowed: plan(traj, door); decode does that")
+
+    def plan(self, traj: Trajectory, door: Door) -> Action:
+        state, seen = traj.state, traj.seen
+        length = state.tokens_BL.shape[1]
+        now = clock(state, self.block_length)
+        k_B = _quota(now)
+        left_B = now.open_BL.sum(-1)
+
+        top_p_BL = seen.clean.p_BNK[:, :length, 0]
+        sure_BL = now.open_BL & (top_p_BL >= (2.0 if self.threshold is None else self.threshold))
+        fill_B = k_B >= left_B
+        bypass_B = sure_BL.any(-1) & ~fill_B
+
+        candidates = self._candidates(traj, now.open_BL, k_B)
+        look_B = ~fill_B & ~bypass_B & (candidates.fresh_BC.sum(-1) > 1)
+        best_B = self._look_ahead(traj, door, candidates, look_B)
+
+        pick_B11 = best_B[:, None, None].expand(-1, 1, length)
+        chosen_BL = candidates.set_BCL.gather(1, pick_B11).squeeze(1)
+        tokens_BL = candidates.token_BCL.gather(1, pick_B11).squeeze(1)
+        bypass_BL = score.best(top_p_BL, sure_BL, k_B)
+        chosen_BL = torch.where(bypass_B[:, None], bypass_BL, chosen_BL)
+        # The bypass commits the most probable token, whatever was drawn.
+        tokens_BL = torch.where(bypass_B[:, None], seen.clean.top_BNK[:, :length, 0], tokens_BL)
+        chosen_BL = torch.where(fill_B[:, None], now.open_BL, chosen_BL)
+        tokens_BL = torch.where(fill_B[:, None], seen.token_BN[:, :length], tokens_BL)
+        return Action(
+            score.pure("confidence", state),
+            *cardinality.reveal_set(chosen_BL, now.open_BL),
+            commitment.everything(state),
+            tokens_BL=torch.where(chosen_BL, tokens_BL, -1),
+        )
+
+    def _candidates(self, traj: Trajectory, open_BL: Tensor, k_B: Tensor) -> "_Candidates":
+        """N position sets with their tokens; a set seen before is not fresh, whatever its tokens."""
+        length = open_BL.shape[1]
+        seen = traj.seen
+        draws = seen.token_BND.shape[-1]
+        sets, tokens = [], []
+        for c in range(self.candidates if self.tau_pos > 0 else 1):
+            confidence_BL = seen.confidence_BND[:, :length, min(c, draws - 1)].double()
+            if c > 0:
+                gumbel_BL = -(-(traj.uniform(f"candidate/{c}") + 1e-10).log() + 1e-10).log()
+                confidence_BL = confidence_BL / self.tau_pos + gumbel_BL
+            sets.append(score.best(confidence_BL, open_BL, k_B))
+            tokens.append(seen.token_BND[:, :length, min(c, draws - 1)])
+        set_BCL = torch.stack(sets, 1)
+        same_BCC = (set_BCL[:, :, None] == set_BCL[:, None]).all(-1)
+        return _Candidates(set_BCL, torch.stack(tokens, 1), ~same_BCC.tril(-1).any(-1))
+
+    def _look_ahead(self, traj: Trajectory, door: Door, candidates: "_Candidates", look_B: Tensor) -> Tensor:
+        """Index of the winning candidate; the greedy one on rows that do not look."""
+        state = traj.state
+        value_BC = torch.full_like(candidates.fresh_BC, float("-inf"), dtype=torch.float64)
+        value_BC[:, 0] = 0.0
+        row_R, candidate_R = (candidates.fresh_BC & look_B[:, None]).nonzero(as_tuple=True)
+        if len(row_R) == 0:
+            return value_BC.argmax(-1)
+        set_RL = candidates.set_BCL[row_R, candidate_R]
+        parents = state.select(row_R)
+        tokens_RL = torch.where(set_RL, candidates.token_BCL[row_R, candidate_R], parents.tokens_BL)
+        after = replace(parents, tokens_BL=tokens_RL)
+        value_R = -_mean_entropy(door.look(after, row_R).clean.entropy_BN, after)
+        if self.objective == "info_gain":
+            spent_RL = traj.seen.clean.entropy_BN[row_R, : set_RL.shape[1]] * set_RL
+            value_R = value_R - spent_RL.double().sum(-1)
+        value_BC[row_R, candidate_R] = value_R
+        return value_BC.argmax(-1)
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    set_BCL: Tensor
+    token_BCL: Tensor
+    fresh_BC: Tensor
+
+
+def _quota(now: Clock) -> Tensor:
+    """round(M_left / steps_left), halves to even; a bypass that fell behind is made up on the block's last step."""
+    left_B = now.open_BL.sum(-1)
+    steps_left_B = (now.steps_B - now.inner_B).clamp(min=1)
+    return (left_B.double() / steps_left_B).round().long().clamp(min=1)
+
+
+def _mean_entropy(entropy_RL: Tensor, state: State) -> Tensor:
+    """Hbar over all masks that are left, 0 if none."""
+    masked_RL = state.masked_BL
+    return (entropy_RL.double() * masked_RL).sum(-1) / masked_RL.sum(-1).clamp(min=1)

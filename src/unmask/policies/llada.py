@@ -1,0 +1,47 @@
+"""LLaDA (Nie et al.). Taxonomy: confidence | scheduled | full or block | irreversible | no planning."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from unmask.axes import cardinality, commitment, score
+from unmask.core import Action, Policy, State, Trajectory
+from unmask.errors import require
+from unmask.policies.blocks import Clock, check_blocks, clock
+
+
+@dataclass(frozen=True)
+class LLaDA(Policy):
+    """Reveal the block's scheduled number of surest (or random) positions; what is revealed stays."""
+
+    name: ClassVar[str] = "llada"
+    block_length: int | None = None
+    """Answer positions per block; None is one block. Must divide the answer, and the blocks the steps."""
+    remasking: str = "low_confidence"
+    """"low_confidence" or "random": the authors' word for what decides who stays masked."""
+
+    def __post_init__(self) -> None:
+        known = ("low_confidence", "random")
+        require(self.remasking in known, "remasking", self.remasking, " or ".join(known), "pick one")
+
+    def check(self, state: State) -> None:
+        check_blocks(state, self.block_length, even=True)
+
+    def act(self, traj: Trajectory) -> Action:
+        state = traj.state
+        now = clock(state, self.block_length)
+        k_B = quota(now)
+        alpha_BJ = score.pure("confidence", state)
+        commit_BL = commitment.everything(state)
+        if self.remasking == "random":
+            chosen_BL = score.best(traj.uniform("order"), now.open_BL, k_B)
+            return Action(alpha_BJ, *cardinality.reveal_set(chosen_BL, now.open_BL), commit_BL)
+        return Action(alpha_BJ, now.open_BL, cardinality.fraction(k_B, now.open_BL.sum(-1)), commit_BL)
+
+
+def quota(now: Clock) -> Tensor:
+    """LLaDA's schedule; a block that fell behind it (an earlier deviation) is completed on its last step."""
+    k_B = cardinality.llada_quota(now.size_B, now.steps_B, now.inner_B)
+    return torch.where(now.closing_B, now.open_BL.sum(-1), k_B)

@@ -1,0 +1,72 @@
+"""Any policy plus ReMDM's re-masking of what it leaves revisable (Wang et al.)."""
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from unmask.axes import ReMDM
+from unmask.core import Action, Door, Needs, Policy, State, Trajectory, View
+from unmask.policies.fixed import Fixed
+
+
+@dataclass(frozen=True)
+class Revised(Policy):
+    """Let the base act, then re-open revisable positions at ReMDM's rate until the last step.
+
+    Uses its whole horizon: a full canvas may still be revised, so a row is done only when its steps are.
+    """
+
+    name: ClassVar[str] = "revised"
+    base: Policy = field(default_factory=lambda: Fixed(commit="none"))
+    """Who reveals; what it commits is out of reach."""
+    operator: ReMDM = field(default_factory=lambda: ReMDM("conf"))
+
+    @property
+    def needs(self) -> Needs:
+        return self.base.needs
+
+    @property
+    def memory(self) -> int:
+        return self.base.memory if self.base.memory < 0 else 1
+
+    def check(self, state: State) -> None:
+        self.base.check(state)
+
+    def view(self, traj: Trajectory) -> View:
+        return self.base.view(traj)
+
+    def done(self, traj: Trajectory) -> Tensor:
+        return self.base.done(traj) & (traj.state.step_B >= traj.state.horizon_B)
+
+    def act(self, traj: Trajectory) -> Action:
+        return self._revise(traj, self.base.act(traj))
+
+    def plan(self, traj: Trajectory, door: Door) -> Action:
+        return self._revise(traj, self.base.plan(traj, door))
+
+    def _revise(self, traj: Trajectory, action: Action) -> Action:
+        state = traj.state
+        psi_BL = self._psi(traj)
+        remask_BL = self.operator.remask(state, psi_BL, traj.uniform("remask"))
+        # A row with no masks of its own reveals nothing: the region it must still name is what it re-opens.
+        full_B = ~state.masked_BL.any(-1)
+        return replace(
+            action,
+            region_BL=torch.where(full_B[:, None], remask_BL, action.region_BL),
+            kappa_B=torch.where(full_B, 0.0, action.kappa_B),
+            remask_BL=remask_BL if action.remask_BL is None else remask_BL | action.remask_BL,
+            notes={**action.notes, "psi_BL": psi_BL},
+        )
+
+    def _psi(self, traj: Trajectory) -> Tensor:
+        """Probability each token had when it was last revealed; +inf where nothing stands."""
+        never_BL = torch.full(traj.state.tokens_BL.shape, float("inf"), dtype=torch.float64)
+        never_BL = never_BL.to(traj.state.tokens_BL.device)
+        if traj.last is None:
+            return never_BL
+        revealed_BL = traj.last.revealed_BL
+        kept_BL = traj.notes.get("psi_BL", never_BL)
+        psi_BL = torch.where(revealed_BL, traj.last.confidence_BL.double().nan_to_num(0.0), kept_BL)
+        return torch.where(traj.state.revealed_BL, psi_BL, never_BL)

@@ -1,0 +1,143 @@
+"""z_{t+1} = apply(z_t, p_t, a_t): the one way a canvas changes. Draws nothing."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from unmask.axes import score
+from unmask.axes.cardinality import reveal_count
+from unmask.core import RULES, Action, Prediction, State
+from unmask.errors import DenoiserError, InvalidAction
+
+FAULTS = {
+    1: "the region holds no masked position although the row still has some; allowed: one or more; "
+    "let the region rule grow, or use kappa = 0 over a non-empty region to wait",
+    2: "kappa is outside [0, 1]; allowed: 0 (reveal nothing) to 1 (the whole region); divide k by the region's size",
+    4: "alpha is off the simplex; allowed: weights >= 0 that sum to 1; divide the weights by their sum",
+    8: "remask names a position that is not revisable; allowed: revealed, uncommitted answer positions; "
+    "leave prompt, masked and committed positions alone",
+    16: "alpha puts weight on a scoring rule that was not computed; allowed: rules whose ingredients the policy's "
+    "`needs` ask for; add divergence (stability) or attention (dependency) to `needs`",
+    32: "a position to be revealed has no proposed token; allowed: wanted positions, or ones with an overriding "
+    "token; widen the view's wanted slots or pass `tokens`",
+    64: "the denoiser returned NaN or infinite logits; allowed: finite numbers, -inf for barred tokens; check the "
+    "checkpoint and the dtype",
+}
+
+
+@dataclass(frozen=True)
+class Transition:
+    """The next state, what changed, and per-row fault flags (0 where the action was valid)."""
+
+    state: State
+    revealed_BL: Tensor
+    remasked_BL: Tensor
+    confidence_BL: Tensor
+    """Clean probability of each revealed token; NaN where it was not the denoiser's proposal."""
+    fault_B: Tensor
+
+    def checked(self) -> "Transition":
+        """Raise on the first faulty row; one host sync, so a decoder may call it later than every step."""
+        raise_faults(self.fault_B, self.state.step_B - 1)
+        return self
+
+
+def apply(state: State, prediction: Prediction, action: Action) -> Transition:
+    """Re-mask, score, cut to the region, reveal the k best, commit. An invalid row is left as it was."""
+    _check_shapes(state, action)
+    length = state.tokens_BL.shape[1]
+    masked_before_BL = state.masked_BL
+    wanted_BL = torch.zeros_like(masked_before_BL) if action.remask_BL is None else action.remask_BL
+    remasked_BL = wanted_BL & state.revisable_BL
+    masked_BL = masked_before_BL | remasked_BL
+
+    score_BL = score.mix(action.alpha_BJ, score.landscape(prediction, length))
+    eligible_BL = action.region_BL & masked_BL
+    k_B = reveal_count(action.kappa_B, eligible_BL.sum(-1))
+    revealed_BL = score.best(score_BL, eligible_BL, k_B)
+
+    tokens_BL = prediction.token_BN[:, :length]
+    proposed_BL = prediction.wanted_BN[:, :length]
+    confidence_BL = prediction.confidence_BN[:, :length]
+    if action.tokens_BL is not None:
+        override_BL = action.tokens_BL >= 0
+        tokens_BL = torch.where(override_BL, action.tokens_BL, tokens_BL)
+        proposed_BL = proposed_BL | override_BL
+        confidence_BL = torch.where(override_BL, float("nan"), confidence_BL)
+
+    fault_B = (
+        1 * (masked_BL.any(-1) & ~eligible_BL.any(-1))
+        + 2 * ~((action.kappa_B >= 0) & (action.kappa_B <= 1))
+        + 4 * ~((action.alpha_BJ >= 0).all(-1) & ((action.alpha_BJ.sum(-1) - 1).abs() < 1e-6))
+        + 8 * (wanted_BL & ~state.revisable_BL).any(-1)
+        + 16 * (score_BL.isnan() & eligible_BL & proposed_BL).any(-1)
+        + 32 * (revealed_BL & ~proposed_BL).any(-1)
+        + 64 * (~prediction.logz_BN.isfinite()).any(-1)
+    )
+    valid_B1 = (fault_B == 0)[:, None]
+    revealed_BL, remasked_BL = revealed_BL & valid_B1, remasked_BL & valid_B1
+    canvas_BL = torch.where(remasked_BL, state.mask_id, state.tokens_BL)
+    return Transition(
+        state=replace(
+            state,
+            tokens_BL=torch.where(revealed_BL, tokens_BL, canvas_BL),
+            committed_BL=state.committed_BL | (revealed_BL & action.commit_BL),
+            step_B=state.step_B + 1,
+        ),
+        revealed_BL=revealed_BL,
+        remasked_BL=remasked_BL,
+        confidence_BL=torch.where(revealed_BL, confidence_BL, 0.0),
+        fault_B=fault_B,
+    )
+
+
+def raise_faults(fault_B: Tensor, step_B: Tensor) -> None:
+    """Raise for the first row with a flag: `DenoiserError` if its logits are to blame, else `InvalidAction`."""
+    if not bool(fault_B.any()):
+        return
+    row = int(fault_B.nonzero()[0])
+    flags = int(fault_B[row])
+    if flags & 64:
+        raise DenoiserError(f"row {row}, step {int(step_B[row])}: {FAULTS[64]}")
+    reasons = "; ".join(text for flag, text in FAULTS.items() if flags & flag)
+    raise InvalidAction(f"row {row}, step {int(step_B[row])}: {reasons}")
+
+
+def fill_after_eos(change: Transition, eos_ids: tuple[int, ...]) -> Transition:
+    """Masks to the right of the first revealed end of text become end of text: the answer is already over."""
+    state = change.state
+    is_eos_BL = torch.isin(state.tokens_BL, torch.tensor(eos_ids, device=state.tokens_BL.device))
+    filled_BL = state.masked_BL & ((is_eos_BL & state.revealed_BL).long().cumsum(-1) > 0)
+    return replace(
+        change,
+        state=replace(
+            state,
+            tokens_BL=torch.where(filled_BL, eos_ids[0], state.tokens_BL),
+            committed_BL=state.committed_BL | filled_BL,
+        ),
+        revealed_BL=change.revealed_BL | filled_BL,
+        confidence_BL=torch.where(filled_BL, float("nan"), change.confidence_BL),
+    )
+
+
+def _check_shapes(state: State, action: Action) -> None:
+    batch, length = state.tokens_BL.shape
+    wanted: dict[str, tuple[Tensor | None, tuple[int, ...]]] = {
+        "alpha": (action.alpha_BJ, (batch, len(RULES))),
+        "region": (action.region_BL, (batch, length)),
+        "kappa": (action.kappa_B, (batch,)),
+        "commit": (action.commit_BL, (batch, length)),
+        "remask": (action.remask_BL, (batch, length)),
+        "tokens": (action.tokens_BL, (batch, length)),
+    }
+    for name, (tensor, shape) in wanted.items():
+        if tensor is not None and tuple(tensor.shape) != shape:
+            raise InvalidAction(
+                f"{name} has shape {tuple(tensor.shape)}; allowed: {shape}, one entry per row and canvas position; "
+                "build it from the state's own tensors"
+            )
+    for name in ("region", "commit", "remask"):
+        tensor = wanted[name][0]
+        if tensor is not None and tensor.dtype != torch.bool:
+            raise InvalidAction(f"{name} has dtype {tensor.dtype}; allowed: torch.bool; compare or call .bool()")

@@ -1,0 +1,25 @@
+"""Settings and fixtures shared by all tests."""
+
+import os
+from pathlib import Path
+
+# Before anything imports torch; the Makefile says why. Here too, so that a bare `pytest` is safe.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
+
+import pytest
+from hypothesis import settings
+
+# The same commit gives the same verdict, on a slow or busy machine too.
+# `pytest --hypothesis-profile=explore` draws new examples instead.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, max_examples=1000)
+settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder `shared` beside the checkout: reference data too large or too foreign to keep in it."""
+    folder = Path(__file__).resolve().parents[2] / "shared"
+    if not folder.is_dir():
+        pytest.skip("needs the reference data: there is no folder 'shared' beside the checkout")
+    return folder

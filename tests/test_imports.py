@@ -1,0 +1,171 @@
+"""The package's parts import each other in one direction, and its light parts load no torch."""
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).resolve().parents[1] / "src"
+PACKAGE = "unmask"
+
+# Each part may import the parts above it. A new file or folder directly under src/unmask gets its line here.
+ORDER = [
+    "errors",
+    "core",
+    "axes",
+    "mechanisms",
+    "transition",
+    "decode",
+    "denoisers",
+    "policies",
+    "diagnostics",
+    "adapt",
+    "tasks",
+    "stats",
+    "lab",
+    "report",
+    "api",
+    "cli",
+]
+# These promise more than their place in the order asks for: here is all they may import of ours.
+ONLY = {"tasks": ["errors"], "stats": []}
+# These must load without torch; the package itself too, because `unmask --help` should be quick.
+TORCH_FREE = ["errors", "tasks", "stats"]
+
+
+def module_name(path: Path) -> str:
+    """`unmask/axes/__init__.py` is `unmask.axes`, and `unmask/axes/score.py` is `unmask.axes.score`."""
+    parts = path.relative_to(SRC).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(source: str, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of everything the source imports, at any depth: a lazy import is an import."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = module.split(".")
+                up = node.level - 1 if is_package else node.level
+                base = ".".join([*parents[: len(parents) - up], *([base] if base else [])])
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called in ("import_module", "__import__"):
+                yield node.lineno, str(node.args[0].value)
+
+
+def complaints(source: str, module: str, is_package: bool = False) -> list[str]:
+    """What is wrong with the imports of one module; empty if nothing is."""
+    part = module.split(".")[1]
+    if part not in ORDER:
+        return [
+            f"{module}: '{part}' is a new part of the package; add it to ORDER in tests/test_imports.py, "
+            "below everything it imports and above everything that imports it"
+        ]
+    allowed = ONLY.get(part, ORDER[: ORDER.index(part)])
+    found = []
+    for line, name in imported(source, module, is_package):
+        root, _, rest = name.partition(".")
+        target = rest.partition(".")[0]
+        if root != PACKAGE or target in (part, "__version__"):
+            continue
+        if target not in ORDER:
+            found.append(
+                f"{module}:{line} imports '{name}' through the package itself, which hides its origin; "
+                "import it from the module that defines it (a new part goes into ORDER in this test)"
+            )
+        elif target not in allowed:
+            may = ", ".join(allowed) or "nothing of ours"
+            found.append(f"{module}:{line} imports '{name}', but '{part}' may import only: {may}")
+    return found
+
+
+def load(*modules: str) -> set[str]:
+    """Names of the modules that are loaded after a fresh Python imported the given ones."""
+    code = f"import sys, {', '.join(modules)}; print(*sys.modules)"
+    path = os.pathsep.join(filter(None, [str(SRC), os.environ.get("PYTHONPATH")]))
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return set(run.stdout.split())
+
+
+def test_order_of_imports():
+    paths = sorted((SRC / PACKAGE).rglob("*.py"))
+    assert paths, f"no modules found under {SRC / PACKAGE}"
+    found = []
+    for path in paths:
+        if path != SRC / PACKAGE / "__init__.py":
+            found += complaints(path.read_text(encoding="utf-8"), module_name(path), path.name == "__init__.py")
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_package_loads_no_torch():
+    assert "torch" not in load(PACKAGE)
+
+
+@pytest.mark.parametrize("part", TORCH_FREE)
+def test_light_part_loads_no_torch(part):
+    home = SRC / PACKAGE
+    modules = [module_name(path) for path in [home / f"{part}.py", *(home / part).rglob("*.py")] if path.exists()]
+    if not modules:
+        pytest.skip(f"{PACKAGE}.{part} is not written yet")
+    assert "torch" not in load(*modules)
+
+
+@pytest.mark.parametrize(
+    ("source", "module", "is_package"),
+    [
+        ("from unmask.lab import study", "unmask.decode", False),
+        ("import unmask.lab.study as s", "unmask.decode", False),
+        ("from unmask import lab", "unmask.decode", False),
+        ("from .lab import study", "unmask.decode", False),
+        ("from ..lab import study", "unmask.policies.fixed", False),
+        ("from .. import lab", "unmask.policies", True),
+        ("def f():\n    from ..lab import study", "unmask.policies.fixed", False),
+        ("class C:\n    def f(self):\n        import unmask.cli", "unmask.policies.fixed", False),
+        ("if TYPE_CHECKING:\n    from unmask.decode import decode", "unmask.transition", False),
+        ("importlib.import_module('unmask.lab')", "unmask.core.state", False),
+        ("from unmask.core import State", "unmask.tasks.gsm8k", False),
+        ("from unmask.errors import UnmaskError", "unmask.stats.bootstrap", False),
+        ("import unmask", "unmask.cli", False),
+        ("from unmask import load", "unmask.cli", False),
+        ("from unmask.surprise import x", "unmask.cli", False),
+    ],
+)
+def test_checker_sees_wrong_import(source, module, is_package):
+    assert len(complaints(source, module, is_package)) == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "module", "is_package"),
+    [
+        ("from unmask.core import State\nfrom unmask.axes import score", "unmask.transition", False),
+        ("from . import score\nimport unmask.axes.score", "unmask.axes.region", False),
+        ("from .score import pure\nfrom ..core import State", "unmask.axes", True),
+        ("from ..errors import SchemaError", "unmask.tasks.gsm8k", False),
+        ("from . import bootstrap\nimport numpy as np", "unmask.stats.ranking", False),
+        ("from unmask import __version__\nfrom unmask.api import load", "unmask.cli", False),
+        ("import unmaskable.lab\nimport torch", "unmask.core.rng", False),
+    ],
+)
+def test_checker_accepts_right_import(source, module, is_package):
+    assert complaints(source, module, is_package) == []
+
+
+def test_checker_names_the_place_for_a_new_part():
+    (complaint,) = complaints("", "unmask.extras.thing")
+    assert "'extras'" in complaint
+    assert "ORDER in tests/test_imports.py" in complaint
