@@ -1,0 +1,189 @@
+"""The contract check over every registered method, and proof that it catches methods that break it."""
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import pytest
+import torch
+
+from unmask.axes import ReMDM, cardinality, commitment, score
+from unmask.core import Action, Policy, Search
+from unmask.errors import ContractError, UnmaskError
+from unmask.policies import METHODS, Fixed, LLaDA, Revised, make
+from unmask.policies.check import check_policy, check_search
+
+VARIANTS = {
+    "llada": [{}, {"block_length": 2}, {"remasking": "random"}, {"block_length": 2, "remasking": "random"}],
+    "dream": [{"alg": a} for a in ("origin", "maskgit_plus", "topk_margin", "entropy")]
+    + [{"alg": "entropy", "alg_temp": 0.3}],
+    "fixed": [{}]
+    + [{"alpha": a} for a in ("margin", "certainty", "stability", "dependency", "uniform")]
+    + [{"region": r} for r in ("block:2", "last-block:2", "window:3", "dilated:2", "near:1")]
+    + [{"kappa": k} for k in ("count:1", "share:0.5", "above:0.9", 1.0)]
+    + [{"commit": c} for c in ("none", "confidence:0.9", "margin:0.5")],
+    "revised": [{}]
+    + [{"operator.variant": v, "operator.eta": e} for v, e in (("cap", 0.5), ("rescale", 0.5), ("loop", 0.1))],
+    "wino": [{"block_length": 2}, {"block_length": 6}, {"tau1": 0.3, "tau2": 0.95}, {}],
+    "core": [{"revise_every": 1, "tail": 0, "candidates": 2}, {"block_length": 2}, {}]
+    + [{"revise_every": 1, "tail": 0, "joint_reeval": True, "base": "margin", "window": (0.0, 1.0)}],
+    "info-gain": [{"threshold": None}, {}, {"block_length": 2}, {"objective": "lookum", "candidates": 3}],
+}
+CASES = [(name, options) for name in METHODS for options in VARIANTS[name]]
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{o}" for n, o in CASES])
+def test_every_registered_method_keeps_the_contract(name, options):
+    method = make(name, **options)
+    check = check_policy if isinstance(method, Policy) else check_search
+    assert check(method) is None
+
+
+def _everything(state):
+    return Action(
+        score.pure("confidence", state),
+        state.masked_BL,
+        torch.ones(state.batch, dtype=torch.float64),
+        commitment.everything(state),
+    )
+
+
+@dataclass(frozen=True)
+class ReadsNeighbours(Policy):
+    """Reveals as many as the batch's first row has masks left: Dream's batch mean, exaggerated."""
+
+    name: ClassVar[str] = "reads-neighbours"
+
+    def act(self, traj):
+        n_B = traj.state.masked_BL.sum(-1)
+        k_B = (n_B[0] // 2).clamp(min=1).expand_as(n_B)
+        return replace(_everything(traj.state), kappa_B=cardinality.fraction(k_B, n_B))
+
+
+@dataclass(frozen=True)
+class ReadsPadding(Policy):
+    name: ClassVar[str] = "reads-padding"
+
+    def act(self, traj):
+        n_B = traj.state.masked_BL.sum(-1)
+        k = max(1, traj.state.tokens_BL.shape[1] // 3)
+        return replace(_everything(traj.state), kappa_B=cardinality.fraction(k, n_B))
+
+
+@dataclass(frozen=True)
+class Counts(Policy):
+    """Keeps its memory in itself."""
+
+    name: ClassVar[str] = "counts"
+    calls: list = field(default_factory=list, repr=False)
+
+    def act(self, traj):
+        self.calls.append(1)
+        n_B = traj.state.masked_BL.sum(-1)
+        return replace(_everything(traj.state), kappa_B=cardinality.fraction(1 + len(self.calls) % 3, n_B))
+
+
+@dataclass(frozen=True)
+class WritesInput(Policy):
+    name: ClassVar[str] = "writes-input"
+
+    def act(self, traj):
+        traj.state.tokens_BL[:, -1] += 0 * traj.state.tokens_BL[:, -1] + 1
+        return _everything(traj.state)
+
+
+@dataclass(frozen=True)
+class HidesMemory(Policy):
+    """Says it reads no past and does."""
+
+    name: ClassVar[str] = "hides-memory"
+
+    def act(self, traj):
+        n_B = traj.state.masked_BL.sum(-1)
+        k = 1 if traj.last is None else 2
+        return replace(_everything(traj.state), kappa_B=cardinality.fraction(k, n_B))
+
+
+@dataclass(frozen=True)
+class Waits(Policy):
+    name: ClassVar[str] = "waits"
+
+    def act(self, traj):
+        return replace(_everything(traj.state), kappa_B=torch.zeros(traj.state.batch, dtype=torch.float64))
+
+
+@dataclass
+class NotFrozen(Policy):
+    name: ClassVar[str] = "not-frozen"
+
+    def act(self, traj):
+        return _everything(traj.state)
+
+
+@pytest.mark.parametrize(
+    ("policy", "complaint"),
+    [
+        (ReadsNeighbours(), "neighbours"),
+        (ReadsPadding(), "padding"),
+        (Counts(), "same bytes|neighbours"),
+        (WritesInput(), "inputs alone"),
+        (HidesMemory(), "memory 0"),
+        (Waits(), "had not finished"),
+        (NotFrozen(), "frozen"),
+    ],
+    ids=lambda x: getattr(x, "name", ""),
+)
+def test_broken_methods_are_caught(policy, complaint):
+    with pytest.raises(UnmaskError, match=complaint):
+        check_policy(policy)
+
+
+@dataclass(frozen=True)
+class BestOfGreedy(Search):
+    """A small search: complete each row one position at a time, branching on the two best first positions."""
+
+    name: ClassVar[str] = "best-of-greedy"
+    width: int = 2
+    sloppy: bool = False
+
+    def decode(self, door, traj):
+        state = traj.state
+        beams = [self._complete(door, state, first) for first in range(self.width)]
+        value_BW = torch.stack([value for _, value in beams], -1)
+        tokens_BWL = torch.stack([s.tokens_BL for s, _ in beams], 1)
+        tokens_BL = tokens_BWL[torch.arange(state.batch), value_BW.argmax(-1)]
+        if self.sloppy:
+            tokens_BL = torch.where(state.masked_BL, state.batch % 3, tokens_BL)
+        return replace(traj, state=replace(state, tokens_BL=tokens_BL))
+
+    def _complete(self, door, state, first):
+        value_B = torch.zeros(state.batch, dtype=torch.float64)
+        owner_B = torch.arange(state.batch)
+        turn = 0
+        while bool(state.masked_BL.any()):
+            live = state.masked_BL.any(-1).nonzero().flatten()
+            seen = door.look(state.select(live), owner_B[live])
+            masked_BL = state.masked_BL[live]
+            confidence_BL = torch.where(masked_BL, seen.confidence_BN, -1.0)
+            order_BL = confidence_BL.sort(dim=-1, descending=True, stable=True).indices
+            pick = torch.minimum(torch.full_like(live, first if turn == 0 else 0), masked_BL.sum(-1) - 1)
+            at_B = order_BL.gather(1, pick[:, None])
+            tokens_BL = state.tokens_BL.clone()
+            tokens_BL[live] = tokens_BL[live].scatter(1, at_B, seen.token_BN.gather(1, at_B))
+            value_B[live] += confidence_BL.gather(1, at_B).squeeze(1).log()
+            state = replace(state, tokens_BL=tokens_BL)
+            turn += 1
+        return state, value_B
+
+
+def test_a_method_that_owns_its_loop_keeps_its_contract():
+    assert check_search(BestOfGreedy()) is None
+
+
+def test_a_search_whose_rows_read_each_other_is_caught():
+    with pytest.raises(ContractError, match="neighbours"):
+        check_search(BestOfGreedy(sloppy=True))
+
+
+def test_revised_wraps_any_policy():
+    assert check_policy(Revised(Fixed(alpha="uniform", commit="margin:0.5"), ReMDM("rescale", eta=0.7))) is None
+    assert check_policy(Revised(LLaDA(), ReMDM("cap", eta=1.0))) is None

@@ -1,0 +1,267 @@
+"""The loop: many rows at once, rows that leave, options that act, a record that tells what happened."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import pytest
+import torch
+
+from unmask.core import Logits, Needs, Noise, Policy, Proposal, State, Trajectory, Vocabulary, row_key
+from unmask.decode import Runner, decode
+from unmask.denoisers import Exact, Guided, Joint
+from unmask.errors import ConfigError, DenoiserError, InvalidAction, Unfinished
+from unmask.policies import Fixed, InfoGain, LLaDA, Revised, make
+
+JOINT = Joint.random(8, 4, dependence=1.5, seed=3)
+EXACT = Exact(JOINT, eos_ids=(2, 3))
+
+
+def start(prompts, new_tokens, steps, seed=0):
+    state = State.from_prompts(prompts, new_tokens=new_tokens, steps=steps, mask_id=EXACT.mask_id)
+    return state, Noise.of([row_key(seed, bytes(p)) for p in prompts])
+
+
+def run(policy=None, prompts=((0,), (1, 2)), new_tokens=6, steps=3, seed=0, denoiser=EXACT, **options):
+    state, noise = start([list(p) for p in prompts], new_tokens, steps, seed)
+    return decode(denoiser, policy or LLaDA(), state, noise=noise, **options)
+
+
+def test_a_thousand_rows_of_all_lengths_decode_like_single_ones():
+    generator = torch.Generator().manual_seed(1)
+    lengths = torch.randint(1, 4, (1000,), generator=generator).tolist()
+    prompts = [torch.randint(0, 4, (n,), generator=generator).tolist() for n in lengths]
+    new = [int(torch.randint(1, 8 - n + 1, (1,), generator=generator)) for n in lengths]
+    steps = [max(1, n - 1) for n in new]
+    state, noise = start(prompts, new, steps)
+    whole = decode(EXACT, LLaDA(), state, noise=noise, record=False)
+    assert not whole.state.masked_BL.any()
+    assert whole.forwards_B.tolist() == steps
+    for row in range(0, 1000, 97):
+        one = torch.tensor([row])
+        alone = decode(EXACT, LLaDA(), state.select(one), noise=noise.select(one))
+        assert torch.equal(alone.state.tokens_BL, whole.state.tokens_BL[one])
+
+
+def test_finished_rows_leave_the_batch():
+    traj = run(prompts=((0,), (1,), (2,)), new_tokens=[2, 6, 4], steps=[1, 6, 3])
+    assert [len(s.rows_B) for s in traj.steps] == [3, 2, 2, 1, 1, 1]
+    assert traj.forwards_B.tolist() == [1, 6, 3]
+    assert [len(traj.row(b).steps) for b in range(3)] == [1, 6, 3]
+
+
+def test_the_record_says_what_was_revealed_by_whom_with_what_confidence():
+    traj = run(steps=3).row(0)
+    shown = traj.steps[0].state
+    for at, step in enumerate(traj.steps):
+        assert step.policy == "llada"
+        after = traj.steps[at + 1].state if at + 1 < len(traj.steps) else traj.state
+        assert torch.equal(step.revealed_BL, shown.masked_BL & ~after.masked_BL)
+        seen = {i: int(t) for i, t in enumerate(shown.tokens_BL[0]) if int(t) != shown.mask_id and i < 7}
+        marginals = torch.from_numpy(JOINT.prefix(7).marginals(seen))
+        for i in step.revealed_BL[0].nonzero().flatten().tolist():
+            expected = marginals[i, int(after.tokens_BL[0, i])]
+            torch.testing.assert_close(step.confidence_BL[0, i], expected)
+        assert (step.confidence_BL[~step.revealed_BL] == 0).all()
+        assert step.forwards_B.tolist() == [1]
+        assert step.processed_B.tolist() == [7]
+        shown = after
+    assert sum(int(s.revealed_BL.sum()) for s in traj.steps) == 6
+
+
+def test_the_record_says_what_was_remasked():
+    policy = Revised(Fixed(commit="none"), make("revised", **{"operator.variant": "cap", "operator.eta": 0.9}).operator)
+    traj = run(policy, steps=6)
+    assert any(bool(s.remasked_BL.any()) for s in traj.steps)
+    for row in range(2):
+        own = traj.row(row)
+        for before, after in zip(own.steps, own.steps[1:], strict=False):
+            reopened = before.state.revealed_BL & after.state.masked_BL
+            assert torch.equal(reopened, before.remasked_BL)
+
+
+def test_without_a_record_the_tokens_are_the_same():
+    for policy in (LLaDA(), Fixed(alpha="stability"), Revised()):
+        full, bare = run(policy), run(policy, record=False)
+        assert torch.equal(full.state.tokens_BL, bare.state.tokens_BL)
+        assert torch.equal(full.forwards_B, bare.forwards_B)
+        assert full.steps
+        assert not bare.steps
+
+
+def test_on_step_sees_every_transition():
+    seen = []
+    traj = run(on_step=lambda t: seen.append(t.state.tokens_BL.clone()))
+    assert len(seen) == len(traj.steps)
+    assert torch.equal(seen[-1], traj.state.tokens_BL)
+
+
+def test_same_seed_same_tokens_other_seed_other_tokens():
+    hot = Proposal(temperature=1.5)
+    prompts = [(a, b) for a in range(4) for b in range(4)]
+    first, again, other = (run(prompts=prompts, proposal=hot, seed=s, steps=6) for s in (0, 0, 1))
+    assert torch.equal(first.state.tokens_BL, again.state.tokens_BL)
+    assert not torch.equal(first.state.tokens_BL, other.state.tokens_BL)
+
+
+def test_temperature_one_and_one_token_per_step_samples_the_joint():
+    """Chain rule: one position at a time from exact conditionals draws from the joint itself.
+
+    Not so under `confidence`, which looks at the drawn token before it picks the position.
+    """
+    joint = Joint.random(3, 2, dependence=2.0, seed=5)
+    denoiser = Exact(joint)
+    rows = 4000
+    state = State.from_prompts([[0]] * rows, new_tokens=2, steps=2, mask_id=denoiser.mask_id)
+    noise = Noise.of([row_key(11, b"x", stream) for stream in range(rows)])
+    for policy in (Fixed(alpha="margin", kappa="count:1"), Fixed(kappa="count:1", region="last-block:1")):
+        end = decode(denoiser, policy, state, noise=noise, proposal=Proposal(temperature=1.0), record=False)
+        counts = torch.zeros(2, 2, dtype=torch.float64)
+        for a, b in end.state.tokens_BL[:, 1:].tolist():
+            counts[a, b] += 1
+        expected = torch.from_numpy(joint.p[0] / joint.p[0].sum()) * rows
+        chi2 = float(((counts - expected) ** 2 / expected).sum())
+        assert chi2 < 16.27, chi2  # 3 degrees of freedom, 0.1 %
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_guidance_changes_tokens_and_costs_a_second_forward(temperature):
+    prompts = [(a, b) for a in range(4) for b in range(4)]
+    proposal = Proposal(temperature=temperature)
+    plain = run(prompts=prompts, proposal=proposal)
+    guided = run(prompts=prompts, proposal=proposal, denoiser=Guided(EXACT, 2.0))
+    assert not torch.equal(plain.state.tokens_BL, guided.state.tokens_BL)
+    assert torch.equal(guided.forwards_B, 2 * plain.forwards_B)
+    assert torch.equal(guided.processed_B, 2 * plain.processed_B)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_eos_fill_closes_the_tail_and_saves_forwards(temperature):
+    prompts = [(a, b) for a in range(4) for b in range(4)]
+    proposal = Proposal(temperature=temperature)
+    plain = run(prompts=prompts, proposal=proposal, steps=6)
+    filled = run(prompts=prompts, proposal=proposal, steps=6, eos_fill=True)
+    assert int(filled.forwards_B.sum()) < int(plain.forwards_B.sum())
+    steps = [filled.row(b).steps for b in range(len(prompts))]
+    assert any(bool(s.confidence_BL.isnan().any()) for row in steps for s in row)
+
+
+def test_eos_fill_without_an_end_of_text_token_does_nothing():
+    bare = Exact(JOINT)
+    assert torch.equal(run(denoiser=bare).state.tokens_BL, run(denoiser=bare, eos_fill=True).state.tokens_BL)
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A denoiser that answers in a wrong way."""
+
+    inner: Exact
+    how: str
+    row: int = 1
+
+    @property
+    def vocabulary(self):
+        return replace(self.inner.vocabulary, size=5) if self.how == "columns" else self.inner.vocabulary
+
+    def __call__(self, view, needs):
+        logits = self.inner(view, needs)
+        z_RV = logits.logits_RV.clone()
+        if self.how in ("nan", "inf"):
+            rows_R = logits.index_R // view.tokens_BN.shape[1]
+            z_RV[rows_R == self.row, 0] = float(self.how)
+        return replace(logits, logits_RV=z_RV)
+
+
+@pytest.mark.parametrize("how", ["nan", "inf"])
+def test_nan_logits_are_an_error_that_names_the_row(how):
+    with pytest.raises(DenoiserError, match=r"row 1, step 0: .*NaN.*allowed: finite"):
+        run(denoiser=Broken(EXACT, how))
+
+
+def test_a_vocabulary_mismatch_is_an_error():
+    with pytest.raises(DenoiserError, match="4 logit columns; allowed: 5"):
+        run(denoiser=Broken(EXACT, "columns"))
+
+
+@dataclass(frozen=True)
+class Lazy(Policy):
+    name: ClassVar[str] = "lazy"
+    region: bool = True
+
+    def act(self, traj):
+        state = traj.state
+        action = LLaDA().act(traj)
+        zero_B = torch.zeros(state.batch, dtype=torch.float64)
+        none_BL = torch.zeros_like(state.fixed_BL)
+        return replace(action, kappa_B=zero_B, region_BL=action.region_BL if self.region else none_BL)
+
+
+def test_a_policy_that_never_reveals_is_stopped():
+    with pytest.raises(Unfinished, match="lazy had not finished row 0 after"):
+        run(Lazy())
+
+
+def test_an_invalid_action_is_reported_with_its_row_and_step():
+    with pytest.raises(InvalidAction, match="row 0, step 0: the region holds no masked position"):
+        run(Lazy(region=False))
+
+
+def test_a_prediction_is_not_there_before_the_forward():
+    state, noise = start([[0]], 2, 1)
+    with pytest.raises(ConfigError, match="no prediction yet"):
+        _ = Trajectory.start(state, noise).seen
+
+
+def test_looks_are_charged_to_their_owner_and_remembered():
+    state, noise = start([[0], [1]], 4, 4)
+    runner = Runner(EXACT, Proposal())
+    traj = Trajectory.start(state, noise)
+    view = LLaDA().view(traj)
+    runner.observe(traj, view, Needs())
+    next_state = replace(state, tokens_BL=state.tokens_BL.clone().index_fill(1, torch.tensor([2]), 3))
+    runner.look(next_state, torch.tensor([1, 1]))
+    assert runner.forwards_B.tolist() == [1, 3]
+    came_true = replace(traj, state=next_state)
+    again = runner.observe(came_true, LLaDA().view(came_true), Needs())
+    assert runner.forwards_B.tolist() == [0, 0]
+    fresh = Runner(EXACT, Proposal()).observe(came_true, LLaDA().view(came_true), Needs())
+    assert torch.equal(again.seen.confidence_BN, fresh.seen.confidence_BN)
+    assert torch.equal(again.seen.clean.entropy_BN, fresh.seen.clean.entropy_BN)
+
+
+def test_a_look_ahead_that_comes_true_saves_the_next_forward():
+    """After the first step only looks are paid for, and the last step, which has nothing to compare, is free."""
+    traj = run(InfoGain(threshold=None, candidates=4), prompts=((0,),), steps=6)
+    looked = [int(s.forwards_B) for s in traj.row(0).steps]
+    assert looked[0] >= 1 + 2
+    assert 0 in looked or min(looked[1:-1]) >= 2
+    assert looked[-1] == 0
+
+
+def test_the_start_is_never_modified():
+    state, noise = start([[0], [1]], 6, 3)
+    copies = [t.clone() for t in (state.tokens_BL, state.fixed_BL, state.committed_BL, state.step_B)]
+    for name in ("llada", "wino", "core", "info-gain", "revised"):
+        decode(EXACT, make(name), state, noise=noise)
+    now = (state.tokens_BL, state.fixed_BL, state.committed_BL, state.step_B)
+    assert all(torch.equal(a, b) for a, b in zip(copies, now, strict=True))
+
+
+def test_a_resumed_run_gets_its_previous_posterior_back():
+    """Stability reads the step before; a recording does not keep posteriors, so resuming runs that forward again."""
+    policy = Fixed(alpha="stability", kappa="count:1")
+    traj = run(policy, prompts=((0,), (3,)), steps=6)
+    for step in range(1, 6):
+        resumed = decode(EXACT, policy, traj.resume(1, step), noise=traj.noise)
+        assert torch.equal(resumed.state.tokens_BL[0], traj.state.tokens_BL[1])
+        assert torch.equal(resumed.forwards_B, traj.forwards_B[1:])
+
+
+def test_mismatched_wanted_slots_are_refused():
+    class Narrow:
+        vocabulary = Vocabulary(4, 4)
+
+        def __call__(self, view, needs):
+            return Logits(torch.zeros(2, 4), view.wanted_BN[:, :3])
+
+    with pytest.raises(DenoiserError, match="slots of shape"):
+        run(denoiser=Narrow())
