@@ -1,3 +1,77 @@
-"""unmask: decoding for masked diffusion language models."""
+"""unmask: decoding for masked diffusion language models.
+
+    import unmask
+
+    model = unmask.load("exact")
+    out = model.generate("a", policy="llada", steps=4)
+    print(out.text, out.forwards)
+
+Names are looked up on first use, so that importing the package does not load torch.
+"""
+
+from difflib import get_close_matches
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unmask.api import MODELS as MODELS
+    from unmask.api import Generation as Generation
+    from unmask.api import Model as Model
+    from unmask.api import load as load
+    from unmask.core import Action as Action
+    from unmask.core import Noise as Noise
+    from unmask.core import Policy as Policy
+    from unmask.core import Proposal as Proposal
+    from unmask.core import State as State
+    from unmask.core import Trajectory as Trajectory
+    from unmask.errors import ConfigError as ConfigError
+    from unmask.errors import UnmaskError as UnmaskError
+    from unmask.policies import METHODS as METHODS
 
 __version__ = "0.1.0"
+
+_HOME = {
+    "load": "api",
+    "Model": "api",
+    "Generation": "api",
+    "MODELS": "api",
+    "METHODS": "policies",
+    "Action": "core",
+    "Noise": "core",
+    "Policy": "core",
+    "Proposal": "core",
+    "State": "core",
+    "Trajectory": "core",
+    "UnmaskError": "errors",
+    "ConfigError": "errors",
+}
+_PARTS = (
+    "api",
+    "axes",
+    "core",
+    "decode",
+    "denoisers",
+    "errors",
+    "lab",
+    "mechanisms",
+    "policies",
+    "report",
+    "stats",
+    "transition",
+)
+
+__all__ = ["__version__", *sorted(_HOME)]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f"unmask.{_HOME[name]}"), name)
+    if name in _PARTS:
+        return import_module(f"unmask.{name}")
+    close = get_close_matches(name, [*_HOME, *_PARTS], n=3)
+    hint = f"did you mean {', '.join(close)}? " if close else ""
+    raise AttributeError(f"module 'unmask' has no attribute {name!r}; {hint}public names: {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME, *_PARTS})

@@ -30,6 +30,10 @@ class Unfinished(UnmaskError):
     """A policy stopped making progress, or a search handed back a canvas with masks in it."""
 
 
+class ContractError(UnmaskError):
+    """A method breaks a promise that the decoder or the laboratory relies on."""
+
+
 class DenoiserError(UnmaskError):
     """A denoiser returned something that is not a prediction."""
 

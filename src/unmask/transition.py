@@ -141,3 +141,5 @@ def _check_shapes(state: State, action: Action) -> None:
         tensor = wanted[name][0]
         if tensor is not None and tensor.dtype != torch.bool:
             raise InvalidAction(f"{name} has dtype {tensor.dtype}; allowed: torch.bool; compare or call .bool()")
+    if action.tokens_BL is not None and action.tokens_BL.dtype != torch.long:
+        raise InvalidAction(f"tokens has dtype {action.tokens_BL.dtype}; allowed: torch.int64; call .long()")

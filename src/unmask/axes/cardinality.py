@@ -90,7 +90,7 @@ class Cardinality:
             return cls(rule)
         value = _number(raw)
         if rule == "count":
-            ok = value is not None and value >= 1 and value == int(value)
+            ok = value is not None and value >= 1 and value.is_integer()
             require(ok, "kappa", text, "'count:K', K a whole number >= 1", "e.g. 'count:4'")
         else:
             ok = value is not None and 0 <= value <= 1

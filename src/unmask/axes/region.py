@@ -64,7 +64,8 @@ def neighbourhood(state: State, radius: int, need_B: Tensor | int = 1) -> Tensor
     before_BL = torch.where(visible_BL, position_L, -far).cummax(-1).values
     after_BL = torch.where(visible_BL, position_L, far).flip(-1).cummin(-1).values.flip(-1)
     distance_BL = torch.minimum(position_L - before_BL, after_BL - position_L)
-    return open_groups(state.masked_BL, (distance_BL - 1).clamp(min=0) // radius, need_B)
+    # Without a visible token everything is equally far; the cap keeps that from depending on the padding.
+    return open_groups(state.masked_BL, (distance_BL - 1).clamp(0, far // 2) // radius, need_B)
 
 
 def subset(state: State, chosen_BL: Tensor) -> Tensor:
@@ -113,7 +114,7 @@ class Region:
         if rule == "full":
             require(not size, "region", text, "'full'", "the full region takes no size")
             return cls(rule)
-        require(size.isdigit() and int(size) > 0, "region", text, f"'{rule}:SIZE', SIZE >= 1", "e.g. 'block:8'")
+        require(size.isdecimal() and int(size) > 0, "region", text, f"'{rule}:SIZE', SIZE >= 1", "e.g. 'block:8'")
         return cls(rule, int(size))
 
     def __call__(self, state: State, need_B: Tensor | int = 1) -> Tensor:

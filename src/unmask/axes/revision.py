@@ -31,11 +31,14 @@ def sigma_rescale(alpha_t: Tensor, alpha_s: Tensor, eta: float) -> Tensor:
 
 
 def sigma_conf(alpha_t_B: Tensor, alpha_s_B: Tensor, psi_BL: Tensor, revisable_BL: Tensor) -> Tensor:
-    """sigma_max spread by softmax(-psi) over the revisable positions: the least sure when revealed goes first."""
+    """sigma_max spread by softmax(-psi) over the revisable positions: the least sure when revealed goes first.
+
+    0 where psi is infinite: a position that nothing is known about stays.
+    """
     logits_BL = torch.where(revisable_BL, -psi_BL, float("-inf"))
-    any_B1 = revisable_BL.any(-1, keepdim=True)
-    weight_BL = torch.where(any_B1, logits_BL, torch.zeros_like(logits_BL)).softmax(-1)
-    return torch.where(revisable_BL, weight_BL * sigma_max(alpha_t_B, alpha_s_B)[:, None], 0.0)
+    known_BL = logits_BL.isfinite()
+    # The softmax of a row without any is NaN, but then there is nothing to take it.
+    return torch.where(known_BL, logits_BL.softmax(-1) * sigma_max(alpha_t_B, alpha_s_B)[:, None], 0.0)
 
 
 def loop_alpha(t: Tensor, t_on: float, t_off: float, alpha_on: float) -> Tensor:
@@ -48,7 +51,7 @@ def loop_alpha(t: Tensor, t_on: float, t_off: float, alpha_on: float) -> Tensor:
 
 def sigma_loop(t: Tensor, eta: float, t_on: float, t_off: float) -> Tensor:
     """eta inside the loop, 0 outside; t = t_on loops, t = t_off does not."""
-    return torch.where((t <= t_on) & (t > t_off), eta, 0.0).to(t.dtype)
+    return torch.where((t <= t_on) & (t > t_off), torch.full_like(t, eta), 0.0)
 
 
 def reveal_probability(alpha_t: Tensor, alpha_s: Tensor, sigma: Tensor) -> Tensor:
@@ -92,7 +95,9 @@ class ReMDM:
         if self.variant == "conf":
             sigma_BL = self.rate * sigma_conf(alpha_t_B, alpha_s_B, psi_BL.double(), state.revisable_BL)
         else:
-            sigma_BL = self._shared(alpha_t_B, alpha_s_B)[:, None].expand(psi_BL.shape)
+            # Not 1 - alpha_t, whose rounding would move the edges of the loop.
+            t_B = (state.horizon_B - state.step_B).double() / state.horizon_B
+            sigma_BL = self._shared(t_B, alpha_t_B, alpha_s_B)[:, None].expand(psi_BL.shape)
         last_B1 = (state.step_B >= state.horizon_B - 1)[:, None]
         return torch.where(state.revisable_BL & ~last_B1, sigma_BL, 0.0)
 
@@ -100,9 +105,9 @@ class ReMDM:
         """Positions to re-open, one uniform each."""
         return uniform_BL < self.sigma(state, psi_BL)
 
-    def _shared(self, alpha_t_B: Tensor, alpha_s_B: Tensor) -> Tensor:
+    def _shared(self, t_B: Tensor, alpha_t_B: Tensor, alpha_s_B: Tensor) -> Tensor:
         if self.variant == "cap":
             return sigma_cap(alpha_t_B, alpha_s_B, self.rate)
         if self.variant == "rescale":
             return sigma_rescale(alpha_t_B, alpha_s_B, self.rate)
-        return sigma_loop(1 - alpha_t_B, self.rate, self.t_on, self.t_off)
+        return sigma_loop(t_B, self.rate, self.t_on, self.t_off)

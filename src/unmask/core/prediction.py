@@ -61,10 +61,10 @@ class Posterior(Selectable):
 
     def dense(self) -> Tensor:
         """Probabilities as (B, N, V), zero where unwanted: for small vocabularies and for tests."""
-        every = torch.arange(len(self.logz_R), device=self.logz_R.device)
-        log_p = self.log_prob(every)
+        known_BN = self.slot_BN >= 0
+        log_p = self.log_prob(self.slot_BN[known_BN])
         out = log_p.new_zeros(*self.slot_BN.shape, log_p.shape[-1])
-        out[self.slot_BN >= 0] = log_p.exp()
+        out[known_BN] = log_p.exp()
         return out
 
     def select(self, rows_R: Tensor) -> "Posterior":

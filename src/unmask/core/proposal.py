@@ -92,8 +92,8 @@ def propose(
     previous: Posterior | None = None,
 ) -> Prediction:
     """Run the pass over the vocabulary and spread its answers over the view's slots."""
-    _check(logits, view, vocabulary)
     index_R = logits.index_R
+    _check(logits, index_R, view, vocabulary)
     edit = proposal.edit(vocabulary)
     slots = view.tokens_BN.shape[1]
     row_R, position_R = index_R // slots, view.position_BN.flatten()[index_R]
@@ -167,7 +167,7 @@ def _previous_rows(previous: Posterior | None, index_R: Tensor, view: View) -> T
     return old_BN.flatten()[index_R]
 
 
-def _check(logits: Logits, view: View, vocabulary: Vocabulary) -> None:
+def _check(logits: Logits, index_R: Tensor, view: View, vocabulary: Vocabulary) -> None:
     columns = logits.logits_RV.shape[-1]
     if columns != vocabulary.size:
         raise DenoiserError(
@@ -178,4 +178,9 @@ def _check(logits: Logits, view: View, vocabulary: Vocabulary) -> None:
         raise DenoiserError(
             f"the denoiser answered for slots of shape {tuple(logits.wanted_BN.shape)}; allowed: "
             f"{tuple(view.tokens_BN.shape)}, the view's; return one row per wanted slot"
+        )
+    if len(logits.logits_RV) != len(index_R):
+        raise DenoiserError(
+            f"the denoiser returned {len(logits.logits_RV)} logit rows; allowed: {len(index_R)}, one per "
+            "wanted slot; return the wanted slots only, packed in row-major order"
         )

@@ -47,8 +47,8 @@ def _absorb(h: Tensor, field: Tensor | int) -> Tensor:
 
 
 def _open_unit(bits: Tensor) -> Tensor:
-    """53 random bits to a float64 strictly between 0 and 1, so that logarithms are finite."""
-    return (_shift(bits, 11).double() + 0.5) * 2.0**-53
+    """52 random bits to a float64 strictly between 0 and 1, so that logarithms are finite. 53 would round to 1."""
+    return (_shift(bits, 12).double() + 0.5) * 2.0**-52
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Row selection for frozen batch values: every tensor in them has the batch as its first axis."""
 
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
@@ -17,7 +18,7 @@ def select(value: T, rows_R: Tensor) -> T:
 def _select(value: Any, rows_R: Tensor) -> Any:
     if isinstance(value, Tensor):
         return value[rows_R]
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {k: _select(v, rows_R) for k, v in value.items()}
     if isinstance(value, tuple):
         return tuple(_select(v, rows_R) for v in value)
@@ -44,7 +45,7 @@ def _concat(values: list[Any]) -> Any:
     first = values[0]
     if isinstance(first, Tensor):
         return torch.cat(values)
-    if isinstance(first, dict):
+    if isinstance(first, Mapping):
         return {k: _concat([v[k] for v in values]) for k in first}
     if isinstance(first, tuple):
         return tuple(_concat(list(column)) for column in zip(*values, strict=True))

@@ -108,8 +108,13 @@ class State:
         device: torch.device | str = "cpu",
     ) -> "State":
         """Infilling, the general case: every mask is a blank, everything else is given (unless `given` says so)."""
+        if not canvases:
+            raise ConfigError("canvases is empty; allowed: one canvas or more; pass at least one canvas")
         if given is None:
             given = [[t != mask_id for t in canvas] for canvas in canvases]
+        shape = [len(canvas) for canvas in canvases]
+        fits = [len(row) for row in given] == shape
+        require(fits, "lengths of given", [len(row) for row in given], f"{shape}", "give one flag per canvas position")
         budgets = _per_row("steps", steps, len(canvases))
         blanks = [sum(not g for g in row) for row in given]
         for row, (blank, budget) in enumerate(zip(blanks, budgets, strict=True)):

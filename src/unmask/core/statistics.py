@@ -13,7 +13,9 @@ from torch import Tensor
 from unmask.core.prediction import Edit, Posterior
 
 _CHUNK = 1 << 20
-"""Scratch elements per chunk: 4 MiB in float32."""
+"""Scratch elements per chunk on the CPU: 4 MiB in float32."""
+_GPU_ROWS = 64
+"""Rows per chunk elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -71,19 +73,20 @@ class Pass:
 def one_pass(logits_RV: Tensor, request: Request) -> Pass:
     """Statistics of every packed row."""
     rows, vocab = logits_RV.shape
-    size = max(2, _CHUNK // vocab)
+    on_cpu = logits_RV.device.type == "cpu"
+    size = max(2, _CHUNK // vocab) if on_cpu else _GPU_ROWS
+    # Kernels choose how to reduce by shape, and with it their rounding. On the CPU only a single long row is split
+    # over threads; on a GPU every shape differs, so all chunks there have one.
+    least = 2 if on_cpu else size
     parts = []
-    for start in range(0, max(rows, 1), size):
+    for start in range(0, rows, size):
         row_C = torch.arange(start, min(start + size, rows), device=logits_RV.device)
-        if len(row_C) == 1:
-            # Reductions of a single long row are split over threads, which changes bits: never run one alone.
-            whole = _chunk(logits_RV, row_C.expand(2), request)
-            parts.append(Pass(**{f.name: getattr(whole, f.name)[:1] for f in fields(Pass)}))
-        else:
-            parts.append(_chunk(logits_RV, row_C, request))
-    if len(parts) == 1:
-        return parts[0]
-    return Pass(**{f.name: torch.cat([getattr(p, f.name) for p in parts]) for f in fields(Pass)})
+        spare = max(0, least - len(row_C))
+        part = _chunk(logits_RV, torch.cat((row_C, row_C[:1].expand(spare))), request)
+        parts.append({f.name: getattr(part, f.name)[: len(row_C)] for f in fields(Pass)})
+    if not parts:
+        return _chunk(logits_RV, torch.arange(0, device=logits_RV.device), request)
+    return Pass(**{name: torch.cat([part[name] for part in parts]) for name in parts[0]})
 
 
 def _chunk(logits_RV: Tensor, row_C: Tensor, request: Request) -> Pass:
@@ -107,8 +110,8 @@ def _chunk(logits_RV: Tensor, row_C: Tensor, request: Request) -> Pass:
     if filtered is None:
         filtered = clean
     kl = _divergence(clean.log_p_CV, request, row_C)
-    logz_C = clean.log_sum_C + peak_C
-    confidence_CD = (token_z_CD - logz_C[:, None]).exp()
+    # Peak first: adding it to the log of the sum would round large logits, and confidence is compared with p_RK.
+    confidence_CD = (token_z_CD - peak_C[:, None] - clean.log_sum_C[:, None]).exp()
     if trusted_logz_C is not None:
         confidence_CD = (token_z_CD - trusted_logz_C[:, None]).exp()
         for token in request.untrusted:
@@ -117,14 +120,14 @@ def _chunk(logits_RV: Tensor, row_C: Tensor, request: Request) -> Pass:
         top_RK=top.index_CK,
         p_RK=clean.p_CK,
         entropy_R=clean.entropy_C,
-        logz_R=logz_C,
+        logz_R=clean.log_sum_C + peak_C,
         token_RD=token_CD,
         confidence_RD=confidence_CD,
         proposed_R=filtered.token_p_C,
         filtered_top_RK=filtered.index_CK,
         filtered_p_RK=filtered.p_CK,
         filtered_entropy_R=filtered.entropy_C,
-        given_R=(given_z_C - logz_C).exp(),
+        given_R=(given_z_C - peak_C - clean.log_sum_C).exp(),
         drift_R=kl[0],
         displacement_R=kl[1],
     )
@@ -137,17 +140,25 @@ class _Top:
 
 
 def _top(z_CV: Tensor, k: int) -> _Top:
-    """The k largest, ties to the lower token: repeated first-maximum, since top-k promises no order. Restores z."""
-    values, indices = [], []
-    for _ in range(min(k, z_CV.shape[1])):
-        value_C, index_C = z_CV.max(-1)
-        values.append(value_C)
-        indices.append(index_C)
-        if len(values) < k:
-            z_CV.scatter_(1, index_C[:, None], float("-inf"))
-    top = _Top(torch.stack(values, -1), torch.stack(indices, -1))
-    z_CV.scatter_(1, top.index_CK, top.z_CK)
-    return top
+    """The k largest, ties to the lower token, since top-k promises no order. Restores z.
+
+    Where fewer than k tokens are above -inf, the rest of the list repeats tokens, at -inf.
+    """
+    token_V = torch.arange(z_CV.shape[1], dtype=torch.int32, device=z_CV.device)
+    values: list[Tensor] = []
+    indices: list[Tensor] = []
+    for place in range(min(k, len(token_V))):
+        if place:
+            z_CV.scatter_(1, indices[-1], float("-inf"))
+        # A plain maximum and a search for it take a fraction of the time of a maximum with its index.
+        value_C1 = z_CV.amax(-1, keepdim=True)
+        first_C1 = torch.where(z_CV == value_C1, token_V, len(token_V) - 1).amin(-1, keepdim=True)
+        values.append(value_C1)
+        indices.append(first_C1.long())
+    # Last first: a token that was repeated must get its own value back, not -inf.
+    for value_C1, index_C1 in zip(reversed(values), reversed(indices), strict=True):
+        z_CV.scatter_(1, index_C1, value_C1)
+    return _Top(torch.cat(values, -1), torch.cat(indices, -1))
 
 
 @dataclass(frozen=True)
@@ -186,7 +197,8 @@ def _draw_tokens(z_CV: Tensor, argmax_C1: Tensor, draw: Draw, row_C: Tensor) -> 
         return (z_CV.double()[..., None] - draw.temperature * noise_CVD).argmax(1)
     if draw.uniform_RD is None:
         raise ValueError("temperature > 0 needs uniforms")
-    total_CV = _filter_((z_CV / draw.temperature).double(), draw).softmax(-1).cumsum_(-1)
+    # Filtered before the change to double: the same tokens survive here as in the filtered statistics.
+    total_CV = _filter_(z_CV / draw.temperature, draw).double().softmax(-1).cumsum_(-1)
     # First index whose cumulative mass exceeds u; scaled so that rounding can never step past the end.
     target_CD = draw.uniform_RD[row_C] * total_CV[:, -1:]
     return torch.searchsorted(total_CV, target_CD, right=True).clamp(max=z_CV.shape[1] - 1)

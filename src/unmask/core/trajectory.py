@@ -2,6 +2,8 @@
 
 import json
 import os
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -151,7 +153,7 @@ class Trajectory(Selectable):
             if meta["format"] != _FORMAT:
                 raise SchemaError(f"format is {meta['format']!r}; allowed: {_FORMAT!r}; write the file again")
             value = _unflatten(meta["tree"], arrays)
-        except (KeyError, ValueError, OSError, EOFError, TypeError) as error:
+        except _UNREADABLE as error:
             raise SchemaError(f"{str(path)!r} is not a trajectory ({error}); write it with Trajectory.save") from error
         if not isinstance(value, cls):
             raise SchemaError(f"{str(path)!r} holds a {type(value).__name__}; allowed: Trajectory; check the file")
@@ -159,6 +161,8 @@ class Trajectory(Selectable):
 
 
 _FORMAT = "unmask-trajectory-1"
+_UNREADABLE = (KeyError, ValueError, OSError, EOFError, TypeError, zipfile.BadZipFile, zlib.error)
+"""What reading a file that is damaged, or is something else, can raise."""
 _TYPES = {c.__name__: c for c in (Trajectory, Step, State, Action, Prediction, Statistics, Noise)}
 
 

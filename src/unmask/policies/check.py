@@ -27,7 +27,7 @@ class Problem:
     noise: Noise
 
     @classmethod
-    def default(cls, seed: int = 0) -> "Problem":
+    def default(cls, seed: int = 0, device: torch.device | str = "cpu") -> "Problem":
         """Generation and infilling on a strongly dependent joint of eight three-valued variables."""
         denoiser = Exact(Joint.random(8, 3, dependence=2.0, seed=seed), eos_ids=(2,))
         m = denoiser.mask_id
@@ -38,8 +38,8 @@ class Problem:
             [2, m, m, m, m, m, m],
             [m, m, m, m, 0],
         ]
-        state = State.from_canvases(canvases, steps=[3, 2, 4, 6, 2], mask_id=m)
-        return cls(denoiser, state, Noise.of([row_key(seed, bytes(c)) for c in canvases]))
+        state = State.from_canvases(canvases, steps=[3, 2, 4, 6, 2], mask_id=m, device=device)
+        return cls(denoiser, state, Noise.of([row_key(seed, bytes(c)) for c in canvases], device))
 
 
 def check_policy(policy: Policy, problem: Problem | None = None) -> None:

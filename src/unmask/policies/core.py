@@ -104,7 +104,7 @@ class CoRe(Policy):
         start_B, end_B = ((share * now.steps_B).long() for share in self.window)
         probing_B = (now.inner_B % self.revise_every == 0) & (now.inner_B >= start_B) & (now.inner_B < end_B)
         tail_start_B1 = state.rank_BL.masked_fill(~now.in_block_BL, -1).amax(-1, keepdim=True) - self.tail
-        able_BL = state.revealed_BL & now.in_block_BL & (state.rank_BL <= tail_start_B1) & probing_B[:, None]
+        able_BL = state.revisable_BL & now.in_block_BL & (state.rank_BL <= tail_start_B1) & probing_B[:, None]
         count_B = torch.full_like(now.inner_B, self.candidates)
         return score.best(-traj.seen.clean.margin_BN, able_BL, count_B)
 

@@ -1,4 +1,4 @@
-"""Info-Gain (Yang et al.). Taxonomy: certainty + information gain | candidate sets | block | irreversible | look-ahead."""
+"""Info-Gain (Yang et al.). Taxonomy: certainty + gain | candidate sets | block | irreversible | look-ahead."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -62,7 +62,7 @@ class InfoGain(Policy):
 
         candidates = self._candidates(traj, now.open_BL, k_B)
         look_B = ~fill_B & ~bypass_B & (candidates.fresh_BC.sum(-1) > 1)
-        best_B = self._look_ahead(traj, door, candidates, look_B)
+        best_B = self._look_ahead(traj, door, candidates, look_B).argmax(-1)
 
         pick_B11 = best_B[:, None, None].expand(-1, 1, length)
         chosen_BL = candidates.set_BCL.gather(1, pick_B11).squeeze(1)
@@ -98,13 +98,13 @@ class InfoGain(Policy):
         return _Candidates(set_BCL, torch.stack(tokens, 1), ~same_BCC.tril(-1).any(-1))
 
     def _look_ahead(self, traj: Trajectory, door: Door, candidates: "_Candidates", look_B: Tensor) -> Tensor:
-        """Index of the winning candidate; the greedy one on rows that do not look."""
+        """J of every fresh candidate; on rows that do not look, 0 for the greedy one and -inf for the others."""
         state = traj.state
         value_BC = torch.full_like(candidates.fresh_BC, float("-inf"), dtype=torch.float64)
         value_BC[:, 0] = 0.0
         row_R, candidate_R = (candidates.fresh_BC & look_B[:, None]).nonzero(as_tuple=True)
         if len(row_R) == 0:
-            return value_BC.argmax(-1)
+            return value_BC
         set_RL = candidates.set_BCL[row_R, candidate_R]
         parents = state.select(row_R)
         tokens_RL = torch.where(set_RL, candidates.token_BCL[row_R, candidate_R], parents.tokens_BL)
@@ -114,7 +114,7 @@ class InfoGain(Policy):
             spent_RL = traj.seen.clean.entropy_BN[row_R, : set_RL.shape[1]] * set_RL
             value_R = value_R - spent_RL.double().sum(-1)
         value_BC[row_R, candidate_R] = value_R
-        return value_BC.argmax(-1)
+        return value_BC
 
 
 @dataclass(frozen=True)
@@ -125,10 +125,19 @@ class _Candidates:
 
 
 def _quota(now: Clock) -> Tensor:
-    """round(M_left / steps_left), halves to even; a bypass that fell behind is made up on the block's last step."""
-    left_B = now.open_BL.sum(-1)
-    steps_left_B = (now.steps_B - now.inner_B).clamp(min=1)
-    return (left_B.double() / steps_left_B).round().long().clamp(min=1)
+    """The block's plan, made at its start: round(M_left / steps_left), halves to even, at least 1.
+
+    A bypass that reveals fewer falls behind; the block's last step makes up for it.
+    """
+    planned_B = now.size_B
+    for step in range(int(now.inner_B.max())):
+        rest_B = planned_B - _share(planned_B, now.steps_B - step)
+        planned_B = torch.where(step < now.inner_B, rest_B, planned_B)
+    return torch.where(now.closing_B, now.open_BL.sum(-1), _share(planned_B, now.steps_B - now.inner_B))
+
+
+def _share(masks_B: Tensor, steps_B: Tensor) -> Tensor:
+    return (masks_B.double() / steps_B.clamp(min=1)).round().long().clamp(min=1)
 
 
 def _mean_entropy(entropy_RL: Tensor, state: State) -> Tensor:

@@ -52,6 +52,8 @@ class Revised(Policy):
         remask_BL = self.operator.remask(state, psi_BL, traj.uniform("remask"))
         # A row with no masks of its own reveals nothing: the region it must still name is what it re-opens.
         full_B = ~state.masked_BL.any(-1)
+        if action.remask_BL is not None:
+            full_B = full_B & ~action.remask_BL.any(-1)
         return replace(
             action,
             region_BL=torch.where(full_B[:, None], remask_BL, action.region_BL),

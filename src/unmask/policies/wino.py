@@ -44,7 +44,7 @@ class WINO(Policy):
         block = _block(state, self.block_length)
         original_BS, exists_BS = _originals(state, block, self.block_length, slots)
         standing_BS = torch.where(
-            exists_BS & state.revealed_BL.gather(1, original_BS), state.tokens_BL.gather(1, original_BS), -1
+            exists_BS & state.revisable_BL.gather(1, original_BS), state.tokens_BL.gather(1, original_BS), -1
         )
         plain = View.of(state, Needs())
         attend_BNN = torch.zeros(state.batch, length + slots, length + slots, dtype=torch.bool)
@@ -92,7 +92,7 @@ class WINO(Policy):
         if given_BN is None:
             return torch.zeros_like(state.fixed_BL)
         verify_BL = torch.full(state.tokens_BL.shape, 2.0, dtype=given_BN.dtype, device=given_BN.device)
-        asked_BS = exists_BS & state.revealed_BL.gather(1, original_BS)
+        asked_BS = exists_BS & state.revisable_BL.gather(1, original_BS)
         shadow_BS = torch.where(asked_BS, given_BN[:, state.tokens_BL.shape[1] :], 2.0)
         # Slots past the block's end point at position 0; min keeps them from overwriting a real entry.
         verify_BL = verify_BL.scatter_reduce(1, original_BS, shadow_BS, "amin")

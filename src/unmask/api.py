@@ -1,0 +1,520 @@
+"""`load` a model by name, then `generate` or `infill` text with any unmasking method."""
+
+import inspect
+import json
+import platform
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from difflib import get_close_matches
+from importlib.metadata import version
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from unmask import __version__
+from unmask.core import Denoiser, Noise, Policy, Proposal, Search, State, Trajectory, row_key
+from unmask.decode import decode
+from unmask.denoisers import Codec, Exact, Guided, Joint, LetterCodec
+from unmask.errors import ConfigError, UnknownName, require
+from unmask.policies import METHODS, make, settings
+
+OnStep = Callable[[Trajectory], None]
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What `generate` and `infill` return: one row per prompt and sample, the samples of a prompt side by side."""
+
+    texts: tuple[str, ...]
+    """The new text of each row; the whole text when infilling."""
+    tokens: tuple[tuple[int, ...], ...]
+    """The tokens of `texts`."""
+    canvases: tuple[str, ...]
+    """Prompt and answer of each row."""
+    trajectory: Trajectory
+    """How every row got there; without steps under `record=False`."""
+    config: dict[str, Any]
+    """The resolved configuration: enough to repeat the run. Plain JSON values."""
+
+    @property
+    def text(self) -> str:
+        """The text of the only row."""
+        rows = len(self.texts)
+        require(rows == 1, "the number of texts", rows, "1", "use .texts, which has one for each prompt and sample")
+        return self.texts[0]
+
+    @property
+    def row_forwards(self) -> tuple[int, ...]:
+        """Denoiser passes spent on each row, looks ahead and guidance included."""
+        return tuple(self.trajectory.forwards_B.tolist())
+
+    @property
+    def forwards(self) -> int:
+        """Passes of all rows together."""
+        return sum(self.row_forwards)
+
+    @property
+    def processed(self) -> int:
+        """Tokens that the denoiser read in those passes."""
+        return int(self.trajectory.processed_B.sum())
+
+    @property
+    def tokens_per_forward(self) -> float:
+        return int(self.trajectory.state.answer_BL.sum()) / self.forwards
+
+    def to_json(self) -> str:
+        """Everything but the trajectory; the same run gives the same bytes."""
+        steps = self.trajectory.state.step_B.tolist()
+        columns = zip(self.texts, self.canvases, self.tokens, steps, self.row_forwards, strict=True)
+        names = ("text", "canvas", "tokens", "steps", "forwards")
+        document = {
+            "rows": [_plain(dict(zip(names, row, strict=True))) for row in columns],
+            "forwards": self.forwards,
+            "processed_tokens": self.processed,
+            "tokens_per_forward": self.tokens_per_forward,
+            "config": self.config,
+        }
+        # Lists of numbers on one line. No string is touched: inside one, a line break is written as "\\n".
+        spread = json.dumps(document, indent=2, ensure_ascii=False)
+        return re.sub(r"\[\n[\s\d,-]*\]", lambda found: re.sub(r"\s+", " ", found[0]), spread)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A denoiser that can read and write text."""
+
+    name: str
+    denoiser: Denoiser = field(repr=False)
+    codec: Codec = field(repr=False)
+    options: Mapping[str, Any]
+    length: int | None = None
+    """Positions of the longest canvas; None for no limit."""
+    opening: str = ""
+    """Stands in for a prompt nobody gave."""
+
+    def default_prompt(self) -> str:
+        """The prompt used when none is given."""
+        return self.opening
+
+    def generate(
+        self,
+        prompt: str | Sequence[str] | None = None,
+        *,
+        policy: str | Policy | Search = "llada",
+        max_new_tokens: int | None = None,
+        steps: int | None = None,
+        seed: int = 0,
+        samples: int = 1,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        sampler: str = "inverse",
+        logits_eos_inf: bool = False,
+        confidence_eos_eot_inf: bool = False,
+        eos_penalty: float = 0.0,
+        cfg_scale: float = 0.0,
+        eos_fill: bool = False,
+        record: bool = True,
+        on_step: OnStep | None = None,
+        **policy_settings: Any,
+    ) -> Generation:
+        """Continue each prompt by `max_new_tokens` tokens (default: the rest of the canvas) in `steps` steps.
+
+        Half as many steps as new tokens, rounded up, is the default. Further keywords are settings of the policy,
+        by the names its authors use: `block_length`, `remasking` (llada), `alg`, `alg_temp` (dream); `unmask
+        methods` lists them. `gen_length` is another name for `max_new_tokens`. A row's random numbers depend on
+        seed, prompt and sample alone, so a prompt gets the same answer in any batch.
+        """
+        wanted = _alias("max_new_tokens", max_new_tokens, "gen_length", policy_settings)
+        texts = self._texts("prompt", self.default_prompt() if prompt is None else prompt)
+        rows = [_Row.generate(text, self, wanted, steps) for text in texts]
+        return _Run(
+            task="generate",
+            model=self,
+            policy=_policy(policy, policy_settings),
+            proposal=_proposal(
+                temperature=temperature,
+                top_p=top_p,
+                top_k=top_k,
+                sampler=sampler,
+                logits_eos_inf=logits_eos_inf,
+                confidence_eos_eot_inf=confidence_eos_eot_inf,
+                eos_penalty=eos_penalty,
+            ),
+            cfg_scale=cfg_scale,
+            eos_fill=eos_fill,
+            seed=seed,
+            samples=samples,
+            default_prompt=prompt is None,
+        ).decode(rows, record, on_step)
+
+    def infill(
+        self,
+        text: str | Sequence[str],
+        *,
+        policy: str | Policy | Search = "llada",
+        steps: int | None = None,
+        seed: int = 0,
+        samples: int = 1,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        sampler: str = "inverse",
+        logits_eos_inf: bool = False,
+        confidence_eos_eot_inf: bool = False,
+        eos_penalty: float = 0.0,
+        cfg_scale: float = 0.0,
+        eos_fill: bool = False,
+        record: bool = True,
+        on_step: OnStep | None = None,
+        **policy_settings: Any,
+    ) -> Generation:
+        """Fill the blanks of each text, written "[MASK]" or with the model's own mask sign; the rest is given.
+
+        Options as for `generate`; the default for `steps` is half as many as there are blanks, rounded up.
+        """
+        rows = [_Row.infill(one, self, steps) for one in self._texts("text", text)]
+        return _Run(
+            task="infill",
+            model=self,
+            policy=_policy(policy, policy_settings),
+            proposal=_proposal(
+                temperature=temperature,
+                top_p=top_p,
+                top_k=top_k,
+                sampler=sampler,
+                logits_eos_inf=logits_eos_inf,
+                confidence_eos_eot_inf=confidence_eos_eot_inf,
+                eos_penalty=eos_penalty,
+            ),
+            cfg_scale=cfg_scale,
+            eos_fill=eos_fill,
+            seed=seed,
+            samples=samples,
+        ).decode(rows, record, on_step)
+
+    def _texts(self, name: str, given: str | Sequence[str]) -> list[str]:
+        require(isinstance(given, Sequence), name, given, "a text, or a list of texts", f"pass the {name} as a string")
+        texts = [given] if isinstance(given, str) else list(given)
+        require(bool(texts), name, texts, "one text or more", f"pass a {name}")
+        for text in texts:
+            require(isinstance(text, str), name, text, "a text, or a list of texts", f"pass the {name} as a string")
+            require(text != "", name, text, "one character or more", f"write a {name}")
+        return texts
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One canvas to decode."""
+
+    text: str
+    canvas: list[int]
+    given: list[bool]
+    steps: int
+    new_from: int
+    """Where the text that the user gets back starts."""
+
+    @classmethod
+    def generate(cls, text: str, model: Model, new_tokens: int | None, steps: int | None) -> "_Row":
+        prompt = model.codec.encode(text)
+        count = _new_tokens(len(prompt), new_tokens, model)
+        canvas = [*prompt, *[model.denoiser.vocabulary.mask_id] * count]
+        given = [True] * len(prompt) + [False] * count
+        return cls(text, canvas, given, _steps(steps, count), len(prompt))
+
+    @classmethod
+    def infill(cls, text: str, model: Model, steps: int | None) -> "_Row":
+        canvas = model.codec.canvas(text)
+        blanks = sum(token == model.denoiser.vocabulary.mask_id for token in canvas)
+        require(blanks > 0, "text", text, f"one {model.codec.mask!r} or [MASK] or more", "mark what is to be filled")
+        _check_length("text", len(canvas), model)
+        given = [token != model.denoiser.vocabulary.mask_id for token in canvas]
+        return cls(text, canvas, given, _steps(steps, blanks), 0)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A resolved request: all that decides the result, apart from the rows."""
+
+    task: str
+    model: Model
+    policy: Policy | Search
+    proposal: Proposal
+    cfg_scale: float
+    eos_fill: bool
+    seed: int
+    samples: int
+    default_prompt: bool = False
+
+    def __post_init__(self) -> None:
+        _whole("seed", self.seed)
+        require(-(2**63) <= self.seed < 2**63, "seed", self.seed, "a 64-bit number", "choose a smaller one")
+        _whole("samples", self.samples)
+        require(self.samples >= 1, "samples", self.samples, "1 or more", "ask for at least one answer")
+        ok = _fits(self.cfg_scale, float) and 0 <= self.cfg_scale < float("inf")
+        require(ok, "cfg_scale", self.cfg_scale, "a number >= 0", "0 means no guidance")
+        self._check_end_of_text()
+
+    def decode(self, rows: Sequence[_Row], record: bool, on_step: OnStep | None) -> Generation:
+        repeated = [(row, sample) for row in rows for sample in range(self.samples)]
+        keys = [row_key(self.seed, np.array(row.canvas, "<i8").tobytes(), sample) for row, sample in repeated]
+        denoiser = Guided(self.model.denoiser, self.cfg_scale) if self.cfg_scale else self.model.denoiser
+        start = State.from_canvases(
+            [row.canvas for row, _ in repeated],
+            steps=[row.steps for row, _ in repeated],
+            mask_id=denoiser.vocabulary.mask_id,
+            given=[row.given for row, _ in repeated],
+        )
+        end = decode(
+            denoiser,
+            self.policy,
+            start,
+            noise=Noise.of(keys),
+            proposal=self.proposal,
+            eos_fill=self.eos_fill,
+            record=record,
+            on_step=on_step,
+        )
+        canvases = [tuple(end.state.tokens_BL[b, : len(row.canvas)].tolist()) for b, (row, _) in enumerate(repeated)]
+        answers = [canvas[row.new_from :] for canvas, (row, _) in zip(canvases, repeated, strict=True)]
+        return Generation(
+            texts=tuple(map(self.model.codec.decode, answers)),
+            tokens=tuple(answers),
+            canvases=tuple(map(self.model.codec.decode, canvases)),
+            trajectory=end,
+            config=self._config(repeated, keys),
+        )
+
+    def _config(self, repeated: Sequence[tuple[_Row, int]], keys: Sequence[int]) -> dict[str, Any]:
+        return {
+            "task": self.task,
+            "model": {"name": self.model.name, **_plain(self.model.options)},
+            "policy": _plain(settings(self.policy) if is_dataclass(self.policy) else {"name": self.policy.name}),
+            "proposal": _plain(asdict(self.proposal)),
+            "cfg_scale": self.cfg_scale,
+            "eos_fill": self.eos_fill,
+            "seed": self.seed,
+            "samples": self.samples,
+            "default_prompt": self.default_prompt,
+            "rows": [
+                {
+                    "prompt": row.text,
+                    "sample": sample,
+                    "key": key,
+                    "new_tokens": row.given.count(False),
+                    "steps": row.steps,
+                }
+                for (row, sample), key in zip(repeated, keys, strict=True)
+            ],
+            "versions": {
+                "unmask": __version__,
+                "torch": version("torch"),
+                "numpy": version("numpy"),
+                "python": platform.python_version(),
+            },
+        }
+
+    def _check_end_of_text(self) -> None:
+        """An end-of-text option on a model that has no such token would silently do nothing."""
+        asked = {
+            "eos_fill": self.eos_fill,
+            "logits_eos_inf": self.proposal.logits_eos_inf,
+            "confidence_eos_eot_inf": self.proposal.confidence_eos_eot_inf,
+            "eos_penalty": self.proposal.eos_penalty,
+        }
+        for name, value in asked.items():
+            if value and not self.model.denoiser.vocabulary.eos_ids:
+                raise ConfigError(
+                    f"{name} is {value!r}, but {self.model.name} as loaded has no end-of-text token; allowed: models "
+                    "that have one; leave the option out, or name the token when loading (exact: eos='a')"
+                )
+
+
+@dataclass(frozen=True)
+class ExactOptions:
+    """Options of `exact`."""
+
+    n: int = 8
+    """Positions of the canvas, prompt included."""
+    vocab: int = 4
+    """Tokens: the first letters of the alphabet."""
+    dependence: float = 1.5
+    """How strongly positions depend on each other; 0 for not at all."""
+    structure: str = "dense"
+    """Which positions depend on each other: dense, chain, pairs or far."""
+    seed: int = 0
+    """Which distribution of that kind."""
+    eos: str | None = None
+    """Letters to be read as end of text and end of turn, e.g. "d" or "dc"; None for neither."""
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """What `load` knows about a name."""
+
+    about: str
+    options: type
+    """A frozen dataclass: the options with their defaults."""
+    build: Callable[[Any], Model]
+
+
+def _build_exact(options: ExactOptions) -> Model:
+    codec = LetterCodec(options.vocab)
+    require(options.seed >= 0, "seed", options.seed, "0 or more", "choose another distribution")
+    joint = Joint.random(
+        options.n, options.vocab, dependence=options.dependence, seed=options.seed, structure=options.structure
+    )
+    letters = options.eos or ""
+    require(len(set(letters)) == len(letters), "eos", options.eos, "different letters", "name each token once")
+    first = int(joint.marginals({})[0].argmax())
+    return Model(
+        name="exact",
+        denoiser=Exact(joint, eos_ids=tuple(codec.encode(letters))),
+        codec=codec,
+        options=asdict(options),
+        length=joint.n,
+        opening=codec.decode([first]),
+    )
+
+
+MODELS: dict[str, ModelEntry] = {
+    "exact": ModelEntry(
+        "A random joint distribution small enough to enumerate: every prediction is the true conditional.",
+        ExactOptions,
+        _build_exact,
+    ),
+}
+"""Every model that `load` knows. A new one is a dataclass of options, a function that builds it, and a line here."""
+
+
+def load(name_or_path: str, **options: Any) -> Model:
+    """A model by name, e.g. `load("exact", n=6, vocab=3)`; `unmask models` lists names and options."""
+    if name_or_path not in MODELS:
+        raise UnknownName("model", str(name_or_path), MODELS)
+    entry = MODELS[name_or_path]
+    known = {f.name for f in fields(entry.options)}
+    for key in options:
+        if key not in known:
+            raise UnknownName(f"option of {name_or_path}", key, known)
+    _check_types(entry.options, options, name_or_path)
+    return entry.build(entry.options(**options))
+
+
+def _proposal(**options: Any) -> Proposal:
+    _check_types(Proposal, options, "the proposal")
+    return Proposal(**options)
+
+
+def _policy(policy: str | Policy | Search, options: Mapping[str, Any]) -> Policy | Search:
+    if isinstance(policy, Policy | Search):
+        require(not options, "policy settings", sorted(options), "none with a policy object", "set them on the object")
+        return policy
+    require(isinstance(policy, str), "policy", policy, "a name or a policy object", "see `unmask methods`")
+    if policy in METHODS:
+        _refuse_misspelt(options, set(settings(make(policy))))
+    try:
+        made = make(policy, **options)
+    except ValueError as error:
+        raise ConfigError(f"{policy} cannot take {dict(options)!r} ({error}); check its settings") from error
+    _check_settings(made, policy)
+    return made
+
+
+def _refuse_misspelt(options: Mapping[str, Any], known: set[str]) -> None:
+    """Unknown keywords land among the policy's settings; a misspelt option of `generate` deserves its own hint."""
+    own = set(inspect.signature(Model.generate).parameters) - {"self", "policy_settings"}
+    for key in options:
+        head = key.partition(".")[0]
+        if head in own:
+            raise ConfigError(f"{key} is no option of infill; allowed: the options of Model.infill; leave it out")
+        if head not in known and get_close_matches(head, own):
+            raise UnknownName("option", key, own | known)
+
+
+def _check_settings(part: Any, path: str) -> None:
+    """Refuse settings of the wrong type now, and not in the middle of a run."""
+    if is_dataclass(part):
+        values = {f.name: getattr(part, f.name) for f in fields(part)}
+        _check_types(type(part), values, path)
+        for name, value in values.items():
+            _check_settings(value, f"{path}.{name}")
+
+
+def _check_types(owner: Any, values: Mapping[str, Any], path: str) -> None:
+    hints = get_type_hints(owner)
+    for name, value in values.items():
+        # Without the modules: "Mapping[str, float]", not "collections.abc.Mapping[str, float]".
+        allowed = re.sub(r"\w+\.", "", inspect.formatannotation(hints[name]))
+        require(_fits(value, hints[name]), f"{name} of {path}", value, allowed, "check its type")
+
+
+def _fits(value: object, hint: Any) -> bool:
+    """Whether a value has the annotated type; a whole number is a float, a truth value is no number."""
+    origin, args = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (Union, UnionType):
+        return any(_fits(value, arg) for arg in args)
+    if hint in (int, float):
+        return isinstance(value, (int, hint)) and not isinstance(value, bool)
+    if origin is tuple:
+        return isinstance(value, tuple | list) and len(value) == len(args) and all(map(_fits, value, args))
+    if isinstance(value, Mapping):
+        return origin is Mapping and all(_fits(v, args[1]) for v in value.values())
+    if origin is Sequence:
+        return isinstance(value, tuple | list) and all(_fits(v, args[0]) for v in value)
+    return isinstance(value, origin or hint)
+
+
+def _alias(name: str, value: int | None, other: str, options: dict[str, Any]) -> int | None:
+    """The value under either of its names."""
+    if other not in options:
+        return value
+    given: int = options.pop(other)
+    require(value is None, f"{name} and {other}", (value, given), "one of the two", "they mean the same")
+    return given
+
+
+def _new_tokens(prompt: int, wanted: int | None, model: Model) -> int:
+    if wanted is None:
+        if model.length is None:
+            raise ConfigError(f"max_new_tokens is None; allowed: 1 or more with {model.name}; say how many")
+        _check_length("prompt", prompt + 1, model)
+        return model.length - prompt
+    _whole("max_new_tokens", wanted)
+    room = None if model.length is None else model.length - prompt
+    allowed = "1 or more" if room is None else f"1 to {room} ({prompt} of {model.length} positions are the prompt)"
+    fits = wanted >= 1 and (room is None or wanted <= room)
+    require(fits, "max_new_tokens", wanted, allowed, "change it, or load the model with a longer canvas")
+    return wanted
+
+
+def _check_length(name: str, needed: int, model: Model) -> None:
+    if model.length is not None and needed > model.length:
+        raise ConfigError(
+            f"the {name} needs a canvas of {needed} positions; allowed: at most {model.length} with {model.name}; "
+            f"shorten the {name}, or load the model with a longer canvas"
+        )
+
+
+def _steps(steps: int | None, blanks: int) -> int:
+    """The reference's default is half as many steps as blanks; `State` refuses more steps than blanks."""
+    if steps is None:
+        return -(-blanks // 2)
+    _whole("steps", steps)
+    return steps
+
+
+def _whole(name: str, value: object) -> None:
+    require(_fits(value, int), name, value, "a whole number", "drop the quotes or the fraction")
+
+
+def _plain(value: Any) -> Any:
+    """The same value in JSON's types."""
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(v) for v in value]
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)

@@ -1,0 +1,548 @@
+"""The command line. Everything it prints on request goes to stdout; errors are one line on stderr."""
+
+import json
+import os
+import sys
+import tomllib
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, fields
+from inspect import signature
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+
+from unmask import __version__
+from unmask.errors import ConfigError, UnmaskError
+
+if TYPE_CHECKING:
+    from unmask.api import Generation, Model
+
+# Some CPUs, often virtual ones, advertise AMX without letting programs use it; a bf16 matrix product then dies with
+# an illegal instruction. oneDNN stops at plain AVX-512 if told so before torch is imported, which happens below,
+# inside the commands: `unmask --help` should not wait for torch.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
+
+# What typer raises for a command line that makes no sense; only its subclasses have public names.
+_UsageError: Any = typer.BadParameter.__bases__[0]
+
+OK, UNEXPECTED, REFUSED, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
+
+app = typer.Typer(
+    name="unmask",
+    help="Decode masked diffusion language models with published unmasking methods.\n\n\b\nStart with:\n"
+    "  unmask generate --watch         decode something and look on\n"
+    "  unmask demo --out out/demo      compare the methods; the report goes to out/demo\n",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+class _PipeClosed(Exception):
+    """Whoever read our output has stopped, as `head` does."""
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> NoReturn:
+        raise _PipeClosed
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in takewhile(lambda argument: argument.startswith("-"), arguments)
+    try:
+        code = app(arguments or ["--help"], prog_name="unmask", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else OK
+    except _UsageError as error:
+        return _complain(f"{error.format_message()} (--help shows what is allowed)", debug, REFUSED)
+    except UnmaskError as error:
+        return _complain(str(error), debug, REFUSED)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except (_PipeClosed, BrokenPipeError):
+        # Or the interpreter would try to flush once more as it ends, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except Exception as error:
+        return _complain(
+            f"unexpected {type(error).__name__}: {error} (`unmask --debug ...` tells more)", debug, UNEXPECTED
+        )
+
+
+def _complain(message: str, debug: bool, code: int) -> int:
+    if debug:
+        traceback.print_exc()
+    print("error:", " ".join(message.split()), file=sys.stderr)
+    return code
+
+
+def _print(text: str) -> None:
+    """Plain text to stdout, unwrapped."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError as error:
+        raise _PipeClosed from error
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        _print(f"unmask {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback with every error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and stop.")
+    ] = False,
+) -> None:
+    """Options of every command."""
+
+
+# One name for every option that `generate` and `infill` share.
+ModelName = Annotated[str, typer.Option("--model", "-m", help="Which model; `unmask models` lists them.")]
+ModelOptions = Annotated[
+    list[str] | None,
+    typer.Option("--model-option", metavar="KEY=VALUE", help="An option of the model, e.g. `n=6`. Repeatable."),
+]
+PolicyName = Annotated[str, typer.Option("--policy", "-p", help="Which method; `unmask methods` lists them.")]
+PolicySettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="A setting of the policy, e.g. `block_length=4`, `alg=origin`. Repeatable."
+    ),
+]
+Steps = Annotated[
+    int | None, typer.Option(help="Denoising steps. Default: half the number of masked positions, rounded up.")
+]
+Seed = Annotated[int, typer.Option(help="Seed of all random numbers.")]
+Samples = Annotated[int, typer.Option(help="Answers per prompt; they differ if anything is drawn at random.")]
+Temperature = Annotated[float, typer.Option(help="0 takes the most probable token, above 0 draws one.")]
+TopP = Annotated[
+    float, typer.Option(help="Nucleus filter: for drawn tokens, and for the scores of dream at any temperature.")
+]
+TopK = Annotated[int, typer.Option(help="Top-k filter, 0 for none; acts like --top-p.")]
+Sampler = Annotated[
+    str, typer.Option(help="How tokens are drawn above temperature 0: `inverse`, or `gumbel` as LLaDA's own loop.")
+]
+CfgScale = Annotated[float, typer.Option(help="Classifier-free guidance, two forwards per step; 0 for none.")]
+EosFill = Annotated[bool, typer.Option("--eos-fill", help="Once end of text is revealed, fill what follows with it.")]
+LogitsEosInf = Annotated[bool, typer.Option("--logits-eos-inf", help="Never propose end of text.")]
+ConfidenceEosEotInf = Annotated[
+    bool, typer.Option("--confidence-eos-eot-inf", help="Reveal end of text and end of turn last.")
+]
+EosPenalty = Annotated[float, typer.Option(help="Subtracted from the logits of end of text and end of turn.")]
+Save = Annotated[
+    Path | None, typer.Option(metavar="FILE.npz", help="Keep every step: read it with unmask.Trajectory.load.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable output and nothing else on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only the texts, one per line.")]
+WatchIt = Annotated[bool, typer.Option("--watch", "-w", help="Show the canvases as they fill in.")]
+Delay = Annotated[float, typer.Option(min=0.0, help="Seconds between two steps under --watch.")]
+
+
+@app.command()
+def generate(
+    prompt: Annotated[
+        list[str] | None,
+        typer.Option("--prompt", metavar="TEXT", help="Text to continue. Repeatable. Default: the model's own."),
+    ] = None,
+    prompt_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A file with one prompt per line; - reads stdin.")
+    ] = None,
+    model: ModelName = "exact",
+    model_option: ModelOptions = None,
+    policy: PolicyName = "llada",
+    set_: PolicySettings = None,
+    max_new_tokens: Annotated[
+        int | None,
+        typer.Option("--max-new-tokens", "--gen-length", help="Tokens to add. Default: the rest of the canvas."),
+    ] = None,
+    steps: Steps = None,
+    temperature: Temperature = 0.0,
+    top_p: TopP = 1.0,
+    top_k: TopK = 0,
+    sampler: Sampler = "inverse",
+    cfg_scale: CfgScale = 0.0,
+    seed: Seed = 0,
+    samples: Samples = 1,
+    eos_fill: EosFill = False,
+    logits_eos_inf: LogitsEosInf = False,
+    confidence_eos_eot_inf: ConfidenceEosEotInf = False,
+    eos_penalty: EosPenalty = 0.0,
+    save: Save = None,
+    json_: Json = False,
+    quiet: Quiet = False,
+    watch: WatchIt = False,
+    delay: Delay = 0.15,
+) -> None:
+    """Continue one or more prompts.
+
+    The answer starts as masked positions. At every step the model predicts all of them, and the policy decides
+    which to reveal; after --steps steps none is left.
+
+    \b
+    Examples:
+      unmask generate --prompt ab --steps 3 --watch
+      unmask generate --policy dream --set alg=topk_margin --temperature 0.7 --samples 4
+      unmask generate --policy fixed --set 'kappa=above:0.9' --model-option n=10 --model-option vocab=3
+      unmask generate --prompt-file prompts.txt --json > answers.json
+    """
+    show = _Show(save, json_, quiet, watch, delay)
+    proposal = (temperature, top_p, top_k, sampler, logits_eos_inf, confidence_eos_eot_inf, eos_penalty)
+    chosen = _Chosen(policy, _pairs("--set", set_), steps, seed, samples, cfg_scale, eos_fill, *proposal)
+    prompts = _prompts(prompt, prompt_file)
+    loaded = _load(model, model_option)
+    show.run(loaded, lambda on: loaded.generate(prompts, max_new_tokens=max_new_tokens, on_step=on, **chosen.keywords))
+
+
+@app.command()
+def infill(
+    text: Annotated[
+        list[str], typer.Argument(metavar="TEXT", help="Text with a `_` or `[MASK]` for each missing token.")
+    ],
+    model: ModelName = "exact",
+    model_option: ModelOptions = None,
+    policy: PolicyName = "llada",
+    set_: PolicySettings = None,
+    steps: Steps = None,
+    temperature: Temperature = 0.0,
+    top_p: TopP = 1.0,
+    top_k: TopK = 0,
+    sampler: Sampler = "inverse",
+    cfg_scale: CfgScale = 0.0,
+    seed: Seed = 0,
+    samples: Samples = 1,
+    eos_fill: EosFill = False,
+    logits_eos_inf: LogitsEosInf = False,
+    confidence_eos_eot_inf: ConfidenceEosEotInf = False,
+    eos_penalty: EosPenalty = 0.0,
+    save: Save = None,
+    json_: Json = False,
+    quiet: Quiet = False,
+    watch: WatchIt = False,
+    delay: Delay = 0.15,
+) -> None:
+    """Fill the blanks of one or more texts.
+
+    \b
+    Examples:
+      unmask infill 'ab__[MASK]d'
+      unmask infill 'ab____d' --policy wino --set block_length=4 --watch
+    """
+    show = _Show(save, json_, quiet, watch, delay)
+    proposal = (temperature, top_p, top_k, sampler, logits_eos_inf, confidence_eos_eot_inf, eos_penalty)
+    chosen = _Chosen(policy, _pairs("--set", set_), steps, seed, samples, cfg_scale, eos_fill, *proposal)
+    loaded = _load(model, model_option)
+    show.run(loaded, lambda on: loaded.infill(text, on_step=on, **chosen.keywords))
+
+
+@app.command()
+def methods(json_: Json = False) -> None:
+    """List the unmasking methods and their settings."""
+    from unmask.policies import METHODS, make, settings
+    from unmask.report.terminal import columns, entry, settings_line
+
+    axes = ("score", "cardinality", "region", "commitment", "planning")
+    found = [
+        {
+            "name": name,
+            "source": method.source,
+            "about": (method.policy.__doc__ or "").partition("\n")[0],
+            **{axis: getattr(method, axis) for axis in axes},
+            "settings": {key: value for key, value in settings(make(name)).items() if key != "name"},
+        }
+        for name, method in METHODS.items()
+    ]
+    if json_:
+        _print(json.dumps(found, indent=2))
+        return
+    console = _Console()
+    console.print(columns(("method", *axes), [[m["name"], *(m[axis] for axis in axes)] for m in found]))
+    for m in found:
+        console.print()
+        console.print(entry(m["name"], m["source"], m["about"], f"--set {settings_line(m['settings'])}"))
+
+
+@app.command()
+def models(json_: Json = False) -> None:
+    """List the models and their options."""
+    from unmask.api import MODELS
+    from unmask.report.terminal import entry, settings_line
+
+    found: list[dict[str, Any]] = [
+        {"name": name, "about": m.about, "options": asdict(m.options())} for name, m in MODELS.items()
+    ]
+    if json_:
+        _print(json.dumps(found, indent=2))
+        return
+    console = _Console()
+    for m in found:
+        console.print(entry(m["name"], "", m["about"], f"--model-option {settings_line(m['options'])}"))
+        console.print()
+    console.print("[dim]The only model so far; checkpoints such as LLaDA and Dream cannot be loaded yet.[/]")
+
+
+@app.command()
+def tasks(json_: Json = False) -> None:
+    """List the problems that `demo` solves."""
+    from unmask.lab import FAMILIES, Problem
+    from unmask.report.terminal import columns
+
+    found = [{**asdict(Problem(family, seed=0)), "about": about} for family, about in FAMILIES.items()]
+    for problem in found:
+        del problem["seed"]
+    if json_:
+        _print(json.dumps(found, indent=2))
+        return
+    console = _Console()
+    heads = ("family", "n", "vocab", "dependence", "prompt_length", "about")
+    console.print(columns(heads, [[str(problem[head]) for head in heads] for problem in found]))
+    console.print("[dim]Families of random joint distributions for the exact model: the only tasks so far.[/]")
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the report goes; made if need be.")],
+    problems: Annotated[int, typer.Option(min=1, help="Distributions per family of problems.")] = 6,
+    seeds: Annotated[int, typer.Option(min=2, help="Runs of the policies that draw random numbers.")] = 16,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the paths of the files.")] = False,
+) -> None:
+    """Compare the methods and write a report.
+
+    Every method decodes small problems whose best answers are known, so that what it gains and what it spends can be
+    computed. It takes about half a minute.
+
+    \b
+    Example:
+      unmask demo --out out/demo      then open out/demo/demo.html in a browser
+    """
+    from unmask.lab import CONTENDERS, compare
+    from unmask.lab import problems as make_problems
+    from unmask.report import files, terminal
+    from unmask.report.compare import summarise, write
+
+    # Refuse a folder that cannot be written to before the work, not after.
+    files.folder(out)
+    chosen = make_problems(problems)
+    with _progress(len(chosen) * len(CONTENDERS), quiet) as advance:
+        comparison = compare(chosen, CONTENDERS, seeds=seeds, on_done=lambda problem, label: advance(problem.name))
+    written = write(comparison, out)
+    if not quiet:
+        console = _Console()
+        console.print(terminal.comparison(summarise(comparison.rows)))
+        console.print(
+            "[dim]Expected utility: P(answer) / P(most probable answer), mean of "
+            f"{len(chosen)} problems. * no other policy here does as well with fewer forwards, or better with as "
+            "many.[/]"
+        )
+    for path in written.paths:
+        _print(str(path))
+
+
+@contextmanager
+def _progress(total: int, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """A bar on stderr, where it does not mix with results."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True, quiet=quiet or not sys.stderr.isatty())
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("comparing", total=total)
+        yield lambda what: bar.update(task, advance=1, description=what)
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """The options that `generate` and `infill` hand on as they are."""
+
+    policy: str
+    settings: dict[str, Any]
+    steps: int | None
+    seed: int
+    samples: int
+    cfg_scale: float
+    eos_fill: bool
+    temperature: float
+    top_p: float
+    top_k: int
+    sampler: str
+    logits_eos_inf: bool
+    confidence_eos_eot_inf: bool
+    eos_penalty: float
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        from unmask.api import Model
+
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "settings"}
+        for key in self.settings:
+            if key in signature(Model.generate).parameters:
+                raise ConfigError(
+                    f"--set {key}=... names no setting of a policy; allowed: what `unmask methods` lists; "
+                    f"see whether there is an option --{key.replace('_', '-')}"
+                )
+        return {**own, **self.settings}
+
+
+@dataclass(frozen=True)
+class _Show:
+    """Where results go."""
+
+    save: Path | None
+    json: bool
+    quiet: bool
+    watch: bool
+    delay: float
+
+    def run(self, model: "Model", decode: Callable[[Any], "Generation"]) -> None:
+        """Decode, show and save."""
+        self._check()
+        with self._watching(model) as watching:
+            done = decode(watching)
+        if self.save is not None:
+            try:
+                done.trajectory.save(self.save)
+            except OSError as error:
+                raise ConfigError(
+                    f"--save {str(self.save)!r} cannot be written ({error.strerror}); choose another"
+                ) from error
+        if self.json:
+            _print(done.to_json())
+        elif self.quiet:
+            _print("\n".join(done.texts))
+        else:
+            self._pretty(done)
+
+    def _check(self) -> None:
+        """Before the work, not after."""
+        if self.save is None:
+            return
+        if self.save.is_dir():
+            raise ConfigError(f"--save {str(self.save)!r} is a folder; allowed: a file; add a name such as run.npz")
+        if not self.save.parent.is_dir():
+            raise ConfigError(
+                f"--save {str(self.save)!r} is in a folder that does not exist; allowed: an existing one; "
+                f"make {str(self.save.parent)!r} first"
+            )
+
+    def _watching(self, model: "Model") -> Any:
+        if not self.watch:
+            return nullcontext()
+        from unmask.report.terminal import Watch
+
+        # Under --json and --quiet stdout belongs to the result.
+        return Watch(model.codec, _Console(stderr=self.json or self.quiet), self.delay)
+
+    def _pretty(self, done: "Generation") -> None:
+        from unmask.report.terminal import named, results
+
+        console = _Console()
+        console.print(named(_compact(done.config)))
+        console.print()
+        rows = done.config["rows"]
+        taken = done.trajectory.state.step_B.tolist()
+        console.print(results([row["prompt"] for row in rows], done.texts, taken, done.row_forwards))
+        console.print()
+        tokens = sum(row["new_tokens"] for row in rows)
+        console.print(
+            f"{tokens} tokens, {done.forwards} forwards: {done.tokens_per_forward:.2f} tokens per forward",
+            highlight=False,
+        )
+        if self.save is not None:
+            console.print(f"every step is in {self.save}", highlight=False, soft_wrap=True)
+
+
+def _compact(config: Mapping[str, Any]) -> dict[str, str]:
+    """The resolved configuration in a few lines; --json has all of it."""
+    from unmask.report.terminal import settings_line
+
+    def line(part: Mapping[str, Any]) -> str:
+        return f"{part['name']}  {settings_line({k: v for k, v in part.items() if k != 'name'})}"
+
+    keep = ("cfg_scale", "eos_fill", "seed", "samples")
+    steps = sorted({row["steps"] for row in config["rows"]})
+    run = settings_line({"steps": steps[0] if len(steps) == 1 else steps, **{k: config[k] for k in keep}})
+    return {
+        "model": line(config["model"]),
+        "policy": line(config["policy"]),
+        "proposal": settings_line(config["proposal"]),
+        "run": run + (" (no prompt given: the model's own)" if config["default_prompt"] else ""),
+    }
+
+
+def _load(name: str, options: list[str] | None) -> "Model":
+    from unmask.api import load
+
+    return load(name, **_pairs("--model-option", options))
+
+
+def _prompts(given: list[str] | None, file: Path | None) -> list[str] | None:
+    """None if there are none: the model has its own."""
+    if file is None:
+        return given or None
+    if given:
+        raise ConfigError("--prompt and --prompt-file are both given; allowed: one of them; drop one")
+    try:
+        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigError(
+            f"--prompt-file {str(file)!r} cannot be read ({reason}); allowed: a text file with one prompt per line; "
+            "check the path"
+        ) from error
+    lines = text.rstrip("\n").split("\n")
+    for number, line in enumerate(lines, start=1):
+        if not line:
+            raise ConfigError(
+                f"line {number} of --prompt-file {str(file)!r} is empty; allowed: one prompt per line; remove the line"
+            )
+    return lines
+
+
+def _pairs(option: str, given: list[str] | None) -> dict[str, Any]:
+    """KEY=VALUE texts as a dict."""
+    found: dict[str, Any] = {}
+    for text in given or []:
+        key, equals, raw = text.partition("=")
+        if not (key.strip() and equals):
+            raise ConfigError(f"{option} {text!r} is not KEY=VALUE; allowed: e.g. block_length=4; add the value")
+        if key.strip() in found:
+            raise ConfigError(f"{option} {key.strip()} is given twice; allowed: once; drop one of them")
+        found[key.strip()] = parse_value(raw)
+    return found
+
+
+def parse_value(raw: str) -> Any:
+    """A value as TOML would read it (4, 0.5, true, [1, 2], {a = 1}, "text"), `none`, or the bare text."""
+    text = raw.strip()
+    if text.lower() in ("none", "null"):
+        return None
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    value = parsed["value"] if list(parsed) == ["value"] else text
+    return value if isinstance(value, int | float | str | list | dict) else text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

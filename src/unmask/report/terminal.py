@@ -1,0 +1,196 @@
+"""What the command line shows: canvases as they fill in, results, and tables."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from math import isnan
+from types import TracebackType
+from typing import Any
+
+import torch
+from rich.console import Console, Group
+from rich.live import Live
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from unmask.core import State, Step, Trajectory
+from unmask.denoisers import Codec
+from unmask.report.summary import Summary
+
+# From Okabe and Ito's palette, which the colour-blind can tell apart.
+_CONFIDENCE = ((0.9, "black on #56b4e9"), (0.6, "black on #2fc99b"), (0.3, "black on #f0e442"))
+_UNSURE = "black on #e8772e"
+_UNKNOWN = "black on white"
+REMASKED = "black on #cc79a7"
+
+
+class Watch:
+    """Canvases as they fill in: redrawn in place on a terminal, a line per row and step elsewhere.
+
+    Give it to `Model.generate` as `on_step`, inside a `with` block.
+    """
+
+    def __init__(self, codec: Codec, console: Console, delay: float = 0.0):
+        self.codec, self.console, self.delay = codec, console, delay
+        self._lines: dict[int, Text] = {}
+        self._forwards: dict[int, int] = {}
+        self._step = 0
+        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+
+    def __enter__(self) -> "Watch":
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def __call__(self, traj: Trajectory) -> None:
+        """Show the rows that took this step; rows that finished earlier keep their last line."""
+        step = traj.last
+        if step is None:
+            return
+        if not self._lines:
+            self._draw_start(step)
+        self._step += 1
+        spent = traj.forwards_B.tolist()
+        for at, row in enumerate(traj.rows_B.tolist()):
+            self._forwards[row] = spent[at]
+            if self._live is None:
+                self.console.print(self._plain(traj.state, step, at, row), soft_wrap=True, highlight=False)
+            self._lines[row] = self._coloured(traj.state, step, at)
+        self._refresh()
+
+    def _draw_start(self, step: Step) -> None:
+        nothing = torch.zeros_like(step.revealed_BL)
+        for at, row in enumerate(step.rows_B.tolist()):
+            self._lines[row] = self._cells(step.state, at, nothing, nothing, step.confidence_BL)
+            self._forwards[row] = 0
+        self._refresh()
+
+    def _refresh(self) -> None:
+        if self._live is not None:
+            self._live.update(Group(self._head(), *self._numbered()), refresh=True)
+            time.sleep(self.delay)
+
+    def _head(self) -> Text:
+        head = Text()
+        head.append(f"step {self._step}  forwards {sum(self._forwards.values())}", "bold")
+        head.append("   new, by confidence: ", "dim")
+        for least, style in _CONFIDENCE:
+            head.append(f" >{least} ", style)
+        head.append(" less ", _UNSURE).append("  ")
+        return head.append(" re-masked ", REMASKED)
+
+    def _numbered(self) -> list[Text]:
+        return [Text.assemble((f"{row:>3}  ", "dim"), line) for row, line in sorted(self._lines.items())]
+
+    def _coloured(self, state: State, step: Step, at: int) -> Text:
+        return self._cells(state, at, step.revealed_BL, step.remasked_BL, step.confidence_BL)
+
+    def _cells(
+        self, state: State, at: int, new_BL: torch.Tensor, again_BL: torch.Tensor, confidence_BL: torch.Tensor
+    ) -> Text:
+        line = Text()
+        for position in range(int(state.length_B[at])):
+            token = int(state.tokens_BL[at, position])
+            if new_BL[at, position]:
+                style = _by_confidence(float(confidence_BL[at, position]))
+            elif again_BL[at, position]:
+                style = REMASKED
+            else:
+                style = "dim" if token == state.mask_id or state.fixed_BL[at, position] else ""
+            line.append(self.codec.decode([token]), style)
+        return line
+
+    def _plain(self, state: State, step: Step, at: int, row: int) -> str:
+        length = int(state.length_B[at])
+        canvas = self.codec.decode(state.tokens_BL[at, :length].tolist())
+        new, again = int(step.revealed_BL[at].sum()), int(step.remasked_BL[at].sum())
+        note = f", {again} re-masked" if again else ""
+        return f"step {self._step:>3}  row {row:>2}  {canvas}  +{new}{note}  (forwards {self._forwards[row]})"
+
+
+def _by_confidence(confidence: float) -> str:
+    if isnan(confidence):
+        return _UNKNOWN
+    return next((style for least, style in _CONFIDENCE if confidence > least), _UNSURE)
+
+
+def settings_line(settings: Mapping[str, Any]) -> str:
+    """name=value pairs, parts with dots; <...> names a part that has settings of its own."""
+    parts = []
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            inner = {k: v for k, v in value.items() if k != "name"}
+            named = f"{key}=<{value['name']}> " if "name" in value else ""
+            parts.append(named + settings_line({f"{key}.{k}": v for k, v in inner.items()}))
+        else:
+            parts.append(f"{key}={_spell(value)}")
+    return " ".join(parts)
+
+
+def _spell(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple | list):
+        return "[" + ",".join(map(_spell, value)) + "]"
+    return str(value)
+
+
+def results(prompts: Sequence[str], texts: Sequence[str], steps: Sequence[int], forwards: Sequence[int]) -> Table:
+    """One line per decoded row."""
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    for name in ("row", "prompt", "text", "steps", "forwards"):
+        table.add_column(name, justify="right" if name in ("row", "steps", "forwards") else "left", overflow="fold")
+    for row, (prompt, text, taken, spent) in enumerate(zip(prompts, texts, steps, forwards, strict=True)):
+        table.add_row(str(row), Text(prompt), Text(text, "bold"), str(taken), str(spent))
+    return table
+
+
+def named(pairs: Mapping[str, str]) -> Table:
+    """Names and values in two columns."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in pairs.items():
+        table.add_row(name, Text(value))
+    return table
+
+
+def entry(name: str, source: str, about: str, settings: str) -> Group:
+    """Something that can be chosen by name, and what can be set about it."""
+    head = Text.assemble((name, "bold"), "  ", (source, "dim"))
+    return Group(head, Padding(Text(about), (0, 0, 0, 2)), Padding(Text(settings, "dim"), (0, 0, 0, 2)))
+
+
+def columns(heads: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> Table:
+    """A plain table of texts; the first column stands out."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    for number, head in enumerate(heads):
+        table.add_column(head, style="bold" if number == 0 else "", overflow="fold", no_wrap=number == 0)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def comparison(summaries: Sequence[Summary]) -> Table:
+    """The demonstration's result, best utility first."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("policy", no_wrap=True)
+    show: dict[str, Callable[[Summary], str]] = {
+        "utility": lambda s: f"{s.utility:.3f}",
+        "s.e.": lambda s: "" if s.deterministic else f"{s.stderr:.3f}",
+        "forwards": lambda s: s.show_forwards,
+        "tokens/forward": lambda s: s.show_speed,
+    }
+    for name in (*show, "computed"):
+        table.add_column(name, justify="left" if name == "computed" else "right", no_wrap=True)
+    for s in summaries:
+        star = " *" if s.frontier else ""
+        style = "dim italic" if s.baseline else ""
+        table.add_row(f"{s.label}{star}", *(make(s) for make in show.values()), s.computed, style=style)
+    return table

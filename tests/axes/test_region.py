@@ -1,0 +1,245 @@
+"""Region rules against plain Python, on states with given tokens inside the answer, padding and revealed positions."""
+
+from random import Random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unmask.axes import Region, region
+from unmask.core import State
+from unmask.errors import ConfigError, UnknownName
+
+MASK = 9
+GIVEN, MASKED, REVISABLE, COMMITTED = "gmrc"
+
+
+def state_of(rows: list[str]) -> State:
+    """Rows of letters: g(iven), m(asked), r(evisable), c(ommitted); shorter rows are padded."""
+    length = max(len(row) for row in rows)
+    padded = [row.ljust(length, GIVEN) for row in rows]
+    return State(
+        tokens_BL=torch.tensor([[MASK if kind == MASKED else 1 for kind in row] for row in padded]),
+        fixed_BL=torch.tensor([[kind == GIVEN for kind in row] for row in padded]),
+        committed_BL=torch.tensor([[kind in (GIVEN, COMMITTED) for kind in row] for row in padded]),
+        length_B=torch.tensor([len(row) for row in rows]),
+        step_B=torch.zeros(len(rows), dtype=torch.long),
+        horizon_B=torch.ones(len(rows), dtype=torch.long),
+        mask_id=MASK,
+    )
+
+
+def letters(flags_BL, rows):
+    """The chosen positions of each row; none may lie in the padding."""
+    chosen = [row.nonzero().flatten().tolist() for row in flags_BL]
+    assert all(not c or c[-1] < len(row) for c, row in zip(chosen, rows, strict=True))
+    return chosen
+
+
+def answer(row):
+    return [i for i, kind in enumerate(row) if kind != GIVEN]
+
+
+def masked(row):
+    return [i for i, kind in enumerate(row) if kind == MASKED]
+
+
+def open_in_order(row, groups, need):
+    """Whole groups, one after the other, until they hold enough masks."""
+    region = []
+    for group in groups:
+        if len(region) >= max(need, 1):
+            break
+        region += [i for i in group if row[i] == MASKED]
+    return sorted(region)
+
+
+def cut(positions, size):
+    return [positions[i : i + size] for i in range(0, len(positions), size)]
+
+
+def slow_full(row, size, need):
+    return masked(row)
+
+
+def slow_block(row, size, need):
+    return open_in_order(row, cut(answer(row), size), need)
+
+
+def slow_last_block(row, size, need):
+    return open_in_order(row, cut(answer(row), size)[::-1], need)
+
+
+def slow_window(row, size, need):
+    if not masked(row):
+        return []
+    places = answer(row)
+    return open_in_order(row, cut(places[places.index(masked(row)[0]) :], size), need)
+
+
+PHASES = {1: [0], 2: [0, 1], 3: [0, 1, 2], 4: [0, 2, 1, 3], 5: [0, 2, 1, 3, 4], 8: [0, 4, 2, 6, 1, 3, 5, 7]}
+
+
+def slow_dilated(row, stride, need):
+    return open_in_order(row, [answer(row)[phase::stride] for phase in PHASES[stride]], need)
+
+
+def slow_near(row, radius, need):
+    visible = [i for i, kind in enumerate(row) if kind != MASKED]
+    if not visible:
+        return masked(row)
+    distance = {i: min(abs(i - v) for v in visible) for i in masked(row)}
+    shells = [[i for i in distance if (n - 1) * radius < distance[i] <= n * radius] for n in range(1, len(row) + 1)]
+    return open_in_order(row, shells, need)
+
+
+SLOW = {
+    "full": slow_full,
+    "block": slow_block,
+    "last-block": slow_last_block,
+    "window": slow_window,
+    "dilated": slow_dilated,
+    "near": slow_near,
+}
+
+
+def random_rows(seed):
+    random = Random(seed)
+    return ["".join(random.choices("gmmmrc", k=random.randint(1, 24))) for _ in range(random.randint(1, 4))]
+
+
+# Hypothesis' own rows are short and shrink well; the seeded ones are long.
+rows_of_letters = st.one_of(
+    st.lists(st.text("gmmmrc", min_size=1, max_size=24), min_size=1, max_size=4),
+    st.integers(0, 10**6).map(random_rows),
+)
+
+
+def rule_of(name, size):
+    return Region(name) if name == "full" else Region(name, size)
+
+
+@pytest.mark.parametrize("name", SLOW)
+@settings(max_examples=200)
+@given(rows=rows_of_letters, size=st.sampled_from([1, 2, 3, 4, 5, 8]), need=st.integers(0, 26))
+def test_against_plain_python(name, rows, size, need):
+    state = state_of(rows)
+    want = [SLOW[name](row, size, need) for row in rows]
+    assert letters(rule_of(name, size)(state, need), rows) == want
+    # The same need per row, and the default need of one.
+    assert letters(rule_of(name, size)(state, torch.full((len(rows),), need)), rows) == want
+    assert letters(rule_of(name, size)(state), rows) == [SLOW[name](row, size, 1) for row in rows]
+
+
+@pytest.mark.parametrize("name", SLOW)
+@given(rows=rows_of_letters, size=st.sampled_from([1, 2, 3, 8]), need=st.lists(st.integers(0, 26), min_size=4))
+def test_promises_of_every_rule(name, rows, size, need):
+    """Inside M_t; not empty while there are masks; as large as needed; each row for itself; blind to padding."""
+    state, need_B = state_of(rows), torch.tensor(need[: len(rows)])
+    chosen_BL = rule_of(name, size)(state, need_B)
+    assert not (chosen_BL & ~state.masked_BL).any()
+    count_B, masks_B = chosen_BL.sum(-1), state.masked_BL.sum(-1)
+    assert (count_B >= torch.minimum(masks_B, need_B.clamp(min=1))).all()
+    padded_BL = rule_of(name, size)(state.pad_to(40), need_B)
+    assert torch.equal(padded_BL[:, : chosen_BL.shape[1]], chosen_BL)
+    assert not padded_BL[:, chosen_BL.shape[1] :].any()
+    for b in range(len(rows)):
+        alone_BL = rule_of(name, size)(state.select(torch.tensor([b])), need_B[b : b + 1])
+        assert torch.equal(alone_BL, chosen_BL[b : b + 1])
+
+
+def only(name, row, size, need=1):
+    return letters(rule_of(name, size)(state_of([row]), need), [row])[0]
+
+
+def test_blocks_are_cut_on_the_answer_not_on_the_canvas():
+    # Answer positions 2 to 9, with a given token at 5: blocks of three are 2-4, 6-8, 9.
+    row = "ggmrcgmmmm"
+    assert only("block", row, 3) == [2]
+    assert only("block", row, 3, need=2) == [2, 6, 7, 8]
+    assert only("last-block", row, 3) == [9]
+    assert only("last-block", row, 3, need=2) == [6, 7, 8, 9]
+
+
+def test_a_window_slides_and_a_block_does_not():
+    assert only("block", "gcmmm", 2) == [2]
+    assert only("window", "gcmmm", 2) == [2, 3]
+
+
+def test_a_block_without_masks_is_skipped():
+    assert only("block", "gccrrmm", 2) == [5, 6]
+    assert only("last-block", "gmmrrcc", 2) == [1, 2]
+
+
+def test_near_a_visible_token():
+    row = "gmmmmmmmg"
+    assert only("near", row, 1) == [1, 7]
+    assert only("near", row, 2) == [1, 2, 6, 7]
+    assert only("near", row, 1, need=3) == [1, 2, 6, 7]
+    assert only("near", row, 99) == [*range(1, 8)]
+    assert only("near", "mmmmrmmmm", 1) == [3, 5]
+
+
+def test_near_nothing_everything_is_equally_near():
+    assert only("near", "mmmm", 2) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("stride", PHASES)
+def test_phases_open_one_after_the_other(stride):
+    row = "g" + "m" * 16
+    opened, order = row, []
+    while "m" in opened:
+        now = only("dilated", opened, stride)
+        phases = {(i - 1) % stride for i in now}
+        assert len(phases) == 1
+        order += phases
+        opened = "".join("c" if i in now else kind for i, kind in enumerate(opened))
+    assert order == PHASES[stride]
+
+
+@pytest.mark.parametrize("stride", [1, 2, 4, 8, 16, 32])
+def test_phases_of_powers_of_two_halve_the_gaps(stride):
+    order = region._spread_phases(stride)
+    assert sorted(order) == [*range(stride)]
+    for opened in (2**i for i in range(stride.bit_length())):
+        first = sorted(phase for phase in range(stride) if order[phase] < opened)
+        assert first == [*range(0, stride, stride // opened)]
+
+
+def test_growth_takes_whole_groups():
+    assert only("dilated", "mmmmmmmm", 4, need=3) == [0, 2, 4, 6]
+    assert only("block", "mmmmmmmm", 4, need=5) == [*range(8)]
+    assert only("window", "cmmmmmmm", 3, need=4) == [1, 2, 3, 4, 5, 6]
+
+
+def test_subset():
+    state = state_of(["gmmr", "gmm"])
+    chosen = torch.ones(2, 4, dtype=torch.bool)
+    assert letters(region.subset(state, chosen), ["gmmr", "gmm"]) == [[1, 2], [1, 2]]
+    with pytest.raises(ConfigError, match=r"\(2, 3\); allowed: \(2, 4\).*one flag per"):
+        region.subset(state, chosen[:, :3])
+
+
+@pytest.mark.parametrize("text", ["full", "block:8", "last-block:16", "window:1", "dilated:2", "near:4"])
+def test_names_round_trip(text):
+    assert str(Region.parse(text)) == text
+    assert Region.parse(str(Region.parse(text))) == Region.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["block", "block:", "block:0", "block:-1", "block:2.5", "block:x", "block:²", "near:", "full:3", "window: 4"],
+)
+def test_refusals(text):
+    with pytest.raises(ConfigError) as caught:
+        Region.parse(text)
+    what, allowed, todo = str(caught.value).split("; ")
+    assert repr(text) in what
+    assert allowed.startswith("allowed: ")
+    assert todo
+
+
+def test_unknown_rules():
+    with pytest.raises(UnknownName, match="unknown region 'blok'; did you mean block"):
+        Region.parse("blok:8")

@@ -1,0 +1,322 @@
+"""Trajectories: recording, one row's own history, resuming, and files that are whole or refused."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from unmask.axes import cardinality, commitment, score
+from unmask.core import Action, Needs, Noise, Policy, Proposal, State, Trajectory
+from unmask.decode import decode
+from unmask.denoisers import Exact, Joint
+from unmask.errors import ConfigError, SchemaError
+
+MASK = 3
+DENOISER = Exact(Joint.random(7, 3, dependence=1.5, seed=0))
+
+
+@dataclass(frozen=True)
+class Busy(Policy):
+    """Fills every optional field: notes, re-masks, overriding tokens, divergence and attention."""
+
+    name: ClassVar[str] = "busy"
+
+    @property
+    def needs(self) -> Needs:
+        return score.needs("uniform")
+
+    @property
+    def memory(self) -> int:
+        return 1
+
+    def act(self, traj: Trajectory) -> Action:
+        state = traj.state
+        count_B = traj.notes.get("count", torch.zeros_like(state.step_B)) + 1
+        remask_BL = state.revisable_BL & ((state.step_B == 1) & (state.horizon_B > 2))[:, None]
+        override_BL = torch.where(state.masked_BL & (state.rank_BL == 3), 1, -1)
+        kappa_B = cardinality.fraction(cardinality.k_min(state), state.masked_BL.sum(-1))
+        commit_BL = commitment.by_confidence(state, traj.seen, 0.8)
+        return Action(
+            score.rows("uniform", state),
+            state.masked_BL,
+            kappa_B,
+            commit_BL,
+            remask_BL,
+            override_BL,
+            {"count": count_B},
+        )
+
+
+@pytest.fixture(scope="module")
+def run() -> Trajectory:
+    """Rows of different prompt length and horizon, so that they finish at different steps."""
+    state = State.from_prompts([[0, 1], [2], [1]], new_tokens=[4, 6, 5], steps=[2, 6, 3], mask_id=MASK)
+    return decode(DENOISER, Busy(), state, noise=Noise.of([1, 2, 3]), proposal=Proposal(temperature=0.7))
+
+
+def assert_same(a, b, path="trajectory"):
+    """Field by field, bit by bit; NaN equals NaN."""
+    assert type(a) is type(b), path
+    if isinstance(a, Tensor):
+        assert a.dtype == b.dtype, path
+        assert a.shape == b.shape, path
+        assert torch.equal(a.isnan(), b.isnan()), path
+        assert torch.equal(a.nan_to_num(), b.nan_to_num()), path
+    elif isinstance(a, Mapping):
+        assert a.keys() == b.keys(), path
+        for key in a:
+            assert_same(a[key], b[key], f"{path}.{key}")
+    elif isinstance(a, tuple):
+        assert len(a) == len(b), path
+        for i, (x, y) in enumerate(zip(a, b, strict=True)):
+            assert_same(x, y, f"{path}[{i}]")
+    elif is_dataclass(a):
+        for field in fields(a):
+            assert_same(getattr(a, field.name), getattr(b, field.name), f"{path}.{field.name}")
+    else:
+        assert a == b, path
+
+
+def test_the_run_used_for_these_tests_is_a_rich_one(run):
+    assert not run.state.masked_BL.any()
+    assert any(step.remasked_BL.any() for step in run.steps)
+    assert any(step.confidence_BL.isnan().any() for step in run.steps)
+    assert run.steps[0].prediction.drift_BN.isnan().all()
+    assert not run.steps[1].prediction.drift_BN.isnan().all()
+    assert [len(step.rows_B) for step in run.steps][-1] < 3
+    assert run.steps[1].action.notes["count"].tolist() == [2, 2, 2]
+
+
+def test_round_trip(run, tmp_path):
+    run.save(tmp_path / "run.npz")
+    back = Trajectory.load(tmp_path / "run.npz")
+    assert_same(back, run)
+    assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
+
+
+def test_round_trip_by_string_path_and_over_an_old_file(run, tmp_path):
+    path = str(tmp_path / "run.npz")
+    run.row(0).save(path)
+    run.save(path)
+    assert_same(Trajectory.load(path), run)
+
+
+def test_a_started_trajectory_round_trips(tmp_path):
+    state = State.from_prompts([[0]], new_tokens=2, steps=1, mask_id=MASK)
+    start = Trajectory.start(state, Noise.of([9]))
+    start.save(tmp_path / "start.npz")
+    assert_same(Trajectory.load(tmp_path / "start.npz"), start)
+
+
+def test_saving_leaves_heavy_parts_out(run, tmp_path):
+    """A running trajectory keeps its last posterior and attention; a file does not."""
+    heavy = []
+    decode(DENOISER, Busy(), run.steps[0].state, noise=Noise.of([1, 2, 3]), on_step=heavy.append)
+    assert heavy[0].last.prediction.posterior is not None
+    heavy[0].save(tmp_path / "run.npz")
+    back = Trajectory.load(tmp_path / "run.npz")
+    assert_same(back.last.prediction, heavy[0].last.prediction.light)
+
+
+def test_a_failing_write_leaves_the_old_file_and_no_litter(run, tmp_path, monkeypatch):
+    path = tmp_path / "run.npz"
+    run.save(path)
+    before = path.read_bytes()
+
+    def fail(file, **arrays):
+        file.write(b"half a file")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(np, "savez_compressed", fail)
+    with pytest.raises(OSError, match="disk full"):
+        run.row(0).save(path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
+
+
+def nonsense(tmp_path, run) -> dict:
+    """Files that are not trajectories, by what is wrong with them."""
+    path = tmp_path / "whole.npz"
+    run.save(path)
+    whole = path.read_bytes()
+    files = {
+        "random bytes": np.random.default_rng(0).bytes(1000),
+        "text": b"hello",
+        "empty": b"",
+        "truncated": whole[: len(whole) // 2],
+        "one byte short": whole[:-1],
+        "start of a zip": whole[:4] + b"x" * 50,
+        "damaged inside": whole[:200] + b"\0" * 200 + whole[400:],
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    np.savez(tmp_path / "other.npz", a=np.arange(3))
+    np.save(tmp_path / "array.npy", np.arange(3))
+    return files
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "random bytes",
+        "text",
+        "empty",
+        "truncated",
+        "one byte short",
+        "start of a zip",
+        "damaged inside",
+        "other.npz",
+        "array.npy",
+    ],
+)
+def test_nonsense_is_refused(name, run, tmp_path):
+    nonsense(tmp_path, run)
+    with pytest.raises(SchemaError, match=r"not a trajectory.*write it with Trajectory\.save"):
+        Trajectory.load(tmp_path / name)
+
+
+def test_a_missing_file_and_a_folder_are_refused(tmp_path):
+    for path in (tmp_path / "none.npz", tmp_path):
+        with pytest.raises(SchemaError, match=rf"no trajectory at '{path}'; allowed: .*; check it"):
+            Trajectory.load(path)
+
+
+def with_meta(path, tmp_path, change):
+    """The file with its JSON part changed."""
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    meta = change(json.loads(arrays["meta"].tobytes()))
+    arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
+    np.savez(tmp_path / "changed.npz", **arrays)
+    return tmp_path / "changed.npz"
+
+
+def test_another_format_is_named(run, tmp_path):
+    run.save(tmp_path / "run.npz")
+    changed = with_meta(tmp_path / "run.npz", tmp_path, lambda m: m | {"format": "unmask-trajectory-999"})
+    with pytest.raises(SchemaError, match="format is 'unmask-trajectory-999'; allowed: 'unmask-trajectory-1'"):
+        Trajectory.load(changed)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m | {"tree": m["tree"]["fields"]["state"]},
+        lambda m: m | {"tree": {"type": "Exploit", "fields": {}}},
+        lambda m: m | {"tree": {"type": "Trajectory", "fields": {}}},
+        lambda m: m | {"tree": {"array": "missing"}},
+        lambda m: m | {"tree": {"value": 3}},
+        lambda m: {"tree": m["tree"]},
+        lambda m: ["not", "a", "dict"],
+    ],
+)
+def test_another_tree_is_refused(change, run, tmp_path):
+    run.save(tmp_path / "run.npz")
+    with pytest.raises(SchemaError):
+        Trajectory.load(with_meta(tmp_path / "run.npz", tmp_path, change))
+
+
+@pytest.mark.parametrize("row", [0, 1, 2])
+def test_a_rows_own_history(run, row):
+    own = run.row(row)
+    assert own.state.batch == 1
+    assert torch.equal(own.state.tokens_BL, run.state.tokens_BL[row : row + 1])
+    assert own.noise.key_B.tolist() == [row + 1]
+    assert own.rows_B.tolist() == [0]
+    assert [int(s.state.step_B) for s in own.steps] == list(range(len(own.steps)))
+    assert int(own.forwards_B) == sum(int(s.forwards_B) for s in own.steps) == len(own.steps)
+    assert int(own.processed_B) == sum(int(s.processed_B) for s in own.steps)
+    assert all(s.rows_B.tolist() == [0] for s in own.steps)
+    for step in own.steps:
+        assert step.prediction.token_BN.shape[0] == step.action.alpha_BJ.shape[0] == 1
+        assert step.action.notes["count"].tolist() == [int(step.state.step_B) + 1]
+    for before, after in zip(own.steps, own.steps[1:], strict=False):
+        assert torch.equal(
+            before.revealed_BL | before.remasked_BL | (before.state.tokens_BL == after.state.tokens_BL),
+            torch.ones_like(before.revealed_BL),
+        )
+
+
+def test_a_row_is_what_it_would_have_been_alone(run):
+    rows = torch.tensor([1])
+    alone = decode(
+        DENOISER, Busy(), run.steps[0].state.select(rows), noise=Noise.of([2]), proposal=Proposal(temperature=0.7)
+    )
+    assert_same(run.row(1), alone)
+
+
+@pytest.mark.parametrize("row", [-1, 3])
+def test_no_such_row(run, row):
+    with pytest.raises(ConfigError, match=f"row is {row}; allowed: 0 to 2; pick"):
+        run.row(row)
+
+
+def test_resume_from_every_step_replays_the_run(run):
+    for row in range(3):
+        own = run.row(row)
+        for step in range(len(own.steps)):
+            start = run.resume(row, step)
+            assert_same(start.state, own.steps[step].state)
+            assert len(start.steps) == step
+            assert int(start.forwards_B) == step
+            again = decode(DENOISER, Busy(), start, noise=start.noise, proposal=Proposal(temperature=0.7))
+            assert_same(again, own)
+
+
+@pytest.mark.parametrize("step", [-1, 2, 99])
+def test_no_such_step(run, step):
+    assert len(run.row(0).steps) == 2
+    with pytest.raises(ConfigError, match=f"step is {step}; allowed: 0 to 1; pick a step of row 0"):
+        run.resume(0, step)
+
+
+def test_resuming_a_row_that_does_not_exist(run):
+    with pytest.raises(ConfigError, match="row is 7"):
+        run.resume(7, 0)
+
+
+def test_canvases(run):
+    own = run.row(1)
+    drawn = list(own.canvases())
+    assert len(drawn) == len(own.steps) + 1
+    assert drawn[0].tolist() == [2, *[MASK] * 6]
+    assert torch.equal(drawn[-1], own.state.tokens_BL[0])
+    assert MASK not in drawn[-1].tolist()
+
+
+def test_asking_for_a_prediction_too_early(run):
+    assert run.prediction is None
+    with pytest.raises(ConfigError, match=r"no prediction yet; allowed: .*; call this from act"):
+        _ = run.seen
+
+
+def test_a_fresh_trajectory_has_no_past():
+    state = State.from_prompts([[0], [1]], new_tokens=2, steps=1, mask_id=MASK)
+    start = Trajectory.start(state, Noise.of([9, 8]))
+    assert start.last is None
+    assert start.notes == {}
+    assert start.posterior is None
+    assert start.rows_B.tolist() == [0, 1]
+    assert start.forwards_B.tolist() == start.processed_B.tolist() == [0, 0]
+
+
+def test_select_reaches_steps_and_notes(run):
+    two = replace(run, steps=run.steps[:2])
+    picked = two.select(torch.tensor([2, 0]))
+    assert picked.rows_B.tolist() == [2, 0]
+    assert torch.equal(picked.steps[1].state.tokens_BL, two.steps[1].state.tokens_BL[[2, 0]])
+    assert picked.notes["count"].tolist() == [2, 2]
+
+
+def test_uniform_is_fixed_by_row_step_position_and_purpose(run):
+    start = Trajectory.start(run.steps[0].state, run.noise)
+    later = Trajectory.start(run.steps[1].state, run.noise)
+    assert torch.equal(start.uniform("order"), start.uniform("order"))
+    assert not torch.equal(start.uniform("order"), start.uniform("token"))
+    assert not (start.uniform("order") == later.uniform("order")).any()
+    assert start.uniform("order").shape == start.state.tokens_BL.shape
