@@ -149,9 +149,11 @@ def main() -> None:
                 )
     memory = {kind: peak_memory(kind, 32, 126_464) for kind in ("ours", "plain")}
     if options.json:
-        print(json.dumps({"torch": torch.__version__, "threads": torch.get_num_threads(), "rows": rows, "memory": memory}))
+        versions = {"torch": torch.__version__, "threads": torch.get_num_threads()}
+        print(json.dumps({**versions, "rows": rows, "memory": memory}))
     else:
-        print(f"peak memory of a step, B = 32, V = 126464: ours {memory['ours']:.2f}x the logits, plain {memory['plain']:.2f}x")
+        peaks = ", ".join(f"{kind} {value:.2f}x the logits" for kind, value in memory.items())
+        print(f"peak memory of a step, B = 32, V = 126464: {peaks}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,11 @@ from pathlib import Path
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
 
 import pytest
+import torch
 from hypothesis import settings
+
+# Tensors in tests are tiny: a second thread only waits. What must hold with several threads sets them itself.
+torch.set_num_threads(1)
 
 # The same commit gives the same verdict, on a slow or busy machine too.
 # `pytest --hypothesis-profile=explore` draws new examples instead.

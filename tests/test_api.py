@@ -2,7 +2,11 @@
 
 import inspect
 import json
+import os
+import subprocess
+import sys
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -16,6 +20,7 @@ from unmask.decode import decode
 from unmask.errors import ConfigError, UnknownName, UnmaskError
 from unmask.policies import METHODS, Dream, Fixed, LLaDA
 
+SRC = Path(__file__).resolve().parents[1] / "src"
 MODEL_OPTIONS = {"n": 6, "vocab": 3, "dependence": 0.5, "structure": "far", "seed": 1, "eos": "b"}
 FITTING = {"wino": {"block_length": 4}}
 """Settings without which a method cannot show itself on a small canvas."""
@@ -58,6 +63,10 @@ class TestPackage:
         assert unmask.decode.decode is decode
         assert unmask.METHODS is METHODS
         assert unmask.MODELS is MODELS
+
+    def test_parts_need_no_import_of_their_own(self):
+        code = "import unmask; unmask.decode.decode; unmask.policies.METHODS; unmask.stats.reversal"
+        subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(SRC)}, check=True)
 
     def test_misspelt_name(self):
         with pytest.raises(AttributeError, match=r"no attribute 'laod'; did you mean load\?"):
@@ -366,10 +375,10 @@ REFUSED = [
     ({"block_length": 4}, ["block_length is 4", "a divisor of the 7 new tokens"]),
     ({"policy": "fixed", "kappa": 1.5}, ["1.5", "[0, 1]"]),
     ({"policy": "fixed", "alpha": [1, 1, 0, 0, 0]}, ["sum to 1", "divide"]),
-    ({"policy": "fixed", "alpha": {"confidence": "x"}}, ["'x'", "check its settings"]),
+    ({"policy": "fixed", "alpha": {"confidence": "x"}}, ["'x'", "alpha of fixed", "check its type"]),
     ({"policy": "fixed", "alpha": {"konfidence": 1.0}}, ["'konfidence'", "did you mean confidence?"]),
-    ({"policy": "revised", "base": "llada"}, ["base of revised is 'llada'", "Policy"]),
-    ({"policy": "revised", "operator.eta": "x"}, ["'x'", "check the types"]),
+    ({"policy": "revised", "base": 7}, ["base of revised is 7", "Policy"]),
+    ({"policy": "revised", "operator.eta": "x"}, ["'x'", "eta of revised.operator", "check its type"]),
     ({"policy": "core", "window": [0.1, 0.2, 0.3]}, ["window of core is [0.1, 0.2, 0.3]", "tuple[float, float]"]),
 ]
 

@@ -15,6 +15,7 @@ PACKAGE = "unmask"
 # Each part may import the parts above it. A new file or folder directly under src/unmask gets its line here.
 ORDER = [
     "errors",
+    "options",
     "core",
     "axes",
     "mechanisms",

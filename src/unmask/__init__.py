@@ -11,6 +11,7 @@ Names are looked up on first use, so that importing the package does not load to
 
 from difflib import get_close_matches
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,33 +46,24 @@ _HOME = {
     "UnmaskError": "errors",
     "ConfigError": "errors",
 }
-_PARTS = (
-    "api",
-    "axes",
-    "core",
-    "decode",
-    "denoisers",
-    "errors",
-    "lab",
-    "mechanisms",
-    "policies",
-    "report",
-    "stats",
-    "transition",
-)
-
 __all__ = ["__version__", *sorted(_HOME)]
 
 
 def __getattr__(name: str) -> Any:
+    parts = _parts()
     if name in _HOME:
         return getattr(import_module(f"unmask.{_HOME[name]}"), name)
-    if name in _PARTS:
+    if name in parts:
         return import_module(f"unmask.{name}")
-    close = get_close_matches(name, [*_HOME, *_PARTS], n=3)
+    close = get_close_matches(name, [*_HOME, *parts], n=3)
     hint = f"did you mean {', '.join(close)}? " if close else ""
     raise AttributeError(f"module 'unmask' has no attribute {name!r}; {hint}public names: {', '.join(__all__)}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME, *_PARTS})
+    return sorted({*globals(), *_HOME, *_parts()})
+
+
+def _parts() -> list[str]:
+    """Modules and folders of the package, loaded or not."""
+    return [module.name for module in iter_modules(__path__)]

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from importlib.metadata import version
-from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from unmask.core import Denoiser, Noise, Policy, Proposal, Search, State, Trajec
 from unmask.decode import decode
 from unmask.denoisers import Codec, Exact, Guided, Joint, LetterCodec
 from unmask.errors import ConfigError, UnknownName, require
+from unmask.options import check_types, fits
 from unmask.policies import METHODS, make, settings
 
 OnStep = Callable[[Trajectory], None]
@@ -253,7 +253,7 @@ class _Run:
         require(-(2**63) <= self.seed < 2**63, "seed", self.seed, "a 64-bit number", "choose a smaller one")
         _whole("samples", self.samples)
         require(self.samples >= 1, "samples", self.samples, "1 or more", "ask for at least one answer")
-        ok = _fits(self.cfg_scale, float) and 0 <= self.cfg_scale < float("inf")
+        ok = fits(self.cfg_scale, float) and 0 <= self.cfg_scale < float("inf")
         require(ok, "cfg_scale", self.cfg_scale, "a number >= 0", "0 means no guidance")
         self._check_end_of_text()
 
@@ -398,12 +398,12 @@ def load(name_or_path: str, **options: Any) -> Model:
     for key in options:
         if key not in known:
             raise UnknownName(f"option of {name_or_path}", key, known)
-    _check_types(entry.options, options, name_or_path)
+    check_types(entry.options, options, name_or_path)
     return entry.build(entry.options(**options))
 
 
 def _proposal(**options: Any) -> Proposal:
-    _check_types(Proposal, options, "the proposal")
+    check_types(Proposal, options, "the proposal")
     return Proposal(**options)
 
 
@@ -414,12 +414,7 @@ def _policy(policy: str | Policy | Search, options: Mapping[str, Any]) -> Policy
     require(isinstance(policy, str), "policy", policy, "a name or a policy object", "see `unmask methods`")
     if policy in METHODS:
         _refuse_misspelt(options, set(settings(make(policy))))
-    try:
-        made = make(policy, **options)
-    except ValueError as error:
-        raise ConfigError(f"{policy} cannot take {dict(options)!r} ({error}); check its settings") from error
-    _check_settings(made, policy)
-    return made
+    return make(policy, **options)
 
 
 def _refuse_misspelt(options: Mapping[str, Any], known: set[str]) -> None:
@@ -431,41 +426,6 @@ def _refuse_misspelt(options: Mapping[str, Any], known: set[str]) -> None:
             raise ConfigError(f"{key} is no option of infill; allowed: the options of Model.infill; leave it out")
         if head not in known and get_close_matches(head, own):
             raise UnknownName("option", key, own | known)
-
-
-def _check_settings(part: Any, path: str) -> None:
-    """Refuse settings of the wrong type now, and not in the middle of a run."""
-    if is_dataclass(part):
-        values = {f.name: getattr(part, f.name) for f in fields(part)}
-        _check_types(type(part), values, path)
-        for name, value in values.items():
-            _check_settings(value, f"{path}.{name}")
-
-
-def _check_types(owner: Any, values: Mapping[str, Any], path: str) -> None:
-    hints = get_type_hints(owner)
-    for name, value in values.items():
-        # Without the modules: "Mapping[str, float]", not "collections.abc.Mapping[str, float]".
-        allowed = re.sub(r"\w+\.", "", inspect.formatannotation(hints[name]))
-        require(_fits(value, hints[name]), f"{name} of {path}", value, allowed, "check its type")
-
-
-def _fits(value: object, hint: Any) -> bool:
-    """Whether a value has the annotated type; a whole number is a float, a truth value is no number."""
-    origin, args = get_origin(hint), get_args(hint)
-    if hint is Any:
-        return True
-    if origin in (Union, UnionType):
-        return any(_fits(value, arg) for arg in args)
-    if hint in (int, float):
-        return isinstance(value, (int, hint)) and not isinstance(value, bool)
-    if origin is tuple:
-        return isinstance(value, tuple | list) and len(value) == len(args) and all(map(_fits, value, args))
-    if isinstance(value, Mapping):
-        return origin is Mapping and all(_fits(v, args[1]) for v in value.values())
-    if origin is Sequence:
-        return isinstance(value, tuple | list) and all(_fits(v, args[0]) for v in value)
-    return isinstance(value, origin or hint)
 
 
 def _alias(name: str, value: int | None, other: str, options: dict[str, Any]) -> int | None:
@@ -508,7 +468,7 @@ def _steps(steps: int | None, blanks: int) -> int:
 
 
 def _whole(name: str, value: object) -> None:
-    require(_fits(value, int), name, value, "a whole number", "drop the quotes or the fraction")
+    require(fits(value, int), name, value, "a whole number", "drop the quotes or the fraction")
 
 
 def _plain(value: Any) -> Any:

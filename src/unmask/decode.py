@@ -24,7 +24,7 @@ from unmask.core import (
     propose,
 )
 from unmask.core.rows import concat, select
-from unmask.errors import Unfinished
+from unmask.errors import Unfinished, require
 from unmask.transition import Transition, apply, fill_after_eos, raise_faults
 
 
@@ -47,6 +47,8 @@ def decode(
     traj = start if isinstance(start, Trajectory) else Trajectory.start(start, noise)
     runner = Runner(denoiser, proposal or Proposal())
     if isinstance(policy, Search):
+        own = "it owns its loop: leave the option out"
+        require(not eos_fill and on_step is None, "eos_fill or on_step", "set", f"neither with {policy.name}", own)
         return _search(policy, runner, traj)
     policy.check(traj.state)
     eos_ids = denoiser.vocabulary.eos_ids if eos_fill else ()

@@ -438,6 +438,13 @@ def test_extreme_uniforms_stay_in_range():
     assert got.token_RD.tolist() == [[0, 3], [1, 3]]
 
 
+def test_a_uniform_on_the_edge_takes_the_next_possible_token():
+    z_RV = torch.tensor([[0.0, 0.0, 0.0, 0.0], [0.0, NEVER, NEVER, 0.0], [NEVER, 0.0, NEVER, NEVER]])
+    u_RD = torch.tensor([[0.25, 0.5, 0.75]]).double().expand(3, 3)
+    got = one_pass(z_RV, Request(draw=Draw(1.0, uniform_RD=u_RD)))
+    assert got.token_RD.tolist() == [[1, 2, 3], [0, 3, 3], [1, 1, 1]]
+
+
 def test_a_temperature_without_uniforms_is_a_mistake():
     with pytest.raises(ValueError, match="needs uniforms"):
         one_pass(logits(0, 1, 3), Request(draw=Draw(0.5)))

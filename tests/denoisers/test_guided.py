@@ -94,7 +94,7 @@ def test_the_vocabulary_is_the_denoisers():
     assert Guided(EXACT, 1.0).vocabulary == EXACT.vocabulary
 
 
-@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan")])
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
 def test_refusals(scale):
-    with pytest.raises(ConfigError, match=f"cfg_scale is {scale}; allowed: above 0; 0 means no guidance"):
+    with pytest.raises(ConfigError, match=f"cfg_scale is {scale}; allowed: above 0, finite; 0 means no guidance"):
         Guided(EXACT, scale)

@@ -1,7 +1,7 @@
 """What the tests of the methods share: the toy network of `tests/golden`, recorded noise, scripted denoisers."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -204,15 +204,6 @@ def _replay(case: dict[str, Any], policy: Any, proposal: Proposal, eos_ids: tupl
     noise = Replay(case)
     traj = decode(toy, policy, state, noise=noise, proposal=proposal, eos_fill=eos_fill)
     return Run(traj.row(0), noise)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """These tensors are tiny: a second thread only costs time, most of all on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -24,8 +24,12 @@ VARIANTS = {
     "revised": [{}]
     + [{"operator.variant": v, "operator.eta": e} for v, e in (("cap", 0.5), ("rescale", 0.5), ("loop", 0.1))],
     "wino": [{"block_length": 2}, {"block_length": 6}, {"tau1": 0.3, "tau2": 0.95}, {}],
-    "core": [{"revise_every": 1, "tail": 0, "candidates": 2}, {"block_length": 2}, {}]
-    + [{"revise_every": 1, "tail": 0, "joint_reeval": True, "base": "margin", "window": (0.0, 1.0)}],
+    "core": [
+        {"revise_every": 1, "tail": 0, "candidates": 2},
+        {"block_length": 2},
+        {},
+        {"revise_every": 1, "tail": 0, "joint_reeval": True, "base": "margin", "window": (0.0, 1.0)},
+    ],
     "info-gain": [{"threshold": None}, {}, {"block_length": 2}, {"objective": "lookum", "candidates": 3}],
 }
 CASES = [(name, options) for name in METHODS for options in VARIANTS[name]]

@@ -81,7 +81,8 @@ class Cardinality:
     def parse(cls, text: str | float | int) -> "Cardinality":
         """A number alone is kappa itself."""
         if isinstance(text, int | float):
-            text = f"share:{text}"
+            require(0 <= text <= 1, "kappa", text, "a share in [0, 1]", "e.g. 0.5 reveals half of the region")
+            return cls("share", float(text))
         rule, _, raw = text.partition(":")
         if rule not in ("schedule", "count", "share", "above"):
             raise UnknownName("cardinality", rule, ("schedule", "count", "share", "above"))

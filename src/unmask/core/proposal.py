@@ -44,7 +44,9 @@ class Proposal:
     """Never propose the mask token itself; its probability goes to the others."""
 
     def __post_init__(self) -> None:
-        require(self.temperature >= 0, "temperature", self.temperature, ">= 0", "0 is greedy")
+        finite = 0 <= self.temperature < float("inf")
+        require(finite, "temperature", self.temperature, ">= 0 and finite", "0 is greedy")
+        require(self.eos_penalty == self.eos_penalty, "eos_penalty", self.eos_penalty, "a number", "0 is none")
         require(0 < self.top_p <= 1, "top_p", self.top_p, "above 0, at most 1", "1 keeps every token")
         require(self.top_k >= 0, "top_k", self.top_k, "0 or more", "0 keeps every token")
         require(

@@ -16,7 +16,8 @@ class Guided:
     scale: float
 
     def __post_init__(self) -> None:
-        require(self.scale > 0, "cfg_scale", self.scale, "above 0", "0 means no guidance: use the denoiser itself")
+        ok = 0 < self.scale < float("inf")
+        require(ok, "cfg_scale", self.scale, "above 0, finite", "0 means no guidance: use the denoiser itself")
 
     @property
     def vocabulary(self) -> Vocabulary:

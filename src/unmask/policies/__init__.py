@@ -5,6 +5,7 @@ from typing import Any
 
 from unmask.core import Policy, Search
 from unmask.errors import ConfigError, UnknownName
+from unmask.options import check_types
 from unmask.policies.core import CoRe
 from unmask.policies.dream import Dream
 from unmask.policies.fixed import Fixed
@@ -69,7 +70,7 @@ METHODS: dict[str, Method] = {
 
 
 def make(name: str, **options: Any) -> Policy | Search:
-    """A policy by name. Dotted options reach into parts, e.g. `operator.variant="cap"` of "revised"."""
+    """A policy by name. Dotted options reach into parts: `operator.variant="cap"`, `base="llada"` of "revised"."""
     if name not in METHODS:
         raise UnknownName("policy", name, METHODS)
     return _build(METHODS[name].policy(), name, options)
@@ -94,12 +95,13 @@ def _build(part: Any, path: str, options: dict[str, Any]) -> Any:
             nested.setdefault(head, {})[rest] = value
         else:
             changes[head] = value
+    for head, value in changes.items():
+        if isinstance(value, str) and isinstance(known[head], Policy):
+            changes[head] = make(value)  # a part that is a policy may be named
     for head, inner in nested.items():
         changes[head] = _build(changes.get(head, known[head]), f"{path}.{head}", inner)
-    try:
-        return type(part)(**{**known, **changes})
-    except TypeError as error:
-        raise ConfigError(f"{path} cannot take {changes!r} ({error}); check the types of its settings") from error
+    check_types(type(part), changes, path)
+    return type(part)(**{**known, **changes})
 
 
 def _fields(part: Any) -> dict[str, Any]:

@@ -11,8 +11,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unmask.core import Action, Denoiser, Door, Logits, Needs, Noise, Policy, Proposal, Search, State
-from unmask.core import Trajectory, View, Vocabulary, row_key
+from unmask.core import (
+    Action,
+    Denoiser,
+    Door,
+    Logits,
+    Needs,
+    Noise,
+    Policy,
+    Proposal,
+    Search,
+    State,
+    Trajectory,
+    View,
+    Vocabulary,
+    row_key,
+)
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
 from unmask.errors import ContractError
@@ -189,7 +203,7 @@ class _Counting:
 
 
 def _check_frozen(policy: Policy | Search) -> None:
-    frozen = is_dataclass(policy) and type(policy).__dataclass_params__.frozen  # type: ignore[attr-defined]
+    frozen = is_dataclass(policy) and type(policy).__dataclass_params__.frozen
     if not frozen:
         raise ContractError(f"{policy.name} breaks the promise 'is frozen'; make it a dataclass(frozen=True)")
 
