@@ -69,13 +69,14 @@ def slow_scores(row: Row, p: Position) -> list[float]:
     stability = NAN
     if row.drift_known:
         stability = p.p1 if math.isnan(p.drift) else math.exp(-p.drift)
-    return [
+    scores = [
         p.p1,
         p.p1 - p.p2,
         min(max(1 - p.entropy / math.log(VOCAB), 0), 1),
         stability,
         p.visible if row.attention_known else NAN,
     ]
+    return scores if p.wanted else [s if math.isnan(s) else 0.0 for s in scores]
 
 
 def slow_apply(row: Row) -> Outcome:
@@ -695,3 +696,15 @@ def test_rows_close_for_themselves_and_padding_stays():
 def test_no_end_of_text_no_change():
     change = run(row("gmmm", region=[1], token={1: 4})).checked()
     assert bits(fill_after_eos(change, EOS)) == bits(change)
+
+
+def test_a_proposed_mask_reveals_nothing():
+    """Only possible without `bar_mask`: the position stays masked, uncommitted and unrecorded."""
+    change = run(row("gmm", token={1: MASK})).checked()
+    assert where(change.revealed_BL) == [2]
+    assert where(change.state.masked_BL) == [1]
+    assert where(change.state.committed_BL) == [0, 2]
+
+
+def test_a_mask_is_no_overriding_token():
+    assert run(row("gmm", wanted={2: False}, override={2: MASK})).fault_B.tolist() == [UNPROPOSED]

@@ -63,7 +63,7 @@ def apply(state: State, prediction: Prediction, action: Action) -> Transition:
     if action.tokens_BL is not None:
         override_BL = action.tokens_BL >= 0
         tokens_BL = torch.where(override_BL, action.tokens_BL, tokens_BL)
-        proposed_BL = proposed_BL | override_BL
+        proposed_BL = proposed_BL | (override_BL & (action.tokens_BL != state.mask_id))
         confidence_BL = torch.where(override_BL, float("nan"), confidence_BL)
 
     fault_B = (
@@ -76,7 +76,9 @@ def apply(state: State, prediction: Prediction, action: Action) -> Transition:
         + 64 * (~prediction.logz_BN.isfinite()).any(-1)
     )
     valid_B1 = (fault_B == 0)[:, None]
-    revealed_BL, remasked_BL = revealed_BL & valid_B1, remasked_BL & valid_B1
+    # A proposed mask (only without `bar_mask`) reveals nothing.
+    revealed_BL = revealed_BL & valid_B1 & (tokens_BL != state.mask_id)
+    remasked_BL = remasked_BL & valid_B1
     canvas_BL = torch.where(remasked_BL, state.mask_id, state.tokens_BL)
     return Transition(
         state=replace(

@@ -110,7 +110,9 @@ class Cardinality:
         return fraction(k_min(state), n_B)
 
     def __str__(self) -> str:
-        return self.rule if self.rule == "schedule" else f"{self.rule}:{self.value:g}"
+        if self.rule == "schedule":
+            return self.rule
+        return f"{self.rule}:{int(self.value) if self.rule == 'count' else self.value}"
 
 
 def _number(text: str) -> float | None:

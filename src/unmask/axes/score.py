@@ -53,8 +53,9 @@ _BY_NAME = {
 
 
 def landscape(prediction: Prediction, length: int) -> Tensor:
-    """All rules on the canvas, s_BLJ. NaN marks a rule whose ingredient was not asked for."""
-    return torch.stack([_BY_NAME[name](prediction)[:, :length].double() for name in RULES], -1)
+    """All rules on the canvas, s_BLJ: 0 at slots nobody asked about, NaN for a rule whose ingredient was not."""
+    score_BLJ = torch.stack([_BY_NAME[name](prediction)[:, :length].double() for name in RULES], -1)
+    return torch.where(prediction.wanted_BN[:, :length, None] | score_BLJ.isnan(), score_BLJ, 0.0)
 
 
 def mix(alpha_BJ: Tensor, score_BLJ: Tensor) -> Tensor:

@@ -89,8 +89,8 @@ class Prediction:
     """Everything a policy may know about the forward pass, on the view's slots (the canvas first).
 
     `confidence_BN` is the *clean* probability of the proposed token (LLaDA scores that); `proposed_BN` its
-    probability under the filtered distribution it was drawn from (Dream scores that). At temperature 0 without
-    filters they are the same number.
+    probability under the filtered distribution it was drawn from (Dream scores that). They are the same number at
+    temperature 0 without filters, and whenever `Needs.filtered` did not ask for the second.
     """
 
     wanted_BN: Tensor

@@ -30,6 +30,7 @@ class Guided:
         z_RV, u_RV = conditional.logits_RV, free.logits_RV
         return replace(
             conditional,
-            logits_RV=u_RV + (self.scale + 1) * (z_RV - u_RV),
+            # Where both agree so does their mixture, also at -inf.
+            logits_RV=torch.where(z_RV == u_RV, z_RV, u_RV + (self.scale + 1) * (z_RV - u_RV)),
             forwards=conditional.forwards + free.forwards,
         )
