@@ -32,7 +32,7 @@ VARIANTS = {
     ],
     "info-gain": [{"threshold": None}, {}, {"block_length": 2}, {"objective": "lookum", "candidates": 3}],
 }
-CASES = [(name, options) for name in METHODS for options in VARIANTS[name]]
+CASES = [(name, options) for name in METHODS for options in VARIANTS.get(name, [{}])]
 
 
 @pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{o}" for n, o in CASES])
