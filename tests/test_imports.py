@@ -30,6 +30,7 @@ ORDER = [
     "lab",
     "report",
     "api",
+    "cli_tasks",
     "cli",
 ]
 # These promise more than their place in the order asks for: here is all they may import of ours.

@@ -5,19 +5,20 @@ import os
 import sys
 import tomllib
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields
 from inspect import signature
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from unmask import __version__
+from unmask.cli_tasks import tasks
 from unmask.errors import ConfigError, UnmaskError
+from unmask.report.console import Console, PipeClosed, progress, say
 
 if TYPE_CHECKING:
     from unmask.api import Generation, Model
@@ -42,15 +43,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-
-
-class _PipeClosed(Exception):
-    """Whoever read our output has stopped, as `head` does."""
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> NoReturn:
-        raise _PipeClosed
+app.add_typer(tasks, name="tasks")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -67,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _complain(str(error), debug, REFUSED)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
-    except (_PipeClosed, BrokenPipeError):
+    except (PipeClosed, BrokenPipeError):
         # Or the interpreter would try to flush once more as it ends, and complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
@@ -84,17 +77,9 @@ def _complain(message: str, debug: bool, code: int) -> int:
     return code
 
 
-def _print(text: str) -> None:
-    """Plain text to stdout, unwrapped."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError as error:
-        raise _PipeClosed from error
-
-
 def _version(wanted: bool) -> None:
     if wanted:
-        _print(f"unmask {__version__}")
+        say(f"unmask {__version__}")
         raise typer.Exit
 
 
@@ -264,9 +249,9 @@ def methods(json_: Json = False) -> None:
         for name, method in METHODS.items()
     ]
     if json_:
-        _print(json.dumps(found, indent=2))
+        say(json.dumps(found, indent=2))
         return
-    console = _Console()
+    console = Console()
     console.print(columns(("method", *axes), [[m["name"], *(m[axis] for axis in axes)] for m in found]))
     for m in found:
         console.print()
@@ -283,31 +268,13 @@ def models(json_: Json = False) -> None:
         {"name": name, "about": m.about, "options": asdict(m.options())} for name, m in MODELS.items()
     ]
     if json_:
-        _print(json.dumps(found, indent=2))
+        say(json.dumps(found, indent=2))
         return
-    console = _Console()
+    console = Console()
     for m in found:
         console.print(entry(m["name"], "", m["about"], f"--model-option {settings_line(m['options'])}"))
         console.print()
     console.print("[dim]The only model so far; checkpoints such as LLaDA and Dream cannot be loaded yet.[/]")
-
-
-@app.command()
-def tasks(json_: Json = False) -> None:
-    """List the problems that `demo` solves."""
-    from unmask.lab import FAMILIES, Problem
-    from unmask.report.terminal import columns
-
-    found = [{**asdict(Problem(family, seed=0)), "about": about} for family, about in FAMILIES.items()]
-    for problem in found:
-        del problem["seed"]
-    if json_:
-        _print(json.dumps(found, indent=2))
-        return
-    console = _Console()
-    heads = ("family", "n", "vocab", "dependence", "prompt_length", "about")
-    console.print(columns(heads, [[str(problem[head]) for head in heads] for problem in found]))
-    console.print("[dim]Families of random joint distributions for the exact model: the only tasks so far.[/]")
 
 
 @app.command()
@@ -334,11 +301,11 @@ def demo(
     # Refuse a folder that cannot be written to before the work, not after.
     files.folder(out)
     chosen = make_problems(problems)
-    with _progress(len(chosen) * len(CONTENDERS), quiet) as advance:
+    with progress("comparing", len(chosen) * len(CONTENDERS), quiet) as advance:
         comparison = compare(chosen, CONTENDERS, seeds=seeds, on_done=lambda problem, label: advance(problem.name))
     written = write(comparison, out)
     if not quiet:
-        console = _Console()
+        console = Console()
         console.print(terminal.comparison(summarise(comparison.rows)))
         console.print(
             "[dim]Expected utility: P(answer) / P(most probable answer), mean of "
@@ -346,26 +313,7 @@ def demo(
             "many.[/]"
         )
     for path in written.paths:
-        _print(str(path))
-
-
-@contextmanager
-def _progress(total: int, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A bar on stderr, where it does not mix with results."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True, quiet=quiet or not sys.stderr.isatty())
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    )
-    with bar:
-        task = bar.add_task("comparing", total=total)
-        yield lambda what: bar.update(task, advance=1, description=what)
+        say(str(path))
 
 
 @dataclass(frozen=True)
@@ -424,9 +372,9 @@ class _Show:
                     f"--save {str(self.save)!r} cannot be written ({error.strerror}); choose another"
                 ) from error
         if self.json:
-            _print(done.to_json())
+            say(done.to_json())
         elif self.quiet:
-            _print("\n".join(done.texts))
+            say("\n".join(done.texts))
         else:
             self._pretty(done)
 
@@ -448,12 +396,12 @@ class _Show:
         from unmask.report.terminal import Watch
 
         # Under --json and --quiet stdout belongs to the result.
-        return Watch(model.codec, _Console(stderr=self.json or self.quiet), self.delay)
+        return Watch(model.codec, Console(stderr=self.json or self.quiet), self.delay)
 
     def _pretty(self, done: "Generation") -> None:
         from unmask.report.terminal import named, results
 
-        console = _Console()
+        console = Console()
         console.print(named(_compact(done.config)))
         console.print()
         rows = done.config["rows"]

@@ -55,9 +55,12 @@ class Posterior(Selectable):
     edit: Edit = Edit()
 
     def log_prob(self, rows_Q: Tensor) -> Tensor:
-        """log p of packed rows, at least float32; barred tokens are at -1e4, so that 0 * log 0 is 0."""
-        scratch = self.logits_RV[rows_Q].to(self.logz_R.dtype)
-        return self.edit.apply_(scratch).sub_(self.logz_R[rows_Q, None]).clamp_(min=-1e4)
+        """log p of packed rows, at least float32."""
+        return self.normalise_(self.logits_RV[rows_Q].to(self.logz_R.dtype), rows_Q)
+
+    def normalise_(self, scratch_QV: Tensor, rows_Q: Tensor) -> Tensor:
+        """Turn a copy of packed rows' logits into log p; barred tokens are at -1e4, so that 0 * log 0 is 0."""
+        return self.edit.apply_(scratch_QV).sub_(self.logz_R[rows_Q, None]).clamp_(min=-1e4)
 
     def dense(self) -> Tensor:
         """Probabilities as (B, N, V), zero where unwanted: for small vocabularies and for tests."""

@@ -16,6 +16,8 @@ _CHUNK = 1 << 20
 """Scratch elements per chunk on the CPU: 4 MiB in float32."""
 _GPU_ROWS = 64
 """Rows per chunk elsewhere."""
+_BLOCK = 512
+"""Tokens per block in the search for the largest."""
 
 
 @dataclass(frozen=True)
@@ -78,20 +80,35 @@ def one_pass(logits_RV: Tensor, request: Request) -> Pass:
     # Kernels choose how to reduce by shape, and with it their rounding. On the CPU only a single long row is split
     # over threads; on a GPU every shape differs, so all chunks there have one.
     least = 2 if on_cpu else size
+    scratch = _Scratch(max(least, min(size, rows)), logits_RV)
     parts = []
     for start in range(0, rows, size):
         row_C = torch.arange(start, min(start + size, rows), device=logits_RV.device)
         spare = max(0, least - len(row_C))
-        part = _chunk(logits_RV, torch.cat((row_C, row_C[:1].expand(spare))), request)
+        part = _chunk(logits_RV, torch.cat((row_C, row_C[:1].expand(spare))), request, scratch)
         parts.append({f.name: getattr(part, f.name)[: len(row_C)] for f in fields(Pass)})
     if not parts:
-        return _chunk(logits_RV, torch.arange(0, device=logits_RV.device), request)
+        return _chunk(logits_RV, torch.arange(0, device=logits_RV.device), request, scratch)
     return Pass(**{name: torch.cat([part[name] for part in parts]) for name in parts[0]})
 
 
-def _chunk(logits_RV: Tensor, row_C: Tensor, request: Request) -> Pass:
-    dtype = torch.promote_types(logits_RV.dtype, torch.float32)
-    z_CV = logits_RV[row_C].to(dtype)
+class _Scratch:
+    """Buffers that all chunks share: fresh memory for every product would cost more than the product."""
+
+    def __init__(self, rows: int, logits_RV: Tensor):
+        self.dtype = torch.promote_types(logits_RV.dtype, torch.float32)
+        self._shape, self._device = (rows, logits_RV.shape[1]), logits_RV.device
+        self._made: dict[str, Tensor] = {}
+
+    def get(self, name: str, rows: int) -> Tensor:
+        """The first rows of the buffer of that name, whatever they hold."""
+        if name not in self._made:
+            self._made[name] = torch.empty(self._shape, dtype=self.dtype, device=self._device)
+        return self._made[name][:rows]
+
+
+def _chunk(logits_RV: Tensor, row_C: Tensor, request: Request, scratch: _Scratch) -> Pass:
+    z_CV = _rows(logits_RV, row_C, scratch.get("z", len(row_C)))
     request.edit.apply_(z_CV)
     draw = request.draw
     top = _top(z_CV, request.top_k)
@@ -103,13 +120,15 @@ def _chunk(logits_RV: Tensor, row_C: Tensor, request: Request) -> Pass:
     filtered = None
     if request.filtered and (draw.filters or draw.temperature > 0):
         tempered_CV = z_CV / draw.temperature if draw.temperature > 0 else z_CV.clone()
-        filtered = _softmax_stats(_filter_(tempered_CV, draw), None, request.top_k, token_CD[:, :1])
+        _filter_(tempered_CV, draw)
+        filtered_top = _top(tempered_CV, request.top_k)
+        filtered = _softmax_stats(tempered_CV, filtered_top, token_CD[:, :1], scratch)
 
     peak_C = top.z_CK[:, 0]
-    clean = _softmax_stats(z_CV, top, request.top_k, token_CD[:, :1])
+    clean = _softmax_stats(z_CV, top, token_CD[:, :1], scratch)
     if filtered is None:
         filtered = clean
-    kl = _divergence(clean.log_p_CV, request, row_C)
+    drift_C, displacement_C = _divergence_(clean, request, row_C, scratch)
     # Peak first: adding it to the log of the sum would round large logits, and confidence is compared with p_RK.
     confidence_CD = (token_z_CD - peak_C[:, None] - clean.log_sum_C[:, None]).exp()
     if trusted_logz_C is not None:
@@ -128,8 +147,8 @@ def _chunk(logits_RV: Tensor, row_C: Tensor, request: Request) -> Pass:
         filtered_p_RK=filtered.p_CK,
         filtered_entropy_R=filtered.entropy_C,
         given_R=(given_z_C - peak_C - clean.log_sum_C).exp(),
-        drift_R=kl[0],
-        displacement_R=kl[1],
+        drift_R=drift_C,
+        displacement_R=displacement_C,
     )
 
 
@@ -139,22 +158,40 @@ class _Top:
     index_CK: Tensor
 
 
+def _rows(logits_RV: Tensor, row_C: Tensor, out_CV: Tensor) -> Tensor:
+    """Copy the rows to a buffer of at least float32."""
+    if logits_RV.dtype == out_CV.dtype:
+        return torch.index_select(logits_RV, 0, row_C, out=out_CV)
+    return out_CV.copy_(logits_RV[row_C])
+
+
 def _top(z_CV: Tensor, k: int) -> _Top:
     """The k largest, ties to the lower token, since top-k promises no order. Restores z.
 
-    Where fewer than k tokens are above -inf, the rest of the list repeats tokens, at -inf.
+    One maximum per block of the vocabulary, then a search in the best block only: a maximum with its index over the
+    whole row takes many times as long. Where fewer than k tokens are above -inf, the list repeats tokens, at -inf.
     """
-    token_V = torch.arange(z_CV.shape[1], dtype=torch.int32, device=z_CV.device)
+    vocab = z_CV.shape[1]
+    whole = vocab - vocab % _BLOCK
+    blocks = [z_CV[:, :whole].unflatten(1, (-1, _BLOCK)).amax(-1)] if whole else []
+    if whole < vocab:
+        blocks.append(z_CV[:, whole:].amax(-1, keepdim=True))
+    peak_CN = torch.cat(blocks, -1)
+    offset_S = torch.arange(_BLOCK, device=z_CV.device)
     values: list[Tensor] = []
     indices: list[Tensor] = []
-    for place in range(min(k, len(token_V))):
-        if place:
-            z_CV.scatter_(1, indices[-1], float("-inf"))
-        # A plain maximum and a search for it take a fraction of the time of a maximum with its index.
-        value_C1 = z_CV.amax(-1, keepdim=True)
-        first_C1 = torch.where(z_CV == value_C1, token_V, len(token_V) - 1).amin(-1, keepdim=True)
+    for _ in range(min(k, vocab)):
+        block_C1 = peak_CN.max(-1, keepdim=True).indices
+        # Past the end the last token is repeated; its first place in the block is its own.
+        token_CS = (block_C1 * _BLOCK + offset_S).clamp(max=vocab - 1)
+        inside_CS = z_CV.gather(1, token_CS)
+        value_C1, place_C1 = inside_CS.max(-1, keepdim=True)
+        index_C1 = token_CS.gather(1, place_C1)
         values.append(value_C1)
-        indices.append(first_C1.long())
+        indices.append(index_C1)
+        z_CV.scatter_(1, index_C1, float("-inf"))
+        rest_C1 = inside_CS.masked_fill_(token_CS == index_C1, float("-inf")).amax(-1, keepdim=True)
+        peak_CN.scatter_(1, block_C1, rest_C1)
     # Last first: a token that was repeated must get its own value back, not -inf.
     for value_C1, index_C1 in zip(reversed(values), reversed(indices), strict=True):
         z_CV.scatter_(1, index_C1, value_C1)
@@ -170,21 +207,22 @@ class _Softmax:
     """log of the sum of exp(z - max)."""
     token_p_C: Tensor
     log_p_CV: Tensor
+    exp_CV: Tensor
+    """exp(z - max)."""
 
 
-def _softmax_stats(z_CV: Tensor, top: _Top | None, k: int, token_C1: Tensor) -> _Softmax:
+def _softmax_stats(z_CV: Tensor, top: _Top, token_C1: Tensor, scratch: _Scratch) -> _Softmax:
     """Normalise in place: z becomes log p."""
-    if top is None:
-        top = _top(z_CV, k)
     z_CV.sub_(top.z_CK[:, :1])
-    exp_CV = z_CV.exp()
+    exp_CV = torch.exp(z_CV, out=scratch.get("exp", len(z_CV)))
     log_sum_C = exp_CV.sum(-1).log()
     # A barred token has z = -inf and weight 0; the clamp makes their product 0 instead of NaN.
     z_CV.sub_(log_sum_C[:, None]).clamp_(min=-1e4)
-    entropy_C = -(exp_CV.mul_(z_CV).sum(-1) / log_sum_C.exp())
+    weighted_CV = torch.mul(exp_CV, z_CV, out=scratch.get("work", len(z_CV)))
+    entropy_C = -(weighted_CV.sum(-1) / log_sum_C.exp())
     token_p_C = z_CV.gather(1, token_C1).squeeze(1).exp()
     p_CK = (top.z_CK - top.z_CK[:, :1] - log_sum_C[:, None]).exp()
-    return _Softmax(top.index_CK, p_CK, entropy_C.clamp(min=0), log_sum_C, token_p_C, z_CV)
+    return _Softmax(top.index_CK, p_CK, entropy_C.clamp(min=0), log_sum_C, token_p_C, z_CV, exp_CV)
 
 
 def _draw_tokens(z_CV: Tensor, argmax_C1: Tensor, draw: Draw, row_C: Tensor) -> Tensor:
@@ -232,15 +270,17 @@ def _gather_given(z_CV: Tensor, given_R: Tensor | None, row_C: Tensor) -> Tensor
     return torch.where(token_C >= 0, z_C, float("-inf"))
 
 
-def _divergence(log_p_CV: Tensor, request: Request, row_C: Tensor) -> tuple[Tensor, Tensor]:
-    """KL(new || old) and KL(old || new), NaN where the slot had no posterior one step ago."""
-    unknown_C = log_p_CV.new_full((len(row_C),), float("nan"))
+def _divergence_(new: _Softmax, request: Request, row_C: Tensor, scratch: _Scratch) -> tuple[Tensor, Tensor]:
+    """KL(new || old) and KL(old || new), NaN where the slot had no posterior one step ago. Overwrites log p."""
+    unknown_C = torch.full_like(new.log_sum_C, float("nan"))
     if request.previous is None or request.previous_R is None or not len(request.previous.logz_R):
         return unknown_C, unknown_C
     old_C = request.previous_R[row_C]
-    log_q_CV = request.previous.log_prob(old_C.clamp(min=0))
-    gap_CV = log_p_CV - log_q_CV
-    drift_C = (log_p_CV.exp() * gap_CV).sum(-1).clamp(min=0)
-    displacement_C = -(log_q_CV.exp_() * gap_CV).sum(-1).clamp(max=0)
     known_C = old_C >= 0
+    previous, safe_C = request.previous, old_C.clamp(min=0)
+    log_q_CV = previous.normalise_(_rows(previous.logits_RV, safe_C, scratch.get("old", len(row_C))), safe_C)
+    gap_CV = new.log_p_CV.sub_(log_q_CV)
+    weighted_CV = torch.mul(new.exp_CV, gap_CV, out=scratch.get("work", len(row_C)))
+    drift_C = (weighted_CV.sum(-1) / new.log_sum_C.exp()).clamp(min=0)
+    displacement_C = -log_q_CV.exp_().mul_(gap_CV).sum(-1).clamp(max=0)
     return torch.where(known_C, drift_C, unknown_C), torch.where(known_C, displacement_C, unknown_C)
