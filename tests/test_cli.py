@@ -228,11 +228,6 @@ class TestListings:
         assert "dependence=1.5" in shown
         assert "only model so far" in shown
 
-    def test_tasks(self, run):
-        found = run("tasks", "--json").json
-        assert [task["family"] for task in found] == ["dense", "chain", "pairs", "far"]
-        assert "the only tasks so far" in " ".join(run("tasks").out.split())
-
 
 REFUSED = [
     (["generate", "--prompt", ""], ["prompt is ''", "one character or more", "write a prompt"]),

@@ -1,0 +1,91 @@
+"""Random choices that are the same bytes on every machine and every version of Python.
+
+`random` promises stable `random()` values but not stable `choice`, `sample` or `shuffle`; a split that has been
+published must never move. So the bits are BLAKE2b in counter mode, and every method below is spelled out here.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from struct import Struct
+from typing import TypeVar
+
+from unmask.errors import require
+
+T = TypeVar("T")
+
+_EIGHT_WORDS = Struct("<8Q")  # one digest
+_PERSON = b"unmask-draw"
+_UNIT = 1 << 53  # chances are resolved to 2**-53, the spacing of floats below one
+
+
+class Draw:
+    """A stream of choices that is a function of its key alone."""
+
+    def __init__(self, key: bytes):
+        # Hashed first, because BLAKE2b takes keys of at most 64 bytes.
+        self._key = hashlib.blake2b(key, digest_size=32, person=_PERSON).digest()
+        self._counter = 0
+        self._words: list[int] = []
+
+    def bits(self, n: int) -> int:
+        """A number of n random bits."""
+        require(n >= 0, "number of bits", n, "0 or more", "ask for a size that is not negative")
+        if n <= 64:
+            return self._word() >> (64 - n) if n else 0
+        value = 0
+        for _ in range((n + 63) // 64):
+            value = value << 64 | self._word()
+        return value >> (-n % 64)
+
+    def below(self, n: int) -> int:
+        """A number from 0 to n - 1, each equally likely: numbers that would favour some are drawn again."""
+        if n < 2:
+            require(n == 1, "upper bound", n, "1 or more", "draw from something that is not empty")
+            return 0
+        size = (n - 1).bit_length()
+        if size > 64:
+            while (value := self.bits(size)) >= n:
+                pass
+            return value
+        # The usual case, spelled out: every choice of every prompt comes through here.
+        spare = 64 - size
+        while (value := self._word() >> spare) >= n:
+            pass
+        return value
+
+    def between(self, low: int, high: int) -> int:
+        """A number from low to high, both included."""
+        require(low <= high, "range", (low, high), "low <= high", "swap the two ends")
+        return low + self.below(high - low + 1)
+
+    def chance(self, p: float) -> bool:
+        """True with probability p."""
+        require(0 <= p <= 1, "probability", p, "0 to 1", "give a share, not a percentage")
+        return self.below(_UNIT) < p * _UNIT
+
+    def choice(self, items: Sequence[T]) -> T:
+        """One item."""
+        return items[self.below(len(items))]
+
+    def sample(self, items: Sequence[T], k: int) -> list[T]:
+        """k items from k different places, in random order."""
+        require(0 <= k <= len(items), "sample size", k, f"0 to {len(items)}", "ask for fewer items")
+        # A partial Fisher-Yates shuffle that stores only the places it moved.
+        moved: dict[int, int] = {}
+        taken = []
+        for i in range(k):
+            j = self.between(i, len(items) - 1)
+            taken.append(items[moved.get(j, j)])
+            moved[j] = moved.get(i, i)
+        return taken
+
+    def shuffled(self, items: Sequence[T]) -> list[T]:
+        """All items in random order; the given sequence stays as it is."""
+        return self.sample(items, len(items))
+
+    def _word(self) -> int:
+        if not self._words:
+            block = hashlib.blake2b(self._counter.to_bytes(8, "little"), key=self._key).digest()
+            self._counter += 1
+            self._words.extend(reversed(_EIGHT_WORDS.unpack(block)))
+        return self._words.pop()

@@ -1,0 +1,356 @@
+r"""From what a model wrote to the answer in it.
+
+The answer is what stands inside the last complete `<answer>...</answer>`; failing that after an unclosed
+`<answer>` (generation ran out of room) or before an unopened `</answer>` (the tag was given to the model); failing
+that inside the last `\boxed{...}`; failing that it is the last line that is not empty. What each task then reads
+from the answer is below, one function each.
+
+Every function takes time linear in the text, whatever the text is, and none raises. Repetition inside a pattern is
+possessive (`*+`) or follows a fixed character, so there is nothing to backtrack over.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from types import MappingProxyType
+
+from unmask.tasks.base import Json, canonical
+
+TEXT_LIMIT = 1 << 18
+"""Characters. A longer output is no answer to any task here, whose horizons end at 256 tokens: it scores 0."""
+JSON_DEPTH = 64
+"""Levels of nesting beyond which a JSON text is refused."""
+REREADING = 4
+"""How many times its own length a text may be read in search of an object among braces in prose."""
+DIGITS = 100
+"""A longer run of digits is refused as a number."""
+
+ANSWER_TAG = "answer tag"
+OPEN_TAG = "open answer tag"
+BOXED = "boxed"
+LAST_LINE = "last line"
+WHOLE_TEXT = "whole text"
+HASHES = "#### line"
+CODE_FENCE = "code fence"
+TOO_LONG = "too long"
+NOTHING = "nothing"
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """Every step from the output to what is compared."""
+
+    raw: str
+    """The output as it came."""
+    how: str
+    """Which rule found the answer."""
+    extracted: str
+    """The part of the output that the rule points at."""
+    normalised: str
+    """What is compared with the target."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The answer before a task has read it."""
+
+    how: str
+    text: str
+
+
+_TAG = re.compile(r"<(/?)answer>", re.IGNORECASE | re.ASCII)
+_BRACE = re.compile(r"\\boxed\s*+\{|\\.|[{}]", re.DOTALL)
+
+
+def find(text: str) -> Found:
+    """The answer in a text: tags, then a box, then the last line."""
+    return tagged(text) or _boxed(text) or last_line(text)
+
+
+def tagged(text: str, strip: bool = True) -> Found | None:
+    """What the answer tags mark, if there are any."""
+    pair: tuple[int, int] | None = None
+    opened: int | None = None
+    closed: int | None = None
+    for tag in _TAG.finditer(text):
+        if not tag[1]:
+            opened = tag.end()
+        elif opened is not None:
+            pair, opened = (opened, tag.start()), None
+        elif closed is None:
+            closed = tag.start()
+    if pair:
+        how, inside = ANSWER_TAG, text[slice(*pair)]
+    elif opened is not None:
+        how, inside = OPEN_TAG, text[opened:]
+    elif closed is not None:
+        how, inside = OPEN_TAG, text[:closed]
+    else:
+        return None
+    return Found(how, inside.strip() if strip else inside)
+
+
+def _boxed(text: str) -> Found | None:
+    """The content of the last box that is closed; a box in a box counts as the later one."""
+    if "\\boxed" not in text:
+        return None
+    last: tuple[int, int] | None = None
+    opened: list[tuple[int, bool]] = []
+    for brace in _BRACE.finditer(text):
+        if brace[0] == "}":
+            if opened:
+                start, box = opened.pop()
+                if box and (last is None or start > last[0]):
+                    last = (start, brace.start())
+        elif brace[0].endswith("{") and brace[0] != "\\{":
+            opened.append((brace.end(), brace[0] != "{"))
+    return Found(BOXED, text[slice(*last)].strip()) if last else None
+
+
+def last_line(text: str) -> Found:
+    """The last line with something on it; the marks around a block of code are not an answer."""
+    for line in reversed(text.splitlines()):
+        if (kept := line.strip()) and not kept.startswith("```"):
+            return Found(LAST_LINE, kept)
+    return Found(NOTHING, "")
+
+
+def squeeze(text: str) -> str:
+    """Runs of whitespace become one space, and none at the ends."""
+    return " ".join(text.split())
+
+
+def fold(text: str) -> str:
+    """The `norm` of Eq. (eq:part_credit) for ordinary text: whitespace and case do not matter."""
+    return squeeze(text).casefold()
+
+
+# Indexed spans: [1]=gate; [2]=courier
+
+_SPAN = re.compile(r"\[\s*+([0-9]{1,4})\s*+\]\s*+=")
+_SPAN_END = re.compile(r"[;\n\r]")
+
+
+def spans(text: str) -> Mapping[int, tuple[str, ...]]:
+    """The different values that a text gives to each index, `[k]=value`.
+
+    A value ends at a semicolon, at the end of its line or at the next index; it may start on the next line. An
+    index may be repeated. Two values for one index are both returned, and then neither counts.
+    """
+    marks = list(_SPAN.finditer(text))
+    ends = [mark.start() for mark in marks[1:]] + [len(text)]
+    found: dict[int, dict[str, str]] = {}
+    for mark, end in zip(marks, ends, strict=False):
+        value = squeeze(_SPAN_END.split(text[mark.end() : end].lstrip(), maxsplit=1)[0])
+        found.setdefault(int(mark[1]), {}).setdefault(value.casefold(), value)
+    return MappingProxyType({index: tuple(values.values()) for index, values in sorted(found.items())})
+
+
+# Lists: cat, dog, elk
+
+
+def items(text: str) -> tuple[str, ...]:
+    """The items of a list that is separated by commas."""
+    return tuple(squeeze(item) for item in text.split(",")) if text.strip() else ()
+
+
+# Closing tags: </em></p>
+
+_CLOSING = re.compile(r"\s*+</\s*+([a-z][a-z0-9:-]*+)\s*+>\s*+", re.IGNORECASE | re.ASCII)
+
+
+def closing_tags(text: str) -> tuple[str, ...] | None:
+    """The names in a sequence of closing tags, in lower case; None if there is anything else in the text."""
+    names = []
+    at = 0
+    while at < len(text):
+        tag = _CLOSING.match(text, at)
+        if tag is None:
+            return None
+        names.append(tag[1].lower())
+        at = tag.end()
+    return tuple(names)
+
+
+# Numbers: $1,234.50, 25%, -3, 1/2
+
+_HASHES = re.compile(r"####([^\n]*)")
+_FRAC = re.compile(r"\\[dt]?frac\s*+\{\s*+([0-9]{1,100})\s*+\}\s*+\{\s*+([0-9]{1,100})\s*+\}")
+# A minus belongs to the number unless something it could be subtracted from touches it on the left.
+_NUMBER = re.compile(
+    r"(?P<minus>(?<![\w)\]}%])[-−–])?(?:[$€£¥₹](?P<minus2>-)?)?"
+    r"(?:(?P<whole>[0-9][0-9,]*+)(?P<point>\.[0-9]++)?+|(?P<bare>\.[0-9]++))"
+    r"(?:[eE](?P<power>[-+]?[0-9]{1,2})(?![0-9A-Za-z]))?"
+    r"(?:\s?/\s?(?P<below>[0-9]++)(?!\.[0-9]))?"
+)
+_DIGIT = re.compile(r"[0-9]")
+_GROUPED = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})++")
+
+
+def number(text: str) -> Fraction | None:
+    """The last number of a text, exactly: 1,234.50 and 1234.5 are the same number, and so are 1/2 and 0.5.
+
+    Currency signs, percent signs and units are passed over. Commas group digits by three; any other comma separates
+    two numbers.
+    """
+    last = None
+    for last in _NUMBER.finditer(_plain(text)):  # noqa: B007 (the last match is what is wanted)
+        pass
+    return _value(last) if last else None
+
+
+def _plain(text: str) -> str:
+    """TeX's spellings of commas, currency and fractions, as plain text writes them."""
+    if "\\" not in text and "{,}" not in text:
+        return text
+    text = text.replace("{,}", ",").replace("\\,", "").replace("\\!", "").replace("\\$", "$").replace("\\%", "%")
+    return _FRAC.sub(r"\1/\2", text)
+
+
+def _value(match: "re.Match[str]") -> Fraction | None:
+    # A comma at the end is punctuation.
+    whole = (match["whole"] or "0").rstrip(",")
+    point, below = match["point"] or match["bare"] or "", match["below"] or "1"
+    negative = bool(match["minus"] or match["minus2"])
+    if _GROUPED.fullmatch(whole):
+        whole = whole.replace(",", "")
+    elif "," in whole:
+        # 3,5 is a list, and a sign in front of it belongs to its first number.
+        whole, negative = whole.rpartition(",")[2], False
+    if max(len(whole), len(point), len(below)) > DIGITS or int(below) == 0:
+        return None
+    value = Fraction(whole + point) * Fraction(10) ** int(match["power"] or 0) / int(below)
+    return -value if negative else value
+
+
+def find_number(text: str) -> Found:
+    """Where the final number stands: tags, a box, a line that starts with ####, or the last line with a digit."""
+    found = tagged(text) or _boxed(text)
+    if found:
+        return found
+    marks = _HASHES.findall(text)
+    if marks:
+        return Found(HASHES, marks[-1].strip())
+    for line in reversed(text.splitlines()):
+        if _DIGIT.search(line):
+            return Found(LAST_LINE, line.strip())
+    return last_line(text)
+
+
+# JSON objects
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A JSON value and the text it was read from, or the problem with that text."""
+
+    value: Json
+    text: str
+    problem: str = ""
+
+
+_INSIDE = re.compile(r'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"|\\.|[{}]', re.DOTALL)
+_BEGUN = re.compile(r'\{\s*+"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"\s*+:', re.DOTALL)
+_NESTING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
+
+
+def find_object(text: str) -> Found:
+    """Where the JSON object stands: tags, a box, or anywhere in the text, because an object may take many lines."""
+    return tagged(text) or _boxed(text) or Found(WHOLE_TEXT if text.strip() else NOTHING, text.strip())
+
+
+def json_object(text: str) -> Parsed:
+    """The object that a text is, or else the last object in it, as in a block of code or with prose around.
+
+    Of an object that is broken or cut short, no inner object is taken for the answer. A brace that does not begin an
+    object is prose, and the text is read anew behind it; how much is read again is limited.
+    """
+    whole = parse(text)
+    if not whole.problem:
+        return whole if isinstance(whole.value, dict) else Parsed(None, whole.text, "JSON, but not an object")
+    last = whole
+    at = 0
+    budget = REREADING * len(text)
+    while budget > 0 and (start := text.find("{", at)) >= 0:
+        end = _closing_brace(text, start)
+        found = parse(text[start:end]) if end else last
+        budget -= (end or len(text)) - start
+        if end and isinstance(found.value, dict):
+            last, at = found, end
+        elif not _BEGUN.match(text, start):
+            at = start + 1
+        elif end:
+            at = end
+        else:
+            break
+    return last
+
+
+def _closing_brace(text: str, start: int) -> int | None:
+    """Where the object that starts here ends. Braces in strings do not count."""
+    depth = 0
+    for token in _INSIDE.finditer(text, start):
+        if token[0] == "{":
+            depth += 1
+        elif token[0] == "}":
+            depth -= 1
+            if depth == 0:
+                return token.end()
+    return None
+
+
+def parse(text: str) -> Parsed:
+    """A JSON value by the book: no NaN, no infinity, no trailing commas, nothing nested too deeply."""
+    text = text.strip()
+    if _too_deep(text):
+        return Parsed(None, text, f"JSON nested more than {JSON_DEPTH} levels deep")
+    try:
+        return Parsed(_DECODER.decode(text), text)
+    except (ValueError, RecursionError) as error:
+        return Parsed(None, text, f"not JSON ({error})" if text else "empty")
+
+
+def _too_deep(text: str) -> bool:
+    if text.count("{") + text.count("[") <= JSON_DEPTH:
+        return False
+    depth = 0
+    for token in _NESTING.finditer(text):
+        if token[0] in "[{":
+            depth += 1
+            if depth > JSON_DEPTH:
+                return True
+        elif token[0] in "]}":
+            depth -= 1
+    return False
+
+
+def _constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:20]} is too large a number")
+    return value
+
+
+_DECODER = json.JSONDecoder(parse_constant=_constant, parse_float=_finite)
+
+
+def spell(value: Json) -> str:
+    """A JSON value as it is shown and compared: sorted keys, and 1.0 spelled 1."""
+    return canonical(_numbers(value))
+
+
+def _numbers(value: Json) -> Json:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_numbers(item) for item in value]
+    return value

@@ -1,0 +1,105 @@
+"""Examples, hashes and the table of tasks."""
+
+import os
+import re
+from dataclasses import FrozenInstanceError, fields
+
+import pytest
+
+from unmask.errors import UnknownName
+from unmask.tasks import CONTROLS, LEVELS, SPLITS, TASKS, Draft, Example, examples, find, listing, show
+from unmask.tasks.base import canonical, digest
+from unmask.tasks.utility import JUDGES
+
+PAPER = {
+    "CSV Missing Cells": (16, "constructed", "one cell", "binary"),
+    "HumanEval": (256, "official", "Python completion", "test pass"),
+    "Multi-Span Cloze": (64, "constructed", "indexed spans", "partial"),
+    "GSM8K": (256, "official", "numeric answer", "binary"),
+    "Carry RTL": (32, "constructed", "three carry bits", "partial"),
+    "TD07 Sparse Mask": (48, "constructed", "three spans", "partial"),
+    "JSON Mode Eval": (128, "public", "schema JSON", "field credit"),
+    "Constrained JSON Fill": (96, "constructed", "constrained JSON", "partial"),
+    "Unique List Commit": (48, "constructed", "ordered list", "partial"),
+    "HTML Close Tags": (48, "constructed", "closing-tag suffix", "exact/partial"),
+}
+CONSTRUCTED = [name for name, task in {**TASKS, **CONTROLS}.items() if task.generator]
+
+
+def test_table_is_the_papers():
+    found = {t.title: (t.horizon, t.source, t.output, t.utility) for t in TASKS.values()}
+    assert found == PAPER
+    assert list(found) == list(PAPER)
+
+
+def test_table_in_tex_agrees(shared):
+    tex = (shared / "paper.tex").read_text(encoding="utf-8")
+    tex = tex[tex.index(r"\label{tab:task_details}") :]
+    tex = tex[: tex.index(r"\end{table}")]
+    rows = [[cell.strip() for cell in row.split("&")] for row in tex.split(r"\\") if row.count("&") == 4]
+    rows = [[re.sub(r"^\\midrule\s*", "", row[0]), *row[1:]] for row in rows if "Horizon" not in row[1]]
+    assert [(t.title, str(t.horizon), t.source, t.output, t.utility) for t in TASKS.values()] == [
+        tuple(row) for row in rows
+    ]
+
+
+def test_listing():
+    rows = listing()
+    assert [row["name"] for row in rows] == list(TASKS)
+    assert rows[0].keys() == {"name", "title", "horizon", "source", "output", "utility", "counts", "version"}
+    canonical(rows)
+    counts = {row["name"]: row["counts"] for row in rows}
+    assert counts["json-mode-eval"]["evaluation"] == 68
+    for name in CONSTRUCTED:
+        assert find(name).counts["evaluation"] >= 100
+        assert find(name).counts["validation"] >= 50
+
+
+def test_every_task_has_a_judge():
+    assert JUDGES.keys() == TASKS.keys() | CONTROLS.keys()
+
+
+def test_unknown_names():
+    with pytest.raises(UnknownName, match="did you mean carry-rtl"):
+        find("carry-rt")
+    with pytest.raises(UnknownName, match="unknown split 'test'; known: development, evaluation, validation"):
+        show("carry-rtl", 1, "test")
+
+
+@pytest.mark.parametrize("name", CONSTRUCTED)
+def test_examples_are_what_a_draft_promises(name):
+    assert all(1 <= e.level <= 4 for split in SPLITS for e in examples(name, split))
+    assert {e.level for e in examples(name, "evaluation")} == set(LEVELS)
+    for e in show(name, 20):
+        assert "<answer>" in e.prompt
+        assert "</answer>" in e.prompt
+        assert e.parts
+        assert all(isinstance(part, str) for part in e.parts)
+        canonical(e.constraints)
+        # What a reader of the answer would trip over.
+        assert e.target == e.target.strip()
+        assert "answer>" not in e.target
+
+
+def test_example_is_a_frozen_draft():
+    assert [f.name for f in fields(Example)] == [f.name for f in fields(Draft)] + ["id", "task", "split"]
+    with pytest.raises(FrozenInstanceError):
+        show("carry-rtl", 1)[0].target = "x"  # type: ignore[misc]
+
+
+def test_canonical_is_one_spelling():
+    assert canonical({"b": [1, 2.5], "a": "é"}) == r'{"a":"\u00e9","b":[1,2.5]}'
+    with pytest.raises(ValueError, match="JSON"):
+        canonical(float("nan"))
+
+
+def test_digest_keeps_parts_apart():
+    assert digest("ab", "c") != digest("a", "bc")
+    assert digest("a") == digest("a")
+    assert len(digest()) == 32
+
+
+def test_no_data_file_in_the_package():
+    home = os.path.dirname(__import__("unmask").__file__)
+    kinds = {os.path.splitext(f)[1] for _, _, files in os.walk(os.path.join(home, "tasks")) for f in files}
+    assert kinds <= {".py", ".pyc"}

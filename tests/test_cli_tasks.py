@@ -1,0 +1,98 @@
+"""`unmask tasks` as a user types it."""
+
+import json
+
+import pytest
+
+from unmask.cli import main
+from unmask.tasks import examples
+
+HORIZONS = {
+    "csv-missing-cells": 16,
+    "humaneval": 256,
+    "multi-span-cloze": 64,
+    "gsm8k": 256,
+    "carry-rtl": 32,
+    "td07-sparse-mask": 48,
+    "json-mode-eval": 128,
+    "constrained-json-fill": 96,
+    "unique-list-commit": 48,
+    "html-close-tags": 48,
+}
+
+
+@pytest.fixture
+def run(capsys):
+    def call(*arguments):
+        code = main([str(a) for a in arguments])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def test_the_ten_tasks_with_the_papers_horizons(run):
+    code, out, _ = run("tasks", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert {task["name"]: task["horizon"] for task in found} == HORIZONS
+    assert all(task["counts"]["evaluation"] >= 68 for task in found)
+    code, out, _ = run("tasks")
+    assert code == 0
+    assert all(name in out for name in HORIZONS)
+
+
+def test_show(run):
+    code, out, _ = run("tasks", "show", "carry-rtl", "-n", 2)
+    first, second = examples("carry-rtl", "development")[:2]
+    assert code == 0
+    assert first.prompt in out
+    assert f">>> {second.target}" in out
+    code, out, _ = run("tasks", "show", "carry-rtl", "-n", 2, "--json")
+    assert [e["id"] for e in json.loads(out)] == [first.id, second.id]
+
+
+def test_export_twice_gives_the_same_bytes(run, tmp_path):
+    for folder in ("a", "b"):
+        code, out, _ = run("tasks", "export", "--out", tmp_path / folder, "--task", "html-close-tags")
+        assert code == 0
+        assert len(out.splitlines()) == 3
+    files = sorted(p.name for p in (tmp_path / "a").iterdir())
+    assert len(files) == 3
+    assert all((tmp_path / "a" / f).read_bytes() == (tmp_path / "b" / f).read_bytes() for f in files)
+
+
+def test_score_gold_and_garbage(run, tmp_path):
+    found = examples("carry-rtl", "evaluation")[:10]
+    path = tmp_path / "answers.jsonl"
+    lines = [{"id": e.id, "text": f"<answer>{e.target}</answer>" if i else "no idea"} for i, e in enumerate(found)]
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    code, out, _ = run("tasks", "score", "carry-rtl", "--predictions", path)
+    assert code == 0
+    assert "mean utility 0.9000 over 10 of 500" in out
+    code, out, _ = run("tasks", "score", "carry-rtl", "--predictions", path, "--json")
+    scores = json.loads(out)
+    assert scores["mean"] == pytest.approx(0.9)
+    assert [v["utility"] for v in scores["verdicts"]] == [0.0] + [1.0] * 9
+    code, out, _ = run("tasks", "score", "carry-rtl", "--predictions", path, "--explain")
+    assert out.count("found by") == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["show", "nonsense"], ["'nonsense'", "known"]),
+        (["show", "carry-rtl", "--split", "test"], ["'test'", "evaluation"]),
+        (["show", "carry-rtl", "-n", "0"], ["0", "1 or more"]),
+        (["score", "carry-rtl", "--predictions", "missing.jsonl"], ["missing.jsonl"]),
+        (["show", "gsm8k", "--data-dir", "nowhere"], ["nowhere", "gsm8k/test.jsonl", "sha256"]),
+        (["score", "carry-rtl"], ["--predictions"]),
+    ],
+)
+def test_refusals(run, arguments, words, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run("tasks", *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert all(word in err for word in words), err
