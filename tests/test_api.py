@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import unmask
-from unmask.api import MODELS, ExactOptions, Model
+from unmask.api import MODELS, OPTIONS, ExactOptions, Model
 from unmask.core import Policy, row_key
 from unmask.decode import decode
 from unmask.errors import ConfigError, UnknownName, UnmaskError
@@ -308,9 +308,15 @@ PROMPTS = ["a", "b", "cd", "dab"]
 
 class TestEveryOption:
     def test_table_is_complete(self):
-        for method, extra in ((Model.generate, set()), (Model.infill, {"max_new_tokens"})):
-            options = set(inspect.signature(method).parameters) - {"self", "prompt", "text", "policy_settings"}
-            assert options == set(EFFECTS) - extra
+        assert OPTIONS - {"prompt"} == set(EFFECTS)
+
+    def test_the_docstring_states_the_defaults(self):
+        shown = " ".join((Model.generate.__doc__ or "").split())
+        for name, parameter in inspect.signature(Model._decode).parameters.items():
+            if parameter.default is not inspect.Parameter.empty and name in OPTIONS:
+                spelt = json.dumps(parameter.default).replace(".0", "")
+                spelt = {"false": "False", "true": "True", "null": "None"}.get(spelt, spelt)
+                assert f"{name}={spelt}" in shown, name
 
     @pytest.mark.parametrize("temperature", [0.0, 0.8])
     @pytest.mark.parametrize("option", [name for name, effect in EFFECTS.items() if not effect.other])

@@ -102,60 +102,39 @@ class Model:
         self,
         prompt: str | Sequence[str] | None = None,
         *,
-        policy: str | Policy | Search = "llada",
         max_new_tokens: int | None = None,
         steps: int | None = None,
-        seed: int = 0,
-        samples: int = 1,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        sampler: str = "inverse",
-        logits_eos_inf: bool = False,
-        confidence_eos_eot_inf: bool = False,
-        eos_penalty: float = 0.0,
-        cfg_scale: float = 0.0,
-        eos_fill: bool = False,
-        record: bool = True,
-        on_step: OnStep | None = None,
-        **policy_settings: Any,
+        **options: Any,
     ) -> Generation:
         """Continue each prompt by `max_new_tokens` tokens (default: the rest of the canvas) in `steps` steps.
 
-        Half as many steps as new tokens, rounded up, is the default. Further keywords are settings of the policy,
-        by the names its authors use: `block_length`, `remasking` (llada), `alg`, `alg_temp` (dream); `unmask
-        methods` lists them. `gen_length` is another name for `max_new_tokens`. A row's random numbers depend on
-        seed, prompt and sample alone, so a prompt gets the same answer in any batch.
+        Half as many steps as new tokens, rounded up, is the default. `gen_length` is another name for
+        `max_new_tokens`. Further options, with their defaults: policy="llada" (a name or an object), seed=0, samples=1,
+        temperature=0, top_p=1, top_k=0, sampler="inverse", logits_eos_inf=False, confidence_eos_eot_inf=False,
+        eos_penalty=0, cfg_scale=0, eos_fill=False, record=True, on_step=None. Any other keyword is a setting of the
+        policy, by the name its authors use: block_length, remasking (llada), alg, alg_temp (dream); `unmask methods`
+        lists them. A row's random numbers depend on seed, prompt and sample alone, so a prompt gets the same answer
+        in any batch.
         """
-        wanted = _alias("max_new_tokens", max_new_tokens, "gen_length", policy_settings)
+        wanted = _alias("max_new_tokens", max_new_tokens, "gen_length", options)
         texts = self._texts("prompt", self.default_prompt() if prompt is None else prompt)
         rows = [_Row.generate(text, self, wanted, steps) for text in texts]
-        return _Run(
-            task="generate",
-            model=self,
-            policy=_policy(policy, policy_settings),
-            proposal=_proposal(
-                temperature=temperature,
-                top_p=top_p,
-                top_k=top_k,
-                sampler=sampler,
-                logits_eos_inf=logits_eos_inf,
-                confidence_eos_eot_inf=confidence_eos_eot_inf,
-                eos_penalty=eos_penalty,
-            ),
-            cfg_scale=cfg_scale,
-            eos_fill=eos_fill,
-            seed=seed,
-            samples=samples,
-            default_prompt=prompt is None,
-        ).decode(rows, record, on_step)
+        return self._decode("generate", rows, default_prompt=prompt is None, **options)
 
-    def infill(
+    def infill(self, text: str | Sequence[str], *, steps: int | None = None, **options: Any) -> Generation:
+        """Fill the blanks of each text, written "[MASK]" or with the model's own mask sign; the rest is given.
+
+        The default for `steps` is half as many as there are blanks, rounded up. Further options as for `generate`.
+        """
+        rows = [_Row.infill(one, self, steps) for one in self._texts("text", text)]
+        return self._decode("infill", rows, **options)
+
+    def _decode(
         self,
-        text: str | Sequence[str],
+        task: str,
+        rows: "Sequence[_Row]",
         *,
         policy: str | Policy | Search = "llada",
-        steps: int | None = None,
         seed: int = 0,
         samples: int = 1,
         temperature: float = 0.0,
@@ -169,15 +148,12 @@ class Model:
         eos_fill: bool = False,
         record: bool = True,
         on_step: OnStep | None = None,
+        default_prompt: bool = False,
         **policy_settings: Any,
     ) -> Generation:
-        """Fill the blanks of each text, written "[MASK]" or with the model's own mask sign; the rest is given.
-
-        Options as for `generate`; the default for `steps` is half as many as there are blanks, rounded up.
-        """
-        rows = [_Row.infill(one, self, steps) for one in self._texts("text", text)]
+        """What `generate` and `infill` share: every option but the canvas."""
         return _Run(
-            task="infill",
+            task=task,
             model=self,
             policy=_policy(policy, policy_settings),
             proposal=_proposal(
@@ -193,6 +169,7 @@ class Model:
             eos_fill=eos_fill,
             seed=seed,
             samples=samples,
+            default_prompt=default_prompt,
         ).decode(rows, record, on_step)
 
     def _texts(self, name: str, given: str | Sequence[str]) -> list[str]:
@@ -402,6 +379,13 @@ def load(name_or_path: str, **options: Any) -> Model:
     return entry.build(entry.options(**options))
 
 
+OPTIONS = frozenset(
+    {*inspect.signature(Model.generate).parameters, *inspect.signature(Model._decode).parameters}
+    - {"self", "task", "rows", "options", "policy_settings", "default_prompt"}
+)
+"""Every option of `generate`: what cannot be the name of a policy's setting."""
+
+
 def _proposal(**options: Any) -> Proposal:
     check_types(Proposal, options, "the proposal")
     return Proposal(**options)
@@ -419,13 +403,12 @@ def _policy(policy: str | Policy | Search, options: Mapping[str, Any]) -> Policy
 
 def _refuse_misspelt(options: Mapping[str, Any], known: set[str]) -> None:
     """Unknown keywords land among the policy's settings; a misspelt option of `generate` deserves its own hint."""
-    own = set(inspect.signature(Model.generate).parameters) - {"self", "policy_settings"}
     for key in options:
         head = key.partition(".")[0]
-        if head in own:
+        if head in OPTIONS:
             raise ConfigError(f"{key} is no option of infill; allowed: the options of Model.infill; leave it out")
-        if head not in known and get_close_matches(head, own):
-            raise UnknownName("option", key, own | known)
+        if head not in known and get_close_matches(head, OPTIONS):
+            raise UnknownName("option", key, OPTIONS | known)
 
 
 def _alias(name: str, value: int | None, other: str, options: dict[str, Any]) -> int | None:

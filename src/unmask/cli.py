@@ -8,7 +8,6 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields
-from inspect import signature
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -337,11 +336,11 @@ class _Chosen:
 
     @property
     def keywords(self) -> dict[str, Any]:
-        from unmask.api import Model
+        from unmask.api import OPTIONS
 
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "settings"}
         for key in self.settings:
-            if key in signature(Model.generate).parameters:
+            if key in OPTIONS:
                 raise ConfigError(
                     f"--set {key}=... names no setting of a policy; allowed: what `unmask methods` lists; "
                     f"see whether there is an option --{key.replace('_', '-')}"

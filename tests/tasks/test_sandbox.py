@@ -762,6 +762,21 @@ def test_writing_outside(victim, mode):
     assert list(victim.parent.iterdir()) == [victim]
 
 
+@pytest.mark.parametrize("layers", [("seccomp", "uid"), ("seccomp",)], ids=str)
+def test_file_system_is_read_only(layers, use):
+    """Also for one who would have the right to write."""
+    mode = use("namespace", layers)
+    result = run(
+        """
+        import os, sysconfig
+        for path in ("/", "/dev", "/dev/null", "/usr/lib", sysconfig.get_path("stdlib"), "."):
+            print(bool(os.statvfs(path).f_flag & os.ST_RDONLY), end=" ")
+        """,
+        mode,
+    )
+    assert result.stdout.split() == ["True"] * 5 + ["False"], result
+
+
 def test_reading_secrets(victim, mode, monkeypatch):
     monkeypatch.setenv("UNMASK_TEST_SECRET", "swordfish")
     victim.write_text("swordfish")
@@ -995,15 +1010,16 @@ def test_interrupt_ends_everything(mode):
     assert time.monotonic() - begun < 10
 
 
-def test_nothing_survives_the_death_of_the_evaluator():
-    """Killed the hard way, in the middle of a run: the fixture waits for its orphans to end."""
+def test_nothing_survives_the_death_of_the_evaluator(mode):
+    """Killed the hard way, in the middle of a run: the fixture looks for orphans and for the folder."""
     program = code(f"""
-        import sys
+        import sys, tempfile
         sys.path[:] = {sys.path!r}
+        tempfile.tempdir = {tempfile.tempdir!r}
         from unmask.tasks.sandbox import Limits, check_completion
-        check_completion({PROBLEM!r}, "    return 2 * x\\n")
+        check_completion({PROBLEM!r}, "    return 2 * x\\n", mode={mode!r})
         print("running", flush=True)
-        check_completion({PROBLEM!r}, "    while True: pass\\n", Limits(wall_s=100, cpu_s=100))
+        check_completion({PROBLEM!r}, "    while True: pass\\n", Limits(wall_s=100, cpu_s=100), mode={mode!r})
     """)
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from unmask.errors import UnknownName, require
+from unmask.tasks.jail.folder import remove
 
 Status: TypeAlias = Literal["pass", "fail", "error", "timeout", "unavailable"]
 
@@ -44,6 +45,8 @@ GRACE_S = 10.0
 """How long the supervisor has to clear up."""
 TICK_S = 0.1
 """How soon a cancelled run notices."""
+GOODBYE = b"."
+"""What the supervisor hears before its line is cut, unless this process died."""
 WORK = "/sandbox"
 """Where the completion finds itself when it has a file system of its own."""
 _JAIL = Path(__file__).with_name("jail")
@@ -488,7 +491,7 @@ def _hidden(walls: _Walls) -> Iterator[None]:
 def _code() -> bytes:
     """The modules of the jail, in the order in which they need each other."""
     modules = []
-    for name in ("__init__", "linux", "values", "main"):
+    for name in ("__init__", "linux", "values", "folder", "main"):
         path = _JAIL / f"{name}.py"
         code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True, optimize=0)
         modules.append(("jail" if name == "__init__" else f"jail.{name}", code))
@@ -509,45 +512,7 @@ def _work_folder(walls: _Walls) -> Iterator[str]:
     try:
         yield folder
     finally:
-        _remove(folder)
-
-
-def _remove(folder: str) -> None:
-    """Delete a folder of any depth and permissions, walking: paths have a greatest length, and stacks a depth."""
-    os.chmod(folder, 0o700)
-    here = os.open(folder, os.O_RDONLY)
-    try:
-        names: list[str] = []
-        waiting = [_delete_files(here)]
-        while waiting[-1] or names:
-            if waiting[-1]:
-                names.append(waiting[-1].pop())
-                os.chmod(names[-1], 0o700, dir_fd=here)
-                here = _walk(here, names[-1])
-                waiting.append(_delete_files(here))
-            else:
-                waiting.pop()
-                here = _walk(here, "..")
-                os.rmdir(names.pop(), dir_fd=here)
-    finally:
-        os.close(here)
-    os.rmdir(folder)
-
-
-def _delete_files(folder: int) -> list[str]:
-    """Delete what is not a folder; returns the names of the folders."""
-    with os.scandir(folder) as entries:
-        found = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
-    for name, is_folder in found.items():
-        if not is_folder:
-            os.unlink(name, dir_fd=folder)
-    return [name for name, is_folder in found.items() if is_folder]
-
-
-def _walk(here: int, name: str) -> int:
-    there = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
-    os.close(here)
-    return there
+        remove(folder)
 
 
 class _Jail:
@@ -583,7 +548,7 @@ class _Jail:
             )
             self.streams = {"events": events_out, "stdout": out_out, "stderr": err_out}
             # The stack runs backwards, so this comes before the files are closed.
-            stack.callback(self._end, process, [job_in, life_in])
+            stack.callback(self._end, process, job_in, life_in)
             for file in (*inside, out_in, err_in):
                 file.close()
             self._attend(job_in)
@@ -651,9 +616,11 @@ class _Jail:
             self.decided = True
             self.result.wall_s = self.result.wall_s or now - (self.ready_at or now)
 
-    def _end(self, process: "subprocess.Popen[bytes]", holds: Sequence[FileIO]) -> None:
+    def _end(self, process: "subprocess.Popen[bytes]", job_in: FileIO, life_in: FileIO) -> None:
         """Let go of the jail: the supervisor then ends everything. Take in what is left in the pipes."""
-        for file in holds:
+        with contextlib.suppress(ConnectionError, BlockingIOError):
+            life_in.write(GOODBYE)
+        for file in (job_in, life_in):
             file.close()
         result = self.result
         try:

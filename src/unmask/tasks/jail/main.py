@@ -25,7 +25,7 @@ import types
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from . import linux, values
+from . import folder, linux, values
 
 ANSWER_BYTES = 4 << 20
 """The longest answer to one call."""
@@ -77,8 +77,12 @@ def supervise(job: Job, job_fd: int, event_fd: int, life_fd: int) -> None:
     child = fork(lambda: guarded_check(job, job_fd, event_fd, null_fd))
     os.close(job_fd)
     await_end(child, life_fd, wakeup)
-    if job["mode"] == "weak" and not sweep():
-        emit(event_fd, trouble="sandbox: some processes of the completion could not be ended")
+    if job["mode"] == "weak":
+        if not sweep():
+            emit(event_fd, trouble="sandbox: some processes of the completion could not be ended")
+        if orphaned(life_fd):
+            os.chdir("/")
+            folder.remove(job["work"])
 
 
 def reset_signals() -> None:
@@ -112,6 +116,11 @@ def await_end(child: int, life_fd: int, wakeup: int) -> None:
         # In a pid namespace the checker is process 1: with it the kernel has ended all others.
         if os.waitpid(child, os.WNOHANG)[0]:
             return
+
+
+def orphaned(life_fd: int) -> bool:
+    """Whether those who started us died. Else they say goodbye first, and delete the folder themselves."""
+    return bool(select.select([life_fd], [], [], 0)[0]) and not os.read(life_fd, 1)
 
 
 def end(child: int) -> None:
