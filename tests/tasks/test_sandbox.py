@@ -37,7 +37,7 @@ from unmask.tasks.sandbox import Limits, Verdict, check_completion, check_many, 
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are those of Linux")
 
-SHORT = Limits(wall_s=3, cpu_s=1, memory_mb=256, file_mb=4, output_kb=16)
+SHORT = Limits(wall_s=10, cpu_s=1, memory_mb=256, file_mb=4, output_kb=16)
 PROBLEM = {
     "prompt": "def double(x):\n",
     "entry_point": "double",
@@ -500,7 +500,7 @@ def test_other_processes_are_refused(mode):
 def test_processes_are_counted(kind, layers, use):
     """With a few processes allowed, so that the walls behind the first one are tried as well."""
     mode = use(kind, layers)
-    limits = Limits(wall_s=1, cpu_s=1, processes=4, memory_mb=128)
+    limits = Limits(wall_s=0.6, processes=4, memory_mb=128)
     few = run(
         """
         import os, time
