@@ -218,8 +218,9 @@ def test_looks_are_charged_to_their_owner_and_remembered():
     view = LLaDA().view(traj)
     runner.observe(traj, view, Needs())
     next_state = replace(state, tokens_BL=state.tokens_BL.clone().index_fill(1, torch.tensor([2]), 3))
+    runner.look(next_state, torch.tensor([0, 1]))
     runner.look(next_state, torch.tensor([1, 1]))
-    assert runner.forwards_B.tolist() == [1, 3]
+    assert runner.forwards_B.tolist() == [2, 4]
     came_true = replace(traj, state=next_state)
     again = runner.observe(came_true, LLaDA().view(came_true), Needs())
     assert runner.forwards_B.tolist() == [0, 0]
@@ -251,7 +252,7 @@ def test_a_resumed_run_gets_its_previous_posterior_back():
     policy = Fixed(alpha="stability", kappa="count:1")
     traj = run(policy, prompts=((0,), (3,)), steps=6)
     for step in range(1, 6):
-        resumed = decode(EXACT, policy, traj.resume(1, step), noise=traj.noise)
+        resumed = decode(EXACT, policy, traj.resume(1, step))
         assert torch.equal(resumed.state.tokens_BL[0], traj.state.tokens_BL[1])
         assert torch.equal(resumed.forwards_B, traj.forwards_B[1:])
 
@@ -265,3 +266,72 @@ def test_mismatched_wanted_slots_are_refused():
 
     with pytest.raises(DenoiserError, match="slots of shape"):
         run(denoiser=Narrow())
+
+
+def test_guided_look_ahead_does_not_mix_rows_that_share_a_canvas():
+    """Two rows may reach one canvas with different given tokens; guidance hides those, so their logits differ."""
+    for seed in range(12):
+        denoiser = Guided(Exact(Joint.random(5, 2, dependence=2.0, seed=seed)), 3.0)
+        m = denoiser.vocabulary.mask_id
+        canvases = [[0, m, m, m, m], [m, 0, m, m, m], [m, m, 0, m, m], [0, 0, m, m, m], [m, 0, 0, m, m]]
+        state = State.from_canvases(canvases, steps=[4, 4, 4, 3, 3], mask_id=m)
+        noise = Noise.of([row_key(0, bytes(c)) for c in canvases])
+        policy = InfoGain(threshold=None, candidates=6)
+        whole = decode(denoiser, policy, state, noise=noise)
+        for row in range(len(canvases)):
+            one = torch.tensor([row])
+            alone = decode(denoiser, policy, state.select(one), noise=noise.select(one))
+            assert torch.equal(alone.state.tokens_BL[0], whole.state.tokens_BL[row])
+            assert int(alone.forwards_B) == int(whole.forwards_B[row])
+
+
+def test_resuming_keeps_the_recorded_divergences():
+    policy = Fixed(alpha="stability", kappa="count:1")
+    traj = run(policy, prompts=((0,),), steps=6)
+    resumed = decode(EXACT, policy, traj.resume(0, 3))
+    recorded = [s.prediction.drift_BN for s in traj.steps]
+    again = [s.prediction.drift_BN for s in resumed.steps]
+    assert all(torch.equal(a.nan_to_num(-1), b.nan_to_num(-1)) for a, b in zip(recorded, again, strict=True))
+    assert not recorded[2].isnan().all()
+
+
+def test_a_fault_names_the_row_of_the_run_after_others_have_left():
+    @dataclass(frozen=True)
+    class Late(Policy):
+        name: ClassVar[str] = "late"
+
+        def act(self, traj):
+            action = LLaDA().act(traj)
+            bad_B = torch.where(traj.state.step_B >= 2, 7.0, action.kappa_B)
+            return replace(action, kappa_B=bad_B)
+
+    with pytest.raises(InvalidAction, match="row 1, step 2: kappa"):
+        run(Late(), prompts=((0,), (1,)), new_tokens=[2, 6], steps=[1, 6])
+
+
+def test_a_tail_behind_an_end_of_text_that_may_be_reopened_is_not_final():
+    prompts = [(a, b) for a in range(4) for b in range(4)]
+    for commit, final in (("all", True), ("none", False)):
+        traj = run(Fixed(commit=commit), prompts=prompts, steps=6, eos_fill=True)
+        filled = [(s.confidence_BL.isnan(), s) for s in traj.steps if s.confidence_BL.isnan().any()]
+        assert filled
+        assert bool(traj.state.committed_BL[traj.state.answer_BL].any()) is final
+
+
+def test_a_state_of_another_model_and_missing_noise_are_refused():
+    state = State.from_prompts([[0]], new_tokens=2, steps=1, mask_id=77)
+    with pytest.raises(ConfigError, match="mask_id of the state is 77; allowed: 4"):
+        decode(EXACT, LLaDA(), state, noise=Noise.of([0]))
+    with pytest.raises(ConfigError, match="noise is None"):
+        decode(EXACT, LLaDA(), start([[0]], 2, 1)[0])
+
+
+def test_other_noise_may_be_given_to_a_resumed_run():
+    policy = make("llada", remasking="random")
+    traj = run(policy, prompts=((0,),), steps=6)
+    ends = {
+        tuple(int(s.revealed_BL[0].nonzero()[0]) for s in decode(EXACT, policy, traj.resume(0, 2), noise=n).steps)
+        for n in (None, *(Noise.of([k]) for k in range(6)))
+    }
+    assert len(ends) > 1
+    assert len({order[:2] for order in ends}) == 1

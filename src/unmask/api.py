@@ -113,13 +113,13 @@ class Model:
         temperature=0, top_p=1, top_k=0, sampler="inverse", logits_eos_inf=False, confidence_eos_eot_inf=False,
         eos_penalty=0, cfg_scale=0, eos_fill=False, record=True, on_step=None. Any other keyword is a setting of the
         policy, by the name its authors use: block_length, remasking (llada), alg, alg_temp (dream); `unmask methods`
-        lists them. A row's random numbers depend on seed, prompt and sample alone, so a prompt gets the same answer
-        in any batch.
+        lists them. A row's random numbers depend on seed, sample and its own first canvas, so a prompt gets the same
+        answer in any batch.
         """
         wanted = _alias("max_new_tokens", max_new_tokens, "gen_length", options)
         texts = self._texts("prompt", self.default_prompt() if prompt is None else prompt)
         rows = [_Row.generate(text, self, wanted, steps) for text in texts]
-        return self._decode("generate", rows, default_prompt=prompt is None, **options)
+        return self._decode("generate", rows, prompt is None, **options)
 
     def infill(self, text: str | Sequence[str], *, steps: int | None = None, **options: Any) -> Generation:
         """Fill the blanks of each text, written "[MASK]" or with the model's own mask sign; the rest is given.
@@ -127,12 +127,14 @@ class Model:
         The default for `steps` is half as many as there are blanks, rounded up. Further options as for `generate`.
         """
         rows = [_Row.infill(one, self, steps) for one in self._texts("text", text)]
-        return self._decode("infill", rows, **options)
+        return self._decode("infill", rows, False, **options)
 
     def _decode(
         self,
         task: str,
         rows: "Sequence[_Row]",
+        default_prompt: bool,
+        /,
         *,
         policy: str | Policy | Search = "llada",
         seed: int = 0,
@@ -148,7 +150,6 @@ class Model:
         eos_fill: bool = False,
         record: bool = True,
         on_step: OnStep | None = None,
-        default_prompt: bool = False,
         **policy_settings: Any,
     ) -> Generation:
         """What `generate` and `infill` share: every option but the canvas."""
@@ -232,9 +233,11 @@ class _Run:
         require(self.samples >= 1, "samples", self.samples, "1 or more", "ask for at least one answer")
         ok = fits(self.cfg_scale, float) and 0 <= self.cfg_scale < float("inf")
         require(ok, "cfg_scale", self.cfg_scale, "a number >= 0", "0 means no guidance")
+        require(isinstance(self.eos_fill, bool), "eos_fill", self.eos_fill, "True or False", "drop the quotes")
         self._check_end_of_text()
 
     def decode(self, rows: Sequence[_Row], record: bool, on_step: OnStep | None) -> Generation:
+        require(isinstance(record, bool), "record", record, "True or False", "drop the quotes")
         repeated = [(row, sample) for row in rows for sample in range(self.samples)]
         keys = [row_key(self.seed, np.array(row.canvas, "<i8").tobytes(), sample) for row, sample in repeated]
         denoiser = Guided(self.model.denoiser, self.cfg_scale) if self.cfg_scale else self.model.denoiser

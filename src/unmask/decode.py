@@ -24,7 +24,7 @@ from unmask.core import (
     propose,
 )
 from unmask.core.rows import concat, select
-from unmask.errors import Unfinished, require
+from unmask.errors import ConfigError, InvalidAction, Unfinished, require
 from unmask.transition import Transition, apply, fill_after_eos, raise_faults
 
 
@@ -33,7 +33,7 @@ def decode(
     policy: Policy | Search,
     start: State | Trajectory,
     *,
-    noise: Noise,
+    noise: Noise | None = None,
     proposal: Proposal | None = None,
     eos_fill: bool = False,
     record: bool = True,
@@ -41,10 +41,12 @@ def decode(
 ) -> Trajectory:
     """Decode every row to its end. A trajectory from `resume` is taken up where it stood.
 
+    A state needs `noise`; a trajectory brings its own unless other noise is given.
+
     `eos_fill` closes a row's tail with end-of-text tokens once one is revealed. `record=False` returns no steps.
     `on_step` sees the rows still running after every transition.
     """
-    traj = start if isinstance(start, Trajectory) else Trajectory.start(start, noise)
+    traj = _begin(denoiser, start, noise)
     runner = Runner(denoiser, proposal or Proposal())
     if isinstance(policy, Search):
         own = "it owns its loop: leave the option out"
@@ -52,7 +54,7 @@ def decode(
         return _search(policy, runner, traj)
     policy.check(traj.state)
     eos_ids = denoiser.vocabulary.eos_ids if eos_fill else ()
-    finished = _Finished(traj)
+    finished = _Finished(traj, record)
     traj = runner.recall(traj, policy)
     for _ in range(limit := _step_limit(traj.state)):
         traj = finished.leave(traj, policy.done(traj))
@@ -64,7 +66,7 @@ def decode(
         if eos_ids:
             change = fill_after_eos(change, eos_ids)
         step = runner.step(traj, policy.name, action, change)
-        finished.record(step, change.fault_B, keep=record)
+        finished.record(step, change.fault_B)
         traj = _advance(traj, step, change.state, policy.memory)
         if on_step is not None:
             on_step(traj)
@@ -84,14 +86,15 @@ class Runner:
         self.denoiser, self.proposal = denoiser, proposal
         self._memo: dict[bytes, tuple[Logits, int]] = {}
 
-    def begin(self, batch: int, device: torch.device) -> None:
-        """Start counting for a step (or a whole search) of so many rows."""
-        self.forwards_B = torch.zeros(batch, dtype=torch.long, device=device)
-        self.processed_B = torch.zeros_like(self.forwards_B)
+    def begin(self, traj: Trajectory) -> None:
+        """Start counting for a step (or a whole search) of these rows."""
+        self.rows_B = traj.rows_B
+        self.forwards_B = torch.zeros_like(traj.rows_B)
+        self.processed_B = torch.zeros_like(traj.rows_B)
 
     def observe(self, traj: Trajectory, view: View, needs: Needs) -> Trajectory:
         """The step's own forward: the trajectory with its prediction."""
-        self.begin(traj.state.batch, traj.state.tokens_BL.device)
+        self.begin(traj)
         logits = self._run(view, needs)
         return replace(traj, prediction=self._propose(logits, view, needs, traj, self.proposal))
 
@@ -102,7 +105,7 @@ class Runner:
         needs = needs or Needs()
         view = replace(View.of(states, needs), given_BN=given_RL)
         logits = self._forward(view, needs, owner_R)
-        for row, key in enumerate(_keys(view, needs)):
+        for row, key in enumerate(_keys(view, needs, self.rows_B[owner_R])):
             self._memo[key] = (logits, row)
         alone = Trajectory.start(states, Noise(torch.zeros_like(states.step_B)))
         return self._propose(logits, view, needs, alone, self.proposal.greedy)
@@ -112,12 +115,14 @@ class Runner:
 
         This repeats a forward that the recorded past has already been charged for.
         """
-        if not traj.steps or not (policy.needs.divergence or policy.needs.attention):
+        needs = policy.needs
+        if not traj.steps or not (needs.divergence or needs.posterior or needs.attention):
             return traj
         last = traj.steps[-1]
         before = replace(traj, state=last.state, steps=traj.steps[:-1])
-        again = self.observe(before, policy.view(before), policy.needs).seen
-        return replace(traj, steps=(*traj.steps[:-1], replace(last, prediction=again)))
+        again = self.observe(before, policy.view(before), needs).seen
+        whole = replace(last.prediction, posterior=again.posterior, attention_BNN=again.attention_BNN)
+        return replace(traj, steps=(*traj.steps[:-1], replace(last, prediction=whole)))
 
     def step(self, traj: Trajectory, name: str, action: Action, change: Transition) -> Step:
         """The record of one transition."""
@@ -125,7 +130,7 @@ class Runner:
             rows_B=traj.rows_B,
             policy=name,
             state=traj.state,
-            prediction=replace(traj.seen, hidden_RH=None),
+            prediction=replace(traj.seen, hidden_BNH=None),
             action=action,
             revealed_BL=change.revealed_BL,
             remasked_BL=change.remasked_BL,
@@ -149,10 +154,10 @@ class Runner:
     def _run(self, view: View, needs: Needs) -> Logits:
         """Logits of every row, from memory where the canvas was looked at."""
         every_B = torch.arange(view.tokens_BN.shape[0], device=view.tokens_BN.device)
-        if not self._memo or view.attend_BNN is not None:
+        if not self._memo or view.attend_BNN is not None or view.span is not None:
             self._memo = {}
             return self._forward(view, needs, every_B)
-        keys = _keys(view, needs)
+        keys = _keys(view, needs, self.rows_B)
         missing = [row for row, key in enumerate(keys) if key not in self._memo]
         if missing:
             rows_R = torch.tensor(missing, device=every_B.device)
@@ -172,21 +177,23 @@ class Runner:
 class _Finished:
     """Rows that have left the loop, and the record of all."""
 
-    def __init__(self, start: Trajectory):
-        self.steps = list(start.steps)
+    def __init__(self, start: Trajectory, keep: bool):
+        self.keep = keep
+        self.steps = list(start.steps) if keep else []
         self.parts: list[Trajectory] = []
-        self.fault_B, self.faulty_at_B = torch.zeros_like(start.rows_B), start.state.step_B
+        self.fault_B, self.faulty_at_B, self.rows_B = torch.zeros_like(start.rows_B), start.state.step_B, start.rows_B
 
-    def record(self, step: Step, fault_B: Tensor, keep: bool) -> None:
-        self.fault_B, self.faulty_at_B = fault_B, step.state.step_B
-        if keep:
+    def record(self, step: Step, fault_B: Tensor) -> None:
+        """Keep the step; its fault flags are looked at when the loop next asks who is done."""
+        self.fault_B, self.faulty_at_B, self.rows_B = fault_B, step.state.step_B, step.rows_B
+        if self.keep:
             self.steps.append(replace(step, prediction=step.prediction.light))
 
     def leave(self, traj: Trajectory, done_B: Tensor) -> Trajectory:
         """Take finished rows out of the batch. The step's one host read serves the fault flags too."""
         faulty, some = torch.stack((self.fault_B != 0, done_B)).any(-1).tolist()
         if faulty:
-            raise_faults(self.fault_B, self.faulty_at_B)
+            raise_faults(self.fault_B, self.faulty_at_B, self.rows_B)
         if not some:
             return traj
         gone = traj.select(done_B.nonzero().flatten())
@@ -214,8 +221,11 @@ def _advance(traj: Trajectory, step: Step, state: State, memory: int) -> Traject
 
 
 def _search(policy: Search, runner: Runner, start: Trajectory) -> Trajectory:
-    runner.begin(start.state.batch, start.state.tokens_BL.device)
+    runner.begin(start)
     end = policy.decode(runner, start)
+    fixed_BL = start.state.fixed_BL
+    if not torch.equal(end.state.tokens_BL[fixed_BL], start.state.tokens_BL[fixed_BL]):
+        raise InvalidAction(f"{policy.name} changed a given token; allowed: answer positions only; leave the rest")
     if bool(end.state.masked_BL.any()):
         row = int(end.state.masked_BL.any(-1).nonzero()[0])
         raise Unfinished(f"{policy.name} left masks in row {row}; allowed: none; fill every answer position")
@@ -226,16 +236,28 @@ def _search(policy: Search, runner: Runner, start: Trajectory) -> Trajectory:
     )
 
 
+def _begin(denoiser: Denoiser, start: State | Trajectory, noise: Noise | None) -> Trajectory:
+    state = start.state if isinstance(start, Trajectory) else start
+    theirs, ours = denoiser.vocabulary.mask_id, state.mask_id
+    require(ours == theirs, "mask_id of the state", ours, f"{theirs}, the denoiser's", "build the state with that one")
+    if isinstance(start, Trajectory):
+        return start if noise is None else replace(start, noise=noise)
+    if noise is None:
+        raise ConfigError("noise is None; allowed: a Noise with one key per row; e.g. Noise.of([row_key(0, prompt)])")
+    return Trajectory.start(start, noise)
+
+
 def _step_limit(state: State) -> int:
     """More steps than any method here takes; reaching it means no progress."""
     return int(4 * (state.horizon_B.max() + state.tokens_BL.shape[1]))
 
 
-def _keys(view: View, needs: Needs) -> list[bytes]:
-    """What a row's logits depend on, as bytes: its valid slots, which are wanted, and the extras asked for."""
+def _keys(view: View, needs: Needs, rows_B: Tensor) -> list[bytes]:
+    """What a row's logits depend on, as bytes; with the row itself, or its cost would depend on its neighbours."""
     extras = bytes((needs.attention, needs.hidden))
-    parts = (view.tokens_BN, view.position_BN, view.valid_BN.long(), view.wanted_BN.long())
-    table = torch.stack(parts, 1).cpu().numpy()
+    flags = (view.valid_BN.long(), view.wanted_BN.long(), view.fixed_BN.long())
+    own_BN = rows_B[:, None].expand_as(view.tokens_BN)
+    table = torch.stack((own_BN, view.tokens_BN, view.position_BN, *flags), 1).cpu().numpy()
     return [extras + row.tobytes() for row in table]
 
 

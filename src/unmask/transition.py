@@ -39,7 +39,7 @@ class Transition:
 
     def checked(self) -> "Transition":
         """Raise on the first faulty row; one host sync, so a decoder may call it later than every step."""
-        raise_faults(self.fault_B, self.state.step_B - 1)
+        raise_faults(self.fault_B, self.state.step_B - 1, torch.arange(self.state.batch))
         return self
 
 
@@ -94,29 +94,35 @@ def apply(state: State, prediction: Prediction, action: Action) -> Transition:
     )
 
 
-def raise_faults(fault_B: Tensor, step_B: Tensor) -> None:
+def raise_faults(fault_B: Tensor, step_B: Tensor, rows_B: Tensor) -> None:
     """Raise for the first row with a flag: `DenoiserError` if its logits are to blame, else `InvalidAction`."""
     if not bool(fault_B.any()):
         return
-    row = int(fault_B.nonzero()[0])
-    flags = int(fault_B[row])
+    at = int(fault_B.nonzero()[0])
+    flags = int(fault_B[at])
+    where = f"row {int(rows_B[at])}, step {int(step_B[at])}"
     if flags & 64:
-        raise DenoiserError(f"row {row}, step {int(step_B[row])}: {FAULTS[64]}")
+        raise DenoiserError(f"{where}: {FAULTS[64]}")
     reasons = "; ".join(text for flag, text in FAULTS.items() if flags & flag)
-    raise InvalidAction(f"row {row}, step {int(step_B[row])}: {reasons}")
+    raise InvalidAction(f"{where}: {reasons}")
 
 
 def fill_after_eos(change: Transition, eos_ids: tuple[int, ...]) -> Transition:
-    """Masks to the right of the first revealed end of text become end of text: the answer is already over."""
+    """Masks to the right of the first revealed end of text become end of text: the answer is already over.
+
+    They are final only if that token is: an end of text that may be re-opened must not leave a fixed tail behind.
+    """
     state = change.state
     is_eos_BL = torch.isin(state.tokens_BL, torch.tensor(eos_ids, device=state.tokens_BL.device))
-    filled_BL = state.masked_BL & ((is_eos_BL & state.revealed_BL).long().cumsum(-1) > 0)
+    is_eos_BL = is_eos_BL & state.revealed_BL
+    filled_BL = state.masked_BL & (is_eos_BL.long().cumsum(-1) > 0)
+    final_BL = (is_eos_BL & state.committed_BL).long().cumsum(-1) > 0
     return replace(
         change,
         state=replace(
             state,
             tokens_BL=torch.where(filled_BL, eos_ids[0], state.tokens_BL),
-            committed_BL=state.committed_BL | filled_BL,
+            committed_BL=state.committed_BL | (filled_BL & final_BL),
         ),
         revealed_BL=change.revealed_BL | filled_BL,
         confidence_BL=torch.where(filled_BL, float("nan"), change.confidence_BL),

@@ -350,9 +350,9 @@ def test_visible_attention_mass():
 
 def test_light_drops_what_grows():
     seen = run(Proposal(), replace(FULL, posterior=True))
-    heavy = replace(seen, attention_BNN=torch.zeros(3, 8, 8), hidden_RH=torch.zeros(18, 2))
+    heavy = replace(seen, attention_BNN=torch.zeros(3, 8, 8), hidden_BNH=torch.zeros(3, 8, 2))
     light = heavy.light
-    assert light.attention_BNN is light.hidden_RH is light.posterior is None
+    assert light.attention_BNN is light.hidden_BNH is light.posterior is None
     assert light.token_BN is seen.token_BN
 
 

@@ -11,6 +11,7 @@ from scipy.stats import chisquare
 
 from unmask.core import Edit, Noise, Posterior, statistics
 from unmask.core.statistics import Draw, Pass, Request, one_pass
+from unmask.errors import ConfigError
 
 NEVER = float("-inf")
 DTYPES = [torch.float32, torch.bfloat16, torch.float64]
@@ -30,6 +31,11 @@ def posterior(logits_RV, edit=None):
     edit = edit or Edit()
     made = one_pass(logits_RV, Request(edit=edit))
     return Posterior(logits_RV, made.logz_R, torch.arange(len(logits_RV))[:, None], edit)
+
+
+def table_rows(u_RVD):
+    """A table of uniforms as the pass asks for them: by packed rows."""
+    return lambda row_C: u_RVD[row_C]
 
 
 def plain_edit(z, edit):
@@ -395,7 +401,7 @@ def test_frequencies(sampler, dtype):
         draw = Draw(temperature, uniform_RD=noise.uniform_packed(zero, position, zero, "token")[:, None])
     else:
         table = noise.uniform_vocab(zero, position, zero, 6, "token")
-        draw = Draw(temperature, uniform_RVD=table[..., None])
+        draw = Draw(temperature, uniform_vocab=table_rows(table[..., None]))
     got = one_pass(row.expand(draws, 6), Request(draw=draw, edit=Edit((5,), (NEVER,))))
     p = plain_softmax(row[:5].double().numpy() / temperature)
     counts = torch.bincount(got.token_RD[:, 0], minlength=6).numpy()
@@ -407,7 +413,7 @@ def test_frequencies(sampler, dtype):
 def test_gumbel_is_lladas_formula(seed, vocab, temperature):
     z_RV = logits(seed, 3, vocab, torch.float32)
     u_RVD = uniforms(seed, 3, vocab, 2)
-    got = one_pass(z_RV, Request(draw=Draw(temperature, uniform_RVD=u_RVD)))
+    got = one_pass(z_RV, Request(draw=Draw(temperature, uniform_vocab=table_rows(u_RVD))))
     for d in range(2):
         value_RV = z_RV.double().exp() / (-u_RVD[..., d].log()) ** temperature
         assert torch.equal(got.token_RD[:, d], value_RV.argmax(-1))
@@ -416,7 +422,7 @@ def test_gumbel_is_lladas_formula(seed, vocab, temperature):
 def test_gumbel_survives_logits_that_would_overflow():
     z_RV = logits(0, 5, 7, torch.float32, offset=2000.0)
     u_RVD = uniforms(0, 5, 7, 1)
-    got = one_pass(z_RV, Request(draw=Draw(1.0, uniform_RVD=u_RVD)))
+    got = one_pass(z_RV, Request(draw=Draw(1.0, uniform_vocab=table_rows(u_RVD))))
     shifted = (z_RV - 2000).double().exp() / -u_RVD[..., 0].log()
     assert torch.equal(got.token_RD[:, 0], shifted.argmax(-1))
 
@@ -446,7 +452,7 @@ def test_a_uniform_on_the_edge_takes_the_next_possible_token():
 
 
 def test_a_temperature_without_uniforms_is_a_mistake():
-    with pytest.raises(ValueError, match="needs uniforms"):
+    with pytest.raises(ConfigError, match="without uniforms"):
         one_pass(logits(0, 1, 3), Request(draw=Draw(0.5)))
 
 
@@ -476,7 +482,7 @@ def everything(seed, rows, vocab, dtype, sampler):
     z_RV, old_RV = logits(seed, rows, vocab, dtype), logits(seed + 1, rows, vocab, dtype)
     draw = Draw(0.7, 0.9, max(2, vocab // 2), uniform_RD=uniforms(seed, rows, 2))
     if sampler == "gumbel":
-        draw = Draw(0.7, uniform_RVD=uniforms(seed, rows, vocab, 1))
+        draw = Draw(0.7, uniform_vocab=table_rows(uniforms(seed, rows, vocab, 1)))
     given_R = torch.arange(rows) % vocab
     return z_RV, Request(
         3, Edit((1,), (-0.5,)), draw, True, (0,), given_R, posterior(old_RV), torch.arange(rows).flip(0)
@@ -485,11 +491,12 @@ def everything(seed, rows, vocab, dtype, sampler):
 
 def rows_of(request, rows):
     draw = request.draw
-    picked = {n: getattr(draw, n) for n in ("uniform_RD", "uniform_RVD")}
-    picked = {n: None if t is None else t[rows] for n, t in picked.items()}
+    uniform_RD = None if draw.uniform_RD is None else draw.uniform_RD[rows]
+    whole = draw.uniform_vocab
+    uniform_vocab = None if whole is None else lambda row_C: whole(rows[row_C])
     return replace(
         request,
-        draw=replace(draw, **picked),
+        draw=replace(draw, uniform_RD=uniform_RD, uniform_vocab=uniform_vocab),
         given_R=request.given_R[rows],
         previous_R=request.previous_R[rows],
     )
@@ -543,7 +550,7 @@ def test_inputs_are_not_modified(sampler):
     z_RV, request = everything(0, 5, 11, torch.float64, sampler)
     draw = request.draw
     inputs = [z_RV, request.given_R, request.previous_R, request.previous.logits_RV, request.previous.logz_R]
-    inputs += [t for t in (draw.uniform_RD, draw.uniform_RVD) if t is not None]
+    inputs += [] if draw.uniform_RD is None else [draw.uniform_RD]
     before = [t.clone() for t in inputs]
     one_pass(z_RV, request)
     assert all(torch.equal(a, b) for a, b in zip(inputs, before, strict=True))

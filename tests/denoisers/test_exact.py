@@ -23,8 +23,12 @@ def denoiser() -> Exact:
 
 def view_of(canvases, needs=ALL) -> View:
     """Every position is part of the answer, so that revealed ones are predicted too."""
-    given = [[False] * len(c) for c in canvases]
-    return View.of(State.from_canvases(canvases, steps=1, mask_id=MASK, given=given), needs)
+    blank = State.from_canvases(
+        [[MASK] * len(c) for c in canvases], steps=1, mask_id=MASK, given=[[False] * len(c) for c in canvases]
+    )
+    width = blank.tokens_BL.shape[1]
+    tokens_BL = torch.tensor([[*c, *[0] * (width - len(c))] for c in canvases])
+    return View.of(replace(blank, tokens_BL=tokens_BL), needs)
 
 
 def dense(answer, view):

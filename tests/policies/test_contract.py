@@ -8,9 +8,10 @@ import torch
 
 from unmask.axes import ReMDM, cardinality, commitment, score
 from unmask.core import Action, Policy, Search
+from unmask.denoisers import Guided
 from unmask.errors import ContractError, UnmaskError
 from unmask.policies import METHODS, Fixed, LLaDA, Revised, make
-from unmask.policies.check import check_policy, check_search
+from unmask.policies.check import Problem, check_policy, check_search
 
 VARIANTS = {
     "llada": [{}, {"block_length": 2}, {"remasking": "random"}, {"block_length": 2, "remasking": "random"}],
@@ -186,6 +187,13 @@ def test_a_method_that_owns_its_loop_keeps_its_contract():
 def test_a_search_whose_rows_read_each_other_is_caught():
     with pytest.raises(ContractError, match="neighbours"):
         check_search(BestOfGreedy(sloppy=True))
+
+
+@pytest.mark.parametrize("method", [LLaDA(), make("info-gain", threshold=None), make("core", revise_every=1, tail=0)])
+def test_the_contract_holds_under_guidance(method):
+    """Rows that reach one canvas with different given tokens must not share logits."""
+    plain = Problem.default()
+    assert check_policy(method, Problem(Guided(plain.denoiser, 2.0), plain.state, plain.noise)) is None
 
 
 def test_revised_wraps_any_policy():

@@ -13,7 +13,7 @@ RULES = ("confidence", "margin", "certainty", "stability", "dependency")
 class Action:
     """a_t = (alpha, r, kappa, c) for B rows, on the whole canvas; `apply` cuts r and c to M_t and N_t.
 
-    An arbitrary reveal set is `region = set, kappa = 1`; "nothing now" is `kappa = 0` over a non-empty region.
+    To reveal just some set, make it the region and kappa 1; to wait, name a region and set kappa to 0.
     """
 
     alpha_BJ: Tensor

@@ -116,10 +116,10 @@ class Prediction:
     attention_BNN: Tensor | None = None
     visible_BN: Tensor | None = None
     """Attention mass of each slot on visible tokens, where attention was asked for."""
-    hidden_RH: Tensor | None = None
+    hidden_BNH: Tensor | None = None
     posterior: Posterior | None = None
 
     @property
     def light(self) -> "Prediction":
         """Without the parts that grow with the vocabulary or with N squared: what a recording keeps."""
-        return replace(self, attention_BNN=None, hidden_RH=None, posterior=None)
+        return replace(self, attention_BNN=None, hidden_BNH=None, posterior=None)

@@ -46,7 +46,7 @@ class Proposal:
     def __post_init__(self) -> None:
         finite = 0 <= self.temperature < float("inf")
         require(finite, "temperature", self.temperature, ">= 0 and finite", "0 is greedy")
-        require(self.eos_penalty == self.eos_penalty, "eos_penalty", self.eos_penalty, "a number", "0 is none")
+        require(self.eos_penalty > float("-inf"), "eos_penalty", self.eos_penalty, "above -inf", "0 is none")
         require(0 < self.top_p <= 1, "top_p", self.top_p, "above 0, at most 1", "1 keeps every token")
         require(self.top_k >= 0, "top_k", self.top_k, "0 or more", "0 keeps every token")
         require(
@@ -141,7 +141,7 @@ def propose(
         displacement_BN=spread(result.displacement_R, nan) if needs.divergence else None,
         attention_BNN=attention_BNN,
         visible_BN=None if attention_BNN is None else (attention_BNN * visible_BN[:, None, :]).sum(-1),
-        hidden_RH=logits.hidden_RH,
+        hidden_BNH=None if logits.hidden_RH is None else spread(logits.hidden_RH),
         posterior=Posterior(logits.logits_RV, result.logz_R, logits.slot_BN, edit) if keep else None,
     )
 
@@ -153,8 +153,12 @@ def _draw(proposal: Proposal, draws: int, noise: Noise, at: tuple[Tensor, Tensor
         return Draw(*settings)
     purposes = ["token", *(f"token/{d}" for d in range(1, draws))]
     if proposal.sampler == "gumbel":
-        uniform_RVD = torch.stack([noise.uniform_vocab(*at, vocab, p) for p in purposes], -1)
-        return Draw(*settings, uniform_RVD=uniform_RVD)
+
+        def uniform_vocab(row_C: Tensor) -> Tensor:
+            step_C, position_C, batch_row_C = (x_R[row_C] for x_R in at)
+            return torch.stack([noise.uniform_vocab(step_C, position_C, batch_row_C, vocab, p) for p in purposes], -1)
+
+        return Draw(*settings, uniform_vocab=uniform_vocab)
     return Draw(*settings, uniform_RD=torch.stack([noise.uniform_packed(*at, p) for p in purposes], -1))
 
 

@@ -116,14 +116,15 @@ class State:
         fits = [len(row) for row in given] == shape
         require(fits, "lengths of given", [len(row) for row in given], f"{shape}", "give one flag per canvas position")
         budgets = _per_row("steps", steps, len(canvases))
-        blanks = [sum(not g for g in row) for row in given]
-        for row, (blank, budget) in enumerate(zip(blanks, budgets, strict=True)):
-            require(blank > 0, f"blanks of row {row}", 0, "1 or more", "the canvas has no mask: nothing to decode")
+        for row, (canvas, flags, budget) in enumerate(zip(canvases, given, budgets, strict=True)):
+            answer = [token for token, is_given in zip(canvas, flags, strict=True) if not is_given]
+            has_mask = mask_id in answer
+            require(has_mask, f"blanks of row {row}", 0, "1 or more", "the canvas has no mask: nothing to decode")
             require(
-                1 <= budget <= blank,
+                1 <= budget <= len(answer),
                 f"steps of row {row}",
                 budget,
-                f"1 to {blank} (the row's number of masked positions)",
+                f"1 to {len(answer)} (the row's number of answer positions)",
                 "lower steps or ask for more tokens",
             )
         length = max(len(c) for c in canvases)

@@ -5,12 +5,14 @@ memory is the logits plus a few scratch rows, and each row's numbers are a bitwi
 fused kernel can replace it behind the same signature.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
 from unmask.core.prediction import Edit, Posterior
+from unmask.errors import ConfigError
 
 _CHUNK = 1 << 20
 """Scratch elements per chunk on the CPU: 4 MiB in float32."""
@@ -29,8 +31,8 @@ class Draw:
     top_k: int = 0
     uniform_RD: Tensor | None = None
     """One uniform per row and draw: inverse CDF."""
-    uniform_RVD: Tensor | None = None
-    """One uniform per entry and draw: Gumbel, as LLaDA's loop does it."""
+    uniform_vocab: Callable[[Tensor], Tensor] | None = None
+    """One uniform per entry and draw of the given packed rows: Gumbel, as LLaDA's loop does it."""
 
     @property
     def filters(self) -> bool:
@@ -100,10 +102,10 @@ class _Scratch:
         self._shape, self._device = (rows, logits_RV.shape[1]), logits_RV.device
         self._made: dict[str, Tensor] = {}
 
-    def get(self, name: str, rows: int) -> Tensor:
+    def get(self, name: str, rows: int, dtype: torch.dtype | None = None) -> Tensor:
         """The first rows of the buffer of that name, whatever they hold."""
         if name not in self._made:
-            self._made[name] = torch.empty(self._shape, dtype=self.dtype, device=self._device)
+            self._made[name] = torch.empty(self._shape, dtype=dtype or self.dtype, device=self._device)
         return self._made[name][:rows]
 
 
@@ -112,15 +114,14 @@ def _chunk(logits_RV: Tensor, row_C: Tensor, request: Request, scratch: _Scratch
     request.edit.apply_(z_CV)
     draw = request.draw
     top = _top(z_CV, request.top_k)
-    token_CD = _draw_tokens(z_CV, top.index_CK[:, :1], draw, row_C)
+    tempered_CV = _temper(z_CV, request, scratch)
+    token_CD = _draw_tokens(z_CV, tempered_CV, top.index_CK[:, :1], draw, row_C, scratch)
     token_z_CD = z_CV.gather(1, token_CD)
     given_z_C = _gather_given(z_CV, request.given_R, row_C)
     trusted_logz_C = _logz_without(z_CV, request.untrusted) if request.untrusted else None
 
     filtered = None
-    if request.filtered and (draw.filters or draw.temperature > 0):
-        tempered_CV = z_CV / draw.temperature if draw.temperature > 0 else z_CV.clone()
-        _filter_(tempered_CV, draw)
+    if request.filtered and tempered_CV is not None:
         filtered_top = _top(tempered_CV, request.top_k)
         filtered = _softmax_stats(tempered_CV, filtered_top, token_CD[:, :1], scratch)
 
@@ -225,18 +226,31 @@ def _softmax_stats(z_CV: Tensor, top: _Top, token_C1: Tensor, scratch: _Scratch)
     return _Softmax(top.index_CK, p_CK, entropy_C.clamp(min=0), log_sum_C, token_p_C, z_CV, exp_CV)
 
 
-def _draw_tokens(z_CV: Tensor, argmax_C1: Tensor, draw: Draw, row_C: Tensor) -> Tensor:
+def _temper(z_CV: Tensor, request: Request, scratch: _Scratch) -> Tensor | None:
+    """The tempered, filtered logits that tokens are drawn from; None where that is z itself or nobody asks."""
+    draw = request.draw
+    if draw.temperature == 0 and not (request.filtered and draw.filters):
+        return None
+    tempered_CV = scratch.get("tempered", len(z_CV))
+    torch.div(z_CV, draw.temperature if draw.temperature > 0 else 1.0, out=tempered_CV)
+    return _filter_(tempered_CV, draw)
+
+
+def _draw_tokens(
+    z_CV: Tensor, tempered_CV: Tensor | None, argmax_C1: Tensor, draw: Draw, row_C: Tensor, scratch: _Scratch
+) -> Tensor:
     """The first largest at temperature 0, else one token per uniform."""
-    if draw.temperature == 0:
+    if draw.temperature == 0 or tempered_CV is None:
         return argmax_C1
-    if draw.uniform_RVD is not None:
+    if draw.uniform_vocab is not None:
         # exp(z) / (-ln U)^T in logarithms: same argmax, no overflow.
-        noise_CVD = draw.uniform_RVD[row_C].log().neg_().log_()
-        return (z_CV.double()[..., None] - draw.temperature * noise_CVD).argmax(1)
+        noise_CVD = draw.uniform_vocab(row_C).log_().neg_().log_()
+        return noise_CVD.mul_(-draw.temperature).add_(z_CV.unsqueeze(-1)).argmax(1)
     if draw.uniform_RD is None:
-        raise ValueError("temperature > 0 needs uniforms")
-    # Filtered before the change to double: the same tokens survive here as in the filtered statistics.
-    total_CV = _filter_(z_CV / draw.temperature, draw).double().softmax(-1).cumsum_(-1)
+        raise ConfigError("temperature is above 0 without uniforms; allowed: uniform_RD or uniform_vocab; pass one")
+    # The same logits as in the filtered statistics, so that no drawn token has probability 0 there.
+    mass_CV = scratch.get("mass", len(z_CV), torch.float64).copy_(tempered_CV)
+    total_CV = mass_CV.sub_(mass_CV.amax(-1, keepdim=True)).exp_().cumsum_(-1)
     # First index whose cumulative mass exceeds u; scaled so that rounding can never step past the end.
     target_CD = draw.uniform_RD[row_C] * total_CV[:, -1:]
     return torch.searchsorted(total_CV, target_CD, right=True).clamp(max=z_CV.shape[1] - 1)
