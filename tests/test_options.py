@@ -49,3 +49,11 @@ def test_a_part_that_is_a_policy_may_be_named():
     assert isinstance(policy, Revised)
     assert policy.base == LLaDA(block_length=2)
     assert policy.operator.variant == "cap"
+
+
+def test_the_word_none_reaches_settings_that_know_it():
+    """A command line reads `none` as None; where None makes no sense the word is meant."""
+    assert make("fixed", commit=None) == make("fixed", commit="none")
+    assert make("info-gain", threshold=None).threshold is None
+    with pytest.raises(ConfigError, match="remasking"):
+        make("llada", remasking=None)

@@ -230,7 +230,8 @@ class _Run:
         _whole("seed", self.seed)
         require(-(2**63) <= self.seed < 2**63, "seed", self.seed, "a 64-bit number", "choose a smaller one")
         _whole("samples", self.samples)
-        require(self.samples >= 1, "samples", self.samples, "1 or more", "ask for at least one answer")
+        ok = 1 <= self.samples <= 100_000
+        require(ok, "samples", self.samples, "1 to 100000", "ask for at least one answer, and for more in several runs")
         ok = fits(self.cfg_scale, float) and 0 <= self.cfg_scale < float("inf")
         require(ok, "cfg_scale", self.cfg_scale, "a number >= 0", "0 means no guidance")
         require(isinstance(self.eos_fill, bool), "eos_fill", self.eos_fill, "True or False", "drop the quotes")

@@ -130,6 +130,8 @@ def fill_after_eos(change: Transition, eos_ids: tuple[int, ...]) -> Transition:
 
 
 def _check_shapes(state: State, action: Action) -> None:
+    if not isinstance(action, Action):
+        raise InvalidAction(f"the policy returned {action!r}; allowed: an Action; return one from act")
     batch, length = state.tokens_BL.shape
     wanted: dict[str, tuple[Tensor | None, tuple[int, ...]]] = {
         "alpha": (action.alpha_BJ, (batch, len(RULES))),

@@ -143,6 +143,21 @@ def test_broken_methods_are_caught(policy, complaint):
 
 
 @dataclass(frozen=True)
+class Forgets(Policy):
+    name: ClassVar[str] = "forgets"
+
+    def act(self, traj):
+        _everything(traj.state)
+
+
+def test_common_slips_are_named():
+    with pytest.raises(UnmaskError, match="returned None; allowed: an Action"):
+        check_policy(Forgets())
+    with pytest.raises(ContractError, match="LLaDA\\(\\), not LLaDA"):
+        check_policy(LLaDA)
+
+
+@dataclass(frozen=True)
 class BestOfGreedy(Search):
     """A small search: complete each row one position at a time, branching on the two best first positions."""
 

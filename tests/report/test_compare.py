@@ -184,7 +184,7 @@ class TestWriting:
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr(Path, "write_bytes", fail)
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(ConfigError, match="No space"):
             files.write(target, b"new")
         assert target.read_bytes() == b"old"
         assert list(tmp_path.iterdir()) == [target]

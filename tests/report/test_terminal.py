@@ -74,4 +74,4 @@ def test_plain_lines_elsewhere(model):
 
 def test_settings_line():
     part = {"a": None, "b": True, "c": [0.5, 1], "d": {"name": "x", "e": "y"}, "f": {"g": 1}}
-    assert settings_line(part) == "a=none b=true c=[0.5,1] d=<x> d.e=y f.g=1"
+    assert settings_line(part) == "a=none b=true c=[0.5,1] d=x d.e=y f.g=1"

@@ -91,8 +91,8 @@ class Cardinality:
             return cls(rule)
         value = _number(raw)
         if rule == "count":
-            ok = value is not None and value >= 1 and value.is_integer()
-            require(ok, "kappa", text, "'count:K', K a whole number >= 1", "e.g. 'count:4'")
+            ok = value is not None and 1 <= value <= 1e6 and value.is_integer()
+            require(ok, "kappa", text, "'count:K', K a whole number from 1 to 1000000", "e.g. 'count:4'")
         else:
             ok = value is not None and 0 <= value <= 1
             require(ok, "kappa", text, f"'{rule}:X', X in [0, 1]", f"e.g. '{rule}:0.5'")

@@ -114,7 +114,8 @@ class Region:
         if rule == "full":
             require(not size, "region", text, "'full'", "the full region takes no size")
             return cls(rule)
-        require(size.isdecimal() and int(size) > 0, "region", text, f"'{rule}:SIZE', SIZE >= 1", "e.g. 'block:8'")
+        ok = size.isdecimal() and 0 < int(size) <= 1_000_000
+        require(ok, "region", text, f"'{rule}:SIZE', SIZE from 1 to 1000000", f"e.g. '{rule}:8'")
         return cls(rule, int(size))
 
     def __call__(self, state: State, need_B: Tensor | int = 1) -> Tensor:

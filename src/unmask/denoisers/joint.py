@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, log, sqrt
+from math import log, sqrt
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -68,7 +68,7 @@ class Joint:
         Dense couplings shrink by 1/sqrt(n-1), which keeps their sum at each variable on one scale.
         """
         _check_size(n, vocab)
-        require(0 <= dependence < inf, "dependence", dependence, "finite and >= 0", "use 0 for independence")
+        require(0 <= dependence <= 1e6, "dependence", dependence, "0 to 1e6, finite and >= 0", "use 0 for independence")
         if structure not in EDGES:
             raise UnknownName("structure", structure, EDGES)
         rng = np.random.default_rng(seed)

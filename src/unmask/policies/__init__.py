@@ -1,11 +1,11 @@
 """Unmasking methods: one file each, and the table that names them."""
 
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 from unmask.core import Policy, Search
 from unmask.errors import ConfigError, UnknownName
-from unmask.options import check_types
+from unmask.options import check_types, fits
 from unmask.policies.core import CoRe
 from unmask.policies.dream import Dream
 from unmask.policies.fixed import Fixed
@@ -95,9 +95,12 @@ def _build(part: Any, path: str, options: dict[str, Any]) -> Any:
             nested.setdefault(head, {})[rest] = value
         else:
             changes[head] = value
+    hints = get_type_hints(type(part))
     for head, value in changes.items():
         if isinstance(value, str) and isinstance(known[head], Policy):
             changes[head] = make(value)  # a part that is a policy may be named
+        elif value is None and not fits(None, hints[head]) and fits("none", hints[head]):
+            changes[head] = "none"  # a command line cannot tell the word from the value
     for head, inner in nested.items():
         changes[head] = _build(changes.get(head, known[head]), f"{path}.{head}", inner)
     check_types(type(part), changes, path)

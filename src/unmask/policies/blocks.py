@@ -57,7 +57,8 @@ def check_blocks(state: State, block_length: int | None, *, even: bool) -> None:
     """Refuse impossible blocks; `even` adds LLaDA's rules that blocks divide the answer and the steps."""
     if block_length is None:
         return
-    require(block_length >= 1, "block_length", block_length, "1 or more", "leave it out for one block")
+    ok = 1 <= block_length <= 1_000_000
+    require(ok, "block_length", block_length, "1 to 1000000", "leave it out for one block")
     for answer, steps in zip(state.answer_BL.sum(-1).tolist(), state.horizon_B.tolist(), strict=True):
         divides = answer % block_length == 0 or not even
         require(divides, "block_length", block_length, f"a divisor of the {answer} new tokens", "change either")

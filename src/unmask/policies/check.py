@@ -203,6 +203,10 @@ class _Counting:
 
 
 def _check_frozen(policy: Policy | Search) -> None:
+    if not isinstance(policy, Policy | Search):
+        raise ContractError(
+            f"{policy!r} is no policy; allowed: an instance of Policy or Search; e.g. LLaDA(), not LLaDA"
+        )
     frozen = is_dataclass(policy) and type(policy).__dataclass_params__.frozen
     if not frozen:
         raise ContractError(f"{policy.name} breaks the promise 'is frozen'; make it a dataclass(frozen=True)")

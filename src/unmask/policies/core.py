@@ -44,7 +44,7 @@ class CoRe(Policy):
         require(self.base in known, "base", self.base, " or ".join(known), "pick one")
         for name in ("revise_every", "rewrites", "tail"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more", "0 switches it off")
-        require(self.candidates >= 1, "candidates", self.candidates, "1 or more", "the authors use 32")
+        require(1 <= self.candidates <= 1_000_000, "candidates", self.candidates, "1 to 1000000", "the authors use 32")
         require(0 <= self.replacement <= 1, "replacement", self.replacement, "0 to 1", "it is a probability")
         ordered = 0 <= self.window[0] <= self.window[1] <= 1
         require(ordered, "window", self.window, "0 <= start <= end <= 1", "the authors use (0.25, 0.75)")

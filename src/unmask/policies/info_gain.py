@@ -33,7 +33,7 @@ class InfoGain(Policy):
     def __post_init__(self) -> None:
         known = ("info_gain", "lookum")
         require(self.objective in known, "objective", self.objective, " or ".join(known), "pick one")
-        require(self.candidates >= 1, "candidates", self.candidates, "1 or more", "the authors use 8")
+        require(1 <= self.candidates <= 1024, "candidates", self.candidates, "1 to 1024", "the authors use 8")
         require(self.tau_pos >= 0, "tau_pos", self.tau_pos, ">= 0", "0 keeps the greedy set only")
         sane = self.threshold is None or 0 <= self.threshold <= 1
         require(sane, "threshold", self.threshold, "0 to 1, or None", "it is a probability")

@@ -30,7 +30,8 @@ class WINO(Policy):
     """Verification threshold, strict."""
 
     def __post_init__(self) -> None:
-        require(self.block_length >= 1, "block_length", self.block_length, "1 or more", "the authors use 128")
+        ok = 1 <= self.block_length <= 1_000_000
+        require(ok, "block_length", self.block_length, "1 to 1000000", "the authors use 128")
         for name, value in (("tau1", self.tau1), ("tau2", self.tau2)):
             require(0 <= value <= 1, name, value, "0 to 1", "it is a probability")
 

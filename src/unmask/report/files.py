@@ -1,6 +1,7 @@
 """Files that are there whole or not at all."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from unmask.errors import ConfigError
@@ -28,6 +29,9 @@ def write(target: Path, content: bytes) -> Path:
     try:
         partial.write_bytes(content)
         partial.replace(target)
+    except OSError as error:
+        raise ConfigError(f"{str(target)!r} cannot be written ({error.strerror}); choose another folder") from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
     return target

@@ -121,12 +121,12 @@ def _by_confidence(confidence: float) -> str:
 
 
 def settings_line(settings: Mapping[str, Any]) -> str:
-    """name=value pairs, parts with dots; <...> names a part that has settings of its own."""
+    """name=value pairs as `--set` takes them, parts with dots."""
     parts = []
     for key, value in settings.items():
         if isinstance(value, Mapping):
             inner = {k: v for k, v in value.items() if k != "name"}
-            named = f"{key}=<{value['name']}> " if "name" in value else ""
+            named = f"{key}={value['name']} " if "name" in value else ""
             parts.append(named + settings_line({f"{key}.{k}": v for k, v in inner.items()}))
         else:
             parts.append(f"{key}={_spell(value)}")
