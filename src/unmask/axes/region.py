@@ -29,6 +29,11 @@ def open_groups(masked_BL: Tensor, group_BL: Tensor, need_B: Tensor | int = 1) -
     return masked_BL & (group_BL <= limit_B1)
 
 
+def first_mask(state: State) -> Tensor:
+    """Rank of each row's leftmost mask; beyond any rank where none is left."""
+    return torch.where(state.masked_BL, state.rank_BL, _NEVER).amin(-1)
+
+
 def full(state: State, need_B: Tensor | int = 1) -> Tensor:
     """Every masked position."""
     return state.masked_BL
@@ -46,8 +51,7 @@ def last_open_block(state: State, size: int, need_B: Tensor | int = 1) -> Tensor
 
 def window(state: State, size: int, need_B: Tensor | int = 1) -> Tensor:
     """`size` answer positions from the first mask on; slides as the first mask moves."""
-    first_B1 = torch.where(state.masked_BL, state.rank_BL, _NEVER).amin(-1, keepdim=True)
-    return open_groups(state.masked_BL, (state.rank_BL - first_B1) // size, need_B)
+    return open_groups(state.masked_BL, (state.rank_BL - first_mask(state)[:, None]) // size, need_B)
 
 
 def dilated(state: State, stride: int, need_B: Tensor | int = 1) -> Tensor:

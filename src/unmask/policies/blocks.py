@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from unmask.axes import region
 from unmask.core import State
 from unmask.errors import require
 
@@ -37,8 +38,7 @@ def clock(state: State, block_length: int | None) -> Clock:
     blocks_B = -(-answer_B // length_B)
     steps_B = -(-state.horizon_B // blocks_B)
     scheduled_B = torch.minimum(state.step_B // steps_B, blocks_B - 1)
-    never = torch.iinfo(torch.long).max
-    first_B = torch.where(state.masked_BL, state.rank_BL, never).amin(-1) // length_B
+    first_B = region.first_mask(state) // length_B
     ahead_B = state.masked_BL.any(-1) & (first_B > scheduled_B)
     block_B = torch.where(ahead_B, first_B, scheduled_B)
     start_B, end_B = block_B * length_B, torch.minimum((block_B + 1) * length_B, answer_B)

@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unmask.axes import cardinality, commitment, score
+from unmask.axes import cardinality, commitment, region, score
 from unmask.core import Action, Needs, Policy, State, Trajectory, View
 from unmask.errors import require
 
@@ -112,9 +112,7 @@ class WINO(Policy):
 
 def _block(state: State, size: int) -> Tensor:
     """The leftmost block with a mask."""
-    never = torch.iinfo(torch.long).max
-    first_B = torch.where(state.masked_BL, state.rank_BL, never).amin(-1)
-    return torch.where(state.masked_BL.any(-1), first_B, 0) // size
+    return torch.where(state.masked_BL.any(-1), region.first_mask(state), 0) // size
 
 
 def _originals(state: State, block_B: Tensor, size: int, slots: int) -> tuple[Tensor, Tensor]:
