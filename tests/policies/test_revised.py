@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
 
-from unmask.axes import ReMDM
-from unmask.core import ALL, Needs, Noise, Proposal, State, Trajectory, View, propose
+from unmask.axes import ReMDM, cardinality, score
+from unmask.core import ALL, Action, Needs, Noise, Policy, Proposal, State, Trajectory, View, propose
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
 from unmask.policies import WINO, CoRe, Dream, Fixed, InfoGain, LLaDA, Revised, make
@@ -298,3 +299,39 @@ def test_a_start_with_tokens_of_unknown_origin_leaves_them_alone(exact):
     end = decode(exact, revised("conf"), traj, noise=NO_NOISE, proposal=SAMPLED)
     assert end.state.tokens_BL[0, 1] == 0
     assert not end.state.masked_BL.any()
+
+
+@dataclass(frozen=True)
+class CountLoop(Policy):
+    """The counts of ReMDM's LLaDA variant: fill to 7/8, then drop the worst and refill B times, then finish."""
+
+    name: ClassVar[str] = "count-loop"
+    block: int = 8
+
+    @property
+    def memory(self):
+        return ALL
+
+    def done(self, traj):
+        return traj.state.step_B >= 2 * self.block
+
+    def act(self, traj):
+        state = traj.state
+        threshold = 7 * self.block // 8
+        looping_B = (state.step_B >= threshold) & (state.step_B < threshold + self.block)
+        stored_BL = sum((s.confidence_BL * ~s.remasked_BL for s in traj.steps), torch.zeros(state.tokens_BL.shape))
+        worst_BL = score.best(-stored_BL, state.revisable_BL, looping_B.long())
+        kappa_B = cardinality.fraction(1, state.masked_BL.sum(-1))
+        confidence_BJ = score.pure("confidence", state)
+        return Action(confidence_BJ, state.masked_BL, kappa_B, torch.zeros_like(worst_BL), remask_BL=worst_BL)
+
+
+def test_the_count_loop_of_the_sheet():
+    """B = 8, one position: 7 reveals, eight rounds of drop and refill, the last reveal; sixteen forwards."""
+    exact = Exact(Joint.random(9, 2, dependence=1.0, seed=4))
+    state = State.from_prompts([[0]], new_tokens=8, steps=8, mask_id=exact.mask_id)
+    traj = decode(exact, CountLoop(), state, noise=NO_NOISE)
+    after = [*(s.state for s in traj.steps[1:]), traj.state]
+    assert [int(s.masked_BL.sum()) for s in after] == [7, 6, 5, 4, 3, 2, 1, *[1] * 8, 0]
+    assert [int(s.remasked_BL.sum()) for s in traj.steps] == [0] * 7 + [1] * 8 + [0]
+    assert traj.forwards_B.tolist() == [16]
