@@ -1,7 +1,9 @@
 """Settings and fixtures shared by all tests."""
 
+import importlib.util
 import os
 from pathlib import Path
+from types import ModuleType
 
 # Before anything imports torch; the Makefile says why. Here too, so that a bare `pytest` is safe.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
@@ -27,3 +29,15 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("needs the reference data: there is no folder 'shared' beside the checkout")
     return folder
+
+
+@pytest.fixture(scope="session")
+def scaled() -> ModuleType:
+    """tests/checkpoints/scaled.py: `scaled.llada(folder)` and `scaled.dream(folder)` write a small checkpoint."""
+    path = Path(__file__).parent / "checkpoints" / "scaled.py"
+    spec = importlib.util.spec_from_file_location("scaled", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 import unmask
-from unmask.api import MODELS, OPTIONS, ExactOptions, Model
+from unmask.api import OPTIONS, Model
+from unmask.catalog import MODELS, ExactOptions
 from unmask.core import Policy, row_key
 from unmask.decode import decode
 from unmask.errors import ConfigError, UnknownName, UnmaskError
@@ -302,6 +303,9 @@ EFFECTS = {
     "eos_fill": Effect(True, ends=True),
     "record": Effect(False, other=True),
     "on_step": Effect(None, other=True),
+    # They need a network: tests/test_catalog.py.
+    "cache": Effect("dual", other=True),
+    "cache_refresh": Effect(2, other=True),
 }
 PROMPTS = ["a", "b", "cd", "dab"]
 
@@ -379,7 +383,9 @@ REFUSED = [
     ({"confidence_eos_eot_inf": True}, ["confidence_eos_eot_inf is True", "end-of-text"]),
     ({"eos_penalty": 1.0}, ["eos_penalty is 1.0", "end-of-text"]),
     ({"policy": "lada"}, ["'lada'", "did you mean llada?"]),
-    ({"policy": None}, ["policy is None", "a name"]),
+    ({"policy": 3}, ["policy is 3", "a name"]),
+    ({"cache": "dual"}, ["cache is 'dual'", "None with exact"]),
+    ({"cache_refresh": 2}, ["cache_refresh is 2", "0 without a cache"]),
     ({"policy": LLaDA(), "block_length": 2}, ["block_length", "on the object"]),
     ({"temprature": 1.0}, ["'temprature'", "did you mean temperature?"]),
     ({"block_lenght": 2}, ["'block_lenght'", "did you mean block_length?"]),

@@ -12,8 +12,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import unmask.api
+import unmask.catalog
 from unmask import cli
+from unmask.cli_options import pairs, parse_value
 from unmask.core import Trajectory
 from unmask.errors import ConfigError
 from unmask.policies import METHODS
@@ -183,15 +184,17 @@ EFFECTS = {
     "--confidence-eos-eot-inf": ENDS,
     "--eos-penalty": ("3", *ENDS),
 }
-# These do not change what is decoded; other tests here show what they do. There is only one model so far.
-OUTPUT_ONLY = {"--json", "--quiet", "--watch", "--delay", "--save", "--prompt-file", "--model", "--help"}
+# These do not change what is decoded; other tests here show what they do.
+OUTPUT_ONLY = {"--json", "--quiet", "--watch", "--delay", "--save", "--prompt-file", "--help"}
+# These need a checkpoint: tests/test_catalog.py.
+OF_CHECKPOINTS = {"--model", "--device", "--dtype", "--cache", "--cache-refresh"}
 
 
 class TestEveryOption:
     def test_table_is_complete(self):
         command = typer.main.get_command(cli.app).commands["generate"]
         long = {next(name for name in p.opts if name.startswith("--")) for p in command.params}
-        assert long | {"--help"} == set(EFFECTS) | OUTPUT_ONLY
+        assert long | {"--help"} == set(EFFECTS) | OUTPUT_ONLY | OF_CHECKPOINTS
 
     @pytest.mark.parametrize("option", EFFECTS)
     def test_has_its_effect(self, option, run, tmp_path):
@@ -222,11 +225,14 @@ class TestListings:
         assert "window=[0.25,0.75]" in shown
 
     def test_models(self, run):
-        (exact,) = run("models", "--json").json
-        assert (exact["name"], exact["options"]["n"]) == ("exact", 8)
+        found = {model["name"]: model for model in run("models", "--json").json}
+        assert set(found) >= {"exact", "llada", "llada-1.5", "dream", "masked-lm"}
+        assert (found["exact"]["status"], found["exact"]["options"]["n"]) == ("ready", 8)
+        assert "download" in found["llada-1.5"]["status"]
+        assert found["dream"]["options"]["dtype"] == "auto"
         shown = run("models").out
         assert "dependence=1.5" in shown
-        assert "only model so far" in shown
+        assert "GSAI-ML/LLaDA-8B-Instruct" in shown
 
 
 REFUSED = [
@@ -290,7 +296,7 @@ class TestEnds:
         def broken(name, **options):
             raise RuntimeError("two\nlines")
 
-        monkeypatch.setattr(unmask.api, "load", broken)
+        monkeypatch.setattr(unmask.catalog, "load", broken)
         ended = run("generate")
         assert (ended.code, ended.out) == (1, "")
         assert ended.err.startswith("error: unexpected RuntimeError: two lines")
@@ -365,7 +371,7 @@ class TestEnds:
     ],
 )
 def test_values(text, value):
-    parsed = cli.parse_value(text)
+    parsed = parse_value(text)
     assert parsed == value
     assert type(parsed) is type(value)
 
@@ -391,6 +397,6 @@ class TestDemo:
 
 
 def test_pairs_are_read_in_order():
-    assert list(cli._pairs("--set", ["b=1", "a=x=y"]).items()) == [("b", 1), ("a", "x=y")]
+    assert list(pairs("--set", ["b=1", "a=x=y"]).items()) == [("b", 1), ("a", "x=y")]
     with pytest.raises(ConfigError, match="KEY=VALUE"):
-        cli._pairs("--set", ["=1"])
+        pairs("--set", ["=1"])

@@ -15,10 +15,10 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unmask.api import MODELS as MODELS
     from unmask.api import Generation as Generation
     from unmask.api import Model as Model
-    from unmask.api import load as load
+    from unmask.catalog import MODELS as MODELS
+    from unmask.catalog import load as load
     from unmask.core import Action as Action
     from unmask.core import Noise as Noise
     from unmask.core import Policy as Policy
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "load": "api",
+    "load": "catalog",
     "Model": "api",
     "Generation": "api",
-    "MODELS": "api",
+    "MODELS": "catalog",
     "METHODS": "policies",
     "Action": "core",
     "Noise": "core",

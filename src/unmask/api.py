@@ -1,11 +1,11 @@
-"""`load` a model by name, then `generate` or `infill` text with any unmasking method."""
+"""A loaded model: `generate` or `infill` text with any unmasking method."""
 
 import inspect
 import json
 import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass
 from difflib import get_close_matches
 from importlib.metadata import version
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 from unmask import __version__
 from unmask.core import Denoiser, Noise, Policy, Proposal, Search, State, Trajectory, row_key
 from unmask.decode import decode
-from unmask.denoisers import Codec, Exact, Guided, Joint, LetterCodec
+from unmask.denoisers import ApproximateCache, Codec, Guided, Network, Prompt, canvas_of
 from unmask.errors import ConfigError, UnknownName, require
 from unmask.options import check_types, fits
 from unmask.policies import METHODS, make, settings
@@ -93,6 +93,10 @@ class Model:
     """Positions of the longest canvas; None for no limit."""
     opening: str = ""
     """Stands in for a prompt nobody gave."""
+    horizon: int | None = None
+    """New tokens when nobody says how many; None for the rest of the canvas."""
+    reference: str = "llada"
+    """The method its authors decode with: the policy when nobody names one."""
 
     def default_prompt(self) -> str:
         """The prompt used when none is given."""
@@ -100,25 +104,30 @@ class Model:
 
     def generate(
         self,
-        prompt: str | Sequence[str] | None = None,
+        prompt: Prompt | Sequence[Prompt] | None = None,
         *,
         max_new_tokens: int | None = None,
         steps: int | None = None,
         **options: Any,
     ) -> Generation:
-        """Continue each prompt by `max_new_tokens` tokens (default: the rest of the canvas) in `steps` steps.
+        """Answer each prompt with `max_new_tokens` tokens (default: the model's `horizon`) in `steps` steps.
 
-        Half as many steps as new tokens, rounded up, is the default. `gen_length` is another name for
-        `max_new_tokens`. Further options, with their defaults: policy="llada" (a name or an object), seed=0, samples=1,
-        temperature=0, top_p=1, top_k=0, sampler="inverse", logits_eos_inf=False, confidence_eos_eot_inf=False,
-        eos_penalty=0, cfg_scale=0, eos_fill=False, record=True, on_step=None. Any other keyword is a setting of the
-        policy, by the name its authors use: block_length, remasking (llada), alg, alg_temp (dream); `unmask methods`
-        lists them. A row's random numbers depend on seed, sample and its own first canvas, so a prompt gets the same
-        answer in any batch.
+        A prompt is a text (one user turn, for models with a chat template) or a conversation: a list of
+        {"role": ..., "content": ...}. Half as many steps as new tokens, rounded up, is the default. `gen_length` is
+        another name for `max_new_tokens`.
+
+        Further options, with their defaults: policy=None (the model's reference; a name or an object), seed=0,
+        samples=1, temperature=0, top_p=1, top_k=0, sampler="inverse", logits_eos_inf=False,
+        confidence_eos_eot_inf=False, eos_penalty=0, cfg_scale=0, eos_fill=False, cache=None ("prefix" or "dual":
+        approximate), cache_refresh=0, record=True, on_step=None. Any other keyword is a setting of the policy, by the
+        name its authors use: block_length, remasking (llada), alg, alg_temp (dream); `unmask methods` lists them. A
+        row's random numbers depend on seed, sample and its own first canvas, so a prompt gets the same answer in any
+        batch.
         """
         wanted = _alias("max_new_tokens", max_new_tokens, "gen_length", options)
-        texts = self._texts("prompt", self.default_prompt() if prompt is None else prompt)
-        rows = [_Row.generate(text, self, wanted, steps) for text in texts]
+        given: Any = self.default_prompt() if prompt is None else prompt
+        prompts = [given] if _is_conversation(given) else self._texts("prompt", given)
+        rows = [_Row.generate(one, self, wanted, steps) for one in prompts]
         return self._decode("generate", rows, prompt is None, **options)
 
     def infill(self, text: str | Sequence[str], *, steps: int | None = None, **options: Any) -> Generation:
@@ -136,7 +145,7 @@ class Model:
         default_prompt: bool,
         /,
         *,
-        policy: str | Policy | Search = "llada",
+        policy: str | Policy | Search | None = None,
         seed: int = 0,
         samples: int = 1,
         temperature: float = 0.0,
@@ -148,6 +157,8 @@ class Model:
         eos_penalty: float = 0.0,
         cfg_scale: float = 0.0,
         eos_fill: bool = False,
+        cache: str | None = None,
+        cache_refresh: int = 0,
         record: bool = True,
         on_step: OnStep | None = None,
         **policy_settings: Any,
@@ -156,7 +167,7 @@ class Model:
         return _Run(
             task=task,
             model=self,
-            policy=_policy(policy, policy_settings),
+            policy=_policy(self.reference if policy is None else policy, policy_settings),
             proposal=_proposal(
                 temperature=temperature,
                 top_p=top_p,
@@ -168,18 +179,21 @@ class Model:
             ),
             cfg_scale=cfg_scale,
             eos_fill=eos_fill,
+            cache=cache,
+            cache_refresh=cache_refresh,
             seed=seed,
             samples=samples,
             default_prompt=default_prompt,
         ).decode(rows, record, on_step)
 
-    def _texts(self, name: str, given: str | Sequence[str]) -> list[str]:
+    def _texts(self, name: str, given: Any) -> list[Any]:
         require(isinstance(given, Sequence), name, given, "a text, or a list of texts", f"pass the {name} as a string")
         texts = [given] if isinstance(given, str) else list(given)
         require(bool(texts), name, texts, "one text or more", f"pass a {name}")
         for text in texts:
-            require(isinstance(text, str), name, text, "a text, or a list of texts", f"pass the {name} as a string")
-            require(text != "", name, text, "one character or more", f"write a {name}")
+            ok = isinstance(text, str) or (name == "prompt" and _is_conversation(text))
+            require(ok, name, text, "a text, or a list of texts", f"pass the {name} as a string")
+            require(len(text) > 0, name, text, "one character or more", f"write a {name}")
         return texts
 
 
@@ -187,20 +201,19 @@ class Model:
 class _Row:
     """One canvas to decode."""
 
-    text: str
+    text: Prompt
     canvas: list[int]
     given: list[bool]
     steps: int
-    new_from: int
-    """Where the text that the user gets back starts."""
+    new: slice
+    """Where the text is that the user gets back."""
 
     @classmethod
-    def generate(cls, text: str, model: Model, new_tokens: int | None, steps: int | None) -> "_Row":
+    def generate(cls, text: Prompt, model: Model, new_tokens: int | None, steps: int | None) -> "_Row":
         prompt = model.codec.encode(text)
-        count = _new_tokens(len(prompt), new_tokens, model)
-        canvas = [*prompt, *[model.denoiser.vocabulary.mask_id] * count]
-        given = [True] * len(prompt) + [False] * count
-        return cls(text, canvas, given, _steps(steps, count), len(prompt))
+        count = _new_tokens(len(prompt) + len(model.codec.closing), new_tokens, model)
+        canvas, given = canvas_of(model.codec, prompt, count, model.denoiser.vocabulary.mask_id)
+        return cls(text, canvas, given, _steps(steps, count), slice(len(prompt), len(prompt) + count))
 
     @classmethod
     def infill(cls, text: str, model: Model, steps: int | None) -> "_Row":
@@ -209,7 +222,7 @@ class _Row:
         require(blanks > 0, "text", text, f"one {model.codec.mask!r} or [MASK] or more", "mark what is to be filled")
         _check_length("text", len(canvas), model)
         given = [token != model.denoiser.vocabulary.mask_id for token in canvas]
-        return cls(text, canvas, given, _steps(steps, blanks), 0)
+        return cls(text, canvas, given, _steps(steps, blanks), slice(None))
 
 
 @dataclass(frozen=True)
@@ -222,6 +235,8 @@ class _Run:
     proposal: Proposal
     cfg_scale: float
     eos_fill: bool
+    cache: str | None
+    cache_refresh: int
     seed: int
     samples: int
     default_prompt: bool = False
@@ -235,38 +250,63 @@ class _Run:
         ok = fits(self.cfg_scale, float) and 0 <= self.cfg_scale < float("inf")
         require(ok, "cfg_scale", self.cfg_scale, "a number >= 0", "0 means no guidance")
         require(isinstance(self.eos_fill, bool), "eos_fill", self.eos_fill, "True or False", "drop the quotes")
+        _whole("cache_refresh", self.cache_refresh)
+        idle = self.cache is None and self.cache_refresh != 0
+        require(not idle, "cache_refresh", self.cache_refresh, "0 without a cache", "name a cache, or leave it out")
         self._check_end_of_text()
 
     def decode(self, rows: Sequence[_Row], record: bool, on_step: OnStep | None) -> Generation:
         require(isinstance(record, bool), "record", record, "True or False", "drop the quotes")
         repeated = [(row, sample) for row in rows for sample in range(self.samples)]
         keys = [row_key(self.seed, np.array(row.canvas, "<i8").tobytes(), sample) for row, sample in repeated]
-        denoiser = Guided(self.model.denoiser, self.cfg_scale) if self.cfg_scale else self.model.denoiser
+        denoiser = self._denoiser()
         start = State.from_canvases(
             [row.canvas for row, _ in repeated],
             steps=[row.steps for row, _ in repeated],
             mask_id=denoiser.vocabulary.mask_id,
             given=[row.given for row, _ in repeated],
+            device=denoiser.device,
         )
         end = decode(
             denoiser,
             self.policy,
             start,
-            noise=Noise.of(keys),
+            noise=Noise.of(keys, denoiser.device),
             proposal=self.proposal,
             eos_fill=self.eos_fill,
             record=record,
             on_step=on_step,
         )
         canvases = [tuple(end.state.tokens_BL[b, : len(row.canvas)].tolist()) for b, (row, _) in enumerate(repeated)]
-        answers = [canvas[row.new_from :] for canvas, (row, _) in zip(canvases, repeated, strict=True)]
+        answers = [canvas[row.new] for canvas, (row, _) in zip(canvases, repeated, strict=True)]
         return Generation(
-            texts=tuple(map(self.model.codec.decode, answers)),
+            texts=tuple(map(self._text, answers)),
             tokens=tuple(answers),
             canvases=tuple(map(self.model.codec.decode, canvases)),
             trajectory=end,
             config=self._config(repeated, keys),
         )
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        """What the user reads: an answer ends where the model ended it, an infilled text does not."""
+        codec = self.model.codec
+        return codec.answer(tokens) if self.task == "generate" else codec.text(tokens)
+
+    def _denoiser(self) -> Denoiser:
+        """The model, with what was asked for around it; a cache is as old as the run."""
+        model = self.model.denoiser
+        if self.cache is None:
+            return Guided(model, self.cfg_scale) if self.cfg_scale else model
+        if not isinstance(model, Network):
+            raise ConfigError(f"cache is {self.cache!r}; allowed: None with {self.model.name}; leave it out")
+        require(not self.cfg_scale, "cfg_scale", self.cfg_scale, "0 with a cache", "leave one of them out")
+        known = settings(self.policy)
+        if "block_length" not in known:
+            raise ConfigError(
+                f"cache is {self.cache!r}, but {self.policy.name} does not decode block by block; allowed: policies "
+                "with a block_length, such as llada; choose one, or leave the cache out"
+            )
+        return ApproximateCache(model, self.cache, known["block_length"] or 2**31, self.cache_refresh)
 
     def _config(self, repeated: Sequence[tuple[_Row, int]], keys: Sequence[int]) -> dict[str, Any]:
         return {
@@ -276,12 +316,14 @@ class _Run:
             "proposal": _plain(asdict(self.proposal)),
             "cfg_scale": self.cfg_scale,
             "eos_fill": self.eos_fill,
+            # Everything but a cache is exact.
+            "approximate": {"cache": self.cache, "refresh": self.cache_refresh} if self.cache else False,
             "seed": self.seed,
             "samples": self.samples,
             "default_prompt": self.default_prompt,
             "rows": [
                 {
-                    "prompt": row.text,
+                    "prompt": _plain(row.text),
                     "sample": sample,
                     "key": key,
                     "new_tokens": row.given.count(False),
@@ -311,76 +353,6 @@ class _Run:
                     f"{name} is {value!r}, but {self.model.name} as loaded has no end-of-text token; allowed: models "
                     "that have one; leave the option out, or name the token when loading (exact: eos='a')"
                 )
-
-
-@dataclass(frozen=True)
-class ExactOptions:
-    """Options of `exact`."""
-
-    n: int = 8
-    """Positions of the canvas, prompt included."""
-    vocab: int = 4
-    """Tokens: the first letters of the alphabet."""
-    dependence: float = 1.5
-    """How strongly positions depend on each other; 0 for not at all."""
-    structure: str = "dense"
-    """Which positions depend on each other: dense, chain, pairs or far."""
-    seed: int = 0
-    """Which distribution of that kind."""
-    eos: str | None = None
-    """Letters to be read as end of text and end of turn, e.g. "d" or "dc"; None for neither."""
-
-
-@dataclass(frozen=True)
-class ModelEntry:
-    """What `load` knows about a name."""
-
-    about: str
-    options: type
-    """A frozen dataclass: the options with their defaults."""
-    build: Callable[[Any], Model]
-
-
-def _build_exact(options: ExactOptions) -> Model:
-    codec = LetterCodec(options.vocab)
-    require(options.seed >= 0, "seed", options.seed, "0 or more", "choose another distribution")
-    joint = Joint.random(
-        options.n, options.vocab, dependence=options.dependence, seed=options.seed, structure=options.structure
-    )
-    letters = options.eos or ""
-    require(len(set(letters)) == len(letters), "eos", options.eos, "different letters", "name each token once")
-    first = int(joint.marginals({})[0].argmax())
-    return Model(
-        name="exact",
-        denoiser=Exact(joint, eos_ids=tuple(codec.encode(letters))),
-        codec=codec,
-        options=asdict(options),
-        length=joint.n,
-        opening=codec.decode([first]),
-    )
-
-
-MODELS: dict[str, ModelEntry] = {
-    "exact": ModelEntry(
-        "A random joint distribution small enough to enumerate: every prediction is the true conditional.",
-        ExactOptions,
-        _build_exact,
-    ),
-}
-"""Every model that `load` knows. A new one is a dataclass of options, a function that builds it, and a line here."""
-
-
-def load(name_or_path: str, **options: Any) -> Model:
-    """A model by name, e.g. `load("exact", n=6, vocab=3)`; `unmask models` lists names and options."""
-    if name_or_path not in MODELS:
-        raise UnknownName("model", str(name_or_path), MODELS)
-    entry = MODELS[name_or_path]
-    known = {f.name for f in fields(entry.options)}
-    for key in options:
-        if key not in known:
-            raise UnknownName(f"option of {name_or_path}", key, known)
-    check_types(entry.options, options, name_or_path)
-    return entry.build(entry.options(**options))
 
 
 OPTIONS = frozenset(
@@ -415,6 +387,11 @@ def _refuse_misspelt(options: Mapping[str, Any], known: set[str]) -> None:
             raise UnknownName("option", key, OPTIONS | known)
 
 
+def _is_conversation(value: object) -> bool:
+    """A list of messages, as opposed to a list of prompts."""
+    return isinstance(value, list | tuple) and len(value) > 0 and all(isinstance(turn, Mapping) for turn in value)
+
+
 def _alias(name: str, value: int | None, other: str, options: dict[str, Any]) -> int | None:
     """The value under either of its names."""
     if other not in options:
@@ -425,6 +402,8 @@ def _alias(name: str, value: int | None, other: str, options: dict[str, Any]) ->
 
 
 def _new_tokens(prompt: int, wanted: int | None, model: Model) -> int:
+    if wanted is None and model.horizon is not None:
+        wanted = model.horizon if model.length is None else min(model.horizon, max(model.length - prompt, 1))
     if wanted is None:
         if model.length is None:
             raise ConfigError(f"max_new_tokens is None; allowed: 1 or more with {model.name}; say how many")

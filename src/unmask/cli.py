@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-import tomllib
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -15,7 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unmask import __version__
+from unmask.cli_compare import compare
+from unmask.cli_options import load_model, pairs
 from unmask.cli_tasks import tasks
+from unmask.cli_train import train
 from unmask.errors import ConfigError, UnmaskError
 from unmask.report.console import Console, PipeClosed, progress, say
 
@@ -43,6 +45,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(tasks, name="tasks")
+app.command()(compare)
+app.command()(train)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -98,7 +102,12 @@ ModelOptions = Annotated[
     list[str] | None,
     typer.Option("--model-option", metavar="KEY=VALUE", help="An option of the model, e.g. `n=6`. Repeatable."),
 ]
-PolicyName = Annotated[str, typer.Option("--policy", "-p", help="Which method; `unmask methods` lists them.")]
+Device = Annotated[str | None, typer.Option(help="Where a checkpoint runs: cpu, cuda, cuda:1, ...; default: a GPU.")]
+Dtype = Annotated[str | None, typer.Option(help="bf16, fp16 or fp32; default: bf16 on a GPU, fp32 on a CPU.")]
+PolicyName = Annotated[
+    str | None,
+    typer.Option("--policy", "-p", help="Which method; `unmask methods` lists them. Default: the model's reference."),
+]
 PolicySettings = Annotated[
     list[str] | None,
     typer.Option(
@@ -125,6 +134,11 @@ ConfidenceEosEotInf = Annotated[
     bool, typer.Option("--confidence-eos-eot-inf", help="Reveal end of text and end of turn last.")
 ]
 EosPenalty = Annotated[float, typer.Option(help="Subtracted from the logits of end of text and end of turn.")]
+Cache = Annotated[
+    str | None,
+    typer.Option(help="Approximate: reuse keys and values outside the active block. `prefix` or `dual`, as Fast-dLLM."),
+]
+CacheRefresh = Annotated[int, typer.Option(help="A complete pass every so many of a block; 0 for one at its start.")]
 Save = Annotated[
     Path | None, typer.Option(metavar="FILE.npz", help="Keep every step: read it with unmask.Trajectory.load.")
 ]
@@ -145,11 +159,13 @@ def generate(
     ] = None,
     model: ModelName = "exact",
     model_option: ModelOptions = None,
-    policy: PolicyName = "llada",
+    device: Device = None,
+    dtype: Dtype = None,
+    policy: PolicyName = None,
     set_: PolicySettings = None,
     max_new_tokens: Annotated[
         int | None,
-        typer.Option("--max-new-tokens", "--gen-length", help="Tokens to add. Default: the rest of the canvas."),
+        typer.Option("--max-new-tokens", "--gen-length", help="Tokens to add. Default: the model's own number."),
     ] = None,
     steps: Steps = None,
     temperature: Temperature = 0.0,
@@ -163,6 +179,8 @@ def generate(
     logits_eos_inf: LogitsEosInf = False,
     confidence_eos_eot_inf: ConfidenceEosEotInf = False,
     eos_penalty: EosPenalty = 0.0,
+    cache: Cache = None,
+    cache_refresh: CacheRefresh = 0,
     save: Save = None,
     json_: Json = False,
     quiet: Quiet = False,
@@ -183,9 +201,10 @@ def generate(
     """
     show = _Show(save, json_, quiet, watch, delay)
     proposal = (temperature, top_p, top_k, sampler, logits_eos_inf, confidence_eos_eot_inf, eos_penalty)
-    chosen = _Chosen(policy, _pairs("--set", set_), steps, seed, samples, cfg_scale, eos_fill, *proposal)
+    run = (steps, seed, samples, cfg_scale, eos_fill, cache, cache_refresh)
+    chosen = _Chosen(policy, pairs("--set", set_), *run, *proposal)
     prompts = _prompts(prompt, prompt_file)
-    loaded = _load(model, model_option)
+    loaded = load_model(model, model_option, device=device, dtype=dtype)
     show.run(loaded, lambda on: loaded.generate(prompts, max_new_tokens=max_new_tokens, on_step=on, **chosen.keywords))
 
 
@@ -196,7 +215,9 @@ def infill(
     ],
     model: ModelName = "exact",
     model_option: ModelOptions = None,
-    policy: PolicyName = "llada",
+    device: Device = None,
+    dtype: Dtype = None,
+    policy: PolicyName = None,
     set_: PolicySettings = None,
     steps: Steps = None,
     temperature: Temperature = 0.0,
@@ -210,6 +231,8 @@ def infill(
     logits_eos_inf: LogitsEosInf = False,
     confidence_eos_eot_inf: ConfidenceEosEotInf = False,
     eos_penalty: EosPenalty = 0.0,
+    cache: Cache = None,
+    cache_refresh: CacheRefresh = 0,
     save: Save = None,
     json_: Json = False,
     quiet: Quiet = False,
@@ -225,8 +248,9 @@ def infill(
     """
     show = _Show(save, json_, quiet, watch, delay)
     proposal = (temperature, top_p, top_k, sampler, logits_eos_inf, confidence_eos_eot_inf, eos_penalty)
-    chosen = _Chosen(policy, _pairs("--set", set_), steps, seed, samples, cfg_scale, eos_fill, *proposal)
-    loaded = _load(model, model_option)
+    run = (steps, seed, samples, cfg_scale, eos_fill, cache, cache_refresh)
+    chosen = _Chosen(policy, pairs("--set", set_), *run, *proposal)
+    loaded = load_model(model, model_option, device=device, dtype=dtype)
     show.run(loaded, lambda on: loaded.infill(text, on_step=on, **chosen.keywords))
 
 
@@ -260,20 +284,21 @@ def methods(json_: Json = False) -> None:
 @app.command()
 def models(json_: Json = False) -> None:
     """List the models and their options."""
-    from unmask.api import MODELS
+    from unmask.catalog import MODELS
     from unmask.report.terminal import entry, settings_line
 
     found: list[dict[str, Any]] = [
-        {"name": name, "about": m.about, "options": asdict(m.options())} for name, m in MODELS.items()
+        {"name": name, "about": m.about, "status": m.status(), "options": asdict(m.options())}
+        for name, m in MODELS.items()
     ]
     if json_:
         say(json.dumps(found, indent=2))
         return
     console = Console()
     for m in found:
-        console.print(entry(m["name"], "", m["about"], f"--model-option {settings_line(m['options'])}"))
+        console.print(entry(m["name"], m["status"], m["about"], f"--model-option {settings_line(m['options'])}"))
         console.print()
-    console.print("[dim]The only model so far; checkpoints such as LLaDA and Dream cannot be loaded yet.[/]")
+    console.print("[dim]--model takes a hub id or a checkpoint folder, too.[/]")
 
 
 @app.command()
@@ -319,13 +344,15 @@ def demo(
 class _Chosen:
     """The options that `generate` and `infill` hand on as they are."""
 
-    policy: str
+    policy: str | None
     settings: dict[str, Any]
     steps: int | None
     seed: int
     samples: int
     cfg_scale: float
     eos_fill: bool
+    cache: str | None
+    cache_refresh: int
     temperature: float
     top_p: float
     top_k: int
@@ -426,18 +453,14 @@ def _compact(config: Mapping[str, Any]) -> dict[str, str]:
     keep = ("cfg_scale", "eos_fill", "seed", "samples")
     steps = sorted({row["steps"] for row in config["rows"]})
     run = settings_line({"steps": steps[0] if len(steps) == 1 else steps, **{k: config[k] for k in keep}})
+    cache = {"cache": f"APPROXIMATE  {settings_line(config['approximate'])}"} if config["approximate"] else {}
     return {
         "model": line(config["model"]),
         "policy": line(config["policy"]),
         "proposal": settings_line(config["proposal"]),
+        **cache,
         "run": run + (" (no prompt given: the model's own)" if config["default_prompt"] else ""),
     }
-
-
-def _load(name: str, options: list[str] | None) -> "Model":
-    from unmask.api import load
-
-    return load(name, **_pairs("--model-option", options))
 
 
 def _prompts(given: list[str] | None, file: Path | None) -> list[str] | None:
@@ -461,34 +484,6 @@ def _prompts(given: list[str] | None, file: Path | None) -> list[str] | None:
                 f"line {number} of --prompt-file {str(file)!r} is empty; allowed: one prompt per line; remove the line"
             )
     return lines
-
-
-def _pairs(option: str, given: list[str] | None) -> dict[str, Any]:
-    """KEY=VALUE texts as a dict."""
-    found: dict[str, Any] = {}
-    for text in given or []:
-        key, equals, raw = text.partition("=")
-        if not (key.strip() and equals):
-            raise ConfigError(f"{option} {text!r} is not KEY=VALUE; allowed: e.g. block_length=4; add the value")
-        if key.strip() in found:
-            raise ConfigError(f"{option} {key.strip()} is given twice; allowed: once; drop one of them")
-        found[key.strip()] = parse_value(raw)
-    return found
-
-
-def parse_value(raw: str) -> Any:
-    """A value as TOML would read it (4, 0.5, true, [1, 2], {a = 1}, "text"), `none`, or the bare text."""
-    text = raw.strip()
-    if text.lower() in ("none", "null"):
-        return None
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    try:
-        parsed = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
-        return text
-    value = parsed["value"] if list(parsed) == ["value"] else text
-    return value if isinstance(value, int | float | str | list | dict) else text
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ class Runner:
     def observe(self, traj: Trajectory, view: View, needs: Needs) -> Trajectory:
         """The step's own forward: the trajectory with its prediction."""
         self.begin(traj)
-        logits = self._run(view, needs)
+        logits = self._run(replace(view, row_B=traj.rows_B), needs)
         return replace(traj, prediction=self._propose(logits, view, needs, traj, self.proposal))
 
     def look(
@@ -154,7 +154,7 @@ class Runner:
     def _run(self, view: View, needs: Needs) -> Logits:
         """Logits of every row, from memory where the canvas was looked at."""
         every_B = torch.arange(view.tokens_BN.shape[0], device=view.tokens_BN.device)
-        if not self._memo or view.attend_BNN is not None or view.span is not None:
+        if not self._memo or view.attend_BNN is not None:
             self._memo = {}
             return self._forward(view, needs, every_B)
         keys = _keys(view, needs, self.rows_B)
@@ -165,12 +165,13 @@ class Runner:
             self._memo.update({keys[row]: (fresh, at) for at, row in enumerate(missing)})
         found = [self._memo[key] for key in keys]
         self._memo = {}
-        return _gather(found, view)
+        return _gather(found)
 
     def _forward(self, view: View, needs: Needs, owner_R: Tensor) -> Logits:
         logits = self.denoiser(view, needs)
         self.forwards_B = self.forwards_B.index_add(0, owner_R, torch.full_like(owner_R, logits.forwards))
-        self.processed_B = self.processed_B.index_add(0, owner_R, logits.forwards * view.valid_BN.sum(-1))
+        read_R = view.valid_BN.sum(-1) if logits.processed_B is None else logits.processed_B
+        self.processed_B = self.processed_B.index_add(0, owner_R, logits.forwards * read_R)
         return logits
 
 
@@ -261,7 +262,7 @@ def _keys(view: View, needs: Needs, rows_B: Tensor) -> list[bytes]:
     return [extras + row.tobytes() for row in table]
 
 
-def _gather(found: list[tuple[Logits, int]], view: View) -> Logits:
+def _gather(found: list[tuple[Logits, int]]) -> Logits:
     """One packed answer out of rows of several."""
     rows = [logits.slot_BN[row][logits.wanted_BN[row]] for logits, row in found]
     parts = [logits.logits_RV[r] for (logits, _), r in zip(found, rows, strict=True)]
@@ -269,7 +270,8 @@ def _gather(found: list[tuple[Logits, int]], view: View) -> Logits:
     hidden = [lg.hidden_RH[r] for (lg, _), r in zip(found, rows, strict=True) if lg.hidden_RH is not None]
     return Logits(
         torch.cat(parts),
-        view.wanted_BN,
+        # A cache may have answered for fewer slots than the view wants.
+        torch.stack([logits.wanted_BN[row] for logits, row in found]),
         attention_BNN=torch.stack(attention) if attention else None,
         hidden_RH=torch.cat(hidden) if hidden else None,
     )

@@ -42,6 +42,18 @@ class SchemaError(UnmaskError):
     """A stored file is not what its reader expects."""
 
 
+class CheckpointError(UnmaskError):
+    """A checkpoint's files are missing, broken, or describe a model we do not know."""
+
+
+class HubError(CheckpointError):
+    """A model could not be fetched."""
+
+
+class NotEnoughMemory(UnmaskError):
+    """A model's weights do not fit where they were to go."""
+
+
 def require(ok: bool, name: str, value: object, allowed: str, todo: str) -> None:
     """Raise a `ConfigError` in the house wording unless `ok`."""
     if not ok:

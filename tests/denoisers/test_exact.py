@@ -232,8 +232,3 @@ def test_a_token_out_of_range(token):
 def test_a_canvas_too_long():
     with pytest.raises(DenoiserError, match=r"position 5; allowed: 0 to 4.*shorten"):
         denoiser()(view_of([[MASK] * 6]), ALL)
-
-
-def test_no_cache_to_reuse():
-    with pytest.raises(DenoiserError, match="refresh is False; allowed: True"):
-        denoiser()(replace(view_of([[MASK, 0]]), refresh=False), ALL)

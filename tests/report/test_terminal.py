@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from unmask.api import load
+from unmask.catalog import load
 from unmask.report.terminal import REMASKED, Watch, settings_line
 
 

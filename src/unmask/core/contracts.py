@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import ClassVar, Protocol
 
+import torch
 from torch import Tensor
 
 from unmask.core.action import Action
@@ -21,6 +22,11 @@ class Denoiser(Protocol):
 
     @property
     def vocabulary(self) -> Vocabulary: ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where it wants its views."""
+        ...
 
     def __call__(self, view: View, needs: Needs) -> Logits: ...
 

@@ -19,6 +19,8 @@ class Logits:
     hidden_RH: Tensor | None = None
     forwards: int = 1
     """Denoiser passes spent on each row (2 under guidance)."""
+    processed_B: Tensor | None = None
+    """Slots recomputed per row and pass, where a cache held the others; None for every valid one."""
 
     @property
     def index_R(self) -> Tensor:

@@ -46,10 +46,8 @@ class View:
     """Pairwise attention, query by key; None lets every slot read every valid one."""
     given_BN: Tensor | None = None
     """Tokens whose probability is asked for at their slot; -1 asks for nothing."""
-    span: tuple[int, int] | None = None
-    """Slots to recompute when an approximate cache holds the others; None recomputes all."""
-    refresh: bool = True
-    """Whether such a cache is rebuilt by this pass."""
+    row_B: Tensor | None = None
+    """Which running row each one is, for caches that live between steps; None for hypothetical canvases."""
 
     @classmethod
     def of(cls, state: State, needs: Needs) -> "View":

@@ -1,14 +1,34 @@
 """Text to tokens and back, one codec per model."""
 
+import re
 import string
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from unmask.errors import ConfigError, require
 
 MASK_WORD = "[MASK]"
-"""How any text may spell a blank, whatever the model's own sign for it."""
+"""How any text may spell a blank, whatever the model's own sign for it; "[MASK*5]" is five in a row."""
+
+MOST_BLANKS = 100_000
+"""More blanks in one word are a slip, not a canvas."""
+
+Prompt = str | Sequence[Mapping[str, str]]
+"""A text, or a conversation: messages such as {"role": "user", "content": "Hello"}."""
+
+
+def cut_at_blanks(text: str, mask: str) -> list[str | int]:
+    """A text's parts in order: strings without blanks, and numbers, each for so many blanks in a row."""
+    parts: list[str | int] = []
+    end = 0
+    for found in re.finditer(rf"\[MASK(?:\*([0-9]+))?\]|{re.escape(mask)}", text):
+        count = found[1] or "1"
+        few = len(count) <= 6 and 1 <= int(count) <= MOST_BLANKS
+        require(few, "the number of blanks", found[0][:20], f"[MASK*1] to [MASK*{MOST_BLANKS}]", "change the number")
+        parts += [text[end : found.start()], int(count)]
+        end = found.end()
+    return [part for part in [*parts, text[end:]] if part != ""]
 
 
 class Codec(Protocol):
@@ -19,7 +39,7 @@ class Codec(Protocol):
         """How a masked position is shown."""
         ...
 
-    def encode(self, prompt: str) -> list[int]:
+    def encode(self, prompt: Prompt) -> list[int]:
         """A prompt's tokens; it holds no blanks."""
         ...
 
@@ -30,6 +50,26 @@ class Codec(Protocol):
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of some tokens, masks shown as `mask`."""
         ...
+
+    def answer(self, tokens: Sequence[int]) -> str:
+        """The text to hand to a user: up to the first end of an answer, without control tokens."""
+        ...
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """All of a text without control tokens: an infilled one goes on behind any end."""
+        ...
+
+    @property
+    def closing(self) -> tuple[int, ...]:
+        """Tokens that stand behind every answer."""
+        ...
+
+
+def canvas_of(codec: Codec, prompt: Sequence[int], blanks: int, mask_id: int) -> tuple[list[int], list[bool]]:
+    """A prompt's tokens followed by blanks for its answer, and which of them are given."""
+    canvas = [*prompt, *[mask_id] * blanks, *codec.closing]
+    given = [True] * len(prompt) + [False] * blanks + [True] * len(codec.closing)
+    return canvas, given
 
 
 @dataclass(frozen=True)
@@ -47,19 +87,39 @@ class LetterCodec:
     def alphabet(self) -> str:
         return string.ascii_letters[: self.vocab]
 
-    def encode(self, prompt: str) -> list[int]:
-        if self.mask in prompt or MASK_WORD in prompt:
+    def encode(self, prompt: Prompt) -> list[int]:
+        if not isinstance(prompt, str):
+            raise ConfigError(
+                f"prompt is {prompt!r}, a conversation; allowed: one text of the letters {self.alphabet!r}; this model "
+                "has no chat format, pass a string"
+            )
+        if any(isinstance(part, int) for part in cut_at_blanks(prompt, self.mask)):
             raise ConfigError(
                 f"prompt {prompt!r} holds a blank; allowed: the letters {self.alphabet!r}; use infill to fill blanks"
             )
         return [self._token(letter, prompt) for letter in prompt]
 
     def canvas(self, text: str) -> list[int]:
-        plain = text.replace(MASK_WORD, self.mask)
-        return [self.vocab if letter == self.mask else self._token(letter, text) for letter in plain]
+        tokens: list[int] = []
+        for part in cut_at_blanks(text, self.mask):
+            if isinstance(part, int):
+                tokens += [self.vocab] * part
+            else:
+                tokens += [self._token(letter, text) for letter in part]
+        return tokens
 
     def decode(self, tokens: Sequence[int]) -> str:
         return "".join((self.alphabet + self.mask)[token] for token in tokens)
+
+    def answer(self, tokens: Sequence[int]) -> str:
+        return self.decode(tokens)
+
+    def text(self, tokens: Sequence[int]) -> str:
+        return self.decode(tokens)
+
+    @property
+    def closing(self) -> tuple[int, ...]:
+        return ()
 
     def _token(self, letter: str, text: str) -> int:
         token = self.alphabet.find(letter)

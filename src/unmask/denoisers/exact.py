@@ -34,6 +34,10 @@ class Exact:
         return self.joint.vocab
 
     @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    @property
     def vocabulary(self) -> Vocabulary:
         return Vocabulary(self.joint.vocab, self.mask_id, self.eos_ids)
 
@@ -107,5 +111,3 @@ class Exact:
                 f"a canvas holds token {bad}; allowed: 0 to {self.joint.vocab - 1}, or {self.mask_id} for a mask; "
                 "encode the text with this model's tokenizer"
             )
-        if not view.refresh:
-            raise DenoiserError("refresh is False; allowed: True; the exact denoiser keeps no cache to reuse")

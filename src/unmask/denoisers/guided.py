@@ -23,6 +23,10 @@ class Guided:
     def vocabulary(self) -> Vocabulary:
         return self.denoiser.vocabulary
 
+    @property
+    def device(self) -> torch.device:
+        return self.denoiser.device
+
     def __call__(self, view: View, needs: Needs) -> Logits:
         conditional = self.denoiser(view, needs)
         hidden_BN = torch.where(view.fixed_BN, self.vocabulary.mask_id, view.tokens_BN)

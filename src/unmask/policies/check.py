@@ -195,6 +195,10 @@ class _Counting:
     def vocabulary(self) -> Vocabulary:
         return self.inner.vocabulary
 
+    @property
+    def device(self) -> torch.device:
+        return self.inner.device
+
     def __call__(self, view: View, needs: Needs) -> Logits:
         logits = self.inner(view, needs)
         self.rows += logits.forwards * view.tokens_BN.shape[0]

@@ -6,7 +6,15 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from rich import console as rich_console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 
 class PipeClosed(Exception):
@@ -24,6 +32,21 @@ def say(text: str) -> None:
         print(text, flush=True)
     except BrokenPipeError as error:
         raise PipeClosed from error
+
+
+@contextmanager
+def loading() -> Iterator[Callable[[str, int], None]]:
+    """A line on stderr that counts the bytes of a model as they are read."""
+    bar = Progress(
+        TextColumn("reading weights"),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        console=rich_console.Console(stderr=True, quiet=not sys.stderr.isatty()),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("", total=None)
+        yield lambda name, size: bar.update(task, advance=size)
 
 
 @contextmanager

@@ -1,0 +1,260 @@
+"""The models that `load` knows, by name, and any checkpoint by its folder or hub id."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from unmask.api import Model
+from unmask.checkpoints import hub
+from unmask.checkpoints.config import Config
+from unmask.checkpoints.device import resolve_device, resolve_dtype, short_name
+from unmask.checkpoints.read import FAMILIES, read, resolve_engine
+from unmask.denoisers import Exact, Joint, LetterCodec
+from unmask.errors import ConfigError, UnknownName, require
+from unmask.options import check_types
+
+OnProgress = Callable[[str, int], None]
+"""Called with a parameter's name and its bytes after each one is read."""
+
+
+@dataclass(frozen=True)
+class ExactOptions:
+    """Options of `exact`."""
+
+    n: int = 8
+    """Positions of the canvas, prompt included."""
+    vocab: int = 4
+    """Tokens: the first letters of the alphabet."""
+    dependence: float = 1.5
+    """How strongly positions depend on each other; 0 for not at all."""
+    structure: str = "dense"
+    """Which positions depend on each other: dense, chain, pairs or far."""
+    seed: int = 0
+    """Which distribution of that kind."""
+    eos: str | None = None
+    """Letters to be read as end of text and end of turn, e.g. "d" or "dc"; None for neither."""
+
+
+@dataclass(frozen=True)
+class CheckpointOptions:
+    """Options of LLaDA and Dream checkpoints."""
+
+    path: str | None = None
+    """A folder or a hub id; None for the published one."""
+    revision: str | None = None
+    """A branch, tag or commit of the hub repository."""
+    offline: bool = False
+    """Use the local cache only."""
+    device: str = "auto"
+    """`cpu`, `cuda`, `cuda:1`, ...; `auto` is a GPU if there is one."""
+    dtype: str = "auto"
+    """`bf16`, `fp16` or `fp32`; `auto` is bf16 on a GPU and fp32 on a CPU."""
+    engine: str = "auto"
+    """`eager`, or on a GPU `graph` and `compile`; `auto` is graph on a GPU."""
+    chat: bool | None = None
+    """Whether prompts go through the chat template; None for yes if there is one."""
+    readout: Sequence[int] | None = None
+    """Layers whose mean attention is read out; None for four of the upper half."""
+
+
+@dataclass(frozen=True)
+class MaskedLMOptions:
+    """Options of `masked-lm`."""
+
+    path: str | None = None
+    """A folder or a hub id."""
+    revision: str | None = None
+    offline: bool = False
+    device: str = "auto"
+    dtype: str = "auto"
+    attention: bool = False
+    """Make attention readable, by slower kernels."""
+    readout: Sequence[int] | None = None
+    """Layers whose mean attention is read out; None for the upper half."""
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """What `load` knows about a name."""
+
+    about: str
+    options: type
+    """A frozen dataclass: the options with their defaults."""
+    build: Callable[[Any, OnProgress | None], Model]
+    status: Callable[[], str]
+    """Whether it can be loaded here and now, in words."""
+
+
+def load(name_or_path: str, *, on_progress: OnProgress | None = None, **options: Any) -> Model:
+    """A model by name (`exact`, `llada`, `dream`, ...), hub id or checkpoint folder; `unmask models` lists them.
+
+    `load("exact", n=6, vocab=3)`, `load("GSAI-ML/LLaDA-8B-Instruct", dtype="bf16")`, `load("path/to/folder")`.
+    """
+    require(isinstance(name_or_path, str), "model", name_or_path, "a name, a hub id or a folder", "pass a string")
+    if name_or_path in MODELS:
+        return _build(name_or_path, options, on_progress)
+    if not _is_place(name_or_path):
+        raise UnknownName("model", name_or_path, MODELS)
+    require("path" not in options, "path", options.get("path"), "nothing beside a folder or id", "leave it out")
+    options["path"] = name_or_path
+    folder = _locate(name_or_path, options.get("revision"), options.get("offline", False))
+    model_type = Config.read(folder).model_type
+    return _build(model_type.lower() if model_type in FAMILIES else "masked-lm", options, on_progress)
+
+
+def _build(name: str, options: Mapping[str, Any], on_progress: OnProgress | None) -> Model:
+    entry = MODELS[name]
+    known = {f.name for f in fields(entry.options)}
+    for key in options:
+        if key not in known:
+            raise UnknownName(f"option of {name}", key, known)
+    check_types(entry.options, options, name)
+    return entry.build(entry.options(**options), on_progress)
+
+
+def _is_place(name: str) -> bool:
+    """A folder, something written like a path, or a hub id; the rest must be a name of ours."""
+    return Path(name).is_dir() or "/" in name or name.startswith((".", "~"))
+
+
+def _locate(place: str, revision: str | None, offline: bool) -> Path:
+    return hub.locate(place, revision=revision, offline=offline or None)
+
+
+def _exact(options: ExactOptions, on_progress: OnProgress | None) -> Model:
+    codec = LetterCodec(options.vocab)
+    require(options.seed >= 0, "seed", options.seed, "0 or more", "choose another distribution")
+    joint = Joint.random(
+        options.n, options.vocab, dependence=options.dependence, seed=options.seed, structure=options.structure
+    )
+    letters = options.eos or ""
+    require(len(set(letters)) == len(letters), "eos", options.eos, "different letters", "name each token once")
+    first = int(joint.marginals({})[0].argmax())
+    return Model(
+        name="exact",
+        denoiser=Exact(joint, eos_ids=tuple(codec.encode(letters))),
+        codec=codec,
+        options=asdict(options),
+        length=joint.n,
+        opening=codec.decode([first]),
+    )
+
+
+def _checkpoint(name: str, published: str) -> Callable[[CheckpointOptions, OnProgress | None], Model]:
+    def build(options: CheckpointOptions, on_progress: OnProgress | None) -> Model:
+        device = resolve_device(options.device)
+        dtype = resolve_dtype(options.dtype, device)
+        engine = resolve_engine(options.engine, device)
+        place = options.path or published
+        folder = _locate(place, options.revision, options.offline)
+        found = read(
+            folder,
+            device=device,
+            dtype=dtype,
+            engine=engine,
+            chat=options.chat,
+            readout=options.readout,
+            on_tensor=on_progress,
+        )
+        resolved = replace(
+            options,
+            path=place,
+            device=str(device),
+            dtype=short_name(dtype),
+            engine=engine,
+            chat=found.codec.template is not None,
+            readout=found.network.readout,
+        )
+        return Model(
+            name=name if options.path is None else place,
+            denoiser=found.network,
+            codec=found.codec,
+            options=asdict(resolved) | {"family": found.family.model_type, "fingerprint": fingerprint(folder)},
+            length=found.length,
+            opening="Hello! What can you do?",
+            horizon=128,
+            reference=found.family.policy,
+        )
+
+    return build
+
+
+def _masked_lm(options: MaskedLMOptions, on_progress: OnProgress | None) -> Model:
+    from unmask.denoisers.masked_lm import load_masked_lm
+
+    if options.path is None:
+        raise ConfigError(
+            "path of masked-lm is None; allowed: a folder or a hub id; e.g. load('masked-lm', "
+            "path='google-bert/bert-base-uncased')"
+        )
+    device = resolve_device(options.device)
+    dtype = resolve_dtype(options.dtype, device)
+    folder = _locate(options.path, options.revision, options.offline)
+    found = load_masked_lm(
+        folder, device=device, dtype=dtype, attention=options.attention, readout_layers=options.readout
+    )
+    resolved = replace(options, device=str(device), dtype=short_name(dtype))
+    return Model(
+        name=options.path,
+        denoiser=found.denoiser,
+        codec=found.codec,
+        options=asdict(resolved) | {"fingerprint": fingerprint(folder)},
+        length=found.denoiser.max_positions,
+        opening="Hello",
+        horizon=8,
+    )
+
+
+def fingerprint(folder: Path) -> str:
+    """Which checkpoint this is: a hash of its small files and of the names and sizes of all."""
+    digest = hashlib.sha256()
+    for path in sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in (".json", ".safetensors", ".txt")):
+        small = path.suffix != ".safetensors"
+        digest.update(json.dumps([path.name, path.stat().st_size]).encode())
+        digest.update(path.read_bytes() if small else _head(path))
+    return digest.hexdigest()[:16]
+
+
+def _head(path: Path, size: int = 1 << 20) -> bytes:
+    """The start of a file; of weights, their names, shapes and first values."""
+    with path.open("rb") as file:
+        return file.read(size)
+
+
+def _hub_status(published: str) -> Callable[[], str]:
+    def status() -> str:
+        return "ready: in the local cache" if hub.cached(published) else "not downloaded: loading it fetches it"
+
+    return status
+
+
+def _masked_lm_status() -> str:
+    return "ready: give a path" if find_spec("transformers") else "needs `pip install unmask[hf]`"
+
+
+def _published(name: str, hub_id: str, about: str) -> ModelEntry:
+    return ModelEntry(f"{about} ({hub_id})", CheckpointOptions, _checkpoint(name, hub_id), _hub_status(hub_id))
+
+
+MODELS: dict[str, ModelEntry] = {
+    "exact": ModelEntry(
+        "A random joint distribution small enough to enumerate: every prediction is the true conditional.",
+        ExactOptions,
+        _exact,
+        lambda: "ready",
+    ),
+    "llada": _published("llada", "GSAI-ML/LLaDA-8B-Instruct", "LLaDA, 8 billion parameters, 16 GB."),
+    "llada-1.5": _published("llada-1.5", "GSAI-ML/LLaDA-1.5", "LLaDA after preference tuning, 16 GB."),
+    "dream": _published("dream", "Dream-org/Dream-v0-Instruct-7B", "Dream, 7 billion parameters, 15 GB."),
+    "masked-lm": ModelEntry(
+        "Any masked language model of Hugging Face transformers: BERT, RoBERTa, ALBERT, ModernBERT, ESM, ...",
+        MaskedLMOptions,
+        _masked_lm,
+        _masked_lm_status,
+    ),
+}
+"""Every model by name. A new one is a dataclass of options, a function that builds it, and a line here."""

@@ -1,0 +1,94 @@
+"""From a checkpoint folder to a denoiser with its tokenizer. No code from the folder is ever executed."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from unmask.checkpoints import weights
+from unmask.checkpoints.config import Config
+from unmask.checkpoints.device import check_memory
+from unmask.checkpoints.dream import DREAM
+from unmask.checkpoints.family import Family
+from unmask.checkpoints.llada import LLADA
+from unmask.checkpoints.text import TextCodec
+from unmask.core import Vocabulary
+from unmask.denoisers.graphs import Graphs, compile_layers
+from unmask.denoisers.network import Network
+from unmask.denoisers.readout import default_layers
+from unmask.errors import CheckpointError, ConfigError, require
+
+FAMILIES: dict[str, Family] = {family.model_type: family for family in (LLADA, DREAM)}
+"""By config.json's `model_type`."""
+
+ENGINES = ("eager", "graph", "compile")
+"""How the layers run: one by one; replayed as CUDA graphs; compiled and replayed."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A network that reads and writes text."""
+
+    family: Family
+    network: Network
+    codec: TextCodec
+    length: int
+
+
+def read(
+    folder: Path,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    engine: str = "auto",
+    chat: bool | None = None,
+    readout: Sequence[int] | None = None,
+    on_tensor: Callable[[str, int], None] | None = None,
+) -> Checkpoint:
+    """Read configuration, tokenizer and weights, in that order: what is cheap to refuse is refused first."""
+    config = Config.read(folder)
+    if config.model_type not in FAMILIES:
+        raise CheckpointError(
+            f"'model_type' in {config.path} is {config.values.get('model_type')!r}; allowed: {', '.join(FAMILIES)}, or "
+            "a masked LM of transformers through masked-lm; this network is not known here"
+        )
+    family = FAMILIES[config.model_type]
+    try:
+        spec = family.spec(config)
+    except ConfigError as error:
+        raise CheckpointError(
+            f"{config.path} describes no network: {error}; check that the file is the published one"
+        ) from error
+    stated = config.whole(family.length)
+    length = stated if family.usable is None else min(stated, family.usable)
+    mask_id, end_id = config.whole("mask_token_id", 0), config.whole("eos_token_id", 0)
+    config.unused("pad_token_id", "bos_token_id")
+    config.finish()
+    codec = TextCodec.read(folder, mask_id=mask_id, vocab=spec.vocab, ends=(end_id, *family.ends), chat=chat)
+    layers = default_layers(spec.layers) if readout is None else tuple(readout)
+    fits = bool(layers) and all(0 <= layer < spec.layers for layer in layers)
+    require(fits, "readout", list(layers), f"layers 0 to {spec.layers - 1}, one or more", "leave it out for a default")
+    engine = resolve_engine(engine, device)
+    check_memory(spec.parameters, dtype, device)
+    model = weights.load(spec, family.names, folder, device, dtype, on_tensor)
+    network = Network(model, Vocabulary(spec.vocab, mask_id, codec.eos_ids), family.shift, layers, length)
+    return Checkpoint(family, use_engine(network, engine), codec, length)
+
+
+def resolve_engine(name: str, device: torch.device) -> str:
+    """`auto` replays graphs on a GPU."""
+    if name == "auto":
+        return "eager" if device.type == "cpu" else "graph"
+    allowed = ENGINES if device.type == "cuda" else ("eager",)
+    require(name in allowed, "engine", name, f"auto, {', '.join(allowed)} on {device}", "graphs need a CUDA device")
+    return name
+
+
+def use_engine(network: Network, engine: str) -> Network:
+    """The same network, run another way."""
+    if engine == "eager":
+        return network
+    if engine == "compile":
+        compile_layers(network.model)
+    return replace(network, forward=Graphs(network.model))

@@ -1,0 +1,206 @@
+"""Weights between safetensors files under published names and our fused parameters, tensor by tensor."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unmask.checkpoints.config import read_json
+from unmask.denoisers.transformer import Spec, Transformer
+from unmask.errors import CheckpointError
+
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Names:
+    """How a family spells its tensors; those of a layer follow `layer`, whose {} is the layer's number."""
+
+    embed: str
+    norm: str
+    head: str
+    layer: str
+    attn_norm: str
+    q: str
+    k: str
+    v: str
+    out: str
+    mlp_norm: str
+    gate: str
+    up: str
+    down: str
+
+    def parts(self, spec: Spec) -> dict[str, list[tuple[str, tuple[int, ...]]]]:
+        """For each of our parameters, the published tensors it is stacked from, with their shapes."""
+        width, mlp = spec.width, spec.mlp
+        table: dict[str, list[tuple[str, tuple[int, ...]]]] = {
+            "embed.weight": [(f"{self.embed}.weight", (spec.vocab, width))],
+            "norm.weight": [(f"{self.norm}.weight", (width,))],
+            "head.weight": [(f"{self.head}.weight", (spec.vocab, width))],
+        }
+        for n in range(spec.layers):
+            ours, theirs = f"layers.{n}", self.layer.format(n)
+            qkv = list(zip((self.q, self.k, self.v), spec.qkv, strict=True))
+            table |= {
+                f"{ours}.attn_norm.weight": [(f"{theirs}.{self.attn_norm}.weight", (width,))],
+                f"{ours}.qkv.weight": [(f"{theirs}.{name}.weight", (rows, width)) for name, rows in qkv],
+                f"{ours}.out.weight": [(f"{theirs}.{self.out}.weight", (width, width))],
+                f"{ours}.mlp_norm.weight": [(f"{theirs}.{self.mlp_norm}.weight", (width,))],
+                f"{ours}.gate_up.weight": [(f"{theirs}.{name}.weight", (mlp, width)) for name in (self.gate, self.up)],
+                f"{ours}.down.weight": [(f"{theirs}.{self.down}.weight", (width, mlp))],
+            }
+            if spec.qkv_bias:
+                table[f"{ours}.qkv.bias"] = [(f"{theirs}.{name}.bias", (rows,)) for name, rows in qkv]
+        return table
+
+
+class Shards:
+    """The tensors of a checkpoint folder, found by name in whichever file holds them and read one at a time."""
+
+    def __init__(self, folder: Path, device: torch.device | str, stack: ExitStack):
+        self.folder = folder
+        self._file: dict[str, Path] = {}
+        self._open: dict[Path, Any] = {}
+        listed = self._listed()
+        for path in sorted(set(listed.values())) or [folder / SINGLE]:
+            self._open[path] = stack.enter_context(_open(path, device))
+            self._file |= dict.fromkeys(self._open[path].keys(), path)
+        self._check_index(listed)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self._open[self._file[name]].get_slice(name).get_shape())
+
+    def read(self, name: str) -> Tensor:
+        try:
+            tensor: Tensor = self._open[self._file[name]].get_tensor(name)
+        except Exception as error:
+            raise _damaged(self._file[name], error) from error
+        return tensor
+
+    def check(self, expected: Mapping[str, tuple[int, ...]]) -> None:
+        """Exactly these tensors with exactly these shapes, before a byte of them is read."""
+        for name, shape in expected.items():
+            if name not in self._file:
+                raise CheckpointError(
+                    f"{self.folder} has no tensor {name!r}; allowed: every tensor its config.json implies; a shard is "
+                    "missing or belongs to another model, download it again"
+                )
+            if self.shape(name) != shape:
+                raise CheckpointError(
+                    f"tensor {name!r} in {self._file[name]} has shape {self.shape(name)}; allowed: {shape}, by "
+                    "config.json; config and weights belong to different models"
+                )
+        for name in sorted(set(self._file) - set(expected)):
+            raise CheckpointError(
+                f"{self._file[name]} holds the tensor {name!r}; allowed: the {len(expected)} tensors its config.json "
+                "implies; config and weights belong to different models"
+            )
+
+    def _listed(self) -> dict[str, Path]:
+        """Where the index says each tensor is; empty for a checkpoint of one file."""
+        path = self.folder / INDEX
+        if not path.exists() and (self.folder / SINGLE).exists():
+            return {}
+        index = read_json(path)
+        names = index.get("weight_map")
+        well_formed = isinstance(names, dict) and all(isinstance(file, str) for file in names.values())
+        if not well_formed or not names or any(Path(file).name != file for file in names.values()):
+            raise CheckpointError(
+                f"{path} has no usable 'weight_map'; allowed: tensor names with file names of this folder; download "
+                "it again"
+            )
+        return {name: self.folder / file for name, file in names.items()}
+
+    def _check_index(self, listed: Mapping[str, Path]) -> None:
+        for name, path in listed.items():
+            if self._file.get(name) != path:
+                raise CheckpointError(
+                    f"{path} lacks the tensor {name!r} that {self.folder / INDEX} places there; allowed: an index that "
+                    "fits its shards; download both again"
+                )
+
+
+def load(
+    spec: Spec, names: Names, folder: Path, device: torch.device | str, dtype: torch.dtype, on_tensor: Any = None
+) -> Transformer:
+    """The network with its weights, each tensor going straight to its device and type."""
+    parts = names.parts(spec)
+    with ExitStack() as stack:
+        shards = Shards(folder, device, stack)
+        shards.check({name: shape for tensors in parts.values() for name, shape in tensors})
+        model = Transformer.empty(spec, device, dtype).requires_grad_(False).eval()
+        for parameter, tensors in parts.items():
+            target, row = model.get_parameter(parameter), 0
+            for name, shape in tensors:
+                target[row : row + shape[0]].copy_(shards.read(name))
+                row += shape[0]
+            if on_tensor is not None:
+                on_tensor(parameter, target.numel() * target.element_size())
+    return model
+
+
+def save(model: Transformer, names: Names, folder: Path, shards: int = 1, dtype: torch.dtype | None = None) -> None:
+    """The network under published names; several shards get an index. Each file is complete or absent."""
+    from safetensors.torch import save_file
+
+    tensors = {name: tensor.to(dtype or model.dtype) for name, tensor in published(model, names)}
+    # Dealt out in turn: one layer's tensors end up in different files, as in the published checkpoints.
+    files = [SINGLE] if shards == 1 else [f"model-{i + 1:05d}-of-{shards:05d}.safetensors" for i in range(shards)]
+    home = {name: files[i % shards] for i, name in enumerate(tensors)}
+    for file in files:
+        held = {name: tensor.contiguous() for name, tensor in tensors.items() if home[name] == file}
+        with _complete(folder / file) as part:
+            save_file(held, part, metadata={"format": "pt"})
+    if shards > 1:
+        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+        index = {"metadata": {"total_size": size}, "weight_map": dict(sorted(home.items()))}
+        with _complete(folder / INDEX) as part:
+            part.write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+    else:
+        # An older checkpoint's index would be read first.
+        (folder / INDEX).unlink(missing_ok=True)
+
+
+def published(model: Transformer, names: Names) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor under its published name, as a view of our parameters."""
+    for parameter, tensors in names.parts(model.spec).items():
+        rows = [shape[0] for _, shape in tensors]
+        for (name, _), part in zip(tensors, model.get_parameter(parameter).detach().split(rows), strict=True):
+            yield name, part
+
+
+@contextmanager
+def _complete(path: Path) -> Iterator[Path]:
+    """Another name to write under; the file gets its own once it is whole."""
+    part = path.with_name(f"{path.name}.part")
+    try:
+        yield part
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _open(path: Path, device: torch.device | str) -> Any:
+    from safetensors import safe_open
+
+    if not path.is_file():
+        raise CheckpointError(
+            f"{path} does not exist; allowed: every shard the checkpoint names; the download is incomplete, repeat it"
+        )
+    try:
+        return safe_open(str(path), framework="pt", device=str(device))
+    except Exception as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"{path} cannot be read ({type(error).__name__}: {error}); allowed: a complete safetensors file; it is "
+        "truncated or damaged, download it again"
+    )

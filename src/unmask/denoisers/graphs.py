@@ -1,0 +1,69 @@
+"""Forward passes of shapes seen before, replayed as CUDA graphs: one launch instead of a thousand."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from unmask.denoisers.transformer import Hidden, Layer, Transformer
+
+
+class _Recorded(NamedTuple):
+    """A graph with the buffers it reads and writes."""
+
+    graph: Any
+    inputs: tuple[Tensor, ...]
+    hidden: Hidden
+
+
+class Graphs:
+    """Runs a network's layers; from the second pass of a shape on, by replaying a recording of them.
+
+    A replay's result lives in the recording's buffers until the next call: read it at once. The same kernels run on
+    the same numbers, so replays are bitwise equal to plain passes.
+    """
+
+    def __init__(self, model: Transformer, limit: int = 16):
+        self.model, self.limit = model, limit
+        self._seen: set[tuple[object, ...]] = set()
+        self._recorded: OrderedDict[tuple[object, ...], _Recorded] = OrderedDict()
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, tokens_BN: Tensor, position_BN: Tensor, bias: Tensor, *, watch: Sequence[int] = ()) -> Hidden:
+        key = (tokens_BN.shape, bias.shape, tuple(watch))
+        if key not in self._recorded:
+            if key not in self._seen:
+                # Also the warm-up that capturing asks for: handles, autotuning, compilation.
+                self._seen.add(key)
+                return self.model(tokens_BN, position_BN, bias, watch=watch)
+            self._recorded[key] = self._record((tokens_BN, position_BN, bias), watch)
+            if len(self._recorded) > self.limit:
+                self._recorded.popitem(last=False)
+        self._recorded.move_to_end(key)
+        recorded = self._recorded[key]
+        for buffer, value in zip(recorded.inputs, (tokens_BN, position_BN, bias), strict=True):
+            buffer.copy_(value)
+        recorded.graph.replay()
+        return recorded.hidden
+
+    def _record(self, values: tuple[Tensor, ...], watch: Sequence[int]) -> _Recorded:
+        inputs = tuple(value.clone(memory_format=torch.contiguous_format) for value in values)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            hidden = self.model(*inputs, watch=watch)
+        return _Recorded(graph, inputs, hidden)
+
+
+def compile_layers(model: Transformer) -> None:
+    """Fuse the small operations of every layer; one compilation serves all layers and shapes."""
+    # Fused kernels would keep intermediate results in float32; rounding them as the plain operations do keeps the
+    # numbers as close to the plain path's as reductions in another order allow.
+    options: dict[str, Any] = {"emulate_precision_casts": True}
+    compiled: dict[str, Callable[..., Any]] = {
+        name: torch.compile(getattr(Layer, name), dynamic=True, options=options) for name in ("project", "finish")
+    }
+    for layer in model.layers:
+        for name, function in compiled.items():
+            setattr(layer, name, function.__get__(layer))

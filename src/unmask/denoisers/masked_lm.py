@@ -1,0 +1,387 @@
+"""`masked-lm`: any Hugging Face masked language model (BERT, RoBERTa, ALBERT, ModernBERT, ESM, ...) as a denoiser.
+
+A masked language model predicts every masked slot from all others, which is all a decoder asks of its model. What
+it lacks is an end: it was trained on windows of text, so an answer is as long as its blanks.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from unmask.core import Logits, Needs, View, Vocabulary
+from unmask.denoisers.codec import MASK_WORD, Prompt, cut_at_blanks
+from unmask.errors import CheckpointError, ConfigError, DenoiserError, require
+
+BUCKET = 32
+"""Canvases are padded to a multiple of this many slots, because another shape rounds differently."""
+PACK = 64
+"""Rows of the head come in multiples of this, for the same reason."""
+
+
+class _Family(NamedTuple):
+    """What the adapter has to know about an architecture to run its head on the wanted slots only."""
+
+    head: tuple[str, ...]
+    """Parts of the model that turn hidden states into logits, in order."""
+    after_pad: bool = False
+    """Positions are counted from pad_token_id + 1, over tokens that are not padding."""
+
+
+_FAMILIES = {
+    "albert": _Family(("predictions",)),
+    "bert": _Family(("cls",)),
+    "camembert": _Family(("lm_head",), after_pad=True),
+    "distilbert": _Family(("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector")),
+    "electra": _Family(("generator_predictions", "generator_lm_head")),
+    "esm": _Family(("lm_head",), after_pad=True),
+    "modernbert": _Family(("head", "decoder")),
+    "roberta": _Family(("lm_head",), after_pad=True),
+    "xlm-roberta": _Family(("lm_head",), after_pad=True),
+}
+"""By config.model_type. Others run whole, and the wanted slots are taken from their logits: slower, as right."""
+
+OLDEST = (5, 3)
+"""Of transformers. In earlier ones the padding of an ESM canvas changes its logits (their issue 44162)."""
+
+_NEVER_READ = ("contact_head.", "pooler.")
+"""Weights that a checkpoint may lack, because no logit depends on them."""
+
+
+@dataclass(frozen=True)
+class MaskedLM:
+    """One forward pass of a transformers masked LM over a padded batch."""
+
+    model: Any
+    """The transformers module, in evaluation mode."""
+    vocabulary: Vocabulary
+    max_positions: int | None
+    """Slots of the longest canvas, opening and closing tokens included; None for no limit."""
+    readout_layers: tuple[int, ...] = ()
+    """Layers whose attention is averaged over all heads; none unless the model runs eager attention."""
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = self.model.device
+        return device
+
+    @torch.inference_mode()
+    def __call__(self, view: View, needs: Needs) -> Logits:
+        self._check(view, needs)
+        family = _FAMILIES.get(self.model.config.model_type)
+        output = self._run(view, needs, family)
+        hidden_BNH = output.hidden_states[-1] if family is None else output.last_hidden_state
+        index_R = self._index(view, hidden_BNH.shape[1])
+        hidden_RH = hidden_BNH.flatten(0, 1)[index_R]
+        logits_RV = output.logits.flatten(0, 1)[index_R] if family is None else self._head(hidden_RH, family)
+        return Logits(
+            logits_RV,
+            view.wanted_BN,
+            attention_BNN=self._attention(output.attentions, view) if needs.attention else None,
+            hidden_RH=hidden_RH if needs.hidden else None,
+        )
+
+    def _run(self, view: View, needs: Needs, family: _Family | None) -> Any:
+        """The layers alone where the head is known, else the whole model."""
+        extra = self._slots(view.tokens_BN.shape[1]) - view.tokens_BN.shape[1]
+        valid_BN = F.pad(view.valid_BN, (0, extra))
+        tokens_BN = F.pad(view.tokens_BN, (0, extra))
+        options: dict[str, Any] = {
+            # Families that are not in the table tell padding by its token.
+            "input_ids": torch.where(valid_BN, tokens_BN, self.model.config.pad_token_id or 0),
+            "attention_mask": valid_BN.long(),
+            "output_attentions": needs.attention,
+        }
+        if family is None:
+            return self.model(**options, output_hidden_states=True)
+        first = _first_position(self.model.config)
+        if first:
+            # Said, not left to the model: it would not count a padding token that was proposed as an answer.
+            position_N = torch.arange(first, first + tokens_BN.shape[1], device=tokens_BN.device)
+            options["position_ids"] = position_N.expand_as(tokens_BN)
+        return self.model.base_model(**options)
+
+    def _slots(self, slots: int) -> int:
+        """The padded length: at least one slot is padding where the model's length allows it.
+
+        Without any padding in the batch transformers drops the mask, and attention runs another kernel: a row's bits
+        would depend on its neighbours' lengths.
+        """
+        padded = (slots // BUCKET + 1) * BUCKET
+        return padded if self.max_positions is None else min(padded, self.max_positions)
+
+    def _index(self, view: View, slots: int) -> Tensor:
+        """Flat padded slot of each wanted one."""
+        wanted_BN = F.pad(view.wanted_BN, (0, slots - view.wanted_BN.shape[1]))
+        return wanted_BN.flatten().nonzero().squeeze(-1)
+
+    def _head(self, hidden_RH: Tensor, family: _Family) -> Tensor:
+        rows = len(hidden_RH)
+        out = F.pad(hidden_RH, (0, 0, 0, -rows % PACK))
+        for name in family.head:
+            out = getattr(self.model, name)(out)
+        return out[:rows]
+
+    def _attention(self, layers: Sequence[Tensor], view: View) -> Tensor:
+        """Mean over layers and heads, zero at padding; bfloat16 rows are brought back to a sum of one."""
+        slots = view.tokens_BN.shape[1]
+        mean_BNN = torch.stack([layers[n].float().mean(1) for n in self.readout_layers]).mean(0)
+        mean_BNN = mean_BNN[:, :slots, :slots] * (view.valid_BN[:, :, None] & view.valid_BN[:, None, :])
+        return mean_BNN / mean_BNN.sum(-1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
+
+    def _check(self, view: View, needs: Needs) -> None:
+        slots, size = view.tokens_BN.shape[1], self.vocabulary.size
+        if needs.attention and not self.readout_layers:
+            raise DenoiserError(
+                "the method reads attention, but the model was loaded without; allowed: eager attention; load it with "
+                "attention=True"
+            )
+        if view.attend_BNN is not None:
+            raise DenoiserError(
+                "the view says who attends to whom (attend_BNN); allowed: None, every slot reads every valid one; "
+                "choose a method without shadow slots (wino has them)"
+            )
+        if self.max_positions is not None and slots > self.max_positions:
+            raise DenoiserError(
+                f"a canvas has {slots} slots; allowed: at most {self.max_positions}, the model's window; shorten "
+                "prompt plus answer"
+            )
+        odd_BN = view.position_BN != torch.arange(slots, device=view.position_BN.device)
+        strange_BN = view.valid_BN & ((view.tokens_BN < 0) | (view.tokens_BN >= size))
+        moved, strange = torch.stack((odd_BN.any(), strange_BN.any())).tolist()
+        if moved:
+            raise DenoiserError(
+                f"the view moves slots to other positions; allowed: positions 0 to {slots - 1} in order; choose a "
+                "method that reads the canvas as it is"
+            )
+        if strange:
+            raise DenoiserError(
+                f"a canvas holds token {int(view.tokens_BN[strange_BN][0])}; allowed: 0 to {size - 1}; encode the "
+                "text with this model's tokenizer"
+            )
+
+
+@dataclass(frozen=True)
+class MaskedLMCodec:
+    """Text through a transformers tokenizer.
+
+    A canvas is framed as the tokenizer frames a text, e.g. [CLS] ... [SEP]. A prompt gets only the opening, since
+    the answer follows; `closing` goes behind it, because these models seldom write a closing token themselves.
+    """
+
+    tokenizer: Any
+    """Any `PreTrainedTokenizerBase` with a mask token."""
+
+    def __post_init__(self) -> None:
+        if self.tokenizer.mask_token_id is None:
+            raise CheckpointError(
+                "the tokenizer has no mask token; allowed: the tokenizer of a masked language model; set its "
+                "mask_token, or choose another checkpoint"
+            )
+
+    @property
+    def mask(self) -> str:
+        mask: str = self.tokenizer.mask_token
+        return mask
+
+    @property
+    def mask_id(self) -> int:
+        return int(self.tokenizer.mask_token_id)
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """What closes a text: [SEP], </s> or <eos>."""
+        names = self.tokenizer.special_tokens_map
+        closing = names.get("sep_token", names.get("eos_token"))
+        return () if closing is None else (int(self.tokenizer.convert_tokens_to_ids(str(closing))),)
+
+    @cached_property
+    def frame(self) -> tuple[list[int], list[int]]:
+        """What the tokenizer puts before and after a text, seen on a text of one mask."""
+        tokens = self._tokens(self.mask, framed=True)
+        at = tokens.index(self.mask_id)
+        return tokens[:at], tokens[at + 1 :]
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        if not isinstance(prompt, str):
+            raise ConfigError(
+                f"prompt is {prompt!r}, a conversation; allowed: one text; a masked language model has no chat format, "
+                "pass a string"
+            )
+        tokens = self._tokens(prompt)
+        if self.mask_id in tokens:
+            raise ConfigError(
+                f"prompt {prompt!r} holds a blank; allowed: text without {self.mask} or {MASK_WORD}; use infill to "
+                "fill blanks"
+            )
+        return [*self.frame[0], *tokens]
+
+    def canvas(self, text: str) -> list[int]:
+        opening, closing = self.frame
+        return [*opening, *self._tokens(text), *closing]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return self._text(tokens, skip=False)
+
+    def answer(self, tokens: Sequence[int]) -> str:
+        """The text up to the first closing token, without special tokens."""
+        ends = [at for at, token in enumerate(tokens) if token in self.eos_ids]
+        return self._text(tokens[: ends[0]] if ends else tokens, skip=True)
+
+    def text(self, tokens: Sequence[int]) -> str:
+        return self._text(tokens, skip=True)
+
+    @property
+    def closing(self) -> tuple[int, ...]:
+        return tuple(self.frame[1])
+
+    def _tokens(self, text: str, framed: bool = False) -> list[int]:
+        # One text, not part by part: whether a space before a word or a blank counts is the tokenizer's to say.
+        parts = cut_at_blanks(text, self.mask)
+        plain = "".join(part if isinstance(part, str) else self.mask * part for part in parts)
+        tokens: list[int] = self.tokenizer(plain, add_special_tokens=framed, verbose=False)["input_ids"]
+        return tokens
+
+    def _text(self, tokens: Sequence[int], skip: bool) -> str:
+        text: str = self.tokenizer.decode(list(tokens), skip_special_tokens=skip, clean_up_tokenization_spaces=False)
+        return text
+
+
+class LoadedMaskedLM(NamedTuple):
+    """What `load_masked_lm` returns."""
+
+    denoiser: MaskedLM
+    codec: MaskedLMCodec
+
+
+def load_masked_lm(
+    folder: Path | str,
+    *,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    attention: bool = False,
+    readout_layers: Sequence[int] | None = None,
+    tokenizer: Any = None,
+) -> LoadedMaskedLM:
+    """A masked LM and its codec from a local checkpoint folder; nothing is downloaded, no code in it is run.
+
+    `attention=True` runs eager attention, which methods that read it need; they get the mean over all heads of
+    `readout_layers`, by default the upper half. `tokenizer` stands in for the folder's own.
+    """
+    transformers = _transformers()
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder} is no folder; allowed: a downloaded checkpoint; check the path")
+    ours = {"local_files_only": True, "trust_remote_code": False}
+    with _quiet(transformers), _named(folder):
+        if tokenizer is None:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **ours)
+        codec = MaskedLMCodec(tokenizer)
+        eager = {"attn_implementation": "eager"} if attention else {}
+        model, found = transformers.AutoModelForMaskedLM.from_pretrained(
+            folder, dtype=dtype, output_loading_info=True, **eager, **ours
+        )
+    _check_model(folder, model, found["missing_keys"], codec)
+    denoiser = MaskedLM(
+        model=model.to(device).eval().requires_grad_(False),
+        vocabulary=Vocabulary(model.config.vocab_size, codec.mask_id, codec.eos_ids),
+        max_positions=_max_positions(model.config, tokenizer),
+        readout_layers=_readout(attention, readout_layers, model.config.num_hidden_layers),
+    )
+    return LoadedMaskedLM(denoiser, codec)
+
+
+def _transformers() -> Any:
+    remedy = f"allowed: version {OLDEST[0]}.{OLDEST[1]} or newer; pip install 'unmask[hf]'"
+    try:
+        import transformers
+    except ImportError as error:
+        raise ConfigError(f"transformers is not installed; {remedy}") from error
+    found = transformers.__version__
+    if tuple(map(int, found.split(".")[:2])) < OLDEST:
+        raise ConfigError(f"transformers is version {found}; {remedy}")
+    return transformers
+
+
+@contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    """No progress bars and no warnings while loading: what matters is raised."""
+    log = transformers.utils.logging
+    level, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    log.set_verbosity_error()
+    log.disable_progress_bar()
+    try:
+        yield
+    finally:
+        log.set_verbosity(level)
+        if bars:
+            log.enable_progress_bar()
+
+
+@contextmanager
+def _named(folder: Path) -> Iterator[None]:
+    """Whatever a stranger's files make transformers raise, as an error that names them."""
+    try:
+        yield
+    except CheckpointError as error:
+        raise CheckpointError(f"{folder}: {error}") from error
+    except Exception as error:
+        why = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise CheckpointError(
+            f"{folder} cannot be loaded ({why}); allowed: config.json, weights and tokenizer of a masked language "
+            "model that transformers knows; check that the folder is complete"
+        ) from error
+
+
+def _check_model(folder: Path, model: Any, missing: Sequence[str], codec: MaskedLMCodec) -> None:
+    config = model.config
+    lacking = sorted(key for key in missing if not any(part in key for part in _NEVER_READ))
+    if lacking:
+        named = ", ".join(lacking[:4]) + (f" and {len(lacking) - 4} more" if len(lacking) > 4 else "")
+        raise CheckpointError(
+            f"{folder} lacks the weights {named}; allowed: a checkpoint saved with its masked-LM head; choose one "
+            "that was pretrained as a masked language model, or its generator (ELECTRA)"
+        )
+    if config.is_encoder_decoder or getattr(config, "is_decoder", False):
+        raise CheckpointError(
+            f"{folder} holds a {config.model_type} with a decoder; allowed: encoders, where each slot reads all "
+            "others; choose a masked language model"
+        )
+    top = max(codec.tokenizer.get_vocab().values())
+    if top >= config.vocab_size:
+        raise CheckpointError(
+            f"{folder}: the tokenizer's ids reach {top}; allowed: up to {config.vocab_size - 1}, the model's "
+            "vocabulary; model and tokenizer do not belong together"
+        )
+
+
+def _first_position(config: Any) -> int:
+    """The number of the first position, where the architecture counts from its padding token on."""
+    family = _FAMILIES.get(config.model_type)
+    if family is None or not family.after_pad or getattr(config, "position_embedding_type", "absolute") == "rotary":
+        return 0
+    return int(config.pad_token_id) + 1
+
+
+def _max_positions(config: Any, tokenizer: Any) -> int | None:
+    """The shorter of what the model has positions for and what the tokenizer says it was trained on."""
+    limits = [int(tokenizer.model_max_length)]
+    if getattr(config, "max_position_embeddings", None) is not None:
+        limits.append(config.max_position_embeddings - _first_position(config))
+    # Tokenizers without a limit say 10**30.
+    return min(limits) if min(limits) < 10**9 else None
+
+
+def _readout(attention: bool, layers: Sequence[int] | None, count: int) -> tuple[int, ...]:
+    if layers is None:
+        return tuple(range(count // 2, count)) if attention else ()
+    require(attention, "readout_layers", layers, "None without attention", "load with attention=True")
+    ok = len(layers) > 0 and len(set(layers)) == len(layers) and all(0 <= n < count for n in layers)
+    require(ok, "readout_layers", layers, f"different layers out of 0 to {count - 1}", "name at least one")
+    return tuple(layers)

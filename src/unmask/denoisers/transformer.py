@@ -1,0 +1,244 @@
+"""The network behind LLaDA and Dream: a bidirectional pre-norm transformer (RMSNorm, RoPE, gated SiLU).
+
+Published tensors that read the same input are stored fused (q, k and v; gate and up), so that each needs one matrix
+product. With `fused = False` the same storage is multiplied part by part, which is bitwise the published arithmetic.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unmask.errors import require
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Everything that tells one such network from another."""
+
+    vocab: int
+    width: int
+    layers: int
+    heads: int
+    kv_heads: int
+    mlp: int
+    theta: float
+    """Base of the rotary frequencies."""
+    eps: float
+    qkv_bias: bool
+    rope_float32: bool
+    """Rotate q and k in float32 (LLaDA), or in the network's own type with rounded cosines (Dream)."""
+
+    def __post_init__(self) -> None:
+        even = self.width % (2 * self.heads) == 0
+        require(even, "width", self.width, f"a multiple of {2 * self.heads}, twice the heads", "rotations need pairs")
+        shared = self.heads % self.kv_heads == 0
+        require(shared, "kv_heads", self.kv_heads, f"a divisor of {self.heads}, the heads", "each serves as many")
+
+    @property
+    def head_dim(self) -> int:
+        return self.width // self.heads
+
+    @property
+    def qkv(self) -> tuple[int, int, int]:
+        """Rows of q, k and v in the fused projection."""
+        return self.width, self.kv_heads * self.head_dim, self.kv_heads * self.head_dim
+
+    @property
+    def parameters(self) -> int:
+        layer = sum(self.qkv) * (self.width + self.qkv_bias) + self.width**2 + 3 * self.mlp * self.width
+        return 2 * self.vocab * self.width + self.layers * (layer + 2 * self.width) + self.width
+
+
+class Rotation(NamedTuple):
+    """Cosines and sines of each slot's rotary angles."""
+
+    cos_B1ND: Tensor
+    sin_B1ND: Tensor
+
+    @classmethod
+    def of(cls, position_BN: Tensor, spec: Spec, dtype: torch.dtype) -> "Rotation":
+        # Computed here, not kept as a buffer: `module.to(bfloat16)` would silently round the frequencies.
+        even = torch.arange(0, spec.head_dim, 2, device=position_BN.device, dtype=torch.float32)
+        angle_BND = position_BN[..., None].float() * (1.0 / spec.theta ** (even / spec.head_dim))
+        angle_B1ND = torch.cat((angle_BND, angle_BND), -1)[:, None]
+        target = torch.float32 if spec.rope_float32 else dtype
+        return cls(angle_B1ND.cos().to(target), angle_B1ND.sin().to(target))
+
+    def __call__(self, x_BHND: Tensor) -> Tensor:
+        x = x_BHND.to(self.cos_B1ND.dtype)
+        left, right = x.chunk(2, -1)
+        return (x * self.cos_B1ND + torch.cat((-right, left), -1) * self.sin_B1ND).to(x_BHND.dtype)
+
+
+class Memory(Protocol):
+    """Keys and values that outlive a pass: what an approximate cache hands to every layer."""
+
+    def exchange(self, layer: int, k_BGND: Tensor, v_BGND: Tensor) -> tuple[Tensor, Tensor]:
+        """Take in the pass's own keys and values, give those to attend to."""
+        ...
+
+
+class Watched(NamedTuple):
+    """What the attention read-out needs of a layer."""
+
+    q_BHND: Tensor
+    k_BGND: Tensor
+    lse_BHN: Tensor
+    """Log-sum-exp of each query's scores."""
+
+
+class Hidden(NamedTuple):
+    """A pass's last hidden states, before the final norm, and what was watched on the way."""
+
+    x_BNH: Tensor
+    watched: tuple[Watched, ...]
+
+
+class Norm(nn.Module):
+    """RMSNorm in float32, cast back before the weight is applied: both models' order."""
+
+    def __init__(self, width: int, eps: float):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(width)), eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.float()
+        return self.weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)).to(x.dtype)
+
+
+class Fused(nn.Module):
+    """Linear maps of one input, stored one above the other."""
+
+    def __init__(self, width: int, rows: Sequence[int], bias: bool = False):
+        super().__init__()
+        self.rows, self.fused = tuple(rows), True
+        self.weight = nn.Parameter(torch.empty(sum(rows), width))
+        self.bias = nn.Parameter(torch.empty(sum(rows))) if bias else None
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        if self.fused:
+            return F.linear(x, self.weight, self.bias).split(self.rows, -1)
+        biases = [None] * len(self.rows) if self.bias is None else self.bias.split(self.rows)
+        return tuple(F.linear(x, w, b) for w, b in zip(self.weight.split(self.rows), biases, strict=True))
+
+
+class Layer(nn.Module):
+    """One block, in two halves around attention so that a cache or a read-out can stand between them."""
+
+    def __init__(self, spec: Spec):
+        super().__init__()
+        self.head_dim = spec.head_dim
+        self.attn_norm, self.mlp_norm = Norm(spec.width, spec.eps), Norm(spec.width, spec.eps)
+        self.qkv = Fused(spec.width, spec.qkv, bias=spec.qkv_bias)
+        self.out = nn.Linear(spec.width, spec.width, bias=False)
+        self.gate_up = Fused(spec.width, (spec.mlp, spec.mlp))
+        self.down = nn.Linear(spec.mlp, spec.width, bias=False)
+
+    def project(self, x_BNH: Tensor, rotate: Rotation) -> tuple[Tensor, Tensor, Tensor]:
+        """Rotated queries and keys, and values, by head."""
+        q, k, v = (y.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for y in self.qkv(self.attn_norm(x_BNH)))
+        return rotate(q), rotate(k), v
+
+    def finish(self, x_BNH: Tensor, mixed_BHND: Tensor) -> Tensor:
+        """Both residuals, after attention."""
+        x_BNH = x_BNH + self.out(mixed_BHND.transpose(1, 2).flatten(2))
+        gate, up = self.gate_up(self.mlp_norm(x_BNH))
+        return x_BNH + self.down(F.silu(gate) * up)
+
+
+class Transformer(nn.Module):
+    """Embedding, layers, norm and head. Logits are made by `head_of`, for the rows somebody wants."""
+
+    def __init__(self, spec: Spec):
+        super().__init__()
+        self.spec = spec
+        self.embed = nn.Embedding(spec.vocab, spec.width)
+        self.layers = nn.ModuleList(Layer(spec) for _ in range(spec.layers))
+        self.norm = Norm(spec.width, spec.eps)
+        self.head = nn.Linear(spec.width, spec.vocab, bias=False)
+
+    @classmethod
+    def empty(cls, spec: Spec, device: torch.device | str, dtype: torch.dtype) -> "Transformer":
+        """Allocated where it will live and nowhere else; the weights are whatever was in memory."""
+        with torch.device("meta"):
+            model = cls(spec)
+        return model.to(dtype).to_empty(device=device)
+
+    @property
+    def device(self) -> torch.device:
+        return self.head.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.head.weight.dtype
+
+    def fuse(self, fused: bool) -> "Transformer":
+        """One product for several maps, or one for each as published: the same numbers up to rounding."""
+        for module in self.modules():
+            if isinstance(module, Fused):
+                module.fused = fused
+        return self
+
+    def forward(
+        self,
+        tokens_BN: Tensor,
+        position_BN: Tensor,
+        bias: Tensor | None = None,
+        *,
+        watch: Sequence[int] = (),
+        memory: Memory | None = None,
+    ) -> Hidden:
+        """Run the layers. `bias` is added to the attention scores, broadcast over (batch, heads, queries, keys)."""
+        x = self.embed(tokens_BN)
+        rotate = Rotation.of(position_BN, self.spec, x.dtype)
+        watched: list[Watched] = []
+        for index, layer in enumerate(self.layers):
+            assert isinstance(layer, Layer)
+            q, k, v = layer.project(x, rotate)
+            if memory is not None:
+                k, v = memory.exchange(index, k, v)
+            if index in watch:
+                mixed, lse_BHN = attend_lse(q, k, v, bias)
+                watched.append(Watched(q, k, lse_BHN))
+            else:
+                mixed = attend(q, k, v, bias)
+            x = layer.finish(x, mixed)
+        return Hidden(x, tuple(watched))
+
+    def head_of(self, normed_RH: Tensor) -> Tensor:
+        """Logits of packed hidden states, after the final norm."""
+        return self.head(normed_RH)
+
+
+def attend(q_BHND: Tensor, k_BGND: Tensor, v_BGND: Tensor, bias: Tensor | None) -> Tensor:
+    """Fused attention; each of the G key heads serves H / G query heads."""
+    if q_BHND.is_cuda and not torch.is_grad_enabled():
+        # Left to itself torch may choose another kernel here than the one that gives the log-sum-exp, and a
+        # read-out would change the bits of what it reads.
+        return attend_lse(q_BHND, k_BGND, v_BGND, bias)[0]
+    k_BHND, v_BHND = _spread(k_BGND, q_BHND), _spread(v_BGND, q_BHND)
+    return F.scaled_dot_product_attention(q_BHND, k_BHND, v_BHND, attn_mask=bias)
+
+
+def attend_lse(q_BHND: Tensor, k_BGND: Tensor, v_BGND: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The same, with the log-sum-exp of each query's scores, which the kernels compute anyway: (B, H, N)."""
+    k_BHND, v_BHND = _spread(k_BGND, q_BHND), _spread(v_BGND, q_BHND)
+    if not q_BHND.is_cuda:
+        kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        mixed, lse_BHN = kernel(q_BHND, k_BHND, v_BHND, 0.0, False, attn_mask=bias)
+        return mixed, lse_BHN
+    wide = None if bias is None else bias.expand(*q_BHND.shape[:3], k_BHND.shape[2])
+    if q_BHND.dtype == torch.float32:
+        kernel = torch.ops.aten._scaled_dot_product_efficient_attention
+    else:
+        kernel = torch.ops.aten._scaled_dot_product_cudnn_attention  # three times as fast, but for half precision only
+    mixed, lse, *_ = kernel(q_BHND, k_BHND, v_BHND, wide, True)
+    return mixed, lse.flatten(2)[..., : q_BHND.shape[2]]
+
+
+def _spread(kv_BGND: Tensor, q_BHND: Tensor) -> Tensor:
+    return kv_BGND.repeat_interleave(q_BHND.shape[1] // kv_BGND.shape[1], 1)

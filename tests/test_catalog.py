@@ -1,0 +1,256 @@
+"""`load`: names, folders and hub ids; options of checkpoints; what a loaded model does with them."""
+
+import json
+
+import pytest
+import torch
+
+import unmask
+from unmask import cli
+from unmask.catalog import MODELS, CheckpointOptions, fingerprint, load
+from unmask.denoisers import ApproximateCache
+from unmask.errors import CheckpointError, ConfigError, HubError, NotEnoughMemory, UnknownName
+
+QUESTION = "How many clips did Natalia sell?"
+
+
+@pytest.fixture(scope="module")
+def folders(scaled, tmp_path_factory):
+    place = tmp_path_factory.mktemp("checkpoints")
+    return {"llada": scaled.llada(place / "llada"), "dream": scaled.dream(place / "dream")}
+
+
+@pytest.fixture(scope="module")
+def llada(folders):
+    return load(str(folders["llada"]))
+
+
+@pytest.fixture(scope="module")
+def dream(folders):
+    return load(str(folders["dream"]))
+
+
+def drawn(out):
+    return out.tokens, [step.revealed_BL.tolist() for step in out.trajectory.steps]
+
+
+class TestLoad:
+    def test_every_name_has_a_status(self):
+        assert all(entry.status() for entry in MODELS.values())
+
+    def test_a_folder_tells_its_family(self, llada, dream):
+        assert (llada.options["family"], llada.reference) == ("llada", "llada")
+        assert (dream.options["family"], dream.reference) == ("Dream", "dream")
+
+    def test_a_name_with_a_path(self, folders, llada):
+        named = load("llada", path=str(folders["llada"]))
+        assert drawn(named.generate(QUESTION, max_new_tokens=8)) == drawn(llada.generate(QUESTION, max_new_tokens=8))
+
+    def test_lengths(self, llada, dream):
+        assert (llada.length, dream.length) == (4096, 2048)
+
+    def test_configuration_is_resolved(self, llada):
+        options = llada.options
+        assert (options["device"], options["dtype"], options["engine"]) == ("cpu", "fp32", "eager")
+        assert options["chat"] is True
+        assert options["readout"] == (1, 2)
+
+    def test_the_fingerprint_follows_the_weights(self, scaled, tmp_path):
+        one, same, other = (scaled.llada(tmp_path / name, seed=seed) for name, seed in (("a", 0), ("b", 0), ("c", 1)))
+        assert fingerprint(one) == fingerprint(same) != fingerprint(other)
+
+    def test_progress(self, folders):
+        seen = []
+        load(str(folders["dream"]), on_progress=lambda name, size: seen.append((name, size)))
+        assert sum(size for _, size in seen) == 4 * load(str(folders["dream"])).denoiser.model.spec.parameters
+        assert seen[0][0] == "embed.weight"
+
+    def test_public_names(self):
+        assert unmask.load is load
+        assert unmask.MODELS is MODELS
+
+
+class TestOptions:
+    """Each option of a checkpoint has its effect."""
+
+    EFFECTS = frozenset({"path", "revision", "offline", "device", "dtype", "engine", "chat", "readout"})
+
+    def test_table_is_complete(self):
+        assert set(CheckpointOptions.__dataclass_fields__) == self.EFFECTS
+
+    @pytest.mark.parametrize(("name", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
+    def test_dtype(self, name, dtype, folders):
+        model = load(str(folders["llada"]), dtype=name)
+        assert model.denoiser.model.dtype == dtype
+        assert model.options["dtype"] == name
+        assert len(model.generate(QUESTION, max_new_tokens=8).tokens[0]) == 8
+
+    def test_chat(self, folders, llada):
+        plain = load(str(folders["llada"]), chat=False)
+        assert plain.codec.encode("Hi") == llada.codec.tokenizer.encode("Hi").ids
+        assert len(llada.codec.encode("Hi")) > len(plain.codec.encode("Hi"))
+
+    def test_readout(self, folders):
+        policy = {"policy": "fixed", "alpha": [0, 0, 0, 0, 1], "max_new_tokens": 12}
+        first, last = (load(str(folders["llada"]), readout=[n]) for n in (0, 2))
+        assert drawn(first.generate(QUESTION, **policy)) != drawn(last.generate(QUESTION, **policy))
+
+    def test_offline_and_revision_reach_the_hub(self, monkeypatch, folders):
+        asked = []
+
+        def locate(place, **options):
+            asked.append((place, options))
+            return folders["llada"]
+
+        monkeypatch.setattr("unmask.catalog.hub.locate", locate)
+        load("llada", offline=True, revision="v2")
+        load("GSAI-ML/LLaDA-1.5")
+        assert asked[0] == ("GSAI-ML/LLaDA-8B-Instruct", {"revision": "v2", "offline": True})
+        assert asked[1] == ("GSAI-ML/LLaDA-1.5", {"revision": None, "offline": None})
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"dtype": "fp8"}, ["dtype is 'fp8'", "bf16"]),
+            ({"device": "tpu"}, ["device is 'tpu'", "cpu"]),
+            ({"engine": "graph"}, ["engine is 'graph'", "cpu"]),
+            ({"engine": "fast"}, ["engine is 'fast'", "auto"]),
+            ({"readout": [3]}, ["readout is [3]", "0 to 2"]),
+            ({"readout": []}, ["readout is []", "one or more"]),
+            ({"chat": "yes"}, ["chat", "'yes'"]),
+        ],
+    )
+    def test_options(self, options, words, folders):
+        with pytest.raises(ConfigError) as caught:
+            load(str(folders["llada"]), **options)
+        assert all(word in str(caught.value) for word in words)
+
+    def test_a_misspelt_option(self, folders):
+        with pytest.raises(UnknownName, match="did you mean dtype"):
+            load(str(folders["llada"]), dtpe="bf16")
+
+    def test_a_misspelt_name(self):
+        with pytest.raises(UnknownName, match="did you mean llada"):
+            load("lada")
+
+    def test_a_path_beside_a_folder(self, folders):
+        with pytest.raises(ConfigError, match="leave it out"):
+            load(str(folders["llada"]), path="elsewhere")
+
+    def test_no_such_folder(self, tmp_path):
+        with pytest.raises(CheckpointError, match="does not exist"):
+            load(str(tmp_path / "nothing"))
+
+    def test_offline_without_a_copy(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("HF_HOME", str(tmp_path))
+        with pytest.raises(HubError, match="no-such/model"):
+            load("no-such/model", offline=True)
+
+    def test_too_little_memory(self, monkeypatch, folders):
+        monkeypatch.setattr("unmask.checkpoints.device.free_memory", lambda device: 1000)
+        with pytest.raises(NotEnoughMemory, match="bf16"):
+            load(str(folders["llada"]))
+
+    def test_masked_lm_needs_a_path(self):
+        with pytest.raises(ConfigError, match="path of masked-lm is None"):
+            load("masked-lm")
+
+
+class TestGenerate:
+    def test_a_conversation(self, llada):
+        turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
+        asked = [*turns, {"role": "user", "content": QUESTION}]
+        out = llada.generate(asked, max_new_tokens=8)
+        assert "Hello." in out.canvases[0]
+        assert json.loads(out.to_json())["config"]["rows"][0]["prompt"] == asked
+        both = llada.generate([asked, QUESTION], max_new_tokens=8)
+        assert both.tokens[0] == out.tokens[0]
+
+    def test_default_length_and_policy(self, dream):
+        out = dream.generate(QUESTION, steps=2)
+        assert len(out.tokens[0]) == 128
+        assert out.config["policy"]["name"] == "dream"
+
+    def test_the_answer_ends_where_the_model_ends_it(self, llada):
+        tokens = [*llada.codec.tokenizer.encode("Yes.").ids, llada.denoiser.vocabulary.eos_ids[1], 5, 6]
+        assert llada.codec.answer(tokens) == "Yes."
+
+    def test_alone_as_in_a_batch(self, llada, dream):
+        prompts = [QUESTION, "Hi", "def add(numbers):", "What is 3 + 4?"]
+        for model in (llada, dream):
+            together = model.generate(prompts, max_new_tokens=12)
+            for prompt, tokens in zip(prompts, together.tokens, strict=True):
+                assert model.generate(prompt, max_new_tokens=12).tokens[0] == tokens
+
+    def test_infill(self, dream):
+        out = dream.infill("The quick [MASK*3] fox")
+        assert out.text.startswith("The quick ")
+        assert out.text.endswith(" fox")
+        assert out.config["rows"][0]["new_tokens"] == 3
+
+    def test_guidance(self, llada):
+        plain, guided = (llada.generate(QUESTION, max_new_tokens=8, cfg_scale=w) for w in (0, 2))
+        assert plain.tokens != guided.tokens
+        assert guided.forwards == 2 * plain.forwards
+
+
+class TestApproximateCaches:
+    def run(self, model, **options):
+        return model.generate(QUESTION, max_new_tokens=32, steps=32, policy="llada", block_length=8, **options)
+
+    def test_the_result_says_so(self, llada):
+        assert self.run(llada).config["approximate"] is False
+        assert self.run(llada, cache="dual").config["approximate"] == {"cache": "dual", "refresh": 0}
+
+    @pytest.mark.parametrize("kind", ["prefix", "dual"])
+    def test_refreshed_at_every_step_nothing_changes(self, kind, llada, dream):
+        for model in (llada, dream):
+            assert drawn(self.run(model, cache=kind, cache_refresh=1)) == drawn(self.run(model))
+
+    def test_kinds_and_refresh_have_an_effect(self, llada):
+        ways = [{}, {"cache": "prefix"}, {"cache": "dual"}, {"cache": "dual", "cache_refresh": 3}]
+        runs = [self.run(llada, **way) for way in ways]
+        assert len({run.tokens for run in runs}) == 4
+        assert len({run.processed for run in runs}) == 4
+        assert runs[0].processed > runs[1].processed > runs[2].processed
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"cache": "triple"}, "prefix or dual"),
+            ({"cache": "dual", "policy": "dream"}, "block by block"),
+            ({"cache": "dual", "cfg_scale": 1.0}, "cfg_scale"),
+            ({"cache": "dual", "cache_refresh": -1}, "refresh"),
+            ({"cache": "dual", "policy": "wino"}, "leave the cache out"),
+        ],
+    )
+    def test_refused(self, options, words, llada):
+        with pytest.raises(unmask.UnmaskError, match=words):
+            llada.generate(QUESTION, max_new_tokens=8, steps=4, **options)
+
+    def test_its_name(self):
+        assert "Approximate" in ApproximateCache.__name__
+
+
+class TestCommandLine:
+    def test_checkpoint(self, folders, capsys):
+        folder = str(folders["llada"])
+        options = ["--model", folder, "--prompt", QUESTION, "--gen-length", "16", "--json"]
+        cached = ["--cache", "dual", "--cache-refresh", "2", "--set", "block_length=8"]
+        assert cli.main(["generate", *options, "--dtype", "bf16", "--device", "cpu", *cached]) == 0
+        config = json.loads(capsys.readouterr().out)["config"]
+        assert (config["model"]["dtype"], config["model"]["device"]) == ("bf16", "cpu")
+        assert config["approximate"] == {"cache": "dual", "refresh": 2}
+
+    def test_the_screen_says_approximate(self, folders, capsys):
+        folder = str(folders["llada"])
+        assert cli.main(["generate", "--model", folder, "--gen-length", "8", "--cache", "dual"]) == 0
+        assert "APPROXIMATE" in capsys.readouterr().out
+
+    def test_an_option_given_twice(self, folders, capsys):
+        folder = str(folders["llada"])
+        arguments = ["generate", "--model", folder, "--dtype", "bf16", "--model-option", "dtype=fp32"]
+        assert cli.main(arguments) == 2
+        assert "--dtype and --model-option dtype" in capsys.readouterr().err
