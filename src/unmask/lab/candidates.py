@@ -1,0 +1,159 @@
+"""The named candidate sets of the four axes: what the paper's a_fix is chosen from.
+
+A candidate is the model's reference with one axis changed, the same change at every state. `CANDIDATES` are those of
+the LLaDA-type reference (confidence, full answer, k_min, all committed), as `fixed` policies. `candidates("dream")`
+are those of Dream's native update.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from unmask.axes import Cardinality, Commitment, Region, cardinality, score
+from unmask.axes.score import Mixture
+from unmask.core import Action, Needs, Policy, State, Trajectory
+from unmask.errors import UnknownName
+from unmask.policies import Dream, Fixed, Revised
+
+AXES = ("score", "region", "cardinality", "commitment")
+
+SCORES = ("confidence", "margin", "certainty", "stability", "dependency", "uniform")
+REGIONS = ("full", "block:8", "block:16", "block:32", "window:16", "dilated:2", "dilated:4", "last-block:16")
+COUNTS = ("schedule", "count:1", "count:2", "count:4", "count:8", "share:0.25", "share:0.5", "share:1.0")
+COMMITMENTS = ("all", "none", "confidence:0.9", "margin:0.5")
+
+Sets = Mapping[str, Mapping[str, Policy]]
+"""Policies by axis and name."""
+
+
+@dataclass(frozen=True)
+class Instead(Policy):
+    """Another policy with some axes of its action replaced; its count stays unless `kappa` changes it.
+
+    With nothing but a region changed, only *where* changes: kappa = min(1, k / |region|). A region smaller than k_min
+    grows by its own rule.
+    """
+
+    name: ClassVar[str] = "instead"
+    base: Policy
+    alpha: Mixture | None = None
+    region: str | None = None
+    kappa: str | float | None = None
+    commit: str | None = None
+
+    def __post_init__(self) -> None:
+        _ = (self._region, self._kappa, self._commit, self.alpha is None or score.weights(self.alpha))
+
+    @property
+    def needs(self) -> Needs:
+        own, base = score.needs(self.alpha or "confidence"), self.base.needs
+        return Needs(
+            top_k=base.top_k,
+            draws=base.draws,
+            filtered=base.filtered,
+            divergence=base.divergence or own.divergence,
+            posterior=base.posterior,
+            attention=base.attention or own.attention,
+            hidden=base.hidden,
+            revealed=base.revealed,
+        )
+
+    @property
+    def memory(self) -> int:
+        return self.base.memory if self.base.memory < 0 else max(self.base.memory, int(self.needs.divergence))
+
+    def check(self, state: State) -> None:
+        self.base.check(state)
+
+    def act(self, traj: Trajectory) -> Action:
+        state, action = traj.state, self.base.act(traj)
+        if self.alpha is None and self.region is None and self.kappa is None:
+            region_BL, kappa_B = action.region_BL, action.kappa_B
+        else:
+            region_BL = self._where(state)
+            kappa_B = self._how_many(traj, action, region_BL)
+        return Action(
+            action.alpha_BJ if self.alpha is None else score.rows(self.alpha, state),
+            region_BL,
+            kappa_B,
+            action.commit_BL if self._commit is None else self._commit(state, traj.seen),
+            notes=action.notes,
+        )
+
+    def _where(self, state: State) -> Tensor:
+        """The full answer for a base such as Dream, whose region is the very set that it reveals."""
+        rule = self._region or Region.parse("full")
+        return rule(state, cardinality.k_min(state))
+
+    def _how_many(self, traj: Trajectory, action: Action, region_BL: Tensor) -> Tensor:
+        state, n_B = traj.state, region_BL.sum(-1)
+        if self._kappa is None:
+            eligible_B = (action.region_BL & state.masked_BL).sum(-1)
+            return cardinality.fraction(cardinality.reveal_count(action.kappa_B, eligible_B), n_B)
+        finishing_B = cardinality.fraction(cardinality.k_min(state), n_B)
+        return torch.where(state.remaining_B == 1, finishing_B, self._kappa(state, traj.seen, region_BL))
+
+    @cached_property
+    def _region(self) -> Region | None:
+        return None if self.region is None else Region.parse(self.region)
+
+    @cached_property
+    def _kappa(self) -> Cardinality | None:
+        return None if self.kappa is None else Cardinality.parse(self.kappa)
+
+    @cached_property
+    def _commit(self) -> Commitment | None:
+        return None if self.commit is None else Commitment.parse(self.commit)
+
+
+def candidates(reference: str = "llada") -> Sets:
+    """The four sets around a reference, which is the first member of each."""
+    if reference == "llada":
+        return CANDIDATES
+    if reference == "dream":
+        return _DREAM
+    raise UnknownName("reference with candidate sets", reference, ("llada", "dream"))
+
+
+def reference_of(sets: Sets) -> Policy:
+    """The policy that all four sets share."""
+    return next(iter(sets["score"].values()))
+
+
+def _frozen(sets: Mapping[str, Mapping[str, Policy]]) -> Sets:
+    return MappingProxyType({axis: MappingProxyType(dict(sets[axis])) for axis in AXES})
+
+
+CANDIDATES: Sets = _frozen(
+    {
+        "score": {name: Fixed(alpha=name) for name in SCORES},
+        "region": {name: Fixed(region=name) for name in REGIONS},
+        "cardinality": {name: Fixed(kappa=name) for name in COUNTS},
+        # What a rule leaves revisable is re-opened by ReMDM's operator; under "all" it would find nothing.
+        "commitment": {name: Fixed() if name == "all" else Revised(Fixed(commit=name)) for name in COMMITMENTS},
+    }
+)
+"""Candidates by axis and name; the first of each set is the reference."""
+
+_NATIVE = Dream()
+_DREAM: Sets = _frozen(
+    {
+        # Dream's action is the very set that it reveals. Cut to a region, or with another count, its order has to be
+        # given again: by certainty, which is the native order at temperature 0 and without filters.
+        "score": {"entropy": _NATIVE, **{name: Instead(_NATIVE, alpha=name) for name in SCORES}},
+        "region": {
+            name: _NATIVE if name == "full" else Instead(_NATIVE, alpha="certainty", region=name) for name in REGIONS
+        },
+        "cardinality": {
+            name: _NATIVE if name == "schedule" else Instead(_NATIVE, alpha="certainty", kappa=name) for name in COUNTS
+        },
+        "commitment": {
+            name: _NATIVE if name == "all" else Revised(Instead(_NATIVE, commit=name)) for name in COMMITMENTS
+        },
+    }
+)

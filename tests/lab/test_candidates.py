@@ -1,0 +1,256 @@
+"""Each candidate is what its name says, read off the runs it decodes."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from unmask.axes import cardinality
+from unmask.core import RULES, Logits, Needs, Noise, State, View, Vocabulary
+from unmask.decode import decode
+from unmask.errors import ConfigError, UnknownName
+from unmask.lab.candidates import (
+    AXES,
+    CANDIDATES,
+    COMMITMENTS,
+    COUNTS,
+    REGIONS,
+    SCORES,
+    Instead,
+    candidates,
+    reference_of,
+)
+from unmask.policies import Dream, Fixed, LLaDA, Revised, settings
+from unmask.policies.check import check_policy
+
+MASK, VOCAB = 12, 12
+SETS = {"llada": CANDIDATES, "dream": candidates("dream")}
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """A network of nonsense: what it says about a slot depends on the slot and on how many tokens are visible."""
+
+    device = torch.device("cpu")
+    vocabulary = Vocabulary(VOCAB, MASK)
+
+    def __call__(self, view: View, needs: Needs) -> Logits:
+        slots = view.tokens_BN.shape[1]
+        visible_B11 = (view.valid_BN & (view.tokens_BN != MASK)).sum(-1).float()[:, None, None]
+        slot_N1 = torch.arange(slots)[:, None]
+        wave_BNV = torch.sin(7.3 * slot_N1 + 1.7 * torch.arange(VOCAB) * slot_N1 + 0.9 * visible_B11)
+        logits_BNV = (3 + 37 * (slot_N1 % 2)) * wave_BNV
+        near_NN = torch.sin(torch.arange(slots)[:, None] * 1.3 + torch.arange(slots)[None, :] * 2.1).exp()
+        attention_BNN = (near_NN * view.valid_BN[:, None, :]).double()
+        return Logits(
+            logits_BNV[view.wanted_BN],
+            view.wanted_BN,
+            attention_BNN=attention_BNN / attention_BNN.sum(-1, keepdim=True) if needs.attention else None,
+        )
+
+
+def run(policy, answer=40, steps=20, prompts=((1, 2, 3), (4,))):
+    state = State.from_prompts([list(p) for p in prompts], new_tokens=answer, steps=steps, mask_id=MASK)
+    return decode(Scripted(), policy, state, noise=Noise.of([11, 22][: len(prompts)]))
+
+
+def revealed(traj, row=0):
+    """Ranks among the answer positions, step by step."""
+    return [step.state.rank_BL[row][step.revealed_BL[row]].tolist() for step in traj.steps if row in step.rows_B]
+
+
+def k_ref(masked, left):
+    return -(-masked // left)
+
+
+@pytest.mark.parametrize("kind", SETS)
+class TestSets:
+    def test_are_the_four_of_the_design(self, kind):
+        assert tuple(SETS[kind]) == AXES
+        names = {axis: tuple(found) for axis, found in SETS[kind].items()}
+        native = {"dream": ("entropy",), "llada": ()}[kind]
+        assert names == {
+            "score": (*native, *RULES, "uniform"),
+            "region": REGIONS,
+            "cardinality": COUNTS,
+            "commitment": COMMITMENTS,
+        }
+
+    def test_hold_the_reference_first_and_once(self, kind):
+        reference = reference_of(SETS[kind])
+        assert reference == (Dream() if kind == "dream" else Fixed())
+        for found in SETS[kind].values():
+            assert [policy == reference for policy in found.values()] == [True] + [False] * (len(found) - 1)
+
+    def test_members_differ(self, kind):
+        everyone = [policy for found in SETS[kind].values() for policy in found.values()]
+        assert len({repr(policy) for policy in everyone}) == len(everyone) - 3
+
+    def test_can_be_written_down(self, kind):
+        for found in SETS[kind].values():
+            assert all(settings(policy)["name"] for policy in found.values())
+
+    def test_cannot_be_changed(self, kind):
+        with pytest.raises(TypeError):
+            SETS[kind]["score"]["mine"] = Fixed()
+
+    def test_all_decode(self, kind):
+        for found in SETS[kind].values():
+            for name, policy in found.items():
+                end = run(policy, answer=10, steps=5)
+                assert not end.state.masked_BL.any(), name
+
+
+def test_the_reference_is_lladas_own_loop():
+    for steps in (20, 13, 40, 1):
+        assert run(Fixed(), steps=steps).state.tokens_BL.tolist() == run(LLaDA(), steps=steps).state.tokens_BL.tolist()
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_score(name):
+    """Everything but the order is the reference's; the order is the mixture's."""
+    first = run(CANDIDATES["score"][name]).steps[0]
+    weights = {"uniform": [0.2] * 5}.get(name, [float(rule == name) for rule in RULES])
+    assert first.action.alpha_BJ[0].tolist() == pytest.approx(weights)
+    assert first.action.region_BL.equal(first.state.masked_BL)
+    assert [len(ranks) for ranks in revealed(run(CANDIDATES["score"][name]))] == [2] * 20
+
+
+BLOCKS = {"full": 40, "block:8": 8, "block:16": 16, "block:32": 32}
+
+
+@pytest.mark.parametrize("kind", SETS)
+@pytest.mark.parametrize("name", REGIONS)
+def test_region(kind, name):
+    """The rule, written out on the ranks of what is masked; the count is always the reference's."""
+    traj = run(SETS[kind]["region"][name])
+    masked = set(range(40))
+    counts = [len(ranks) for ranks in revealed(run(reference_of(SETS[kind])))]
+    assert sum(counts) == 40
+    for step, ranks in enumerate(revealed(traj)):
+        need = k_ref(len(masked), 20 - step)
+        groups = _groups(name, masked)
+        allowed, at = set(), 0
+        while len(allowed) < min(need, len(masked)):
+            allowed |= groups[at]
+            at += 1
+        assert set(ranks) <= allowed
+        assert len(ranks) == min(counts[step], len(allowed))
+        masked -= set(ranks)
+    assert not masked
+
+
+def _groups(name, masked):
+    """Non-empty groups of masked ranks in the order in which they open."""
+    rule, _, size = name.partition(":")
+    size = int(size or 40)
+    first = min(masked)
+    order = {
+        "full": lambda i: 0,
+        "block": lambda i: i // size,
+        "last-block": lambda i: -(i // size),
+        "window": lambda i: (i - first) // size,
+        "dilated": lambda i: {2: [0, 1], 4: [0, 2, 1, 3]}[size].index(i % size) if size <= 4 else 0,
+    }[rule]
+    groups = {}
+    for i in masked:
+        groups.setdefault(order(i), set()).add(i)
+    return [groups[key] for key in sorted(groups)]
+
+
+def test_a_region_smaller_than_k_min_grows():
+    """40 positions in 3 steps: 14 at a time do not fit a block of 8."""
+    first = revealed(run(CANDIDATES["region"]["block:8"], steps=3))[0]
+    assert len(first) == 14
+    assert set(first) <= set(range(16))
+
+
+@pytest.mark.parametrize("kind", SETS)
+@pytest.mark.parametrize("name", COUNTS[1:])
+def test_cardinality(kind, name):
+    """The count, and all that is left on the last step."""
+    rule, _, value = name.partition(":")
+    masked, steps = 40, 20
+    for step, ranks in enumerate(revealed(run(SETS[kind]["cardinality"][name]))):
+        k = min(int(value), masked) if rule == "count" else -(-masked * int(100 * float(value)) // 100)
+        assert len(ranks) == (masked if step == steps - 1 else k), (name, step)
+        masked -= len(ranks)
+    assert masked == 0
+
+
+@pytest.mark.parametrize("kind", SETS)
+class TestCommitment:
+    def test_all(self, kind):
+        assert all(not step.remasked_BL.any() for step in run(SETS[kind]["commitment"]["all"]).steps)
+
+    def test_none(self, kind):
+        traj = run(SETS[kind]["commitment"]["none"])
+        assert any(step.remasked_BL.any() for step in traj.steps)
+        assert not (traj.state.committed_BL & ~traj.state.fixed_BL).any()
+
+    @pytest.mark.parametrize("name", ["confidence:0.9", "margin:0.5"])
+    def test_by_threshold(self, kind, name):
+        traj, kinds = run(SETS[kind]["commitment"][name]), set()
+        for now, after in zip(traj.steps, [s.state for s in traj.steps[1:]], strict=False):
+            seen = now.prediction
+            sure_BN = seen.confidence_BN >= 0.9 if "conf" in name else seen.clean.margin_BN >= 0.5
+            sure_BL = sure_BN[:, : after.tokens_BL.shape[1]]
+            assert (after.committed_BL == (now.state.committed_BL | (now.revealed_BL & sure_BL))).all()
+            kinds |= set(sure_BL[now.revealed_BL].tolist())
+        assert kinds == {True, False}
+
+    def test_is_the_reference_plus_remdm(self, kind):
+        policy = SETS[kind]["commitment"]["none"]
+        assert isinstance(policy, Revised)
+        assert policy.operator.variant == "conf"
+
+
+class TestInstead:
+    """Fixed policies and the reference with one axis replaced are two roads to one place."""
+
+    @pytest.mark.parametrize("field", ["alpha", "region", "kappa"])
+    @pytest.mark.parametrize("steps", [20, 13, 3])
+    def test_is_fixed_around_lladas_loop(self, field, steps):
+        for name in {"alpha": SCORES, "region": REGIONS, "kappa": COUNTS}[field]:
+            instead = Instead(LLaDA(), alpha="confidence") if name == "schedule" else Instead(LLaDA(), **{field: name})
+            ours, theirs = run(instead, steps=steps), run(Fixed(**{field: name}), steps=steps)
+            assert ours.state.tokens_BL.tolist() == theirs.state.tokens_BL.tolist(), name
+            assert revealed(ours, 1) == revealed(theirs, 1), name
+
+    def test_certainty_is_dreams_own_order(self):
+        for steps in (20, 13):
+            ours, theirs = run(Instead(Dream(), alpha="certainty"), steps=steps), run(Dream(), steps=steps)
+            assert revealed(ours) == revealed(theirs)
+
+    def test_nothing_instead_is_the_base(self):
+        assert run(Instead(Dream())).state.tokens_BL.tolist() == run(Dream()).state.tokens_BL.tolist()
+
+    def test_keeps_the_count_of_dream(self):
+        """Which is not k_min: int(M (1 - s/t)) starts with 1 where k_min is 2."""
+        counts = [len(ranks) for ranks in revealed(run(Instead(Dream(), region="window:16")))]
+        state = State.from_prompts([[1]], new_tokens=40, steps=20, mask_id=MASK)
+        first = int(cardinality.dream_count(state.masked_BL.sum(-1), state.horizon_B, state.step_B))
+        assert counts[0] == first == 1
+
+    @pytest.mark.parametrize(
+        "policy",
+        [
+            Instead(Dream(), alpha="uniform"),
+            Instead(Dream(), alpha="certainty", region="block:2"),
+            Instead(LLaDA(), kappa="count:2"),
+            Revised(Instead(Dream(), commit="margin:0.5")),
+        ],
+        ids=["alpha", "region", "kappa", "commit"],
+    )
+    def test_keeps_every_promise_of_a_policy(self, policy):
+        assert check_policy(policy) is None
+
+    @pytest.mark.parametrize("field", ["alpha", "region", "kappa", "commit"])
+    def test_refuses_what_it_does_not_know(self, field):
+        with pytest.raises(ConfigError, match="nonsense"):
+            Instead(Dream(), **{field: "nonsense"})
+
+
+def test_unknown_reference():
+    with pytest.raises(UnknownName, match="llada"):
+        candidates("lada")
