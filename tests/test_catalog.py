@@ -221,6 +221,7 @@ class TestApproximateCaches:
         [
             ({"cache": "triple"}, "prefix or dual"),
             ({"cache": "dual", "policy": "dream"}, "block by block"),
+            ({"cache": "dual", "policy": "info-gain"}, "looks ahead"),
             ({"cache": "dual", "cfg_scale": 1.0}, "cfg_scale"),
             ({"cache": "dual", "cache_refresh": -1}, "refresh"),
             ({"cache": "dual", "policy": "wino"}, "leave the cache out"),

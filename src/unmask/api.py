@@ -300,6 +300,11 @@ class _Run:
         if not isinstance(model, Network):
             raise ConfigError(f"cache is {self.cache!r}; allowed: None with {self.model.name}; leave it out")
         require(not self.cfg_scale, "cfg_scale", self.cfg_scale, "0 with a cache", "leave one of them out")
+        if isinstance(self.policy, Search) or type(self.policy).plan is not Policy.plan:
+            raise ConfigError(
+                f"cache is {self.cache!r}, but {self.policy.name} looks ahead, and every look is a complete pass; "
+                "allowed: None with it; leave the cache out"
+            )
         known = settings(self.policy)
         if "block_length" not in known:
             raise ConfigError(

@@ -28,7 +28,8 @@ class ApproximateCache:
 
     A row's active block is the leftmost one with a mask. The first pass of a block is complete and fills the cache
     (so does every `refresh`-th); later ones recompute the block alone (`dual`) or the block and all behind it
-    (`prefix`), and predict only there. Each row has its own clock and memory, so neighbours do not matter.
+    (`prefix`), and predict only there. Each row has its own clock and memory, so neighbours do not matter, as long
+    as a row takes part in every pass until it is finished: policies that look ahead may skip one.
     """
 
     network: Network
