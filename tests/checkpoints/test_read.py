@@ -792,6 +792,7 @@ def test_saved_in_another_type_and_as_published(published, tmp_path):
     saved = tensors_in(tmp_path / "model.safetensors")
     shards = {name: t for path in published["llada"].glob("*.safetensors") for name, t in tensors_in(path).items()}
     assert saved.keys() == shards.keys()
+    assert {tensor.dtype for tensor in saved.values()} == {torch.bfloat16}
     assert all(torch.equal(saved[name], shards[name]) for name in saved)
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from unmask.core import Needs, Noise, State, View, row_key
+from unmask.core.rows import select
 from unmask.decode import decode
 from unmask.denoisers import ApproximateCache
 from unmask.errors import ConfigError, DenoiserError
@@ -398,6 +399,22 @@ def test_rows_decode_alone_as_in_a_batch(kind, cache, network):
     assert decoded([3, 1, 0, 2])[0] == whole
     for b in range(4):
         assert decoded([b])[0] == {b: whole[b]}
+
+
+@caches
+@pytest.mark.parametrize("rows", [[2, 0, 1], [2, 1], [0]])
+def test_memory_goes_by_row_and_not_by_place(cache, rows, network):
+    net = network("llada")
+    state = start(net, tokens_of([9, 9, 9]), 8)
+    filled = put(put(state, 0, {9: 5}), 2, {10: 6, 11: 7})
+    whole, some = ApproximateCache(net, cache, 4), ApproximateCache(net, cache, 4)
+    for wrapper in (whole, some):
+        wrapper(view_of(state), Needs())
+    expected = by_slot(whole(view_of(filled), Needs()))
+    got = by_slot(some(select(view_of(filled), torch.tensor(rows)), Needs()))
+    assert len(got) == sum(row in rows for row, _ in expected)
+    for (at, slot), logits in got.items():
+        assert_close(logits, expected[rows[at], slot])
 
 
 LOOKING = make("info-gain", block_length=4, candidates=3, threshold=0.2)
