@@ -15,7 +15,7 @@ from unmask.errors import DenoiserError
 from unmask.policies import make
 
 KINDS = ["llada", "dream"]
-CLOSE = 1e-5
+CLOSE = 2e-5
 """Rounding of float32 between shapes or against float64, as a share of the largest logit (about 8)."""
 
 kinds = pytest.mark.parametrize("kind", KINDS)
@@ -345,6 +345,7 @@ def test_forward_passes_come_in_buckets_and_always_with_a_bias(network):
             "fixed",
             {"alpha": "uniform", "region": "block:8", "kappa": "above:0.05", "commit": "confidence:0.5"},
         ),
+        ("llada", "fixed", {"alpha": "dependency", "kappa": "count:2"}),
         ("llada", "wino", {"block_length": 8, "tau1": 0.05, "tau2": 0.05}),
         ("dream", "dream", {"alg": "entropy"}),
         ("dream", "dream", {"alg": "topk_margin", "alg_temp": 0.3}),

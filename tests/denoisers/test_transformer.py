@@ -219,7 +219,7 @@ def test_each_key_head_serves_its_group_of_query_heads(kind, kv_heads, transform
     model = transformer(kind, kv_heads=kv_heads)
     tokens_BN = golden(kind)["ids_1x24"]
     expected_NV = reference(model, tokens_BN[0]).logits_NV
-    assert_close(logits_of(model, tokens_BN)[0].double(), expected_NV)
+    assert_close(logits_of(model, tokens_BN)[0].double(), expected_NV, within=2e-5)
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values())

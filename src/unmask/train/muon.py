@@ -1,0 +1,86 @@
+"""Muon (Jordan et al. 2024): momentum whose matrices are made orthogonal before they are applied.
+
+Scaled as in Liu et al. 2025 (arXiv 2502.16982), so that an update is as large as AdamW's and takes its learning rate.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from unmask.denoisers.transformer import Fused, Transformer
+
+MOMENTUM = 0.95
+ITERATIONS = 5
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+"""Of the polynomial that takes singular values from anywhere in (0, 1] near 1 in few iterations."""
+SCALE = 0.2
+"""Root mean square of an update, over the learning rate: about AdamW's."""
+
+
+def orthogonal(x_MRC: Tensor) -> Tensor:
+    """Each of M matrices with its singular values moved to about 1: between 0.65 and 1.25, but for the very smallest.
+
+    In bfloat16 on a GPU, where it is twice as fast and as good; the iteration corrects its own rounding.
+    """
+    a, b, c = COEFFICIENTS
+    y = x_MRC.to(torch.bfloat16) if x_MRC.is_cuda else x_MRC
+    wide = y.shape[1] <= y.shape[2]
+    y = y if wide else y.mT
+    y = y / (y.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    for _ in range(ITERATIONS):
+        gram = y @ y.mT
+        y = torch.baddbmm(y, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), y, beta=a)
+    return (y if wide else y.mT).to(x_MRC.dtype)
+
+
+class Muon(torch.optim.Optimizer):
+    """Nesterov momentum, made orthogonal matrix by matrix; decay as AdamW's.
+
+    `parts` tells of each parameter how many rows belong to each of the matrices stored one above the other in it.
+    With a learning rate in a tensor a step can be recorded.
+    """
+
+    def __init__(
+        self, params: Iterable[Tensor], parts: Sequence[Sequence[int]], lr: float | Tensor, weight_decay: float
+    ):
+        super().__init__(list(params), {"lr": lr, "weight_decay": weight_decay})
+        self._parts = [tuple(rows) for rows in parts]
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """One update; every parameter has a gradient."""
+        (group,) = self.param_groups
+        params = group["params"]
+        grads = [p.grad for p in params]
+        for p in params:
+            if not self.state[p]:
+                self.state[p]["momentum"] = torch.zeros_like(p)
+        momenta = [self.state[p]["momentum"] for p in params]
+        torch._foreach_lerp_(momenta, grads, 1 - MOMENTUM)
+        ahead = torch._foreach_lerp(grads, momenta, MOMENTUM)
+        # Matrices of one shape go together, whichever parameter they are in.
+        kinds: dict[torch.Size, list[tuple[Tensor, Tensor]]] = {}
+        for p, update, rows in zip(params, ahead, self._parts, strict=True):
+            for weight, part in zip(p.detach().split(rows), update.split(rows), strict=True):
+                kinds.setdefault(part.shape, []).append((weight, part))
+        rate = group["lr"]
+        kept = 1 - rate * group["weight_decay"]
+        for shape, pairs in kinds.items():
+            weights = [weight for weight, _ in pairs]
+            size = SCALE * math.sqrt(max(shape))
+            update_MRC = orthogonal(torch.stack([part for _, part in pairs])) * (-size * rate)
+            torch._foreach_mul_(weights, kept)
+            torch._foreach_add_(weights, list(update_MRC.unbind()))
+
+
+def matrices(model: Transformer) -> dict[Tensor, tuple[int, ...]]:
+    """The layers' matrices, and the rows of the maps each consists of: q, k and v; gate and up; or one."""
+    found: dict[Tensor, tuple[int, ...]] = {}
+    for module in model.layers.modules():
+        if isinstance(module, Fused):
+            found[module.weight] = module.rows
+        elif isinstance(module, nn.Linear):
+            found[module.weight] = (module.out_features,)
+    return found

@@ -1,0 +1,167 @@
+"""Plain requests and answers written by this package: sentences, sums, small functions. Deterministic, no torch."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from unmask.tasks import words
+from unmask.tasks.draw import Draw
+
+
+class Pair(NamedTuple):
+    """A request and its answer."""
+
+    prompt: str
+    answer: str
+
+
+def english(draw: Draw) -> Pair:
+    """Something to say about everyday things."""
+    return draw.choice(_ENGLISH)(draw)
+
+
+def arithmetic(draw: Draw) -> Pair:
+    """A sum with its result."""
+    first, second = draw.between(0, 999), draw.between(0, 99)
+    first, second = (first, second) if draw.chance(0.5) else (second, first)
+    if draw.chance(0.25):
+        first, second = draw.between(2, 12), draw.between(2, 99)
+        sign, word, result = "*", "times", first * second
+    elif draw.chance(0.33):
+        first, second = max(first, second), min(first, second)
+        sign, word, result = "-", "minus", first - second
+    else:
+        sign, word, result = "+", "plus", first + second
+    asked = draw.choice(
+        (
+            f"What is {first} {sign} {second}?",
+            f"How much is {first} {word} {second}?",
+            f"Work out {first} {sign} {second}.",
+            f"{first} {sign} {second} =",
+        )
+    )
+    if draw.chance(0.5):
+        return Pair(asked, f"{first} {sign} {second} = {result}")
+    return Pair(f"{asked} Number only.", str(result))
+
+
+def code(draw: Draw) -> Pair:
+    """A small Python function."""
+    return draw.choice(_CODE)(draw)
+
+
+def _describe(draw: Draw) -> Pair:
+    thing, site = draw.choice(words.THINGS), draw.choice(words.SITES)
+    quality, colour, material = draw.choice(words.ADJECTIVES), draw.choice(words.COLOURS), draw.choice(words.MATERIALS)
+    first = words.sentence_case(f"{words.with_article(f'{quality} {thing}')} stands in the {site}.")
+    second = f"It is {colour} and made of {material}."
+    asked = draw.choice(
+        (f"Describe the {thing}.", f"Tell me about the {thing} in the {site}.", f"What about the {thing}?")
+    )
+    return Pair(asked, f"{first} {second}" if draw.chance(0.6) else first)
+
+
+def _story(draw: Draw) -> Pair:
+    name, job, town = draw.choice(words.FIRST), draw.choice(words.JOBS), draw.choice(words.TOWNS)
+    past = draw.choice(words.VERBS)[1]
+    day, mood, thing = draw.choice(words.DAYS), draw.choice(words.MOODS), draw.choice(words.THINGS)
+    first = f"{name} is {words.with_article(job)} from {town}."
+    second = f"Last {day} {name} {past} the {thing} and was {mood}."
+    asked = draw.choice(
+        (f"Who is {name}?", f"Tell a story about {name}.", f"Write two sentences about {words.with_article(job)}.")
+    )
+    return Pair(asked, f"{first} {second}")
+
+
+def _opposite(draw: Draw) -> Pair:
+    first, second = draw.choice(words.OPPOSITES)
+    asked = draw.choice(
+        (f"What is the opposite of {first}?", f"Opposite of {first}:", f"Name the opposite of '{first}'.")
+    )
+    return Pair(asked, f"The opposite of {first} is {second}.")
+
+
+def _plural(draw: Draw) -> Pair:
+    noun = draw.choice(words.GOODS)
+    many = words.plural(noun)
+    n = draw.between(2, 99)
+    asked = draw.choice(
+        (f"One {noun}, {n} what?", f"What is the plural of {noun}?", f"Say that there are {n} of these: {noun}")
+    )
+    return Pair(
+        asked, f"There are {words.cardinal(n)} {many}." if str(n) in asked else f"The plural of {noun} is {many}."
+    )
+
+
+def _past(draw: Draw) -> Pair:
+    verb, past, *_ = draw.choice(words.VERBS)
+    who, thing = draw.choice(words.FIRST), draw.choice(words.THINGS)
+    asked = draw.choice((f"Put into the past: {who} will {verb} the {thing}.", f"What is the past tense of {verb}?"))
+    return Pair(asked, f"{who} {past} the {thing}." if who in asked else f"The past tense of {verb} is {past}.")
+
+
+def _choose(draw: Draw) -> Pair:
+    bag = words.distinct(draw, words.COMMON, draw.between(3, 5))
+    listed = words.listed(bag)
+    if draw.chance(0.5):
+        return Pair(f"Which of these is the last in the list: {listed}?", f"The last one is {bag[-1]}.")
+    return Pair(f"How many words are these: {listed}?", f"These are {words.cardinal(len(bag))} words.")
+
+
+def _greet(draw: Draw) -> Pair:
+    name, town, day = draw.choice(words.FIRST), draw.choice(words.TOWNS), draw.choice(words.DAYS)
+    asked = draw.choice((f"Greet {name}.", f"Say hello to {name} from {town}.", f"Wish {name} a good {day}."))
+    answer = f"Hello {name}, I wish you a good {day}." if day in asked else f"Hello {name}!"
+    return Pair(asked, f"Hello {name} from {town}!" if town in asked else answer)
+
+
+_ENGLISH: tuple[Callable[[Draw], Pair], ...] = (_describe, _story, _story, _opposite, _plural, _past, _choose, _greet)
+
+_OPERATIONS = (
+    ("add", "adds", "+"),
+    ("subtract", "subtracts", "-"),
+    ("multiply", "multiplies", "*"),
+    ("divide", "divides", "/"),
+)
+_AGGREGATES = ("max", "min", "sum", "len", "sorted")
+
+
+def _operation(draw: Draw) -> Pair:
+    name, does, sign = draw.choice(_OPERATIONS)
+    first, second = draw.sample(("a", "b", "x", "y", "left", "right", "n", "m"), 2)
+    asked = draw.choice((f"Write a Python function that {does} two numbers.", f"Python: def {name}({first}, {second})"))
+    return Pair(asked, f"def {name}({first}, {second}):\n    return {first} {sign} {second}")
+
+
+def _constant(draw: Draw) -> Pair:
+    thing, n = draw.choice(words.THINGS), draw.between(2, 99)
+    asked = f"Write a Python function count_{thing} that returns its argument plus {n}."
+    return Pair(asked, f"def count_{thing}(n):\n    return n + {n}")
+
+
+def _aggregate(draw: Draw) -> Pair:
+    kind, noun = draw.choice(_AGGREGATES), words.plural(draw.choice(words.THINGS))
+    asked = f"Write a Python function {kind}_{noun} that returns the {kind} of a list of {noun}."
+    return Pair(asked, f"def {kind}_{noun}({noun}):\n    return {kind}({noun})")
+
+
+def _filtered(draw: Draw) -> Pair:
+    noun, limit = words.plural(draw.choice(words.GOODS)), draw.between(1, 99)
+    word, sign = draw.choice((("above", ">"), ("below", "<"), ("equal to", "==")))
+    asked = f"Write a Python function that keeps the {noun} {word} {limit}."
+    return Pair(asked, f"def keep({noun}):\n    return [x for x in {noun} if x {sign} {limit}]")
+
+
+def _loop(draw: Draw) -> Pair:
+    noun = draw.choice(words.ANIMALS)
+    asked = f"Print '{noun}' {(n := draw.between(2, 20))} times in Python."
+    return Pair(asked, f"for i in range({n}):\n    print('{noun}')")
+
+
+def _lookup(draw: Draw) -> Pair:
+    first, second = words.distinct(draw, words.GOODS, 2)
+    n, m = draw.between(1, 99), draw.between(1, 99)
+    asked = f"Python dictionary of prices: {first} {n}, {second} {m}."
+    return Pair(asked, f"prices = {{'{first}': {n}, '{second}': {m}}}")
+
+
+_CODE: tuple[Callable[[Draw], Pair], ...] = (_operation, _constant, _aggregate, _filtered, _loop, _lookup)

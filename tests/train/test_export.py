@@ -1,0 +1,158 @@
+"""The exported folder: published names and keys, read back by the code that reads published checkpoints."""
+
+import hashlib
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from unmask.checkpoints import weights
+from unmask.checkpoints.config import Config as Published
+from unmask.checkpoints.dream import DREAM
+from unmask.checkpoints.llada import LLADA
+from unmask.checkpoints.text import TextCodec
+from unmask.core import Needs, State, View
+from unmask.train.config import Config
+from unmask.train.data import load
+from unmask.train.export import export
+from unmask.train.learner import SHIFT, Learner
+from unmask.train.loss import token_losses
+from unmask.train.sources import Folders
+
+FAMILIES = {"llada": LLADA, "dream": DREAM}
+
+
+@pytest.fixture(params=["llada", "dream"])
+def exported(request, tables, cache, tmp_path):
+    config = Config.of(tables(**{"model.family": request.param}))
+    pool = load(config, Folders(), cache, lambda line: None, workers=1)
+    learner = Learner(config, pool, torch.device("cpu"))
+    learner.step(0)
+    folder = tmp_path / "model"
+    manifest = export(learner.model, pool.tokenizer, config, folder, {"steps": 1})
+    return config, pool, learner.model, folder, manifest
+
+
+def test_tensors_have_published_names_and_come_back(exported):
+    config, _, model, folder, _ = exported
+    family = FAMILIES[config.model.family]
+    published = Published.read(folder)
+    assert published.model_type == family.model_type
+    spec = family.spec(published)
+    assert spec == model.spec
+    loaded = weights.load(spec, family.names, folder, "cpu", torch.float32)
+    for (name, ours), theirs in zip(model.named_parameters(), loaded.parameters(), strict=True):
+        assert torch.equal(ours.to(torch.bfloat16).float(), theirs), name
+
+
+def test_the_whole_folder_reads_as_a_checkpoint(exported):
+    read = pytest.importorskip("unmask.checkpoints.read").read
+    config, pool, _, folder, _ = exported
+    checkpoint = read(folder, device=torch.device("cpu"), dtype=torch.float32)
+    assert checkpoint.length == config.model.context
+    assert checkpoint.network.shift == (config.model.family == "dream")
+    assert checkpoint.codec.mask_id == pool.ids.mask
+
+
+def test_decoding_sees_the_probabilities_that_training_saw(exported, tmp_path):
+    """Same rows, same masks: the denoiser of the exported folder against the training loss."""
+    read = pytest.importorskip("unmask.checkpoints.read").read
+    config, pool, model, _, _ = exported
+    exact = replace(config, run=replace(config.run, export="fp32"))
+    export(model, pool.tokenizer, exact, tmp_path / "exact", {})
+    network = read(tmp_path / "exact", device=torch.device("cpu"), dtype=torch.float32).network
+    rows = pool.training
+    canvas = rows.tokens[: rows.length_E[0]].astype(int)
+    masked = rows.prompt_E[0] + np.array([0, 1, 4, 9])
+    tokens = torch.from_numpy(canvas)[None]
+    places, shift = torch.from_numpy(masked), SHIFT[config.model.family]
+    hidden = torch.zeros_like(tokens, dtype=torch.bool).index_fill(1, places, True)
+    expected = token_losses(model, tokens, tokens >= 0, hidden, places, pool.ids.mask, shift)
+    blanked = canvas.copy()
+    blanked[masked] = pool.ids.mask
+    state = State.from_canvases([blanked.tolist()], steps=1, mask_id=pool.ids.mask)
+    logits = network(View.of(state, Needs()), Needs()).logits_RV
+    found = F.cross_entropy(logits, torch.from_numpy(canvas[masked]), reduction="none")
+    assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_configuration_keys_are_the_published_ones(exported):
+    config, pool, model, folder, _ = exported
+    settings = json.loads((folder / "config.json").read_text())
+    assert set(settings) == KEYS[config.model.family]
+    assert settings["mask_token_id"] == pool.ids.mask
+    assert settings["eos_token_id"] == settings["pad_token_id"] == pool.ids.eos
+    assert settings["vocab_size"] == model.spec.vocab == pool.tokenizer.get_vocab_size()
+
+
+def test_the_codec_reads_prompts_as_training_did(exported):
+    config, pool, _, folder, _ = exported
+    family = FAMILIES[config.model.family]
+    codec = TextCodec.read(
+        folder, mask_id=pool.ids.mask, vocab=config.tokenizer.size, ends=(pool.ids.eos, *family.ends)
+    )
+    from unmask.tasks import training
+
+    example = next(training("carry-rtl", config.seed * 10**9))
+    row = pool.training.tokens[: pool.training.prompt_E[0]].tolist()
+    assert codec.encode(example.prompt) == row
+    answer = pool.training.tokens[pool.training.prompt_E[0] : pool.training.length_E[0]].tolist()
+    assert codec.answer(answer) == f"<answer>{example.target}</answer>"
+
+
+def test_the_manifest_vouches_for_every_file(exported):
+    config, _, model, folder, manifest = exported
+    assert json.loads((folder / "manifest.json").read_text()) == manifest
+    names = {path.name for path in folder.iterdir()} - {"manifest.json"}
+    assert set(manifest["files"]) == names == FILES
+    for name, digest in manifest["files"].items():
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
+    assert manifest["parameters"] == sum(p.numel() for p in model.parameters())
+    assert manifest["config"] == config.flat()
+    assert {"unmask", "torch", "tokenizers"} <= set(manifest["versions"])
+
+
+def test_exporting_again_replaces_the_folder(exported):
+    config, pool, model, folder, manifest = exported
+    (folder / "stale").write_text("old")
+    assert export(model, pool.tokenizer, config, folder, {"steps": 1}) == manifest
+    assert not (folder / "stale").exists()
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["model"]
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("bf16", "BF16"), ("fp16", "F16"), ("fp32", "F32")])
+def test_weights_are_stored_in_the_type_asked_for(tables, pool, tmp_path, name, dtype):
+    from safetensors import safe_open
+
+    config = Config.of(tables(**{"run.export": name}))
+    model = Learner(config, pool, torch.device("cpu")).model
+    export(model, pool.tokenizer, config, tmp_path / "model", {})
+    with safe_open(str(tmp_path / "model" / "model.safetensors"), "pt") as file:
+        assert {file.get_slice(key).get_dtype() for key in file.keys()} == {dtype}  # noqa: SIM118
+
+
+FILES = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+
+# Of the published files, less what only concerns their code: `auto_map`, `_name_or_path`, `transformers_version`.
+KEYS = {
+    "llada": {
+        *("activation_type", "alibi", "alibi_bias_max", "architectures", "attention_dropout", "attention_layer_norm"),
+        *("attention_layer_norm_with_affine", "bias_for_layer_norm", "block_group_size", "block_type", "d_model"),
+        *("embedding_dropout", "embedding_size", "eos_token_id", "flash_attention", "include_bias"),
+        *("include_qkv_bias", "init_cutoff_factor", "init_device", "init_fn", "init_std", "input_emb_norm"),
+        *("layer_norm_type", "layer_norm_with_affine", "mask_token_id", "max_sequence_length", "mlp_hidden_size"),
+        *("mlp_ratio", "model_type", "multi_query_attention", "n_heads", "n_kv_heads", "n_layers", "pad_token_id"),
+        *("precision", "residual_dropout", "rms_norm_eps", "rope", "rope_full_precision", "rope_theta"),
+        *("scale_logits", "use_cache", "vocab_size", "weight_tying"),
+    },
+    "dream": {
+        *("architectures", "attention_dropout", "bos_token_id", "eos_token_id", "hidden_act", "hidden_size"),
+        *("initializer_range", "intermediate_size", "mask_token_id", "max_position_embeddings", "max_window_layers"),
+        *("model_type", "num_attention_heads", "num_hidden_layers", "num_key_value_heads", "pad_token_id"),
+        *("rms_norm_eps", "rope_scaling", "rope_theta", "sliding_window", "tie_word_embeddings", "torch_dtype"),
+        *("use_cache", "use_mrope", "use_sliding_window", "vocab_size"),
+    },
+}

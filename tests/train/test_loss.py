@@ -1,0 +1,208 @@
+"""The loss against hand computation and against its formula, summed over every mask."""
+
+import math
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from unmask.denoisers.transformer import Spec, Transformer
+from unmask.train.batches import Group, draw
+from unmask.train.loss import token_losses
+
+MASK = 4
+
+
+def network(layers: int = 0, shift: int = 0) -> Transformer:
+    torch.manual_seed(0)
+    model = Transformer(
+        Spec(
+            vocab=5,
+            width=8,
+            layers=layers,
+            heads=2,
+            kv_heads=1,
+            mlp=8,
+            theta=100.0,
+            eps=1e-5,
+            qkv_bias=bool(shift),
+            rope_float32=True,
+        )
+    ).double()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.7)
+    return model
+
+
+def hidden(tokens: Tensor, places: Tensor) -> Tensor:
+    """A batch that is masked at these places."""
+    return torch.zeros_like(tokens, dtype=torch.bool).flatten().index_fill(0, places, True).view_as(tokens)
+
+
+def losses_at(model: Transformer, tokens: Tensor, valid: Tensor, masked: Tensor, shift: int) -> Tensor:
+    """Of the masked tokens, and no others."""
+    return token_losses(model, tokens, valid, hidden(tokens, masked), masked, MASK, shift)
+
+
+def by_hand(model: Transformer, read: int, target: int) -> float:
+    """-log softmax of the head on one normed embedding, in plain Python."""
+    x = model.embed.weight[read].tolist()
+    scale = 1 / math.sqrt(sum(v * v for v in x) / len(x) + model.spec.eps)
+    normed = [v * scale * w for v, w in zip(x, model.norm.weight.tolist(), strict=True)]
+    logits = [sum(a * b for a, b in zip(row, normed, strict=True)) for row in model.head.weight.tolist()]
+    return math.log(sum(math.exp(v) for v in logits)) - logits[target]
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_token_losses_by_hand(shift):
+    model = network()
+    tokens = torch.tensor([[0, 1, 2, 3], [3, 2, 1, 0]])
+    masked = torch.tensor([2, 3, 5])  # of row 0 the last two, of row 1 the second
+    found = losses_at(model, tokens, torch.ones_like(tokens, dtype=torch.bool), masked, shift)
+    # What the network reads where the prediction is made: the mask itself, or the slot before.
+    read = [MASK, MASK, MASK] if shift == 0 else [1, MASK, 3]
+    expected = [by_hand(model, r, t) for r, t in zip(read, [2, 3, 2], strict=True)]
+    assert found.tolist() == pytest.approx(expected, rel=1e-5)
+    assert min(expected) > 0
+
+
+def test_a_right_prediction_has_a_small_loss_and_a_step_downhill_lowers_it():
+    model = network(layers=1)
+    tokens = torch.tensor([[0, 1, 2, 3, 0, 1]])
+    valid, masked = torch.ones_like(tokens, dtype=torch.bool), torch.tensor([2, 4])
+    before = losses_at(model, tokens, valid, masked, 0).sum()
+    before.backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                parameter -= 0.02 * parameter.grad
+    after = losses_at(model, tokens, valid, masked, 0).sum()
+    assert 0 < after.item() < before.item()
+    # The sign: a head that points at the target gives nearly nothing, one that points away a lot.
+    hidden = model.norm(model(tokens.index_fill(1, torch.tensor([2]), MASK), torch.arange(6)[None]).x_BNH)[
+        0, 2
+    ].detach()
+    model.head.weight.data.zero_()
+    model.head.weight.data[2] = 20 * hidden / hidden.norm() ** 2
+    assert losses_at(model, tokens, valid, torch.tensor([2]), 0).item() < 1e-6
+    model.head.weight.data[2] *= -1
+    assert losses_at(model, tokens, valid, torch.tensor([2]), 0).item() > 20
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_padding_and_neighbours_change_nothing(shift):
+    model = network(layers=2, shift=shift)
+    short = torch.tensor([[0, 1, 2, 3, 1]])
+    alone = losses_at(model, short, torch.ones_like(short, dtype=torch.bool), torch.tensor([2, 4]), shift)
+    tokens = torch.tensor([[3, 3, 3, 3, 3, 3, 3, 3], [0, 1, 2, 3, 1, 2, 2, 2]])
+    valid = torch.tensor([[True] * 8, [True] * 5 + [False] * 3])
+    together = losses_at(model, tokens, valid, torch.tensor([10, 12]), shift)
+    assert torch.allclose(alone, together, atol=1e-6)
+
+
+def test_no_masked_token_gives_no_loss_and_a_gradient_of_zero():
+    model = network(layers=1)
+    tokens = torch.zeros((1, 4), dtype=torch.long)
+    none = torch.zeros(0, dtype=torch.long)
+    loss = losses_at(model, tokens, tokens == 0, none, 0).sum()
+    loss.backward()
+    assert loss.item() == 0.0
+
+
+# The objective: sums over all masks against what batches draw.
+
+ANSWER = 3
+
+
+def joint() -> dict[tuple[int, ...], float]:
+    """A made-up distribution over three tokens of two values."""
+    raw = {x: 1.0 + 3 * x[0] * x[1] + 2 * (x[2] == x[0]) + 0.5 * x[2] for x in product((0, 1), repeat=ANSWER)}
+    return {x: p / sum(raw.values()) for x, p in raw.items()}
+
+
+def surprise(truth: tuple[int, ...], masked: tuple[int, ...], i: int) -> float:
+    """-log p(x_i | what is not masked), by enumeration."""
+    shown = [j for j in range(ANSWER) if j not in masked]
+    fits = {x: p for x, p in joint().items() if all(x[j] == truth[j] for j in shown)}
+    return -math.log(sum(p for x, p in fits.items() if x[i] == truth[i]) / sum(fits.values()))
+
+
+def formula(truth: tuple[int, ...], least: float) -> float:
+    """E_t E_masks of 1 / (t n) times the masked tokens' surprises, integrated over t in (least, 1)."""
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    total = 0.0
+    for node, weight in zip(nodes, weights, strict=True):
+        t = least + (1 - least) * (node + 1) / 2
+        for k in range(1, ANSWER + 1):
+            for masked in combinations(range(ANSWER), k):
+                chance = t**k * (1 - t) ** (ANSWER - k)
+                total += weight / 2 * chance / (t * ANSWER) * sum(surprise(truth, masked, i) for i in masked)
+    return total
+
+
+@pytest.mark.parametrize("truth", [(1, 1, 0), (0, 1, 1)])
+def test_for_the_true_conditionals_the_objective_is_the_likelihood(truth):
+    """The bound is tight for a model whose conditionals belong to one joint distribution."""
+    assert formula(truth, 0.0) == pytest.approx(-math.log(joint()[truth]) / ANSWER, rel=1e-9)
+
+
+@pytest.mark.parametrize("truth", [(1, 1, 0), (0, 1, 1)])
+def test_drawn_masks_and_weights_have_the_formulas_expectation(truth):
+    least, size, prompt, length = 0.05, 20_000, 2, 6
+    index = np.arange(size)
+    group = Group(length, index, np.full(size, prompt), np.full(size, ANSWER), (index,), np.ones(1), 1.0, size)
+    batch = draw(group, 0, 0, least)
+    real = batch.weight_R > 0
+    row_R, column_R = np.divmod(batch.place_R[real], length)
+    masks: dict[int, list[int]] = {}
+    for row, column in zip(row_R.tolist(), column_R.tolist(), strict=True):
+        masks.setdefault(row, []).append(column - prompt)
+    memo = {m: [surprise(truth, m, i) for i in m] for k in range(1, 4) for m in combinations(range(ANSWER), k)}
+    value_R = np.concatenate([memo[tuple(masks[row])] for row in sorted(masks)])
+    assert (batch.weight_R[real] * value_R).sum() == pytest.approx(formula(truth, least), rel=0.02)
+
+
+def test_weighted_sum_of_a_batch_by_hand():
+    """share / (rows n t) at every masked token, times its loss, and nothing else."""
+    model = network()
+    rows = 2
+    index = np.arange(rows)
+    group = Group(4, index, np.array([1, 2]), np.array([3, 2]), (index,), np.ones(1), 0.5, rows)
+    batch = draw(group, 0, 2, 0.001)
+    tokens = torch.tensor([[0, 1, 2, 3], [3, 2, 1, 0]])[torch.from_numpy(batch.rows_B)]
+    places, weights = torch.from_numpy(batch.place_R), torch.from_numpy(batch.weight_R)
+    losses = token_losses(model, tokens, tokens >= 0, torch.from_numpy(batch.hidden_BN), places, MASK, 0)
+    total = (losses * weights).sum().item()
+    expected = 0.0
+    for place in np.flatnonzero(batch.hidden_BN):
+        weight = weights[places == place].item()
+        expected += weight * by_hand(model, MASK, int(_flat(tokens)[place]))
+    assert expected > 0
+    assert total == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_fillers_change_neither_the_sum_nor_a_gradient(shift):
+    model = network(layers=2, shift=shift)
+    tokens = torch.tensor([[3, 3, 3, 3, 3, 2, 1, 3], [0, 1, 2, 3, 1, 2, 2, 2]])
+    valid = torch.tensor([[True] * 8, [True] * 5 + [False] * 3])
+    masked = torch.tensor([5, 10, 12])
+    found = []
+    # Slots seen, masked and padded are all good enough to fill up with.
+    for places in (masked, torch.tensor([5, 10, 12, 1, 2, 3, 4, 9, 13, 15])):
+        weights = torch.tensor([0.5, 2.0, 1.0] + [0.0] * (len(places) - 3), dtype=torch.float64)
+        losses = token_losses(model, tokens, valid, hidden(tokens, masked), places, MASK, shift)
+        model.zero_grad()
+        loss = (losses * weights).sum()
+        loss.backward()
+        found.append((loss.item(), [p.grad.clone() for p in model.parameters() if p.grad is not None]))
+    (alone, gradients), (filled, others) = found
+    assert filled == pytest.approx(alone, rel=1e-12)
+    assert len(gradients) > 5
+    assert all(torch.allclose(a, b, rtol=1e-9, atol=1e-14) for a, b in zip(gradients, others, strict=True))
+
+
+def _flat(tokens: Tensor) -> list[int]:
+    return [int(t) for t in tokens.flatten()]

@@ -1,0 +1,106 @@
+"""Muon: orthogonal updates, part by part, of the right size, for the layers' matrices alone."""
+
+import math
+
+import pytest
+import torch
+
+from unmask.train import train
+from unmask.train.config import Config
+from unmask.train.learner import Learner
+from unmask.train.muon import MOMENTUM, SCALE, Muon, matrices, orthogonal
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 32), (2, 48, 32), (2, 32, 80), (1, 8, 256)])
+@pytest.mark.parametrize("size", [1e-4, 1.0, 1e3])
+def test_singular_values_come_near_one(shape, size):
+    noise = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    u, _, v = torch.linalg.svd(noise, full_matrices=False)
+    x = size * (u * torch.linspace(0.1, 1.0, min(shape[1:]))) @ v
+    found = torch.linalg.svdvals(orthogonal(x))
+    assert found.min() > 0.65
+    assert found.max() < 1.25
+    # Each matrix for itself, and in the same directions.
+    assert torch.allclose(orthogonal(x)[:1], orthogonal(x[:1]), atol=1e-5)
+    assert torch.nn.functional.cosine_similarity(orthogonal(x).flatten(), (u @ v).flatten(), dim=0) > 0.97
+
+
+def test_no_gradient_gives_no_update():
+    assert not orthogonal(torch.zeros(2, 4, 6)).any()
+
+
+def test_the_first_update_by_hand():
+    """Two matrices one above the other in one parameter; another shape beside it."""
+    generator = torch.Generator().manual_seed(1)
+    both, other = (torch.nn.Parameter(torch.randn(n, 16, generator=generator)) for n in (24 + 16, 16))
+    before = [p.detach().clone() for p in (both, other)]
+    optimizer = Muon([both, other], [(24, 16), (16,)], lr=0.01, weight_decay=0.5)
+    for p in (both, other):
+        p.grad = torch.randn(p.shape, generator=generator)
+    optimizer.step()
+    for old, p, rows in zip(before, (both, other), ((24, 16), (16,)), strict=True):
+        for part, was, gradient in zip(p.detach().split(rows), old.split(rows), p.grad.split(rows), strict=True):
+            size = SCALE * math.sqrt(max(part.shape))
+            expected = was * (1 - 0.01 * 0.5) - 0.01 * size * orthogonal(gradient[None])[0]
+            assert torch.allclose(part, expected, atol=1e-5)
+            # As large as AdamW's: about 0.2 per number and rate.
+            step = (part - was * (1 - 0.01 * 0.5)) / 0.01
+            assert 0.1 < step.square().mean().sqrt() < 0.25
+
+
+def test_momentum_is_nesterovs():
+    p = torch.nn.Parameter(torch.zeros(4, 4))
+    optimizer = Muon([p], [(4,)], lr=1.0, weight_decay=0.0)
+    gradients = [torch.randn(4, 4, generator=torch.Generator().manual_seed(n)) for n in range(3)]
+    momentum, value = torch.zeros(4, 4), torch.zeros(4, 4)
+    for gradient in gradients:
+        p.grad = gradient.clone()
+        optimizer.step()
+        momentum = MOMENTUM * momentum + (1 - MOMENTUM) * gradient
+        ahead = (1 - MOMENTUM) * gradient + MOMENTUM * momentum
+        value = value - SCALE * 2 * orthogonal(ahead[None])[0]
+    assert torch.allclose(p.detach(), value, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["llada", "dream"])
+def test_which_weights_it_moves(tables, pool, family):
+    config = Config.of(tables(**{"model.family": family, "optimizer.kind": "muon"}))
+    learner = Learner(config, pool, CPU)
+    names = {p: name for name, p in learner.model.named_parameters()}
+    found = {names[p]: rows for p, rows in matrices(learner.model).items()}
+    assert {name.split(".", 2)[2] for name in found} == {"qkv.weight", "out.weight", "gate_up.weight", "down.weight"}
+    assert len(found) == 4 * config.model.layers
+    assert found["layers.0.qkv.weight"] == (32, 16, 16)
+    assert found["layers.1.gate_up.weight"] == (48, 48)
+    first, rest = learner.optimizers
+    assert isinstance(first, Muon)
+    assert isinstance(rest, torch.optim.AdamW)
+    moved = [p for optimizer in learner.optimizers for group in optimizer.param_groups for p in group["params"]]
+    assert sorted(names[p] for p in moved) == sorted(names.values()), "each by one"
+    undecayed = {names[p] for group in rest.param_groups if group["weight_decay"] == 0 for p in group["params"]}
+    assert undecayed == {name for p, name in names.items() if p.dim() == 1}
+
+
+def test_a_resumed_run_ends_in_the_same_bits(tables, cache, tmp_path):
+    config = Config.of(tables(**{"optimizer.kind": "muon"}))
+
+    def stop(progress):
+        if progress.step == 5:
+            raise KeyboardInterrupt
+
+    options = {"device": "cpu", "cache": cache, "workers": 1}
+    train(config, tmp_path / "whole", **options)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "broken", on_step=stop, **options)
+    train(config, tmp_path / "broken", **options)
+    manifests = [(tmp_path / name / "model" / "manifest.json").read_bytes() for name in ("whole", "broken")]
+    assert manifests[0] == manifests[1]
+
+
+def test_the_loss_falls(tables, pool):
+    config = Config.of(tables(**{"optimizer.kind": "muon", "optimizer.steps": 30, "optimizer.rate": 1e-2}))
+    learner = Learner(config, pool, CPU)
+    losses = [learner.step(step).loss.item() for step in range(30)]
+    assert sum(losses[-5:]) < 0.75 * sum(losses[:5])
