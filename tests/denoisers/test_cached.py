@@ -431,17 +431,6 @@ def test_a_policy_that_looks_ahead(cache, network):
     assert any(answer.processed_B is not None for _, answer in recorder.calls)
 
 
-@pytest.mark.xfail(reason="a row that is missing from one pass is forgotten, and all rows begin anew with it")
-@caches
-def test_one_rows_looks_do_not_touch_another(cache, network):
-    net, prompts = network("llada"), tokens_of([5, 9, 3])
-    whole = run(ApproximateCache(net, cache, 4), LOOKING, start(net, prompts, 8))
-    for b, prompt in enumerate(prompts):
-        alone = run(ApproximateCache(net, cache, 4), LOOKING, start(net, [prompt], 8), keys=[b])
-        assert alone.processed_B[0] == whole.processed_B[b]
-        assert alone.state.tokens_BL[0].tolist() == whole.state.tokens_BL[b, : len(prompt) + 8].tolist()
-
-
 # What is refused.
 
 

@@ -1,0 +1,152 @@
+"""Intervals from resampled prompts: the states of a prompt share its difficulty, so they move together.
+
+A replicate is a vector of counts, how often each prompt was drawn. Whatever is a ratio of sums over states is then
+one matrix product: counts (replicates by prompts) times sums (prompts by columns). NumPy in, numbers out.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+RESAMPLES = 1000
+LEVEL = 0.95
+_CELLS = 1 << 21
+"""Entries of the widest array held at a time: 16 MiB. A statistic may hold a few of them."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and its percentile interval; NaN where there is none."""
+
+    value: float
+    low: float
+    high: float
+    undefined: int = 0
+    """Replicates in which the number does not exist; the interval is that of the others."""
+
+    @property
+    def positive(self) -> bool:
+        """The whole interval lies above zero."""
+        return self.low > 0
+
+
+def ratio_intervals(
+    top_SK: ArrayLike,
+    bottom_SK: ArrayLike,
+    prompt_S: ArrayLike,
+    *,
+    seed: int,
+    resamples: int = RESAMPLES,
+    level: float = LEVEL,
+) -> tuple[Estimate, ...]:
+    """Sum of `top` over sum of `bottom`, for each column, with intervals over prompts.
+
+    A mean over states has ones below; a share of states zeros and ones above. `prompt_S` names each state's prompt.
+    """
+    top, bottom, (prompt, prompts) = _columns("top_SK", top_SK), _columns("bottom_SK", bottom_SK), codes(prompt_S)
+    if top.shape != bottom.shape or len(top) != len(prompt):
+        raise ValueError(
+            f"top_SK has shape {top.shape}, bottom_SK {bottom.shape} and prompt_S {len(prompt)} entries; "
+            "they must have one row for each state, and as many columns"
+        )
+    top_PK, bottom_PK = cluster_sums(top, prompt, prompts), cluster_sums(bottom, prompt, prompts)
+    return bootstrap(
+        lambda weight_RP: ratio(weight_RP @ top_PK, weight_RP @ bottom_PK),
+        [prompts],
+        seeds=[(seed,)],
+        resamples=resamples,
+        level=level,
+        width=top.shape[1],
+    )
+
+
+def bootstrap(
+    statistic: Callable[[Array], Array],
+    prompts_T: Sequence[int],
+    *,
+    seeds: Sequence[Sequence[int]],
+    resamples: int = RESAMPLES,
+    level: float = LEVEL,
+    width: int = 1,
+) -> tuple[Estimate, ...]:
+    """Intervals of any statistic of prompt counts: (replicates, prompts) in, (replicates, K) out.
+
+    Prompts are drawn within each of T strata, such as tasks, each with its own seed. `width` is the number of entries
+    that the statistic holds per replicate; it bounds how many replicates it is given at a time.
+    """
+    if not (resamples >= 1 and 0 < level < 1):
+        raise ValueError(f"resamples is {resamples} and level {level}; they must be >= 1 and between 0 and 1")
+    point_K = statistic(np.ones((1, sum(prompts_T))))[0]
+    at_once = max(1, _CELLS // max(width, sum(prompts_T), 1))
+    drawn_RK = np.concatenate([statistic(w) for w in prompt_counts(prompts_T, seeds, resamples, at_once)])
+    low_K, high_K = percentiles(drawn_RK, level)
+    undefined_K = (~np.isfinite(drawn_RK)).sum(0)
+    return tuple(
+        Estimate(float(v), float(low), float(high), int(n))
+        for v, low, high, n in zip(point_K, low_K, high_K, undefined_K, strict=True)
+    )
+
+
+def prompt_counts(
+    prompts_T: Sequence[int], seeds: Sequence[Sequence[int]], resamples: int, at_once: int
+) -> Iterator[Array]:
+    """How often each prompt is drawn, `at_once` replicates at a time. The split changes no number."""
+    generators = [np.random.default_rng(list(seed)) for seed in seeds]
+    for start in range(0, resamples, at_once):
+        rows = min(at_once, resamples - start)
+        yield np.concatenate(
+            [_counts(rng, rows, prompts) for rng, prompts in zip(generators, prompts_T, strict=True)], 1
+        )
+
+
+def percentiles(drawn_RK: Array, level: float) -> Array:
+    """Both ends for every column, (2, K), over the replicates that are defined; linear between order statistics."""
+    ordered_RK = np.sort(np.where(np.isfinite(drawn_RK), drawn_RK, np.nan), 0)
+    last_K = np.isfinite(ordered_RK).sum(0) - 1
+    place_2K = np.array([[(1 - level) / 2], [(1 + level) / 2]]) * np.maximum(last_K, 0)
+    below_2K = np.floor(place_2K).astype(np.int64)
+    above_2K = np.minimum(below_2K + 1, np.maximum(last_K, 0))
+    low, high = (np.take_along_axis(ordered_RK, index, 0) for index in (below_2K, above_2K))
+    return low + (place_2K - below_2K) * (high - low)
+
+
+def cluster_sums(x_SK: Array, prompt_S: Ints, prompts: int) -> Array:
+    """Sum over the states of each prompt, (P, K)."""
+    out_PK = np.zeros((prompts, x_SK.shape[1]))
+    if len(x_SK):
+        order = np.argsort(prompt_S, kind="stable")
+        found, starts = np.unique(prompt_S[order], return_index=True)
+        out_PK[found] = np.add.reduceat(x_SK[order], starts, axis=0)
+    return out_PK
+
+
+def codes(prompt_S: ArrayLike) -> tuple[Ints, int]:
+    """Prompts of any name as 0..P-1, and P."""
+    names = np.asarray(prompt_S)
+    if names.ndim != 1 or len(names) == 0:
+        raise ValueError(f"prompt_S has shape {names.shape}; it must name the prompt of each state, one or more")
+    found, index = np.unique(names, return_inverse=True)
+    return index.astype(np.int64), len(found)
+
+
+def ratio(top: Array, bottom: Array) -> Array:
+    """NaN where there is nothing to divide by."""
+    return np.divide(top, bottom, out=np.full(np.shape(top), np.nan), where=bottom > 0)
+
+
+def _counts(rng: np.random.Generator, rows: int, prompts: int) -> Array:
+    drawn = rng.integers(prompts, size=(rows, prompts)) + prompts * np.arange(rows)[:, None]
+    return np.bincount(drawn.ravel(), minlength=rows * prompts).reshape(rows, prompts).astype(np.float64)
+
+
+def _columns(name: str, value_SK: ArrayLike) -> Array:
+    value = np.asarray(value_SK, dtype=np.float64)
+    value = value[:, None] if value.ndim == 1 else value
+    if value.ndim != 2 or not np.isfinite(value).all():
+        raise ValueError(f"{name} has shape {value.shape}; it must be finite, states by columns: leave missing ones out")
+    return value
