@@ -2,6 +2,8 @@
 
 import hashlib
 import logging
+import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -525,10 +527,14 @@ def reactions_lm(request, tmp_path_factory):
     wheel = request.config.cache.mkdir("rxnmapper") / WHEEL
     if not wheel.exists():
         command = [sys.executable, "-m", "pip", "download", "rxnmapper==0.4.3", "--no-deps", "--only-binary=:all:"]
-        command += ["--quiet", "--retries=0", "--timeout=15", "--disable-pip-version-check", "--dest", wheel.parent]
+        # Moved into place whole: another run of the tests may be fetching it at the same time.
+        there = tmp_path_factory.mktemp("wheel")
+        command += ["--quiet", "--retries=0", "--timeout=15", "--disable-pip-version-check", "--dest", there]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
         if run.returncode:
             pytest.skip(f"needs rxnmapper 0.4.3 from the package index: {run.stderr.strip()[-200:]}")
+        shutil.copy(there / WHEEL, part := wheel.with_name(f"{WHEEL}.{os.getpid()}"))
+        part.replace(wheel)
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     assert digest == WHEEL_SHA256, f"{wheel} is not the published file: delete it"
     folder = tmp_path_factory.mktemp("reactions")

@@ -215,13 +215,136 @@ def summary(
     stage = None if stage_S is None else _labels("stage_S", stage_S, len(q))
     prompt = _labels("prompt_S", prompt_S, len(q))
     names = [str(t) for t in np.unique(task)]
-    chosen = {t: _fixed_of(fixed, t) for t in names}
-    fixed_S = np.array([chosen[t][0] for t in task.tolist()])
-    fit = crossfit(q, fixed_S, reference=reference, folds=folds, deterministic=deterministic)
-    table = _Table(fit, state_sums(fit), task, prompt, stage)
+    fixed_T = {t: _fixed_of(fixed, t) for t in names}
+    actions_S = np.array([_action(fixed_T[t]) for t in task.tolist()])
+    fit = crossfit(q, actions_S, reference=reference, folds=folds, deterministic=deterministic)
+    column_SK = _columns(fit, _orders(fit, task, fixed_T))
     settings = _Settings(seed, resamples, level, tuple(coverages))
-    parts = {t: _summary(table, {t: chosen[t][1]}, settings) for t in names}
+
+    def measured(chosen: Sequence[str]) -> Summary:
+        group = _group(fit, column_SK, task, prompt, chosen)
+        kept = () if stage is None else np.unique(stage[group.row_S]).tolist()
+        by_stage = {int(k): _measure(_part(group, stage == k), settings) for k in kept}
+        return Summary(_measure(group, settings), by_stage)
+
+    tasks = {t: measured([t]) for t in names}
     if task_S is None:
-        return parts[names[0]]
-    whole = _summary(table, {t: mean_A for t, (_, mean_A) in chosen.items()}, settings)
-    return Summary(whole.overall, whole.stages, parts)
+        return tasks[""]
+    whole = measured(names)
+    return Summary(whole.overall, whole.stages, tasks)
+
+
+_MASS, _G, _ABOVE, _BELOW, _SEEN, _POSITIVE, _NAIVE, _OPTIMISM = range(8)
+_RATIOS = {
+    "delta": (_G, _MASS),
+    "positive": (_ABOVE, _MASS),
+    "negative": (_BELOW, _MASS),
+    "frequency": (_SEEN, _MASS),
+    "margin": (_G, _SEEN),
+    "positive_rate": (_POSITIVE, _MASS),
+    "naive": (_NAIVE, _MASS),
+    "optimism": (_OPTIMISM, _MASS),
+}
+"""Which sums over states are divided by which."""
+
+
+@dataclass(frozen=True)
+class _Settings:
+    seed: int
+    resamples: int
+    level: float
+    coverages: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Some states of a table, and the prompts that are resampled."""
+
+    fit: CrossFit
+    column_SK: Array
+    """What is summed over states, for all states of the table."""
+    row_S: Ints
+    """The states of the group in the table."""
+    prompt_S: Ints
+    """Their prompts, numbered through the strata."""
+    weight_S: Array
+    """What they count: over several tasks, each task the same."""
+    prompts_T: list[int]
+    task_T: list[str]
+
+
+def _base_columns(fit: CrossFit) -> Array:
+    """The sums behind `_RATIOS`; an excluded state adds nothing to any."""
+    g_S, seen_FS = fit.g_S, fit.seen_FS
+    columns = [
+        np.ones(len(g_S)),
+        g_S,
+        np.maximum(g_S, 0),
+        np.minimum(g_S, 0),
+        (seen_FS > 0).mean(0),
+        g_S > 0,
+        fit.naive_S,
+        fit.naive_S - g_S,
+    ]
+    return np.where(fit.used_S[:, None], np.stack(columns, 1), 0.0)
+
+
+def _columns(fit: CrossFit, better_SAA: Bools) -> Array:
+    """The base columns; then for each pair a < b: a over b, b over a, the loser over the better, and both known."""
+    won_SAA, both_SAA = pairs.wins(fit)
+    a, b = np.triu_indices(won_SAA.shape[1], 1)
+    up_SK, down_SK = won_SAA[:, a, b], won_SAA[:, b, a]
+    reversal_SK = np.where(better_SAA[:, a, b], down_SK, up_SK)
+    return np.concatenate([_base_columns(fit), up_SK, down_SK, reversal_SK, both_SAA[:, a, b]], 1)
+
+
+def _base_ratios(sum_RK: Array) -> Array:
+    top, bottom = zip(*_RATIOS.values(), strict=True)
+    return ratio(sum_RK[:, top], sum_RK[:, bottom])
+
+
+def _statistic(group: _Group, coverages: Sequence[float], weight_RP: Array) -> Array:
+    """All numbers of a group for given prompt counts: base ratios, B, C*, then the pairwise reversals."""
+    columns = group.column_SK[group.row_S] * group.weight_S[:, None]
+    sum_RK = weight_RP @ cluster_sums(columns, group.prompt_S, sum(group.prompts_T))
+    base, pair = sum_RK[:, : len(_RATIOS)], sum_RK[:, len(_RATIOS) :]
+    up_RK, down_RK, reversal_RK, both_RK = np.split(pair, 4, axis=1)
+    used_S = group.fit.used_S[group.row_S]
+    row_S, weight_RS = group.row_S[used_S], weight_RP[:, group.prompt_S[used_S]] * group.weight_S[used_S]
+    share_RC = captured_shares(group.fit.seen_FS[:, row_S], group.fit.g_FS[:, row_S], coverages, weight_RS)
+    mass_RK = np.minimum(ratio(up_RK, both_RK), ratio(down_RK, both_RK))
+    best_R1 = np.maximum(np.nan_to_num(mass_RK, nan=-np.inf).max(1, initial=0.0, keepdims=True), 0.0)
+    best_R1 = np.where(base[:, [_MASS]] > 0, best_R1, np.nan)
+    return np.concatenate([_base_ratios(base), best_R1, share_RC, ratio(reversal_RK, both_RK)], 1)
+
+
+def _measure(group: _Group, settings: _Settings) -> Opportunity:
+    """Numbers, intervals and counts of one group."""
+    found = bootstrap(
+        lambda weight_RP: _statistic(group, settings.coverages, weight_RP),
+        group.prompts_T,
+        seeds=[(settings.seed, zlib.crc32(t.encode())) for t in group.task_T],
+        resamples=settings.resamples,
+        level=settings.level,
+        width=len(group.row_S),
+    )
+    base, (mass, *rest) = found[: len(_RATIOS)], found[len(_RATIOS) :]
+    shares, reversal = rest[: len(settings.coverages)], rest[len(settings.coverages) :]
+    fit, row = group.fit, group.row_S
+    prompts = len(np.unique(group.prompt_S[fit.used_S[row]]))
+    positive = len(np.unique(group.prompt_S[fit.g_S[row] > 0]))
+    return Opportunity(
+        **dict(zip(_RATIOS, base, strict=True)),
+        bidirectional=mass,
+        pair=_best_pair(group),
+        concentration=dict(zip(settings.coverages, shares, strict=True)),
+        pairwise=_pair_estimates(reversal, fit.q_FSA.shape[2]),
+        audit=audit(fit, row),
+        states=int(fit.used_S[row].sum()),
+        excluded=int((~fit.used_S[row]).sum()),
+        prompts=prompts,
+        positive_prompts=positive,
+        crossfitted=fit.crossfitted,
+        unreliable="" if positive >= FEWEST else f"{positive} of {prompts} prompts have a positive opportunity; "
+        f"intervals need {FEWEST}",
+    )
