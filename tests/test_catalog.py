@@ -9,7 +9,7 @@ import unmask
 from unmask import cli
 from unmask.catalog import MODELS, CheckpointOptions, fingerprint, load
 from unmask.denoisers import ApproximateCache
-from unmask.errors import CheckpointError, ConfigError, HubError, NotEnoughMemory, UnknownName
+from unmask.errors import CheckpointError, ConfigError, DenoiserError, HubError, NotEnoughMemory, UnknownName
 
 QUESTION = "How many clips did Natalia sell?"
 
@@ -189,6 +189,11 @@ class TestGenerate:
         assert out.text.startswith("The quick ")
         assert out.text.endswith(" fox")
         assert out.config["rows"][0]["new_tokens"] == 3
+
+    def test_wino_needs_predictions_at_their_own_slot(self, llada, dream):
+        assert len(llada.generate(QUESTION, policy="wino", max_new_tokens=8).tokens[0]) == 8
+        with pytest.raises(DenoiserError, match="one slot early"):
+            dream.generate(QUESTION, policy="wino", max_new_tokens=8)
 
     def test_guidance(self, llada):
         plain, guided = (llada.generate(QUESTION, max_new_tokens=8, cfg_scale=w) for w in (0, 2))

@@ -28,6 +28,8 @@ class Needs:
     """Hidden states of the wanted positions."""
     revealed: bool = False
     """Predictions at revealed answer positions too, not only at masked ones."""
+    shadows: bool = False
+    """Extra slots that predict tokens they may not see: each prediction must be read at its own slot."""
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,11 @@ class Network:
     def _check(self, view: View, needs: Needs) -> None:
         if needs.attention and not self.readout:
             raise DenoiserError("no layers to read attention from; allowed: one or more; load the model with readout")
+        if self.shift and needs.shadows:
+            raise DenoiserError(
+                "the policy verifies tokens with slots that may not see them, but this model's predictions are read "
+                "one slot early, where they can be seen; allowed: policies without shadow slots; choose another"
+            )
         # Out of range, an embedding look-up on a GPU kills the process's CUDA context; here it costs a host read.
         if view.tokens_BN.device.type == "cpu":
             low, high = int(view.tokens_BN.min()), int(view.tokens_BN.max())

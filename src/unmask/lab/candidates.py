@@ -61,6 +61,7 @@ class Instead(Policy):
             attention=base.attention or own.attention,
             hidden=base.hidden,
             revealed=base.revealed,
+            shadows=base.shadows,
         )
 
     @property

@@ -36,6 +36,10 @@ class WINO(Policy):
             require(0 <= value <= 1, name, value, "0 to 1", "it is a probability")
 
     @property
+    def needs(self) -> Needs:
+        return Needs(shadows=True)
+
+    @property
     def memory(self) -> int:
         return 1
 
