@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unmask.stats import (
+from unmask.stats.reversal import (
     FrequencyMargin,
     adaptation_gap,
     best_fixed,

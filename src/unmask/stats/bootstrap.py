@@ -148,5 +148,5 @@ def _columns(name: str, value_SK: ArrayLike) -> Array:
     value = np.asarray(value_SK, dtype=np.float64)
     value = value[:, None] if value.ndim == 1 else value
     if value.ndim != 2 or not np.isfinite(value).all():
-        raise ValueError(f"{name} has shape {value.shape}; it must be finite, states by columns: leave missing ones out")
+        raise ValueError(f"{name} has shape {value.shape}; it must be finite, states by columns: leave missing out")
     return value

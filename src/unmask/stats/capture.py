@@ -1,11 +1,12 @@
 """How much of the opportunity the best-ranked few states hold. NumPy in, numbers out."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from unmask.stats.crossfit import TIE, Array, CrossFit
+from unmask.stats.crossfit import TIE, Array, CrossFit, Ints
 
 COVERAGES = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Shares of states, as in the paper's tables."""
@@ -17,18 +18,30 @@ def concentration(fit: CrossFit, coverages: Sequence[float] = COVERAGES) -> dict
     One fold ranks states by the opportunity it sees, the other says what they hold, and back; both directions are
     added before dividing. Where opportunity is 0 or less in all, there is no share: NaN.
     """
-    weight_RS = np.ones((1, int(fit.used_S.sum())))
-    found = captured_shares(fit.seen_FS[:, fit.used_S], fit.g_FS[:, fit.used_S], coverages, weight_RS)[0]
-    return {c: float(x) for c, x in zip(coverages, found, strict=True)}
+    used = fit.used_S
+    halves = [Ranked(fit.seen_FS[f, used], fit.g_FS[f, used], np.ones((1, int(used.sum())))) for f in (0, 1)]
+    return {c: float(x) for c, x in zip(coverages, captured_shares(halves, coverages)[0], strict=True)}
 
 
-def captured_shares(score_FS: Array, value_FS: Array, coverages: Sequence[float], weight_RS: Array) -> Array:
-    """Value in the top c by score over all value, (replicates, coverages), where the total is above 0."""
-    total_R1 = weight_RS @ value_FS.sum(0)[:, None]
-    both = [top_sums(score_S, value_S, coverages, weight_RS) for score_S, value_S in zip(score_FS, value_FS, strict=True)]
-    top_RC = np.sum(both, 0)
-    some_R1 = total_R1 > TIE * weight_RS.sum(1, keepdims=True)
-    return np.divide(top_RC, total_R1, out=np.full(top_RC.shape, np.nan), where=some_R1)
+@dataclass(frozen=True)
+class Ranked:
+    """States with the score that ranks them, the value they hold and what they count in each replicate."""
+
+    score_S: Array
+    value_S: Array
+    weight_RS: Array
+
+
+def captured_shares(halves: Sequence[Ranked], coverages: Sequence[float]) -> Array:
+    """Value in the top c by score over all value, (replicates, C); both summed over the halves first.
+
+    NaN where all value is 0 or less.
+    """
+    top_RC = np.sum([top_sums(half.score_S, half.value_S, coverages, half.weight_RS) for half in halves], 0)
+    total_R1 = np.sum([half.weight_RS @ half.value_S[:, None] for half in halves], 0)
+    mass_R1 = np.sum([half.weight_RS.sum(1, keepdims=True) for half in halves], 0)
+    share_RC = np.divide(top_RC, total_R1, out=np.full(top_RC.shape, np.nan), where=total_R1 > TIE * mass_R1)
+    return np.round(share_RC, 12)  # so that all of it is 1, not nearly 1
 
 
 def top_sums(
@@ -50,32 +63,33 @@ def top_sums(
         raise ValueError(f"coverages are {tuple(coverages)}; each must be above 0 and at most 1, such as 0.1")
     if not np.isfinite(value).all():
         raise ValueError("value_S has values that are not finite; leave those states out")
-    if len(score) == 0:
+    if len(score) == 0 or len(coverages) == 0:
         return np.zeros((len(weight), len(coverages)))
-    order, starts = _groups(score)
+    order, ends = _groups(score)
     weight = weight[:, order]
-    mass_RG = np.add.reduceat(weight, starts, axis=1)
-    sum_RG = np.add.reduceat(weight * value[order], starts, axis=1)
-    return _cut(mass_RG, sum_RG, np.asarray(coverages))
+    upto_RG, gained_RG = weight.cumsum(1), (weight * value[order]).cumsum(1)
+    if len(ends) < len(order):
+        upto_RG, gained_RG = upto_RG[:, ends], gained_RG[:, ends]
+    return np.stack([_cut(upto_RG, gained_RG, c) for c in coverages], 1)
 
 
-def _groups(score_S: Array) -> tuple[Array, Array]:
-    """Best states first, and where each group of equal scores starts."""
-    key = -np.round(np.where(np.isnan(score_S), -np.inf, score_S), 9)
+def rounded(score_S: Array) -> Array:
+    """Scores that differ by rounding only become equal; NaN becomes the smallest."""
+    return np.asarray(np.round(np.where(np.isnan(score_S), -np.inf, score_S), 9), dtype=np.float64)
+
+
+def _groups(score_S: Array) -> tuple[Ints, Ints]:
+    """Best states first, and where each group of equal scores ends."""
+    key = -rounded(score_S)
     order = np.argsort(key, kind="stable")
-    return order, np.flatnonzero(np.r_[True, key[order][1:] != key[order][:-1]])
+    return order, np.flatnonzero(np.r_[key[order][1:] != key[order][:-1], True])
 
 
-def _cut(mass_RG: Array, sum_RG: Array, coverage_C: Array) -> Array:
-    """Whole groups up to the cut, and the share of the next one that fits."""
-    upto_RG, gained_RG = mass_RG.cumsum(1), sum_RG.cumsum(1)
-    out_RC = np.empty((len(mass_RG), len(coverage_C)))
-    row = np.arange(len(mass_RG))
-    for k, c in enumerate(coverage_C):
-        wanted_R = c * upto_RG[:, -1]
-        at_R = np.minimum((upto_RG < wanted_R[:, None] * (1 - TIE)).sum(1), upto_RG.shape[1] - 1)
-        mass_R, sum_R = mass_RG[row, at_R], sum_RG[row, at_R]
-        left_R = wanted_R - (upto_RG[row, at_R] - mass_R)
-        part_R = np.divide(left_R, mass_R, out=np.zeros_like(left_R), where=mass_R > 0)
-        out_RC[:, k] = gained_RG[row, at_R] - sum_R + part_R * sum_R
-    return out_RC
+def _cut(upto_RG: Array, gained_RG: Array, coverage: float) -> Array:
+    """Whole groups up to the cut, and the share of the next one that fits; both tables are cumulative."""
+    row, wanted_R = np.arange(len(upto_RG)), coverage * upto_RG[:, -1]
+    at_R = np.minimum((upto_RG < wanted_R[:, None] * (1 - TIE)).sum(1), upto_RG.shape[1] - 1)
+    before_R, gained_R = (np.where(at_R > 0, x_RG[row, at_R - 1], 0.0) for x_RG in (upto_RG, gained_RG))
+    mass_R, sum_R = upto_RG[row, at_R] - before_R, gained_RG[row, at_R] - gained_R
+    part_R = np.divide(wanted_R - before_R, mass_R, out=np.zeros_like(mass_R), where=mass_R > 0)
+    return gained_R + np.minimum(part_R, 1.0) * sum_R

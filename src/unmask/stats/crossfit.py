@@ -6,7 +6,7 @@ picks an action, the other one grades it, and the two grades are averaged (the p
 Utility Evaluation"). NumPy in, numbers out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-Folds = tuple[Sequence[int], Sequence[int]]
+Folds = tuple[Collection[int], Collection[int]]
 
 TIE = 1e-9
 """Utilities this close are equal: two means of the same thirds can differ in their last bit."""
@@ -51,7 +51,7 @@ class CrossFit:
         return int((~self.used_S).sum())
 
 
-def crossfit(
+def cross_fit(
     q_SAR: ArrayLike,
     fixed: ArrayLike,
     *,
@@ -71,42 +71,29 @@ def crossfit(
     that differ are refused there.
     """
     q = utilities(q_SAR)
-    states, actions, _ = q.shape
+    states, actions, rollouts = q.shape
     fixed_S = _actions("fixed", fixed, states, actions)
     if reference is not None:
-        _actions("reference", reference, states, actions)
-    q_FSA = _same_means(q, folds) if deterministic else fold_means(q, folds)
+        _actions("reference", reference, 1, actions)
+    first, second = _same_fold(q, folds) if deterministic else _two_folds(folds, rollouts)
+    q_FSA = _fold_means(q, first, second)
+    q = q[:, :, sorted({*first, *second})]
     used_S = np.isfinite(_at(q_FSA[0], fixed_S))
     chosen_FS = _pick(q_FSA, fixed_S, reference)
-    gain_FSA = snap(q_FSA - np.stack([_at(q_A, fixed_S) for q_A in q_FSA])[:, :, None])
+    gain_FSA = snap(q_FSA - np.stack([_at(q_SA, fixed_S) for q_SA in q_FSA])[:, :, None])
     g_FS = np.stack([_at(gain_FSA[1 - f], chosen_FS[f]) for f in (0, 1)])
-    seen_FS = np.stack([_at(gain_FSA[f], chosen_FS[f]) for f in (0, 1)])
-    usable_SA = np.isfinite(q_FSA[0]) & used_S[:, None]
-    mean_SA = np.where(usable_SA, mean_of(q), -np.inf)
-    naive_S = np.where(used_S, snap(mean_SA.max(1) - np.where(used_S, _at(mean_SA, fixed_S), 0.0)), np.nan)
     return CrossFit(
         g_S=snap(g_FS.mean(0)),
         g_FS=g_FS,
-        seen_FS=seen_FS,
+        seen_FS=np.stack([_at(gain_FSA[f], chosen_FS[f]) for f in (0, 1)]),
         chosen_FS=np.where(used_S, chosen_FS, -1),
-        naive_S=naive_S,
-        noisy_S=(spread(q) > TIE).any(1),
+        naive_S=_naive(np.where(np.isfinite(q_FSA[0]), mean_of(q), np.nan), fixed_S),
+        noisy_S=np.any(spread(q) > TIE, axis=1),
         used_S=used_S,
         fixed_S=fixed_S,
         q_FSA=q_FSA,
         crossfitted=not deterministic,
     )
-
-
-def fold_means(q_SAR: ArrayLike, folds: Folds | None = None) -> Array:
-    """Mean utility of every action in each of two folds, over the rollouts that have one.
-
-    NaN in both folds for an action that has none in either.
-    """
-    q = utilities(q_SAR)
-    first, second = _check_folds(folds, q.shape[2])
-    q_FSA = np.stack([mean_of(q[:, :, list(fold)]) for fold in (first, second)])
-    return np.where(np.isfinite(q_FSA).all(0), q_FSA, np.nan)
 
 
 def utilities(q_SAR: ArrayLike) -> Array:
@@ -143,6 +130,19 @@ def snap(x: Array) -> Array:
     return np.where(np.abs(x) <= TIE, 0.0, x)
 
 
+def _fold_means(q_SAR: Array, first: Collection[int], second: Collection[int]) -> Array:
+    """Mean utility in each fold, over the rollouts that have one; NaN in both where either has none."""
+    q_FSA = np.stack([mean_of(q_SAR[:, :, list(fold)]) for fold in (first, second)])
+    return np.where(np.isfinite(q_FSA).all(0), q_FSA, np.nan)
+
+
+def _naive(mean_SA: Array, fixed_S: Ints) -> Array:
+    """Best mean less the fixed action's; NaN where that has none."""
+    best_S = np.where(np.isfinite(mean_SA), mean_SA, -np.inf).max(1)
+    fixed_mean_S = _at(mean_SA, fixed_S)
+    return snap(np.where(np.isfinite(fixed_mean_S), best_S, 0.0) - fixed_mean_S)
+
+
 def _pick(q_FSA: Array, fixed_S: Ints, reference: int | None) -> Ints:
     """The best action of each state in each fold."""
     q = np.where(np.isfinite(q_FSA), q_FSA, -np.inf)
@@ -157,7 +157,7 @@ def _at(x_SA: NDArray[np.generic], action_S: Ints) -> NDArray[np.generic]:
     return x_SA[np.arange(len(x_SA)), action_S]
 
 
-def _check_folds(folds: Folds | None, rollouts: int) -> Folds:
+def _two_folds(folds: Folds | None, rollouts: int) -> Folds:
     if folds is None:
         if rollouts == 1:
             raise ValueError(
@@ -173,18 +173,18 @@ def _check_folds(folds: Folds | None, rollouts: int) -> Folds:
     return folds
 
 
-def _same_means(q_SAR: Array, folds: Folds | None) -> Array:
+def _same_fold(q_SAR: Array, folds: Folds | None) -> Folds:
     """All rollouts as either fold, if they are equal."""
-    differ = np.argwhere(spread(q_SAR) > TIE)
     if folds is not None:
         raise ValueError(f"folds are {folds}; deterministic=True uses none: pass one of the two")
+    differ = np.argwhere(spread(q_SAR) > TIE)
     if len(differ):
         s, a = (int(i) for i in differ[0])
         raise ValueError(
             f"rollouts of state {s}, action {a} are {q_SAR[s, a].tolist()}; with deterministic=True they must be "
             "equal: leave it out, so that folds are used"
         )
-    return np.stack([mean_of(q_SAR)] * 2)
+    return range(q_SAR.shape[2]), range(q_SAR.shape[2])
 
 
 def _actions(name: str, value: ArrayLike, states: int, actions: int) -> Ints:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from unmask.stats.crossfit import Array, Bools, CrossFit, snap
+from unmask.stats.crossfit import TIE, Array, Bools, CrossFit, snap
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,14 @@ def bidirectional(fit: CrossFit) -> Bidirectional:
     """
     over_AA = over(fit)
     mass_AA = np.minimum(over_AA, over_AA.T)
-    best = np.where(np.isnan(mass_AA), -np.inf, mass_AA)
-    a, b = (int(i) for i in np.unravel_index(best.argmax(), best.shape))
     if np.isnan(mass_AA).all():
         return Bidirectional(float("nan"), None, mass_AA)
-    return Bidirectional(float(best[a, b]), (a, b) if best[a, b] > 0 else None, mass_AA)
+    a_K, b_K = np.triu_indices(len(mass_AA), 1)
+    mass_K = np.where(np.isnan(mass_AA), -np.inf, mass_AA)[a_K, b_K]
+    k = first_largest(mass_K)
+    if k is None or mass_K[k] <= 0:
+        return Bidirectional(0.0, None, mass_AA)
+    return Bidirectional(float(mass_K[k]), (int(a_K[k]), int(b_K[k])), mass_AA)
 
 
 def wins(fit: CrossFit) -> tuple[Array, Bools]:
@@ -64,6 +67,11 @@ def wins(fit: CrossFit) -> tuple[Array, Bools]:
     both_SAA = np.isfinite(q_FSA[0])[:, :, None] & np.isfinite(q_FSA[0])[:, None, :]
     d0, d1 = (snap(q_SA[:, :, None] - q_SA[:, None, :]) for q_SA in np.nan_to_num(q_FSA))
     return np.where(both_SAA, ((d0 > 0) * d1 + (d1 > 0) * d0) / 2, 0.0), both_SAA
+
+
+def first_largest(x_K: Array) -> int | None:
+    """Where the largest is, the first of those that differ by rounding only; None of nothing."""
+    return int(np.argmax(x_K >= x_K.max() - TIE)) if len(x_K) else None
 
 
 def better(mean_A: Array) -> Bools:
@@ -75,8 +83,8 @@ def better(mean_A: Array) -> Bools:
     return (lead_AA > 0) | ((lead_AA == 0) & earlier_AA)
 
 
-def table_means(fit: CrossFit) -> Array:
-    """Mean utility of each action over the states that have it."""
-    q_SA = fit.q_FSA.mean(0)
+def table_means(fit: CrossFit, keep_S: Bools | None = None) -> Array:
+    """Mean utility of each action over the states that have it; of some states only, where given."""
+    q_SA = fit.q_FSA.mean(0)[... if keep_S is None else keep_S]
     states_A = np.isfinite(q_SA).sum(0)
     return np.divide(np.nansum(q_SA, 0), states_A, out=np.full(len(states_A), np.nan), where=states_A > 0)

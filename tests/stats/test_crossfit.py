@@ -1,0 +1,196 @@
+"""Cross-fitted opportunity on tables worked out by hand, and what holds for any table."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from unmask.stats import cross_fit
+from unmask.stats.reversal import opportunity
+
+NAN = np.nan
+# Five states, three actions, four rollouts; action 0 is the fixed one.
+BY_HAND = np.array(
+    [
+        # Both alternatives are better, and the folds disagree on which is best.
+        [[0, 0, 0, 0], [1, 1, 1, 0], [0.5, 0.5, 1, 1]],
+        # Action 1 looks good in the first fold and is bad in the second; action 2 only ties there.
+        [[0.5, 0.5, 0.5, 0.5], [1, 0.5, 0, 0], [0, 0, 0.5, 0.5]],
+        # All equal.
+        [[0.5, 0.5, 0.5, 0.5], [0.5, 0.5, 0.5, 0.5], [0.25, 0.75, 0.75, 0.25]],
+        # The fixed action has no utility in the second fold.
+        [[1, 1, NAN, NAN], [0.2, 0.2, 0.2, 0.2], [0.4, 0.4, 0.4, 0.4]],
+        # Action 1 is best and cannot be picked: the second fold could not grade it.
+        [[0, 0, 0, 0], [1, 1, NAN, NAN], [NAN, 0.5, 0.25, 0.25]],
+    ]
+)
+
+thirds = st.integers(0, 3).map(lambda k: k / 3)
+
+
+def tables(missing=False, rollouts=4):
+    """Small tables of thirds, so that ties and rounding in the last bit occur."""
+    value = st.one_of(thirds, st.just(NAN)) if missing else thirds
+    return st.tuples(st.integers(1, 6), st.integers(1, 4)).flatmap(
+        lambda shape: arrays(np.float64, (*shape, rollouts), elements=value)
+    )
+
+
+class TestByHand:
+    fit = cross_fit(BY_HAND, 0)
+
+    def test_each_fold_picks(self):
+        np.testing.assert_array_equal(self.fit.chosen_FS, [[1, 1, 0, -1, 2], [2, 0, 0, -1, 2]])
+
+    def test_what_it_saw(self):
+        np.testing.assert_allclose(self.fit.seen_FS, [[1, 0.25, 0, NAN, 0.5], [1, 0, 0, NAN, 0.25]])
+
+    def test_the_other_fold_grades(self):
+        np.testing.assert_allclose(self.fit.g_FS, [[0.5, -0.5, 0, NAN, 0.25], [0.5, 0, 0, NAN, 0.5]])
+
+    def test_the_mean_of_both(self):
+        np.testing.assert_allclose(self.fit.g_S, [0.5, -0.25, 0, NAN, 0.375])
+
+    def test_the_naive_estimate_uses_all_rollouts_twice(self):
+        np.testing.assert_allclose(self.fit.naive_S, [0.75, 0, 0, NAN, 1 / 3])
+
+    def test_which_states_are_used_and_noisy(self):
+        np.testing.assert_array_equal(self.fit.used_S, [True, True, True, False, True])
+        np.testing.assert_array_equal(self.fit.noisy_S, [True, True, True, False, True])
+        assert self.fit.excluded == 1
+        assert self.fit.crossfitted
+
+    def test_other_folds(self):
+        fit = cross_fit(BY_HAND[:1], 0, folds=({0, 2}, {1, 3}))
+        # Fold {0, 2} sees 1 and 0.75, {1, 3} sees 0.5 and 0.75.
+        np.testing.assert_array_equal(fit.chosen_FS, [[1], [2]])
+        np.testing.assert_allclose(fit.g_FS, [[0.5], [0.75]])
+
+    def test_rollouts_outside_the_folds_play_no_part(self):
+        changed = BY_HAND.copy()
+        changed[:, :, 3] = 0.125
+        folds = ((0,), (1, 2))
+        one, two = (cross_fit(q, 0, folds=folds) for q in (BY_HAND, changed))
+        np.testing.assert_array_equal(one.g_S, two.g_S)
+        np.testing.assert_array_equal(one.naive_S, two.naive_S)
+
+    def test_a_fixed_action_for_each_state(self):
+        fit = cross_fit(BY_HAND, [0, 0, 0, 1, 2])
+        assert fit.excluded == 0
+        np.testing.assert_allclose(fit.g_S, [0.5, -0.25, 0, 0.2, 0])
+
+
+class TestTies:
+    q = np.full((1, 4, 2), 0.5)
+
+    def test_go_to_the_fixed_action(self):
+        assert cross_fit(self.q, 3, reference=2).chosen_FS.tolist() == [[3], [3]]
+
+    def test_then_to_the_reference(self):
+        q = self.q.copy()
+        q[0, 3] = 0.25
+        assert cross_fit(q, 3, reference=2).chosen_FS.tolist() == [[2], [2]]
+
+    def test_then_to_the_first(self):
+        q = self.q.copy()
+        q[0, 2:] = 0.25
+        assert cross_fit(q, 3, reference=2).chosen_FS.tolist() == [[0], [0]]
+
+    def test_rounding_does_not_break_them(self):
+        """0.1 + 0.2 is not 0.3 in floating point."""
+        q = np.array([[[0.3, 0.3, 0.3, 0.3], [0.1, 0.5, 0.2, 0.4], [0.1 + 0.2] * 4]])
+        fit = cross_fit(q, 0)
+        assert fit.chosen_FS.tolist() == [[0], [0]]
+        assert fit.g_S.tolist() == [0.0] == fit.naive_S.tolist()
+
+
+class TestOneRollout:
+    q_SA = np.array([[0.25, 1.0], [0.5, 0.0]])
+
+    def test_is_refused(self):
+        with pytest.raises(ValueError, match="1 rollout; cross-fitting needs 2"):
+            cross_fit(self.q_SA[:, :, None], 0)
+
+    def test_is_the_truth_if_the_caller_says_so(self):
+        fit = cross_fit(self.q_SA[:, :, None], 0, deterministic=True)
+        np.testing.assert_allclose(fit.g_S, [0.75, 0])
+        assert not fit.crossfitted
+
+    def test_rollouts_that_differ_contradict_the_caller(self):
+        with pytest.raises(ValueError, match=r"state 1, action 0 are \[0.5, 0.0\]"):
+            cross_fit(np.stack([self.q_SA, [[0.25, 1.0], [0.0, 0.0]]], 2), 0, deterministic=True)
+
+
+@given(tables())
+def test_without_noise_it_is_the_opportunity(q_SAR):
+    q_SA = q_SAR[:, :, 0]
+    for fixed in range(q_SA.shape[1]):
+        fit = cross_fit(np.repeat(q_SA[:, :, None], 4, 2), fixed)
+        np.testing.assert_allclose(fit.g_S, opportunity(q_SA, fixed), atol=1e-9)
+        np.testing.assert_allclose(fit.naive_S, fit.g_S, atol=1e-9)
+        assert not fit.noisy_S.any()
+
+
+@given(tables())
+def test_it_is_never_above_the_naive_estimate(q_SAR):
+    """With folds of one size. The naive maximum is the best sum of two folds; no pair of picks can do better."""
+    fit = cross_fit(q_SAR, 0)
+    assert (fit.g_S <= fit.naive_S + 1e-9).all()
+    assert (fit.naive_S >= 0).all()
+
+
+@given(tables(missing=True))
+def test_gains_are_bounded_and_excluded_states_have_none(q_SAR):
+    fit = cross_fit(q_SAR, 0)
+    has = np.isfinite(q_SAR[:, 0])
+    np.testing.assert_array_equal(fit.used_S, has[:, :2].any(1) & has[:, 2:].any(1))
+    for x in (fit.g_S, fit.naive_S, *fit.g_FS, *fit.seen_FS):
+        np.testing.assert_array_equal(np.isfinite(x), fit.used_S)
+        assert (np.abs(x[fit.used_S]) <= 1).all()
+    assert (fit.seen_FS[:, fit.used_S] >= 0).all()
+    np.testing.assert_array_equal(fit.seen_FS > 0, (fit.chosen_FS != fit.fixed_S) & fit.used_S)
+
+
+@given(tables(missing=True), st.permutations([0, 1]), st.permutations([2, 3]), st.booleans())
+def test_the_order_of_rollouts_and_folds_does_not_matter(q_SAR, first, second, swap):
+    order = [*second, *first] if swap else [*first, *second]
+    np.testing.assert_allclose(cross_fit(q_SAR, 0).g_S, cross_fit(q_SAR[:, :, order], 0).g_S, atol=1e-9)
+
+
+@given(tables(missing=True))
+def test_states_do_not_see_each_other(q_SAR):
+    whole = cross_fit(q_SAR, 0).g_S
+    np.testing.assert_allclose(whole, [cross_fit(q_SAR[[s]], 0).g_S[0] for s in range(len(q_SAR))])
+
+
+@given(tables(missing=True))
+def test_nothing_is_changed_in_place(q_SAR):
+    before = q_SAR.copy()
+    cross_fit(q_SAR, 0, reference=0)
+    np.testing.assert_array_equal(q_SAR, before)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: cross_fit(np.ones((2, 2)), 0), r"shape \(2, 2\); it must be states by actions by rollouts"),
+        (lambda: cross_fit(np.ones((0, 2, 4)), 0), "none of them 0"),
+        (lambda: cross_fit(np.full((2, 2, 4), 1.5), 0), r"1.5 at state 0, action 0, rollout 0; utilities lie in"),
+        (lambda: cross_fit(np.full((2, 2, 4), -0.1), 0), "-0.1 at state 0"),
+        (lambda: cross_fit(np.full((2, 2, 4), np.inf), 0), "inf at state 0"),
+        (lambda: cross_fit(BY_HAND, 3), r"fixed is 3; the table has actions 0\.\.2"),
+        (lambda: cross_fit(BY_HAND, -1), "fixed is -1"),
+        (lambda: cross_fit(BY_HAND, [0, 1]), "one for each of 5 states"),
+        (lambda: cross_fit(BY_HAND, 0.5), "it must be one action"),
+        (lambda: cross_fit(BY_HAND, 0, reference=7), "reference is 7"),
+        (lambda: cross_fit(BY_HAND, 0, folds=((0, 1), (1, 2))), "in one of them only"),
+        (lambda: cross_fit(BY_HAND, 0, folds=((0, 1), (0, 1))), "in one of them only"),
+        (lambda: cross_fit(BY_HAND, 0, folds=((0, 1), ())), "two non-empty"),
+        (lambda: cross_fit(BY_HAND, 0, folds=((0, 1), (4,))), r"rollouts 0\.\.3"),
+        (lambda: cross_fit(BY_HAND, 0, folds=((0,), (1,)), deterministic=True), "pass one of the two"),
+    ],
+)
+def test_refusals(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
