@@ -356,7 +356,7 @@ REFUSED = [
     ({"prompt": "a_"}, ["blank", "use infill"]),
     ({"prompt": "abcdabcd"}, ["9 positions", "at most 8", "shorten"]),
     ({"max_new_tokens": 0}, ["max_new_tokens is 0", "1 to 7"]),
-    ({"max_new_tokens": 8}, ["max_new_tokens is 8", "1 to 7", "longer canvas"]),
+    ({"max_new_tokens": 8}, ["max_new_tokens is 8", "1 to 7", "1 of 8 positions", "shorten the prompt"]),
     ({"max_new_tokens": 2.0}, ["2.0", "a whole number"]),
     ({"steps": 0}, ["steps of row 0 is 0", "1 to 7"]),
     ({"steps": 8}, ["steps of row 0 is 8", "1 to 7"]),

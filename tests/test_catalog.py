@@ -7,7 +7,7 @@ import torch
 
 import unmask
 from unmask import cli
-from unmask.catalog import MODELS, CheckpointOptions, fingerprint, load
+from unmask.catalog import MODELS, CheckpointOptions, _pieces, fingerprint, load
 from unmask.denoisers import ApproximateCache
 from unmask.errors import CheckpointError, ConfigError, DenoiserError, HubError, NotEnoughMemory, UnknownName
 
@@ -58,6 +58,28 @@ class TestLoad:
     def test_the_fingerprint_follows_the_weights(self, scaled, tmp_path):
         one, same, other = (scaled.llada(tmp_path / name, seed=seed) for name, seed in (("a", 0), ("b", 0), ("c", 1)))
         assert fingerprint(one) == fingerprint(same) != fingerprint(other)
+
+    def test_the_fingerprint_sees_every_byte_of_a_small_file(self, scaled, tmp_path):
+        folder = scaled.llada(tmp_path / "a", single_file=True)
+        before, path = fingerprint(folder), folder / "model.safetensors"
+        changed = bytearray(path.read_bytes())
+        changed[-1] ^= 1
+        path.write_bytes(changed)
+        assert fingerprint(folder) != before
+        with_template, path = fingerprint(folder), folder / "chat_template.jinja"
+        path.write_text("{{ messages }}")
+        assert fingerprint(folder) != with_template
+
+    def test_pieces_of_a_large_file(self):
+        size = 16 << 30
+        pieces = _pieces(size)
+        assert pieces[0][0] == 0
+        assert sum(pieces[-1]) == size
+        assert sum(length for _, length in pieces) == 64 << 20
+        assert _pieces(1000) == [(0, 1000)]
+
+    def test_a_path_object(self, folders):
+        assert load(folders["llada"]).options["family"] == "llada"
 
     def test_progress(self, folders):
         seen = []
@@ -153,6 +175,30 @@ class TestRefused:
         with pytest.raises(NotEnoughMemory, match="bf16"):
             load(str(folders["llada"]))
 
+    @pytest.mark.parametrize("options", [{"dtpye": "bf16"}, {"dtype": "fp8"}, {"device": "tpu"}, {"engine": "warp"}])
+    def test_options_are_looked_at_before_the_hub(self, options, monkeypatch):
+        monkeypatch.setattr("unmask.catalog.hub.locate", lambda *_, **__: pytest.fail("asked the hub"))
+        with pytest.raises(ConfigError):
+            load("GSAI-ML/LLaDA-8B-Instruct", **options)
+
+    @pytest.mark.parametrize("model_type", ["gpt2", "LLaDA", None])
+    def test_another_network(self, model_type, scaled, tmp_path):
+        folder = scaled.llada(tmp_path / "other", model_type=model_type)
+        with pytest.raises(CheckpointError, match=rf"'model_type' in .*config\.json is {model_type!r}.*llada, Dream"):
+            load(folder)
+
+    def test_the_other_family(self, folders):
+        with pytest.raises(ConfigError, match="a llada checkpoint; load dream"):
+            load("llada", path=str(folders["dream"]))
+
+    def test_a_prompt_longer_than_the_model(self, llada):
+        with pytest.raises(ConfigError, match=r"the prompt needs a canvas of .*at most 4096 .*shorten the prompt"):
+            llada.generate("word " * 5000)
+
+    def test_a_policy_has_a_name_already(self, llada):
+        with pytest.raises(UnknownName, match="'name'"):
+            llada.generate(QUESTION, name="x")
+
     def test_masked_lm_needs_a_path(self):
         with pytest.raises(ConfigError, match="path of masked-lm is None"):
             load("masked-lm")
@@ -189,6 +235,9 @@ class TestGenerate:
         assert out.text.startswith("The quick ")
         assert out.text.endswith(" fox")
         assert out.config["rows"][0]["new_tokens"] == 3
+
+    def test_what_was_given_stays(self, llada):
+        assert llada.infill("a [MASK] <|eot_id|> b").text.endswith("<|eot_id|> b")
 
     def test_wino_needs_predictions_at_their_own_slot(self, llada, dream):
         assert len(llada.generate(QUESTION, policy="wino", max_new_tokens=8).tokens[0]) == 8

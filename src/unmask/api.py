@@ -192,7 +192,8 @@ class Model:
         require(bool(texts), name, texts, "one text or more", f"pass a {name}")
         for text in texts:
             ok = isinstance(text, str) or (name == "prompt" and _is_conversation(text))
-            require(ok, name, text, "a text, or a list of texts", f"pass the {name} as a string")
+            allowed = "a text, or a list of texts" + (" or conversations" if name == "prompt" else "")
+            require(ok, name, text, allowed, f"pass the {name} as a string")
             require(len(text) > 0, name, text, "one character or more", f"write a {name}")
         return texts
 
@@ -300,16 +301,16 @@ class _Run:
         if not isinstance(model, Network):
             raise ConfigError(f"cache is {self.cache!r}; allowed: None with {self.model.name}; leave it out")
         require(not self.cfg_scale, "cfg_scale", self.cfg_scale, "0 with a cache", "leave one of them out")
-        if isinstance(self.policy, Search) or type(self.policy).plan is not Policy.plan:
-            raise ConfigError(
-                f"cache is {self.cache!r}, but {self.policy.name} looks ahead, and every look is a complete pass; "
-                "allowed: None with it; leave the cache out"
-            )
         known = settings(self.policy)
         if "block_length" not in known:
             raise ConfigError(
                 f"cache is {self.cache!r}, but {self.policy.name} does not decode block by block; allowed: policies "
                 "with a block_length, such as llada; choose one, or leave the cache out"
+            )
+        if isinstance(self.policy, Search) or type(self.policy).plan is not Policy.plan:
+            raise ConfigError(
+                f"cache is {self.cache!r}, but {self.policy.name} looks ahead, and every look is a complete pass; "
+                "allowed: None with it; leave the cache out"
             )
         return ApproximateCache(model, self.cache, known["block_length"] or 2**31, self.cache_refresh)
 
@@ -378,7 +379,7 @@ def _policy(policy: str | Policy | Search, options: Mapping[str, Any]) -> Policy
         return policy
     require(isinstance(policy, str), "policy", policy, "a name or a policy object", "see `unmask methods`")
     if policy in METHODS:
-        _refuse_misspelt(options, set(settings(make(policy))))
+        _refuse_misspelt(options, set(settings(make(policy))) - {"name"})
     return make(policy, **options)
 
 
@@ -388,8 +389,8 @@ def _refuse_misspelt(options: Mapping[str, Any], known: set[str]) -> None:
         head = key.partition(".")[0]
         if head in OPTIONS:
             raise ConfigError(f"{key} is no option of infill; allowed: the options of Model.infill; leave it out")
-        if head not in known and get_close_matches(head, OPTIONS):
-            raise UnknownName("option", key, OPTIONS | known)
+        if head not in known and (head == "name" or get_close_matches(head, [*OPTIONS, "gen_length"])):
+            raise UnknownName("option", key, OPTIONS | known | {"gen_length"})
 
 
 def _is_conversation(value: object) -> bool:
@@ -415,10 +416,11 @@ def _new_tokens(prompt: int, wanted: int | None, model: Model) -> int:
         _check_length("prompt", prompt + 1, model)
         return model.length - prompt
     _whole("max_new_tokens", wanted)
+    _check_length("prompt", prompt + 1, model)
     room = None if model.length is None else model.length - prompt
     allowed = "1 or more" if room is None else f"1 to {room} ({prompt} of {model.length} positions are the prompt)"
     fits = wanted >= 1 and (room is None or wanted <= room)
-    require(fits, "max_new_tokens", wanted, allowed, "change it, or load the model with a longer canvas")
+    require(fits, "max_new_tokens", wanted, allowed, "change it, or shorten the prompt")
     return wanted
 
 
@@ -426,7 +428,7 @@ def _check_length(name: str, needed: int, model: Model) -> None:
     if model.length is not None and needed > model.length:
         raise ConfigError(
             f"the {name} needs a canvas of {needed} positions; allowed: at most {model.length} with {model.name}; "
-            f"shorten the {name}, or load the model with a longer canvas"
+            f"shorten the {name}" + (", or load a longer canvas (n=...)" if model.name == "exact" else "")
         )
 
 

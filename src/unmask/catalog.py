@@ -14,7 +14,7 @@ from unmask.checkpoints.config import Config
 from unmask.checkpoints.device import resolve_device, resolve_dtype, short_name
 from unmask.checkpoints.read import FAMILIES, read, resolve_engine
 from unmask.denoisers import Exact, Joint, LetterCodec
-from unmask.errors import ConfigError, UnknownName, require
+from unmask.errors import CheckpointError, ConfigError, UnknownName, require
 from unmask.options import check_types
 
 OnProgress = Callable[[str, int], None]
@@ -89,31 +89,58 @@ class ModelEntry:
     """Whether it can be loaded here and now, in words."""
 
 
-def load(name_or_path: str, *, on_progress: OnProgress | None = None, **options: Any) -> Model:
+def load(name_or_path: str | Path, *, on_progress: OnProgress | None = None, **options: Any) -> Model:
     """A model by name (`exact`, `llada`, `dream`, ...), hub id or checkpoint folder; `unmask models` lists them.
 
-    `load("exact", n=6, vocab=3)`, `load("GSAI-ML/LLaDA-8B-Instruct", dtype="bf16")`, `load("path/to/folder")`.
+    `load("exact", n=6, vocab=3)`, `load("GSAI-ML/LLaDA-8B-Instruct", dtype="bf16")`, `load("path/to/folder")`. A name
+    comes before a folder of that name: write "./llada" for the folder.
     """
-    require(isinstance(name_or_path, str), "model", name_or_path, "a name, a hub id or a folder", "pass a string")
-    if name_or_path in MODELS:
-        return _build(name_or_path, options, on_progress)
-    if not _is_place(name_or_path):
-        raise UnknownName("model", name_or_path, MODELS)
+    ok = isinstance(name_or_path, str | Path)
+    require(ok, "model", name_or_path, "a name, a hub id or a folder", "pass a string")
+    place = str(name_or_path)
+    if place in MODELS:
+        return _build(place, options, on_progress)
+    if not _is_place(place):
+        raise UnknownName("model", place, MODELS)
     require("path" not in options, "path", options.get("path"), "nothing beside a folder or id", "leave it out")
-    options["path"] = name_or_path
-    folder = _locate(name_or_path, options.get("revision"), options.get("offline", False))
-    model_type = Config.read(folder).model_type
-    return _build(model_type.lower() if model_type in FAMILIES else "masked-lm", options, on_progress)
+    # What no kind of checkpoint takes is refused before anything is downloaded.
+    _check_options(place, options, CheckpointOptions, MaskedLMOptions)
+    folder = _locate(place, options.get("revision"), options.get("offline", False))
+    return _build(_kind(folder), options | {"path": place}, on_progress)
 
 
 def _build(name: str, options: Mapping[str, Any], on_progress: OnProgress | None) -> Model:
     entry = MODELS[name]
-    known = {f.name for f in fields(entry.options)}
-    for key in options:
+    _check_options(name, options, entry.options)
+    return entry.build(entry.options(**options), on_progress)
+
+
+def _check_options(name: str, options: Mapping[str, Any], *kinds: type) -> None:
+    """Names and types, and where and in which type a network would run."""
+    known = {f.name: kind for kind in reversed(kinds) for f in fields(kind)}
+    for key, value in options.items():
         if key not in known:
             raise UnknownName(f"option of {name}", key, known)
-    check_types(entry.options, options, name)
-    return entry.build(entry.options(**options), on_progress)
+        check_types(known[key], {key: value}, name)
+    if "device" in known:
+        device = resolve_device(options.get("device", "auto"))
+        resolve_dtype(options.get("dtype", "auto"), device)
+        resolve_engine(options.get("engine", "auto"), device)
+
+
+def _kind(folder: Path) -> str:
+    """The name under which a checkpoint of this folder is built."""
+    config = Config.read(folder)
+    if config.model_type in FAMILIES:
+        return FAMILIES[config.model_type].name
+    architectures = config.values.get("architectures") or []
+    if not any("MaskedLM" in str(name) for name in architectures):
+        raise CheckpointError(
+            f"'model_type' in {config.path} is {config.values.get('model_type')!r} and 'architectures' is "
+            f"{architectures!r}; allowed: {', '.join(FAMILIES)}, or a masked LM of transformers; this network is not "
+            "known here"
+        )
+    return "masked-lm"
 
 
 def _is_place(name: str) -> bool:
@@ -144,13 +171,15 @@ def _exact(options: ExactOptions, on_progress: OnProgress | None) -> Model:
     )
 
 
-def _checkpoint(name: str, published: str) -> Callable[[CheckpointOptions, OnProgress | None], Model]:
+def _checkpoint(name: str, family: str, published: str) -> Callable[[CheckpointOptions, OnProgress | None], Model]:
     def build(options: CheckpointOptions, on_progress: OnProgress | None) -> Model:
         device = resolve_device(options.device)
         dtype = resolve_dtype(options.dtype, device)
         engine = resolve_engine(options.engine, device)
         place = options.path or published
         folder = _locate(place, options.revision, options.offline)
+        kind = _kind(folder)
+        require(kind == family, f"path of {name}", place, f"a {family} checkpoint", f"load {kind} with this path")
         found = read(
             folder,
             device=device,
@@ -197,7 +226,8 @@ def _masked_lm(options: MaskedLMOptions, on_progress: OnProgress | None) -> Mode
     found = load_masked_lm(
         folder, device=device, dtype=dtype, attention=options.attention, readout_layers=options.readout
     )
-    resolved = replace(options, device=str(device), dtype=short_name(dtype))
+    layers = found.denoiser.readout_layers
+    resolved = replace(options, device=str(device), dtype=short_name(dtype), readout=layers)
     return Model(
         name=options.path,
         denoiser=found.denoiser,
@@ -210,19 +240,28 @@ def _masked_lm(options: MaskedLMOptions, on_progress: OnProgress | None) -> Mode
 
 
 def fingerprint(folder: Path) -> str:
-    """Which checkpoint this is: a hash of its small files and of the names and sizes of all."""
+    """Which checkpoint this is: a hash of all its files but code, of large ones their ends and 256 pieces between."""
     digest = hashlib.sha256()
-    for path in sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in (".json", ".safetensors", ".txt")):
-        small = path.suffix != ".safetensors"
+    for path in sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in _DATA):
         digest.update(json.dumps([path.name, path.stat().st_size]).encode())
-        digest.update(path.read_bytes() if small else _head(path))
+        with path.open("rb") as file:
+            for start, size in _pieces(path.stat().st_size):
+                file.seek(start)
+                digest.update(file.read(size))
     return digest.hexdigest()[:16]
 
 
-def _head(path: Path, size: int = 1 << 20) -> bytes:
-    """The start of a file; of weights, their names, shapes and first values."""
-    with path.open("rb") as file:
-        return file.read(size)
+_DATA = (".json", ".safetensors", ".txt", ".jinja", ".model")
+_WHOLE = 64 << 20
+"""Up to this size a file is hashed whole."""
+
+
+def _pieces(size: int) -> list[tuple[int, int]]:
+    """Where to read a file of this size, and how much."""
+    if size <= _WHOLE:
+        return [(0, size)]
+    piece = _WHOLE // 256
+    return [(i * (size - piece) // 255, piece) for i in range(256)]
 
 
 def _hub_status(published: str) -> Callable[[], str]:
@@ -236,8 +275,8 @@ def _masked_lm_status() -> str:
     return "ready: give a path" if find_spec("transformers") else "needs `pip install unmask[hf]`"
 
 
-def _published(name: str, hub_id: str, about: str) -> ModelEntry:
-    return ModelEntry(f"{about} ({hub_id})", CheckpointOptions, _checkpoint(name, hub_id), _hub_status(hub_id))
+def _published(name: str, family: str, hub_id: str, about: str) -> ModelEntry:
+    return ModelEntry(f"{about} ({hub_id})", CheckpointOptions, _checkpoint(name, family, hub_id), _hub_status(hub_id))
 
 
 MODELS: dict[str, ModelEntry] = {
@@ -247,9 +286,9 @@ MODELS: dict[str, ModelEntry] = {
         _exact,
         lambda: "ready",
     ),
-    "llada": _published("llada", "GSAI-ML/LLaDA-8B-Instruct", "LLaDA, 8 billion parameters, 16 GB."),
-    "llada-1.5": _published("llada-1.5", "GSAI-ML/LLaDA-1.5", "LLaDA after preference tuning, 16 GB."),
-    "dream": _published("dream", "Dream-org/Dream-v0-Instruct-7B", "Dream, 7 billion parameters, 15 GB."),
+    "llada": _published("llada", "llada", "GSAI-ML/LLaDA-8B-Instruct", "LLaDA, 8 billion parameters, 16 GB."),
+    "llada-1.5": _published("llada-1.5", "llada", "GSAI-ML/LLaDA-1.5", "LLaDA after preference tuning, 16 GB."),
+    "dream": _published("dream", "dream", "Dream-org/Dream-v0-Instruct-7B", "Dream, 7 billion parameters, 15 GB."),
     "masked-lm": ModelEntry(
         "Any masked language model of Hugging Face transformers: BERT, RoBERTa, ALBERT, ModernBERT, ESM, ...",
         MaskedLMOptions,

@@ -279,7 +279,7 @@ def test_a_hub_in_trouble(status, hub):
 
 def test_no_network(hub):
     hub.close()
-    with pytest.raises(HubError, match=r"could not be downloaded .*check the network, proxy and HF_ENDPOINT"):
+    with pytest.raises(HubError, match=r"could not be downloaded .*check the path, the network, proxy and HF_ENDPOINT"):
         locate(NAME)
 
 

@@ -15,6 +15,10 @@ _MOST = 2**31 - 1
 """No size and no id of a network is larger."""
 
 
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object, or an error that names the file."""
     try:
@@ -30,6 +34,22 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise CheckpointError(f"{path} holds a {type(document).__name__}; allowed: a JSON object; download it again")
     return document
+
+
+def weight_map(folder: Path) -> dict[str, str]:
+    """Which file of the folder holds each tensor, by its index."""
+    path = folder / INDEX
+    names = read_json(path).get("weight_map")
+    if not isinstance(names, dict) or not names or not all(map(_is_shard, names.values())):
+        raise CheckpointError(
+            f"{path} has no usable 'weight_map'; allowed: tensor names with safetensors files of this folder; download "
+            "it again"
+        )
+    return names
+
+
+def _is_shard(name: object) -> bool:
+    return isinstance(name, str) and Path(name).name == name and name.endswith(".safetensors")
 
 
 @dataclass(frozen=True)
@@ -58,7 +78,7 @@ class Config:
 
     def number(self, key: str) -> float:
         value = self._take(key)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e30:
             raise self._refused(key, "a number above 0", "check that the file is the published one")
         return float(value)
 

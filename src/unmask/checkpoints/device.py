@@ -1,6 +1,7 @@
 """Where a network lives and in which type, decided before a byte of it is read."""
 
 import os
+from pathlib import Path
 
 import torch
 
@@ -37,7 +38,7 @@ def check_memory(parameters: int, dtype: torch.dtype, device: torch.device) -> N
     if free is not None and needed > free:
         raise NotEnoughMemory(
             f"the weights need {_gib(needed)} in {short_name(dtype)}; allowed: {_gib(free)}, what {device} has free; "
-            "free some, choose --dtype bf16, or use another device"
+            f"free some, {'choose --dtype bf16, ' if dtype == torch.float32 else ''}or use another device"
         )
 
 
@@ -45,6 +46,11 @@ def free_memory(device: torch.device) -> int | None:
     """Bytes, or None where the system does not say."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
+    known = [limit for limit in (_machine_memory(), _container_memory()) if limit is not None]
+    return min(known, default=None)
+
+
+def _machine_memory() -> int | None:
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
             return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
@@ -53,6 +59,15 @@ def free_memory(device: torch.device) -> int | None:
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, AttributeError):
+        return None
+
+
+def _container_memory() -> int | None:
+    """What a control group leaves; None where there is none, or no limit."""
+    try:
+        group = Path("/sys/fs/cgroup")
+        return int((group / "memory.max").read_text()) - int((group / "memory.current").read_text())
+    except (OSError, ValueError):
         return None
 
 

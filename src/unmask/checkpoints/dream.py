@@ -46,6 +46,7 @@ def spec(config: Config) -> Spec:
 
 
 DREAM = Family(
+    name="dream",
     model_type="Dream",
     names=NAMES,
     spec=spec,
@@ -53,6 +54,7 @@ DREAM = Family(
     length="max_position_embeddings",
     # The file says 131,072 positions, the authors that the model was trained for 2,048.
     usable=2048,
+    mask="<|mask|>",
     ends=("<|im_end|>",),
     policy="dream",
 )

@@ -12,6 +12,8 @@ from unmask.denoisers.transformer import Spec
 class Family:
     """Everything that differs between families and is not a number in config.json."""
 
+    name: str
+    """Ours."""
     model_type: str
     """As config.json spells it."""
     names: Names
@@ -22,6 +24,8 @@ class Family:
     """The key of the longest sequence."""
     usable: int | None
     """A shorter limit stated by the authors."""
+    mask: str
+    """The text of the mask token: an id that means another one would decode nonsense without a word."""
     ends: tuple[str, ...]
     """Tokens that end an answer, besides config.json's end of text."""
     policy: str

@@ -15,11 +15,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from unmask.checkpoints.config import read_json
+from unmask.checkpoints.config import INDEX, SINGLE, read_json, weight_map
 from unmask.errors import CheckpointError, HubError, require
 
-INDEX = "model.safetensors.index.json"
-SINGLE = "model.safetensors"
 TOKENIZERS = (("tokenizer.json",), ("vocab.json", "merges.txt"), ("vocab.txt",), ("tokenizer.model",))
 """What a tokenizer may consist of."""
 SMALL = ("*.json", "merges.txt", "*.jinja", "vocab.txt", "*.model")
@@ -85,17 +83,7 @@ def missing(folder: Path) -> list[str]:
 
 def _shards(folder: Path) -> list[str]:
     """The files with the weights."""
-    path = folder / INDEX
-    if not path.exists():
-        return [SINGLE]
-    named = read_json(path).get("weight_map")
-    files = sorted(set(named.values())) if isinstance(named, dict) and all(map(_is_file_name, named.values())) else []
-    if not files:
-        raise CheckpointError(
-            f"{path} has no usable 'weight_map'; allowed: tensor names with safetensors files of this folder; download "
-            "it again"
-        )
-    return files
+    return sorted(set(weight_map(folder).values())) if (folder / INDEX).exists() else [SINGLE]
 
 
 def _is_json(path: Path) -> bool:
@@ -108,10 +96,6 @@ def _is_json(path: Path) -> bool:
 
 def _is_filled(path: Path) -> bool:
     return path.is_file() and path.stat().st_size > 0
-
-
-def _is_file_name(name: object) -> bool:
-    return isinstance(name, str) and Path(name).name == name and name.endswith(".safetensors")
 
 
 def _is_whole(path: Path) -> bool:
@@ -149,7 +133,8 @@ def _refuse_paths(name: str, folder: Path) -> None:
 
 
 def _check_revision(revision: str | None) -> None:
-    ok = revision is None or bool(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._/-]*", revision) and ".." not in revision)
+    named = isinstance(revision, str) and re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._/-]*", revision)
+    ok = revision is None or bool(named and ".." not in revision)
     require(ok, "revision", revision, "a branch, a tag or a commit", "leave it out for the newest")
 
 
@@ -289,8 +274,8 @@ def _explanation(error: Exception, name: str, revision: str | None) -> str:
     cause = chain[-1]
     reason = f"{type(cause).__name__}: {(str(cause).splitlines() or [''])[0]}"
     return (
-        f"{name} could not be downloaded from {page} ({reason}); allowed: a hub that answers; check the network, proxy "
-        "and HF_ENDPOINT, then try again: finished files are kept"
+        f"there is no folder {name} here, and it could not be downloaded from {page} ({reason}); allowed: a folder, or "
+        "a hub that answers; check the path, the network, proxy and HF_ENDPOINT, and try again: finished files are kept"
     )
 
 

@@ -58,12 +58,14 @@ def spec(config: Config) -> Spec:
 
 
 LLADA = Family(
+    name="llada",
     model_type="llada",
     names=NAMES,
     spec=spec,
     shift=0,
     length="max_sequence_length",
     usable=None,
+    mask="<|mdm_mask|>",
     ends=("<|eot_id|>",),
     policy="llada",
 )

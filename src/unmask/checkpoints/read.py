@@ -66,13 +66,23 @@ def read(
     config.unused("pad_token_id", "bos_token_id")
     config.finish()
     codec = TextCodec.read(folder, mask_id=mask_id, vocab=spec.vocab, ends=(end_id, *family.ends), chat=chat)
-    layers = default_layers(spec.layers) if readout is None else tuple(readout)
+    if codec.mask != family.mask:
+        raise CheckpointError(
+            f"'mask_token_id' in {config.path} is {mask_id}, the token {codec.mask!r}; allowed: the id of "
+            f"{family.mask!r}; tokenizer and config.json belong to different models"
+        )
+    if codec.template is None and chat is None:
+        raise CheckpointError(
+            f"{folder} has no chat template; allowed: a tokenizer_config.json with one, as published; download it, or "
+            "load with chat=False to give the model plain prompts"
+        )
+    layers = default_layers(spec.layers) if readout is None else tuple(dict.fromkeys(readout))
     fits = bool(layers) and all(0 <= layer < spec.layers for layer in layers)
     require(fits, "readout", list(layers), f"layers 0 to {spec.layers - 1}, one or more", "leave it out for a default")
     engine = resolve_engine(engine, device)
     check_memory(spec.parameters, dtype, device)
     model = weights.load(spec, family.names, folder, device, dtype, on_tensor)
-    network = Network(model, Vocabulary(spec.vocab, mask_id, codec.eos_ids), family.shift, layers, length)
+    network = Network(model, Vocabulary(spec.vocab, mask_id, codec.eos_ids), family.shift, layers)
     return Checkpoint(family, use_engine(network, engine), codec, length)
 
 

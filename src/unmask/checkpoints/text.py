@@ -250,7 +250,7 @@ class ChatTemplate:
     @classmethod
     def _of(cls, source: Any, folder: Path, path: Path) -> "ChatTemplate":
         if isinstance(source, list):
-            named = {entry["name"]: entry.get("template") for entry in source if isinstance(entry, dict)}
+            named = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}
             source = named.get("default")
         if not isinstance(source, str):
             raise CheckpointError(
@@ -444,8 +444,7 @@ class TextCodec:
         return self._text(list(takewhile(lambda token: token not in self.ends, tokens)), skip_special_tokens=True)
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Without control tokens, but nothing is cut off."""
-        return self._text(tokens, skip_special_tokens=True)
+        return self.decode(tokens)
 
     @property
     def closing(self) -> tuple[int, ...]:

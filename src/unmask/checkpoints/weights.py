@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unmask.checkpoints.config import read_json
+from unmask.checkpoints.config import INDEX, SINGLE, weight_map
 from unmask.denoisers.transformer import Spec, Transformer
 from unmask.errors import CheckpointError
 
-INDEX = "model.safetensors.index.json"
-SINGLE = "model.safetensors"
+STORED = ("F32", "F16", "BF16")
+"""Types of stored weights."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,12 @@ class Shards:
                     f"{self.folder} has no tensor {name!r}; allowed: every tensor its config.json implies; a shard is "
                     "missing or belongs to another model, download it again"
                 )
+            stored = self._open[self._file[name]].get_slice(name).get_dtype()
+            if stored not in STORED:
+                raise CheckpointError(
+                    f"tensor {name!r} in {self._file[name]} is stored as {stored}; allowed: {', '.join(STORED)}; "
+                    "quantised checkpoints need their scales, which this code does not read"
+                )
             if self.shape(name) != shape:
                 raise CheckpointError(
                     f"tensor {name!r} in {self._file[name]} has shape {self.shape(name)}; allowed: {shape}, by "
@@ -104,18 +110,14 @@ class Shards:
 
     def _listed(self) -> dict[str, Path]:
         """Where the index says each tensor is; empty for a checkpoint of one file."""
-        path = self.folder / INDEX
-        if not path.exists() and (self.folder / SINGLE).exists():
+        if not (self.folder / INDEX).exists() and (self.folder / SINGLE).exists():
             return {}
-        index = read_json(path)
-        names = index.get("weight_map")
-        well_formed = isinstance(names, dict) and all(isinstance(file, str) for file in names.values())
-        if not well_formed or not names or any(Path(file).name != file for file in names.values()):
+        if not (self.folder / INDEX).exists():
             raise CheckpointError(
-                f"{path} has no usable 'weight_map'; allowed: tensor names with file names of this folder; download "
-                "it again"
+                f"{self.folder} has no safetensors weights; allowed: {SINGLE}, or shards with {INDEX}; download them "
+                "(pickles such as *.bin are never read)"
             )
-        return {name: self.folder / file for name, file in names.items()}
+        return {name: self.folder / file for name, file in weight_map(self.folder).items()}
 
     def _check_index(self, listed: Mapping[str, Path]) -> None:
         for name, path in listed.items():

@@ -43,7 +43,7 @@ class ApproximateCache:
     def __post_init__(self) -> None:
         require(self.kind in KINDS, "cache", self.kind, " or ".join(KINDS), "or leave it out: the exact network")
         require(self.block >= 1, "block", self.block, "1 or more", "use the policy's block length")
-        require(self.refresh >= 0, "refresh", self.refresh, "0 or more", "0 refreshes at the start of a block")
+        require(self.refresh >= 0, "cache_refresh", self.refresh, "0 or more", "0 refreshes at the start of a block")
 
     @property
     def vocabulary(self) -> Vocabulary:

@@ -56,7 +56,7 @@ class Codec(Protocol):
         ...
 
     def text(self, tokens: Sequence[int]) -> str:
-        """All of a text without control tokens: an infilled one goes on behind any end."""
+        """All of an infilled text: what was given, and what was filled in."""
         ...
 
     @property

@@ -30,8 +30,6 @@ class Network:
     """0: slot i predicts itself. 1: slot i - 1 predicts slot i, and the first one itself (Dream)."""
     readout: tuple[int, ...] = ()
     """Layers whose attention is averaged when a policy asks for it."""
-    length: int | None = None
-    """Positions the model was made for."""
     forward: Forward | None = None
     """Runs the layers: the model itself, or something that replays it."""
 
