@@ -67,6 +67,30 @@ def test_quiet_says_only_where_the_files_are(run, tiny, tmp_path):
     assert out.splitlines() == [str(tmp_path / name) for name in ("compare.csv", "summary.md", "summary.json")]
 
 
+def test_quiet_with_nothing_to_show_is_refused_before_the_work(run):
+    code, out, err = run("--model", "exact", "--quiet")
+    assert (code, out) == (2, "")
+    assert "allowed: with --out or --json" in err
+
+
+def test_another_comparison_is_not_overwritten(run, tiny, tmp_path):
+    arguments = quick(tiny, "--prompts", 1, "--out", tmp_path)
+    code, out, _ = run(*arguments)
+    assert code == 0
+    assert "1 answer in" in out
+    assert "Mean over 1 task\n" in (tmp_path / "summary.md").read_text(encoding="utf-8")
+    before = (tmp_path / "summary.json").read_bytes()
+    assert run(*arguments, "--quiet")[0] == 0
+    code, out, err = run(*arguments, "--seed", 3, "--axis", "commitment")
+    assert (code, out) == (2, "")
+    assert "summary.json' is of another comparison (seed, policies differ)" in err
+    assert (tmp_path / "summary.json").read_bytes() == before
+    (tmp_path / "summary.json").write_text("[]", encoding="utf-8")
+    code, _, err = run(*arguments)
+    assert code == 2
+    assert "no summary of `unmask compare`" in err
+
+
 def test_dream_is_compared_with_its_own_update(run, tiny_dream):
     code, out, _ = run(*quick(tiny_dream, "--json", "--quiet", "--axis", "cardinality"))
     policies = json.loads(out)["config"]["policies"]

@@ -92,10 +92,14 @@ def compare(
       unmask compare --model out/mini/model --split fresh --prompts 1000 --axis all --out out/fresh
       unmask compare --model out/mini/model --split evaluation --axis all --picks out/fresh/summary.json --out out/card
     """
-    from unmask.lab.suite import evaluate, summarise
+    from unmask.lab.suite import evaluate, plan, summarise
     from unmask.report import files, suite
 
     # What is wrong with the command line comes before the model is read, and the folder before the work is done.
+    if quiet and out is None and not json_:
+        raise ConfigError(
+            "--quiet is given without --out: nothing would be shown; allowed: with --out or --json; add one"
+        )
     names, axes, extra = _tasks(task or ["constructed"]), _axes(axis or []), _extras(policy or [])
     _check_split(split)
     chosen = suite.read_picks(picks) if picks is not None else None
@@ -105,6 +109,20 @@ def compare(
         _note("evaluation prompts are for showing a result once; tune on development, validation or fresh prompts")
     loaded = load_model(model, model_option, device=device, dtype=dtype)
     policies = {**_candidates(loaded.reference, axes), **extra}
+    if out is not None:
+        suite.check_folder(
+            out,
+            plan(
+                loaded,
+                names,
+                split=split,
+                policies=policies,
+                prompts=prompts,
+                steps=steps,
+                temperature=temperature,
+                seed=seed,
+            ),
+        )
     started = time.monotonic()
     with _watch(quiet) as on_progress:
         evaluation = evaluate(
@@ -135,8 +153,8 @@ def compare(
         console.print(suite.screen(summary))
         for line in suite.remarks(summary):
             console.print(line, style="dim", highlight=False, markup=False)
-        answers = len(evaluation.rows)
-        console.print(f"[dim]{answers} answers in {seconds:.1f} s. {suite.LEGEND}[/]", highlight=False)
+        answers = suite.count(len(evaluation.rows), "answer")
+        console.print(f"[dim]{answers} in {seconds:.1f} s. {suite.LEGEND}[/]", highlight=False)
     for path in written:
         say(str(path))
 

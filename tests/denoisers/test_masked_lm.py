@@ -1,6 +1,8 @@
 """Masked LMs of Hugging Face: tiny ones of each family against transformers' own forward, and a real one at work."""
 
 import hashlib
+import io
+import json
 import logging
 import os
 import shutil
@@ -14,6 +16,7 @@ from logging.handlers import BufferingHandler
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from unmask.api import Model
 from unmask.core import Logits, Needs, Noise, Proposal, State, View, row_key
@@ -282,6 +285,14 @@ def test_codec_frames_canvases_and_leaves_prompts_open():
         codec.encode([{"role": "user", "content": "w7"}])
 
 
+def test_text_that_the_vocabulary_cannot_write_is_refused():
+    codec = MaskedLMCodec(tiny_tokenizer())
+    with pytest.raises(ConfigError, match="the text holds 'quux', for which the model has no token; allowed"):
+        codec.canvas("w7 [MASK*2] quux")
+    with pytest.raises(ConfigError, match="'zebra'"):
+        codec.encode("zebra w7 quux")
+
+
 def test_codec_takes_the_tokenizers_own_signs():
     """RoBERTa's words for everything, its mask that swallows the space before it, and no closing token."""
     words = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "a", "Ġb", "b", "Ġ"]
@@ -377,14 +388,50 @@ def test_tokenizers_that_do_not_fit_are_refused(tmp_path, home):
 def test_damaged_weights_are_refused(tmp_path):
     folder = save(tmp_path / "damaged", FAMILIES["bert"]())
     (folder / "model.safetensors").write_bytes(b"nonsense")
-    with pytest.raises(CheckpointError, match="damaged cannot be loaded"):
+    with pytest.raises(CheckpointError, match=r"damaged cannot be loaded, its model is wrong \(.*header"):
         load_masked_lm(folder)
+
+
+def test_pickles_are_not_read(tmp_path):
+    folder = save(tmp_path / "pickled", FAMILIES["bert"]())
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"pickled: no safetensors weights; .* convert them with save_pretrained"):
+        load_masked_lm(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_hidden_layers": 2}, r"has no place: bert\.encoder\.layer\.2\..* and 12 more; allowed"),
+        ({"hidden_size": 64}, r"other shapes than its config\.json says: .* \[.*32\] for \[.*64\]"),
+        ({"hidden_size": "x"}, r"its config\.json is wrong \(.*'hidden_size' expected int, got str"),
+        ({"num_attention_heads": 5}, r"hidden size \(32\) is not a multiple"),
+        ({"model_type": "nothing"}, r"edited cannot be loaded.*`nothing`.*; allowed: config\.json"),
+    ],
+)
+def test_configurations_that_do_not_fit_their_weights_are_refused(tmp_path, changes, words):
+    folder = save(tmp_path / "edited", FAMILIES["bert"]())
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **changes}), encoding="utf-8")
+    with pytest.raises(CheckpointError, match=words) as refusal:
+        load_masked_lm(folder)
+    assert "\n" not in str(refusal.value)
+    assert "above report" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("kind", ["Bert", "Albert"])
+def test_weights_that_no_logit_depends_on_may_be_there(tmp_path, kind):
+    """The pooler and the head for pairs of sentences."""
+    getattr(tf, f"{kind}ForPreTraining")(FAMILIES[kind.lower()]()).save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    assert load_masked_lm(tmp_path).denoiser.vocabulary.size == VOCAB
 
 
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"readout_layers": [1]}, "attention=True"),
+        ({"readout_layers": [1]}, r"readout is \[1\].*attention=True"),
         ({"readout_layers": [3], "attention": True}, "out of 0 to 2"),
         ({"readout_layers": [], "attention": True}, "at least one"),
         ({"readout_layers": [1, 1], "attention": True}, "different layers"),
@@ -539,9 +586,11 @@ def reactions_lm(request, tmp_path_factory):
     assert digest == WHEEL_SHA256, f"{wheel} is not the published file: delete it"
     folder = tmp_path_factory.mktemp("reactions")
     with zipfile.ZipFile(wheel) as files:
-        for name in ("config.json", "pytorch_model.bin"):
-            (folder / name).write_bytes(files.read(f"{INSIDE}/{name}"))
+        (folder / "config.json").write_bytes(files.read(f"{INSIDE}/config.json"))
+        weights = torch.load(io.BytesIO(files.read(f"{INSIDE}/pytorch_model.bin")), "cpu", weights_only=True)
         words = files.read(f"{INSIDE}/vocab.txt").decode().split("\n")[:-1]
+    # As save_pretrained would: pickles are not read. Tied weights share memory, which safetensors does not allow.
+    save_file({name: value.clone() for name, value in weights.items()}, folder / "model.safetensors", {"format": "pt"})
     ids = {word: n for n, word in enumerate(words)}
     core = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
     core.pre_tokenizer = pre_tokenizers.Split(Regex(SMILES), "isolated")

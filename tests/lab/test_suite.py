@@ -266,7 +266,9 @@ class TestMissing:
     def test_a_task_where_nothing_fits(self):
         found = evaluate(oracle(length=20), [CARRY], split="development", policies={"reference": REFERENCE})
         assert found.rows == ()
-        assert "room" in found.tasks[0].unavailable
+        assert found.tasks[0].unavailable == (
+            "no prompt leaves room for 32 tokens in 20; load a model with a longer context, or leave the task out"
+        )
         assert summarise(found).lines == ()
 
     def test_data_that_is_not_there(self, tmp_path):
@@ -358,6 +360,13 @@ class TestSummary:
         alone = summarise(evaluate(oracle(), [CARRY], split="development", prompts=2, policies={"r": REFERENCE}))
         assert alone.best(CARRY) is None
         assert alone.picks() == {}
+
+    def test_with_nothing_better_the_reference_is_named(self):
+        policies = {"reference": REFERENCE, "same": Fixed(kappa="schedule"), "again": REFERENCE}
+        tied = summarise(evaluate(oracle(), [CARRY], split="development", prompts=2, policies=policies))
+        assert tied.best(CARRY).policy == "reference"
+        assert tied.picks() == {CARRY: "reference", MACRO: "reference"}
+        assert "| reference | " in report.card_table(tied).splitlines()[2]
 
     def test_unknown_line(self, carry):
         with pytest.raises(UnknownName, match="in order"):

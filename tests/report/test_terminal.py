@@ -1,11 +1,15 @@
 """The view of canvases as they fill in."""
 
 import io
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+import torch
 from rich.console import Console
 
 from unmask.catalog import load
+from unmask.core import State
 from unmask.report.terminal import REMASKED, Watch, settings_line
 
 
@@ -70,6 +74,63 @@ def test_plain_lines_elsewhere(model):
     assert len(lines) == 2
     assert out.canvases[0] in lines[-1]
     assert "+3" in lines[-1]
+
+
+class Chatty:
+    """A codec as LLaDA's: a long mask sign, a line break, and prompts of many lines."""
+
+    mask, closing = "<|mdm_mask|>", ()
+
+    def decode(self, tokens):
+        return "".join({4: self.mask, 0: "\n", 1: "[/b]"}.get(token, "abcd"[token % 4]) for token in tokens)
+
+
+def after_a_step(prompt, blanks, rows=1):
+    """A watch on 80 x 24 whose rows had a line break and a tag revealed, and row 0 as a plain line."""
+    console = Console(file=io.StringIO(), force_terminal=True, width=80, height=24, color_system=None)
+    state = State.from_canvases(
+        [[*[2] * prompt, *[4] * blanks]] * rows,
+        steps=blanks,
+        mask_id=4,
+        given=[[True] * prompt + [False] * blanks] * rows,
+    )
+    watch = Watch(Chatty(), console)
+    new_BL = torch.zeros_like(state.tokens_BL, dtype=torch.bool)
+    new_BL[:, -2:] = True
+    tokens_BL = state.tokens_BL.clone()
+    tokens_BL[:, -2:] = torch.tensor([0, 1])
+    after = replace(state, tokens_BL=tokens_BL)
+    watch._forwards = dict.fromkeys(range(rows), 1)
+    step = SimpleNamespace(revealed_BL=new_BL, remasked_BL=~new_BL & False, confidence_BL=new_BL.float())
+    watch._lines = {row: watch._coloured(after, step, row) for row in range(rows)}
+    return watch, watch._plain(after, step, 0, 0)
+
+
+def test_a_masked_token_is_one_cell_and_a_line_break_a_sign():
+    watch, plain = after_a_step(prompt=3, blanks=6)
+    assert watch._lines[0].plain == "ccc░░░░↵[/b]"
+    assert "ccc░░░░↵[/b]  +2" in plain
+    assert "\n" not in plain
+
+
+def test_a_long_prompt_is_folded_to_its_end():
+    watch, plain = after_a_step(prompt=500, blanks=6)
+    assert watch._lines[0].plain == "…" + "c" * 59 + "░░░░↵[/b]"
+    assert "  …cccc" in plain
+    assert plain.index("░░░░↵[/b]") < 100
+    assert styles(watch._lines[0])[:60] == ["dim"] * 60
+    assert "dim" not in styles(watch._lines[0])[64:]
+
+
+@pytest.mark.parametrize(("blanks", "rows"), [(32, 1), (5000, 1), (2000, 3)])
+def test_the_end_of_the_answer_is_on_a_small_screen(blanks, rows):
+    watch, _ = after_a_step(prompt=500, blanks=blanks, rows=rows)
+    with watch:
+        watch._refresh()
+        height = len(watch.console.render_lines(watch._live.renderable))
+    text = watch.console.file.getvalue()
+    assert text.count("↵[/b]") >= rows
+    assert height <= 24
 
 
 def test_settings_line():

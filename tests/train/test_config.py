@@ -33,6 +33,8 @@ def test_embedded_models_have_the_promised_size(name):
         ("model.layers", 0, "layers of model"),
         ("model.width", 3.5, "width of"),
         ("model.theta", 0.0, "theta of model"),
+        ("model.heads", 5, "[model] of the configuration: width of model is 32; allowed: a multiple of 10"),
+        ("model.kv_heads", 3, "kv_heads of model is 3; allowed: a divisor of 4"),
         ("model.context", 64, "the context"),
         ("tokenizer.size", 256, "size of tokenizer"),
         ("tokenizer.examples", 0, "examples of tokenizer"),

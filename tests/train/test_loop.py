@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -101,6 +102,39 @@ def test_a_finished_run_is_left_alone(config, cache, unbroken):
     assert manifest(unbroken) == before
     assert result.folder == unbroken / "model"
     assert result.manifest == json.loads(before)
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"other")])
+def test_a_finished_run_with_other_files_is_refused(config, cache, unbroken, tmp_path, damage):
+    out = tmp_path / "out"
+    shutil.copytree(unbroken, out)
+    damage(out / "model" / "model.safetensors")
+    with pytest.raises(SchemaError, match=r"model is not as its run left it: model\.safetensors missing or changed"):
+        run(config, out, cache)
+    # As the message says.
+    shutil.rmtree(out / "model")
+    run(config, out, cache)
+    assert manifest(out) == manifest(unbroken)
+
+
+def test_a_manifest_that_cannot_be_read_is_refused(config, cache, unbroken, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(unbroken, out)
+    (out / "model" / "manifest.json").write_text("{", encoding="utf-8")
+    with pytest.raises(SchemaError, match=r"manifest\.json cannot be read .* delete the folder model"):
+        run(config, out, cache)
+
+
+def test_folders_that_cannot_be_made_are_refused_before_the_rows_are(config, tmp_path, monkeypatch):
+    monkeypatch.setattr("unmask.train.data.load", lambda *_: pytest.fail("rows were made"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="file is a file; allowed: a folder"):
+        run(config, tmp_path / "file" / "out", tmp_path)
+    with pytest.raises(ConfigError, match="file is a file; allowed: a folder"):
+        run(config, tmp_path / "out", tmp_path / "file")
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    with pytest.raises(ConfigError, match="not writable"):
+        run(config, tmp_path / "out", tmp_path)
 
 
 def test_another_configuration_in_the_same_folder_is_refused(cache, tables, unbroken):

@@ -4,7 +4,7 @@ A masked language model predicts every masked slot from all others, which is all
 it lacks is an end: it was trained on windows of text, so an answer is as long as its blanks.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,8 +50,11 @@ _FAMILIES = {
 OLDEST = (5, 3)
 """Of transformers. In earlier ones the padding of an ESM canvas changes its logits (their issue 44162)."""
 
-_NEVER_READ = ("contact_head.", "pooler.")
-"""Weights that a checkpoint may lack, because no logit depends on them."""
+_NEVER_READ = ("contact_head.", "pooler.", "seq_relationship.", "sop_classifier.", "position_ids", "inv_freq")
+"""Weights that a checkpoint may lack or have in excess, because no logit depends on them."""
+
+LONGEST_REASON = 300
+"""Letters of a message of transformers that are passed on."""
 
 
 @dataclass(frozen=True)
@@ -246,7 +249,20 @@ class MaskedLMCodec:
         parts = cut_at_blanks(text, self.mask)
         plain = "".join(part if isinstance(part, str) else self.mask * part for part in parts)
         tokens: list[int] = self.tokenizer(plain, add_special_tokens=framed, verbose=False)["input_ids"]
+        if not framed and self.tokenizer.unk_token_id in tokens:
+            raise ConfigError(
+                f"the text holds {self._unknown(plain)!r}, for which the model has no token; allowed: text of its "
+                "vocabulary; write it otherwise, or load a model that knows it"
+            )
         return tokens
+
+    def _unknown(self, text: str) -> str:
+        """The first piece that is no token; tokenizers in plain Python do not say where it stands."""
+        if not self.tokenizer.is_fast:
+            return text
+        found = self.tokenizer(text, add_special_tokens=False, verbose=False, return_offsets_mapping=True)
+        start, end = found["offset_mapping"][found["input_ids"].index(self.tokenizer.unk_token_id)]
+        return text[start:end]
 
     def _text(self, tokens: Sequence[int], skip: bool) -> str:
         text: str = self.tokenizer.decode(list(tokens), skip_special_tokens=skip, clean_up_tokenization_spaces=False)
@@ -269,7 +285,9 @@ def load_masked_lm(
     readout_layers: Sequence[int] | None = None,
     tokenizer: Any = None,
 ) -> LoadedMaskedLM:
-    """A masked LM and its codec from a local checkpoint folder; nothing is downloaded, no code in it is run.
+    """A masked LM and its codec from a local checkpoint folder with safetensors weights.
+
+    Nothing is downloaded, no code in the folder is run, and pickles are not read.
 
     `attention=True` runs eager attention, which methods that read it need; they get the mean over all heads of
     `readout_layers`, by default the upper half. `tokenizer` stands in for the folder's own.
@@ -279,15 +297,27 @@ def load_masked_lm(
     if not folder.is_dir():
         raise CheckpointError(f"{folder} is no folder; allowed: a downloaded checkpoint; check the path")
     ours = {"local_files_only": True, "trust_remote_code": False}
-    with _quiet(transformers), _named(folder):
+    with _quiet(transformers), _named(folder, "config.json"):
+        transformers.AutoConfig.from_pretrained(folder, **ours)
+    with _quiet(transformers), _named(folder, "tokenizer"):
         if tokenizer is None:
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **ours)
         codec = MaskedLMCodec(tokenizer)
+    with _quiet(transformers), _named(folder, "model"):
+        _check_files(folder)
         eager = {"attn_implementation": "eager"} if attention else {}
         model, found = transformers.AutoModelForMaskedLM.from_pretrained(
-            folder, dtype=dtype, output_loading_info=True, **eager, **ours
+            folder,
+            dtype=dtype,
+            use_safetensors=True,
+            output_loading_info=True,
+            # Refused below, by name: transformers would only point at its log.
+            ignore_mismatched_sizes=True,
+            **eager,
+            **ours,
         )
-    _check_model(folder, model, found["missing_keys"], codec)
+    _check_weights(folder, found)
+    _check_model(folder, model, codec)
     denoiser = MaskedLM(
         model=model.to(device).eval().requires_grad_(False),
         vocabulary=Vocabulary(model.config.vocab_size, codec.mask_id, codec.eos_ids),
@@ -325,29 +355,65 @@ def _quiet(transformers: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _named(folder: Path) -> Iterator[None]:
+def _named(folder: Path, part: str) -> Iterator[None]:
     """Whatever a stranger's files make transformers raise, as an error that names them."""
     try:
         yield
     except CheckpointError as error:
         raise CheckpointError(f"{folder}: {error}") from error
     except Exception as error:
-        why = str(error).strip().partition("\n")[0] or type(error).__name__
         raise CheckpointError(
-            f"{folder} cannot be loaded ({why}); allowed: config.json, weights and tokenizer of a masked language "
-            "model that transformers knows; check that the folder is complete"
+            f"{folder} cannot be loaded, its {part} is wrong ({_reason(error)}); allowed: config.json, weights and "
+            "tokenizer of a masked language model that transformers knows; check that the folder is complete"
         ) from error
 
 
-def _check_model(folder: Path, model: Any, missing: Sequence[str], codec: MaskedLMCodec) -> None:
-    config = model.config
-    lacking = sorted(key for key in missing if not any(part in key for part in _NEVER_READ))
-    if lacking:
-        named = ", ".join(lacking[:4]) + (f" and {len(lacking) - 4} more" if len(lacking) > 4 else "")
+def _reason(error: Exception) -> str:
+    """The first paragraph of a message, on one line."""
+    text = " ".join(str(error).strip().partition("\n\n")[0].split()) or type(error).__name__
+    return text if len(text) <= LONGEST_REASON else text[:LONGEST_REASON] + " ..."
+
+
+def _check_files(folder: Path) -> None:
+    if (folder / "config.json").is_file() and not any(folder.glob("*.safetensors")):
         raise CheckpointError(
-            f"{folder} lacks the weights {named}; allowed: a checkpoint saved with its masked-LM head; choose one "
-            "that was pretrained as a masked language model, or its generator (ELECTRA)"
+            "no safetensors weights; allowed: model.safetensors, pickles (.bin) are not read; convert them with "
+            "save_pretrained of transformers, or choose another checkpoint"
         )
+
+
+def _check_weights(folder: Path, found: Mapping[str, Any]) -> None:
+    """Every weight has its place and every place its weight; `found` is transformers' loading info."""
+    lacking, surplus = _read(found["missing_keys"]), _read(found["unexpected_keys"])
+    if lacking:
+        raise CheckpointError(
+            f"{folder} lacks the weights {_listed(lacking)}; allowed: a checkpoint saved with its masked-LM head; "
+            "choose one that was pretrained as a masked language model, or its generator (ELECTRA)"
+        )
+    # Each is a name with its shape in the file and in the model.
+    other = sorted(f"{name} {list(stored)} for {list(wanted)}" for name, stored, wanted in found["mismatched_keys"])
+    if other:
+        raise CheckpointError(
+            f"{folder} has weights of other shapes than its config.json says: {_listed(other)}; allowed: weights and "
+            "config.json of one model; restore config.json"
+        )
+    if surplus:
+        raise CheckpointError(
+            f"{folder} has weights for which its config.json has no place: {_listed(surplus)}; allowed: weights and "
+            "config.json of one model; restore config.json (num_hidden_layers?), or remove what is not of the model"
+        )
+
+
+def _read(names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if not any(part in name for part in _NEVER_READ))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _check_model(folder: Path, model: Any, codec: MaskedLMCodec) -> None:
+    config = model.config
     if config.is_encoder_decoder or getattr(config, "is_decoder", False):
         raise CheckpointError(
             f"{folder} holds a {config.model_type} with a decoder; allowed: encoders, where each slot reads all "
@@ -381,7 +447,7 @@ def _max_positions(config: Any, tokenizer: Any) -> int | None:
 def _readout(attention: bool, layers: Sequence[int] | None, count: int) -> tuple[int, ...]:
     if layers is None:
         return tuple(range(count // 2, count)) if attention else ()
-    require(attention, "readout_layers", layers, "None without attention", "load with attention=True")
+    require(attention, "readout", layers, "None without attention", "load with attention=True")
     ok = len(layers) > 0 and len(set(layers)) == len(layers) and all(0 <= n < count for n in layers)
-    require(ok, "readout_layers", layers, f"different layers out of 0 to {count - 1}", "name at least one")
+    require(ok, "readout", layers, f"different layers out of 0 to {count - 1}", "name at least one")
     return tuple(layers)

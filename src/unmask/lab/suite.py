@@ -166,6 +166,16 @@ def evaluate(
     names = [task.name for task in chosen]
     require(bool(names) and len(set(names)) == len(names), "tasks", names, "one or more, none twice", "change the list")
     proposal = Proposal(temperature=temperature)
+    planned = plan(
+        model,
+        chosen,
+        split=split,
+        policies=policies,
+        prompts=prompts,
+        steps=steps,
+        temperature=temperature,
+        seed=seed,
+    )
     desks = [_desk(model, task, split, prompts, _steps(task, steps), batch, seed, data_dir) for task in chosen]
     rows: list[Row] = []
     left_out: list[LeftOut] = []
@@ -184,41 +194,51 @@ def evaluate(
                 total, found = total - desk.run.prompts, []
             done += len(found)
             rows += sorted(found, key=lambda row: desk.place[row.prompt])
-    settled = {"split": split, "prompts": prompts, "temperature": temperature, "seed": seed}
     return Evaluation(
         split=split,
         policies=tuple(policies),
         tasks=tuple(desk.run for desk in desks),
         rows=tuple(rows),
         left_out=tuple(left_out),
-        config=_config(model, chosen, desks, policies, settled),
+        config=planned | {"batch": {desk.run.task: desk.rows for desk in desks}, "versions": _versions()},
     )
 
 
-def _config(
+def plan(
     model: Speaker,
-    tasks: Sequence[Task],
-    desks: "Sequence[_Desk]",
+    tasks: Sequence[str | Task],
+    *,
+    split: str,
     policies: Mapping[str, Policy | Search],
-    settled: Mapping[str, Any],
+    prompts: int | None = None,
+    steps: int | None = None,
+    temperature: float = 0.0,
+    seed: int = 0,
 ) -> dict[str, Any]:
+    """What tells one evaluation from another, in JSON's types: its configuration but for batch sizes and versions."""
+    chosen = [find(task) if isinstance(task, str) else task for task in tasks]
     config = {
         "model": {"name": model.name, **model.options},
         "device": str(model.denoiser.device),
-        "tasks": {task.name: {"version": task.version, "horizon": task.horizon} for task in tasks},
-        **settled,
+        "tasks": {task.name: {"version": task.version, "horizon": task.horizon} for task in chosen},
+        "split": split,
+        "prompts": prompts,
+        "temperature": temperature,
+        "seed": seed,
         "policies": {name: _settings(policy) for name, policy in policies.items()},
-        "steps": {desk.run.task: desk.run.steps for desk in desks},
-        "batch": {desk.run.task: desk.rows for desk in desks},
-        "versions": {
-            "unmask": __version__,
-            "torch": version("torch"),
-            "numpy": version("numpy"),
-            "python": platform.python_version(),
-        },
+        "steps": {task.name: _steps(task, steps) for task in chosen},
     }
     plain: dict[str, Any] = json.loads(json.dumps(config, default=str))
     return plain
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "unmask": __version__,
+        "torch": version("torch"),
+        "numpy": version("numpy"),
+        "python": platform.python_version(),
+    }
 
 
 def _settings(policy: Policy | Search) -> dict[str, Any]:
@@ -321,7 +341,9 @@ def _desk(
     fits = [(p, e) for p, e in encoded if model.length is None or len(p) + room <= model.length]
     run = replace(run, prompts=len(fits), skipped=len(encoded) - len(fits))
     if not fits:
-        return _Desk(replace(run, unavailable=f"no prompt leaves room for {task.horizon} tokens in {model.length}"))
+        lacking = f"no prompt leaves room for {task.horizon} tokens in {model.length}"
+        remedy = "load a model with a longer context, or leave the task out"
+        return _Desk(replace(run, unavailable=f"{lacking}; {remedy}"))
     size = batch or _rows(model.denoiser, task.horizon)
     fits.sort(key=lambda pair: len(pair[0]))
     batches = [_batch(model.denoiser, model.codec, fits[at : at + size], run, seed) for at in range(0, len(fits), size)]
@@ -405,12 +427,15 @@ class Summary:
         return self.macro if task == MACRO else tuple(line for line in self.lines if line.task == task)
 
     def best(self, task: str) -> Line | None:
-        """The policy, other than the reference, with the largest difference, the first of ties; None if there is none.
+        """The policy with the largest difference, the first of ties; the reference if no other is better.
+
+        None if there is no other.
 
         Its interval flatters: it was chosen on the same prompts. `picks` of another split avoid that.
         """
         others = [x for x in self.of(task) if x.policy != self.reference and not math.isnan(x.difference.mean)]
-        return max(others, key=lambda line: line.difference.mean) if others else None
+        best = max(others, key=lambda line: line.difference.mean, default=None)
+        return best if best is None or best.difference.mean > 0 else self.line(task, self.reference)
 
     def picks(self) -> dict[str, str]:
         """The best policy of each task, and over all: to be shown on other prompts than it was chosen on."""

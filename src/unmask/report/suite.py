@@ -32,6 +32,26 @@ def write(
     )
 
 
+def check_folder(out: str | Path, config: Mapping[str, Any]) -> None:
+    """Refuse a folder that holds another comparison; `config` is the `plan` of this one."""
+    path = Path(out) / "summary.json"
+    if not path.exists():
+        return
+    try:
+        theirs = json.loads(path.read_text(encoding="utf-8"))["config"]
+        differ = [name for name, value in config.items() if theirs.get(name) != value]
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        raise ConfigError(
+            f"{str(path)!r} is there and no summary of `unmask compare`; allowed: a new folder, or that of the same "
+            "comparison; choose another --out"
+        ) from error
+    if differ:
+        raise ConfigError(
+            f"{str(path)!r} is of another comparison ({', '.join(differ)} differ); allowed: a new folder, or that of "
+            "the same comparison; choose another --out, or delete the file"
+        )
+
+
 def read_picks(path: str | Path) -> dict[str, str]:
     """The best policy of each task in the summary.json of an earlier run."""
     try:
@@ -82,7 +102,8 @@ def markdown(evaluation: Evaluation, summary: Summary, picks: Mapping[str, str] 
 def card_table(summary: Summary, picks: Mapping[str, str] | None = None) -> str:
     """For a model card: per task the reference's utility and a candidate with its paired interval.
 
-    The candidate is the best on these very prompts, or the one that `picks` name: `Summary.picks` of another split.
+    The candidate is the best on these very prompts, the reference itself if none is better, or the one that `picks`
+    name: `Summary.picks` of another split.
     """
     rows = []
     for task in (*(run.task for run in summary.tasks), MACRO):
@@ -121,15 +142,20 @@ def remarks(summary: Summary) -> list[str]:
     """What is missing from the table, in words."""
     found = [f"{run.task}: not available ({run.unavailable})" for run in summary.tasks if run.unavailable]
     found += [
-        f"{run.task}: {run.skipped} prompts skipped, their canvas is longer than the model's limit"
+        f"{run.task}: {count(run.skipped, 'prompt')} skipped, longer with the answer than the model's limit"
         for run in summary.tasks
         if run.skipped
     ]
     found += [f"{left.task}: without {left.policy} ({left.reason})" for left in summary.left_out]
     for line in summary.lines:
         if line.unscored:
-            found.append(f"{line.task}: {line.unscored} answers of {line.policy} could not be judged")
+            found.append(f"{line.task}: {count(line.unscored, 'answer')} of {line.policy} could not be judged")
     return found
+
+
+def count(number: int, noun: str) -> str:
+    """1 answer, 2 answers."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 _HEADS = ("policy", "prompts", "utility", "difference", "forwards")
@@ -158,9 +184,9 @@ def _mark(line: Line) -> str:
 
 def _heading(summary: Summary, task: str) -> str:
     if task == MACRO:
-        return f"Mean over {len(summary.macro_tasks)} tasks"
+        return f"Mean over {count(len(summary.macro_tasks), 'task')}"
     run = next(run for run in summary.tasks if run.task == task)
-    return f"{task} (horizon {run.horizon}, {run.steps} steps)"
+    return f"{task} (horizon {run.horizon}, {count(run.steps, 'step')})"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -23,6 +23,13 @@ _UNSURE = "black on #e8772e"
 _UNKNOWN = "black on white"
 REMASKED = "black on #cc79a7"
 
+MASKED, NEWLINE, CUT = "░", "↵", "…"
+"""A masked token, whatever its long name; a line break, which would tear a canvas apart; what is left out."""
+PROMPT_CELLS = 60
+"""Letters of a prompt that are shown, its last."""
+_MARGIN = 5
+"""Columns for the number of a row."""
+
 
 class Watch:
     """Canvases as they fill in: redrawn in place on a terminal, a line per row and step elsewhere.
@@ -60,7 +67,7 @@ class Watch:
         for at, row in enumerate(traj.rows_B.tolist()):
             self._forwards[row] = spent[at]
             if self._live is None:
-                self.console.print(self._plain(traj.state, step, at, row), soft_wrap=True, highlight=False)
+                self.console.print(Text(self._plain(traj.state, step, at, row)), soft_wrap=True)
             self._lines[row] = self._coloured(traj.state, step, at)
         self._refresh()
 
@@ -73,7 +80,9 @@ class Watch:
 
     def _refresh(self) -> None:
         if self._live is not None:
-            self._live.update(Group(self._head(), *self._numbered()), refresh=True)
+            head = self._head().wrap(self.console, self.console.width)
+            room = self.console.height - len(head)
+            self._live.update(Group(*head, *self._numbered(room // max(1, len(self._lines)))), refresh=True)
             time.sleep(self.delay)
 
     def _head(self) -> Text:
@@ -85,8 +94,16 @@ class Watch:
         head.append(" less ", _UNSURE).append("  ")
         return head.append(" re-masked ", REMASKED)
 
-    def _numbered(self) -> list[Text]:
-        return [Text.assemble((f"{row:>3}  ", "dim"), line) for row, line in sorted(self._lines.items())]
+    def _numbered(self, most: int) -> list[Text]:
+        """Every row with its number, in at most so many lines: the last, since a canvas ends with its answer."""
+        shown: list[Text] = []
+        for row, line in sorted(self._lines.items()):
+            lines = list(line.wrap(self.console, max(1, self.console.width - _MARGIN)))
+            cut = len(lines) > max(1, most)
+            lines = lines[-max(1, most) :] or [Text()]
+            heads = [f"{row:>3} {CUT if cut else ' '}", *[" " * _MARGIN] * (len(lines) - 1)]
+            shown += [Text.assemble((head, "dim"), part) for head, part in zip(heads, lines, strict=True)]
+        return shown
 
     def _coloured(self, state: State, step: Step, at: int) -> Text:
         return self._cells(state, at, step.revealed_BL, step.remasked_BL, step.confidence_BL)
@@ -94,8 +111,9 @@ class Watch:
     def _cells(
         self, state: State, at: int, new_BL: torch.Tensor, again_BL: torch.Tensor, confidence_BL: torch.Tensor
     ) -> Text:
-        line = Text()
-        for position in range(int(state.length_B[at])):
+        start = _prompt_length(state, at)
+        line = Text().append(_folded(self._shown(state.tokens_BL[at, :start].tolist())), "dim")
+        for position in range(start, int(state.length_B[at])):
             token = int(state.tokens_BL[at, position])
             if new_BL[at, position]:
                 style = _by_confidence(float(confidence_BL[at, position]))
@@ -103,15 +121,34 @@ class Watch:
                 style = REMASKED
             else:
                 style = "dim" if token == state.mask_id or state.fixed_BL[at, position] else ""
-            line.append(self.codec.decode([token]), style)
+            line.append(self._shown([token]), style)
         return line
 
+    def _shown(self, tokens: Sequence[int]) -> str:
+        """Text on one line, with one cell for a masked token."""
+        mask = self.codec.mask
+        text = self.codec.decode(tokens)
+        return text.replace(mask, mask if len(mask) == 1 else MASKED).replace("\r", "").replace("\n", NEWLINE)
+
     def _plain(self, state: State, step: Step, at: int, row: int) -> str:
-        length = int(state.length_B[at])
-        canvas = self.codec.decode(state.tokens_BL[at, :length].tolist())
+        tokens, start = state.tokens_BL[at, : int(state.length_B[at])].tolist(), _prompt_length(state, at)
+        prompt = self._shown(tokens[:start])
+        # Whole if it may be: some tokenizers set spaces between tokens only.
+        canvas = self._shown(tokens) if _folded(prompt) == prompt else _folded(prompt) + self._shown(tokens[start:])
         new, again = int(step.revealed_BL[at].sum()), int(step.remasked_BL[at].sum())
         note = f", {again} re-masked" if again else ""
         return f"step {self._step:>3}  row {row:>2}  {canvas}  +{new}{note}  (forwards {self._forwards[row]})"
+
+
+def _prompt_length(state: State, at: int) -> int:
+    """Given tokens before the first one to fill in."""
+    length = int(state.length_B[at])
+    free = (~state.fixed_BL[at, :length]).nonzero()
+    return int(free[0]) if len(free) else length
+
+
+def _folded(prompt: str) -> str:
+    return prompt if len(prompt) <= PROMPT_CELLS else CUT + prompt[1 - PROMPT_CELLS :]
 
 
 def _by_confidence(confidence: float) -> str:

@@ -47,6 +47,13 @@ class Model:
             _positive("model", name, getattr(self, name))
         for name in ("theta", "norm_eps", "init_std"):
             _positive("model", name, getattr(self, name))
+        # As `Spec` checks, which needs torch, and rows are made without it.
+        pairs = 2 * self.heads
+        allowed = f"a multiple of {pairs}, twice the heads"
+        require(self.width % pairs == 0, "width of model", self.width, allowed, "change width or heads")
+        ok = self.heads % self.kv_heads == 0
+        allowed = f"a divisor of {self.heads}, the heads"
+        require(ok, "kv_heads of model", self.kv_heads, allowed, "change heads or kv_heads")
 
 
 @dataclass(frozen=True)
@@ -261,7 +268,10 @@ def _table(kind: Any, table: Any, where: str) -> Any:
     require(isinstance(table, Mapping), where, table, "a table of keys", "see configs/mini.toml")
     _check_keys(kind, table, where)
     check_types(kind, table, where)
-    return kind(**table)
+    try:
+        return kind(**table)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
 
 
 def _check_keys(kind: Any, table: Mapping[str, Any], where: str) -> None:

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from unmask import __version__
 from unmask.checkpoints import dream, llada, weights
 from unmask.denoisers.transformer import Spec, Transformer
+from unmask.errors import SchemaError
 from unmask.train.config import Config
 from unmask.train.tokenizer import CHATS, Ids, files
 
@@ -52,6 +53,31 @@ def export(
     _write_json(part / MANIFEST, manifest)
     _replace(part, folder)
     return manifest
+
+
+def finished(folder: Path) -> dict[str, Any] | None:
+    """The manifest of an exported folder whose files are all as it says; None if there is none."""
+    path = folder / MANIFEST
+    if not path.exists():
+        return None
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        wrong = [name for name, digest in manifest["files"].items() if not _is(folder / name, digest)]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SchemaError(f"{path} cannot be read ({error}); allowed: what a run wrote; {_REDO}") from error
+    if wrong:
+        raise SchemaError(
+            f"{folder} is not as its run left it: {', '.join(wrong)} missing or changed; allowed: the files of its "
+            f"manifest.json; restore them, or {_REDO}"
+        )
+    return manifest
+
+
+_REDO = "delete the folder model in --out and run the same command: it goes on from the last checkpoint"
+
+
+def _is(path: Path, digest: str) -> bool:
+    return path.is_file() and _sha256(path) == digest
 
 
 def versions() -> dict[str, str]:

@@ -60,6 +60,17 @@ def claim(folder: Path, config: Config, data: str) -> None:
     _write(folder / IDENTITY, json.dumps({"config": config.flat(), "data": data}, indent=2) + "\n")
 
 
+def check_writable(folder: Path) -> None:
+    """Refuse a folder that could not be made or written to; nothing is made yet."""
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not there.is_dir():
+        raise ConfigError(f"{folder} cannot be made, {there} is a file; allowed: a folder, new or old; choose another")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ConfigError(
+            f"{folder} cannot be made, {there} is not writable; allowed: a folder of yours; choose another"
+        )
+
+
 def check(folder: Path, config: Config, data: str) -> None:
     """Refuse a folder that holds another run."""
     path = folder / IDENTITY

@@ -1,6 +1,5 @@
 """The training run: rows, steps, checkpoints, the exported model. A killed run goes on when it is started again."""
 
-import json
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -15,7 +14,7 @@ from unmask.errors import UnmaskError
 from unmask.train import data, journal
 from unmask.train.config import Config
 from unmask.train.data import Pool
-from unmask.train.export import MANIFEST, export
+from unmask.train.export import export, finished
 from unmask.train.journal import Point, Record
 from unmask.train.learner import Learner, Stepped, learning_rate, mixed
 from unmask.train.sources import Folders
@@ -72,9 +71,13 @@ def train(
     out, place, folders = Path(out), resolve_device(device), folders or Folders()
     pool_key = data.data_key(config, folders)
     journal.check(out, config, pool_key)
-    if (out / MODEL / MANIFEST).exists():
+    manifest = finished(out / MODEL)
+    if manifest is not None:
         say(f"{out} is finished; nothing to do")
-        return Result(out / MODEL, json.loads((out / MODEL / MANIFEST).read_text(encoding="utf-8")))
+        return Result(out / MODEL, manifest)
+    journal.check_writable(out)
+    if cache is not None:
+        journal.check_writable(Path(cache))
     if config.run.score_every and score is None:
         say("no suite scores during training: nobody to compute them")
     if config.run.compile and place.type != "cuda":
