@@ -184,6 +184,10 @@ class _Watched(Policy):
     def memory(self) -> int:
         return self.inner.memory
 
+    @property
+    def random(self) -> bool:
+        return self.inner.random
+
 
 class _Counting:
     """A denoiser that knows how many rows and tokens it was really run on."""
