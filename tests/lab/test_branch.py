@@ -241,7 +241,7 @@ def utility(answer) -> float:
 
 
 def enumerate_q(canvas, choose, steps_left, temperature) -> float:
-    """Expected utility: `choose(masked, tokens, confidence, steps_left)` says what to reveal, first ours, then theirs."""
+    """Expected utility: `choose` says what to reveal first, then the surest come."""
     masked = [i for i, token in enumerate(canvas) if token == 2]
     if not masked:
         return utility(canvas[1:])
@@ -307,25 +307,14 @@ class TestUtilities:
 
 class TestRefusals:
     def test_policies_that_look_ahead(self):
+        core = CoRe(revise_every=1, tail=0, window=(0.0, 1.0))
         with pytest.raises(ConfigError, match="look ahead"):
-            run(
-                MODEL,
-                plan(
-                    CoRe(revise_every=1, tail=0, window=(0.0, 1.0)),
-                    {"score": {"ref": CoRe(revise_every=1, tail=0, window=(0.0, 1.0))}},
-                ),
-                STARTS[1:2],
-                Engine(rows=4),
-            )
+            run(MODEL, plan(core, {"score": {"ref": core}}), STARTS[1:2], Engine(rows=4))
 
     def test_policies_with_slots_of_their_own(self):
+        sets = {"score": {"ref": REFERENCE, "wino": WINO(block_length=2)}}
         with pytest.raises(ConfigError, match="cannot be branched"):
-            run(
-                MODEL,
-                plan(sets={"score": {"ref": REFERENCE, "wino": WINO(block_length=2)}}),
-                STARTS[:1],
-                Engine(rows=4),
-            )
+            run(MODEL, plan(sets=sets), STARTS[:1], Engine(rows=4))
 
     def test_policies_that_draw_without_saying_so(self):
         @dataclass(frozen=True)

@@ -488,7 +488,7 @@ class _Run:
         action, change = self.stepper.act(seen, pool.policy)
         if pool.policy in self.calm and bool((change.revealed_BL & ~change.state.committed_BL).any()):
             raise ContractError(
-                f"the reference {pool.policy.name} left a position revisable after a branch, though not on its own way; "
+                f"the reference {pool.policy.name} left a position revisable after a branch, but not on its own way; "
                 "allowed: always or never; study commitment around a reference that commits all it reveals"
             )
         traj = advance(seen, pool.policy.name, action, change, pool.keep)

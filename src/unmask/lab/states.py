@@ -105,7 +105,7 @@ def spaced(steps: int, n: int) -> list[int]:
 
 
 class _Shut:
-    """The door for policies that may not look ahead: looks have shapes of their own, and tables would depend on them."""
+    """Looks ahead have shapes of their own, on which tables would depend."""
 
     def look(
         self, states: State, owner_R: Tensor, needs: Needs | None = None, given_RL: Tensor | None = None
@@ -144,7 +144,7 @@ class Stepper:
 
     def forward(self, view: View, needs: Needs) -> Logits:
         """Logits of up to `rows` rows at the full shape."""
-        live, slots = view.tokens_BN.shape
+        live = len(view.tokens_BN)
         require(live <= self.rows, "rows of a view", live, f"at most {self.rows}", "cut the batch")
         require(
             view.attend_BNN is None and view.given_BN is None,
