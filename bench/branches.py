@@ -32,7 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="a name of `unmask models` or a folder; default: a scaled-down LLaDA")
     parser.add_argument("--task", default="csv-missing-cells")
-    parser.add_argument("--prompts", type=int, default=4)
+    parser.add_argument("--prompts", type=int, default=2)
     parser.add_argument("--states", type=int, default=8)
     parser.add_argument("--rollouts", type=int, default=4)
     parser.add_argument("--temperature", type=float, default=0.0)
@@ -68,7 +68,7 @@ def scaled(folder: Path) -> Path:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return Path(module.llada(folder / "llada"))
+    return Path(module.llada(folder / "llada", layers=1, d_model=32, heads=2, kv_heads=2, mlp=64))
 
 
 def starts_of(model: Speaker, task: str, prompts: int) -> list[Start]:

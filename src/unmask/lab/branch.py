@@ -352,17 +352,12 @@ class _Run:
         return 4 * max(path.start.steps + path.states.tokens_BL.shape[1] for path in self.paths)
 
     def _chunks(self) -> Iterator[list[int]]:
-        """States that are expanded together: neighbours with as much past, within the limit on waiting branches."""
+        """States that are expanded together: with as much past, within the limit on waiting branches."""
         most = max(1, min(self.engine.rows, self.engine.waiting // (len(self.choices) * self.plan.rollouts)))
-        chunk: list[int] = []
-        for at, (_, sampled) in enumerate(self.states):
-            same = not chunk or len(self.states[chunk[0]][1].traj.steps) == len(sampled.traj.steps)
-            if len(chunk) == most or not same:
-                yield chunk
-                chunk = []
-            chunk.append(at)
-        if chunk:
-            yield chunk
+        past = [len(sampled.traj.steps) for _, sampled in self.states]
+        for steps in sorted(set(past)):
+            same = [at for at, n in enumerate(past) if n == steps]
+            yield from (same[at : at + most] for at in range(0, len(same), most))
 
     # The candidates' own step
 

@@ -190,6 +190,7 @@ class Stepper:
         """Give the last step its posterior back, if anybody reads it. Costs a forward that was already paid for."""
         if traj.last is None or not (needs.divergence or needs.posterior):
             return traj
+        needs = replace(needs, attention=False, hidden=False)
         before = replace(traj, state=traj.last.state, steps=())
         view = View.of(before.state, needs)
         again = self.predict(before, self.forward(view, needs), view, needs).seen
