@@ -374,7 +374,7 @@ class _Run:
         if self.engine.merge:
             self._expand_once(chunk, start, view)
         else:
-            self._expand_each(chunk, start, view)
+            self._expand_each(chunk, start)
 
     def _check(self, start: Trajectory) -> None:
         for policy in self.policies:
@@ -390,7 +390,7 @@ class _Run:
         seen: Trajectory | None = None
         kept: dict[int, tuple[Action, Transition]] = {}
         for rollout in range(self.plan.rollouts):
-            noise = self._noise(chunk, rollout)
+            noise = self._noise(chunk, [rollout] * len(chunk))
             if seen is None or not greedy:
                 seen = self.stepper.predict(replace(start, noise=noise), logits, view, self.needs)
             seen = replace(seen, noise=noise)
@@ -402,18 +402,26 @@ class _Run:
             for choice, at in enumerate(self.policy_of):
                 self._enter(chunk, choice, rollout, seen, *kept[at])
 
-    def _expand_each(self, chunk: list[int], start: Trajectory, view: View) -> None:
-        for choice, (axis, _, policy) in enumerate(self.choices):
-            for rollout in range(self.plan.rollouts):
-                logits = self.stepper.forward(view, self.needs)
-                self._paid(axis, len(chunk))
-                mine = replace(start, noise=self._noise(chunk, rollout))
-                seen = self.stepper.predict(mine, logits, view, self.needs)
-                self._enter(chunk, choice, rollout, seen, *self.stepper.act(seen, policy))
+    def _expand_each(self, chunk: list[int], start: Trajectory) -> None:
+        each = [(choice, rollout) for choice in range(len(self.choices)) for rollout in range(self.plan.rollouts)]
+        rows = [(row, *who) for who in each for row in range(len(chunk))]
+        for at in range(0, len(rows), self.engine.rows):
+            part = rows[at : at + self.engine.rows]
+            mine = start.select(torch.tensor([row for row, _, _ in part], device=self.device))
+            mine = replace(mine, noise=self._noise([chunk[row] for row, _, _ in part], [r for _, _, r in part]))
+            view = View.of(mine.state, self.needs)
+            seen = self.stepper.predict(mine, self.stepper.forward(view, self.needs), view, self.needs)
+            for choice, rollout in dict.fromkeys((choice, rollout) for _, choice, rollout in part):
+                own = [i for i, (_, c, r) in enumerate(part) if (c, r) == (choice, rollout)]
+                axis, _, policy = self.choices[choice]
+                self._paid(axis, len(own))
+                sub = seen.select(torch.tensor(own, device=self.device))
+                members = [chunk[part[i][0]] for i in own]
+                self._enter(members, choice, rollout, sub, *self.stepper.act(sub, policy))
 
-    def _noise(self, chunk: list[int], rollout: int) -> Noise:
+    def _noise(self, states: list[int], rollouts: list[int]) -> Noise:
         keys = []
-        for at in chunk:
+        for at, rollout in zip(states, rollouts, strict=True):
             path, sampled = self.states[at]
             keys.append(row_key(self.plan.seed, self.paths[path].start.key, stream(sampled.step, rollout)))
         return Noise.of(keys, self.device)

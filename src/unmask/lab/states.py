@@ -24,6 +24,7 @@ from unmask.core import (
     Policy,
     Prediction,
     Proposal,
+    Silent,
     State,
     Step,
     Trajectory,
@@ -32,7 +33,7 @@ from unmask.core import (
     row_key,
 )
 from unmask.core.rows import concat, select
-from unmask.errors import ConfigError, ContractError, Unfinished, require
+from unmask.errors import ConfigError, Unfinished, require
 from unmask.transition import Transition, apply, raise_faults
 
 T = TypeVar("T")
@@ -119,17 +120,6 @@ class _Shut:
 _SHUT: Door = _Shut()
 
 
-@dataclass(frozen=True)
-class _Silent(Noise):
-    """The noise of a policy that said it draws nothing."""
-
-    def uniform(self, step_B: Tensor, position_BN: Tensor, purpose: str) -> Tensor:
-        raise ContractError(
-            f"a policy drew random numbers ({purpose!r}) without saying so; allowed: `random` is True for policies "
-            "that draw; define the property"
-        )
-
-
 class Stepper:
     """Transitions at one forward shape: `rows` canvases of one length, filled up with dummies.
 
@@ -199,7 +189,7 @@ class Stepper:
 
     def act(self, traj: Trajectory, policy: Policy) -> tuple[Action, Transition]:
         """The policy's action on a prediction, and what it does."""
-        quiet = traj if policy.random else replace(traj, noise=_Silent(traj.noise.key_B))
+        quiet = traj if policy.random else replace(traj, noise=Silent(traj.noise.key_B))
         action = policy.plan(quiet, _SHUT)
         change = apply(traj.state, traj.seen, action)
         raise_faults(change.fault_B, traj.state.step_B, traj.rows_B)

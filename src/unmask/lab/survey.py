@@ -420,7 +420,7 @@ class _Watch:
 # Before anything runs
 
 
-RUN_SHARE = {"greedy": 0.4, "drawn": 0.8}
+RUN_SHARE = {"greedy": 0.4, "drawn": 0.8, "revised": 0.5}
 """Share of a candidate's continuation that is run, as a rule, before it meets a known future (bench/branches.py)."""
 FILL = 0.8
 """Share of a forward's rows that are real, as a rule."""
@@ -488,7 +488,11 @@ def _expected(study: Study, sets: Mapping[str, Mapping[str, Any]], left: Sequenc
     share = RUN_SHARE["greedy" if greedy else "drawn"]
     others = sum(len(named) - 1 for axis, named in sets.items() if axis != "commitment")
     free = sum(len(named) - 1 for axis, named in sets.items() if axis == "commitment")
-    runs = others * share * (1 if greedy else study.rollouts) + free * study.rollouts + (not greedy) * study.rollouts
+    runs = (
+        others * share * (1 if greedy else study.rollouts)
+        + free * RUN_SHARE["revised"] * study.rollouts
+        + (not greedy) * study.rollouts
+    )
     return max(left) + len(left) + round(sum(runs * (n - 1) for n in left))
 
 
