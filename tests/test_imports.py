@@ -37,6 +37,7 @@ ORDER = [
     "cli_train",
     "cli_options",
     "cli_compare",
+    "cli_study",
     "cli",
 ]
 # These promise more than their place in the order asks for: here is all they may import of ours.

@@ -16,6 +16,7 @@ import typer
 from unmask import __version__
 from unmask.cli_compare import compare
 from unmask.cli_options import load_model, pairs
+from unmask.cli_study import study
 from unmask.cli_tasks import tasks
 from unmask.cli_train import train
 from unmask.errors import ConfigError, UnmaskError
@@ -45,6 +46,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(tasks, name="tasks")
+app.add_typer(study, name="study")
 app.command()(compare)
 app.command()(train)
 

@@ -42,6 +42,14 @@ class SchemaError(UnmaskError):
     """A stored file is not what its reader expects."""
 
 
+class OtherStudy(ConfigError):
+    """A folder holds the results of another study, or of another version of this one."""
+
+
+class StorageError(UnmaskError):
+    """Results could not be written."""
+
+
 class CheckpointError(UnmaskError):
     """A checkpoint's files are missing, broken, or describe a model we do not know."""
 

@@ -86,3 +86,17 @@ def test_a_posterior_selects_slots_and_keeps_its_packed_rows():
 def test_a_selectable_must_say_how():
     with pytest.raises(TypeError, match="Selectable must define select"):
         select(Selectable(), ROWS)
+
+
+def test_posteriors_join_behind_each_other_and_share_what_they_share():
+    def posterior(seed: int) -> Posterior:
+        generator = torch.Generator().manual_seed(seed)
+        logits_RV = torch.randn(4, 5, generator=generator)
+        slot_BN = torch.tensor([[0, -1, 1], [2, 3, -1]])
+        return Posterior(logits_RV, logits_RV.logsumexp(-1), slot_BN)
+
+    a, b = posterior(0), posterior(1)
+    joined = concat([a.select(torch.tensor([1])), b, a.select(torch.tensor([0]))])
+    assert len(joined.logits_RV) == 8
+    expected = torch.cat((a.dense()[1:], b.dense(), a.dense()[:1]))
+    assert torch.equal(joined.dense(), expected)

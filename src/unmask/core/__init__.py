@@ -4,7 +4,7 @@ from unmask.core.action import RULES, Action
 from unmask.core.contracts import ALL, Denoiser, Door, Policy, Search
 from unmask.core.prediction import Edit, Logits, Posterior, Prediction, Statistics
 from unmask.core.proposal import Proposal, Vocabulary, propose
-from unmask.core.rng import Noise, row_key
+from unmask.core.rng import Noise, Silent, row_key
 from unmask.core.state import State
 from unmask.core.trajectory import Step, Trajectory
 from unmask.core.view import Needs, View
@@ -24,6 +24,7 @@ __all__ = [
     "Prediction",
     "Proposal",
     "Search",
+    "Silent",
     "State",
     "Statistics",
     "Step",

@@ -79,6 +79,11 @@ class Policy(ABC):
         """How many past steps it reads: 0, 1 (notes count) or `ALL`. Futures are merged only under 0."""
         return 0
 
+    @property
+    def random(self) -> bool:
+        """Whether it asks for random numbers of its own. The laboratory lets nobody draw who does not say so."""
+        return False
+
 
 class Search(ABC):
     """A method that owns its loop: beams, trees, particles. Reads the model only through the door."""

@@ -1,5 +1,6 @@
 """What one forward pass gave: raw logits of the wanted slots, and the statistics made of them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -74,6 +75,24 @@ class Posterior(Selectable):
 
     def select(self, rows_R: Tensor) -> "Posterior":
         return replace(self, slot_BN=self.slot_BN[rows_R])
+
+    def join(self, others: "Sequence[Posterior]") -> "Posterior":
+        """Packed rows stand behind each other, once for all parts that share them."""
+        base: dict[int, tuple[int, Posterior]] = {}
+        slots, size = [], 0
+        for part in (self, *others):
+            if id(part.logits_RV) not in base:
+                base[id(part.logits_RV)] = (size, part)
+                size += len(part.logits_RV)
+            start = base[id(part.logits_RV)][0]
+            slots.append(torch.where(part.slot_BN >= 0, part.slot_BN + start, -1))
+        parts = [part for _, part in base.values()]
+        return replace(
+            self,
+            logits_RV=torch.cat([part.logits_RV for part in parts]),
+            logz_R=torch.cat([part.logz_R for part in parts]),
+            slot_BN=torch.cat(slots),
+        )
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from unmask.core.rows import Selectable
+from unmask.errors import ContractError
 
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as int64, SplitMix64's increment
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
@@ -79,3 +80,14 @@ class Noise(Selectable):
 
     def _bits(self, step: Tensor, position: Tensor, purpose: str, key: Tensor) -> Tensor:
         return _absorb(_absorb(_absorb(key, step), position), _purpose_id(purpose))
+
+
+@dataclass(frozen=True)
+class Silent(Noise):
+    """The noise shown to a policy that says it draws nothing."""
+
+    def uniform(self, step_B: Tensor, position_BN: Tensor, purpose: str) -> Tensor:
+        raise ContractError(
+            f"a policy drew random numbers ({purpose!r}) without saying so; allowed: `random` is True for policies "
+            "that draw; define the property"
+        )

@@ -1,6 +1,6 @@
 """Row selection for frozen batch values: every tensor in them has the batch as its first axis."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
@@ -35,6 +35,11 @@ class Selectable:
     def select(self, rows_R: Tensor) -> Any:
         raise TypeError(f"{type(self).__name__} must define select")
 
+    def join(self, others: "Sequence[Any]") -> Any:
+        """This value's rows and then those of the others, of the same type."""
+        values = [self, *others]
+        return replace(self, **{f.name: _concat([getattr(v, f.name) for v in values]) for f in fields(self)})  # type: ignore[type-var, arg-type]
+
 
 def concat(values: list[T]) -> T:
     """One value with the rows of all, in order."""
@@ -47,6 +52,8 @@ def _concat(values: list[Any]) -> Any:
         return torch.cat(values)
     if isinstance(first, Mapping):
         return {k: _concat([v[k] for v in values]) for k in first}
+    if isinstance(first, Selectable):
+        return first.join(values[1:])
     if isinstance(first, tuple):
         return tuple(_concat(list(column)) for column in zip(*values, strict=True))
     if is_dataclass(first) and not isinstance(first, type):

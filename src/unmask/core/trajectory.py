@@ -1,5 +1,6 @@
 """The history of a run: all a policy may see, and what `decode` returns."""
 
+import io
 import json
 import os
 import zipfile
@@ -129,34 +130,55 @@ class Trajectory(Selectable):
 
     def save(self, path: str | Path) -> None:
         """Write to one `.npz` file, whole or not at all."""
-        arrays: dict[str, np.ndarray] = {}
-        tree = _flatten(replace(self, prediction=None), "", arrays)
-        arrays["meta"] = np.frombuffer(json.dumps({"format": _FORMAT, "tree": tree}).encode(), dtype=np.uint8)
         target = Path(path)
         partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
         try:
-            with partial.open("wb") as file:
-                np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+            partial.write_bytes(self.to_bytes())
             partial.replace(target)
         finally:
             partial.unlink(missing_ok=True)
+
+    def to_bytes(self) -> bytes:
+        """What `save` writes: the same bytes for the same values."""
+        arrays: dict[str, np.ndarray] = {}
+        tree = _flatten(replace(self, prediction=None), "", arrays)
+        arrays["meta"] = np.frombuffer(json.dumps({"format": _FORMAT, "tree": tree}).encode(), dtype=np.uint8)
+        whole = io.BytesIO()
+        with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as file:
+            for name, array in arrays.items():
+                # numpy would put the time of writing here.
+                entry = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                part = io.BytesIO()
+                np.lib.format.write_array(part, array, allow_pickle=False)
+                file.writestr(entry, part.getvalue())
+        return whole.getvalue()
 
     @classmethod
     def load(cls, path: str | Path) -> "Trajectory":
         """Read what `save` wrote."""
         if not Path(path).is_file():
             raise SchemaError(f"no trajectory at {str(path)!r}; allowed: a file written by Trajectory.save; check it")
+        return cls._read(path, str(path))
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> "Trajectory":
+        """Read what `to_bytes` gave."""
+        return cls._read(io.BytesIO(content), "the bytes")
+
+    @classmethod
+    def _read(cls, source: str | Path | io.BytesIO, path: str) -> "Trajectory":
         try:
-            with np.load(path, allow_pickle=False) as stored:
+            with np.load(source, allow_pickle=False) as stored:
                 arrays = dict(stored)
             meta = json.loads(arrays["meta"].tobytes())
             if meta["format"] != _FORMAT:
                 raise SchemaError(f"format is {meta['format']!r}; allowed: {_FORMAT!r}; write the file again")
             value = _unflatten(meta["tree"], arrays)
         except _UNREADABLE as error:
-            raise SchemaError(f"{str(path)!r} is not a trajectory ({error}); write it with Trajectory.save") from error
+            raise SchemaError(f"{path!r} is not a trajectory ({error}); write it with Trajectory.save") from error
         if not isinstance(value, cls):
-            raise SchemaError(f"{str(path)!r} holds a {type(value).__name__}; allowed: Trajectory; check the file")
+            raise SchemaError(f"{path!r} holds a {type(value).__name__}; allowed: Trajectory; check the file")
         return value
 
 

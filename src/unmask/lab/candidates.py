@@ -68,6 +68,10 @@ class Instead(Policy):
     def memory(self) -> int:
         return self.base.memory if self.base.memory < 0 else max(self.base.memory, int(self.needs.divergence))
 
+    @property
+    def random(self) -> bool:
+        return self.base.random
+
     def check(self, state: State) -> None:
         self.base.check(state)
 

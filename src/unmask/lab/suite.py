@@ -298,12 +298,12 @@ class _Desk:
         keys = [(example.id, answer.tobytes()) for example, answer in zip(members, answers, strict=True)]
         new = [at for at, key in enumerate(keys) if key not in self.known]
         texts = [codec.answer(answers[at].tolist()) for at in new]
-        verdicts = _scores([(text, members[at]) for text, at in zip(texts, new, strict=True)], jobs)
+        verdicts = scores([(text, members[at]) for text, at in zip(texts, new, strict=True)], jobs)
         for at, text, (utility, reason) in zip(new, texts, verdicts, strict=True):
             self.known[keys[at]] = (text, utility, reason)
 
 
-def _scores(pairs: Sequence[tuple[str, Example]], jobs: int | None) -> list[tuple[float, str]]:
+def scores(pairs: Sequence[tuple[str, Example]], jobs: int | None) -> list[tuple[float, str]]:
     """Utility and reason of each answer; NaN where the evaluator is not there."""
     try:
         verdicts = score_all(pairs, jobs)

@@ -21,6 +21,7 @@ from unmask.core import (
     Policy,
     Proposal,
     Search,
+    Silent,
     State,
     Trajectory,
     View,
@@ -161,7 +162,8 @@ class _Watched(Policy):
     def plan(self, traj: Trajectory, door: Door) -> Action:
         before = [t.clone() for t in _tensors(traj)]
         settings = repr(self.inner)
-        action = self.inner.plan(traj, door)
+        shown = traj if self.inner.random else replace(traj, noise=Silent(traj.noise.key_B))
+        action = self.inner.plan(shown, door)
         kept = all(torch.equal(a, b) or _both_nan(a, b) for a, b in zip(before, _tensors(traj), strict=True))
         if not kept or repr(self.inner) != settings:
             raise ContractError(f"{self.name} breaks the promise 'leaves its inputs alone'; see {__name__}")
@@ -183,6 +185,10 @@ class _Watched(Policy):
     @property
     def memory(self) -> int:
         return self.inner.memory
+
+    @property
+    def random(self) -> bool:
+        return self.inner.random
 
 
 class _Counting:

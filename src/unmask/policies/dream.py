@@ -37,6 +37,10 @@ class Dream(Policy):
     def needs(self) -> Needs:
         return Needs(filtered=True)
 
+    @property
+    def random(self) -> bool:
+        return self.alg == "origin" or self.alg_temp > 0
+
     def act(self, traj: Trajectory) -> Action:
         state = traj.state
         masked_BL = state.masked_BL

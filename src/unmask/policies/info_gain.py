@@ -42,6 +42,10 @@ class InfoGain(Policy):
     def needs(self) -> Needs:
         return Needs(draws=self.candidates)
 
+    @property
+    def random(self) -> bool:
+        return self.tau_pos > 0 and self.candidates > 1
+
     def check(self, state: State) -> None:
         check_blocks(state, self.block_length, even=False)
 

@@ -26,6 +26,10 @@ class LLaDA(Policy):
         known = ("low_confidence", "random")
         require(self.remasking in known, "remasking", self.remasking, " or ".join(known), "pick one")
 
+    @property
+    def random(self) -> bool:
+        return self.remasking == "random"
+
     def check(self, state: State) -> None:
         check_blocks(state, self.block_length, even=True)
 

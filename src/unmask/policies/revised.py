@@ -31,6 +31,10 @@ class Revised(Policy):
     def memory(self) -> int:
         return self.base.memory if self.base.memory < 0 else 1
 
+    @property
+    def random(self) -> bool:
+        return True
+
     def check(self, state: State) -> None:
         self.base.check(state)
 

@@ -1,0 +1,119 @@
+"""The branch engine against its naive twin, in one run: row-forwards, wall time, and the same tables.
+
+    python bench/branches.py                              a scaled-down network with random weights
+    python bench/branches.py --model mini                 a trained one: its branches agree more often
+    python bench/branches.py --model mini --linear        1x, 4x and 16x the states: cost is linear
+
+The saving from identical rollouts (at temperature 0 all rollouts of a branch are one) is told apart from the rest, and
+so is the commitment axis, whose revision operator draws random numbers at any temperature.
+"""
+
+import argparse
+import importlib.util
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from unmask.axes import ReMDM
+from unmask.catalog import load
+from unmask.lab.branch import Block, Engine, Plan, Work, run
+from unmask.lab.candidates import candidates, reference_of
+from unmask.lab.states import Start
+from unmask.lab.suite import Speaker
+from unmask.lab.survey import start_of
+from unmask.tasks import examples, find
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="a name of `unmask models` or a folder; default: a scaled-down LLaDA")
+    parser.add_argument("--task", default="csv-missing-cells")
+    parser.add_argument("--prompts", type=int, default=2)
+    parser.add_argument("--states", type=int, default=8)
+    parser.add_argument("--rollouts", type=int, default=4)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--rows", type=int, default=32)
+    parser.add_argument("--linear", action="store_true", help="the engine alone on 1x, 4x and 16x the prompts")
+    args = parser.parse_args()
+    if torch.get_num_threads() > 1 and not torch.cuda.is_available():
+        print(f"{torch.get_num_threads()} threads")
+    with tempfile.TemporaryDirectory() as folder:
+        model = load(args.model) if args.model else load(str(scaled(Path(folder))), device="cpu", dtype="fp32")
+        sets = candidates(model.reference)
+        plan = Plan(
+            reference=reference_of(sets),
+            candidates=sets,
+            operator=ReMDM("conf"),
+            rollouts=args.rollouts,
+            states=args.states,
+            seed=0,
+            temperature=args.temperature,
+        )
+        engine = Engine(args.rows, bucket=64)
+        if args.linear:
+            linear(model, plan, args.task, args.prompts, engine)
+        else:
+            compare(model, plan, starts_of(model, args.task, args.prompts), engine)
+
+
+def scaled(folder: Path) -> Path:
+    """The checkpoint that the tests use."""
+    path = Path(__file__).resolve().parents[1] / "tests" / "checkpoints" / "scaled.py"
+    spec = importlib.util.spec_from_file_location("scaled", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return Path(module.llada(folder / "llada", layers=1, d_model=32, heads=2, kv_heads=2, mlp=64))
+
+
+def starts_of(model: Speaker, task: str, prompts: int) -> list[Start]:
+    steps = -(-find(task).horizon // 2)
+    return [start_of(model, task, steps, example) for example in examples(task, "development")[:prompts]]
+
+
+def timed(model: Speaker, plan: Plan, starts: Sequence[Start], engine: Engine) -> tuple[Block, float]:
+    began = time.perf_counter()
+    block = run(model.denoiser, plan, starts, engine)
+    return block, time.perf_counter() - began
+
+
+def compare(model: Speaker, plan: Plan, starts: Sequence[Start], engine: Engine) -> None:
+    timed(model, replace(plan, states=1, rollouts=1), starts[:1], engine)  # warm-up
+    merged, fast = timed(model, plan, starts, engine)
+    naive, slow = timed(model, plan, starts, replace(engine, merge=False))
+    assert merged.branches == naive.branches, "the tables differ"
+    print(f"{len(merged.branches):,} branches of {len(starts)} prompts, {plan.rollouts} rollouts; equal tables")
+    print(f"{'axis':24}{'naive':>10}{'engine':>10}{'fewer':>8}   rollouts apart")
+    apart = [axis for axis in merged.report.axes if axis != "commitment"]
+    for axis, work in merged.report.axes.items():
+        line(axis, work)
+    line("all but commitment", sum((merged.report.axes[a] for a in apart), Work()))
+    line("all", merged.report.total)
+    total = merged.report.total
+    print(f"saved by: rollouts {total.rollouts:,}, first transitions {total.first:,}, ", end="")
+    print(f"merged futures {total.futures:,}, nothing left to revise {total.settled:,}")
+    filled = (total.done + merged.report.trajectory + merged.report.recalled) / merged.report.calls / engine.rows
+    print(f"wall time: naive {slow:.1f} s, engine {fast:.1f} s: {slow / fast:.1f}x; rows filled {filled:.0%}")
+
+
+def line(name: str, work: Work) -> None:
+    """`rollouts apart`: the naive run of one rollout in place of all that are identical."""
+    apart = (work.naive - work.rollouts) / work.done
+    print(f"{name:24}{work.naive:>10,}{work.done:>10,}{work.naive / work.done:>7.1f}x   {apart:.1f}x")
+
+
+def linear(model: Speaker, plan: Plan, task: str, prompts: int, engine: Engine) -> None:
+    print(f"{'states':>8}{'forwards':>10}{'seconds':>9}{'ms per state':>14}")
+    for times in (1, 4, 16):
+        block, seconds = timed(model, plan, starts_of(model, task, prompts * times), engine)
+        states = sum(len(path.sampled) for path in block.paths)
+        print(f"{states:>8,}{block.report.total.done:>10,}{seconds:>9.1f}{1000 * seconds / states:>14.1f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,279 @@
+"""`unmask study`: how much there is to gain from adapting, measured by branching from real states."""
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from unmask.report.console import Console, loading, say
+
+if TYPE_CHECKING:
+    from unmask.api import Model
+    from unmask.lab.study import ModelSpec
+    from unmask.lab.survey import Now
+
+study = typer.Typer(
+    help="Measure adaptation opportunity: branch every candidate action from states of the reference's runs.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A study file; docs/study.md describes it.")]
+DataDir = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Official data files. Default: $UNMASK_DATA, else the hub.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable output and nothing else on stdout.")]
+
+
+@study.command()
+def plan(file: File, data_dir: DataDir = None, json_: Json = False) -> None:
+    """Say what a study will take before anything runs.
+
+    States, branches and forwards follow from the file; the time from a forward that is measured here and now.
+
+    \b
+    Example:
+      unmask study plan studies/demo.toml
+    """
+    from unmask.lab.study import Study
+    from unmask.lab.survey import estimate, prompts_of
+
+    chosen = Study.read(file)
+    tasks, unavailable = prompts_of(chosen, data_dir)
+    found = []
+    for spec in chosen.models:
+        found += list(estimate(chosen, spec, _load(spec), tasks))
+    if json_:
+        rows = [dict(e._asdict()) for e in found]
+        say(json.dumps({"study": chosen.config, "estimates": rows, "unavailable": unavailable}, indent=2, default=str))
+        return
+    from unmask.report.terminal import columns
+
+    heads = ("model", "task", "prompts", "states", "branches", "forwards, naive", "expected", "memory", "time")
+    cells = [
+        [e.model, e.task, *(f"{x:,}" for x in e[2:7]), f"{e.memory / 2**20:,.0f} MiB", _span(e.seconds)] for e in found
+    ]
+    sums = ("prompts", "states", "branches", "naive", "expected")
+    whole = [f"{sum(getattr(e, name) for e in found):,}" for name in sums]
+    cells.append(["all", "", *whole, f"{max(e.memory for e in found) / 2**20:,.0f} MiB", _span(_sum(found))])
+    console = _console()
+    console.print(columns(heads, cells))
+    for task, reason in unavailable.items():
+        console.print(f"left out: {task}: {reason}", style="dim", highlight=False, markup=False)
+    minutes = chosen.budget.minutes
+    if minutes is not None:
+        runs = max(1, math.ceil(_sum(found) / 60 / minutes))
+        say(
+            f"The budget of {minutes:g} minutes is {'enough' if runs == 1 else f'spent about {runs} times; run again'}."
+        )
+    say(
+        "Row-forwards; `expected` is after merging, by experience. Memory is beside the weights, time is that of the "
+        "forwards here and now."
+    )
+
+
+@study.command()
+def run(
+    file: File,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the tables go; what is there is kept.")],
+    data_dir: DataDir = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Programs run side by side (HumanEval). Default: all cores.")
+    ] = None,
+    naive: Annotated[
+        bool, typer.Option("--naive", help="Run every branch for itself: the same tables, many times the work.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the hashes of the tables.")] = False,
+) -> None:
+    """Carry a study out, or go on with it.
+
+    It may be stopped at any moment, in any way: the same command goes on, and the tables come out the same. Several
+    processes may work on one folder.
+
+    \b
+    Example:
+      unmask study run studies/demo.toml --out out/study
+    """
+    from unmask.lab.store import Store
+    from unmask.lab.study import Study
+    from unmask.lab.survey import carry_out
+
+    chosen = Study.read(file)
+    store = Store.create(out, chosen.config)
+    with _watch(quiet) as on_progress:
+        outcome = carry_out(chosen, store, _load, data_dir=data_dir, jobs=jobs, naive=naive, on_progress=on_progress)
+    if not quiet:
+        for task, reason in outcome.unavailable.items():
+            _note(f"left out: {task}: {reason}")
+        for line in _summary(store):
+            say(line)
+    if not outcome.complete:
+        _note(f"not complete: {outcome.stopped}; run the same command to go on")
+    for name, digest in outcome.hashes.items():
+        say(f"{name} {digest}")
+
+
+@study.command()
+def status(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What `unmask study run` was given as --out.")],
+    json_: Json = False,
+) -> None:
+    """Say how far a study is, and what it has saved so far."""
+    from unmask.lab.store import Store
+
+    store = Store.open(folder)
+    if json_:
+        say(json.dumps(_status(store), indent=2))
+        return
+    for line in _summary(store):
+        say(line)
+
+
+def _status(store: Any) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from unmask.lab.survey import totals
+
+    manifest, infos, there = store.manifest, store.infos(), set(store.names())
+    report = totals(infos)
+    models = {
+        name: {"shards": len(known["shards"]), "finished": len(there & set(known["shards"]))}
+        for name, known in manifest["models"].items()
+    }
+    complete = len(models) == len(manifest["study"]["models"]) and all(
+        m["shards"] == m["finished"] for m in models.values()
+    )
+    branches, judged = sum(i["branches"] for i in infos), sum(i["judged"] for i in infos)
+    return {
+        "study": manifest["study"]["name"],
+        "complete": complete,
+        "models": models,
+        "tasks": manifest["tasks"],
+        "states": sum(info["states"] for info in infos),
+        "branches": branches,
+        "unjudged": branches - judged,
+        "utility": sum(info["utility"] for info in infos) / judged if judged else None,
+        "forwards": {**asdict(report.total), "naive": report.total.naive, "trajectory": report.trajectory}
+        | {"recalled": report.recalled, "calls": report.calls},
+        "axes": {axis: {**asdict(work), "naive": work.naive} for axis, work in report.axes.items()},
+        "seconds": sum(info["seconds"] for info in infos),
+    }
+
+
+def _summary(store: Any) -> Iterator[str]:
+    now = _status(store)
+    yield f"study {now['study']}: {'complete' if now['complete'] else 'not complete'}"
+    for name, model in now["models"].items():
+        yield f"  {name}: {model['finished']} of {model['shards']} shards"
+    for task, known in now["tasks"].items():
+        if known.get("unavailable"):
+            yield f"  left out: {task}: {known['unavailable']}"
+    mean = "none judged yet" if now["utility"] is None else f"mean utility {now['utility']:.4f}"
+    missing = f", {now['unjudged']:,} could not be judged" if now["unjudged"] else ""
+    yield f"  {now['states']:,} states, {now['branches']:,} branches, {mean}{missing}"
+    work = now["forwards"]
+    if not work["done"]:
+        return
+    yield (
+        f"  {work['done']:,} row-forwards instead of {work['naive']:,} ({work['naive'] / work['done']:.1f}x fewer), "
+        f"{now['seconds']:.0f} s"
+    )
+    for axis, mine in now["axes"].items():
+        saved = {
+            "identical rollouts": mine["rollouts"],
+            "first transitions": mine["first"],
+            "merged futures": mine["futures"],
+            "nothing left to revise": mine["settled"],
+        }
+        told = ", ".join(f"{why} {count:,}" for why, count in saved.items() if count)
+        yield f"    {axis}: {mine['done']:,} of {mine['naive']:,}; saved: {told or 'nothing'}"
+
+
+def _load(spec: "ModelSpec") -> "Model":
+    from unmask.catalog import load
+
+    with loading() as on_progress:
+        return load(spec.model, on_progress=on_progress, **spec.options)
+
+
+@contextmanager
+def _watch(quiet: bool) -> "Iterator[Callable[[Now], None]]":
+    """A live panel on stderr; where that is no terminal, a line now and then."""
+    if quiet:
+        yield lambda now: None
+    elif not sys.stderr.isatty():
+        yield _Lines().show
+    else:
+        from rich.live import Live
+
+        lines = _Lines(every=0.2)
+        with Live(console=Console(stderr=True), transient=True, refresh_per_second=5) as live:
+            yield lambda now: live.update(_panel(now)) if lines.due() else None
+
+
+class _Lines:
+    """A line every few seconds."""
+
+    def __init__(self, every: float = 5.0) -> None:
+        self.every, self.told = every, -math.inf
+
+    def due(self) -> bool:
+        now = time.monotonic()
+        if now - self.told < self.every:
+            return False
+        self.told = now
+        return True
+
+    def show(self, now: "Now") -> None:
+        if self.due():
+            _note("  ".join(f"{name} {value}" for name, value in _facts(now).items()))
+
+
+def _facts(now: "Now") -> dict[str, str]:
+    rate = now.forwards / now.seconds if now.seconds > 0 else 0.0
+    merged = 1 - now.done / now.naive if now.naive else math.nan
+    return {
+        "shards": f"{now.shards}/{now.shards_total}",
+        "states": f"{now.states:,}/{now.states_total:,}",
+        "branches": f"{now.branches:,}/{now.branches_total:,}",
+        "forwards/s": f"{rate:,.0f}",
+        "merged": "-" if math.isnan(merged) else f"{merged:.1%}",
+        "utility": "-" if math.isnan(now.utility) else f"{now.utility:.4f}",
+        "left": "?" if math.isnan(now.left) else _span(now.left),
+    } | ({"unjudged": f"{now.unjudged:,}"} if now.unjudged else {})
+
+
+def _panel(now: "Now") -> Any:
+    from rich.panel import Panel
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    facts = list(_facts(now).items())
+    grid.add_row(*(f"[dim]{name}[/]" for name, _ in facts))
+    grid.add_row(*(value for _, value in facts))
+    return Panel(grid, title=now.shard.rsplit(".", 1)[0], title_align="left")
+
+
+def _sum(found: list[Any]) -> float:
+    return float(sum(e.seconds for e in found))
+
+
+def _span(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _console() -> Console:
+    # A file has no width of its own; rich would take it for a terminal of 80 columns.
+    return Console() if sys.stdout.isatty() else Console(width=160)
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

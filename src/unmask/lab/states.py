@@ -1,0 +1,308 @@
+"""States along the reference trajectory: where branches start from.
+
+A state is the trajectory of one row as it stood before a step, with as much of its past as anyone reads. What a
+recording leaves out (the previous posterior, for the stability rule) is a function of the previous canvas, which is
+kept; `Stepper.recall` brings it back with one forward.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unmask.core import (
+    ALL,
+    Action,
+    Denoiser,
+    Door,
+    Logits,
+    Needs,
+    Noise,
+    Policy,
+    Prediction,
+    Proposal,
+    Silent,
+    State,
+    Step,
+    Trajectory,
+    View,
+    propose,
+    row_key,
+)
+from unmask.core.rows import concat, select
+from unmask.errors import ConfigError, Unfinished, require
+from unmask.transition import Transition, apply, raise_faults
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Start:
+    """One prompt, ready to be decoded."""
+
+    id: str
+    canvas: tuple[int, ...]
+    given: tuple[bool, ...]
+    steps: int
+    """T, the planned number of steps."""
+    answer: tuple[int, int]
+    """Where on the canvas the answer begins and ends."""
+
+    @property
+    def key(self) -> bytes:
+        """What random numbers know of the prompt; `Model.generate` takes the same."""
+        return np.array(self.canvas, "<i8").tobytes()
+
+    def slots(self, bucket: int) -> int:
+        """The canvas rounded up to its bucket: a function of this prompt alone."""
+        return -(-len(self.canvas) // bucket) * bucket
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A state of the reference trajectory of one prompt."""
+
+    prompt: str
+    index: int
+    """0 to n - 1 along the trajectory."""
+    traj: Trajectory
+    """One row on the CPU, on its bucket's canvas: state, noise key, and the steps of the past that are kept."""
+
+    @property
+    def step(self) -> int:
+        return int(self.traj.state.step_B[0])
+
+    @property
+    def masked(self) -> int:
+        """m_t."""
+        return int(self.traj.state.masked_BL.sum())
+
+
+@dataclass(frozen=True)
+class Path:
+    """The reference's way through one prompt: its states, and everything branches may run into."""
+
+    start: Start
+    sampled: tuple[Sampled, ...]
+    states: State
+    """Before every step, one row each, on the bucket's canvas."""
+    end_L: np.ndarray
+    """The final canvas."""
+
+    @property
+    def steps(self) -> int:
+        """How many the reference took."""
+        return self.states.batch
+
+
+def spaced(steps: int, n: int) -> list[int]:
+    """Step indices floor(i T / n), no duplicates."""
+    require(steps >= 1, "steps", steps, "1 or more", "decode at least one step")
+    require(n >= 1, "states per prompt", n, "1 or more", "sample at least one state")
+    return sorted({i * steps // n for i in range(n)})
+
+
+class _Shut:
+    """Looks ahead have shapes of their own, on which tables would depend."""
+
+    def look(
+        self, states: State, owner_R: Tensor, needs: Needs | None = None, given_RL: Tensor | None = None
+    ) -> Prediction:
+        raise ConfigError(
+            "a policy asked to look ahead; allowed in a study: policies that decide from one forward; use another "
+            "reference or candidate, or compare it end to end with `unmask compare`"
+        )
+
+
+_SHUT: Door = _Shut()
+
+
+class Stepper:
+    """Transitions at one forward shape: `rows` canvases of one length, filled up with dummies.
+
+    At one shape a row's bits do not depend on its neighbours, so neither do tables on the order of work.
+    """
+
+    def __init__(self, denoiser: Denoiser, proposal: Proposal, rows: int):
+        require(rows >= 1, "rows", rows, "1 or more", "the batch needs a row")
+        self.denoiser, self.proposal, self.rows = denoiser, proposal, rows
+        self.calls = 0
+        """Forward passes, whatever they held."""
+
+    def forward(self, view: View, needs: Needs) -> Logits:
+        """Logits of up to `rows` rows at the full shape."""
+        live = len(view.tokens_BN)
+        require(live <= self.rows, "rows of a view", live, f"at most {self.rows}", "cut the batch")
+        require(
+            view.attend_BNN is None and view.given_BN is None,
+            "the view of a policy",
+            "special",
+            "the canvas itself",
+            "methods with slots or questions of their own cannot be branched",
+        )
+        at_B = torch.arange(self.rows, device=view.tokens_BN.device)
+        real_B1 = (at_B < live)[:, None]
+        whole = select(replace(view, row_B=None), torch.where(at_B < live, at_B, 0))
+        # Nothing is asked of the dummies, so the packed answer is that of the real rows.
+        logits = self.denoiser(replace(whole, wanted_BN=whole.wanted_BN & real_B1), needs)
+        self.calls += logits.forwards
+        return replace(
+            logits,
+            wanted_BN=logits.wanted_BN[:live],
+            attention_BNN=None if logits.attention_BNN is None else logits.attention_BNN[:live],
+        )
+
+    def predict(self, traj: Trajectory, logits: Logits, view: View, needs: Needs) -> Trajectory:
+        """The trajectory with what the logits say under its noise."""
+        prediction = propose(
+            logits,
+            view,
+            self.proposal,
+            needs,
+            self.denoiser.vocabulary,
+            noise=traj.noise,
+            step_B=traj.state.step_B,
+            previous=traj.posterior,
+        )
+        return replace(traj, prediction=prediction)
+
+    def observe(self, traj: Trajectory, policy: Policy) -> Trajectory:
+        """The step's own forward."""
+        view = policy.view(traj)
+        same = view.tokens_BN.shape == traj.state.tokens_BL.shape
+        require(same, f"the view of {policy.name}", "longer", "the canvas itself", "such methods cannot be branched")
+        return self.predict(traj, self.forward(view, policy.needs), view, policy.needs)
+
+    def recall(self, traj: Trajectory, needs: Needs) -> Trajectory:
+        """Give the last step its posterior back, if anybody reads it. Costs a forward that was already paid for."""
+        if traj.last is None or not (needs.divergence or needs.posterior):
+            return traj
+        needs = replace(needs, attention=False, hidden=False)
+        before = replace(traj, state=traj.last.state, steps=())
+        view = View.of(before.state, needs)
+        again = self.predict(before, self.forward(view, needs), view, needs).seen
+        last = replace(traj.last, prediction=replace(traj.last.prediction, posterior=again.posterior))
+        return replace(traj, steps=(*traj.steps[:-1], last))
+
+    def act(self, traj: Trajectory, policy: Policy) -> tuple[Action, Transition]:
+        """The policy's action on a prediction, and what it does."""
+        quiet = traj if policy.random else replace(traj, noise=Silent(traj.noise.key_B))
+        action = policy.plan(quiet, _SHUT)
+        change = apply(traj.state, traj.seen, action)
+        raise_faults(change.fault_B, traj.state.step_B, traj.rows_B)
+        return action, change
+
+
+def advance(traj: Trajectory, name: str, action: Action, change: Transition, keep: int) -> Trajectory:
+    """The next state, with `keep` steps of the past (`ALL` for every one)."""
+    if keep == 0:
+        return replace(traj, state=change.state, prediction=None, steps=())
+    nothing_B = torch.zeros_like(traj.rows_B)
+    step = Step(
+        rows_B=traj.rows_B,
+        policy=name,
+        state=traj.state,
+        prediction=replace(traj.seen, hidden_BNH=None),
+        action=action,
+        revealed_BL=change.revealed_BL,
+        remasked_BL=change.remasked_BL,
+        confidence_BL=change.confidence_BL,
+        forwards_B=nothing_B,
+        processed_B=nothing_B,
+    )
+    past = tuple(replace(s, prediction=s.prediction.light) for s in traj.steps)
+    steps = (*past, step)
+    return replace(traj, state=change.state, prediction=None, steps=steps if keep == ALL else steps[-keep:])
+
+
+def sample(
+    stepper: Stepper, reference: Policy, starts: Sequence[Start], *, states: int, seed: int, slots: int
+) -> Iterator[Path]:
+    """Decode every prompt with the reference and keep `states` spaced states of each, in the order given.
+
+    All canvases are padded to `slots`. A state keeps one step of the past, or what the reference's memory asks for.
+    """
+    for at in range(0, len(starts), stepper.rows):
+        yield from _sample(stepper, reference, starts[at : at + stepper.rows], states, seed, slots)
+
+
+def _sample(
+    stepper: Stepper, reference: Policy, starts: Sequence[Start], states: int, seed: int, slots: int
+) -> Iterator[Path]:
+    keep = ALL if reference.memory == ALL else max(reference.memory, 1)
+    traj = begin(stepper.denoiser, starts, seed, slots)
+    reference.check(traj.state)
+    # Before each step and at the end, the whole batch; rows that are done stay where they are.
+    history: list[list[Trajectory]] = [[] for _ in starts]
+    ends: dict[int, np.ndarray] = {}
+    for _ in range(4 * (max(start.steps for start in starts) + slots)):
+        done_B = reference.done(traj)
+        for row in done_B.nonzero().flatten().tolist():
+            ends[int(traj.rows_B[row])] = traj.state.tokens_BL[row].cpu().numpy()
+        traj = traj.select((~done_B).nonzero().flatten())
+        if traj.state.batch == 0:
+            break
+        for row, prompt in enumerate(traj.rows_B.tolist()):
+            history[prompt].append(_row(traj, row))
+        seen = stepper.observe(traj, reference)
+        action, change = stepper.act(seen, reference)
+        traj = advance(seen, reference.name, action, change, keep)
+    else:
+        raise Unfinished(f"the reference {reference.name} did not finish {starts[0].id}; look at what it reveals")
+    for prompt, start in enumerate(starts):
+        whole = history[prompt]
+        chosen = spaced(len(whole), states)
+        yield Path(
+            start=start,
+            sampled=tuple(Sampled(start.id, i, stored(whole[step])) for i, step in enumerate(chosen)),
+            states=concat([t.state for t in whole]),
+            end_L=ends[prompt],
+        )
+
+
+def begin(denoiser: Denoiser, starts: Sequence[Start], seed: int, slots: int) -> Trajectory:
+    """The prompts before their first step, on canvases of `slots`."""
+    mask_id, device = denoiser.vocabulary.mask_id, denoiser.device
+    state = State.from_canvases(
+        [start.canvas for start in starts],
+        steps=[start.steps for start in starts],
+        mask_id=mask_id,
+        given=[start.given for start in starts],
+        device=device,
+    )
+    # The keys of `Model.generate`, so that the reference's answers are the ones it gives.
+    noise = Noise.of([row_key(seed, start.key) for start in starts], device)
+    return Trajectory.start(state.pad_to(slots), noise)
+
+
+def _row(traj: Trajectory, row: int) -> Trajectory:
+    light = tuple(replace(step, prediction=step.prediction.light) for step in traj.steps)
+    return replace(traj, prediction=None, steps=light).select(torch.tensor([row], device=traj.rows_B.device))
+
+
+def stored(traj: Trajectory) -> Trajectory:
+    """One row as it goes to disk: on the CPU, without heavy parts, as row 0."""
+    zero_B = torch.zeros(1, dtype=torch.long)
+    light = tuple(replace(step, prediction=step.prediction.light) for step in traj.steps)
+    here = moved(replace(traj, steps=light), torch.device("cpu"))
+    return replace(here, rows_B=zero_B, steps=tuple(replace(step, rows_B=zero_B) for step in here.steps))
+
+
+def moved(value: T, device: torch.device) -> T:
+    """The same value with every tensor on the device."""
+    return _moved(value, device)
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(device)
+    if isinstance(value, Mapping):
+        return {key: _moved(part, device) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_moved(part, device) for part in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: _moved(getattr(value, f.name), device) for f in fields(value)})
+    return value

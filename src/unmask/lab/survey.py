@@ -1,0 +1,520 @@
+"""A study, carried out: prompts to blocks, blocks to branches, branches to shards. Resumes by itself."""
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import torch
+
+from unmask.core import Needs, View
+from unmask.denoisers import canvas_of
+from unmask.errors import ConfigError, SchemaError, require
+from unmask.lab.branch import Block, Branch, Report, Work, run
+from unmask.lab.branch import Progress as Inside
+from unmask.lab.states import Path, Start, begin, spaced
+from unmask.lab.store import SCHEMAS, Shard, Store, fingerprint, versions
+from unmask.lab.study import ModelSpec, Part, Study
+from unmask.lab.suite import FRESH, FRESH_FROM, Speaker, scores
+from unmask.tasks import Example, examples, find, training
+from unmask.tasks.suite import DataDir
+
+Load = Callable[[ModelSpec], Speaker]
+"""Loads a model of the study."""
+
+POLL = 0.5
+"""Seconds between looks at shards that another process is working on."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """The work of one shard."""
+
+    shard: Shard
+    starts: tuple[Start, ...]
+    members: tuple[Example, ...]
+
+
+class Now(NamedTuple):
+    """Where a study stands; what was there before this process came is counted, but not its time."""
+
+    shard: str
+    shards: int
+    shards_total: int
+    states: int
+    states_total: int
+    branches: int
+    branches_total: int
+    forwards: int
+    """Row-forwards of this process."""
+    naive: int
+    """What they would have been without merging, over finished shards."""
+    done: int
+    """Row-forwards behind `naive`."""
+    utility: float
+    """Mean over all branches that were judged."""
+    unjudged: int
+    seconds: float
+    left: float
+    """Seconds still to go, NaN before anybody knows."""
+
+
+@dataclass
+class _Tally:
+    """What finished shards add up to."""
+
+    shards: int = 0
+    states: int = 0
+    branches: int = 0
+    naive: int = 0
+    done: int = 0
+    judged: int = 0
+    utility: float = 0.0
+
+    def add(self, info: Mapping[str, Any]) -> None:
+        self.shards += 1
+        for key in ("states", "branches", "judged"):
+            setattr(self, key, getattr(self, key) + info[key])
+        self.naive += info["forwards"]["naive"]
+        self.done += info["forwards"]["done"]
+        self.utility += info["utility"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    complete: bool
+    stopped: str
+    """Why it is not complete; empty if it is."""
+    hashes: Mapping[str, str]
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+    """Tasks that nothing was measured on, and why."""
+
+
+def carry_out(
+    study: Study,
+    store: Store,
+    load: Load,
+    *,
+    data_dir: DataDir = None,
+    jobs: int | None = None,
+    naive: bool = False,
+    on_progress: Callable[[Now], None] = lambda now: None,
+) -> Outcome:
+    """Do what is not done yet. Returns when every shard is there, or the budget is spent."""
+    began = time.monotonic()
+    tasks, unavailable = prompts_of(study, data_dir)
+    for task, found in tasks.items():
+        store.note("tasks", task, {"version": find(task).version, "data": _data_hash(found)})
+    for task, reason in unavailable.items():
+        store.note("tasks", task, {"unavailable": reason})
+    engine = replace(study.engine, merge=not naive)
+    watch = _Watch(study, tasks, store, began, on_progress)
+    for spec in study.models:
+        if _all_there(store, spec):
+            continue
+        model = load(spec)
+        work = jobs_of(study, spec, model, tasks)
+        store.note("models", spec.name, provenance(spec, model, work))
+        watch.planned[spec.name] = len(work)
+        plan = study.plan(spec.reference)
+        pending = [job for job in work if not store.finished(job.shard)]
+        while pending:
+            waiting = []
+            for job in pending:
+                if study.budget.minutes is not None and time.monotonic() - began > 60 * study.budget.minutes:
+                    return Outcome(False, f"the budget of {study.budget.minutes:g} minutes is spent", {}, unavailable)
+                with store.claim(job.shard) as mine:
+                    if mine:
+                        started = time.monotonic()
+                        block = run(model.denoiser, plan, job.starts, engine, watch.inside(job.shard.name))
+                        _store(store, study, job, model, block, jobs, time.monotonic() - started)
+                        watch.finished(job.shard.name)
+                    elif not store.finished(job.shard):
+                        waiting.append(job)
+                    else:
+                        watch.refresh()
+            if waiting:
+                # Another process has them; should it die, they are ours.
+                time.sleep(POLL)
+            pending = waiting
+    watch.refresh()
+    return Outcome(True, "", store.content_hash(), unavailable)
+
+
+def prompts_of(study: Study, data_dir: DataDir = None) -> tuple[dict[str, dict[str, list[Example]]], dict[str, str]]:
+    """Examples by task and role; and tasks whose data is not there, with the reason."""
+    found: dict[str, dict[str, list[Example]]] = {}
+    unavailable = {}
+    for task in study.tasks:
+        try:
+            found[task] = {role: _members(task, part, data_dir) for role, part in study.splits.items()}
+        except (ConfigError, SchemaError) as error:
+            unavailable[task] = str(error)
+            continue
+        seen: dict[str, str] = {}
+        for role, members in found[task].items():
+            for example in members:
+                other = seen.setdefault(example.prompt, role)
+                require(
+                    other == role,
+                    f"prompt {example.id} of {task}",
+                    f"in {other} and {role}",
+                    "in one of them",
+                    "choose stretches that do not overlap",
+                )
+    if not found:
+        task, reason = next(iter(unavailable.items()))
+        raise ConfigError(f"no task of the study has data: {task}: {reason}")
+    return found, unavailable
+
+
+def _members(task: str, part: Part, data_dir: DataDir) -> list[Example]:
+    if part.split == FRESH:
+        if find(task).generator is None:
+            raise ConfigError(f"{task} has no {FRESH} prompts; allowed: constructed tasks; use one of its splits")
+        return list(islice(training(task, FRESH_FROM + part.start), part.prompts))
+    members = list(examples(task, part.split, data_dir))[part.start : part.start + part.prompts]
+    # JSON Mode Eval has fewer than others: "up to" so many.
+    require(bool(members), f"{part.split} prompts of {task}", 0, "one or more", "start earlier")
+    return members
+
+
+def jobs_of(
+    study: Study, spec: ModelSpec, model: Speaker, tasks: Mapping[str, Mapping[str, Sequence[Example]]]
+) -> list[Job]:
+    """The shards of a model: prompts of one bucket, so many at a time, in the order of their split."""
+    identity = _identity(spec, model)
+    found = []
+    for task, roles in tasks.items():
+        for role, members in roles.items():
+            pairs = [(start_of(model, task, study.steps[task], example), example) for example in members]
+            fits = [(s, e) for s, e in pairs if model.length is None or len(s.canvas) <= model.length]
+            buckets = sorted({s.slots(study.engine.bucket) for s, _ in fits})
+            block = 0
+            for slots in buckets:
+                same = [(s, e) for s, e in fits if s.slots(study.engine.bucket) == slots]
+                for at in range(0, len(same), study.shard):
+                    part = same[at : at + study.shard]
+                    depends = fingerprint([study.config, identity, task, find(task).version, role, _hash_of(part)])
+                    shard = Shard(spec.name, task, role, block, depends)
+                    found.append(Job(shard, tuple(s for s, _ in part), tuple(e for _, e in part)))
+                    block += 1
+    return found
+
+
+def start_of(model: Speaker, task: str, steps: int, example: Example) -> Start:
+    """The canvas that `compare` and `generate` decode, too."""
+    horizon = find(task).horizon
+    prompt = model.codec.encode(example.prompt)
+    canvas, given = canvas_of(model.codec, prompt, horizon, model.denoiser.vocabulary.mask_id)
+    return Start(example.id, tuple(canvas), tuple(given), steps, (len(prompt), len(prompt) + horizon))
+
+
+def provenance(spec: ModelSpec, model: Speaker, work: Sequence[Job]) -> dict[str, Any]:
+    """What the manifest keeps of a model."""
+    return {**_identity(spec, model), "reference": spec.reference, "shards": [job.shard.name for job in work]}
+
+
+def _identity(spec: ModelSpec, model: Speaker) -> dict[str, Any]:
+    device = model.denoiser.device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    return {"model": spec.model, "options": dict(model.options), "device": name}
+
+
+def _all_there(store: Store, spec: ModelSpec) -> bool:
+    """Whether a model need not be loaded."""
+    known = store.manifest["models"].get(spec.name)
+    return known is not None and set(known["shards"]) <= set(store.names())
+
+
+def _hash_of(pairs: Sequence[tuple[Start, Example]]) -> str:
+    digest = hashlib.sha256()
+    for start, example in pairs:
+        digest.update(repr((start.id, start.canvas, start.steps, example.target)).encode())
+    return digest.hexdigest()
+
+
+def _data_hash(roles: Mapping[str, Sequence[Example]]) -> str:
+    return fingerprint({role: [[e.id, e.prompt, e.target] for e in members] for role, members in roles.items()})
+
+
+def _store(
+    store: Store, study: Study, job: Job, model: Speaker, block: Block, jobs: int | None, seconds: float
+) -> None:
+    judged = judge(model, job.members, block.branches, jobs)
+    references = {axis: next(iter(named)) for axis, named in study.sets(_reference(study, job)).items()}
+    known = [utility for _, utility, _ in judged if not math.isnan(utility)]
+    report, total = block.report, block.report.total
+    info = {
+        "shard": asdict(job.shard),
+        "prompts": [start.id for start in job.starts],
+        "states": sum(len(path.sampled) for path in block.paths),
+        "branches": len(block.branches),
+        "judged": len(known),
+        "utility": math.fsum(known),
+        "forwards": {"naive": total.naive, "done": total.done, "trajectory": report.trajectory}
+        | {"recalled": report.recalled, "calls": report.calls},
+        "axes": {axis: asdict(work) for axis, work in report.axes.items()},
+        "seconds": seconds,
+        "versions": versions(),
+    }
+    tables = (states_table(job.shard, block.paths), branches_table(job.shard, block.branches, judged, references))
+    store.write(job.shard, *tables, info)
+
+
+def _reference(study: Study, job: Job) -> str:
+    return next(spec.reference for spec in study.models if spec.name == job.shard.model)
+
+
+def judge(
+    model: Speaker, members: Sequence[Example], branches: Sequence[Branch], jobs: int | None = None
+) -> list[tuple[str, float, str]]:
+    """Text, utility and reason of every branch; NaN where the evaluator could not tell. Equal answers once."""
+    by_id = {example.id: example for example in members}
+    keys = list(dict.fromkeys((branch.prompt, branch.answer) for branch in branches))
+    texts = [model.codec.answer(list(answer)) for _, answer in keys]
+    verdicts = scores([(text, by_id[prompt]) for text, (prompt, _) in zip(texts, keys, strict=True)], jobs)
+    known = {key: (text, *verdict) for key, text, verdict in zip(keys, texts, verdicts, strict=True)}
+    return [known[branch.prompt, branch.answer] for branch in branches]
+
+
+def branches_table(
+    shard: Shard,
+    branches: Sequence[Branch],
+    judged: Sequence[tuple[str, float, str]],
+    references: Mapping[str, str],
+) -> pa.Table:
+    n = len(branches)
+    return pa.table(
+        {
+            "model": [shard.model] * n,
+            "task": [shard.task] * n,
+            "split": [shard.split] * n,
+            "prompt": [b.prompt for b in branches],
+            "state": [b.state for b in branches],
+            "step": [b.step for b in branches],
+            "masked": [b.masked for b in branches],
+            "axis": [b.axis for b in branches],
+            "candidate": [b.candidate for b in branches],
+            "is_reference": [references[b.axis] == b.candidate for b in branches],
+            "rollout": [b.rollout for b in branches],
+            "utility": [None if math.isnan(u) else u for _, u, _ in judged],
+            "reason": [reason for _, _, reason in judged],
+            # Half a character at the end of an answer is no text.
+            "answer": [text.encode("utf-8", "replace").decode() for text, _, _ in judged],
+        },
+        schema=_loose("branches"),
+    )
+
+
+def states_table(shard: Shard, paths: Sequence[Path]) -> pa.Table:
+    rows = [(path, sampled) for path in paths for sampled in path.sampled]
+    lengths = [len(path.start.canvas) for path, _ in rows]
+    states = [sampled.traj.state for _, sampled in rows]
+    cut = list(zip(states, lengths, strict=True))
+    return pa.table(
+        {
+            "model": [shard.model] * len(rows),
+            "task": [shard.task] * len(rows),
+            "split": [shard.split] * len(rows),
+            "prompt": [sampled.prompt for _, sampled in rows],
+            "state": [sampled.index for _, sampled in rows],
+            "step": [sampled.step for _, sampled in rows],
+            "masked": [sampled.masked for _, sampled in rows],
+            "horizon": [path.start.steps for path, _ in rows],
+            "taken": [path.steps for path, _ in rows],
+            "tokens": [state.tokens_BL[0, :n].tolist() for state, n in cut],
+            "fixed": [state.fixed_BL[0, :n].tolist() for state, n in cut],
+            "committed": [state.committed_BL[0, :n].tolist() for state, n in cut],
+            "trajectory": [sampled.traj.to_bytes() for _, sampled in rows],
+        },
+        schema=_loose("states"),
+    )
+
+
+def _loose(name: str) -> pa.Schema:
+    """The schema with plain strings; the store turns them into dictionaries."""
+    plain = [(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in SCHEMAS[name]]
+    return pa.schema(plain)
+
+
+class _Watch:
+    """Turns what happens into progress."""
+
+    def __init__(
+        self,
+        study: Study,
+        tasks: Mapping[str, Mapping[str, Sequence[Example]]],
+        store: Store,
+        began: float,
+        tell: Callable[[Now], None],
+    ):
+        self.store, self.began, self.tell = store, began, tell
+        self.per_state = {
+            spec.name: study.rollouts * sum(len(named) for named in study.sets(spec.reference).values())
+            for spec in study.models
+        }
+        prompts = [(task, len(members)) for task, roles in tasks.items() for members in roles.values()]
+        states = {task: len(spaced(study.steps[task], study.states)) for task in tasks}
+        each = sum(states[task] * count for task, count in prompts)
+        self.states_total = each * len(study.models)
+        self.branches_total = each * sum(self.per_state.values())
+        about = sum(-(-count // study.shard) for _, count in prompts)
+        self.planned = {spec.name: about for spec in study.models}
+        """Shards by model; a guess until its prompts have met its tokenizer."""
+        self.counted: set[str] = set()
+        self.tally = _Tally()
+        self.forwards = 0
+        self.live = Inside(0, 0, 0)
+        self.refresh()
+        self.before = self.tally.branches
+
+    def refresh(self) -> None:
+        for name, info in zip(self.store.names(), self.store.infos(), strict=False):
+            if name not in self.counted:
+                self.counted.add(name)
+                self.tally.add(info)
+
+    def inside(self, shard: str) -> Callable[[Inside], None]:
+        def heard(now: Inside) -> None:
+            self.live = now
+            self.tell(self.now(shard))
+
+        return heard
+
+    def finished(self, shard: str) -> None:
+        self.forwards += self.live.forwards
+        self.live = Inside(0, 0, 0)
+        self.refresh()
+        self.tell(self.now(shard))
+
+    def now(self, shard: str) -> Now:
+        tally, spent = self.tally, time.monotonic() - self.began
+        branches = tally.branches + self.live.branches
+        mine = branches - self.before
+        left = spent / mine * max(0, self.branches_total - branches) if mine > 0 else math.nan
+        return Now(
+            shard=shard,
+            shards=tally.shards,
+            shards_total=sum(self.planned.values()),
+            states=tally.states + self.live.states,
+            states_total=self.states_total,
+            branches=branches,
+            branches_total=self.branches_total,
+            forwards=self.forwards + self.live.forwards,
+            naive=tally.naive,
+            done=tally.done,
+            utility=tally.utility / tally.judged if tally.judged else math.nan,
+            unjudged=tally.branches - tally.judged,
+            seconds=spent,
+            left=left,
+        )
+
+
+# Before anything runs
+
+
+RUN_SHARE = {"greedy": 0.4, "drawn": 0.8, "revised": 0.5}
+"""Share of a candidate's continuation that is run, as a rule, before it meets a known future (bench/branches.py)."""
+FILL = 0.8
+"""Share of a forward's rows that are real, as a rule."""
+
+
+class Estimate(NamedTuple):
+    """What one model and task will take, about."""
+
+    model: str
+    task: str
+    prompts: int
+    states: int
+    branches: int
+    naive: int
+    """Row-forwards without merging."""
+    expected: int
+    slots: int
+    """Canvas of the longest bucket."""
+    memory: int
+    """Bytes beside the weights."""
+    seconds: float
+
+
+def estimate(
+    study: Study, spec: ModelSpec, model: Speaker, tasks: Mapping[str, Mapping[str, Sequence[Example]]]
+) -> Iterator[Estimate]:
+    """Counts from the plan, time from a measured forward of every bucket's shape."""
+    sets = study.sets(spec.reference)
+    measured: dict[int, float] = {}
+    for task, roles in tasks.items():
+        steps = study.steps[task]
+        starts = [start_of(model, task, steps, e) for members in roles.values() for e in members]
+        starts = [s for s in starts if model.length is None or len(s.canvas) <= model.length]
+        at = spaced(steps, study.states)
+        left = [steps - step for step in at]
+        naive = sum(left) * study.rollouts * sum(len(named) for named in sets.values())
+        expected = _expected(study, sets, left)
+        per_row = 0.0
+        slots = 0
+        for start in starts:
+            slots = max(slots, size := start.slots(study.engine.bucket))
+            if size not in measured:
+                measured[size] = _timed(model, study, start, size)
+            per_row += measured[size] / study.engine.rows / len(starts)
+        n = len(starts)
+        vocab, horizon = model.denoiser.vocabulary.size, find(task).horizon
+        memory = 3 * 4 * study.engine.rows * horizon * vocab + study.engine.waiting * slots * 16
+        yield Estimate(
+            model=spec.name,
+            task=task,
+            prompts=n,
+            states=n * len(at),
+            branches=n * len(at) * study.rollouts * sum(len(named) for named in sets.values()),
+            naive=n * naive,
+            expected=n * expected,
+            slots=slots,
+            memory=memory,
+            seconds=n * expected * per_row / FILL,
+        )
+
+
+def _expected(study: Study, sets: Mapping[str, Mapping[str, Any]], left: Sequence[int]) -> int:
+    """Row-forwards of one prompt with merging; the reference's own run included."""
+    greedy = study.temperature == 0
+    share = RUN_SHARE["greedy" if greedy else "drawn"]
+    others = sum(len(named) - 1 for axis, named in sets.items() if axis != "commitment")
+    free = sum(len(named) - 1 for axis, named in sets.items() if axis == "commitment")
+    runs = (
+        others * share * (1 if greedy else study.rollouts)
+        + free * RUN_SHARE["revised"] * study.rollouts
+        + (not greedy) * study.rollouts
+    )
+    return max(left) + len(left) + round(sum(runs * (n - 1) for n in left))
+
+
+def _timed(model: Speaker, study: Study, start: Start, slots: int) -> float:
+    """Seconds of one forward of the study's shape, everything masked."""
+    traj = begin(model.denoiser, [start] * study.engine.rows, study.seed, slots)
+    view, needs = View.of(traj.state, Needs()), Needs()
+    spent = []
+    for _ in range(3):
+        began = time.perf_counter()
+        model.denoiser(view, needs)
+        if model.denoiser.device.type == "cuda":
+            torch.cuda.synchronize()
+        spent.append(time.perf_counter() - began)
+    return min(spent)
+
+
+def totals(infos: Sequence[Mapping[str, Any]]) -> Report:
+    """The reports of finished shards, added up."""
+    whole = Report()
+    for info in infos:
+        forwards = info["forwards"]
+        axes = {axis: Work(**work) for axis, work in info["axes"].items()}
+        whole += Report(axes, forwards["trajectory"], forwards["recalled"], forwards["calls"])
+    return whole
