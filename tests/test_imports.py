@@ -16,6 +16,7 @@ PACKAGE = "unmask"
 ORDER = [
     "errors",
     "options",
+    "versions",
     "core",
     "axes",
     "mechanisms",

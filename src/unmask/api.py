@@ -2,23 +2,21 @@
 
 import inspect
 import json
-import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
 from difflib import get_close_matches
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
-from unmask import __version__
 from unmask.core import Denoiser, Noise, Policy, Proposal, Search, State, Trajectory, row_key
 from unmask.decode import decode
 from unmask.denoisers import ApproximateCache, Codec, Guided, Network, Prompt, canvas_of
 from unmask.errors import ConfigError, UnknownName, require
 from unmask.options import check_types, fits
 from unmask.policies import METHODS, make, settings
+from unmask.versions import versions
 
 OnStep = Callable[[Trajectory], None]
 
@@ -337,12 +335,7 @@ class _Run:
                 }
                 for (row, sample), key in zip(repeated, keys, strict=True)
             ],
-            "versions": {
-                "unmask": __version__,
-                "torch": version("torch"),
-                "numpy": version("numpy"),
-                "python": platform.python_version(),
-            },
+            "versions": versions(),
         }
 
     def _check_end_of_text(self) -> None:

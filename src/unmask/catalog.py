@@ -240,7 +240,7 @@ def _masked_lm(options: MaskedLMOptions, on_progress: OnProgress | None) -> Mode
 
 
 def fingerprint(folder: Path) -> str:
-    """Which checkpoint this is: a hash of all its files but code, of large ones their ends and 256 pieces between."""
+    """Which checkpoint this is: a hash of all its files but code, of large ones 256 pieces, both ends among them."""
     digest = hashlib.sha256()
     for path in sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in _DATA):
         digest.update(json.dumps([path.name, path.stat().st_size]).encode())

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -109,31 +109,22 @@ def compare(
         _note("evaluation prompts are for showing a result once; tune on development, validation or fresh prompts")
     loaded = load_model(model, model_option, device=device, dtype=dtype)
     policies = {**_candidates(loaded.reference, axes), **extra}
+    asked: dict[str, Any] = {
+        "split": split,
+        "policies": policies,
+        "prompts": prompts,
+        "steps": steps,
+        "temperature": temperature,
+        "seed": seed,
+    }
     if out is not None:
-        suite.check_folder(
-            out,
-            plan(
-                loaded,
-                names,
-                split=split,
-                policies=policies,
-                prompts=prompts,
-                steps=steps,
-                temperature=temperature,
-                seed=seed,
-            ),
-        )
+        suite.check_folder(out, plan(loaded, names, **asked))
     started = time.monotonic()
     with _watch(quiet) as on_progress:
         evaluation = evaluate(
             loaded,
             names,
-            split=split,
-            policies=policies,
-            prompts=prompts,
-            steps=steps,
-            temperature=temperature,
-            seed=seed,
+            **asked,
             batch=batch,
             data_dir=data_dir,
             jobs=jobs,

@@ -125,19 +125,8 @@ class Runner:
         return replace(traj, steps=(*traj.steps[:-1], replace(last, prediction=whole)))
 
     def step(self, traj: Trajectory, name: str, action: Action, change: Transition) -> Step:
-        """The record of one transition."""
-        return Step(
-            rows_B=traj.rows_B,
-            policy=name,
-            state=traj.state,
-            prediction=replace(traj.seen, hidden_BNH=None),
-            action=action,
-            revealed_BL=change.revealed_BL,
-            remasked_BL=change.remasked_BL,
-            confidence_BL=change.confidence_BL,
-            forwards_B=self.forwards_B,
-            processed_B=self.processed_B,
-        )
+        """The record of one transition, with what it cost."""
+        return record_of(traj, name, action, change, self.forwards_B, self.processed_B)
 
     def _propose(self, logits: Logits, view: View, needs: Needs, traj: Trajectory, proposal: Proposal) -> Prediction:
         return propose(
@@ -173,6 +162,24 @@ class Runner:
         read_R = view.valid_BN.sum(-1) if logits.processed_B is None else logits.processed_B
         self.processed_B = self.processed_B.index_add(0, owner_R, logits.forwards * read_R)
         return logits
+
+
+def record_of(
+    traj: Trajectory, name: str, action: Action, change: Transition, forwards_B: Tensor, processed_B: Tensor
+) -> Step:
+    """One transition, as policies and recordings read it."""
+    return Step(
+        rows_B=traj.rows_B,
+        policy=name,
+        state=traj.state,
+        prediction=replace(traj.seen, hidden_BNH=None),
+        action=action,
+        revealed_BL=change.revealed_BL,
+        remasked_BL=change.remasked_BL,
+        confidence_BL=change.confidence_BL,
+        forwards_B=forwards_B,
+        processed_B=processed_B,
+    )
 
 
 class _Finished:

@@ -6,11 +6,9 @@ numbers the expectation is exact; for the others it is a mean over seeds, with t
 """
 
 import json
-import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from importlib.metadata import version
 from itertools import product
 from types import MappingProxyType
 from typing import Any
@@ -19,12 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask import __version__
 from unmask.core import Noise, Policy, Search, State, Trajectory, row_key
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint, LetterCodec
 from unmask.errors import require
 from unmask.policies import make, settings
+from unmask.versions import versions
 
 FAMILIES: Mapping[str, str] = MappingProxyType(
     {
@@ -349,12 +347,7 @@ def _config(problems: Sequence[Problem], contenders: Sequence[Contender], seeds:
         "contenders": [{"label": c.label, "steps": c.steps, "policy": settings(c.policy())} for c in contenders],
         "seeds": seeds,
         "temperature": 0.0,
-        "versions": {
-            "unmask": __version__,
-            "torch": version("torch"),
-            "numpy": version("numpy"),
-            "python": platform.python_version(),
-        },
+        "versions": versions(),
     }
     plain: dict[str, Any] = json.loads(json.dumps(chosen))
     return plain

@@ -26,13 +26,13 @@ from unmask.core import (
     Proposal,
     Silent,
     State,
-    Step,
     Trajectory,
     View,
     propose,
     row_key,
 )
 from unmask.core.rows import concat, select
+from unmask.decode import record_of
 from unmask.errors import ConfigError, Unfinished, require
 from unmask.transition import Transition, apply, raise_faults
 
@@ -201,18 +201,7 @@ def advance(traj: Trajectory, name: str, action: Action, change: Transition, kee
     if keep == 0:
         return replace(traj, state=change.state, prediction=None, steps=())
     nothing_B = torch.zeros_like(traj.rows_B)
-    step = Step(
-        rows_B=traj.rows_B,
-        policy=name,
-        state=traj.state,
-        prediction=replace(traj.seen, hidden_BNH=None),
-        action=action,
-        revealed_BL=change.revealed_BL,
-        remasked_BL=change.remasked_BL,
-        confidence_BL=change.confidence_BL,
-        forwards_B=nothing_B,
-        processed_B=nothing_B,
-    )
+    step = record_of(traj, name, action, change, nothing_B, nothing_B)
     past = tuple(replace(s, prediction=s.prediction.light) for s in traj.steps)
     steps = (*past, step)
     return replace(traj, state=change.state, prediction=None, steps=steps if keep == ALL else steps[-keep:])

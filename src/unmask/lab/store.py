@@ -11,13 +11,11 @@ one removes. docs/schema.md describes the tables.
 import hashlib
 import json
 import os
-import platform
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from unmask import __version__
 from unmask.core import Trajectory
 from unmask.errors import ContractError, OtherStudy, SchemaError, StorageError, UnknownName
+from unmask.versions import versions
 
 try:
     import fcntl
@@ -80,16 +78,6 @@ _UNHASHED = ("trajectory",)
 def fingerprint(value: Any) -> str:
     """A hash of plain values."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
-
-
-def versions() -> dict[str, str]:
-    """What the numbers may depend on."""
-    return {
-        "unmask": __version__,
-        "torch": version("torch"),
-        "numpy": version("numpy"),
-        "python": platform.python_version(),
-    }
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,14 @@ reference on the same prompts. An answer that could not be judged has no utility
 
 import json
 import math
-import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
-from importlib.metadata import version
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
-from unmask import __version__
 from unmask.core import Denoiser, Noise, Policy, Proposal, Search, State, row_key
 from unmask.decode import decode
 from unmask.denoisers import Codec, canvas_of
@@ -25,6 +22,7 @@ from unmask.policies import settings
 from unmask.stats.paired import RESAMPLES, Interval, against, macro_intervals, mean_intervals
 from unmask.tasks import SPLITS, Example, Task, examples, find, score_all, training
 from unmask.tasks.suite import DataDir
+from unmask.versions import versions
 
 FRESH = "fresh"
 """A split without end: prompts of a constructed task that are in no split and that no training run draws."""
@@ -200,7 +198,7 @@ def evaluate(
         tasks=tuple(desk.run for desk in desks),
         rows=tuple(rows),
         left_out=tuple(left_out),
-        config=planned | {"batch": {desk.run.task: desk.rows for desk in desks}, "versions": _versions()},
+        config=planned | {"batch": {desk.run.task: desk.rows for desk in desks}, "versions": versions()},
     )
 
 
@@ -230,15 +228,6 @@ def plan(
     }
     plain: dict[str, Any] = json.loads(json.dumps(config, default=str))
     return plain
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "unmask": __version__,
-        "torch": version("torch"),
-        "numpy": version("numpy"),
-        "python": platform.python_version(),
-    }
 
 
 def _settings(policy: Policy | Search) -> dict[str, Any]:

@@ -17,11 +17,12 @@ from unmask.errors import ConfigError, SchemaError, require
 from unmask.lab.branch import Block, Branch, Report, Work, run
 from unmask.lab.branch import Progress as Inside
 from unmask.lab.states import Path, Start, begin, spaced
-from unmask.lab.store import SCHEMAS, Shard, Store, fingerprint, versions
+from unmask.lab.store import SCHEMAS, Shard, Store, fingerprint
 from unmask.lab.study import ModelSpec, Part, Study
 from unmask.lab.suite import FRESH, FRESH_FROM, Speaker, scores
 from unmask.tasks import Example, examples, find, training
 from unmask.tasks.suite import DataDir
+from unmask.versions import versions
 
 Load = Callable[[ModelSpec], Speaker]
 """Loads a model of the study."""
