@@ -92,13 +92,35 @@ class TestHelp:
 
 
 class TestGenerate:
+    def test_the_model_of_the_package_is_the_default(self, run):
+        document = run("generate", "--json", "--max-new-tokens", "4").json
+        assert document["config"]["model"]["name"] == "mini"
+
+    def test_prompts_are_arguments_or_options(self, run):
+        bare = run("generate", "a", "b", "-m", "exact", "--json").out
+        assert bare == run("generate", "--prompt", "a", "--prompt", "b", "-m", "exact", "--json").out
+        assert bare == run("generate", "a", "--prompt", "b", "-m", "exact", "--json").out
+
     def test_without_a_prompt(self, run):
-        document = run("generate", "--model", "exact", "--policy", "llada", "--json").json
+        document = run("generate", "-m", "exact", "--policy", "llada", "--json").json
         assert document["config"]["default_prompt"] is True
         assert len(document["rows"][0]["text"]) == 7
 
     def test_same_seed_same_bytes(self, run):
-        options = ("generate", "--temperature", "1", "--seed", "3", "--samples", "2", "--policy", "dream", "--json")
+        options = (
+            "generate",
+            "-m",
+            "exact",
+            "--temperature",
+            "1",
+            "--seed",
+            "3",
+            "--samples",
+            "2",
+            "--policy",
+            "dream",
+            "--json",
+        )
         here = run(*options)
         assert here.code == 0
         assert run(*options).out == here.out
@@ -106,59 +128,61 @@ class TestGenerate:
         assert (out, err) == (here.out, "")
 
     def test_pretty(self, run):
-        shown = run("generate", "--prompt", "ab", "--prompt", "c", "--steps", "3")
+        shown = run("generate", "-m", "exact", "--prompt", "ab", "--prompt", "c", "--steps", "3")
         assert shown.code == 0
-        document = run("generate", "--prompt", "ab", "--prompt", "c", "--steps", "3", "--json").json
+        document = run("generate", "-m", "exact", "--prompt", "ab", "--prompt", "c", "--steps", "3", "--json").json
         for words in ("n=8 vocab=4", "remasking=low_confidence", "temperature=0.0", "steps=3"):
             assert words in shown.out
         assert all(row["text"] in shown.out for row in document["rows"])
         assert "13 tokens, 6 forwards: 2.17 tokens per forward" in shown.out
 
     def test_quiet(self, run):
-        texts = [row["text"] for row in run("generate", "--samples", "2", "--json").json["rows"]]
-        assert run("generate", "--samples", "2", "--quiet").out.splitlines() == texts
+        texts = [row["text"] for row in run("generate", "-m", "exact", "--samples", "2", "--json").json["rows"]]
+        assert run("generate", "-m", "exact", "--samples", "2", "--quiet").out.splitlines() == texts
 
     def test_prompt_file(self, run, tmp_path, monkeypatch):
         (tmp_path / "prompts.txt").write_text("ab\nc\n", encoding="utf-8")
-        wanted = run("generate", "--prompt", "ab", "--prompt", "c", "--json").out
-        assert run("generate", "--prompt-file", "prompts.txt", "--json").out == wanted
+        wanted = run("generate", "-m", "exact", "--prompt", "ab", "--prompt", "c", "--json").out
+        assert run("generate", "-m", "exact", "--prompt-file", "prompts.txt", "--json").out == wanted
         with (tmp_path / "prompts.txt").open(encoding="utf-8") as file:
             monkeypatch.setattr(sys, "stdin", file)
-            assert run("generate", "--prompt-file", "-", "--json").out == wanted
+            assert run("generate", "-m", "exact", "--prompt-file", "-", "--json").out == wanted
 
     def test_settings(self, run):
-        document = run("generate", "--policy", "core", "--set", "window=[0, 1]", "--set", "tail=0", "--json").json
+        document = run(
+            "generate", "-m", "exact", "--policy", "core", "--set", "window=[0, 1]", "--set", "tail=0", "--json"
+        ).json
         assert document["config"]["policy"]["window"] == [0, 1]
         assert document["config"]["policy"]["tail"] == 0
 
     def test_save(self, run, tmp_path):
-        document = run("generate", "--save", "run.npz", "--json").json
+        document = run("generate", "-m", "exact", "--save", "run.npz", "--json").json
         saved = Trajectory.load(tmp_path / "run.npz")
         canvas = "".join("abcd"[token] for token in saved.state.tokens_BL[0])
         assert canvas == document["rows"][0]["canvas"]
         assert len(saved.steps) == 4
 
     def test_infill(self, run):
-        shown = run("infill", "a__c", "[MASK]b", "--json").json
+        shown = run("infill", "-m", "exact", "a__c", "[MASK]b", "--json").json
         assert [len(row["text"]) for row in shown["rows"]] == [4, 2]
         assert shown["rows"][1]["text"][1] == "b"
 
 
 class TestWatch:
     def test_lines_where_there_is_no_terminal(self, run):
-        shown = run("generate", "--prompt", "a", "--steps", "4", "--watch", "--quiet")
+        shown = run("generate", "-m", "exact", "--prompt", "a", "--steps", "4", "--watch", "--quiet")
         lines = shown.err.splitlines()
         assert [line.split()[1] for line in lines] == ["1", "2", "3", "4"]
         assert [line.count("_") for line in lines] == [5, 3, 1, 0]
         assert f"a{shown.out.strip()}" in lines[-1]
 
     def test_json_stays_json(self, run):
-        watched = run("generate", "--watch", "--json")
-        assert watched.out == run("generate", "--json").out
+        watched = run("generate", "-m", "exact", "--watch", "--json")
+        assert watched.out == run("generate", "-m", "exact", "--json").out
         assert "step" in watched.err
 
     def test_on_stdout_otherwise(self, run):
-        shown = run("generate", "--watch")
+        shown = run("generate", "-m", "exact", "--watch")
         assert shown.out.startswith("step")
         assert shown.err == ""
 
@@ -193,14 +217,15 @@ OF_CHECKPOINTS = {"--model", "--device", "--dtype", "--cache", "--cache-refresh"
 class TestEveryOption:
     def test_table_is_complete(self):
         command = typer.main.get_command(cli.app).commands["generate"]
-        long = {next(name for name in p.opts if name.startswith("--")) for p in command.params}
+        options = [p for p in command.params if p.param_type_name == "option"]
+        long = {next(name for name in p.opts if name.startswith("--")) for p in options}
         assert long | {"--help"} == set(EFFECTS) | OUTPUT_ONLY | OF_CHECKPOINTS
 
     @pytest.mark.parametrize("option", EFFECTS)
     def test_has_its_effect(self, option, run, tmp_path):
         value = EFFECTS[option]
         bare = value if option in ("--eos-fill", "--logits-eos-inf", "--confidence-eos-eot-inf") else value[1:]
-        common = ["generate", "--json", "--save", "run.npz"]
+        common = ["generate", "-m", "exact", "--json", "--save", "run.npz"]
 
         def decoded(*arguments):
             document = without_config(run(*common, *arguments).json)
@@ -210,7 +235,7 @@ class TestEveryOption:
         assert decoded(option, *value) != decoded(*bare)
 
     def test_delay_slows_a_terminal_only(self, run):
-        assert run("generate", "--watch", "--delay", "3600", "--quiet").code == 0
+        assert run("generate", "-m", "exact", "--watch", "--delay", "3600", "--quiet").code == 0
 
 
 class TestListings:
@@ -236,34 +261,49 @@ class TestListings:
 
 
 REFUSED = [
-    (["generate", "--prompt", ""], ["prompt is ''", "one character or more", "write a prompt"]),
-    (["generate", "--max-new-tokens", "0"], ["max_new_tokens is 0", "1 to 7", "change it"]),
-    (["generate", "--steps", "8"], ["steps of row 0 is 8", "1 to 7", "lower steps"]),
-    (["generate", "--steps", "0"], ["steps of row 0 is 0", "1 to 7"]),
-    (["generate", "--steps", "few"], ["--steps", "integer", "--help"]),
-    (["generate", "--policy", "fixed", "--set", "kappa=1.5"], ["1.5", "[0, 1]", "e.g."]),
-    (["generate", "--policy", "fixed", "--set", "alpha=[1,1,0,0,0]"], ["[1.0, 1.0", "sum to 1", "divide"]),
-    (["generate", "--policy", "lada"], ["'lada'", "did you mean llada?", "known:"]),
-    (["generate", "--set", "block_lenght=4"], ["'block_lenght'", "did you mean block_length?", "known:"]),
-    (["generate", "--set", "block_length=four"], ["'four'", "int | None", "check"]),
-    (["generate", "--set", "block_length"], ["'block_length'", "KEY=VALUE", "add the value"]),
-    (["generate", "--set", "a=1", "--set", "a=2"], ["--set a", "given twice", "drop one"]),
-    (["generate", "--set", "steps=3"], ["--set steps", "unmask methods", "--steps"]),
-    (["generate", "--model", "exakt"], ["'exakt'", "did you mean exact?", "known:"]),
-    (["generate", "--model-option", "size=3"], ["'size'", "known:", "vocab"]),
-    (["generate", "--prompt", "axe"], ["'x'", "'abcd'", "larger vocab"]),
-    (["generate", "--prompt-file", "missing.txt"], ["'missing.txt'", "one prompt per line", "check the path"]),
-    (["generate", "--prompt-file", "latin.txt"], ["'latin.txt'", "not UTF-8", "check the path"]),
-    (["generate", "--prompt-file", "gap.txt"], ["line 2", "'gap.txt'", "remove the line"]),
-    (["generate", "--prompt", "a", "--prompt-file", "gap.txt"], ["both given", "one of them", "drop one"]),
-    (["generate", "--save", "missing/run.npz"], ["'missing/run.npz'", "an existing one", "make 'missing' first"]),
-    (["generate", "--save", "."], ["'.'", "a file", "add a name"]),
-    (["generate", "--eos-fill"], ["eos_fill is True", "end-of-text", "leave the option out"]),
-    (["generate", "--temperature", "nan"], ["temperature is nan", ">= 0"]),
-    (["generate", "--surprise"], ["--surprise", "--help"]),
+    (["generate", "-m", "exact", "--prompt", ""], ["prompt is ''", "one character or more", "write a prompt"]),
+    (["generate", "-m", "exact", "--max-new-tokens", "0"], ["max_new_tokens is 0", "1 to 7", "change it"]),
+    (["generate", "-m", "exact", "--steps", "8"], ["steps of row 0 is 8", "1 to 7", "lower steps"]),
+    (["generate", "-m", "exact", "--steps", "0"], ["steps of row 0 is 0", "1 to 7"]),
+    (["generate", "-m", "exact", "--steps", "few"], ["--steps", "integer", "--help"]),
+    (["generate", "-m", "exact", "--policy", "fixed", "--set", "kappa=1.5"], ["1.5", "[0, 1]", "e.g."]),
+    (
+        ["generate", "-m", "exact", "--policy", "fixed", "--set", "alpha=[1,1,0,0,0]"],
+        ["[1.0, 1.0", "sum to 1", "divide"],
+    ),
+    (["generate", "-m", "exact", "--policy", "lada"], ["'lada'", "did you mean llada?", "known:"]),
+    (
+        ["generate", "-m", "exact", "--set", "block_lenght=4"],
+        ["'block_lenght'", "did you mean block_length?", "known:"],
+    ),
+    (["generate", "-m", "exact", "--set", "block_length=four"], ["'four'", "int | None", "check"]),
+    (["generate", "-m", "exact", "--set", "block_length"], ["'block_length'", "KEY=VALUE", "add the value"]),
+    (["generate", "-m", "exact", "--set", "a=1", "--set", "a=2"], ["--set a", "given twice", "drop one"]),
+    (["generate", "-m", "exact", "--set", "steps=3"], ["--set steps", "unmask methods", "--steps"]),
+    (["generate", "-m", "exact", "--model", "exakt"], ["'exakt'", "did you mean exact?", "known:"]),
+    (["generate", "-m", "exact", "--model-option", "size=3"], ["'size'", "known:", "vocab"]),
+    (["generate", "-m", "exact", "--prompt", "axe"], ["'x'", "'abcd'", "larger vocab"]),
+    (
+        ["generate", "-m", "exact", "--prompt-file", "missing.txt"],
+        ["'missing.txt'", "one prompt per line", "check the path"],
+    ),
+    (["generate", "-m", "exact", "--prompt-file", "latin.txt"], ["'latin.txt'", "not UTF-8", "check the path"]),
+    (["generate", "-m", "exact", "--prompt-file", "gap.txt"], ["line 2", "'gap.txt'", "remove the line"]),
+    (
+        ["generate", "-m", "exact", "--prompt", "a", "--prompt-file", "gap.txt"],
+        ["both given", "one of them", "drop one"],
+    ),
+    (
+        ["generate", "-m", "exact", "--save", "missing/run.npz"],
+        ["'missing/run.npz'", "an existing one", "make 'missing' first"],
+    ),
+    (["generate", "-m", "exact", "--save", "."], ["'.'", "a file", "add a name"]),
+    (["generate", "-m", "exact", "--eos-fill"], ["eos_fill is True", "end-of-text", "leave the option out"]),
+    (["generate", "-m", "exact", "--temperature", "nan"], ["temperature is nan", ">= 0"]),
+    (["generate", "-m", "exact", "--surprise"], ["--surprise", "--help"]),
     (["generat"], ["'generat'", "generate", "--help"]),
-    (["infill", "abc"], ["'abc'", "'_' or [MASK]", "mark"]),
-    (["infill"], ["TEXT", "--help"]),
+    (["infill", "-m", "exact", "abc"], ["'abc'", "'_' or [MASK]", "mark"]),
+    (["infill", "-m", "exact"], ["TEXT", "--help"]),
     (["demo"], ["--out", "--help"]),
     (["demo", "--out", "gap.txt"], ["'gap.txt'", "a folder", "choose another"]),
     (["demo", "--out", "gap.txt/deeper"], ["'gap.txt/deeper'", "choose another"]),
@@ -286,7 +326,7 @@ class TestEnds:
         assert sorted(tmp_path.rglob("*")) == before
 
     def test_exit_codes_of_the_program(self):
-        refused = process("generate", "--steps", "99")
+        refused = process("generate", "-m", "exact", "--steps", "99")
         out, err = refused.communicate()
         assert (refused.returncode, out) == (2, "")
         assert err.startswith("error: steps of row 0 is 99")
@@ -297,23 +337,23 @@ class TestEnds:
             raise RuntimeError("two\nlines")
 
         monkeypatch.setattr(unmask.catalog, "load", broken)
-        ended = run("generate")
+        ended = run("generate", "-m", "exact")
         assert (ended.code, ended.out) == (1, "")
         assert ended.err.startswith("error: unexpected RuntimeError: two lines")
         assert ended.err.count("\n") == 1
-        told = run("--debug", "generate")
+        told = run("--debug", "generate", "-m", "exact")
         assert told.code == 1
         assert "Traceback" in told.err
 
     def test_debug_shows_where_a_refusal_comes_from(self, run):
-        told = run("--debug", "generate", "--steps", "99")
+        told = run("--debug", "generate", "-m", "exact", "--steps", "99")
         assert told.code == 2
         assert "Traceback" in told.err
         assert told.err.splitlines()[-1].startswith("error: ")
 
     def test_interrupted(self):
         # More than a pipe holds: once it is written, the program is reading, inside a command.
-        started = process("generate", "--prompt-file", "-", stdin=subprocess.PIPE)
+        started = process("generate", "-m", "exact", "--prompt-file", "-", stdin=subprocess.PIPE)
         assert started.stdin
         started.stdin.write("a\n" * 200_000)
         started.stdin.flush()
@@ -326,7 +366,7 @@ class TestEnds:
         assert (code, out) == (130, "")
         assert "Traceback" not in err
 
-    @pytest.mark.parametrize("arguments", [("models",), ("generate", "--json")])
+    @pytest.mark.parametrize("arguments", [("models",), ("generate", "-m", "exact", "--json")])
     def test_closed_pipe(self, arguments):
         read, write = os.pipe()
         os.close(read)
@@ -340,7 +380,7 @@ class TestEnds:
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr(Trajectory, "save", full)
-        ended = run("generate", "--save", "run.npz", "--json")
+        ended = run("generate", "-m", "exact", "--save", "run.npz", "--json")
         assert (ended.code, ended.out) == (2, "")
         assert "No space left on device" in ended.err
 
@@ -377,7 +417,7 @@ def test_values(text, value):
 
 
 def test_set_of_a_part_with_dots(run):
-    document = run("generate", "--policy", "revised", "--set", "operator.variant=cap", "--json").json
+    document = run("generate", "-m", "exact", "--policy", "revised", "--set", "operator.variant=cap", "--json").json
     assert document["config"]["policy"]["operator"]["variant"] == "cap"
 
 

@@ -62,6 +62,17 @@ class CheckpointOptions:
 
 
 @dataclass(frozen=True)
+class EmbeddedOptions:
+    """Options of the models inside the package; they mean what they mean for a checkpoint."""
+
+    device: str = "auto"
+    dtype: str = "auto"
+    engine: str = "auto"
+    chat: bool | None = None
+    readout: Sequence[int] | None = None
+
+
+@dataclass(frozen=True)
 class MaskedLMOptions:
     """Options of `masked-lm`."""
 
@@ -173,43 +184,64 @@ def _exact(options: ExactOptions, on_progress: OnProgress | None) -> Model:
 
 def _checkpoint(name: str, family: str, published: str) -> Callable[[CheckpointOptions, OnProgress | None], Model]:
     def build(options: CheckpointOptions, on_progress: OnProgress | None) -> Model:
-        device = resolve_device(options.device)
-        dtype = resolve_dtype(options.dtype, device)
-        engine = resolve_engine(options.engine, device)
         place = options.path or published
         folder = _locate(place, options.revision, options.offline)
         kind = _kind(folder)
         require(kind == family, f"path of {name}", place, f"a {family} checkpoint", f"load {kind} with this path")
-        found = read(
-            folder,
-            device=device,
-            dtype=dtype,
-            engine=engine,
-            chat=options.chat,
-            readout=options.readout,
-            on_tensor=on_progress,
-        )
-        resolved = replace(
-            options,
-            path=place,
-            device=str(device),
-            dtype=short_name(dtype),
-            engine=engine,
-            chat=found.codec.template is not None,
-            readout=found.network.readout,
-        )
-        return Model(
-            name=name if options.path is None else place,
-            denoiser=found.network,
-            codec=found.codec,
-            options=asdict(resolved) | {"family": found.family.model_type, "fingerprint": fingerprint(folder)},
-            length=found.length,
-            opening="Hello! What can you do?",
-            horizon=128,
-            reference=found.family.policy,
-        )
+        options = replace(options, path=place)
+        return _open(folder, options, place if place != published else name, on_progress)
 
     return build
+
+
+_UNCLOSED = (
+    "A page was cut off after <main><ul><li>good morning<b>. Supply only the missing closing tags inside "
+    "<answer>...</answer>."
+)
+
+
+def _embedded(name: str) -> Callable[[EmbeddedOptions, OnProgress | None], Model]:
+    def build(options: EmbeddedOptions, on_progress: OnProgress | None) -> Model:
+        model = _open(EMBEDDED / name, options, name, on_progress)
+        return replace(model, opening=_UNCLOSED, horizon=48)
+
+    return build
+
+
+def _open(
+    folder: Path, options: CheckpointOptions | EmbeddedOptions, name: str, on_progress: OnProgress | None
+) -> Model:
+    """A checkpoint as a model, with its options resolved."""
+    device = resolve_device(options.device)
+    dtype = resolve_dtype(options.dtype, device)
+    engine = resolve_engine(options.engine, device)
+    found = read(
+        folder,
+        device=device,
+        dtype=dtype,
+        engine=engine,
+        chat=options.chat,
+        readout=options.readout,
+        on_tensor=on_progress,
+    )
+    resolved = replace(
+        options,
+        device=str(device),
+        dtype=short_name(dtype),
+        engine=engine,
+        chat=found.codec.template is not None,
+        readout=found.network.readout,
+    )
+    return Model(
+        name=name,
+        denoiser=found.network,
+        codec=found.codec,
+        options=asdict(resolved) | {"family": found.family.model_type, "fingerprint": fingerprint(folder)},
+        length=found.length,
+        opening="Hello! What can you do?",
+        horizon=128,
+        reference=found.family.policy,
+    )
 
 
 def _masked_lm(options: MaskedLMOptions, on_progress: OnProgress | None) -> Model:
@@ -275,11 +307,21 @@ def _masked_lm_status() -> str:
     return "ready: give a path" if find_spec("transformers") else "needs `pip install unmask[hf]`"
 
 
+EMBEDDED = Path(__file__).parent / "models"
+"""Where the models of the package lie, each in its family's published format with a manifest and a card."""
+
+
 def _published(name: str, family: str, hub_id: str, about: str) -> ModelEntry:
     return ModelEntry(f"{about} ({hub_id})", CheckpointOptions, _checkpoint(name, family, hub_id), _hub_status(hub_id))
 
 
+def _small(name: str, about: str) -> ModelEntry:
+    return ModelEntry(about, EmbeddedOptions, _embedded(name), lambda: "ready: in the package")
+
+
 MODELS: dict[str, ModelEntry] = {
+    "mini": _small("mini", "LLaDA's architecture and format, 6.6 million parameters; trained on the suite's tasks."),
+    "mini-dream": _small("mini-dream", "Dream's architecture and format, 6.3 million parameters; the same training."),
     "exact": ModelEntry(
         "A random joint distribution small enough to enumerate: every prediction is the true conditional.",
         ExactOptions,

@@ -152,14 +152,16 @@ Delay = Annotated[float, typer.Option(min=0.0, help="Seconds between two steps u
 
 @app.command()
 def generate(
+    text: Annotated[
+        list[str] | None, typer.Argument(metavar="[PROMPT]...", help="What to answer. Default: the model's own prompt.")
+    ] = None,
     prompt: Annotated[
-        list[str] | None,
-        typer.Option("--prompt", metavar="TEXT", help="Text to continue. Repeatable. Default: the model's own."),
+        list[str] | None, typer.Option("--prompt", metavar="TEXT", help="The same as an option. Repeatable.")
     ] = None,
     prompt_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A file with one prompt per line; - reads stdin.")
     ] = None,
-    model: ModelName = "exact",
+    model: ModelName = "mini",
     model_option: ModelOptions = None,
     device: Device = None,
     dtype: Dtype = None,
@@ -205,7 +207,7 @@ def generate(
     proposal = (temperature, top_p, top_k, sampler, logits_eos_inf, confidence_eos_eot_inf, eos_penalty)
     run = (steps, seed, samples, cfg_scale, eos_fill, cache, cache_refresh)
     chosen = _Chosen(policy, pairs("--set", set_), *run, *proposal)
-    prompts = _prompts(prompt, prompt_file)
+    prompts = _prompts([*(text or []), *(prompt or [])], prompt_file)
     loaded = load_model(model, model_option, device=device, dtype=dtype)
     show.run(loaded, lambda on: loaded.generate(prompts, max_new_tokens=max_new_tokens, on_step=on, **chosen.keywords))
 
@@ -215,7 +217,7 @@ def infill(
     text: Annotated[
         list[str], typer.Argument(metavar="TEXT", help="Text with a `_` or `[MASK]` for each missing token.")
     ],
-    model: ModelName = "exact",
+    model: ModelName = "mini",
     model_option: ModelOptions = None,
     device: Device = None,
     dtype: Dtype = None,
@@ -470,7 +472,7 @@ def _prompts(given: list[str] | None, file: Path | None) -> list[str] | None:
     if file is None:
         return given or None
     if given:
-        raise ConfigError("--prompt and --prompt-file are both given; allowed: one of them; drop one")
+        raise ConfigError("prompts and --prompt-file are both given; allowed: one of them; drop one")
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

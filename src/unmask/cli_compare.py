@@ -71,7 +71,9 @@ def compare(
     picks: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="summary.json of a run on other prompts: its best candidates go into the short table."
+            metavar="FILE",
+            help="summary.json of a run on other prompts: its best candidates go into the short table, and without "
+            "--axis they are the ones decoded.",
         ),
     ] = None,
     out: Annotated[
@@ -90,7 +92,7 @@ def compare(
       unmask compare --model out/mini/model --task constructed --axis region --out out/compare
       unmask compare --model out/mini/model --task carry-rtl --policy wino:block_length=8 --policy fixed:kappa=above:0.9
       unmask compare --model out/mini/model --split fresh --prompts 1000 --axis all --out out/fresh
-      unmask compare --model out/mini/model --split evaluation --axis all --picks out/fresh/summary.json --out out/card
+      unmask compare --model out/mini/model --split evaluation --picks out/fresh/summary.json --out out/card
     """
     from unmask.lab.suite import evaluate, plan, summarise
     from unmask.report import files, suite
@@ -108,7 +110,8 @@ def compare(
     if split == "evaluation" and not quiet:
         _note("evaluation prompts are for showing a result once; tune on development, validation or fresh prompts")
     loaded = load_model(model, model_option, device=device, dtype=dtype)
-    policies = {**_candidates(loaded.reference, axes), **extra}
+    only = {*chosen.values()} - {*extra, REFERENCE} if chosen is not None and not axes else None
+    policies = {**_candidates(loaded.reference, axes, only), **extra}
     asked: dict[str, Any] = {
         "split": split,
         "policies": policies,
@@ -193,18 +196,23 @@ def _extras(given: list[str]) -> "dict[str, Policy | Search]":
     return found
 
 
-def _candidates(reference: str, axes: list[str]) -> "dict[str, Policy | Search]":
-    """The reference first, then every other candidate of the axes, none twice."""
-    from unmask.lab.candidates import candidates, reference_of
+def _candidates(reference: str, axes: list[str], only: set[str] | None) -> "dict[str, Policy | Search]":
+    """The reference first, then every other candidate of the axes, none twice; or those of all axes named in `only`."""
+    from unmask.lab.candidates import AXES, candidates, reference_of
     from unmask.policies import METHODS, make
 
-    if reference not in ("llada", "dream") and not axes and reference in METHODS:
+    if reference not in ("llada", "dream") and not axes and not only and reference in METHODS:
         return {REFERENCE: make(reference)}
     sets = candidates(reference)
     found: dict[str, Policy | Search] = {REFERENCE: reference_of(sets)}
-    for axis in axes:
+    for axis in axes if only is None else AXES:
         found |= {f"{axis}={name}": p for name, p in sets[axis].items() if p not in found.values()}
-    return found
+    if only is None:
+        return found
+    for name in only:
+        if name not in found:
+            raise UnknownName("candidate of --picks", name, found)
+    return {name: policy for name, policy in found.items() if name == REFERENCE or name in only}
 
 
 @contextmanager

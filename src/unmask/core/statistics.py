@@ -16,8 +16,8 @@ from unmask.errors import ConfigError
 
 _CHUNK = 1 << 20
 """Scratch elements per chunk on the CPU: 4 MiB in float32."""
-_GPU_ROWS = 64
-"""Rows per chunk elsewhere."""
+_GPU_CHUNK = 1 << 23
+"""The same elsewhere: enough to fill a GPU, and few launches for a small vocabulary."""
 _BLOCK = 512
 """Tokens per block in the search for the largest."""
 
@@ -78,7 +78,7 @@ def one_pass(logits_RV: Tensor, request: Request) -> Pass:
     """Statistics of every packed row."""
     rows, vocab = logits_RV.shape
     on_cpu = logits_RV.device.type == "cpu"
-    size = max(2, _CHUNK // vocab) if on_cpu else _GPU_ROWS
+    size = max(2, (_CHUNK if on_cpu else _GPU_CHUNK) // vocab)
     # Kernels choose how to reduce by shape, and with it their rounding. On the CPU only a single long row is split
     # over threads; on a GPU every shape differs, so all chunks there have one.
     least = 2 if on_cpu else size
