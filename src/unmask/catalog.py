@@ -195,8 +195,7 @@ def _checkpoint(name: str, family: str, published: str) -> Callable[[CheckpointO
 
 
 _UNCLOSED = (
-    "A page was cut off after <main><ul><li>good morning<b>. Supply only the missing closing tags inside "
-    "<answer>...</answer>."
+    "A page was cut off after <main><section><p>hello. Give only the missing closing tags inside <answer>...</answer>."
 )
 
 

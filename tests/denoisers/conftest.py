@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from unmask.catalog import EMBEDDED
 from unmask.checkpoints import weights
 from unmask.checkpoints.config import Config
 from unmask.checkpoints.dream import DREAM
@@ -20,7 +21,7 @@ from unmask.core import Vocabulary
 from unmask.denoisers.network import Network
 from unmask.denoisers.transformer import Transformer
 
-FAMILIES = {"llada": LLADA, "dream": DREAM}
+FAMILIES = {"llada": LLADA, "dream": DREAM, "mini": LLADA, "mini-dream": DREAM}
 
 
 @dataclass(frozen=True)
@@ -92,10 +93,12 @@ def reference() -> Callable[..., Reference]:
 
 @pytest.fixture(scope="session")
 def checkpoint(scaled: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """The folder of a scaled-down checkpoint, written once: `checkpoint("llada", kv_heads=2)`."""
+    """The folder of a scaled-down checkpoint, written once: `checkpoint("llada", kv_heads=2)`; or of a trained one."""
 
     @cache
     def write(kind: str, **options: Any) -> Path:
+        if kind.startswith("mini"):
+            return EMBEDDED / kind
         folder: Path = getattr(scaled, kind)(tmp_path_factory.mktemp(kind), **options)
         return folder
 

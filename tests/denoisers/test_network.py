@@ -14,7 +14,8 @@ from unmask.denoisers.transformer import Transformer
 from unmask.errors import DenoiserError
 from unmask.policies import make
 
-KINDS = ["llada", "dream"]
+KINDS = ["llada", "dream", "mini", "mini-dream"]
+"""Scaled down with random weights, and trained: the models of the package."""
 CLOSE = 2e-5
 """Rounding of float32 between shapes or against float64, as a share of the largest logit (about 8)."""
 
@@ -59,7 +60,7 @@ def assert_same_attention(got, expected, within=3e-5):
 
 def shifted(logits_NV, kind):
     """Whose logits speak for each slot."""
-    return logits_NV if kind == "llada" else torch.cat((logits_NV[:1], logits_NV[:-1]))
+    return logits_NV if kind in ("llada", "mini") else torch.cat((logits_NV[:1], logits_NV[:-1]))
 
 
 # What is answered.
@@ -106,9 +107,10 @@ def test_one_slot_alone_and_among_many_has_the_same_bits(kind, network):
 
 @kinds
 def test_nothing_wanted(kind, network):
-    answer = network(kind, readout=(1,))(view_of(tokens_of([5]), [set()]), Needs(hidden=True, attention=True))
-    assert answer.logits_RV.shape == (0, 512)
-    assert answer.hidden_RH.shape == (0, 64)
+    net = network(kind, readout=(1,))
+    answer = net(view_of(tokens_of([5]), [set()]), Needs(hidden=True, attention=True))
+    assert answer.logits_RV.shape == (0, net.model.spec.vocab)
+    assert answer.hidden_RH.shape == (0, net.model.spec.width)
     assert answer.attention_BNN.shape == (1, 5, 5)
 
 
@@ -116,7 +118,7 @@ def test_nothing_wanted(kind, network):
 def test_hidden_states_are_what_the_head_reads(kind, network):
     view, net = view_of(tokens_of([7, 12]), [{2, 5}, {0, 11}]), network(kind)
     answer = net(view, Needs(hidden=True))
-    assert answer.hidden_RH.shape == (4, 64)
+    assert answer.hidden_RH.shape == (4, net.model.spec.width)
     assert_close(net.model.head_of(answer.hidden_RH), answer.logits_RV)
     assert torch.equal(answer.logits_RV, net(view, Needs()).logits_RV)
 
@@ -155,7 +157,7 @@ def test_answers_of_one_position(kind, prompt, network, reference):
     state = State.from_canvases([row], steps=1, mask_id=net.vocabulary.mask_id)
     answer = net(View.of(state, Needs()), Needs())
     assert_close(answer.logits_RV[0], shifted(reference(net.model, row).logits_NV, kind)[-1])
-    end = decode(net, make(kind), state, noise=Noise.of([0]))
+    end = decode(net, make("dream" if net.shift else "llada"), state, noise=Noise.of([0]))
     assert end.state.tokens_BL[0].tolist() == [*given, int(answer.logits_RV.argmax())]
 
 
@@ -206,7 +208,7 @@ def test_where_extra_slots_are_read(positions, read_at, network):
 @pytest.mark.parametrize(("positions", "read_at"), EXTRA)
 def test_predictions_of_extra_slots(kind, positions, read_at, network, reference):
     view, net = with_extra(tokens_of([6, 6]), [positions, positions]), network(kind)
-    source = read_at if kind == "dream" else [6, 7, 8]
+    source = read_at if kind in ("dream", "mini-dream") else [6, 7, 8]
     for b, got in enumerate(rows_of(net(view, Needs()), view)):
         expected = reference(net.model, view.tokens_BN[b], view.position_BN[b], view.attend_BNN[b]).logits_NV
         assert_close(got[-3:], expected[source])
