@@ -119,6 +119,19 @@ def test_evaluation_prompts_come_with_a_word(run, tiny, tmp_path):
     assert "other prompts" in (tmp_path / "b" / "summary.md").read_text(encoding="utf-8")
 
 
+def test_picks_alone_are_what_is_decoded(run, tiny, tmp_path):
+    picks = tmp_path / "summary.json"
+    named = {CSV: "region=block:8", "carry-rtl": "reference", "macro": "cardinality=count:2"}
+    picks.write_text(json.dumps({"picks": named}), encoding="utf-8")
+    code, out, _ = run(*quick(tiny, "--json", "--quiet", "--picks", picks))
+    assert code == 0
+    assert list(json.loads(out)["config"]["policies"]) == ["reference", "region=block:8", "cardinality=count:2"]
+    picks.write_text(json.dumps({"picks": {CSV: "region=blok:8"}}), encoding="utf-8")
+    code, _, err = run(*quick(tiny, "--json", "--quiet", "--picks", picks))
+    assert code == 2
+    assert "unknown candidate of --picks 'region=blok:8'; did you mean region=block:8?" in err
+
+
 def test_missing_data_is_reported(run, tiny, tmp_path):
     arguments = ["--model", tiny, "--device", "cpu", "--steps", 2, "--prompts", 2, "--data-dir", tmp_path]
     code, out, _ = run(*arguments, "--task", CSV, "--task", "gsm8k")

@@ -24,7 +24,7 @@ from unmask.train import Config
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = ("mini", "mini-dream")
 CONSTRUCTED = [name for name, task in TASKS.items() if task.generator]
-SPIDER = "Sort these: pear, apple, fig. Reply in <answer>...</answer>."
+SORT = "Sort these: pear, apple, fig. Reply in <answer>...</answer>."
 
 names = pytest.mark.parametrize("name", NAMES)
 
@@ -93,14 +93,16 @@ def test_the_wheel_has_them(tmp_path):
     )
     assert sorted(path.name for path in (target / "unmask" / "models").iterdir()) == sorted(NAMES)
     shutil.rmtree(source)
-    code = "import unmask; print(unmask.__file__); print(*(unmask.load(n).generate().text for n in ('mini', 'mini-dream')))"
+    code = (
+        "import unmask; print(unmask.__file__)\nfor n in ('mini', 'mini-dream'): print(unmask.load(n).generate().text)"
+    )
     env = {**os.environ, "PYTHONPATH": str(target), "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "none")}
     ran = subprocess.run(
         [sys.executable, "-c", code], env=env, cwd=tmp_path, check=True, capture_output=True, text=True
     )
-    place, answers = ran.stdout.splitlines()
+    place, *answers = ran.stdout.splitlines()
     assert place.startswith(str(target))
-    assert answers.split() == ["<answer></p></section></main></answer>"] * 2
+    assert answers == ["<answer></p></section></main></answer>"] * 2
 
 
 # How they load.
@@ -115,7 +117,7 @@ def test_nothing_is_fetched(name, monkeypatch):
 @names
 def test_a_name_and_its_folder_are_one_model(name, models):
     folder = load(str(EMBEDDED / name))
-    asked = {"prompt": SPIDER, "max_new_tokens": 24}
+    asked = {"prompt": SORT, "max_new_tokens": 24}
     assert folder.generate(**asked).tokens == models[name].generate(**asked).tokens
     assert folder.options["fingerprint"] == models[name].options["fingerprint"]
 
@@ -160,7 +162,7 @@ def test_the_opening_is_answered(name, models):
 
 @names
 def test_a_batch_gives_what_each_prompt_gives_alone(name, models):
-    prompts = [SPIDER, "What is 3 + 4?", models[name].opening]
+    prompts = [SORT, "What is 3 + 4?", models[name].opening]
     together = models[name].generate(prompts, max_new_tokens=24)
     alone = [models[name].generate(prompt, max_new_tokens=24) for prompt in prompts]
     assert list(together.texts) == [one.text for one in alone]

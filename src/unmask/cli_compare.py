@@ -89,10 +89,10 @@ def compare(
 
     \b
     Examples:
-      unmask compare --model out/mini/model --task constructed --axis region --out out/compare
-      unmask compare --model out/mini/model --task carry-rtl --policy wino:block_length=8 --policy fixed:kappa=above:0.9
-      unmask compare --model out/mini/model --split fresh --prompts 1000 --axis all --out out/fresh
-      unmask compare --model out/mini/model --split evaluation --picks out/fresh/summary.json --out out/card
+      unmask compare --model mini --task constructed --axis region --out out/compare
+      unmask compare --model mini --task carry-rtl --policy wino:block_length=8 --policy fixed:kappa=above:0.9
+      unmask compare --model mini --split fresh --prompts 1000 --axis all --out out/fresh
+      unmask compare --model mini --split evaluation --picks out/fresh/summary.json --out out/card
     """
     from unmask.lab.suite import evaluate, plan, summarise
     from unmask.report import files, suite
