@@ -129,7 +129,7 @@ def test_picks_alone_are_what_is_decoded(run, tiny, tmp_path):
     picks.write_text(json.dumps({"picks": {CSV: "region=blok:8"}}), encoding="utf-8")
     code, _, err = run(*quick(tiny, "--json", "--quiet", "--picks", picks))
     assert code == 2
-    assert "unknown candidate of --picks 'region=blok:8'; did you mean region=block:8?" in err
+    assert "unknown candidate of --picks 'region=blok:8'; did you mean region=block:8," in err
 
 
 def test_missing_data_is_reported(run, tiny, tmp_path):

@@ -98,7 +98,7 @@ def test_the_wheel_has_them(tmp_path):
     )
     env = {**os.environ, "PYTHONPATH": str(target), "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "none")}
     ran = subprocess.run(
-        [sys.executable, "-c", code], env=env, cwd=tmp_path, check=True, capture_output=True, text=True
+        [sys.executable, "-c", code, *NAMES], env=env, cwd=tmp_path, check=True, capture_output=True, text=True
     )
     place, *answers = ran.stdout.splitlines()
     assert place.startswith(str(target))
