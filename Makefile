@@ -43,8 +43,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	  --no-build-isolation -e '.[dev]'
 	@rm -f $(UNFINISHED) && touch $@
 
-demo: $(INSTALLED) ## run the demonstration; results in out/demo
-	$(BIN)/unmask demo --out out/demo
+demo: $(INSTALLED) ## measure adaptation opportunity on the small model; the page is out/demo/report.html
+	$(BIN)/unmask generate --model mini
+	$(BIN)/unmask study run studies/demo.toml --out out/demo/study
+	$(BIN)/unmask study report out/demo/study --out out/demo
 
 test: lint ## lint, then run the tests (PYTEST_ARGS= for the slow ones too)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -135,6 +135,39 @@ def status(
         say(line)
 
 
+@study.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `unmask study run` was given as --out.")],
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where it goes. Default: DIR/report.")] = None,
+    json_: Json = False,
+) -> None:
+    """Say how much opportunity a study found, where, and how concentrated; write a page, Markdown and CSV tables.
+
+    A study that is still running is reported on what is finished.
+
+    \b
+    Example:
+      unmask study report out/study
+    """
+    from unmask.lab.e1 import measure
+    from unmask.lab.store import Store
+    from unmask.report.study import answer, document, legend, screen, write
+
+    found = measure(Store.open(folder))
+    written = write(found, folder / "report" if out is None else out)
+    if json_:
+        paths = [str(path) for path in written.paths]
+        say(json.dumps({**document(found), "files": paths}, indent=2, ensure_ascii=False, allow_nan=False))
+        return
+    for text in answer(found):
+        say(f"{text}\n")
+    if found.cells:
+        _console().print(screen(found))
+    for text in legend(found):
+        say(text)
+    say(f"written: {written.page}, {written.text.name} and {len(written.tables)} tables as CSV")
+
+
 def _status(store: Any) -> dict[str, Any]:
     from dataclasses import asdict
 

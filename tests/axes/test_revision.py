@@ -259,3 +259,27 @@ def test_wrong_settings_are_refused(options):
 def test_unknown_variant_is_refused_with_a_hint():
     with pytest.raises(UnknownName, match="did you mean rescale"):
         ReMDM("rescaled")
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [ReMDM("conf"), ReMDM("cap", eta=0.02), ReMDM("rescale", eta=0.02), ReMDM("loop")],
+    ids=lambda o: o.variant,
+)
+def test_expected_re_masks_are_what_sigma_adds_up_to(operator):
+    """Along a run on schedule in which all that is revealed stays revisable."""
+    positions, steps, total = 24, 12, 0.0
+    for step in range(steps):
+        shown = positions * step // steps
+        state = State.from_prompts([[1]], new_tokens=positions, steps=steps, mask_id=9)
+        tokens_BL = state.tokens_BL.clone()
+        tokens_BL[:, 1 : 1 + shown] = 2
+        committed_BL = torch.zeros_like(state.committed_BL)
+        state = replace(state, tokens_BL=tokens_BL, committed_BL=committed_BL, step_B=torch.tensor([step]))
+        total += float(operator.sigma(state, torch.rand(tokens_BL.shape)).sum())
+    assert total > 0
+    assert operator.expected(positions, steps) == pytest.approx(total, rel=1e-9)
+
+
+def test_no_re_masks_are_expected_of_runs_too_short_to_have_any():
+    assert ReMDM("conf").expected(8, 2) == ReMDM("cap").expected(8, 1) == 0.0

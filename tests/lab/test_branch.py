@@ -353,3 +353,31 @@ def test_spaced_states():
     assert spaced(24, 8) == [0, 3, 6, 9, 12, 15, 18, 21]
     assert spaced(5, 8) == [0, 1, 2, 3, 4]
     assert spaced(1, 8) == [0]
+
+
+class TestMemory:
+    """Rows that are held: bounded by a setting, not by how many prompts there are."""
+
+    def held(self, prompts: int, waiting: int, monkeypatch) -> int:
+        most = 0
+        advance = lab._Run._advance
+
+        def counted(self, pool):
+            nonlocal most
+            most = max(most, sum(pool.size for pool in self.pools.values()))
+            advance(self, pool)
+
+        starts = [replace(STARTS[0], id=str(at)) for at in range(prompts)]
+        with monkeypatch.context() as patch:
+            patch.setattr(lab._Run, "_advance", counted)
+            # Tokens are drawn, so that nothing merges; every prompt has random numbers of its own.
+            run(MODEL, plan(temperature=0.7, rollouts=2), starts, Engine(rows=4, waiting=waiting))
+        return most
+
+    def test_more_prompts_hold_no_more(self, monkeypatch):
+        few, many = (self.held(prompts, 104, monkeypatch) for prompts in (4, 16))
+        assert many <= few + 4
+        assert many <= 2 * 104
+
+    def test_the_setting_is_what_bounds_it(self, monkeypatch):
+        assert self.held(8, 1, monkeypatch) < self.held(8, 10_000, monkeypatch)

@@ -293,7 +293,7 @@ class Store:
             table = table.filter(pc.equal(table[column], value))
             if not len(table):
                 raise UnknownName(column, value, known)
-        return _utilities(table)
+        return utilities_of(table)
 
 
 @dataclass(frozen=True)
@@ -310,7 +310,7 @@ class Utilities:
     """NaN where the evaluator could not tell."""
 
 
-def _utilities(table: pa.Table) -> Utilities:
+def utilities_of(table: pa.Table) -> Utilities:
     columns = {name: table[name].to_pylist() for name in ("prompt", "state", "candidate", "rollout", "is_reference")}
     names = sorted(set(zip((not r for r in columns["is_reference"]), columns["candidate"], strict=True)))
     order = {name: at for at, (_, name) in enumerate(names)}
