@@ -1,11 +1,31 @@
 """Numbers from tables: NumPy in, numbers out. Imports nothing else of this package."""
 
 from unmask.stats.bootstrap import Estimate, ratio_intervals
+from unmask.stats.calibration import Calibration, CalibrationSettings, DetectorFileError, calibrate
 from unmask.stats.capture import COVERAGES, concentration, top_sums
 from unmask.stats.crossfit import CrossFit, cross_fit
+from unmask.stats.detection import (
+    AtCoverage,
+    Curve,
+    Detection,
+    ExperimentSettings,
+    Scored,
+    detection_measures,
+    random_coverage,
+)
+from unmask.stats.detector import (
+    Detector,
+    Schedule,
+    Threshold,
+    fit_detector,
+    fit_gate,
+    fit_schedule,
+    fit_theta,
+)
 from unmask.stats.estimates import Audit, FixedAction, Gap, audit, choose_fixed, choose_fixed_by_task, gap, stages
 from unmask.stats.opportunity import Opportunity, PairEstimates, Summary, summary
 from unmask.stats.pairs import Bidirectional, bidirectional, over, pairwise_reversal
+from unmask.stats.ranking import auroc, spearman
 from unmask.stats.reversal import (
     FrequencyMargin,
     adaptation_gap,
@@ -14,34 +34,71 @@ from unmask.stats.reversal import (
     pairwise_gap,
     reversal_lower_bound,
 )
+from unmask.stats.selection import ActionChoice, ActionSelection, Viability, select_actions
+from unmask.stats.selective import ARMS, SelectiveUtility, TransitionUtility, selective_utility
+from unmask.stats.tables import Graded, HeldOutTable, LeakageError, Proposal, ValidationTable, grade
 
 __all__ = [
+    "ARMS",
     "COVERAGES",
+    "ActionChoice",
+    "ActionSelection",
+    "AtCoverage",
     "Audit",
     "Bidirectional",
+    "Calibration",
+    "CalibrationSettings",
     "CrossFit",
+    "Curve",
+    "Detection",
+    "Detector",
+    "DetectorFileError",
     "Estimate",
+    "ExperimentSettings",
     "FixedAction",
     "FrequencyMargin",
     "Gap",
+    "Graded",
+    "HeldOutTable",
+    "LeakageError",
     "Opportunity",
     "PairEstimates",
+    "Proposal",
+    "Schedule",
+    "Scored",
+    "SelectiveUtility",
     "Summary",
+    "Threshold",
+    "TransitionUtility",
+    "ValidationTable",
+    "Viability",
     "adaptation_gap",
     "audit",
+    "auroc",
     "best_fixed",
     "bidirectional",
+    "calibrate",
     "choose_fixed",
     "choose_fixed_by_task",
     "concentration",
     "cross_fit",
+    "detection_measures",
+    "fit_detector",
+    "fit_gate",
+    "fit_schedule",
+    "fit_theta",
     "frequency_margin",
     "gap",
+    "grade",
     "over",
     "pairwise_gap",
     "pairwise_reversal",
+    "random_coverage",
     "ratio_intervals",
     "reversal_lower_bound",
+    "select_actions",
+    "selective_utility",
+    "spearman",
     "stages",
     "summary",
     "top_sums",

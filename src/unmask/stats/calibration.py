@@ -1,0 +1,285 @@
+"""Everything that validation prompts choose for one model, task and axis, and the file it is kept in.
+
+The fixed action, the stage-only schedule, the detector and its two thresholds. NumPy in, numbers out.
+"""
+
+import hashlib
+import itertools
+import json
+import math
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unmask.stats.crossfit import Array, Folds
+from unmask.stats.detector import (
+    Detector,
+    Schedule,
+    Threshold,
+    fit_detector,
+    fit_gate,
+    fit_schedule,
+    fit_theta,
+)
+from unmask.stats.estimates import FixedAction, choose_fixed
+from unmask.stats.tables import PROPOSALS, Graded, T, ValidationTable, grade, only_validation
+
+FORMAT = "unmask-detector-1"
+
+
+class DetectorFileError(ValueError):
+    """A file is not a detector, is one of another version, or was edited."""
+
+
+@dataclass(frozen=True)
+class CalibrationSettings:
+    """How choices are made on validation states."""
+
+    seed: int
+    """Deals prompts into folds."""
+    proposal: str = "raw"
+    """Which action the thresholds are chosen for: the diagnostic's own, or the candidate nearest to it (`snapped`)."""
+    bins: int = 10
+    stages: int = 4
+    prompt_folds: int = 5
+    caution: float = 0.0
+    """Standard errors by which acting must pay out of fold; with 0 any gain will do."""
+    theta: bool = True
+    """Choose an action threshold; otherwise the diagnostic acts wherever it has a signal."""
+    folds: Folds | None = None
+    """Rollouts for cross-fitting, as in `cross_fit`."""
+    deterministic: bool = False
+
+    def __post_init__(self) -> None:
+        if self.proposal not in PROPOSALS:
+            raise ValueError(f"proposal is {self.proposal!r}; it must be one of {', '.join(PROPOSALS)}")
+        for name, least in (("bins", 1), ("stages", 1), ("prompt_folds", 2), ("seed", 0), ("caution", 0)):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= least):
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be {least} or more")
+        if self.folds is not None:
+            object.__setattr__(self, "folds", tuple(tuple(int(r) for r in fold) for fold in self.folds))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was chosen on validation prompts, before any held-out state is looked at."""
+
+    candidates: tuple[str, ...]
+    reference: int
+    fixed: FixedAction
+    schedule: Schedule
+    detector: Detector
+    theta: Threshold
+    """On the signal: below it the diagnostic abstains. It shapes the one-step experiments only."""
+    tau: Threshold
+    """On the detector's prediction: from it on the selective policy takes the diagnostic's action."""
+    prompts: int
+    """Validation prompts behind all of this."""
+    settings: CalibrationSettings
+
+    def to_json(self) -> str:
+        """The file's text; the same calibration gives the same bytes."""
+        body = _body(self)
+        return json.dumps({"format": FORMAT, "hash": _digest(body), "body": body}, indent=2, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Calibration":
+        """Back from the file's text; refused if it is of another format or not exactly what was written."""
+        body = _opened(text)
+        try:
+            found = _calibration(body)
+            same = _body(found) == body
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise DetectorFileError(
+                f"the detector file does not describe a detector ({error}); calibrate again"
+            ) from error
+        if not same:
+            raise DetectorFileError("the detector file has entries that no calibration writes; calibrate again")
+        return found
+
+    def save(self, path: str | Path) -> None:
+        """Write the file."""
+        Path(path).write_text(self.to_json(), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Calibration":
+        """Read a file that `save` wrote."""
+        try:
+            return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        except UnicodeDecodeError as error:
+            raise DetectorFileError(f"{path} is not text ({error}); pass a file that `save` wrote") from error
+        except DetectorFileError as error:
+            raise DetectorFileError(f"{path}: {error}") from error
+
+    def inspect(self) -> str:
+        """What was chosen, in plain text."""
+        return "\n".join(_lines(self))
+
+
+def calibrate(table: ValidationTable, settings: CalibrationSettings) -> Calibration:
+    """Make every choice, in the order in which they depend on each other. Only validation states can be passed."""
+    only_validation(table)
+    fixed = choose_fixed(table.q_SAR, reference=table.reference)
+    seen = graded(table, fixed.action, settings)
+    how: dict[str, Any] = {"folds": settings.prompt_folds, "caution": settings.caution, "seed": settings.seed}
+    return Calibration(
+        candidates=table.candidates,
+        reference=table.reference,
+        fixed=fixed,
+        schedule=fit_schedule(seen, settings.stages),
+        detector=fit_detector(seen, settings.bins),
+        theta=fit_theta(seen, settings.bins, **how) if settings.theta else Threshold(-math.inf, 0.0, 0.0, 0.0, ""),
+        tau=fit_gate(seen, settings.bins, **how),
+        prompts=len(np.unique(table.prompt_S)),
+        settings=settings,
+    )
+
+
+def graded(table: T, fixed: int, settings: CalibrationSettings) -> Graded[T]:
+    """A table beside a fixed action, in the way of a calibration."""
+    return grade(table, fixed, settings.proposal, folds=settings.folds, deterministic=settings.deterministic)
+
+
+def _body(found: Calibration) -> dict[str, Any]:
+    """Lists, numbers and texts only, in one order."""
+    fixed, detector = found.fixed, found.detector
+    return {
+        "candidates": list(found.candidates),
+        "reference": found.reference,
+        "fixed": {
+            "action": fixed.action,
+            "mean_A": _numbers(fixed.mean_A),
+            "states": fixed.states,
+            "excluded": fixed.excluded,
+        },
+        "schedule": {name: getattr(found.schedule, name).tolist() for name in ("action_K", "states_K")},
+        "detector": {
+            "start_E": _numbers(detector.start_E),
+            "g_B": _numbers(detector.g_B),
+            "states_B": detector.states_B.tolist(),
+            "positive_B": detector.positive_B.tolist(),
+            "silent": detector.silent,
+        },
+        "theta": {**asdict(found.theta), "value": _number(found.theta.value)},
+        "tau": {**asdict(found.tau), "value": _number(found.tau.value)},
+        "prompts": found.prompts,
+        "settings": {
+            **asdict(found.settings),
+            "folds": None if found.settings.folds is None else [list(fold) for fold in found.settings.folds],
+        },
+    }
+
+
+def _calibration(body: dict[str, Any]) -> Calibration:
+    fixed, detector, schedule = body["fixed"], body["detector"], body["schedule"]
+    actions = len(body["candidates"])
+    start_E, g_B = _array(detector["start_E"]), _array(detector["g_B"])
+    states_B, positive_B = (np.array(detector[name], dtype=np.int64) for name in ("states_B", "positive_B"))
+    action_K = np.array(schedule["action_K"], dtype=np.int64)
+    chosen = [fixed["action"], body["reference"], *schedule["action_K"]]
+    if not all(0 <= a < actions for a in chosen) or len(fixed["mean_A"]) != actions:
+        raise ValueError(f"actions are {chosen} of {actions} candidates")
+    if not len(g_B) == len(states_B) == len(positive_B) == len(start_E) + 1 or not (np.diff(start_E) > 0).all():
+        raise ValueError(f"{len(g_B)} bins have starts {start_E.tolist()}")
+    return Calibration(
+        candidates=tuple(body["candidates"]),
+        reference=body["reference"],
+        fixed=FixedAction(fixed["action"], _array(fixed["mean_A"]), fixed["states"], fixed["excluded"]),
+        schedule=Schedule(action_K, np.array(schedule["states_K"], dtype=np.int64)),
+        detector=Detector(start_E, g_B, states_B, positive_B, detector["silent"]),
+        theta=_threshold(body["theta"]),
+        tau=_threshold(body["tau"]),
+        prompts=body["prompts"],
+        settings=CalibrationSettings(**body["settings"]),
+    )
+
+
+def _opened(text: str) -> dict[str, Any]:
+    """The body of a file of ours, unchanged since it was written."""
+    try:
+        whole = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise DetectorFileError(
+            f"the detector file is not strict JSON ({error}); pass a file that `save` wrote"
+        ) from error
+    if not isinstance(whole, dict) or "format" not in whole:
+        raise DetectorFileError("the file names no format; pass a detector that `save` wrote")
+    if whole["format"] != FORMAT:
+        raise DetectorFileError(
+            f"the detector file has format {whole['format']!r}; this version reads {FORMAT}: calibrate again"
+        )
+    if set(whole) != {"format", "hash", "body"} or not isinstance(whole["body"], dict):
+        raise DetectorFileError(f"the detector file has entries {sorted(whole)}; it must have format, hash and body")
+    if whole["hash"] != _digest(whole["body"]):
+        raise DetectorFileError("the detector file was edited: its hash is not that of its body; calibrate again")
+    return whole["body"]
+
+
+def _digest(body: dict[str, Any]) -> str:
+    plain = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(f"{FORMAT}\n{plain}".encode()).hexdigest()
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    if len(set(names)) != len(names):
+        raise ValueError(f"an entry is there twice: {names}")
+    return dict(pairs)
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON number")
+
+
+def _numbers(x: Array) -> list[Any]:
+    return [_number(v) for v in x.tolist()]
+
+
+def _number(value: float | None) -> Any:
+    """JSON has no infinities and no NaN."""
+    if value is None or math.isnan(value):
+        return None
+    return value if math.isfinite(value) else str(value)
+
+
+def _array(values: list[Any]) -> Array:
+    return np.array([math.nan if v is None else float(v) for v in values], dtype=np.float64)
+
+
+def _threshold(entry: dict[str, Any]) -> Threshold:
+    if set(entry) != {f.name for f in fields(Threshold)}:
+        raise ValueError(f"a threshold has entries {sorted(entry)}")
+    return Threshold(**{**entry, "value": None if entry["value"] is None else float(entry["value"])})
+
+
+def _lines(found: Calibration) -> list[str]:
+    names, detector = found.candidates, found.detector
+    lines = [
+        f"calibrated on {found.prompts} validation prompts, {found.settings.proposal} proposals",
+        f"fixed action: {names[found.fixed.action]} (mean utility {found.fixed.mean_A[found.fixed.action]:.4f}, "
+        f"{found.fixed.states} states); reference: {names[found.reference]}",
+        "stages, most masked first: " + ", ".join(names[a] for a in found.schedule.action_K),
+        f"theta: the diagnostic acts {_where(found.theta, 'its signal')}",
+        f"tau: the selective policy deviates {_where(found.tau, 'the expected opportunity')}",
+        f"{'signal':>24}  {'states':>6}  {'positive':>8}  expected opportunity",
+    ]
+    edges = [-math.inf, *detector.start_E.tolist(), math.inf]
+    open_B = found.tau.active(detector.g_B)
+    for b, (low, high) in enumerate(itertools.pairwise(edges)):
+        lines.append(
+            f"{f'[{low:.4g}, {high:.4g})':>24}  {detector.states_B[b]:>6}  {detector.positive_B[b]:>8}  "
+            f"{detector.g_B[b]:+.4f}{'  deviates' if open_B[b] else ''}"
+        )
+    lines.append(f"{'no signal':>24}  {detector.silent:>6}  {'':>8}  never deviates")
+    return lines
+
+
+def _where(threshold: Threshold, what: str) -> str:
+    if threshold.value is None:
+        return f"never: {threshold.reason}"
+    gain = f"out of fold {threshold.out_of_fold:+.4f} ± {threshold.error:.4f} a state"
+    if math.isinf(threshold.value):
+        return f"wherever there is a signal ({gain})"
+    return f"where {what} is {threshold.value:.4g} or more ({gain})"

@@ -1,0 +1,79 @@
+"""How well one number ranks another, ties counted half. NumPy in, numbers out.
+
+Weights are how often each state counts, one row for each replicate: a weight of 2 is two equal states.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from unmask.stats.capture import rounded
+from unmask.stats.crossfit import Array, Ints
+
+
+def auroc(score_S: ArrayLike, positive_S: ArrayLike, weight_RS: ArrayLike | None = None) -> Array:
+    """Chance that a positive state scores above another one, ties counted half, for each replicate.
+
+    NaN where all states are of one class. A NaN score is the smallest.
+    """
+    score, positive, weight = _checked(score_S, positive_S, weight_RS)
+    if not np.isin(positive, (0.0, 1.0)).all():
+        raise ValueError("positive_S has values other than true and false")
+    up_RS, down_RS = weight * positive, weight * (1 - positive)
+    place_S, groups = dense(score)
+    up_RG, down_RG = _group_sums(up_RS, place_S, groups), _group_sums(down_RS, place_S, groups)
+    wins_R = (up_RG * (down_RG.cumsum(1) - down_RG / 2)).sum(1)
+    pairs_R = up_RS.sum(1) * down_RS.sum(1)
+    return np.divide(wins_R, pairs_R, out=np.full(len(weight), np.nan), where=pairs_R > 0)
+
+
+def spearman(score_S: ArrayLike, value_S: ArrayLike, weight_RS: ArrayLike | None = None) -> Array:
+    """Correlation of midranks, for each replicate; NaN where one of the two is constant.
+
+    A NaN score is the smallest. Values that differ by rounding only are equal; scores are taken as they are.
+    """
+    score, value, weight = _checked(score_S, value_S, weight_RS)
+    a_RS, b_RS = (_centred_midranks(x_S, weight) for x_S in (score, rounded(value)))
+    both_R, a_R, b_R = ((weight * x * y).sum(1) for x, y in ((a_RS, b_RS), (a_RS, a_RS), (b_RS, b_RS)))
+    # A constant has a variance of rounding only; ranks have at least 1/4 of a state, squared.
+    some_R = np.minimum(a_R, b_R) > 1e-6
+    return np.divide(both_R, np.sqrt(a_R * b_R), out=np.full(len(weight), np.nan), where=some_R)
+
+
+def dense(score_S: Array) -> tuple[Ints, int]:
+    """Place of each state among the distinct scores, smallest first, and how many there are."""
+    found, place_S = np.unique(np.where(np.isnan(score_S), -np.inf, score_S), return_inverse=True)
+    return place_S.ravel().astype(np.int64), len(found)
+
+
+def by_signal(score_S: ArrayLike, signal_S: ArrayLike) -> Array:
+    """The same order with ties broken by the signal, the larger first; a NaN score stays last."""
+    score, signal = np.asarray(score_S, dtype=np.float64), np.asarray(signal_S, dtype=np.float64)
+    pair_S2 = np.stack([rounded(score), np.where(np.isnan(score), 0.0, signal)], 1)
+    _, place_S = np.unique(pair_S2, axis=0, return_inverse=True)
+    return np.where(np.isnan(score), np.nan, place_S.ravel().astype(np.float64))
+
+
+def _centred_midranks(x_S: Array, weight_RS: Array) -> Array:
+    place_S, groups = dense(x_S)
+    mass_RG = _group_sums(weight_RS, place_S, groups)
+    middle_RG = mass_RG.cumsum(1) - mass_RG / 2
+    # Midranks have the same mean whatever the ties: half of all weight.
+    return np.asarray((middle_RG - mass_RG.sum(1, keepdims=True) / 2)[:, place_S])
+
+
+def _group_sums(x_RS: Array, place_S: Ints, groups: int) -> Array:
+    order = np.argsort(place_S, kind="stable")
+    return np.asarray(np.add.reduceat(x_RS[:, order], np.searchsorted(place_S[order], np.arange(groups)), axis=1))
+
+
+def _checked(score_S: ArrayLike, value_S: ArrayLike, weight_RS: ArrayLike | None) -> tuple[Array, Array, Array]:
+    score, value = np.asarray(score_S, dtype=np.float64), np.asarray(value_S, dtype=np.float64)
+    weight = np.ones((1, len(score))) if weight_RS is None else np.asarray(weight_RS, dtype=np.float64)
+    if score.ndim != 1 or not len(score) or score.shape != value.shape or weight.shape != (len(weight), len(score)):
+        raise ValueError(
+            f"scores have shape {score.shape}, values {value.shape} and weights {weight.shape}; "
+            "pass one score and one value for each state, one or more, and weights with a column for each"
+        )
+    if not np.isfinite(value).all():
+        raise ValueError("values are not all finite; leave those states out")
+    return score, value, weight

@@ -1,0 +1,51 @@
+"""Named numbers of one table with prompt-cluster intervals. NumPy in, numbers out."""
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.stats.bootstrap import LEVEL, RESAMPLES, Estimate, bootstrap, codes
+from unmask.stats.crossfit import Array
+from unmask.stats.opportunity import FEWEST
+
+K = TypeVar("K", bound=Hashable)
+
+
+def resampled(
+    numbers: Callable[[Array], Mapping[K, Array]],
+    prompt_S: NDArray,
+    *,
+    seed: int,
+    resamples: int = RESAMPLES,
+    level: float = LEVEL,
+) -> dict[K, Estimate]:
+    """Intervals of what `numbers` computes from weights of states: (replicates, S) in, one vector for each name out.
+
+    Prompts are drawn, and the states of a prompt count as often as it was.
+    """
+    code_S, prompts = codes(prompt_S)
+    names: list[K] = []
+
+    def columns(count_RP: Array) -> Array:
+        found = numbers(count_RP[:, code_S])
+        names[:] = found
+        return np.stack(list(found.values()), 1)
+
+    estimates = bootstrap(columns, [prompts], seeds=[(seed, 0)], resamples=resamples, level=level, width=len(code_S))
+    return dict(zip(names, estimates, strict=True))
+
+
+def means(weight_RS: Array, value_S: Array) -> Array:
+    """Weighted mean for each replicate; NaN without weight."""
+    mass_R = weight_RS.sum(1)
+    return np.divide(weight_RS @ value_S, mass_R, out=np.full(len(mass_R), np.nan), where=mass_R > 0)
+
+
+def few_positive(prompt_S: NDArray, g_S: Array) -> str:
+    """Why intervals should not be relied on; empty where they may be."""
+    prompts, positive = len(np.unique(prompt_S)), len(np.unique(prompt_S[g_S > 0]))
+    if positive >= FEWEST:
+        return ""
+    return f"{positive} of {prompts} prompts have a positive opportunity; intervals need {FEWEST} or more"
