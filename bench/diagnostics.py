@@ -1,0 +1,156 @@
+"""What the diagnostics cost: each, and all four together, as a share of one decoding step. Ratios of one run.
+
+    python bench/diagnostics.py                                  the shipped model `mini` on the CPU
+    python bench/diagnostics.py --model dream --full --device cuda     published shapes with random weights
+
+A step is forward, statistics, reference action and transition. `plain` asks the network for nothing extra; `with
+needs` also for the attention read-out and the divergences that the diagnostics read. Shares are of the second; what
+the needs themselves cost is the first column. The state is half way through the answer. Times are medians, measured
+in turns.
+"""
+
+import argparse
+import importlib.util
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
+
+import torch
+
+import unmask
+from unmask.checkpoints.device import resolve_device, resolve_dtype
+from unmask.checkpoints.read import read
+from unmask.core import Action, Denoiser, Needs, Noise, Policy, Proposal, State, Trajectory, View
+from unmask.decode import Runner, decode
+from unmask.diagnostics import DIAGNOSTICS, Diagnostic
+from unmask.policies import Fixed
+from unmask.transition import apply
+
+NEEDS = Needs(divergence=True, attention=True)
+
+
+class Enough(Exception):
+    """The decode has come to the state that is measured."""
+
+
+@dataclass(frozen=True)
+class Until(Policy):
+    """The reference, with the diagnostics' needs and memory, up to a step."""
+
+    name: ClassVar[str] = "until"
+    stop: int
+    kept: list[Trajectory]
+
+    @property
+    def needs(self) -> Needs:
+        return NEEDS
+
+    @property
+    def memory(self) -> int:
+        return max(kind().memory for kind in DIAGNOSTICS.values())
+
+    def act(self, traj: Trajectory) -> Action:
+        if int(traj.state.step_B[0]) == self.stop:
+            self.kept.append(traj)
+            raise Enough
+        return Fixed().act(traj)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="mini", help="a model that `unmask.load` knows, or llada or dream")
+    parser.add_argument("--full", action="store_true", help="published sizes for llada and dream; needs 40 GB or more")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 32])
+    parser.add_argument("--prompt", type=int, default=64, help="tokens of the prompt")
+    parser.add_argument("--new", type=int, default=64, help="tokens of the answer; half as many steps")
+    parser.add_argument("--repeats", type=int, default=7)
+    args = parser.parse_args()
+    denoiser = load(args.model, args.full, torch.device(args.device))
+    print(f"{args.model} on {args.device}, prompt {args.prompt}, answer {args.new}, {torch.get_num_threads()} threads")
+    names = [*DIAGNOSTICS, "all four"]
+    print(f"{'B':>4} {'plain ms':>9} {'needs ms':>9} " + " ".join(f"{name:>19}" for name in names))
+    for batch in args.batch:
+        ms = measure(denoiser, batch, args)
+        step = ms["needs"]
+        cells = [f"{ms[name]:9.2f} ms {ms[name] / step:6.1%}" for name in names]
+        print(f"{batch:>4} {ms['plain']:>9.2f} {step:>9.2f} " + " ".join(f"{cell:>19}" for cell in cells), flush=True)
+
+
+def load(name: str, full: bool, device: torch.device) -> Denoiser:
+    if name not in ("llada", "dream"):
+        return unmask.load(name, device=str(device)).denoiser
+    forward = _module(Path(__file__).with_name("forward.py"))
+    with tempfile.TemporaryDirectory() as folder:
+        written = forward.write_checkpoint(name, Path(folder), full, device)
+        return read(written, device=resolve_device(str(device)), dtype=resolve_dtype("auto", device)).network
+
+
+def measure(denoiser: Denoiser, batch: int, args: argparse.Namespace) -> dict[str, float]:
+    traj = half_way(denoiser, batch, args)
+    action = Fixed().act(traj)
+    readers: list[Diagnostic] = [kind() for kind in DIAGNOSTICS.values()]
+    runner = Runner(denoiser, Proposal())
+
+    def step(needs: Needs) -> None:
+        seen = runner.observe(traj, View.of(traj.state, needs), needs)
+        apply(seen.state, seen.seen, Fixed().act(seen))
+
+    calls: dict[str, Callable[[], object]] = {
+        "plain": lambda: step(Needs()),
+        "needs": lambda: step(NEEDS),
+        **{r.axis: (lambda r=r: r.read(traj, action)) for r in readers},
+        "all four": lambda: [r.read(traj, action) for r in readers],
+    }
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(args.repeats + 1):
+        for name, call in calls.items():
+            spent = timed(call, args.device)
+            if turn:
+                times[name].append(spent)
+    return {name: 1e3 * statistics.median(values) for name, values in times.items()}
+
+
+def half_way(denoiser: Denoiser, batch: int, args: argparse.Namespace) -> Trajectory:
+    draw = torch.Generator().manual_seed(batch)
+    prompts = torch.randint(0, 200, (batch, args.prompt), generator=draw).tolist()
+    steps = args.new // 2
+    start = State.from_prompts(
+        prompts, new_tokens=args.new, steps=steps, mask_id=denoiser.vocabulary.mask_id, device=args.device
+    )
+    policy = Until(steps // 2, [])
+    with suppress(Enough):
+        decode(denoiser, policy, start, noise=Noise.of(list(range(batch)), args.device), record=False)
+    return policy.kept[0]
+
+
+def timed(call: Callable[[], object], device: str) -> float:
+    synchronise(device)
+    began = time.perf_counter()
+    call()
+    synchronise(device)
+    return time.perf_counter() - began
+
+
+def synchronise(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+
+
+def _module(path: Path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+if __name__ == "__main__":
+    main()

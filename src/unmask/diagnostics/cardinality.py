@@ -1,0 +1,84 @@
+"""Cardinality: whether one more position now gives more context than it gives up. `app:cardinality_diagnostic`"""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from unmask.axes.cardinality import fraction, k_min
+from unmask.core import Action, Trajectory
+from unmask.diagnostics.base import Diagnostic, Reading, eligible, mixed, silence
+from unmask.diagnostics.transfer import attention, received, reliability, sensitivity, supplied
+from unmask.errors import require
+
+
+@dataclass(frozen=True)
+class Cardinality(Diagnostic):
+    """Context transfer within the reference's region. Signal: V(k-hat), the balance of what goes beyond k_min."""
+
+    axis: ClassVar[str] = "cardinality"
+    epsilon: float = 1e-3
+    """Attention below this share of a row is too little to credit an answer to."""
+
+    def __post_init__(self) -> None:
+        require(0 < self.epsilon < float("inf"), "epsilon", self.epsilon, "above 0", "e.g. 0.001")
+
+    def read(self, traj: Trajectory, action: Action) -> Reading:
+        last, state = traj.last, traj.state
+        if last is None:
+            return silence(traj, action)
+        L = state.tokens_BL.shape[1]
+        answered = sensitivity(traj, last, self.epsilon)
+        region_BL = eligible(state, action)
+        order_BL = candidate_order(mixed(traj.seen, action), region_BL)
+        gamma_BL = balance(
+            attention(traj.seen, L),
+            torch.where(region_BL, reliability(traj.seen, L), 0.0),
+            torch.where(region_BL, answered.tau_BL, 0.0),
+            order_BL,
+        )
+        n_B = region_BL.sum(-1)
+        least_B = torch.minimum(k_min(state), n_B)
+        value_BK = value(gamma_BL.gather(1, order_BL), least_B, n_B)
+        best = value_BK.max(-1)
+        abstains_B = ~(answered.known_BL & region_BL).any(-1)
+        k_B = best.indices
+        kappa_B = torch.where(abstains_B, action.kappa_B.double(), fraction(k_B, n_B))
+        return Reading(
+            torch.where(abstains_B, torch.nan, best.values),
+            abstains_B,
+            replace(action, kappa_B=kappa_B),
+            {"k_B": k_B, "least_B": least_B, "most_B": n_B, "value_BK": value_BK},
+        )
+
+
+def candidate_order(score_BL: Tensor, region_BL: Tensor) -> Tensor:
+    """Positions as `apply` would reveal them: the region by falling score, ties to the lower, then the others."""
+    key_BL = torch.where(region_BL, score_BL.nan_to_num(-1.0), -torch.inf)
+    return key_BL.sort(dim=-1, descending=True, stable=True).indices
+
+
+def balance(phi_BLL: Tensor, source_BL: Tensor, tau_BL: Tensor, order_BL: Tensor) -> Tensor:
+    """Gamma of each position when it is added to all that come before it in the order.
+
+    What it would give to those after it, minus what it could have got from those before. Positions outside the
+    region have source and tau 0. `eq:app_card_balance`
+    """
+    rank_L = torch.arange(order_BL.shape[1], device=order_BL.device)
+    place_BL = torch.empty_like(order_BL).scatter_(1, order_BL, rank_L.expand_as(order_BL))
+    later_BLL = phi_BLL * (place_BL[:, :, None] > place_BL[:, None, :])
+    return source_BL * supplied(later_BLL, tau_BL) - tau_BL * received(later_BLL, source_BL)
+
+
+def value(gamma_BL: Tensor, least_B: Tensor, most_B: Tensor) -> Tensor:
+    """V(k) for k = 0 to L, from the balances in the order of candidates; -inf outside [least, most].
+
+    `eq:app_card_value`
+    """
+    count_K = torch.arange(gamma_BL.shape[1] + 1, device=gamma_BL.device)
+    beyond_BL = count_K[1:] > least_B[:, None]
+    sum_BL = torch.where(beyond_BL, gamma_BL, 0.0).cumsum(-1)
+    value_BK = torch.cat((torch.zeros_like(sum_BL[:, :1]), sum_BL), -1)
+    allowed_BK = (count_K >= least_B[:, None]) & (count_K <= most_B[:, None])
+    return torch.where(allowed_BK, value_BK, -torch.inf)

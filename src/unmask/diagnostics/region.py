@@ -1,0 +1,141 @@
+"""Region: where candidates may be drawn from, when priorities drift between neighbours. `app:region_diagnostic`
+
+Masked positions lie on a chain; the boundary between neighbours that are g apart has weight 1/g. How much priority
+has crossed boundaries since the last step is the radius nu; the proposed region holds the most priority once nu times
+its cut is paid.
+"""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from unmask.axes.cardinality import fraction, k_min
+from unmask.core import Action, Needs, Trajectory
+from unmask.diagnostics.base import Diagnostic, Reading, count, masked_twice, mixed, silence, total
+from unmask.errors import require
+
+
+@dataclass(frozen=True)
+class Region(Diagnostic):
+    """Priority drift. Signal: the transport radius. The proposal keeps the reference's mixture and count."""
+
+    axis: ClassVar[str] = "region"
+    budget: float = 0.5
+    """Share of the masked positions that the region holds, rounded up; at least k_min positions."""
+
+    def __post_init__(self) -> None:
+        require(0 < self.budget <= 1, "budget", self.budget, "above 0, at most 1", "e.g. 0.5; 1 is the full answer")
+
+    @property
+    def needs(self) -> Needs:
+        """The mixture is the reference's, and so is what it needs."""
+        return Needs()
+
+    def read(self, traj: Trajectory, action: Action) -> Reading:
+        last, state = traj.last, traj.state
+        if last is None:
+            return silence(traj, action)
+        now_BL, before_BL = mixed(traj.seen, action), mixed(last.prediction, action)
+        both_BL = masked_twice(traj, last)
+        nu_B = transport_radius(before_BL, now_BL, both_BL)
+        abstains_B = nu_B.isnan()
+
+        open_BL = state.masked_BL & traj.seen.wanted_BN[:, : now_BL.shape[1]]
+        n_B = open_BL.sum(-1)
+        # 1e-9: a product such as 0.55 * 20 may lie a rounding error above its whole number.
+        share_B = (self.budget * n_B.double() - 1e-9).ceil().long()
+        budget_B = torch.minimum(torch.maximum(share_B, k_min(state)), n_B)
+        region_BL = best_region(now_BL, open_BL, nu_B.nan_to_num(0.0), budget_B)
+        kappa_B = fraction(count(state, action), budget_B)
+        return Reading(
+            nu_B,
+            abstains_B,
+            replace(
+                action,
+                region_BL=torch.where(abstains_B[:, None], action.region_BL, region_BL),
+                kappa_B=torch.where(abstains_B, action.kappa_B.double(), kappa_B),
+            ),
+            {"nu_B": nu_B, "budget_B": budget_B},
+        )
+
+
+def transport_radius(before_BL: Tensor, now_BL: Tensor, both_BL: Tensor) -> Tensor:
+    """max over boundaries of |sum of drift to their left| / weight; NaN with fewer than two positions.
+
+    Both landscapes are centred over the positions, so that only redistribution counts. `eq:app_transport_radius`
+    """
+    n_B1 = both_BL.sum(-1, keepdim=True)
+    drift_BL = torch.where(both_BL, now_BL - before_BL, 0.0)
+    centre_B1 = total(drift_BL)[:, None] / n_B1
+    crossed_BL = torch.where(both_BL, drift_BL - centre_B1, 0.0).cumsum(-1).abs()
+    gap_BL = _next_gap(both_BL)
+    nu_B = torch.where(gap_BL > 0, crossed_BL * gap_BL, 0.0).amax(-1)
+    return torch.where(n_B1[:, 0] >= 2, nu_B, torch.nan)
+
+
+def best_region(score_BL: Tensor, open_BL: Tensor, nu_B: Tensor, budget_B: Tensor) -> Tensor:
+    """argmax over sets of `budget` open positions of s'r - nu Cut(r); ties go to the lower positions.
+
+    Exact: of all best sets it is the lexicographically first, as sorted positions. `eq:method_region`
+
+    The program walks over the number of selected positions and is vectorised over rows and positions: the c-th
+    selected position i either follows i - 1, or opens a new run after the best place where the last one could have
+    ended, which is a running maximum. Positions are taken from right to left, because a running maximum settles ties
+    for its last entry. O(m b) time; values O(m), and one back-pointer for each position and number.
+    """
+    B, L = score_BL.shape
+    width, most = _loop_sizes(open_BL, budget_B)
+    position_L = torch.arange(L, device=open_BL.device)
+    place_BW = torch.where(open_BL, position_L, -1).sort(-1, descending=True).values[:, :width]
+    real_BW = place_BW >= 0
+    gain_BW = torch.where(real_BW, score_BL.gather(1, place_BW.clamp(min=0)), -torch.inf)
+    # toll[i] is paid between i - 1 and i; there is none at either end.
+    toll_BX = gain_BW.new_zeros(B, width + 1)
+    toll_BX[:, 1:-1] = torch.where(real_BW[:, 1:], nu_B[:, None] / (place_BW[:, :-1] - place_BW[:, 1:]), 0.0)
+
+    # closed[i]: best value with i - 1 not selected, and who was selected last; run[i + 1]: best value with i selected.
+    closed_BY = gain_BW.new_zeros(B, width + 2)
+    closed_at_BY = torch.full((B, width + 2), -1, device=open_BL.device)
+    run_BX = torch.full_like(toll_BX, -torch.inf)
+    before_W = torch.arange(-1, width - 1, device=open_BL.device)
+    # back[c, i]: the c-th selected position when the next one is i; the last column is for no next one.
+    back_CBX = torch.empty(most + 1, B, width + 1, dtype=torch.long, device=open_BL.device)
+    for c in range(1, most + 1):
+        opened_BW = closed_BY[:, :width] - toll_BX[:, :-1]
+        stayed_BW = run_BX[:, :-1]
+        back_CBX[c - 1, :, :-1] = torch.where(stayed_BW >= opened_BW, before_W, closed_at_BY[:, :width])
+        run_BX[:, 1:] = torch.maximum(stayed_BW, opened_BW) + gain_BW
+        best = torch.cummax(run_BX[:, 1:] - toll_BX[:, 1:], -1)
+        if c == 1:
+            closed_BY[:, :2] = -torch.inf
+        closed_BY[:, 2:], closed_at_BY[:, 2:] = best.values, best.indices
+        back_CBX[c, :, -1] = torch.where(budget_B >= c, best.indices[:, -1], width)
+
+    # Rows with a smaller budget wait in the last column.
+    at_B1 = torch.full((B, 1), width, device=open_BL.device)
+    found = [at_B1]
+    for c in range(most, 0, -1):
+        at_B1 = back_CBX[c].gather(1, at_B1)
+        found.append(at_B1)
+    home_BX = torch.cat((torch.where(real_BW, place_BW, L), torch.full_like(at_B1, L)), -1)
+    chosen_BC = home_BX.gather(1, torch.cat(found, -1))
+    return torch.zeros(B, L + 1, dtype=torch.bool, device=open_BL.device).scatter(1, chosen_BC, True)[:, :L]
+
+
+def _next_gap(in_set_BL: Tensor) -> Tensor:
+    """Distance from each member to the next one; 0 off the set and at its last member."""
+    L = in_set_BL.shape[1]
+    position_L = torch.arange(L, device=in_set_BL.device)
+    at_BL = torch.where(in_set_BL, position_L, 2 * L)
+    after_BL = torch.full_like(at_BL, 2 * L)
+    after_BL[:, :-1] = at_BL.flip(-1).cummin(-1).values.flip(-1)[:, 1:]
+    return torch.where(in_set_BL & (after_BL < L), after_BL - position_L, 0)
+
+
+def _loop_sizes(open_BL: Tensor, budget_B: Tensor) -> tuple[int, int]:
+    """How many positions and counts to walk over. The CPU may look; elsewhere a look would stall the device."""
+    if open_BL.device.type != "cpu":
+        return open_BL.shape[1], open_BL.shape[1]
+    return max(int(open_BL.sum(-1).amax()), 1), int(budget_B.amax())
