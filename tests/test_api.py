@@ -306,6 +306,9 @@ EFFECTS = {
     # They need a network: tests/test_catalog.py.
     "cache": Effect("dual", other=True),
     "cache_refresh": Effect(2, other=True),
+    # They need a calibrated gate: tests/adapt/test_gate.py.
+    "gate": Effect(None, other=True),
+    "force_gate": Effect(True, other=True),
 }
 PROMPTS = ["a", "b", "cd", "dab"]
 

@@ -212,6 +212,8 @@ EFFECTS = {
 OUTPUT_ONLY = {"--json", "--quiet", "--watch", "--delay", "--save", "--prompt-file", "--help"}
 # These need a checkpoint: tests/test_catalog.py.
 OF_CHECKPOINTS = {"--model", "--device", "--dtype", "--cache", "--cache-refresh"}
+# These need a calibrated gate: tests/adapt/test_gate.py.
+OF_GATES = {"--gate", "--force-gate"}
 
 
 class TestEveryOption:
@@ -219,7 +221,7 @@ class TestEveryOption:
         command = typer.main.get_command(cli.app).commands["generate"]
         options = [p for p in command.params if p.param_type_name == "option"]
         long = {next(name for name in p.opts if name.startswith("--")) for p in options}
-        assert long | {"--help"} == set(EFFECTS) | OUTPUT_ONLY | OF_CHECKPOINTS
+        assert long | {"--help"} == set(EFFECTS) | OUTPUT_ONLY | OF_CHECKPOINTS | OF_GATES
 
     @pytest.mark.parametrize("option", EFFECTS)
     def test_has_its_effect(self, option, run, tmp_path):

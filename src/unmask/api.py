@@ -1,15 +1,19 @@
 """A loaded model: `generate` or `infill` text with any unmasking method."""
 
+import hashlib
 import inspect
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from unmask.adapt import Gate
 from unmask.core import Denoiser, Noise, Policy, Proposal, Search, State, Trajectory, row_key
 from unmask.decode import decode
 from unmask.denoisers import ApproximateCache, Codec, Guided, Network, Prompt, canvas_of
@@ -96,6 +100,13 @@ class Model:
     reference: str = "llada"
     """The method its authors decode with: the policy when nobody names one."""
 
+    @property
+    def fingerprint(self) -> str:
+        """Which model this is: a hash of a checkpoint's files, or of what else it was made from."""
+        known = self.options.get("fingerprint")
+        made_from = json.dumps([self.name, _plain(self.options)], sort_keys=True)
+        return str(known or hashlib.sha256(made_from.encode()).hexdigest()[:16])
+
     def default_prompt(self) -> str:
         """The prompt used when none is given."""
         return self.opening
@@ -111,29 +122,33 @@ class Model:
         """Answer each prompt with `max_new_tokens` tokens (default: the model's `horizon`) in `steps` steps.
 
         A prompt is a text (one user turn, for models with a chat template) or a conversation: a list of
-        {"role": ..., "content": ...}. Half as many steps as new tokens, rounded up, is the default. `gen_length` is
-        another name for `max_new_tokens`.
+        {"role": ..., "content": ...}. Half as many steps as new tokens, rounded up, is the default, or a gate's own
+        share. `gen_length` is another name for `max_new_tokens`.
 
         Further options, with their defaults: policy=None (the model's reference; a name or an object), seed=0,
         samples=1, temperature=0, top_p=1, top_k=0, sampler="inverse", logits_eos_inf=False,
         confidence_eos_eot_inf=False, eos_penalty=0, cfg_scale=0, eos_fill=False, cache=None ("prefix" or "dual":
-        approximate), cache_refresh=0, record=True, on_step=None. Any other keyword is a setting of the policy, by the
-        name its authors use: block_length, remasking (llada), alg, alg_temp (dream); `unmask methods` lists them. A
-        row's random numbers depend on seed, sample and its own first canvas, so a prompt gets the same answer in any
-        batch.
+        approximate), cache_refresh=0, record=True, on_step=None, gate=None (a calibrated gate or its file, for
+        policy="selective"), force_gate=False (True: though it is another model's). Any other keyword is a setting of
+        the policy, by the name its authors use: block_length, remasking (llada), alg, alg_temp (dream); `unmask
+        methods` lists them. A row's random numbers depend on seed, sample and its own first canvas, so a prompt gets
+        the same answer in any batch.
         """
         wanted = _alias("max_new_tokens", max_new_tokens, "gen_length", options)
         given: Any = self.default_prompt() if prompt is None else prompt
         prompts = [given] if _is_conversation(given) else self._texts("prompt", given)
-        rows = [_Row.generate(one, self, wanted, steps) for one in prompts]
+        share = self._open_gate(options)
+        rows = [_Row.generate(one, self, wanted, steps, share) for one in prompts]
         return self._decode("generate", rows, prompt is None, **options)
 
     def infill(self, text: str | Sequence[str], *, steps: int | None = None, **options: Any) -> Generation:
         """Fill the blanks of each text, written "[MASK]" or with the model's own mask sign; the rest is given.
 
-        The default for `steps` is half as many as there are blanks, rounded up. Further options as for `generate`.
+        The default for `steps` is half as many as there are blanks, rounded up, or a gate's own share. Further options
+        as for `generate`.
         """
-        rows = [_Row.infill(one, self, steps) for one in self._texts("text", text)]
+        share = self._open_gate(options)
+        rows = [_Row.infill(one, self, steps, share) for one in self._texts("text", text)]
         return self._decode("infill", rows, False, **options)
 
     def _decode(
@@ -159,13 +174,21 @@ class Model:
         cache_refresh: int = 0,
         record: bool = True,
         on_step: OnStep | None = None,
+        gate: Gate | None = None,
+        force_gate: bool = False,
         **policy_settings: Any,
     ) -> Generation:
         """What `generate` and `infill` share: every option but the canvas."""
+        require(isinstance(force_gate, bool), "force_gate", force_gate, "True or False", "drop the quotes")
+        idle = force_gate and gate is None
+        require(not idle, "force_gate", force_gate, "False without a gate", "name a gate, or leave it out")
+        if gate is not None and not force_gate:
+            gate.check_model(self.fingerprint)
         return _Run(
             task=task,
             model=self,
-            policy=_policy(self.reference if policy is None else policy, policy_settings),
+            policy=_policy(policy, policy_settings, gate, self.reference),
+            gate=gate,
             proposal=_proposal(
                 temperature=temperature,
                 top_p=top_p,
@@ -183,6 +206,16 @@ class Model:
             samples=samples,
             default_prompt=default_prompt,
         ).decode(rows, record, on_step)
+
+    def _open_gate(self, options: dict[str, Any]) -> float:
+        """Put a gate in the place of its file; the share of steps it was calibrated with, or the default."""
+        gate = options.get("gate")
+        if gate is None:
+            return 0.5
+        known = isinstance(gate, Gate | str | Path)
+        require(known, "gate", gate, "a gate or the path of its file", "e.g. gate='gate.json'")
+        options["gate"] = found = gate if isinstance(gate, Gate) else Gate.load(gate)
+        return found.steps_share
 
     def _texts(self, name: str, given: Any) -> list[Any]:
         require(isinstance(given, Sequence), name, given, "a text, or a list of texts", f"pass the {name} as a string")
@@ -208,20 +241,20 @@ class _Row:
     """Where the text is that the user gets back."""
 
     @classmethod
-    def generate(cls, text: Prompt, model: Model, new_tokens: int | None, steps: int | None) -> "_Row":
+    def generate(cls, text: Prompt, model: Model, new_tokens: int | None, steps: int | None, share: float) -> "_Row":
         prompt = model.codec.encode(text)
         count = _new_tokens(len(prompt) + len(model.codec.closing), new_tokens, model)
         canvas, given = canvas_of(model.codec, prompt, count, model.denoiser.vocabulary.mask_id)
-        return cls(text, canvas, given, _steps(steps, count), slice(len(prompt), len(prompt) + count))
+        return cls(text, canvas, given, _steps(steps, count, share), slice(len(prompt), len(prompt) + count))
 
     @classmethod
-    def infill(cls, text: str, model: Model, steps: int | None) -> "_Row":
+    def infill(cls, text: str, model: Model, steps: int | None, share: float) -> "_Row":
         canvas = model.codec.canvas(text)
         blanks = sum(token == model.denoiser.vocabulary.mask_id for token in canvas)
         require(blanks > 0, "text", text, f"one {model.codec.mask!r} or [MASK] or more", "mark what is to be filled")
         _check_length("text", len(canvas), model)
         given = [token != model.denoiser.vocabulary.mask_id for token in canvas]
-        return cls(text, canvas, given, _steps(steps, blanks), slice(None))
+        return cls(text, canvas, given, _steps(steps, blanks, share), slice(None))
 
 
 @dataclass(frozen=True)
@@ -239,6 +272,7 @@ class _Run:
     seed: int
     samples: int
     default_prompt: bool = False
+    gate: Gate | None = None
 
     def __post_init__(self) -> None:
         _whole("seed", self.seed)
@@ -317,6 +351,7 @@ class _Run:
             "task": self.task,
             "model": {"name": self.model.name, **_plain(self.model.options)},
             "policy": _plain(settings(self.policy) if is_dataclass(self.policy) else {"name": self.policy.name}),
+            **({"gate": self._gate_shown(self.gate)} if self.gate else {}),
             "proposal": _plain(asdict(self.proposal)),
             "cfg_scale": self.cfg_scale,
             "eos_fill": self.eos_fill,
@@ -337,6 +372,9 @@ class _Run:
             ],
             "versions": versions(),
         }
+
+    def _gate_shown(self, gate: Gate) -> dict[str, Any]:
+        return {**_plain(gate.summary), "forced": gate.fingerprint != self.model.fingerprint}
 
     def _check_end_of_text(self) -> None:
         """An end-of-text option on a model that has no such token would silently do nothing."""
@@ -366,13 +404,28 @@ def _proposal(**options: Any) -> Proposal:
     return Proposal(**options)
 
 
-def _policy(policy: str | Policy | Search, options: Mapping[str, Any]) -> Policy | Search:
+SELECTIVE = "selective"
+"""The policy that a gate holds."""
+
+
+def _policy(
+    policy: str | Policy | Search | None, options: Mapping[str, Any], gate: Gate | None, reference: str
+) -> Policy | Search:
+    if gate is not None:
+        asked = policy is None or policy == SELECTIVE
+        require(asked, "policy", policy, f"{SELECTIVE!r} with a gate", "drop the policy or the gate")
+        require(not options, "policy settings", sorted(options), "none with a gate", "they are in its file")
+        return gate.policy()
+    if policy == SELECTIVE:
+        raise ConfigError(f"policy is {SELECTIVE!r}; allowed: with a calibrated gate; name its file, gate='gate.json'")
+    policy = reference if policy is None else policy
     if isinstance(policy, Policy | Search):
         require(not options, "policy settings", sorted(options), "none with a policy object", "set them on the object")
         return policy
     require(isinstance(policy, str), "policy", policy, "a name or a policy object", "see `unmask methods`")
-    if policy in METHODS:
-        _refuse_misspelt(options, set(settings(make(policy))) - {"name"})
+    if policy not in METHODS:
+        raise UnknownName("policy", policy, [*METHODS, SELECTIVE])
+    _refuse_misspelt(options, set(settings(make(policy))) - {"name"})
     return make(policy, **options)
 
 
@@ -425,10 +478,11 @@ def _check_length(name: str, needed: int, model: Model) -> None:
         )
 
 
-def _steps(steps: int | None, blanks: int) -> int:
-    """The reference's default is half as many steps as blanks; `State` refuses more steps than blanks."""
+def _steps(steps: int | None, blanks: int, share: float) -> int:
+    """By default a share of the blanks, rounded up; `State` refuses more steps than blanks."""
     if steps is None:
-        return -(-blanks // 2)
+        # 1e-9: a product such as 0.1 * 30 may lie a rounding error above its whole number.
+        return max(math.ceil(share * blanks - 1e-9), 1)
     _whole("steps", steps)
     return steps
 
@@ -443,4 +497,6 @@ def _plain(value: Any) -> Any:
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, tuple | list):
         return [_plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no infinities
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)

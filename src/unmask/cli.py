@@ -108,7 +108,11 @@ Device = Annotated[str | None, typer.Option(help="Where a checkpoint runs: cpu, 
 Dtype = Annotated[str | None, typer.Option(help="bf16, fp16 or fp32; default: bf16 on a GPU, fp32 on a CPU.")]
 PolicyName = Annotated[
     str | None,
-    typer.Option("--policy", "-p", help="Which method; `unmask methods` lists them. Default: the model's reference."),
+    typer.Option(
+        "--policy",
+        "-p",
+        help="Which method; `unmask methods` lists them; `selective` takes a --gate. Default: the model's reference.",
+    ),
 ]
 PolicySettings = Annotated[
     list[str] | None,
@@ -141,6 +145,11 @@ Cache = Annotated[
     typer.Option(help="Approximate: reuse keys and values outside the active block. `prefix` or `dual`, as Fast-dLLM."),
 ]
 CacheRefresh = Annotated[int, typer.Option(help="A complete pass every so many of a block; 0 for one at its start.")]
+GateFile = Annotated[
+    Path | None,
+    typer.Option("--gate", metavar="FILE.json", help="A calibrated gate, for `--policy selective`: when to deviate."),
+]
+ForceGate = Annotated[bool, typer.Option("--force-gate", help="Use a gate that was calibrated on another model.")]
 Save = Annotated[
     Path | None, typer.Option(metavar="FILE.npz", help="Keep every step: read it with unmask.Trajectory.load.")
 ]
@@ -185,6 +194,8 @@ def generate(
     eos_penalty: EosPenalty = 0.0,
     cache: Cache = None,
     cache_refresh: CacheRefresh = 0,
+    gate: GateFile = None,
+    force_gate: ForceGate = False,
     save: Save = None,
     json_: Json = False,
     quiet: Quiet = False,
@@ -201,12 +212,13 @@ def generate(
       unmask generate --prompt ab --steps 3 --watch
       unmask generate --policy dream --set alg=topk_margin --temperature 0.7 --samples 4
       unmask generate --policy fixed --set 'kappa=above:0.9' --model-option n=10 --model-option vocab=3
+      unmask generate --policy selective --gate gate.json
       unmask generate --prompt-file prompts.txt --json > answers.json
     """
     show = _Show(save, json_, quiet, watch, delay)
     proposal = (temperature, top_p, top_k, sampler, logits_eos_inf, confidence_eos_eot_inf, eos_penalty)
     run = (steps, seed, samples, cfg_scale, eos_fill, cache, cache_refresh)
-    chosen = _Chosen(policy, pairs("--set", set_), *run, *proposal)
+    chosen = _Chosen(policy, pairs("--set", set_), *run, *proposal, gate, force_gate)
     prompts = _prompts([*(text or []), *(prompt or [])], prompt_file)
     loaded = load_model(model, model_option, device=device, dtype=dtype)
     show.run(loaded, lambda on: loaded.generate(prompts, max_new_tokens=max_new_tokens, on_step=on, **chosen.keywords))
@@ -237,6 +249,8 @@ def infill(
     eos_penalty: EosPenalty = 0.0,
     cache: Cache = None,
     cache_refresh: CacheRefresh = 0,
+    gate: GateFile = None,
+    force_gate: ForceGate = False,
     save: Save = None,
     json_: Json = False,
     quiet: Quiet = False,
@@ -253,7 +267,7 @@ def infill(
     show = _Show(save, json_, quiet, watch, delay)
     proposal = (temperature, top_p, top_k, sampler, logits_eos_inf, confidence_eos_eot_inf, eos_penalty)
     run = (steps, seed, samples, cfg_scale, eos_fill, cache, cache_refresh)
-    chosen = _Chosen(policy, pairs("--set", set_), *run, *proposal)
+    chosen = _Chosen(policy, pairs("--set", set_), *run, *proposal, gate, force_gate)
     loaded = load_model(model, model_option, device=device, dtype=dtype)
     show.run(loaded, lambda on: loaded.infill(text, on_step=on, **chosen.keywords))
 
@@ -364,6 +378,8 @@ class _Chosen:
     logits_eos_inf: bool
     confidence_eos_eot_inf: bool
     eos_penalty: float
+    gate: Path | None
+    force_gate: bool
 
     @property
     def keywords(self) -> dict[str, Any]:
@@ -429,6 +445,7 @@ class _Show:
         return Watch(model.codec, Console(stderr=self.json or self.quiet), self.delay)
 
     def _pretty(self, done: "Generation") -> None:
+        from unmask.adapt import coverage
         from unmask.report.terminal import named, results
 
         console = Console()
@@ -443,6 +460,9 @@ class _Show:
             f"{tokens} tokens, {done.forwards} forwards: {done.tokens_per_forward:.2f} tokens per forward",
             highlight=False,
         )
+        for axis, found in (coverage(done.trajectory) if "gate" in done.config else {}).items():
+            deviated, evaluated = int(found.deviated_B.sum()), int(found.evaluated_B.sum())
+            console.print(f"{axis} adapted on {deviated} of {evaluated} steps with a signal", highlight=False)
         if self.save is not None:
             console.print(f"every step is in {self.save}", highlight=False, soft_wrap=True)
 
@@ -461,10 +481,19 @@ def _compact(config: Mapping[str, Any]) -> dict[str, str]:
     return {
         "model": line(config["model"]),
         "policy": line(config["policy"]),
+        **({"gate": settings_line(_gate_line(config["gate"]))} if "gate" in config else {}),
         "proposal": settings_line(config["proposal"]),
         **cache,
         "run": run + (" (no prompt given: the model's own)" if config["default_prompt"] else ""),
     }
+
+
+def _gate_line(gate: Mapping[str, Any]) -> dict[str, Any]:
+    """Which gate it is, where it opens and what to expect of it."""
+    keep = ("axis", "fixed", "tau", "task", "forced")
+    lift = gate["lift"]
+    expected = f"{lift['value']:+.4f} [{lift['low']:+.4f}, {lift['high']:+.4f}]"
+    return {"hash": gate["hash"][:12], **{key: gate[key] for key in keep}, "lift": expected}
 
 
 def _prompts(given: list[str] | None, file: Path | None) -> list[str] | None:

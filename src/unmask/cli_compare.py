@@ -167,7 +167,7 @@ def _tasks(given: list[str]) -> list[str]:
 
 
 def _axes(given: list[str]) -> list[str]:
-    from unmask.lab.candidates import AXES
+    from unmask.policies.candidates import AXES
 
     for name in given:
         if name not in (*AXES, "all"):
@@ -198,8 +198,8 @@ def _extras(given: list[str]) -> "dict[str, Policy | Search]":
 
 def _candidates(reference: str, axes: list[str], only: set[str] | None) -> "dict[str, Policy | Search]":
     """The reference first, then every other candidate of the axes, none twice; or those of all axes named in `only`."""
-    from unmask.lab.candidates import AXES, candidates, reference_of
     from unmask.policies import METHODS, make
+    from unmask.policies.candidates import AXES, candidates, reference_of
 
     if reference not in ("llada", "dream") and not axes and not only and reference in METHODS:
         return {REFERENCE: make(reference)}

@@ -42,6 +42,14 @@ class SchemaError(UnmaskError):
     """A stored file is not what its reader expects."""
 
 
+class GateFileError(SchemaError):
+    """A file is not a gate, is one of another version, or was edited."""
+
+
+class OtherModel(ConfigError):
+    """A gate was calibrated on another model than it is to be used with."""
+
+
 class OtherStudy(ConfigError):
     """A folder holds the results of another study, or of another version of this one."""
 

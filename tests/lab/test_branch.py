@@ -18,9 +18,9 @@ from unmask.denoisers import Exact, Joint
 from unmask.errors import ConfigError, ContractError
 from unmask.lab import branch as lab
 from unmask.lab.branch import Engine, Plan, run, stream
-from unmask.lab.candidates import CANDIDATES, Instead, candidates, reference_of
 from unmask.lab.states import Start, spaced
 from unmask.policies import WINO, CoRe, Fixed, LLaDA, Revised
+from unmask.policies.candidates import CANDIDATES, Instead, candidates, reference_of
 
 N, V, PROMPT = 8, 3, 2
 MODEL = Exact(Joint.random(N, V, dependence=2.0, seed=0))

@@ -296,7 +296,7 @@ class TestMissing:
     def test_everything_loads_without_jsonschema(self):
         code = (
             "import sys; sys.modules['jsonschema'] = None\n"
-            "import unmask.lab.suite, unmask.lab.candidates, unmask.report.suite, unmask.cli"
+            "import unmask.lab.suite, unmask.policies.candidates, unmask.report.suite, unmask.cli"
         )
         home = str(Path(suite.__file__).parents[2])
         path = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))

@@ -1,6 +1,6 @@
 """What the denoiser should read, and what a policy needs to know about its answer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -30,6 +30,10 @@ class Needs:
     """Predictions at revealed answer positions too, not only at masked ones."""
     shadows: bool = False
     """Extra slots that predict tokens they may not see: each prediction must be read at its own slot."""
+
+    def __or__(self, other: "Needs") -> "Needs":
+        """Enough for both."""
+        return Needs(**{f.name: max(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
 
 
 @dataclass(frozen=True)

@@ -241,4 +241,5 @@ def attend_lse(q_BHND: Tensor, k_BGND: Tensor, v_BGND: Tensor, bias: Tensor | No
 
 
 def _spread(kv_BGND: Tensor, q_BHND: Tensor) -> Tensor:
-    return kv_BGND.repeat_interleave(q_BHND.shape[1] // kv_BGND.shape[1], 1)
+    each = q_BHND.shape[1] // kv_BGND.shape[1]
+    return kv_BGND if each == 1 else kv_BGND.repeat_interleave(each, 1)

@@ -10,22 +10,32 @@ candidates or axes they come from. One with memory reads its last step too; ther
 """
 
 import hashlib
+import json
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, reduce
+from operator import or_
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from unmask.adapt import Proposed
 from unmask.axes import ReMDM
 from unmask.core import Action, Denoiser, Needs, Noise, Policy, Prediction, Proposal, State, Trajectory, View, row_key
 from unmask.core.rows import concat
+from unmask.diagnostics import Diagnostic
 from unmask.errors import ContractError, Unfinished, require
-from unmask.lab.candidates import Sets
-from unmask.lab.states import Path, Sampled, Start, Stepper, advance, moved, sample
+from unmask.lab.snap import nearest
+from unmask.lab.states import Path, Sampled, Start, Stepper, advance, moved, quiet, sample
 from unmask.policies import Revised
+from unmask.policies.candidates import Sets
 from unmask.transition import Transition
+
+PROPOSAL = "proposal"
+"""The candidate's name under which a diagnostic's own action is branched."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +85,13 @@ class Plan:
     """Per prompt."""
     seed: int
     temperature: float = 0.0
+    diagnostics: Mapping[str, Diagnostic] = field(default_factory=dict)
+    """By axis: read at every state, and what they propose is branched, too."""
 
     def __post_init__(self) -> None:
+        for axis in self.diagnostics:
+            known = axis in self.candidates and PROPOSAL not in self.candidates[axis]
+            require(known, "axis of a diagnostic", axis, ", ".join(self.candidates), "add its candidates")
         require(self.rollouts >= 1, "rollouts", self.rollouts, "1 or more", "continue each branch at least once")
         for axis, named in self.candidates.items():
             first = next(iter(named.values()), None)
@@ -93,8 +108,18 @@ class Plan:
 
     @property
     def choices(self) -> list[tuple[str, str, Policy]]:
-        """Axis, name and policy of every candidate."""
-        return [(axis, name, policy) for axis, named in self.candidates.items() for name, policy in named.items()]
+        """Axis, name and policy of every candidate, and of every proposal after those of its axis."""
+        found = []
+        for axis, named in self.candidates.items():
+            found += [(axis, name, policy) for name, policy in named.items()]
+            if axis in self.diagnostics:
+                found.append((axis, PROPOSAL, self.proposals[axis]))
+        return found
+
+    @cached_property
+    def proposals(self) -> Mapping[str, Proposed]:
+        """By axis: the diagnostic's action, and the reference's where it has none."""
+        return {axis: Proposed(self.reference, diagnostic) for axis, diagnostic in self.diagnostics.items()}
 
 
 def stream(step: int, rollout: int) -> int:
@@ -115,6 +140,23 @@ class Branch(NamedTuple):
     rollout: int
     answer: tuple[int, ...]
     """Its tokens."""
+
+
+class Read(NamedTuple):
+    """What a diagnostic said at a state."""
+
+    prompt: str
+    state: int
+    axis: str
+    signal: float
+    """NaN where it abstained."""
+    abstained: bool
+    snapped: str
+    """The candidate nearest to the proposal."""
+    same: tuple[str, ...]
+    """Candidates that lead to the same next state."""
+    ingredients: str
+    """What the signal was made of, as JSON."""
 
 
 @dataclass
@@ -187,6 +229,8 @@ class Block:
     branches: tuple[Branch, ...]
     """Prompt by prompt, state by state, axes and candidates in order, rollouts last."""
     report: Report
+    readings: tuple[Read, ...] = ()
+    """Prompt by prompt, state by state, axis by axis."""
 
 
 def run(
@@ -201,29 +245,47 @@ def run(
     ids = [start.id for start in starts]
     require(len(set(ids)) == len(ids), "prompt ids", ids, "no id twice", "tables go by these ids")
     stepper = Stepper(denoiser, Proposal(temperature=plan.temperature), engine.rows)
-    found: dict[str, tuple[Path, list[Branch]]] = {}
+    found: dict[str, tuple[Path, list[Branch], list[Read]]] = {}
+    told = list(plan.diagnostics.values())
+    needs = reduce(or_, (diagnostic.needs for diagnostic in told), plan.reference.needs)
+    memory = max((diagnostic.memory for diagnostic in told), default=1)
     report = Report({axis: Work() for axis in plan.candidates})
     with torch.inference_mode():
         # A bucket follows from the prompt alone, so its shape does not depend on its company.
         for slots in sorted({start.slots(engine.bucket) for start in starts}):
             members = [start for start in starts if start.slots(engine.bucket) == slots]
-            paths = list(sample(stepper, plan.reference, members, states=plan.states, seed=plan.seed, slots=slots))
+            sampled = sample(
+                stepper,
+                plan.reference,
+                members,
+                states=plan.states,
+                seed=plan.seed,
+                slots=slots,
+                needs=needs,
+                memory=memory,
+            )
+            paths = list(sampled)
             report.trajectory += sum(path.steps for path in paths)
-            branches = _Run(plan, paths, engine, stepper, report, on_progress).branches()
+            work = _Run(plan, paths, engine, stepper, report, on_progress)
             for path in paths:
-                found[path.start.id] = (path, [])
-            for branch in branches:
+                found[path.start.id] = (path, [], [])
+            for branch in work.branches():
                 found[branch.prompt][1].append(branch)
+            for reading in sorted(work.readings, key=lambda r: (r.state, list(plan.candidates).index(r.axis))):
+                found[reading.prompt][2].append(reading)
     report.calls = stepper.calls
     ordered = [found[id] for id in ids]
-    return Block(tuple(path for path, _ in ordered), tuple(b for _, part in ordered for b in part), report)
+    return Block(
+        tuple(path for path, _, _ in ordered),
+        tuple(b for _, part, _ in ordered for b in part),
+        report,
+        tuple(r for _, _, part in ordered for r in part),
+    )
 
 
 def union(policies: Sequence[Policy]) -> Needs:
     """What all of them need: the first forward at a state serves every candidate."""
-    needs = [policy.needs for policy in policies]
-    values = {f.name: [getattr(n, f.name) for n in needs] for f in fields(Needs)}
-    return Needs(**{name: max(found) for name, found in values.items()})
+    return reduce(or_, (policy.needs for policy in policies))
 
 
 class _Future:
@@ -327,6 +389,7 @@ class _Run:
         self.tickets: list[_Ticket] = []
         self.shared: dict[int, dict[tuple[int, int], set[int]]] = {}
         """Per state: the futures that branches before this one have, and whose they are."""
+        self.readings: list[Read] = []
         self.begun = self.forwards = 0
         if engine.merge:
             self._know_reference()
@@ -368,7 +431,9 @@ class _Run:
         start = replace(start, rows_B=torch.arange(len(chunk), device=self.device))
         view = View.of(start.state, self.needs)
         self._check(start)
-        start = self.stepper.recall(start, self.needs)
+        # Only diagnostics read the attention of the step before.
+        read = self.needs if self.plan.diagnostics else replace(self.needs, attention=False)
+        start = self.stepper.recall(start, read)
         if start.posterior is not None:
             self.report.recalled += len(chunk)
         if self.engine.merge:
@@ -394,6 +459,8 @@ class _Run:
             if seen is None or not greedy:
                 seen = self.stepper.predict(replace(start, noise=noise), logits, view, self.needs)
             seen = replace(seen, noise=noise)
+            if rollout == 0:
+                self._diagnose(chunk, seen)
             # What nobody drew for is the same in every rollout.
             kept = {at: made for at, made in kept.items() if greedy and not self.policies[at].random}
             for at, policy in enumerate(self.policies):
@@ -402,7 +469,40 @@ class _Run:
             for choice, at in enumerate(self.policy_of):
                 self._enter(chunk, choice, rollout, seen, *kept[at])
 
+    def _diagnose(self, chunk: list[int], seen: Trajectory) -> None:
+        """What the diagnostics say at some states, and how it compares with the candidates."""
+        stepper = self.stepper
+        for axis, policy in self.plan.proposals.items():
+            reading = policy.read(quiet(seen, policy))
+            proposed = stepper.change(seen, reading.action)
+            named = self.plan.candidates[axis]
+            others = [stepper.act(seen, candidate) for candidate in named.values()]
+            same_AB = torch.stack([_same(proposed.state, change.state) for _, change in others])
+            nearest_B = nearest(axis, seen.state, reading.action, proposed.revealed_BL, [a for a, _ in others])
+            names = list(named)
+            signals, abstained = reading.signal_B.tolist(), reading.abstains_B.tolist()
+            details = {name: value.tolist() for name, value in sorted(reading.ingredients.items())}
+            for row, (at, near, same) in enumerate(zip(chunk, nearest_B.tolist(), same_AB.T.tolist(), strict=True)):
+                path, sampled = self.states[at]
+                self.readings.append(
+                    Read(
+                        prompt=self.paths[path].start.id,
+                        state=sampled.index,
+                        axis=axis,
+                        signal=signals[row],
+                        abstained=abstained[row],
+                        snapped=names[near],
+                        same=tuple(name for name, equal in zip(names, same, strict=True) if equal),
+                        ingredients=json.dumps({name: values[row] for name, values in details.items()}),
+                    )
+                )
+
     def _expand_each(self, chunk: list[int], start: Trajectory) -> None:
+        if self.plan.diagnostics:
+            whole = replace(start, noise=self._noise(chunk, [0] * len(chunk)))
+            view = View.of(whole.state, self.needs)
+            logits = self.stepper.forward(view, self.needs)
+            self._diagnose(chunk, self.stepper.predict(whole, logits, view, self.needs))
         each = [(choice, rollout) for choice in range(len(self.choices)) for rollout in range(self.plan.rollouts)]
         rows = [(row, *who) for who in each for row in range(len(chunk))]
         for at in range(0, len(rows), self.engine.rows):
@@ -439,7 +539,8 @@ class _Run:
             change.revealed_BL.any(-1).to(action.kappa_B.dtype),
             action.commit_BL & change.revealed_BL,
             remask_BL=change.remasked_BL,
-            notes=action.notes,
+            # Without the record of a gate, which no continuation reads.
+            notes={name: note for name, note in action.notes.items() if not name.startswith(f"{axis}/")},
         )
         rows = list(range(len(chunk)))
         still = self._settle(change.state, after) if self.engine.merge else [False] * len(rows)
@@ -660,6 +761,12 @@ class _Run:
         if after.settled is None:
             return 0
         return max(0, start.steps - (sampled.step + 1 + steps))
+
+
+def _same(one: State, other: State) -> Tensor:
+    """Rows whose next states are equal."""
+    canvas_B = (one.tokens_BL == other.tokens_BL).all(-1)
+    return canvas_B & (one.committed_BL == other.committed_BL).all(-1)
 
 
 def _follow(future: _Future, at: int) -> tuple[np.ndarray, int]:

@@ -169,31 +169,43 @@ class Stepper:
         )
         return replace(traj, prediction=prediction)
 
-    def observe(self, traj: Trajectory, policy: Policy) -> Trajectory:
-        """The step's own forward."""
-        view = policy.view(traj)
+    def observe(self, traj: Trajectory, policy: Policy, needs: Needs | None = None) -> Trajectory:
+        """The step's own forward; `needs` if somebody else reads it, too."""
+        view, needs = policy.view(traj), needs or policy.needs
         same = view.tokens_BN.shape == traj.state.tokens_BL.shape
         require(same, f"the view of {policy.name}", "longer", "the canvas itself", "such methods cannot be branched")
-        return self.predict(traj, self.forward(view, policy.needs), view, policy.needs)
+        return self.predict(traj, self.forward(view, needs), view, needs)
 
     def recall(self, traj: Trajectory, needs: Needs) -> Trajectory:
-        """Give the last step its posterior back, if anybody reads it. Costs a forward that was already paid for."""
+        """Give the last step back what is not stored, if anybody reads it: its posterior and its attention.
+
+        Costs a forward that was already paid for.
+        """
         if traj.last is None or not (needs.divergence or needs.posterior):
             return traj
-        needs = replace(needs, attention=False, hidden=False)
+        needs = replace(needs, hidden=False)
         before = replace(traj, state=traj.last.state, steps=())
         view = View.of(before.state, needs)
         again = self.predict(before, self.forward(view, needs), view, needs).seen
-        last = replace(traj.last, prediction=replace(traj.last.prediction, posterior=again.posterior))
+        whole = replace(traj.last.prediction, posterior=again.posterior, attention_BNN=again.attention_BNN)
+        last = replace(traj.last, prediction=whole)
         return replace(traj, steps=(*traj.steps[:-1], last))
 
     def act(self, traj: Trajectory, policy: Policy) -> tuple[Action, Transition]:
         """The policy's action on a prediction, and what it does."""
-        quiet = traj if policy.random else replace(traj, noise=Silent(traj.noise.key_B))
-        action = policy.plan(quiet, _SHUT)
+        action = policy.plan(quiet(traj, policy), _SHUT)
+        return action, self.change(traj, action)
+
+    def change(self, traj: Trajectory, action: Action) -> Transition:
+        """What an action does."""
         change = apply(traj.state, traj.seen, action)
         raise_faults(change.fault_B, traj.state.step_B, traj.rows_B)
-        return action, change
+        return change
+
+
+def quiet(traj: Trajectory, policy: Policy) -> Trajectory:
+    """As a policy that draws nothing is to see it: without random numbers."""
+    return traj if policy.random else replace(traj, noise=Silent(traj.noise.key_B))
 
 
 def advance(traj: Trajectory, name: str, action: Action, change: Transition, keep: int) -> Trajectory:
@@ -208,20 +220,37 @@ def advance(traj: Trajectory, name: str, action: Action, change: Transition, kee
 
 
 def sample(
-    stepper: Stepper, reference: Policy, starts: Sequence[Start], *, states: int, seed: int, slots: int
+    stepper: Stepper,
+    reference: Policy,
+    starts: Sequence[Start],
+    *,
+    states: int,
+    seed: int,
+    slots: int,
+    needs: Needs | None = None,
+    memory: int = 1,
 ) -> Iterator[Path]:
     """Decode every prompt with the reference and keep `states` spaced states of each, in the order given.
 
-    All canvases are padded to `slots`. A state keeps one step of the past, or what the reference's memory asks for.
+    All canvases are padded to `slots`. A state keeps `memory` steps of the past, or what the reference's asks for, with
+    what `needs` say of them.
     """
     for at in range(0, len(starts), stepper.rows):
-        yield from _sample(stepper, reference, starts[at : at + stepper.rows], states, seed, slots)
+        part = starts[at : at + stepper.rows]
+        yield from _sample(stepper, reference, part, states, seed, slots, needs or reference.needs, memory)
 
 
 def _sample(
-    stepper: Stepper, reference: Policy, starts: Sequence[Start], states: int, seed: int, slots: int
+    stepper: Stepper,
+    reference: Policy,
+    starts: Sequence[Start],
+    states: int,
+    seed: int,
+    slots: int,
+    needs: Needs,
+    memory: int,
 ) -> Iterator[Path]:
-    keep = ALL if reference.memory == ALL else max(reference.memory, 1)
+    keep = ALL if reference.memory == ALL else max(reference.memory, memory)
     traj = begin(stepper.denoiser, starts, seed, slots)
     reference.check(traj.state)
     # Before each step and at the end, the whole batch; rows that are done stay where they are.
@@ -236,7 +265,7 @@ def _sample(
             break
         for row, prompt in enumerate(traj.rows_B.tolist()):
             history[prompt].append(_row(traj, row))
-        seen = stepper.observe(traj, reference)
+        seen = stepper.observe(traj, reference, needs)
         action, change = stepper.act(seen, reference)
         traj = advance(seen, reference.name, action, change, keep)
     else:

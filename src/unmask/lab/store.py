@@ -1,7 +1,8 @@
 """Results on disk: shards that are there whole or not at all, and a manifest that says what they belong to.
 
     DIR/manifest.json            the study, its versions, data and checkpoints
-    DIR/shards/NAME.KEY/         states.parquet, branches.parquet, shard.json; KEY is a hash of what it depends on
+    DIR/shards/NAME.KEY/         states, branches and readings (.parquet) and shard.json; KEY is a hash of what they
+                                 depend on
     DIR/locks/                   who works on what; released by the system when a process dies
 
 A shard is written beside its place, synced and renamed: a process that is killed leaves at most a folder that the next
@@ -33,7 +34,7 @@ try:
 except ImportError:  # Windows: two processes may do the same work twice, but shards stay whole.
     fcntl = None  # type: ignore[assignment]
 
-FORMAT = "unmask-study-1"
+FORMAT = "unmask-study-2"
 """Of the manifest and the tables; another one is refused."""
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
@@ -66,9 +67,23 @@ BRANCHES = pa.schema(
         ("answer", _NAME),
     ]
 )
-SCHEMAS = {"states": STATES, "branches": BRANCHES}
+READINGS = pa.schema(
+    [
+        *_KEYS,
+        ("axis", _NAME),
+        ("signal", pa.float64()),
+        ("abstained", pa.bool_()),
+        ("snapped", _NAME),
+        ("same", pa.list_(pa.string())),
+        ("utility", pa.list_(pa.float64())),
+        ("reason", pa.list_(pa.string())),
+        ("ingredients", pa.string()),
+    ]
+)
+SCHEMAS = {"states": STATES, "branches": BRANCHES, "readings": READINGS}
 _SORT = {
     "states": ["model", "task", "split", "prompt", "state"],
+    "readings": ["model", "task", "split", "prompt", "state", "axis"],
     "branches": ["model", "task", "split", "prompt", "state", "axis", "candidate", "rollout"],
 }
 _UNHASHED = ("trajectory",)
@@ -215,13 +230,21 @@ class Store:
                     shutil.rmtree(litter, ignore_errors=True)
             yield mine and not self.finished(shard)
 
-    def write(self, shard: Shard, states: pa.Table, branches: pa.Table, info: Mapping[str, Any]) -> None:
-        """Put a finished shard in its place."""
+    def write(
+        self,
+        shard: Shard,
+        states: pa.Table,
+        branches: pa.Table,
+        info: Mapping[str, Any],
+        readings: pa.Table | None = None,
+    ) -> None:
+        """Put a finished shard in its place; without diagnostics there are no readings."""
+        readings = READINGS.empty_table() if readings is None else readings
         _check_utilities(branches)
         partial = self.shards / f".{shard.name}.{os.getpid()}"
         try:
             partial.mkdir()
-            for name, table in (("states", states), ("branches", branches)):
+            for name, table in (("states", states), ("branches", branches), ("readings", readings)):
                 with (partial / f"{name}.parquet").open("wb") as file:
                     pq.write_table(table.cast(SCHEMAS[name]), file, compression="zstd")
                     _sync(file)
@@ -249,7 +272,7 @@ class Store:
     # Tables
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """`branches` or `states` of all finished shards, sorted."""
+        """`branches`, `states` or `readings` of all finished shards, sorted."""
         if name not in SCHEMAS:
             raise UnknownName("table", name, SCHEMAS)
         wanted = [f for f in SCHEMAS[name] if columns is None or f.name in {*columns, *_SORT[name]}]

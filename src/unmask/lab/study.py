@@ -1,7 +1,7 @@
 """Study files: what is measured, on what, and how. TOML, strict: every key is known and every value possible.
 
 Choices that alter a conclusion have no default: models and their reference, tasks, axes, steps, splits, states,
-rollouts, temperature, the revision operator, the seed. Candidate sets are those of `lab/candidates` unless named.
+rollouts, temperature, the revision operator, the seed. Candidate sets are those of `policies/candidates` unless named.
 """
 
 import tomllib
@@ -13,12 +13,12 @@ from typing import Any
 
 from unmask.axes import ReMDM
 from unmask.core import Policy
+from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, UnknownName, require
 from unmask.lab.branch import Engine, Plan
-from unmask.lab.candidates import AXES, Instead, Sets, candidates, reference_of
 from unmask.lab.suite import FRESH
 from unmask.options import check_types
-from unmask.policies import Dream, Fixed, Revised
+from unmask.policies.candidates import AXES, Sets, candidate, candidates, reference_of
 from unmask.tasks import SPLITS
 from unmask.tasks.table import find
 
@@ -81,6 +81,8 @@ class Study:
     """Prompts per shard: what a killed process loses, and what bounds memory."""
     candidates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names by axis, where they are not the default ones."""
+    diagnostics: tuple[str, ...] = ()
+    """Axes whose diagnostic is read at every state, and its proposal branched."""
     budget: Budget = Budget()
 
     @classmethod
@@ -120,6 +122,7 @@ class Study:
             engine=_engine(raw["engine"]),
             shard=_whole("engine.prompts", raw["engine"].get("prompts", 8), 1),
             candidates=_candidate_names(raw.get("candidates", {}), axes),
+            diagnostics=_diagnosed(raw.get("diagnostics", []), axes),
             budget=_part("budget", raw.get("budget", {}), Budget),
         )
         for spec in study.models:
@@ -139,6 +142,7 @@ class Study:
             spec.reference: {axis: list(named) for axis, named in self.sets(spec.reference).items()}
             for spec in self.models
         }
+        whole["diagnostics"] = {axis: vars(DIAGNOSTICS[axis]()) for axis in self.diagnostics}
         # A shard is a block of so many prompts: another number would cut other shards.
         whole["shard"] = self.shard
         return whole
@@ -150,7 +154,7 @@ class Study:
         for axis in self.axes:
             names = self.candidates.get(axis)
             found[axis] = {
-                name: _with(default[axis].get(name) or _candidate(reference, axis, name), self.revision)
+                name: candidate(reference, axis, name, self.revision)
                 for name in (default[axis] if names is None else names)
             }
             first, own = next(iter(found[axis])), next(iter(default[axis]))
@@ -167,6 +171,7 @@ class Study:
             states=self.states,
             seed=self.seed,
             temperature=self.temperature,
+            diagnostics={axis: DIAGNOSTICS[axis]() for axis in self.diagnostics},
         )
 
 
@@ -184,27 +189,7 @@ _REQUIRED = (
     "revision",
     "engine",
 )
-_OPTIONAL = ("candidates", "budget")
-
-
-def _candidate(reference: str, axis: str, name: str) -> Policy:
-    """A candidate that is in no default set, by its name."""
-    if reference == "llada":
-        made: dict[str, Any] = {"score": "alpha", "region": "region", "cardinality": "kappa", "commitment": "commit"}
-        policy: Policy = Fixed(**{made[axis]: name})
-        return Revised(policy) if axis == "commitment" else policy
-    native = Dream()
-    if axis == "score":
-        return Instead(native, alpha=name)
-    if axis == "commitment":
-        return Revised(Instead(native, commit=name))
-    if axis == "region":
-        return Instead(native, alpha="certainty", region=name)
-    return Instead(native, alpha="certainty", kappa=name)
-
-
-def _with(policy: Policy, operator: ReMDM) -> Policy:
-    return replace(policy, operator=operator) if isinstance(policy, Revised) else policy
+_OPTIONAL = ("candidates", "diagnostics", "budget")
 
 
 def _keys(where: str, table: Any, required: Sequence[str], optional: Sequence[str] = ()) -> None:
@@ -321,6 +306,16 @@ def _candidate_names(value: Any, axes: Sequence[str]) -> Mapping[str, tuple[str,
         if axis not in axes:
             raise UnknownName("axis of candidates", axis, axes)
     return {axis: _names(f"candidates.{axis}", names) for axis, names in value.items()}
+
+
+def _diagnosed(value: Any, axes: Sequence[str]) -> tuple[str, ...]:
+    if value == []:
+        return ()
+    found = _names("diagnostics", value)
+    for axis in found:
+        if axis not in axes:
+            raise UnknownName("axis of diagnostics", axis, axes)
+    return found
 
 
 def _part(where: str, value: Any, owner: Any, required: Sequence[str] = ()) -> Any:

@@ -14,7 +14,7 @@ import torch
 from unmask.core import Needs, View
 from unmask.denoisers import canvas_of
 from unmask.errors import ConfigError, SchemaError, require
-from unmask.lab.branch import Block, Branch, Report, Work, run
+from unmask.lab.branch import PROPOSAL, Block, Branch, Read, Report, Work, run
 from unmask.lab.branch import Progress as Inside
 from unmask.lab.states import Path, Start, begin, spaced
 from unmask.lab.store import SCHEMAS, Shard, Store, fingerprint
@@ -250,7 +250,10 @@ def _data_hash(roles: Mapping[str, Sequence[Example]]) -> str:
 def _store(
     store: Store, study: Study, job: Job, model: Speaker, block: Block, jobs: int | None, seconds: float
 ) -> None:
-    judged = judge(model, job.members, block.branches, jobs)
+    verdicts = judge(model, job.members, block.branches, jobs)
+    both = list(zip(block.branches, verdicts, strict=True))
+    mine = [pair for pair in both if pair[0].candidate != PROPOSAL]
+    branches, judged = [b for b, _ in mine], [v for _, v in mine]
     references = {axis: next(iter(named)) for axis, named in study.sets(_reference(study, job)).items()}
     known = [utility for _, utility, _ in judged if not math.isnan(utility)]
     report, total = block.report, block.report.total
@@ -258,7 +261,7 @@ def _store(
         "shard": asdict(job.shard),
         "prompts": [start.id for start in job.starts],
         "states": sum(len(path.sampled) for path in block.paths),
-        "branches": len(block.branches),
+        "branches": len(branches),
         "judged": len(known),
         "utility": math.fsum(known),
         "forwards": {"naive": total.naive, "done": total.done, "trajectory": report.trajectory}
@@ -267,8 +270,9 @@ def _store(
         "seconds": seconds,
         "versions": versions(),
     }
-    tables = (states_table(job.shard, block.paths), branches_table(job.shard, block.branches, judged, references))
-    store.write(job.shard, *tables, info)
+    tables = (states_table(job.shard, block.paths), branches_table(job.shard, branches, judged, references))
+    proposals = [pair for pair in both if pair[0].candidate == PROPOSAL]
+    store.write(job.shard, *tables, info, readings_table(job.shard, block.readings, proposals))
 
 
 def _reference(study: Study, job: Job) -> str:
@@ -313,6 +317,34 @@ def branches_table(
             "answer": [text.encode("utf-8", "replace").decode() for text, _, _ in judged],
         },
         schema=_loose("branches"),
+    )
+
+
+def readings_table(
+    shard: Shard, readings: Sequence[Read], proposals: Sequence[tuple[Branch, tuple[str, float, str]]]
+) -> pa.Table:
+    """What diagnostics said, and what their proposals were worth; nothing where they abstained."""
+    worth: dict[tuple[str, int, str], list[tuple[float, str]]] = {}
+    for branch, (_, utility, reason) in proposals:
+        worth.setdefault((branch.prompt, branch.state, branch.axis), []).append((utility, reason))
+    rows = [(r, [] if r.abstained else worth[r.prompt, r.state, r.axis]) for r in readings]
+    return pa.table(
+        {
+            "model": [shard.model] * len(rows),
+            "task": [shard.task] * len(rows),
+            "split": [shard.split] * len(rows),
+            "prompt": [r.prompt for r, _ in rows],
+            "state": [r.state for r, _ in rows],
+            "axis": [r.axis for r, _ in rows],
+            "signal": [None if math.isnan(r.signal) else r.signal for r, _ in rows],
+            "abstained": [r.abstained for r, _ in rows],
+            "snapped": [None if r.abstained else r.snapped for r, _ in rows],
+            "same": [[] if r.abstained else list(r.same) for r, _ in rows],
+            "utility": [[None if math.isnan(u) else u for u, _ in found] for _, found in rows],
+            "reason": [[reason for _, reason in found] for _, found in rows],
+            "ingredients": [r.ingredients for r, _ in rows],
+        },
+        schema=_loose("readings"),
     )
 
 

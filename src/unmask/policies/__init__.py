@@ -108,10 +108,12 @@ def _build(part: Any, path: str, options: dict[str, Any]) -> Any:
 
 
 def _fields(part: Any) -> dict[str, Any]:
-    out = {}
-    for f in fields(part):
-        value = getattr(part, f.name)
-        nested = is_dataclass(value) and not isinstance(value, type)
-        named = {"name": value.name} if isinstance(value, Policy | Search) else {}
-        out[f.name] = {**named, **_fields(value)} if nested else value
-    return out
+    return {f.name: _shown(getattr(part, f.name)) for f in fields(part)}
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_shown, value))
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    return {**({"name": value.name} if isinstance(value, Policy | Search) else {}), **_fields(value)}

@@ -6,7 +6,7 @@ are those of Dream's native update.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import ClassVar
@@ -14,11 +14,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unmask.axes import Cardinality, Commitment, Region, cardinality, score
+from unmask.axes import Cardinality, Commitment, Region, ReMDM, cardinality, score
 from unmask.axes.score import Mixture
 from unmask.core import Action, Needs, Policy, State, Trajectory
-from unmask.errors import UnknownName
-from unmask.policies import Dream, Fixed, Revised
+from unmask.errors import UnknownName, require
+from unmask.policies.dream import Dream
+from unmask.policies.fixed import Fixed
+from unmask.policies.revised import Revised
 
 AXES = ("score", "region", "cardinality", "commitment")
 
@@ -51,18 +53,7 @@ class Instead(Policy):
 
     @property
     def needs(self) -> Needs:
-        own, base = score.needs(self.alpha or "confidence"), self.base.needs
-        return Needs(
-            top_k=base.top_k,
-            draws=base.draws,
-            filtered=base.filtered,
-            divergence=base.divergence or own.divergence,
-            posterior=base.posterior,
-            attention=base.attention or own.attention,
-            hidden=base.hidden,
-            revealed=base.revealed,
-            shadows=base.shadows,
-        )
+        return self.base.needs | score.needs(self.alpha or "confidence")
 
     @property
     def memory(self) -> int:
@@ -128,6 +119,50 @@ def candidates(reference: str = "llada") -> Sets:
 def reference_of(sets: Sets) -> Policy:
     """The policy that all four sets share."""
     return next(iter(sets["score"].values()))
+
+
+def candidate(reference: str, axis: str, name: str, operator: ReMDM | None = None) -> Policy:
+    """A candidate by its name, in the default set or not; `operator` re-opens what it leaves revisable."""
+    sets = candidates(reference)
+    if axis not in sets:
+        raise UnknownName("axis", axis, AXES)
+    policy = sets[axis].get(name) or combined(reference, {axis: name})
+    if axis == "commitment" and not isinstance(policy, Revised) and policy != reference_of(sets):
+        policy = Revised(policy)
+    return replace(policy, operator=operator) if operator and isinstance(policy, Revised) else policy
+
+
+def combined(reference: str, names: Mapping[str, str]) -> Policy:
+    """The reference with the named candidate of each axis, all at once; nobody re-opens what it leaves revisable."""
+    field = {"score": "alpha", "region": "region", "cardinality": "kappa", "commitment": "commit"}
+    own = {axis: next(iter(found)) for axis, found in candidates(reference).items()}
+    changed = {field[axis]: name for axis, name in names.items() if name != own[axis]}
+    if reference == "llada":
+        return Fixed(**changed)
+    if not changed:
+        return _NATIVE
+    ordered = {"alpha": "certainty"} if changed.keys() & {"region", "kappa"} else {}
+    return Instead(_NATIVE, **{**ordered, **changed})
+
+
+def written_out(policy: Policy, axis: str) -> Policy:
+    """The same policy with an action that a diagnostic of the axis can read: a mixture, a region and a count.
+
+    Dream's action is the very set that it reveals, so its order has to be given again. The commitment diagnostic asks
+    for nothing but that set.
+    """
+    if not isinstance(policy, Dream) or axis == "commitment":
+        return policy
+    rules = {"entropy": "certainty", "topk_margin": "margin", "maskgit_plus": "confidence"}
+    ordered = policy.alg in rules and policy.alg_temp == 0
+    require(
+        ordered,
+        "alg, alg_temp of dream",
+        (policy.alg, policy.alg_temp),
+        f"{', '.join(rules)} and 0 under a diagnostic",
+        "a random order is no mixture of scoring rules",
+    )
+    return Instead(policy, alpha=rules[policy.alg])
 
 
 def _frozen(sets: Mapping[str, Mapping[str, Policy]]) -> Sets:

@@ -9,7 +9,8 @@ from unmask.axes import cardinality
 from unmask.core import RULES, Logits, Needs, Noise, State, View, Vocabulary
 from unmask.decode import decode
 from unmask.errors import ConfigError, UnknownName
-from unmask.lab.candidates import (
+from unmask.policies import Dream, Fixed, LLaDA, Revised, settings
+from unmask.policies.candidates import (
     AXES,
     CANDIDATES,
     COMMITMENTS,
@@ -20,7 +21,6 @@ from unmask.lab.candidates import (
     candidates,
     reference_of,
 )
-from unmask.policies import Dream, Fixed, LLaDA, Revised, settings
 from unmask.policies.check import check_policy
 
 MASK, VOCAB = 12, 12

@@ -1,0 +1,115 @@
+"""The arms of an end-to-end comparison, built from what validation prompts chose for one model, task and axis."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from unmask.adapt.detector import Lookup
+from unmask.adapt.joint import Joint
+from unmask.adapt.proposed import Proposed
+from unmask.adapt.random_gate import RandomGate
+from unmask.adapt.selective import Selective
+from unmask.adapt.staged import Staged
+from unmask.axes import ReMDM
+from unmask.core import Policy
+from unmask.diagnostics import Diagnostic
+from unmask.errors import UnknownName, require
+from unmask.policies import Revised
+from unmask.policies.candidates import AXES, candidate, candidates, combined, reference_of, written_out
+from unmask.stats import Calibration
+
+
+@dataclass(frozen=True, eq=False)
+class Arms:
+    """One axis around one reference, and what was calibrated for it.
+
+    On the commitment axis ReMDM's operator stands around every arm that may leave positions revisable: without it they
+    would never be re-opened, and the axis would do nothing. It was part of every branch that the calibration saw.
+    """
+
+    axis: str
+    reference_kind: str
+    """Whose candidates these are: "llada" or "dream"."""
+    calibration: Calibration
+    diagnostic: Diagnostic
+    operator: ReMDM | None = None
+    """For the commitment axis, and for no other."""
+
+    def __post_init__(self) -> None:
+        if self.axis not in AXES:
+            raise UnknownName("axis", self.axis, AXES)
+        own = self.diagnostic.axis
+        require(own == self.axis, "axis of the diagnostic", own, repr(self.axis), "take the diagnostic of the axis")
+        kind = self.calibration.settings.proposal
+        require(kind == "raw", "proposal of the calibration", kind, "'raw'", "a decoder runs the proposal as it is")
+        fits = (self.operator is not None) == (self.axis == "commitment")
+        allowed = "one for commitment, None for other axes"
+        require(fits, f"operator of {self.axis}", self.operator, allowed, "it re-opens what is left revisable")
+        first = self._candidates[self.calibration.reference]
+        name = self.calibration.candidates[self.calibration.reference]
+        ok = first == self.reference
+        require(ok, "reference of the calibration", name, f"that of {self.reference_kind}", "name the other kind")
+
+    @property
+    def reference(self) -> Policy:
+        """The model's own decoder."""
+        return reference_of(candidates(self.reference_kind))
+
+    @property
+    def fixed(self) -> Policy:
+        """The action that is best on validation states, at every state."""
+        return self._candidates[self.calibration.fixed.action]
+
+    @property
+    def stage(self) -> Policy:
+        """The best action of each stage."""
+        return self._revised(Staged(tuple(_inner(self._candidates[a]) for a in self.calibration.schedule.action_K)))
+
+    @property
+    def always(self) -> Policy:
+        """The diagnostic's action wherever it proposes one."""
+        return self._revised(Proposed(_inner(self.fixed), self.diagnostic, base=self._base))
+
+    @property
+    def selective(self) -> Policy:
+        """The diagnostic's action where the detector expects an opportunity."""
+        lookup = Lookup.of(self.calibration)
+        return self._revised(Selective(_inner(self.fixed), self.diagnostic, lookup, base=self._base))
+
+    def random_gate(self, coverage: float) -> Policy:
+        """The diagnostic's action at a random share of its steps."""
+        return self._revised(RandomGate(_inner(self.fixed), self.diagnostic, coverage, base=self._base))
+
+    @cached_property
+    def _candidates(self) -> tuple[Policy, ...]:
+        names = self.calibration.candidates
+        return tuple(candidate(self.reference_kind, self.axis, name, self.operator) for name in names)
+
+    @property
+    def _base(self) -> Policy:
+        """All but the axis is the reference's. The score signal compares with the fixed mixture, so that is read."""
+        return written_out(_inner(self.fixed) if self.axis == "score" else self.reference, self.axis)
+
+    def _revised(self, policy: Policy) -> Policy:
+        return policy if self.operator is None else Revised(policy, self.operator)
+
+
+def joint_arm(arms: Sequence[Arms]) -> Policy:
+    """Several axes adapted together: the fixed actions of all of them, and a gate for each."""
+    kinds = {one.reference_kind for one in arms}
+    require(len(kinds) == 1, "references of the arms", sorted(kinds), "one", "combine axes of one model")
+    ordered = sorted(arms, key=lambda one: AXES.index(one.axis))
+    names = {one.axis: one.calibration.candidates[one.calibration.fixed.action] for one in ordered}
+    require(len(names) == len(arms), "axes", [one.axis for one in arms], "no axis twice", "drop one")
+    policy = Joint(
+        combined(kinds.pop(), names),
+        tuple(one.diagnostic for one in ordered),
+        tuple(Lookup.of(one.calibration) for one in ordered),
+    )
+    operator = next((one.operator for one in ordered if one.operator is not None), None)
+    return policy if operator is None else Revised(policy, operator)
+
+
+def _inner(policy: Policy) -> Policy:
+    """Without the operator, which goes around the arm."""
+    return policy.base if isinstance(policy, Revised) else policy

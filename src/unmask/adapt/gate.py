@@ -1,0 +1,230 @@
+"""Gate files: a calibrated selective policy to decode with, and what it was calibrated on. docs/adapt.md"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from unmask import __version__
+from unmask.adapt.arms import Arms
+from unmask.axes import ReMDM
+from unmask.core import Policy
+from unmask.diagnostics import DIAGNOSTICS, Diagnostic
+from unmask.errors import ConfigError, GateFileError, OtherModel, StorageError, UnknownName, require
+from unmask.options import check_types
+from unmask.stats import Calibration, DetectorFileError
+
+FORMAT = "unmask-gate-1"
+"""Goes up when an old file would decode differently, because a diagnostic or an arm changed."""
+
+
+@dataclass(frozen=True)
+class Lift:
+    """What the selective policy gains over the fixed action, with an interval."""
+
+    value: float
+    low: float
+    high: float
+    how: str
+    """What was measured, and on what."""
+
+    def __post_init__(self) -> None:
+        check_types(Lift, vars(self), "the lift")
+        numbers = (self.value, self.low, self.high)
+        ok = all(map(math.isfinite, numbers)) and self.low <= self.high
+        require(ok, "lift", numbers, "finite numbers, low <= high", "measure it again")
+
+
+@dataclass(frozen=True, eq=False)
+class Gate:
+    """A selective policy for one model, task and axis."""
+
+    model: str
+    fingerprint: str
+    """Which weights these were: `Model.fingerprint`."""
+    task: str
+    arms: Arms
+    steps_share: float
+    """Steps by new tokens in the calibration; what `generate` takes unless told otherwise."""
+    lift: Lift
+    unmask: str = __version__
+    """Who wrote it."""
+
+    def __post_init__(self) -> None:
+        check_types(Gate, vars(self), "the gate")
+        require(0 < self.steps_share <= 1, "steps_share", self.steps_share, "above 0, at most 1", "0.5 is common")
+
+    def policy(self) -> Policy:
+        """The selective policy."""
+        return self.arms.selective
+
+    @property
+    def hash(self) -> str:
+        """Of everything that the file says."""
+        return _digest(_body(self))
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What a result's configuration shows: which gate this is, and what it does."""
+        shown = {key: value for key, value in _body(self).items() if key != "calibration"}
+        return {"hash": self.hash, **shown, "tau": self.arms.calibration.tau.value}
+
+    def to_json(self) -> str:
+        """The file's text; the same gate gives the same bytes."""
+        body = _body(self)
+        return json.dumps({"format": FORMAT, "hash": _digest(body), "body": body}, indent=2, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Gate":
+        """Back from the file's text; refused if it is of another format or not exactly what was written."""
+        body = _opened(text)
+        try:
+            found = _gate(body)
+            same = _body(found) == body
+        except (AttributeError, KeyError, TypeError, ValueError, ConfigError) as error:
+            raise GateFileError(f"the gate file does not describe a gate ({error}); {_AGAIN}") from error
+        if not same:
+            raise GateFileError(f"the gate file has entries that no calibration writes; {_AGAIN}")
+        return found
+
+    def save(self, path: str | Path) -> None:
+        """Write the file."""
+        try:
+            Path(path).write_text(self.to_json(), encoding="utf-8")
+        except OSError as error:
+            raise StorageError(f"gate {str(path)!r} cannot be written ({error.strerror}); choose another") from error
+
+    @classmethod
+    def load(cls, path: str | Path, *, fingerprint: str | None = None, force: bool = False) -> "Gate":
+        """Read a file that `save` wrote; refused for a model of another fingerprint, unless forced."""
+        try:
+            found = cls.from_json(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not text"
+            raise GateFileError(
+                f"gate {str(path)!r} cannot be read ({reason}); allowed: a file that Gate.save wrote; check the path"
+            ) from error
+        except GateFileError as error:
+            raise GateFileError(f"{path}: {error}") from error
+        if fingerprint is not None and not force:
+            found.check_model(fingerprint)
+        return found
+
+    def check_model(self, fingerprint: str) -> None:
+        """Refuse another model: its signals and its opportunities are others."""
+        if fingerprint != self.fingerprint:
+            raise OtherModel(
+                f"fingerprint of the model is {fingerprint!r}; allowed: {self.fingerprint!r} ({self.model}), on which "
+                "the gate was calibrated; load that model, or force the gate and expect nothing"
+            )
+
+    def inspect(self) -> str:
+        """What it is and does, in plain text."""
+        lift, operator = self.lift, self.arms.operator
+        lines = [
+            f"gate {self.hash[:12]}, written by unmask {self.unmask}",
+            f"model: {self.model} ({self.fingerprint}); task: {self.task}; steps: {self.steps_share:g} x new tokens",
+            f"axis: {self.arms.axis}, around the {self.arms.reference_kind} reference",
+            f"expected lift over the fixed action: {lift.value:+.4f} [{lift.low:+.4f}, {lift.high:+.4f}]: {lift.how}",
+        ]
+        if operator is not None:
+            lines.append(f"revisable positions are re-opened by ReMDM: {operator.variant}, eta {operator.rate:g}")
+        return "\n".join([*lines, self.arms.calibration.inspect()])
+
+
+_AGAIN = "allowed: a file that Gate.save wrote; calibrate again"
+
+
+def _body(gate: Gate) -> dict[str, Any]:
+    """Lists, numbers and texts only, in one order. Candidates and the fixed action are there to be read by people."""
+    arms, chosen = gate.arms, gate.arms.calibration
+    return {
+        "unmask": gate.unmask,
+        "model": {"name": gate.model, "fingerprint": gate.fingerprint},
+        "task": gate.task,
+        "axis": arms.axis,
+        "reference": arms.reference_kind,
+        "candidates": list(chosen.candidates),
+        "fixed": chosen.candidates[chosen.fixed.action],
+        "diagnostic": _settings(arms.diagnostic),
+        "revision": None if arms.operator is None else asdict(arms.operator),
+        "steps_share": gate.steps_share,
+        "lift": asdict(gate.lift),
+        "calibration": json.loads(chosen.to_json()),
+    }
+
+
+def _settings(diagnostic: Any) -> dict[str, Any]:
+    return asdict(diagnostic)
+
+
+def _gate(body: Mapping[str, Any]) -> Gate:
+    return Gate(
+        model=body["model"]["name"],
+        fingerprint=body["model"]["fingerprint"],
+        task=body["task"],
+        arms=Arms(
+            axis=body["axis"],
+            reference_kind=body["reference"],
+            calibration=_calibration(body["calibration"]),
+            diagnostic=_diagnostic(body["axis"], body["diagnostic"]),
+            operator=None if body["revision"] is None else _part(ReMDM, body["revision"]),
+        ),
+        steps_share=body["steps_share"],
+        lift=_part(Lift, body["lift"]),
+        unmask=body["unmask"],
+    )
+
+
+def _calibration(entry: Any) -> Calibration:
+    try:
+        return Calibration.from_json(json.dumps(entry))
+    except DetectorFileError as error:
+        raise GateFileError(f"its calibration is refused: {error}") from error
+
+
+def _diagnostic(axis: str, settings: Mapping[str, Any]) -> Diagnostic:
+    if axis not in DIAGNOSTICS:
+        raise UnknownName("axis", axis, DIAGNOSTICS)
+    return _part(DIAGNOSTICS[axis], settings)
+
+
+def _part(kind: Any, settings: Mapping[str, Any]) -> Any:
+    check_types(kind, settings, kind.__name__)
+    return kind(**settings)
+
+
+def _opened(text: str) -> dict[str, Any]:
+    """The body of a file of ours, unchanged since it was written."""
+    try:
+        whole = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise GateFileError(f"the gate file is not strict JSON ({error}); {_AGAIN}") from error
+    if not isinstance(whole, dict) or "format" not in whole:
+        raise GateFileError(f"the file names no format; {_AGAIN}")
+    if whole["format"] != FORMAT:
+        raise GateFileError(f"format of the gate file is {whole['format']!r}; allowed: {FORMAT!r}; calibrate again")
+    if set(whole) != {"format", "hash", "body"} or not isinstance(whole["body"], dict):
+        raise GateFileError(f"entries of the gate file are {sorted(whole)}; allowed: format, hash, body; {_AGAIN}")
+    if whole["hash"] != _digest(whole["body"]):
+        raise GateFileError(f"the gate file was edited: its hash is not that of its body; {_AGAIN}")
+    return whole["body"]
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    plain = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(f"{FORMAT}\n{plain}".encode()).hexdigest()
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    if len(set(names)) != len(names):
+        raise ValueError(f"an entry is there twice: {names}")
+    return dict(pairs)
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON number")

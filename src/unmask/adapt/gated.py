@@ -1,0 +1,116 @@
+"""What the arms share that may leave the fixed action: who acts, when, and the record of it."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
+from operator import or_
+
+import torch
+from torch import Tensor
+
+from unmask.adapt.notes import noted
+from unmask.core import ALL, Action, Needs, Policy, State, Trajectory
+from unmask.diagnostics import Diagnostic, Reading
+from unmask.errors import ConfigError
+from unmask.policies.candidates import written_out
+
+
+@dataclass(frozen=True)
+class Gated(Policy):
+    """Eq. (9) with its condition left open: the diagnostic's proposal on some rows, the fixed action on the others."""
+
+    fixed: Policy
+    """Who acts where the gate is shut."""
+    diagnostic: Diagnostic
+    base: Policy | None = field(default=None, kw_only=True)
+    """Whose action the diagnostic reads and changes on its axis; None for the fixed one's."""
+
+    def __post_init__(self) -> None:
+        plain(self.fixed, self._base)
+
+    @abstractmethod
+    def opens(self, traj: Trajectory, reading: Reading) -> Tensor:
+        """On which rows to take the proposal; asked about all, heard where there is one."""
+
+    @property
+    def needs(self) -> Needs:
+        return needs_of([self.fixed, self._base], [self.diagnostic])
+
+    @property
+    def memory(self) -> int:
+        return memory_of([self.fixed, self._base], [self.diagnostic])
+
+    @property
+    def random(self) -> bool:
+        return self.fixed.random or self._base.random
+
+    def check(self, state: State) -> None:
+        self.fixed.check(state)
+        self._base.check(state)
+
+    def read(self, traj: Trajectory) -> Reading:
+        """Signal and proposal, whatever the gate says."""
+        return self.diagnostic.read(traj, self._base.act(traj))
+
+    def act(self, traj: Trajectory) -> Action:
+        reading = self.read(traj)
+        open_B = self.opens(traj, reading) & ~reading.abstains_B
+        action = choose(open_B, reading.action, self.fixed.act(traj))
+        return replace(action, notes={**action.notes, **noted(self.diagnostic.axis, reading, open_B)})
+
+    @cached_property
+    def _base(self) -> Policy:
+        return written_out(self.fixed if self.base is None else self.base, self.diagnostic.axis)
+
+
+def choose(open_B: Tensor, proposed: Action, kept: Action) -> Action:
+    """Row by row the one action or the other."""
+    nowhere_BL = torch.zeros_like(kept.region_BL)
+    no_token_BL = torch.full_like(nowhere_BL, -1, dtype=torch.long)
+    shared = proposed.notes.keys() & kept.notes.keys()
+    return Action(
+        alpha_BJ=_rows(open_B, proposed.alpha_BJ, kept.alpha_BJ),
+        region_BL=_rows(open_B, proposed.region_BL, kept.region_BL),
+        kappa_B=_rows(open_B, proposed.kappa_B, kept.kappa_B),
+        commit_BL=_rows(open_B, proposed.commit_BL, kept.commit_BL),
+        remask_BL=_optional(open_B, proposed.remask_BL, kept.remask_BL, nowhere_BL),
+        tokens_BL=_optional(open_B, proposed.tokens_BL, kept.tokens_BL, no_token_BL),
+        notes={
+            **proposed.notes,
+            **kept.notes,
+            **{name: _rows(open_B, proposed.notes[name], kept.notes[name]) for name in shared},
+        },
+    )
+
+
+def _rows(open_B: Tensor, one: Tensor, other: Tensor) -> Tensor:
+    return torch.where(open_B.view(-1, *[1] * (one.dim() - 1)), one, other)
+
+
+def _optional(open_B: Tensor, one: Tensor | None, other: Tensor | None, blank_BL: Tensor) -> Tensor | None:
+    if one is None and other is None:
+        return None
+    return _rows(open_B, blank_BL if one is None else one, blank_BL if other is None else other)
+
+
+def plain(*policies: Policy) -> None:
+    """Refuse policies whose own view, end or looks ahead would be lost inside another."""
+    for policy in policies:
+        for method in ("view", "done", "plan"):
+            if getattr(type(policy), method) is not getattr(Policy, method):
+                raise ConfigError(
+                    f"{policy.name} has a {method} of its own; allowed here: policies that only act, such as fixed; "
+                    "put revised around the adaptive policy, not inside"
+                )
+
+
+def needs_of(policies: Sequence[Policy], diagnostics: Sequence[Diagnostic] = ()) -> Needs:
+    """Enough for all of them."""
+    return reduce(or_, [*(policy.needs for policy in policies), *(diagnostic.needs for diagnostic in diagnostics)])
+
+
+def memory_of(policies: Sequence[Policy], diagnostics: Sequence[Diagnostic] = ()) -> int:
+    """As many past steps as the one that reads most."""
+    read = [*(policy.memory for policy in policies), *(diagnostic.memory for diagnostic in diagnostics)]
+    return ALL if ALL in read else max(read)

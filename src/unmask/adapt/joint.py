@@ -1,0 +1,72 @@
+"""Beyond the paper: several axes adapt in one step, each behind its own gate."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from unmask.adapt.detector import Lookup
+from unmask.adapt.gated import choose, memory_of, needs_of, plain
+from unmask.adapt.notes import noted
+from unmask.core import Action, Needs, Policy, State, Trajectory
+from unmask.diagnostics import Diagnostic
+from unmask.errors import require
+from unmask.policies.candidates import AXES, written_out
+
+
+@dataclass(frozen=True)
+class Joint(Policy):
+    """Replace every axis whose gate opens, in the order score, region, cardinality, commitment.
+
+    Each diagnostic reads the action as assembled so far. So the mixture that was diagnosed is the one inside the
+    region and cardinality diagnostics, and counts are taken within the region that was proposed.
+    """
+
+    name: ClassVar[str] = "joint"
+    fixed: Policy
+    """Who acts where every gate is shut, and what stays on the axes whose gate is."""
+    diagnostics: tuple[Diagnostic, ...]
+    detectors: tuple[Lookup, ...]
+    """One for each diagnostic."""
+
+    def __post_init__(self) -> None:
+        axes = [diagnostic.axis for diagnostic in self.diagnostics]
+        ordered = len(axes) > 0 and axes == [axis for axis in AXES if axis in axes]
+        require(ordered, "axes of the diagnostics", axes, f"some of {', '.join(AXES)}, in this order", "sort them")
+        count = len(self.detectors)
+        require(count == len(axes), "number of detectors", count, f"{len(axes)}, one per diagnostic", "pass as many")
+        plain(self.fixed)
+
+    @property
+    def needs(self) -> Needs:
+        return needs_of([self.fixed, self._base], self.diagnostics)
+
+    @property
+    def memory(self) -> int:
+        return memory_of([self.fixed, self._base], self.diagnostics)
+
+    @property
+    def random(self) -> bool:
+        return self.fixed.random
+
+    def check(self, state: State) -> None:
+        self.fixed.check(state)
+
+    def act(self, traj: Trajectory) -> Action:
+        action = self._base.act(traj)
+        any_B = torch.zeros_like(traj.state.step_B, dtype=torch.bool)
+        record: dict[str, Tensor] = {}
+        for diagnostic, detector in zip(self.diagnostics, self.detectors, strict=True):
+            reading = diagnostic.read(traj, action)
+            open_B = detector.opens(reading.signal_B) & ~reading.abstains_B
+            action = choose(open_B, reading.action, action)
+            any_B = any_B | open_B
+            record |= noted(diagnostic.axis, reading, open_B)
+        action = choose(any_B, action, self.fixed.act(traj))
+        return replace(action, notes={**action.notes, **record})
+
+    @cached_property
+    def _base(self) -> Policy:
+        return written_out(self.fixed, "score")

@@ -1,0 +1,20 @@
+"""Always-diagnostic adaptation: the proposal at every state that has one."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from unmask.adapt.gated import Gated
+from unmask.core import Trajectory
+from unmask.diagnostics import Reading
+
+
+@dataclass(frozen=True)
+class Proposed(Gated):
+    """Take what the diagnostic proposes; where it abstains, the fixed action."""
+
+    name: ClassVar[str] = "always"
+
+    def opens(self, traj: Trajectory, reading: Reading) -> Tensor:
+        return ~reading.abstains_B

@@ -1,0 +1,101 @@
+"""What the tests of the arms share: calibrations by hand, a diagnostic that says what it is told, small problems."""
+
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from unmask.adapt import Arms
+from unmask.axes import ReMDM
+from unmask.core import Needs, Noise, State, row_key
+from unmask.decode import decode
+from unmask.denoisers import Exact, Joint
+from unmask.diagnostics import DIAGNOSTICS, Diagnostic, Reading
+from unmask.policies.candidates import candidates
+from unmask.policies.check import Problem
+from unmask.stats import Calibration, CalibrationSettings, Detector, Schedule, Threshold
+from unmask.stats.estimates import FixedAction
+
+NAN, INF = float("nan"), float("inf")
+
+
+@dataclass(frozen=True)
+class Told(Diagnostic):
+    """Says the signal of its list at each step, and proposes to reveal everything."""
+
+    axis: ClassVar[str] = "cardinality"
+    signals: tuple[float, ...]
+
+    @property
+    def needs(self):
+        return Needs()
+
+    def read(self, traj, action):
+        table = torch.tensor([*self.signals, NAN], dtype=torch.float64)
+        signal_B = table[traj.state.step_B.clamp(max=len(self.signals))]
+        return Reading(signal_B, signal_B.isnan(), replace(action, kappa_B=torch.ones_like(action.kappa_B)))
+
+
+def made(names, *, fixed=0, stages=None, starts=(0.0,), g=(0.0, 0.1), tau=0.05, proposal="raw"):
+    """A calibration with these choices."""
+    count = len(names)
+    return Calibration(
+        candidates=tuple(names),
+        reference=0,
+        fixed=FixedAction(fixed, np.linspace(0.4, 0.5, count), 100, 0),
+        schedule=Schedule(np.array([fixed] * 4 if stages is None else stages), np.full(4, 25)),
+        detector=Detector(np.array(starts), np.array(g), np.full(len(g), 50), np.full(len(g), 5), 7),
+        theta=Threshold(-INF, 0.0, 0.0, 0.0, ""),
+        tau=Threshold(tau, 0.01, 0.01, 0.002, "" if tau is not None else "nothing gains"),
+        prompts=20,
+        settings=CalibrationSettings(seed=0, proposal=proposal),
+    )
+
+
+def calibrated(axis, kind="llada", **choices):
+    """A calibration of the default candidates of an axis."""
+    return made(list(candidates(kind)[axis]), **choices)
+
+
+def arms_of(axis, kind="llada", **choices):
+    operator = ReMDM("conf") if axis == "commitment" else None
+    return Arms(axis, kind, calibrated(axis, kind, **choices), DIAGNOSTICS[axis](), operator)
+
+
+def small(seed=0, steps=(3, 2, 4)):
+    """Three short rows: enough for every promise, and quick."""
+    denoiser = Exact(Joint.random(7, 3, dependence=2.0, seed=seed))
+    m = denoiser.mask_id
+    canvases = [[0, m, m, m, m, m], [1, m, m, 2, m], [2, m, m, m, m, m, m]]
+    state = State.from_canvases(canvases, steps=list(steps), mask_id=m)
+    return Problem(denoiser, state, Noise.of([row_key(seed, bytes(c)) for c in canvases]))
+
+
+def run(policy, problem=None, **options):
+    problem = problem or small()
+    return decode(problem.denoiser, policy, problem.state, noise=problem.noise, **options)
+
+
+def record(traj):
+    """Everything a run did, to the bit."""
+    return [
+        (
+            step.rows_B.tolist(),
+            step.revealed_BL.tolist(),
+            step.remasked_BL.tolist(),
+            step.confidence_BL.numpy().tobytes(),
+            step.state.committed_BL.tolist(),
+        )
+        for step in traj.steps
+    ], traj.state.tokens_BL.tolist()
+
+
+@pytest.fixture(scope="session")
+def kit():
+    """The helpers of this file; test files cannot import each other."""
+    return SimpleNamespace(
+        Told=Told, made=made, calibrated=calibrated, arms_of=arms_of, small=small, run=run, record=record
+    )

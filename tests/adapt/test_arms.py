@@ -1,0 +1,97 @@
+"""Arms built from a calibration are the policies that validation chose."""
+
+import pytest
+
+from unmask.adapt import Arms, Lookup, Proposed, RandomGate, Selective, Staged, coverage
+from unmask.axes import ReMDM
+from unmask.diagnostics import DIAGNOSTICS, Commitment, Region, Score
+from unmask.errors import ConfigError, UnknownName
+from unmask.policies import Dream, Fixed, Revised
+from unmask.policies.candidates import AXES, Instead, candidate, candidates, combined
+
+KINDS = {"llada": Fixed(), "dream": Dream()}
+
+
+class TestCandidates:
+    @pytest.mark.parametrize("axis", AXES)
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_by_name_and_combined_are_those_of_the_sets(self, kind, axis):
+        for name, policy in candidates(kind)[axis].items():
+            assert candidate(kind, axis, name) == policy
+            inner = policy.base if isinstance(policy, Revised) else policy
+            assert combined(kind, {axis: name}) == inner
+
+    def test_others_by_name(self):
+        operator = ReMDM("cap", 0.5)
+        assert candidate("llada", "region", "block:4") == Fixed(region="block:4")
+        assert candidate("llada", "commitment", "margin:0.1", operator) == Revised(Fixed(commit="margin:0.1"), operator)
+        assert candidate("dream", "cardinality", "count:3") == Instead(Dream(), alpha="certainty", kappa="count:3")
+        assert candidate("dream", "commitment", "none", operator) == Revised(Instead(Dream(), commit="none"), operator)
+        assert candidate("llada", "commitment", "all", operator) == Fixed()
+        with pytest.raises(UnknownName, match="axis"):
+            candidate("llada", "planning", "x")
+        with pytest.raises(UnknownName, match="region"):
+            candidate("llada", "region", "blok:4")
+
+
+class TestArms:
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_of_a_region(self, kind, kit):
+        arms = kit.arms_of("region", kind, fixed=2, stages=[0, 1, 2, 3])
+        named = list(candidates(kind)["region"].values())
+        assert arms.reference == KINDS[kind]
+        assert arms.fixed == named[2]
+        assert arms.stage == Staged(tuple(named[:4]))
+        base = Fixed() if kind == "llada" else Instead(Dream(), alpha="certainty")
+        assert arms.always == Proposed(named[2], Region(), base=base)
+        assert arms.selective == Selective(named[2], Region(), Lookup((0.0,), (0.0, 0.1), 0.05), base=base)
+        assert arms.random_gate(0.2) == RandomGate(named[2], Region(), 0.2, base=base)
+
+    def test_the_score_signal_is_against_the_fixed_mixture(self, kit):
+        assert kit.arms_of("score", fixed=3).selective.base == Fixed(alpha="stability")
+        assert kit.arms_of("score", "dream", fixed=2).always.base == Instead(Dream(), alpha="margin")
+        assert kit.arms_of("score", "dream").always.base == Instead(Dream(), alpha="certainty")
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_of_commitment_revision_is_around_every_arm(self, kind, kit):
+        arms = kit.arms_of("commitment", kind, fixed=1, stages=[0, 1, 2, 3])
+        inner = Fixed(commit="none") if kind == "llada" else Instead(Dream(), commit="none")
+        assert arms.fixed == Revised(inner, arms.operator)
+        assert arms.selective.operator == arms.operator
+        assert arms.selective.base.fixed == inner
+        assert arms.stage.base.policies[1] == inner
+        # Its own set is what the diagnostic of commitment reads.
+        assert arms.always.base.base == KINDS[kind]
+
+    @pytest.mark.parametrize("axis", AXES)
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_a_gate_that_never_opens_is_the_fixed_arm_and_one_that_always_does_the_always_arm(self, axis, kind, kit):
+        for fixed in (0, 1, 3):
+            never, ever = (kit.arms_of(axis, kind, fixed=fixed, tau=tau) for tau in (None, float("-inf")))
+            assert kit.record(kit.run(never.selective)) == kit.record(kit.run(never.fixed))
+            assert kit.record(kit.run(ever.selective)) == kit.record(kit.run(ever.always))
+
+    def test_every_arm_runs_on_every_axis(self, kit):
+        for axis in AXES:
+            arms = kit.arms_of(axis, fixed=1, stages=[0, 1, 2, 3], starts=(0.0,), g=(0.1, 0.1))
+            for policy in (arms.reference, arms.fixed, arms.stage, arms.always, arms.selective, arms.random_gate(0.5)):
+                assert not kit.run(policy).state.masked_BL.any()
+            assert coverage(kit.run(arms.selective))[axis].share == 1
+
+    def test_refused(self, kit):
+        made = kit.calibrated("region")
+        with pytest.raises(UnknownName, match="planning"):
+            Arms("planning", "llada", made, Region())
+        with pytest.raises(ConfigError, match="axis of the diagnostic is 'score'"):
+            Arms("region", "llada", made, Score())
+        with pytest.raises(ConfigError, match=r"'snapped'.*'raw'"):
+            Arms("region", "llada", kit.calibrated("region", proposal="snapped"), Region())
+        with pytest.raises(ConfigError, match="operator of region"):
+            Arms("region", "llada", made, Region(), ReMDM("conf"))
+        with pytest.raises(ConfigError, match="operator of commitment"):
+            Arms("commitment", "llada", kit.calibrated("commitment"), Commitment())
+        with pytest.raises(ConfigError, match="reference of the calibration"):
+            Arms("score", "dream", kit.calibrated("score"), Score())
+        with pytest.raises(UnknownName, match="gpt"):
+            Arms("score", "gpt", kit.calibrated("score"), Score())
+        assert set(DIAGNOSTICS) == set(AXES)

@@ -1,0 +1,359 @@
+"""Gate files, and decoding with them from Python and from a shell."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import unmask
+from unmask import cli
+from unmask.adapt import Gate, Lift, Selective, coverage
+from unmask.adapt.gate import FORMAT, _digest
+from unmask.api import _steps
+from unmask.axes import ReMDM
+from unmask.catalog import load
+from unmask.core import Trajectory
+from unmask.diagnostics import DIAGNOSTICS, Region
+from unmask.errors import ConfigError, GateFileError, OtherModel, StorageError, UnknownName
+from unmask.policies import Dream, Fixed, Revised
+from unmask.policies.candidates import AXES, Instead
+
+INF = float("inf")
+OPEN = {"starts": (), "g": (0.1,), "tau": -INF}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load("exact")
+
+
+@pytest.fixture(scope="module")
+def gate_of(kit, model):
+    """A gate for a model, of any axis and calibration."""
+
+    def made(axis="cardinality", kind="llada", *, steps_share=0.5, of=model, **choices):
+        lift = Lift(0.02, 0.005, 0.035, "end to end on 100 held-out prompts, selective less fixed")
+        return Gate(of.name, of.fingerprint, "carry-rtl", kit.arms_of(axis, kind, **choices), steps_share, lift)
+
+    return made
+
+
+def revised_file(gate, change):
+    """The file's text with a changed body and the right hash."""
+    whole = json.loads(gate.to_json())
+    change(whole["body"])
+    return json.dumps({**whole, "hash": _digest(whole["body"])})
+
+
+class TestFile:
+    @pytest.mark.parametrize("axis", AXES)
+    @pytest.mark.parametrize("kind", ["llada", "dream"])
+    @pytest.mark.parametrize("tau", [None, -INF, 0.05])
+    def test_round_trip(self, axis, kind, tau, gate_of, tmp_path):
+        gate = gate_of(axis, kind, tau=tau, fixed=1)
+        gate.save(tmp_path / "gate.json")
+        again = Gate.load(tmp_path / "gate.json")
+        assert again.to_json() == gate.to_json() == (tmp_path / "gate.json").read_text()
+        assert again.hash == gate.hash
+        assert again.policy() == gate.policy()
+
+    def test_keeps_settings_that_are_not_the_defaults(self, gate_of):
+        gate = gate_of("region")
+        gate = replace(gate, arms=replace(gate.arms, diagnostic=Region(budget=0.75)))
+        assert Gate.from_json(gate.to_json()).policy().diagnostic == Region(budget=0.75)
+        gate = gate_of("commitment")
+        gate = replace(gate, arms=replace(gate.arms, operator=ReMDM("rescale", 0.3)))
+        assert Gate.from_json(gate.to_json()).policy().operator == ReMDM("rescale", 0.3)
+
+    def test_holds_what_it_should(self, gate_of, model):
+        whole = json.loads(gate_of("commitment", fixed=2).to_json())
+        assert (whole["format"], set(whole)) == (FORMAT, {"format", "hash", "body"})
+        body = whole["body"]
+        assert body["model"] == {"name": "exact", "fingerprint": model.fingerprint}
+        assert (body["task"], body["axis"], body["reference"]) == ("carry-rtl", "commitment", "llada")
+        assert (body["fixed"], body["candidates"][0]) == ("confidence:0.9", "all")
+        assert body["diagnostic"] == {"epsilon": 1e-3, "window": 4}
+        assert body["revision"]["variant"] == "conf"
+        assert (body["steps_share"], body["unmask"]) == (0.5, unmask.__version__)
+        assert body["lift"]["low"] == 0.005
+        assert body["calibration"]["body"]["tau"]["value"] == 0.05
+
+    def test_every_entry_is_in_the_hash(self, gate_of):
+        gate = gate_of()
+        other = [
+            replace(gate, model="x"),
+            replace(gate, fingerprint="x"),
+            replace(gate, task="x"),
+            replace(gate, steps_share=0.25),
+            replace(gate, lift=replace(gate.lift, high=0.5)),
+            replace(gate, unmask="9.9"),
+            gate_of("region"),
+            gate_of(kind="dream"),
+            gate_of(fixed=1),
+            gate_of(tau=None),
+        ]
+        assert len({one.hash for one in [gate, *other]}) == 11
+
+    def test_inspect(self, gate_of):
+        shown = gate_of("commitment", fixed=1).inspect()
+        for words in (
+            "exact",
+            "carry-rtl",
+            "commitment",
+            "+0.0200 [+0.0050, +0.0350]",
+            "held-out",
+            "ReMDM: conf",
+            "tau",
+        ):
+            assert words in shown
+
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            (lambda text: text.replace('"carry-rtl"', '"carry-ltr"'), "edited"),
+            (lambda text: text.replace('"value": 0.05', '"value": 0.06'), "edited"),
+            (lambda text: text.replace(FORMAT, "unmask-gate-0"), r"'unmask-gate-0'.*'unmask-gate-1'.*calibrate again"),
+            (lambda text: text[:-20], "not strict JSON"),
+            (lambda text: text.replace("0.02", "NaN"), "NaN is no JSON number"),
+            (lambda text: text.replace('"task"', '"axis": "score", "task"'), "there twice"),
+            (lambda text: "[]", "names no format"),
+            (lambda text: json.dumps({**json.loads(text), "note": 1}), "entries"),
+        ],
+    )
+    def test_another_file_is_refused(self, change, words, gate_of, tmp_path):
+        (tmp_path / "gate.json").write_text(change(gate_of().to_json()))
+        with pytest.raises(GateFileError, match=words) as caught:
+            Gate.load(tmp_path / "gate.json")
+        assert str(tmp_path) in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("key", "value", "words"),
+        [
+            ("axis", "region", "describe a gate"),
+            ("axis", "planning", "planning"),
+            ("reference", "gpt", "gpt"),
+            ("task", 3, "task of the gate is 3"),
+            ("steps_share", 0, "steps_share is 0"),
+            ("steps_share", "half", "'half'"),
+            ("fixed", "count:1", "no calibration writes"),
+            ("lift", {"value": 1.0, "low": 2.0, "high": 1.0, "how": ""}, "low <= high"),
+            ("lift", {"value": 1.0}, "describe a gate"),
+            ("diagnostic", {"epsilon": -1.0}, "epsilon is -1.0"),
+            ("diagnostic", {"epsilon": "x"}, "'x'"),
+            ("diagnostic", {"speed": 1}, "describe a gate"),
+            ("calibration", {}, "its calibration is refused"),
+            ("extra", 1, "no calibration writes"),
+        ],
+    )
+    def test_values_that_no_gate_has_are_refused(self, key, value, words, gate_of):
+        with pytest.raises(GateFileError, match=words):
+            Gate.from_json(revised_file(gate_of(), lambda body: body.__setitem__(key, value)))
+
+    def test_an_edited_calibration_is_refused_even_with_the_right_outer_hash(self, gate_of):
+        def change(body):
+            body["calibration"]["body"]["tau"]["value"] = 0.0
+
+        with pytest.raises(GateFileError, match="edited"):
+            Gate.from_json(revised_file(gate_of(), change))
+
+    def test_places(self, gate_of, tmp_path):
+        with pytest.raises(GateFileError, match="No such file"):
+            Gate.load(tmp_path / "none.json")
+        (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+        with pytest.raises(GateFileError, match="not text"):
+            Gate.load(tmp_path / "bytes")
+        with pytest.raises(StorageError, match="choose another"):
+            gate_of().save(tmp_path / "none" / "gate.json")
+
+    def test_another_model_is_refused_unless_forced(self, gate_of, tmp_path):
+        path = tmp_path / "gate.json"
+        gate_of().save(path)
+        own = gate_of().fingerprint
+        assert Gate.load(path, fingerprint=own).fingerprint == own
+        with pytest.raises(OtherModel, match="calibrated"):
+            Gate.load(path, fingerprint="another")
+        assert Gate.load(path, fingerprint="another", force=True).fingerprint == own
+
+
+class TestFingerprint:
+    def test_follows_the_options_of_a_model_without_files(self, model):
+        assert load("exact").fingerprint == model.fingerprint
+        assert load("exact", seed=1).fingerprint != model.fingerprint
+
+    def test_is_that_of_the_files_where_there_are_some(self, network):
+        assert network.fingerprint == network.options["fingerprint"]
+
+
+def steps(out):
+    return [(s.rows_B.tolist(), s.revealed_BL.tolist()) for s in out.trajectory.steps], out.tokens
+
+
+class TestGenerate:
+    def test_by_file_by_object_and_without_naming_the_policy(self, model, gate_of, tmp_path):
+        gate = gate_of(**OPEN)
+        gate.save(tmp_path / "gate.json")
+        ways = [
+            model.generate(["ab", "c"], policy="selective", gate=str(tmp_path / "gate.json")),
+            model.generate(["ab", "c"], policy="selective", gate=tmp_path / "gate.json"),
+            model.generate(["ab", "c"], gate=gate),
+            model.generate(["ab", "c"], policy=gate.policy()),
+        ]
+        assert len({json.dumps(steps(out)) for out in ways}) == 1
+        assert ways[0].to_json() == ways[1].to_json() == ways[2].to_json()
+        assert steps(ways[0]) != steps(model.generate(["ab", "c"]))
+        assert coverage(ways[0].trajectory)["cardinality"].share == 1
+
+    def test_infill(self, model, gate_of):
+        gate = gate_of(**OPEN)
+        assert model.infill("ab______", gate=gate).texts == model.generate("ab", gate=gate).canvases
+
+    @pytest.mark.parametrize("axis", AXES)
+    def test_a_shut_gate_is_the_fixed_action(self, axis, model, gate_of):
+        gate = gate_of(axis, tau=None, fixed=1)
+        prompts = ["ab", "c", "dda"]
+        assert steps(model.generate(prompts, gate=gate)) == steps(model.generate(prompts, policy=gate.arms.fixed))
+
+    def test_alone_as_in_a_batch(self, model, gate_of):
+        gate = gate_of("score", **OPEN)
+        options = {"gate": gate, "temperature": 0.9, "samples": 2, "steps": 3}
+        together = model.generate(["a", "bcd", "dd"], **options)
+        alone = [text for prompt in ("a", "bcd", "dd") for text in model.generate(prompt, **options).texts]
+        assert list(together.texts) == alone
+
+    def test_the_configuration_shows_the_gate(self, model, gate_of):
+        gate = gate_of("region", fixed=2, **OPEN)
+        config = json.loads(model.generate("ab", gate=gate).to_json())["config"]
+        assert config["gate"]["hash"] == gate.hash
+        assert (config["gate"]["axis"], config["gate"]["fixed"]) == ("region", "block:16")
+        assert (config["gate"]["tau"], config["gate"]["forced"]) == ("-inf", False)
+        assert config["gate"]["lift"]["value"] == 0.02
+        assert config["gate"]["model"]["name"] == "exact"
+        assert config["policy"]["name"] == "selective"
+        assert config["policy"]["fixed"]["region"] == "block:16"
+        assert config["policy"]["detector"] == {"starts": [], "expected": [0.1], "tau": "-inf"}
+        assert "gate" not in model.generate("ab").config
+
+    def test_steps_follow_the_gate_unless_told(self, model, gate_of):
+        gate = gate_of(steps_share=1.0, tau=None)
+        assert model.generate("ab", gate=gate).config["rows"][0]["steps"] == 6
+        assert model.generate("ab", gate=gate, steps=2).config["rows"][0]["steps"] == 2
+        assert model.infill("ab____", gate=replace(gate, steps_share=0.25)).config["rows"][0]["steps"] == 1
+
+    def test_a_share_is_not_rounded_up_by_a_rounding_error(self):
+        assert [_steps(None, blanks, share) for blanks, share in ((30, 0.1), (7, 0.5), (3, 0.01))] == [3, 4, 1]
+
+    def test_another_model_is_refused_unless_forced(self, gate_of):
+        other = load("exact", seed=3)
+        gate = gate_of(**OPEN)
+        with pytest.raises(OtherModel, match=gate.fingerprint):
+            other.generate("ab", gate=gate)
+        out = other.generate("ab", gate=gate, force_gate=True)
+        assert out.config["gate"]["forced"] is True
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"policy": "selective"}, "gate='gate.json'"),
+            ({"policy": "selectiv"}, "did you mean selective"),
+            ({"gate": 3}, "gate is 3"),
+            ({"force_gate": True}, "False without a gate"),
+            ({"force_gate": "yes"}, "True or False"),
+        ],
+    )
+    def test_refused(self, options, words, model):
+        with pytest.raises(ConfigError, match=words):
+            model.generate("ab", **options)
+
+    def test_refused_beside_a_gate(self, model, gate_of):
+        with pytest.raises(ConfigError, match="drop the policy or the gate"):
+            model.generate("ab", policy="llada", gate=gate_of())
+        with pytest.raises(ConfigError, match="drop the policy or the gate"):
+            model.generate("ab", policy=Fixed(), gate=gate_of())
+        with pytest.raises(ConfigError, match="in its file"):
+            model.generate("ab", gate=gate_of(), block_length=4)
+        assert issubclass(UnknownName, ConfigError)
+
+
+@pytest.fixture(scope="module", params=["llada", "dream"])
+def network(request, scaled, tmp_path_factory):
+    return load(str(getattr(scaled, request.param)(tmp_path_factory.mktemp("net") / request.param)))
+
+
+class TestNetworks:
+    """With a network's own rounding, and attention that is read out."""
+
+    @pytest.mark.parametrize("axis", AXES)
+    def test_a_shut_gate_is_the_fixed_action_and_an_open_one_deviates(self, axis, network, gate_of):
+        own = {"of": network, "kind": network.reference, "fixed": 1}
+        how = {"max_new_tokens": 12}
+        shut, wide = gate_of(axis, tau=None, **own), gate_of(axis, **own, **OPEN)
+        assert shut.arms.reference == {"llada": Fixed(), "dream": Dream()}[network.reference]
+        ran = network.generate(["Hi", "What is this?"], gate=shut, **how)
+        assert steps(ran) == steps(network.generate(["Hi", "What is this?"], policy=shut.arms.fixed, **how))
+        assert coverage(ran.trajectory)[axis].share == 0
+        ran = network.generate(["Hi", "What is this?"], gate=wide, **how)
+        assert coverage(ran.trajectory)[axis].share == 1
+        assert ran.to_json() == network.generate(["Hi", "What is this?"], gate=wide, **how).to_json()
+        assert not ran.trajectory.state.masked_BL.any()
+
+    def test_policies(self, network, gate_of):
+        policy = gate_of("commitment", network.reference, of=network, fixed=1).policy()
+        assert isinstance(policy, Revised)
+        assert isinstance(policy.base, Selective)
+        inner = {"llada": Fixed(commit="none"), "dream": Instead(Dream(), commit="none")}[network.reference]
+        assert policy.base.fixed == inner
+        assert policy.base.diagnostic == DIAGNOSTICS["commitment"]()
+
+
+class TestShell:
+    @pytest.fixture
+    def run(self, capsys, tmp_path, monkeypatch, gate_of):
+        monkeypatch.chdir(tmp_path)
+        gate_of(**OPEN).save("gate.json")
+        gate_of(tau=None).save("shut.json")
+
+        def command(*arguments):
+            code = cli.main([*arguments])
+            shown = capsys.readouterr()
+            return code, shown.out, shown.err
+
+        return command
+
+    @pytest.mark.parametrize("command", [("generate", "ab"), ("infill", "ab______")])
+    def test_gate(self, command, run, gate_of):
+        code, out, err = run(*command, "-m", "exact", "--policy", "selective", "--gate", "gate.json", "--json")
+        assert (code, err) == (0, "")
+        assert json.loads(out)["config"]["gate"]["hash"] == gate_of(**OPEN).hash
+
+    def test_has_its_effect(self, run, tmp_path):
+        ran = []
+        for extra in ((), ("--gate", "gate.json"), ("--gate", "shut.json")):
+            assert run("generate", "ab", "-m", "exact", *extra, "--save", "run.npz")[0] == 0
+            ran.append([s.revealed_BL.tolist() for s in Trajectory.load(tmp_path / "run.npz").steps])
+        assert ran[0] != ran[1]
+        assert ran[0] == ran[2]
+
+    def test_shows_the_gate_and_how_often_it_opened(self, run):
+        code, out, _ = run("generate", "ab", "-m", "exact", "--gate", "gate.json")
+        assert code == 0
+        assert "axis=cardinality" in out
+        assert "cardinality adapted on" in out
+        assert "adapted on 0 of" in run("generate", "ab", "-m", "exact", "--gate", "shut.json")[1]
+
+    def test_another_model(self, run):
+        other = ("generate", "ab", "-m", "exact", "--model-option", "seed=3", "--gate", "gate.json")
+        code, _, err = run(*other)
+        assert (code, "fingerprint" in err) == (2, True)
+        assert run(*other, "--force-gate")[0] == 0
+
+    def test_refused(self, run, tmp_path):
+        (tmp_path / "edited.json").write_text((tmp_path / "gate.json").read_text().replace("carry-rtl", "carry-ltr"))
+        for arguments, words in (
+            (("--gate", "edited.json"), "edited"),
+            (("--gate", "none.json"), "none.json"),
+            (("--policy", "selective"), "gate.json"),
+            (("--set", "gate=gate.json"), "--gate"),
+        ):
+            code, _, err = run("generate", "ab", "-m", "exact", *arguments)
+            assert code == 2
+            assert words in err

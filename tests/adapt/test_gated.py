@@ -1,0 +1,267 @@
+"""The arms that may leave the fixed action do so where they should, and nowhere else."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from unmask.adapt import Coverage, Lookup, Proposed, RandomGate, Selective, Staged, coverage
+from unmask.adapt.gated import choose, memory_of
+from unmask.axes import ReMDM, score
+from unmask.core import ALL, Action, Needs, Noise, Proposal, Trajectory
+from unmask.diagnostics import DIAGNOSTICS, Cardinality, Commitment, Region, Score
+from unmask.errors import ConfigError
+from unmask.policies import WINO, Dream, Fixed, LLaDA, Revised
+from unmask.policies.candidates import Instead
+from unmask.policies.check import check_policy
+
+NAN, INF = float("nan"), float("inf")
+NEVER, WHEREVER = Lookup((), (0.0,), None), Lookup((), (0.0,), -INF)
+AXES = list(DIAGNOSTICS)
+BASES = {"llada": Fixed(), "dream": Dream()}
+
+
+def arms(policy, diagnostic):
+    """Every gated arm, none of which is always or never open."""
+    half = Lookup((0.05,), (0.1, 0.0), 0.1)
+    yield Proposed(policy, diagnostic)
+    yield Selective(policy, diagnostic, half)
+    yield RandomGate(policy, diagnostic, 0.5)
+
+
+class Reads(TorchDispatchMode):
+    """Counts what would make a host wait for its device: a number or a shape that depends on values."""
+
+    names = ("_local_scalar_dense", "nonzero", "masked_select", "unique")
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(name in str(func) for name in self.names):
+            self.found.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+class TestNoHostReads:
+    # On a CPU the region diagnostic looks how far its loops must go; on other devices it does not.
+    @pytest.mark.parametrize("axis", ["score", "cardinality", "commitment"])
+    @pytest.mark.parametrize("kind", BASES)
+    def test_in_a_step(self, axis, kind, kit):
+        policies = [*arms(BASES[kind], DIAGNOSTICS[axis]()), Staged((BASES[kind], Fixed(alpha="margin")))]
+        for policy in policies:
+            seen = []
+
+            def watched(traj, inner=policy, seen=seen):
+                with Reads() as reads:
+                    action = type(inner).act(inner, traj)
+                seen.append(reads.found)
+                return action
+
+            object.__setattr__(policy, "act", watched)
+            kit.run(policy)
+            assert len(seen) > 1
+            assert not any(seen), seen
+
+    def test_would_be_seen(self):
+        with Reads() as reads:
+            bool(torch.ones(2).sum() > 1)
+        assert reads.found
+
+
+class TestContract:
+    @pytest.mark.parametrize("axis", AXES)
+    @pytest.mark.parametrize("kind", BASES)
+    def test_is_kept_by_every_arm(self, axis, kind, kit):
+        for policy in arms(BASES[kind], DIAGNOSTICS[axis]()):
+            assert check_policy(policy, kit.small()) is None
+
+    @pytest.mark.parametrize("kind", BASES)
+    def test_is_kept_with_revision_around_it(self, kind, kit):
+        policy = Revised(Selective(Instead(BASES[kind], commit="none"), Commitment(), WHEREVER), ReMDM("rescale", 0.5))
+        assert check_policy(policy, kit.small()) is None
+
+    def test_whole_rows_have_nothing_to_diagnose(self, kit):
+        """Under revision a canvas may be full before its last step."""
+        for axis in AXES:
+            kit.run(Revised(Proposed(Fixed(kappa="share:1.0", commit="none"), DIAGNOSTICS[axis]()), ReMDM("cap", 0.5)))
+
+
+class TestSelective:
+    def test_deviates_just_where_the_detector_says(self, kit):
+        """Row by row: signals of steps 0 to 3, and the proposal reveals all that is left."""
+        problem = kit.small(steps=(5, 3, 5))
+        told = kit.Told((NAN, -0.5, 0.0, 9.0))
+        found = kit.run(Selective(Fixed(), told, Lookup((0.0, 1.0), (0.0, 0.2, 0.1), 0.2)), problem)
+        # Signal 0 starts the bin of 0.2: open at step 2, and nothing is left after it.
+        assert [step.revealed_BL.sum(-1).tolist() for step in found.steps] == [[1, 1, 2], [1, 1, 1], [3, 1, 3]]
+        deviated = [step.action.notes["cardinality/deviated_B"].tolist() for step in found.steps]
+        assert deviated == [[False] * 3, [False] * 3, [True] * 3]
+
+    @pytest.mark.parametrize("axis", AXES)
+    @pytest.mark.parametrize("kind", BASES)
+    @pytest.mark.parametrize("temperature", [0.0, 0.9])
+    def test_never_is_the_fixed_action_and_wherever_is_always(self, axis, kind, temperature, kit):
+        fixed, diagnostic = BASES[kind], DIAGNOSTICS[axis]()
+        how = {"proposal": Proposal(temperature=temperature)}
+        ran = {
+            name: kit.record(kit.run(policy, **how))
+            for name, policy in {
+                "fixed": fixed,
+                "never": Selective(fixed, diagnostic, NEVER),
+                "always": Proposed(fixed, diagnostic),
+                "wherever": Selective(fixed, diagnostic, WHEREVER),
+            }.items()
+        }
+        assert ran["never"] == ran["fixed"]
+        assert ran["wherever"] == ran["always"]
+
+    @pytest.mark.parametrize("axis", AXES)
+    @pytest.mark.parametrize("kind", BASES)
+    def test_always_is_not_the_fixed_action(self, axis, kind, kit):
+        """Or the test above would show nothing."""
+        part = {"score": "alpha_BJ", "region": "region_BL", "cardinality": "kappa_B", "commitment": "commit_BL"}[axis]
+        policies = (BASES[kind], Proposed(BASES[kind], DIAGNOSTICS[axis]()))
+        moved = 0
+        for seed in range(8):
+            ran = [kit.run(policy, kit.small(seed, steps=(3, 3, 3))).steps for policy in policies]
+            actions = [[getattr(step.action, part) for step in steps] for steps in ran]
+            moved += sum(not torch.equal(one, other) for one, other in zip(*actions, strict=False))
+        assert moved > 0
+
+    def test_the_first_step_is_the_fixed_action(self, kit):
+        """Algorithm 1: without history nothing is diagnosed."""
+        for axis in AXES:
+            first = kit.run(Proposed(Fixed(), DIAGNOSTICS[axis]())).steps[0]
+            assert not first.action.notes[f"{axis}/evaluated_B"].any()
+            assert torch.equal(first.action.kappa_B, kit.run(Fixed()).steps[0].action.kappa_B)
+
+    def test_the_base_is_what_the_diagnostic_changes(self, kit):
+        """The fixed action reveals one position at a time, the reference k_min; the proposal holds the latter."""
+        fixed, told = Fixed(kappa="count:1"), Region(budget=1.0)
+        problem = kit.small(steps=(2, 2, 2))
+        own = kit.run(Proposed(fixed, told), problem)
+        reference = kit.run(Proposed(fixed, told, base=Fixed(kappa="share:1.0")), problem)
+        assert [step.revealed_BL.sum(-1).tolist() for step in own.steps] == [[1, 1, 1], [4, 2, 5]]
+        assert coverage(reference)["region"].deviated_B.tolist() == [1, 1, 1]
+        slow = kit.small(steps=(4, 3, 4))
+        counts = [s.revealed_BL.sum(-1).tolist() for s in kit.run(Proposed(fixed, told), slow).steps]
+        faster = [s.revealed_BL.sum(-1).tolist() for s in kit.run(Proposed(fixed, told, base=Fixed()), slow).steps]
+        assert counts != faster
+
+    def test_the_score_signal_compares_with_the_base_mixture(self, kit):
+        signals = [
+            torch.cat([s.action.notes["score/signal_B"] for s in kit.run(Selective(f, Score(), NEVER, base=b)).steps])
+            for f, b in ((Fixed(), None), (Fixed(), Fixed(alpha="stability")))
+        ]
+        assert not torch.equal(signals[0].nan_to_num(), signals[1].nan_to_num())
+
+
+class TestDream:
+    def test_is_written_out_for_the_diagnostics_of_where_and_how_many(self, kit):
+        """Its own action is the set it reveals, in which there would be nothing to choose."""
+        found = kit.run(Proposed(Dream(), Cardinality()), kit.small(steps=(5, 3, 5)))
+        most = [step.action.region_BL.sum(-1) for step in found.steps]
+        native = kit.run(Dream(), kit.small(steps=(5, 3, 5)))
+        assert any((a > b.action.region_BL.sum(-1)).any() for a, b in zip(most, native.steps, strict=False))
+
+    def test_of_a_random_order_is_refused(self):
+        with pytest.raises(ConfigError, match="random order"):
+            Proposed(Dream(alg="origin"), Region())
+
+
+class TestRandomGate:
+    def test_rate_and_noise_of_its_own(self, kit):
+        problem = kit.small(steps=(5, 3, 6))
+        order = torch.zeros(400, dtype=torch.long) + 2
+        many = replace(problem, state=problem.state.select(order), noise=Noise.of(list(range(400))))
+        found = coverage(kit.run(RandomGate(Fixed(), Region(), 0.3), many))["region"]
+        assert found.share == pytest.approx(0.3, abs=0.03)
+        # Steps of a row decide apart from each other: by hand, the variance of a binomial.
+        n = found.evaluated_B.double().mean()
+        assert float(found.deviated_B.double().var()) == pytest.approx(float(n * 0.3 * 0.7), rel=0.3)
+
+    def test_ends(self, kit):
+        fixed, region = Fixed(), Region()
+        assert kit.record(kit.run(RandomGate(fixed, region, 0.0))) == kit.record(kit.run(fixed))
+        assert kit.record(kit.run(RandomGate(fixed, region, 1.0))) == kit.record(kit.run(Proposed(fixed, region)))
+
+    def test_deviates_on_steps_with_a_signal_only(self, kit):
+        found = coverage(kit.run(RandomGate(Fixed(), kit.Told((NAN, 1.0, NAN, NAN, NAN)), 1.0)))["cardinality"]
+        assert found.deviated_B.tolist() == found.evaluated_B.tolist() == [1, 1, 1]
+
+    @pytest.mark.parametrize("share", [-0.1, 1.1, NAN])
+    def test_impossible_coverage_is_refused(self, share):
+        with pytest.raises(ConfigError, match="coverage"):
+            RandomGate(Fixed(), Region(), share)
+
+
+class TestCoverage:
+    def test_counts_by_hand(self, kit):
+        """Signals at steps 1 and 2 of which one opens; the second row has two steps only."""
+        told = kit.Told((NAN, -1.0, 1.0, NAN, NAN))
+        problem = kit.small(steps=(4, 2, 5))
+        found = coverage(kit.run(Selective(Fixed(), told, Lookup((0.0,), (0.0, 1.0), 0.5)), problem))["cardinality"]
+        assert found.steps_B.tolist() == [3, 2, 3]
+        assert found.evaluated_B.tolist() == [2, 1, 2]
+        assert found.deviated_B.tolist() == [1, 0, 1]
+        assert found.share == 2 / 5
+
+    def test_without_a_signal_there_is_none(self):
+        zero = torch.zeros(1, dtype=torch.long)
+        assert Coverage(zero + 3, zero, zero).share != Coverage(zero + 3, zero, zero).share
+
+    def test_of_other_policies_and_of_unrecorded_runs(self, kit):
+        assert coverage(kit.run(Fixed())) == {}
+        with pytest.raises(ConfigError, match="record=True"):
+            coverage(kit.run(Fixed(), record=False))
+
+    def test_survives_revision_around_it_and_a_file(self, kit):
+        found = kit.run(Revised(Proposed(Fixed(), Commitment()), ReMDM("cap", 0.5)))
+        again = Trajectory.from_bytes(found.to_bytes())
+        assert coverage(again)["commitment"].deviated_B.tolist() == coverage(found)["commitment"].deviated_B.tolist()
+
+
+class TestParts:
+    def test_needs_memory_and_noise_are_unions(self):
+        policy = Selective(Dream(alg_temp=0.5), Commitment(window=6), NEVER, base=Fixed(alpha="stability"))
+        assert policy.needs == Needs(filtered=True, divergence=True, attention=True)
+        assert (policy.memory, policy.random) == (6, True)
+        assert Selective(Fixed(), Region(), NEVER).needs == Needs()
+        assert not Proposed(Fixed(), Region()).random
+        assert RandomGate(Fixed(), Region(), 0.0).random
+
+    def test_all_of_the_past_is_more_than_any_number(self):
+        class Reader(Fixed):
+            memory = ALL
+
+        assert memory_of([Fixed(), Reader()], [Commitment()]) == ALL
+
+    @pytest.mark.parametrize(("policy", "what"), [(Revised(), "view"), (WINO(), "view")])
+    def test_who_has_a_view_or_an_end_of_its_own_is_refused(self, policy, what):
+        with pytest.raises(ConfigError, match=f"a {what} of its own.*put revised around"):
+            Proposed(policy, Region())
+
+    def test_checks_of_the_parts_are_made(self, kit):
+        with pytest.raises(ConfigError, match="block_length"):
+            kit.run(Proposed(LLaDA(block_length=4), Region()))
+
+    def test_choose_takes_rows_whole(self, kit):
+        state = kit.small().state
+        no_BL = torch.zeros_like(state.fixed_BL)
+        base = Action(score.pure("margin", state), state.masked_BL, torch.zeros(3).double(), no_BL, notes={"n_B": 0})
+        one = replace(base, remask_BL=~no_BL, notes={"a_B": torch.ones(3), "b_B": torch.ones(3)})
+        other = replace(
+            base, alpha_BJ=score.pure("stability", state), kappa_B=torch.ones(3).double(), commit_BL=~no_BL,
+            tokens_BL=torch.ones_like(state.tokens_BL), notes={"b_B": torch.zeros(3), "c_B": torch.zeros(3)},
+        )  # fmt: skip
+        both = choose(torch.tensor([True, False, True]), one, other)
+        for name in ("alpha_BJ", "kappa_B", "commit_BL"):
+            assert torch.equal(getattr(both, name)[[0, 2]], getattr(one, name)[[0, 2]])
+            assert torch.equal(getattr(both, name)[1], getattr(other, name)[1])
+        assert both.remask_BL.any(-1).tolist() == [True, False, True]
+        assert both.tokens_BL.amax(-1).tolist() == [-1, 1, -1]
+        assert set(both.notes) == {"a_B", "b_B", "c_B"}
+        assert both.notes["b_B"].tolist() == [1, 0, 1]

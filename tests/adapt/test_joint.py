@@ -1,0 +1,111 @@
+"""Several axes at once: each behind its gate, each reading what those before it decided."""
+
+import pytest
+import torch
+
+from unmask.adapt import Joint, Lookup, Proposed, Selective, coverage, joint_arm
+from unmask.axes import ReMDM
+from unmask.diagnostics import DIAGNOSTICS, Cardinality, Commitment, Region, Score
+from unmask.errors import ConfigError
+from unmask.policies import Dream, Fixed, Revised
+from unmask.policies.candidates import Instead
+from unmask.policies.check import check_policy
+
+NEVER, WHEREVER = Lookup((), (0.0,), None), Lookup((), (0.0,), float("-inf"))
+ALL = tuple(kind() for kind in DIAGNOSTICS.values())
+BASES = {"llada": Fixed(), "dream": Dream()}
+
+
+def gates(*open_axes):
+    return tuple(WHEREVER if diagnostic.axis in open_axes else NEVER for diagnostic in ALL)
+
+
+@pytest.mark.parametrize("kind", BASES)
+class TestJoint:
+    def test_keeps_the_contract(self, kind, kit):
+        half = tuple(Lookup((0.05,), (0.1, 0.0), 0.1) for _ in ALL)
+        assert check_policy(Joint(BASES[kind], ALL, half), kit.small()) is None
+        assert (
+            check_policy(Revised(Joint(BASES[kind], ALL, gates(*DIAGNOSTICS)), ReMDM("cap", 0.5)), kit.small()) is None
+        )
+
+    def test_with_all_gates_shut_is_the_fixed_action(self, kind, kit):
+        assert kit.record(kit.run(Joint(BASES[kind], ALL, gates()))) == kit.record(kit.run(BASES[kind]))
+
+    @pytest.mark.parametrize("axis", ["score", "region", "cardinality"])
+    def test_with_one_gate_is_the_selective_policy(self, kind, axis, kit):
+        alone = Selective(BASES[kind], DIAGNOSTICS[axis](), WHEREVER)
+        assert kit.record(kit.run(Joint(BASES[kind], ALL, gates(axis)))) == kit.record(kit.run(alone))
+
+    def test_of_one_axis(self, kind, kit):
+        one = Joint(BASES[kind], (Region(),), (WHEREVER,))
+        assert kit.record(kit.run(one)) == kit.record(kit.run(Proposed(BASES[kind], Region())))
+
+
+class TestTogether:
+    def test_the_diagnosed_mixture_is_used_in_the_region_and_cardinality_diagnostics(self, kit):
+        """At each state of a joint run: what they say when they read the action with the new mixture."""
+        seen = []
+
+        class Watch(Joint):
+            def act(self, traj):
+                seen.append(traj)
+                return super().act(traj)
+
+        kit.run(Watch(Fixed(), ALL, gates("score", "region")), kit.small(steps=(5, 3, 6)))
+        mattered = False
+        for traj in seen:
+            mixture = Score().read(traj, Fixed().act(traj)).action
+            region = Region().read(traj, mixture)
+            count = Cardinality().read(traj, region.action)
+            notes = Joint(Fixed(), ALL, gates("score", "region")).act(traj).notes
+            torch.testing.assert_close(notes["region/signal_B"], region.signal_B, rtol=0, atol=0, equal_nan=True)
+            torch.testing.assert_close(notes["cardinality/signal_B"], count.signal_B, rtol=0, atol=0, equal_nan=True)
+            apart = Region().read(traj, Fixed().act(traj)).signal_B
+            mattered |= bool((apart.nan_to_num() != region.signal_B.nan_to_num()).any())
+        assert mattered
+
+    def test_axes_whose_gates_open_are_replaced_together(self, kit):
+        found = kit.run(Joint(Fixed(), ALL, gates("score", "commitment")), kit.small(steps=(5, 3, 6)))
+        counts = {axis: int(one.deviated_B.sum()) for axis, one in coverage(found).items()}
+        assert list(counts) == list(DIAGNOSTICS)
+        assert counts["score"] > 0
+        assert counts["commitment"] > 0
+        assert counts["region"] == counts["cardinality"] == 0
+        assert any(
+            (step.action.notes["score/deviated_B"] & step.action.notes["commitment/deviated_B"]).any()
+            for step in found.steps
+        )
+
+    def test_axes_must_be_in_order_and_have_a_detector_each(self):
+        with pytest.raises(ConfigError, match="in this order"):
+            Joint(Fixed(), (Region(), Score()), (NEVER, NEVER))
+        with pytest.raises(ConfigError, match="in this order"):
+            Joint(Fixed(), (), ())
+        with pytest.raises(ConfigError, match="one per diagnostic"):
+            Joint(Fixed(), (Region(),), ())
+
+
+class TestArm:
+    def test_combines_the_fixed_actions(self, kit):
+        policy = joint_arm([kit.arms_of("cardinality", fixed=2), kit.arms_of("score", fixed=1)])
+        assert policy.fixed == Fixed(alpha="margin", kappa="count:2")
+        assert [one.axis for one in policy.diagnostics] == ["score", "cardinality"]
+        assert policy.detectors[0].tau == 0.05
+
+    def test_of_dream(self, kit):
+        policy = joint_arm([kit.arms_of("region", "dream", fixed=1), kit.arms_of("score", "dream")])
+        assert policy.fixed == Instead(Dream(), alpha="certainty", region="block:8")
+        assert joint_arm([kit.arms_of("region", "dream")]).fixed == Dream()
+
+    def test_commitment_brings_its_operator(self, kit):
+        policy = joint_arm([kit.arms_of("commitment", fixed=1), kit.arms_of("region")])
+        assert isinstance(policy, Revised)
+        assert policy.base.fixed == Fixed(commit="none")
+        assert isinstance(policy.base.diagnostics[1], Commitment)
+
+    def test_refused(self, kit):
+        with pytest.raises(ConfigError, match="one model"):
+            joint_arm([kit.arms_of("region"), kit.arms_of("score", "dream")])
+        with pytest.raises(ConfigError, match="no axis twice"):
+            joint_arm([kit.arms_of("region"), kit.arms_of("region")])

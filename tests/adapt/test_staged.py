@@ -1,0 +1,76 @@
+"""The stage-only schedule follows the masked fraction and nothing else."""
+
+import numpy as np
+import pytest
+import torch
+
+from unmask.adapt import Staged
+from unmask.adapt.staged import stage
+from unmask.core import State
+from unmask.errors import ConfigError
+from unmask.policies import Dream, Fixed, Revised
+from unmask.policies.check import check_policy
+from unmask.stats import stages
+
+MASK = 9
+
+
+def masked(count, of):
+    """A canvas with so many masks in its answer."""
+    canvas = [1, *[MASK] * count, *[2] * (of - count)]
+    return State.from_canvases([canvas], steps=1, mask_id=MASK, given=[[True, *[False] * of]])
+
+
+class TestStage:
+    def test_quarters_hold_their_lower_end(self):
+        """More than 3/4 masked is stage 0; at most 1/4 is stage 3."""
+        found = [int(stage(masked(count, of=8), 4)) for count in range(8, 0, -1)]
+        assert found == [0, 0, 1, 1, 2, 2, 3, 3]
+
+    def test_is_that_of_the_tables(self):
+        for of in range(1, 60):
+            counts = range(1, of + 1)
+            ours = [int(stage(masked(count, of), 4)) for count in counts]
+            assert ours == stages(np.array([count / of for count in counts]), 4).tolist()
+
+    def test_prompt_and_padding_do_not_count(self):
+        state = masked(3, of=8)
+        assert int(stage(state.pad_to(40), 4)) == int(stage(state, 4)) == 2
+
+
+class TestStaged:
+    POLICIES = (Fixed(kappa="count:1"), Fixed(kappa="count:2"), Fixed(alpha="margin"), Fixed(kappa="share:1.0"))
+
+    def test_keeps_the_contract(self, kit):
+        assert check_policy(Staged(self.POLICIES), kit.small()) is None
+        assert check_policy(Staged((Dream(), Fixed(region="block:2"))), kit.small()) is None
+
+    def test_acts_by_stage(self, kit):
+        """Row 2 has 6 answer positions: 6 and 5 masked are stage 0, 4 is 1, 2 is 2 (one step left: all)."""
+        problem = kit.small(steps=(5, 3, 6))
+        ran = kit.run(Staged(self.POLICIES), problem).row(2)
+        assert [int(step.revealed_BL.sum()) for step in ran.steps] == [1, 1, 2, 1, 1]
+        alphas = [step.action.alpha_BJ[0].tolist() for step in ran.steps]
+        assert [alpha[1] for alpha in alphas] == [0, 0, 0, 1, 0]
+
+    def test_of_one_policy_is_that_policy(self, kit):
+        for policy in (Fixed(), Dream(), Fixed(alpha="stability")):
+            assert kit.record(kit.run(Staged((policy,) * 4))) == kit.record(kit.run(policy))
+
+    def test_unions(self):
+        policy = Staged((Fixed(), Fixed(alpha="dependency"), Dream(alg="origin"), Fixed(alpha="stability")))
+        assert (policy.needs.attention, policy.needs.divergence, policy.needs.filtered) == (True, True, True)
+        assert (policy.memory, policy.random) == (1, True)
+        assert not Staged((Fixed(),)).random
+
+    def test_refused(self):
+        with pytest.raises(ConfigError, match="policies"):
+            Staged(())
+        with pytest.raises(ConfigError, match="revised around"):
+            Staged((Fixed(), Revised()))
+
+    def test_rows_of_a_batch_have_their_own_stage(self, kit):
+        ran = kit.run(Staged(self.POLICIES), kit.small(steps=(5, 3, 6)))
+        apart = [stage(step.state, 4).unique().numel() for step in ran.steps]
+        assert max(apart) > 1
+        assert torch.equal(ran.state.masked_BL, torch.zeros_like(ran.state.masked_BL))

@@ -1,0 +1,200 @@
+"""Diagnostics inside a study: what they say at its states, and what their proposals are worth there."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from unmask.axes import ReMDM
+from unmask.catalog import load
+from unmask.core import Action, State
+from unmask.denoisers import Exact, Joint
+from unmask.diagnostics import DIAGNOSTICS
+from unmask.errors import ConfigError, UnknownName
+from unmask.lab.branch import PROPOSAL, Engine, Plan, run
+from unmask.lab.snap import nearest
+from unmask.lab.states import Start
+from unmask.lab.study import Study
+
+N, V, PROMPT = 9, 3, 2
+MODEL = Exact(Joint.random(N, V, dependence=2.5, seed=4))
+AXES = ("score", "region", "cardinality", "commitment")
+
+
+def start(a, b):
+    blanks = N - PROMPT
+    return Start(
+        f"{a}{b}",
+        (a, b) + (MODEL.mask_id,) * blanks,
+        (True,) * PROMPT + (False,) * blanks,
+        steps=5,
+        answer=(PROMPT, N),
+    )
+
+
+STARTS = [start(0, 0), start(1, 2), start(2, 1)]
+
+
+def plan(axes=AXES, reference="llada", **options):
+    sets = Study.parse(TABLE | {"axes": list(AXES)}).sets(reference)
+    chosen = {axis: DIAGNOSTICS[axis]() for axis in axes}
+    asked = {"operator": ReMDM("conf"), "rollouts": 2, "states": 5, "seed": 0, "diagnostics": chosen} | options
+    return Plan(reference=next(iter(sets["score"].values())), candidates=sets, **asked)
+
+
+TABLE = {
+    "name": "told",
+    "seed": 0,
+    "tasks": ["csv-missing-cells"],
+    "axes": ["score"],
+    "states": 3,
+    "rollouts": 2,
+    "temperature": 0.0,
+    "models": [{"model": "mini", "reference": "llada"}],
+    "splits": {"validation": 2, "evaluation": 2},
+    "steps": {"share": 0.5},
+    "revision": {"variant": "conf"},
+    "engine": {"rows": 4},
+}
+
+
+@pytest.fixture(scope="module")
+def block():
+    return run(MODEL, plan(), STARTS, Engine(rows=16))
+
+
+class TestEngine:
+    @pytest.mark.parametrize("temperature", [0.0, 0.8])
+    def test_merging_changes_nothing(self, temperature):
+        chosen = plan(temperature=temperature)
+        merged, naive = (run(MODEL, chosen, STARTS, Engine(rows=16, merge=merge)) for merge in (True, False))
+        assert merged.branches == naive.branches
+        assert repr(merged.readings) == repr(naive.readings)
+        assert merged.report.total.done < naive.report.total.done
+
+    def test_on_a_network(self, scaled, tmp_path):
+        model = load(str(scaled.dream(tmp_path / "dream", layers=2)), dtype="fp32", device="cpu")
+        mask = model.denoiser.vocabulary.mask_id
+        starts = [Start(f"p{i}", (5, 6 + i) + (mask,) * 8, (True,) * 2 + (False,) * 8, 4, (2, 10)) for i in range(2)]
+        chosen = plan(states=3, reference="dream")
+        merged, naive = (run(model.denoiser, chosen, starts, Engine(rows=8, merge=merge)) for merge in (True, False))
+        assert merged.branches == naive.branches
+        assert repr(merged.readings) == repr(naive.readings)
+        assert not all(reading.abstained for reading in merged.readings)
+
+    def test_candidates_do_not_notice(self, block):
+        without = run(MODEL, plan(axes=()), STARTS, Engine(rows=16))
+        assert tuple(b for b in block.branches if b.candidate != PROPOSAL) == without.branches
+        assert without.readings == ()
+
+    def test_one_reading_per_state_and_axis(self, block):
+        states = {(b.prompt, b.state) for b in block.branches}
+        assert [(r.prompt, r.state, r.axis) for r in block.readings] == [
+            (start.id, state, axis)
+            for start in STARTS
+            for state in sorted(s for p, s in states if p == start.id)
+            for axis in AXES
+        ]
+
+    def test_where_nothing_is_known_it_abstains_and_the_reference_is_branched(self, block):
+        abstained = {(r.prompt, r.state, r.axis) for r in block.readings if r.abstained}
+        assert {(s.id, 0, axis) for s in STARTS for axis in AXES} <= abstained
+        assert all(math.isnan(r.signal) == r.abstained for r in block.readings)
+        assert len(abstained) < len(block.readings)
+        references = {axis: next(iter(named)) for axis, named in plan().candidates.items()}
+        answers = {(b.prompt, b.state, b.axis, b.candidate, b.rollout): b.answer for b in block.branches}
+        for (prompt, state, axis, candidate, rollout), answer in answers.items():
+            if candidate == PROPOSAL and (prompt, state, axis) in abstained:
+                assert answer == answers[prompt, state, axis, references[axis], rollout]
+
+    def test_the_same_next_state_has_the_same_future(self, block):
+        answers = {}
+        for b in block.branches:
+            answers.setdefault((b.prompt, b.state, b.axis, b.candidate), []).append(b.answer)
+        compared = 0
+        for r in block.readings:
+            for name in r.same:
+                assert answers[r.prompt, r.state, r.axis, name] == answers[r.prompt, r.state, r.axis, PROPOSAL]
+                compared += 1
+            other = set(plan().candidates[r.axis]) - set(r.same)
+            compared += len(other) == 0
+        assert compared > 20
+        assert any(not r.same for r in block.readings) or any(len(r.same) < 3 for r in block.readings)
+
+    def test_company_does_not_matter(self, block):
+        alone = run(MODEL, plan(), STARTS[1:2], Engine(rows=16))
+        assert repr(alone.readings) == repr(tuple(r for r in block.readings if r.prompt == STARTS[1].id))
+
+    def test_ingredients_are_kept(self, block):
+        told = [json.loads(r.ingredients) for r in block.readings if r.axis == "score" and not r.abstained]
+        assert told
+        assert all({"mu_BJ", "sigma_BJJ", "alpha_BJ"} <= set(found) for found in told)
+
+    def test_an_axis_without_candidates(self):
+        sets = {"score": plan().candidates["score"]}
+        with pytest.raises(ConfigError, match="axis of a diagnostic is 'region'"):
+            replace(plan(), candidates=sets)
+
+
+class TestNearest:
+    """By hand, on a canvas of a prompt and six masks."""
+
+    state = State.from_prompts([[0]], new_tokens=6, steps=3, mask_id=3)
+    revealed_BL = torch.tensor([[False, True, True, False, False, False, False]])
+
+    def action(self, alpha=(1, 0, 0, 0, 0), region=(0, 1, 1, 1, 1, 1, 1), kappa=1.0, commit=(1,) * 7):
+        return Action(
+            torch.tensor([alpha], dtype=torch.float64),
+            torch.tensor([region], dtype=torch.bool),
+            torch.tensor([kappa], dtype=torch.float64),
+            torch.tensor([commit], dtype=torch.bool),
+        )
+
+    def near(self, axis, proposed, *others):
+        found = nearest(axis, self.state, self.action(**proposed), self.revealed_BL, [self.action(**o) for o in others])
+        return found.tolist()
+
+    def test_score(self):
+        pure, margin, uniform = ({"alpha": a} for a in ((1, 0, 0, 0, 0), (0, 1, 0, 0, 0), (0.2,) * 5))
+        assert self.near("score", {"alpha": (0.1, 0.9, 0, 0, 0)}, pure, margin, uniform) == [1]
+        assert self.near("score", {"alpha": (0.3, 0.3, 0.2, 0.1, 0.1)}, pure, margin, uniform) == [2]
+
+    def test_region(self):
+        whole, left, right = ({"region": r} for r in ((0, *(1,) * 6), (0, 1, 1, 0, 0, 0, 0), (0, 0, 0, 0, 0, 1, 1)))
+        assert self.near("region", {"region": (0, 0, 0, 0, 1, 1, 1)}, whole, left, right) == [2]
+        assert self.near("region", {"region": (0, 1, 1, 1, 1, 0, 1)}, whole, left, right) == [0]
+
+    def test_cardinality(self):
+        one, three, six = ({"kappa": k / 6} for k in (1, 3, 6))
+        assert self.near("cardinality", {"kappa": 4 / 6}, one, three, six) == [1]
+        assert self.near("cardinality", {"kappa": 5 / 6}, one, three, six) == [2]
+
+    def test_commitment_looks_at_what_is_revealed(self):
+        every, none, first = ({"commit": c} for c in ((1,) * 7, (0,) * 7, (0, 1, 0, 0, 0, 0, 0)))
+        assert self.near("commitment", {"commit": (0, 0, 0, 1, 1, 1, 1)}, every, none, first) == [1]
+        assert self.near("commitment", {"commit": (0, 1, 0, 1, 1, 1, 1)}, every, none, first) == [2]
+
+    def test_the_first_of_equally_near_ones(self):
+        two, four = {"kappa": 2 / 6}, {"kappa": 4 / 6}
+        assert self.near("cardinality", {"kappa": 3 / 6}, four, two) == [0]
+        assert self.near("cardinality", {"kappa": 3 / 6}, two, four) == [0]
+
+    def test_an_unknown_axis(self):
+        with pytest.raises(UnknownName, match="unknown axis 'regoin'"):
+            self.near("regoin", {}, {})
+
+
+class TestFile:
+    def test_settings_are_part_of_the_study(self):
+        study = Study.parse(TABLE | {"diagnostics": ["score"]})
+        assert list(study.plan("llada").diagnostics) == ["score"]
+        assert study.config["diagnostics"]["score"]["pairs"] == 256
+        assert Study.parse(TABLE).plan("llada").diagnostics == {}
+        assert Study.parse(TABLE).config != study.config
+
+    @pytest.mark.parametrize("value", [["region"], ["scor"], "score", ["score", "score"]])
+    def test_refused(self, value):
+        with pytest.raises(ConfigError, match="diagnostics"):
+            Study.parse(TABLE | {"diagnostics": value})
