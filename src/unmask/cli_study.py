@@ -143,27 +143,33 @@ def report(
 ) -> None:
     """Say how much opportunity a study found, where, and how concentrated; write a page, Markdown and CSV tables.
 
-    A study that is still running is reported on what is finished.
+    With diagnostics in the study also whether opportunity can be predicted, and whether acting on it would pay. A study
+    that is still running is reported on what is finished.
 
     \b
     Example:
       unmask study report out/study
     """
     from unmask.lab.e1 import measure
+    from unmask.lab.e23 import detect
     from unmask.lab.store import Store
-    from unmask.report.study import answer, document, legend, screen, write
+    from unmask.report.study import answer, document, legend, screen, screen_e23, write
 
-    found = measure(Store.open(folder))
-    written = write(found, folder / "report" if out is None else out)
+    store = Store.open(folder)
+    found = measure(store)
+    detected = detect(store, found)
+    written = write(found, folder / "report" if out is None else out, detected)
     if json_:
         paths = [str(path) for path in written.paths]
-        say(json.dumps({**document(found), "files": paths}, indent=2, ensure_ascii=False, allow_nan=False))
+        say(json.dumps({**document(found, detected), "files": paths}, indent=2, ensure_ascii=False, allow_nan=False))
         return
-    for text in answer(found):
+    for text in answer(found, detected):
         say(f"{text}\n")
     if found.cells:
         _console().print(screen(found))
-    for text in legend(found):
+    if detected is not None and detected.cells:
+        _console().print(screen_e23(detected))
+    for text in legend(found, detected):
         say(text)
     say(f"written: {written.page}, {written.text.name} and {len(written.tables)} tables as CSV")
 

@@ -1,20 +1,24 @@
 """Studies made by hand: utilities that are known go in, a store comes out. No model is run."""
 
+import json
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
-from unmask.lab.store import STATES, Shard, Store
+from unmask.lab.store import READINGS, STATES, Shard, Store
 
 LENGTH = 8
 """Positions of every answer; states lie evenly along it."""
 
 
-def config(models, tasks, axes, rollouts, temperature):
+def config(models, tasks, axes, rollouts, temperature, reference):
     prompts = {"split": "evaluation", "start": 0, "prompts": 100}
     return {
         "name": "made",
         "seed": 5,
-        "models": [{"name": name, "model": source, "reference": "llada"} for name, source in models.items()],
+        "models": [{"name": name, "model": source, "reference": reference} for name, source in models.items()],
         "tasks": tasks,
         "axes": axes,
         "splits": {"validation": {**prompts, "split": "validation"}, "evaluation": prompts},
@@ -53,15 +57,65 @@ def branches(shard, axes, reason):
     return pa.Table.from_pylist(rows)
 
 
+@dataclass
+class Reading:
+    """What a diagnostic said at each state of a shard; NaN signals abstain."""
+
+    signal_PS: Any
+    utility_PSR: Any
+    snapped: str = ""
+    same: tuple = ()
+    ingredients: Any = None
+    """Of each state, as JSON; none where it is missing."""
+
+
+def readings(shard, axes):
+    rows = []
+    for axis, read in axes.items():
+        for (p, s), signal in np.ndenumerate(read.signal_PS):
+            abstained = bool(np.isnan(signal))
+            utility = [None if np.isnan(u) else float(u) for u in read.utility_PSR[p, s]]
+            rows.append(
+                {
+                    "model": shard.model,
+                    "task": shard.task,
+                    "split": shard.split,
+                    "prompt": f"{shard.split}-{shard.block}-{p}",
+                    "state": s,
+                    "axis": axis,
+                    "signal": None if abstained else float(signal),
+                    "abstained": abstained,
+                    "snapped": None if abstained else read.snapped,
+                    "same": [] if abstained else list(read.same),
+                    "utility": [] if abstained else utility,
+                    "reason": [] if abstained else ["compared"] * len(utility),
+                    "ingredients": "{}" if abstained or read.ingredients is None else read.ingredients[p][s],
+                }
+            )
+    plain = [(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in READINGS]
+    return pa.Table.from_pylist(rows, schema=pa.schema(plain))
+
+
 def store(
-    folder, tables, *, models=None, axes=None, temperature=0.0, unfinished=(), unavailable=None, reason="timed out"
+    folder,
+    tables,
+    *,
+    models=None,
+    axes=None,
+    temperature=0.0,
+    unfinished=(),
+    unavailable=None,
+    reason="timed out",
+    read=None,
+    reference="llada",
 ):
-    """`tables` by (model, task, split) hold axes of candidates; `unfinished` are shards that are only planned."""
+    """`tables` by (model, task, split) hold axes of candidates, and `read` axes of readings; `unfinished` are shards
+    that are only planned."""
     models = models or {"small": "small"}
     tasks = list(dict.fromkeys([task for _, task, _ in (*tables, *unfinished)] + list(unavailable or {})))
     axes = axes or list(next(iter(tables.values()), {"score": None}))
     some = [q for held in tables.values() for named in held.values() for q in named.values()]
-    place = Store.create(folder, config(models, tasks, axes, some[0].shape[2] if some else 4, temperature))
+    place = Store.create(folder, config(models, tasks, axes, some[0].shape[2] if some else 4, temperature, reference))
     shards = {key: Shard(*key, 0, "0" * 16) for key in (*tables, *unfinished)}
     for task in tasks:
         why = (unavailable or {}).get(task)
@@ -70,7 +124,7 @@ def store(
         mine = [shard.name for (model, _, _), shard in shards.items() if model == name]
         if mine:
             about = {"model": source, "device": "cpu", "options": {"fingerprint": "f" * 16, "family": "llada"}}
-            place.note("models", name, {**about, "reference": "llada", "shards": mine})
+            place.note("models", name, {**about, "reference": reference, "shards": mine})
     for key, held in tables.items():
         table = branches(shards[key], held, reason)
         work = {"branches": 6, "done": 10, "rollouts": 30, "first": 4, "futures": 5, "settled": 1}
@@ -87,7 +141,8 @@ def store(
             "seconds": 1.5,
             "versions": {},
         }
-        place.write(shards[key], STATES.empty_table(), table, info)
+        told = readings(shards[key], read[key]) if read else None
+        place.write(shards[key], STATES.empty_table(), table, info, told)
     return place
 
 
@@ -130,3 +185,54 @@ TRUTH = {
     ("sort", "commitment"): ("all", 0.5, 0.0),
 }
 """Fixed action, its utility on evaluation states, and the opportunity over it."""
+
+
+# Diagnostics with planted truth
+
+
+def planted(seed, kind="finds", prompts=24, rate=0.25, rollouts=4, names=("full", "block:8")):
+    """Candidates and a diagnostic of one axis. The second candidate gains 0.4 at `rate` of the states after the first,
+    and loses 0.2 elsewhere; the diagnostic, which says nothing at the first state, would always take an action of its
+    own, which gains 0.3 and loses 0.1.
+
+    Its signal finds those states, is useless, is constant or abstains everywhere.
+    """
+    rng = np.random.default_rng(seed)
+    good_PS = rng.random((prompts, 4)) < rate
+    good_PS[:, 0] = False
+    noise_PS = rng.normal(size=good_PS.shape)
+    signal_PS = {
+        "finds": good_PS + 0.1 * noise_PS,
+        "useless": noise_PS,
+        "constant": np.ones(good_PS.shape),
+        "abstains": np.full(good_PS.shape, np.nan),
+    }[kind]
+    signal_PS[:, 0] = np.nan
+    candidates = {names[0]: flat(0.5, prompts, 4, rollouts), names[1]: spread(np.where(good_PS, 0.9, 0.3), rollouts)}
+    return candidates, Reading(signal_PS, spread(np.where(good_PS, 0.8, 0.4), rollouts), names[1])
+
+
+def spread(q_PS, rollouts=4):
+    """The same in every rollout."""
+    return np.repeat(q_PS[:, :, None], rollouts, 2)
+
+
+def diagnosed(kinds, *, model="small", axis="region", seed=0, **how):
+    """Tables and readings of tasks by what their signal does."""
+    tables, read = {}, {}
+    for at, (task, kind) in enumerate(kinds.items()):
+        for split, offset in (("validation", 0), ("evaluation", 1)):
+            candidates, reading = planted(seed + 10 * at + offset, kind, **how)
+            tables[model, task, split] = {axis: candidates}
+            read[model, task, split] = {axis: reading}
+    return tables, read
+
+
+def evidence(signal_PS, other_PS):
+    """Ingredients whose signal is the one over `margin` and the other one over `confidence`, the reference."""
+    told = []
+    for row, others in zip(signal_PS, other_PS, strict=True):
+        mu = [[1 - float(other), 1 - float(signal), 1.0, 0.0, 0.0] for signal, other in zip(row, others, strict=True)]
+        eye = np.eye(5).tolist()
+        told.append([json.dumps({"alpha_BJ": eye[2], "mu_BJ": m, "pairs_B": 9, "sigma_BJJ": eye}) for m in mu])
+    return told

@@ -227,7 +227,7 @@ class TestRefusals:
         place = made.store(tmp_path / "s", made.known())
         path = place.shards / place.names()[0] / "shard.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "format": "unmask-study-0"}))
-        with pytest.raises(SchemaError, match=r"'unmask-study-0'; allowed: 'unmask-study-1'"):
+        with pytest.raises(SchemaError, match=r"'unmask-study-0'; allowed: 'unmask-study-2'"):
             measure(place)
         path.write_text("{")
         with pytest.raises(SchemaError, match="remove that shard"):

@@ -177,7 +177,7 @@ def measure(store: Store, *, resamples: int = RESAMPLES) -> E1:
     extents = tuple(_extents(manifest, infos))
     _check_extents(store, manifest, extents)
     table = store.table("branches", ("step", "masked", "is_reference", "utility", "reason"))
-    parts = dict(_parts(table, ("model", "task", "axis", "split")))
+    by_key = dict(parts(table, ("model", "task", "axis", "split")))
     study = manifest["study"]
     found: list[Cell | Mean | Missing] = []
     for model in (spec["name"] for spec in study["models"]):
@@ -185,7 +185,7 @@ def measure(store: Store, *, resamples: int = RESAMPLES) -> E1:
             reasons = {task: _absent(manifest, extents, model, task, axis) for task in study["tasks"]}
             found += [Missing(model, task, axis, reason) for task, reason in reasons.items() if reason]
             tables = {
-                task: tuple(utilities_of(parts[model, task, axis, role]) for role in ROLES)
+                task: tuple(utilities_of(by_key[model, task, axis, role]) for role in ROLES)
                 for task, reason in reasons.items()
                 if not reason
             }
@@ -230,7 +230,7 @@ def _axis(
         fixed=fixed,
         seed=seed,
         task_S=np.concatenate([np.full(len(u.prompt_S), task) for task, u in shown.items()]),
-        stage_S=np.concatenate([stages(_masked_share(u)) for u in shown.values()]),
+        stage_S=np.concatenate([stages(masked_share(u)) for u in shown.values()]),
         reference=0,
         # One rollout is all there can be: `_absent` has left out what draws.
         deterministic=all(u.utility_SAR.shape[2] == 1 for u in shown.values()),
@@ -256,7 +256,7 @@ def _axis(
         yield Mean(model, axis, shown[judged[0]].candidates, tuple(judged), found)
 
 
-def _masked_share(utilities: Utilities) -> np.ndarray:
+def masked_share(utilities: Utilities) -> np.ndarray:
     """m_t by the length of the answer: state 0 of every prompt is taken before the first step."""
     _, prompt_S = np.unique(np.array(utilities.prompt_S), return_inverse=True)
     most_P = np.zeros(prompt_S.max() + 1)
@@ -374,14 +374,14 @@ def _partial(extents: Sequence[Extent], model: str, task: str) -> str:
     return ", ".join(f"{e.shards} of {e.planned} {e.split} shards" for e in mine)
 
 
-def _parts(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[tuple[str, ...], pa.Table]]:
+def parts(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[tuple[str, ...], pa.Table]]:
     """The table cut by the values of some columns."""
     if not columns:
         yield (), table
         return
     for value in pc.unique(table[columns[0]]).to_pylist():
         part = table.filter(pc.equal(table[columns[0]], value))
-        yield from (((value, *rest), leaf) for rest, leaf in _parts(part, columns[1:]))
+        yield from (((value, *rest), leaf) for rest, leaf in parts(part, columns[1:]))
 
 
 def _unjudged(table: pa.Table) -> Iterator[Unjudged]:

@@ -1,7 +1,10 @@
-"""The report on a study's opportunity (E1): a page, Markdown, a CSV file per table, JSON, and what a terminal shows."""
+"""The report on a study: a page, Markdown, a CSV file per table, JSON, and what a terminal shows.
+
+E1 always; E2 and E3 where the study has readings.
+"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files as resources
 from math import isfinite
@@ -12,17 +15,19 @@ import jinja2
 from markupsafe import Markup
 from rich.table import Table
 
-from unmask.lab.candidates import AXES
 from unmask.lab.e1 import E1
-from unmask.report import files
+from unmask.lab.e23 import E23
+from unmask.policies.candidates import AXES
+from unmask.report import files, study_e23_tables, study_e23_words, study_tables, study_words
+from unmask.report.study_e23_figure import setting_figure
 from unmask.report.study_figure import concentration_figure, gap_figure
-from unmask.report.study_tables import LEGEND, Sheet, mark, number, share, sheets, table_csv, table_markdown
-from unmask.report.study_words import answer, name, warnings
+from unmask.report.study_tables import LEGEND, Sheet, mark, number, share, table_csv, table_markdown
+from unmask.report.study_words import name, warnings
 from unmask.report.terminal import columns
 from unmask.stats import Estimate
 from unmask.stats.opportunity import FEWEST
 
-__all__ = ["Written", "answer", "document", "legend", "markdown", "page", "screen", "write"]
+__all__ = ["Written", "answer", "document", "legend", "markdown", "page", "screen", "screen_e23", "write"]
 
 
 @dataclass(frozen=True)
@@ -38,24 +43,39 @@ class Written:
         return (self.page, self.text, *self.tables)
 
 
-def write(found: E1, out: str | Path) -> Written:
+@dataclass(frozen=True)
+class Part:
+    """A section of the page on diagnostics."""
+
+    title: str
+    note: str
+    detected: E23
+    sheets: tuple[Sheet, ...]
+
+
+def write(found: E1, out: str | Path, detected: E23 | None = None) -> Written:
     """Write report.html, report.md and a CSV file per table into a folder."""
     place = files.folder(out)
     return Written(
-        page=files.write(place / "report.html", page(found).encode()),
-        text=files.write(place / "report.md", markdown(found).encode()),
-        tables=tuple(files.write(place / f"{s.name}.csv", table_csv(s).encode()) for s in sheets(found)),
+        page=files.write(place / "report.html", page(found, detected).encode()),
+        text=files.write(place / "report.md", markdown(found, detected).encode()),
+        tables=tuple(files.write(place / f"{s.name}.csv", table_csv(s).encode()) for s in _sheets(found, detected)),
     )
 
 
-def page(found: E1) -> str:
+def answer(found: E1, detected: E23 | None = None) -> tuple[str, ...]:
+    """All sentences."""
+    return (*study_words.answer(found), *(study_e23_words.answer(found, detected) if detected else ()))
+
+
+def page(found: E1, detected: E23 | None = None) -> str:
     """HTML with style and figures inside: one file to keep or to send."""
     told = warnings(found)
     return _template().render(
         name=found.name,
         axes=AXES,
         warnings=told,
-        words=answer(found)[len(told) :],
+        words=answer(found, detected)[len(told) :],
         figures=[
             {
                 "name": name(found, model),
@@ -67,24 +87,66 @@ def page(found: E1) -> str:
         few=f"fewer than {FEWEST} prompts with a gain, not to be relied on",
         legend=LEGEND,
         resamples=f"{found.resamples:,}",
-        sheets=sheets(found),
+        sheets=study_tables.sheets(found),
+        parts=[
+            {
+                "title": part.title,
+                "note": part.note,
+                "sheets": part.sheets,
+                "figures": _settings(found, part.detected, at),
+            }
+            for at, part in enumerate(_parts(detected))
+        ],
         facts=_facts(found),
         config=_config(found),
         versions=_versions(found),
     )
 
 
-def markdown(found: E1) -> str:
+def _settings(found: E1, detected: E23, part: int) -> list[dict[str, str]]:
+    return [
+        {
+            "name": f"{name(found, cell.model)}: {cell.axis} on {cell.task}",
+            "figure": Markup(setting_figure(cell, f"setting-{part}-{at}")),
+        }
+        for at, cell in enumerate(detected.cells)
+    ]
+
+
+def _parts(detected: E23 | None) -> list[Part]:
+    """Diagnostics of native decoders first; the revision extension apart; then what has no numbers."""
+    if detected is None:
+        return []
+    own, apart = detected.of(extension=False), detected.of(extension=True)
+    missing = study_e23_tables.missing_sheet(detected)
+    found = [Part("Diagnostics", "", own, (*study_e23_tables.sheets(own), missing))]
+    if apart.cells:
+        title = "Diagnostics: revision extension of a monotone native decoder"
+        found.append(Part(title, study_e23_words.EXTENSION, apart, study_e23_tables.sheets(apart, "-revision")))
+    return found
+
+
+def _sheets(found: E1, detected: E23 | None) -> tuple[Sheet, ...]:
+    return (*study_tables.sheets(found), *(sheet for part in _parts(detected) for sheet in part.sheets))
+
+
+def markdown(found: E1, detected: E23 | None = None) -> str:
     """The words and every table but the longest."""
-    parts = [f"# Adaptation opportunity: {found.name}", *answer(found)]
+    parts = [f"# Adaptation opportunity: {found.name}", *answer(found, detected)]
     parts.append("\n".join(f"- {sign} {meaning}" for sign, meaning in LEGEND.items()))
     parts.append(f"Brackets: 95 % percentile intervals from {found.resamples:,} resamples of prompts.")
-    for sheet in sheets(found):
-        if not sheet.aside:
-            parts += [f"## {sheet.title}", sheet.note, table_markdown(sheet)]
+    parts += _tables(study_tables.sheets(found), "##")
+    for part in _parts(detected):
+        parts += [f"## {part.title}", *([part.note] if part.note else []), *_tables(part.sheets, "###")]
     parts += ["## Configuration", "\n".join(f"- {key}: `{value}`" for key, value in _facts(found).items())]
     parts += [f"```json\n{_config(found)}\n```", _versions(found)]
     return "\n\n".join(parts) + "\n"
+
+
+def _tables(shown: Iterable[Sheet], level: str) -> Iterator[str]:
+    for sheet in shown:
+        if not sheet.aside:
+            yield from (f"{level} {sheet.title}", sheet.note, table_markdown(sheet))
 
 
 def screen(found: E1) -> Table:
@@ -107,21 +169,37 @@ def screen(found: E1) -> Table:
     return columns((*(["model"] if several else []), *heads), rows)
 
 
-def legend(found: E1) -> list[str]:
-    """The signs that the screen shows, in words."""
+def screen_e23(detected: E23) -> Table:
+    """What fits on a terminal, of the diagnostics' own actions."""
+    heads = ("task", "axis", "AUROC", "selective lift", "", "deviates at", "")
+    several = len({c.model for c in detected.cells}) > 1
+    rows = []
+    for c in detected.cells:
+        utility = c.raw.utility
+        lift, auroc = number(utility.lift["selective"]), number(utility.detection.auroc)
+        signs, said = mark(utility, c.partial), study_e23_tables.verdict(utility)
+        own = [c.task, c.axis, auroc, lift, signs, share(utility.coverage.value), said]
+        rows.append([*([c.model] if several else []), *own])
+    return columns((*(["model"] if several else []), *heads), rows)
+
+
+def legend(found: E1, detected: E23 | None = None) -> list[str]:
+    """The signs that the screens show, in words."""
     used = {sign for c in found.cells for sign in mark(c.overall, c.partial)}
+    if detected is not None:
+        used |= {sign for c in detected.cells for sign in mark(c.raw.utility, c.partial)}
     return [f"{sign} {meaning}" for sign, meaning in LEGEND.items() if sign in used]
 
 
-def document(found: E1) -> dict[str, Any]:
+def document(found: E1, detected: E23 | None = None) -> dict[str, Any]:
     """Everything as plain values; None where there is no number."""
     return {
         "study": found.name,
         "complete": found.complete,
-        "answer": list(answer(found)),
+        "answer": list(answer(found, detected)),
         "unreliable_below": FEWEST,
         "resamples": found.resamples,
-        "tables": {sheet.name: _records(sheet) for sheet in sheets(found)},
+        "tables": {sheet.name: _records(sheet) for sheet in _sheets(found, detected)},
         "hashes": dict(found.hashes),
         "manifest": found.manifest,
     }

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from html import escape
 from math import ceil, floor, isnan, log10
 
-from unmask.lab.candidates import AXES
 from unmask.lab.e1 import E1, Cell, Mean
+from unmask.policies.candidates import AXES
 from unmask.report.study_tables import mark, number, partial_mean, share
 from unmask.stats import COVERAGES, Estimate, Opportunity
 
@@ -23,19 +23,19 @@ def gap_figure(found: E1, model: str, at: int) -> str:
     """Δ_adapt of every task and axis: a dot and its interval; hollow and dashed where that is unreliable."""
     groups = list(_groups(found, model))
     rows = [row for _, group in groups for row in group]
-    scale = _Scale.over([row.overall.delta for row in rows], _LEFT, WIDTH - _RIGHT)
+    scale = Scale.over([row.overall.delta for row in rows], _LEFT, WIDTH - _RIGHT)
     bottom = _TOP + sum(_ROW * len(group) + _GROUP for _, group in groups)
     parts = list(_grid(scale, bottom))
     y = float(_TOP)
     for head, group in groups:
-        parts.append(_text(0, y + _ROW / 2, head, "head"))
+        parts.append(label(0, y + _ROW / 2, head, "head"))
         for row in group:
             parts += _whisker(row, y + _ROW / 2, scale, mark(row.overall, _partial(found, row)))
             y += _ROW
         y += _GROUP
-    parts.append(_text(_LEFT, bottom + 36, "Δ_adapt: gain over the fixed action, with 95 % interval", "soft"))
+    parts.append(label(_LEFT, bottom + 36, "Δ_adapt: gain over the fixed action, with 95 % interval", "soft"))
     told = "; ".join(f"{head}, {row.axis}: {number(row.overall.delta)}" for head, group in groups for row in group)
-    return _svg(f"gap-{at}", bottom + _BOTTOM, f"Adaptation opportunity of {model} by task and axis", told, parts)
+    return svg(f"gap-{at}", bottom + _BOTTOM, f"Adaptation opportunity of {model} by task and axis", told, parts)
 
 
 def concentration_figure(found: E1, model: str, at: int) -> str:
@@ -57,13 +57,13 @@ def concentration_figure(found: E1, model: str, at: int) -> str:
     for k, (axis, (lines, means)) in enumerate(panels.items()):
         left = 44 + k * (wide + gap)
         box = (float(left), 30.0, float(left + wide), 30.0 + high)
-        parts += [_text(left, 16, axis, "head"), *_panel(box, most, first=k == 0)]
+        parts += [label(left, 16, axis, "head"), *_panel(box, most, first=k == 0)]
         parts += [_curve(c.overall, f"{c.task}, {c.axis}", axis, box, most, "thin") for c in lines]
         parts += [_curve(m.overall, f"mean over tasks, {m.axis}", axis, box, most, "thick") for m in means]
         told += [f"{c.task}, {axis}: top 10 % of states hold {share(c.overall.concentration[0.1])}" for c in lines]
-    parts.append(_text(44, 30 + high + 38, "share of states in %, best first", "soft"))
+    parts.append(label(44, 30 + high + 38, "share of states in %, best first", "soft"))
     title = f"Concentration of opportunity of {model}: share held by the best states"
-    return _svg(f"concentration-{at}", 30 + high + 48, title, "; ".join(told), parts)
+    return svg(f"concentration-{at}", 30 + high + 48, title, "; ".join(told), parts)
 
 
 def _groups(found: E1, model: str) -> Iterator[tuple[str, Sequence[Cell | Mean]]]:
@@ -85,7 +85,7 @@ def _known(opportunity: Opportunity) -> bool:
 
 
 @dataclass(frozen=True)
-class _Scale:
+class Scale:
     """A straight axis from one tick to another, drawn between two places."""
 
     ticks: Sequence[float]
@@ -93,10 +93,15 @@ class _Scale:
     right: float
 
     @classmethod
-    def over(cls, shown: Sequence[Estimate], left: float, right: float) -> "_Scale":
+    def over(cls, shown: Sequence[Estimate], left: float, right: float) -> "Scale":
         """Wide enough for all intervals and zero."""
-        seen = [x for e in shown for x in (e.value, e.low, e.high) if not isnan(x)]
-        low, high = min(0.0, *seen), max(0.0, *seen)
+        return cls.spanning([x for e in shown for x in (e.value, e.low, e.high)], left, right)
+
+    @classmethod
+    def spanning(cls, shown: Sequence[float], left: float, right: float) -> "Scale":
+        """Wide enough for all numbers and zero."""
+        seen = [0.0, *(x for x in shown if not isnan(x))]
+        low, high = min(seen), max(seen)
         if high - low < 1e-6:
             high = low + 0.01
         step = _step(high - low)
@@ -114,27 +119,27 @@ def _step(span: float) -> float:
     return next(base * k for k in (5, 2, 1) if span / (base * k) >= 4)
 
 
-def _grid(scale: _Scale, bottom: float) -> Iterator[str]:
+def _grid(scale: Scale, bottom: float) -> Iterator[str]:
     for tick in scale.ticks:
         x = scale(tick)
         zero = " zero" if abs(tick) < 1e-12 else ""
         yield f'<line class="grid{zero}" x1="{x:.1f}" y1="{_TOP - 4}" x2="{x:.1f}" y2="{bottom:.1f}"/>'
-        yield _text(x, bottom + 16, f"{tick + 0.0:.4g}", "soft", "middle")
+        yield label(x, bottom + 16, f"{tick + 0.0:.4g}", "soft", "middle")
 
 
-def _whisker(row: Cell | Mean, y: float, scale: _Scale, signs: str) -> Iterator[str]:
+def _whisker(row: Cell | Mean, y: float, scale: Scale, signs: str) -> Iterator[str]:
     delta = row.overall.delta
     doubt = " doubt" if row.overall.unreliable else ""
-    yield _text(_LEFT - 12, y, row.axis, "", "end")
+    yield label(_LEFT - 12, y, row.axis, "", "end")
     yield f'<g class="axis-{row.axis}{doubt}"><title>{escape(f"{row.axis}: {number(delta)} {signs}")}</title>'
     if not isnan(delta.low):
         low, high = scale(delta.low), scale(delta.high)
         yield f'<line class="whisker" x1="{low:.1f}" y1="{y:.1f}" x2="{high:.1f}" y2="{y:.1f}"/>'
-    yield f"{_marker(row.axis, scale(delta.value), y)}</g>"
-    yield _text(WIDTH - _RIGHT + 14, y, f"{number(delta)} {signs}", "")
+    yield f"{marker(row.axis, scale(delta.value), y)}</g>"
+    yield label(WIDTH - _RIGHT + 14, y, f"{number(delta)} {signs}", "")
 
 
-def _marker(axis: str, x: float, y: float) -> str:
+def marker(axis: str, x: float, y: float) -> str:
     """A shape for each axis: colour alone does not reach everybody."""
     if axis == "score":
         return f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="4.6"/>'
@@ -153,33 +158,33 @@ def _panel(box: Box, most: float, first: bool) -> Iterator[str]:
         y = bottom - (bottom - top) * part / most
         yield f'<line class="grid" x1="{left}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}"/>'
         if first:
-            yield _text(left - 6, y, f"{part:.0%}", "soft", "end")
+            yield label(left - 6, y, f"{part:.0%}", "soft", "end")
     for part in (0.1, 0.2, 0.5, 1.0):
-        yield _text(left + (right - left) * part, bottom + 14, f"{100 * part:.0f}", "soft", "middle")
+        yield label(left + (right - left) * part, bottom + 14, f"{100 * part:.0f}", "soft", "middle")
     even = bottom - (bottom - top) / most
     yield f'<line class="even" x1="{left}" y1="{bottom}" x2="{right}" y2="{even:.1f}"/>'
 
 
-def _curve(opportunity: Opportunity, label: str, axis: str, box: Box, most: float, weight: str) -> str:
+def _curve(opportunity: Opportunity, named: str, axis: str, box: Box, most: float, weight: str) -> str:
     left, top, right, bottom = box
     points = [(0.0, 0.0), *((c, opportunity.concentration[c].value) for c in COVERAGES)]
     drawn = " ".join(
         f"{left + (right - left) * c:.1f},{bottom - (bottom - top) * value / most:.1f}" for c, value in points
     )
     doubt = " doubt" if opportunity.unreliable else ""
-    told = f"{label}: top 10 % of states hold {share(opportunity.concentration[0.1])}"
+    told = f"{named}: top 10 % of states hold {share(opportunity.concentration[0.1])}"
     return (
         f'<g class="axis-{axis}{doubt}"><title>{escape(told)}</title>'
         f'<polyline class="curve {weight}" points="{drawn}"/></g>'
     )
 
 
-def _text(x: float, y: float, text: str, kind: str, anchor: str = "start") -> str:
+def label(x: float, y: float, text: str, kind: str, anchor: str = "start") -> str:
     look = f' class="{kind}"' if kind else ""
     return f'<text{look} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" dy="0.35em">{escape(text)}</text>'
 
 
-def _svg(name: str, height: float, title: str, told: str, parts: Sequence[str]) -> str:
+def svg(name: str, height: float, title: str, told: str, parts: Sequence[str]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {WIDTH} {height:.0f}" '
         f'aria-labelledby="{name}-title {name}-desc">'

@@ -5,10 +5,11 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import isfinite, isnan
+from typing import Protocol
 
-from unmask.lab.candidates import AXES
 from unmask.lab.e1 import E1, Cell, Mean
-from unmask.stats import COVERAGES, Estimate, Opportunity
+from unmask.policies.candidates import AXES
+from unmask.stats import COVERAGES, Estimate
 from unmask.stats.estimates import STAGES
 from unmask.stats.opportunity import FEWEST
 
@@ -96,7 +97,7 @@ def _spelled(value: Value, spec: str) -> str:
     return spec.format(value)
 
 
-def _text(value: Value) -> str:
+def text_or_none(value: Value) -> str:
     return NONE if value is None or value == "" else str(value)
 
 
@@ -127,35 +128,43 @@ def sheets(found: E1) -> tuple[Sheet, ...]:
     )
 
 
-_CELL = (Column("model", "model", left=True), Column("task", "task", left=True), Column("axis", "axis", left=True))
-_NOTES = (Column("", "note", left=True), Column("unreliable", ""), Column("partial", ""))
+CELL = (Column("model", "model", left=True), Column("task", "task", left=True), Column("axis", "axis", left=True))
+NOTES = (Column("", "note", left=True), Column("unreliable", ""), Column("partial", ""))
 _DELTA = Column("delta", "Δ_adapt", number, wide=True)
-_RATE = Column("positive_rate", "positive states", share, wide=True)
+RATE = Column("positive_rate", "positive states", share, wide=True)
 
 
 def _key(cell: Cell) -> tuple[Value, ...]:
     return cell.model, cell.task, cell.axis
 
 
-def _notes(opportunity: Opportunity, partial: str) -> tuple[Value, ...]:
-    return mark(opportunity, partial), opportunity.unreliable, partial
+class Measured(Protocol):
+    """Numbers that know whether their intervals may be relied on."""
+
+    @property
+    def unreliable(self) -> str: ...
 
 
-def mark(opportunity: Opportunity, partial: str = "") -> str:
+def notes(measured: Measured, partial: str) -> tuple[Value, ...]:
+    """The values of `NOTES`."""
+    return mark(measured, partial), measured.unreliable, partial
+
+
+def mark(measured: Measured, partial: str = "") -> str:
     """Signs of the legend."""
-    return UNRELIABLE * bool(opportunity.unreliable) + PARTIAL * bool(partial)
+    return UNRELIABLE * bool(measured.unreliable) + PARTIAL * bool(partial)
 
 
 def _opportunity(found: E1) -> Sheet:
     stages = tuple(Column(f"stage_{k}", STAGE_NAMES[k], _value, wide=True) for k in range(STAGES))
     columns = (
-        *_CELL,
+        *CELL,
         Column("fixed", "fixed action", left=True),
         Column("is_reference", ""),
         Column("fixed_utility", "its utility", number),
         _DELTA,
-        *_NOTES,
-        _RATE,
+        *NOTES,
+        RATE,
         Column("frequency", "frequency", share, wide=True),
         Column("margin", "× margin", number, wide=True),
         *stages,
@@ -180,7 +189,7 @@ def _opportunity(found: E1) -> Sheet:
                 c.fixed.action == 0,
                 c.base,
                 c.overall.delta,
-                *_notes(c.overall, c.partial),
+                *notes(c.overall, c.partial),
                 c.overall.positive_rate,
                 c.overall.frequency,
                 c.overall.margin,
@@ -207,8 +216,8 @@ def _means(found: E1) -> Sheet:
         Column("axis", "axis", left=True),
         Column("tasks", "tasks", count),
         _DELTA,
-        *_NOTES,
-        _RATE,
+        *NOTES,
+        RATE,
         Column("frequency", "frequency", share, wide=True),
         Column("margin", "× margin", number, wide=True),
         Column("bidirectional", "bidirectional mass", number, wide=True),
@@ -225,7 +234,7 @@ def _means(found: E1) -> Sheet:
                 m.axis,
                 len(m.tasks),
                 m.overall.delta,
-                *_notes(m.overall, partial_mean(found, m)),
+                *notes(m.overall, partial_mean(found, m)),
                 m.overall.positive_rate,
                 m.overall.frequency,
                 m.overall.margin,
@@ -248,13 +257,13 @@ def partial_mean(found: E1, mean: Mean) -> str:
 
 def _stages(found: E1) -> Sheet:
     columns = (
-        *_CELL,
+        *CELL,
         Column("stage", ""),
         Column("masked", "stage", left=True),
         Column("states", "states", count),
         _DELTA,
-        *_NOTES,
-        _RATE,
+        *NOTES,
+        RATE,
         Column("margin", "margin", number, wide=True),
     )
     return Sheet(
@@ -269,7 +278,7 @@ def _stages(found: E1) -> Sheet:
                 STAGE_NAMES[k],
                 part.states,
                 part.delta,
-                *_notes(part, c.partial),
+                *notes(part, c.partial),
                 part.positive_rate,
                 part.margin,
             )
@@ -282,13 +291,13 @@ def _stages(found: E1) -> Sheet:
 
 def _reversal(found: E1) -> Sheet:
     columns = (
-        *_CELL,
-        _RATE,
+        *CELL,
+        RATE,
         Column("bidirectional", "bidirectional mass", number, wide=True),
-        Column("pair", "between", left=True, show=_text),
+        Column("pair", "between", left=True, show=text_or_none),
         Column("pairwise", "largest pairwise value", number, wide=True),
-        Column("pairwise_pair", "of", left=True, show=_text),
-        *_NOTES,
+        Column("pairwise_pair", "of", left=True, show=text_or_none),
+        *NOTES,
     )
     rows = []
     for c in found.cells:
@@ -301,7 +310,7 @@ def _reversal(found: E1) -> Sheet:
                 _pair(c, c.overall.pair),
                 None if largest is None else _pairwise(c, *largest),
                 _pair(c, largest),
-                *_notes(c.overall, c.partial),
+                *notes(c.overall, c.partial),
             )
         )
     return Sheet(
@@ -327,7 +336,7 @@ def _pairwise(cell: Cell, a: int, b: int) -> Estimate:
 
 
 def _pairs(found: E1) -> Sheet:
-    columns = (*_CELL, Column("a", "a"), Column("b", "b"), Column("pairwise", "pairwise value", number, wide=True))
+    columns = (*CELL, Column("a", "a"), Column("b", "b"), Column("pairwise", "pairwise value", number, wide=True))
     return Sheet(
         "pairs",
         "Every pair",
@@ -351,13 +360,13 @@ def _concentration(found: E1) -> Sheet:
         "C*(c): the share of all opportunity that the best c of states hold, ranked by one fold of rollouts and "
         "summed by the other. Where fewer states gain than c, all of it lies in the top c. Above 100 % the rest is a "
         "loss; the last column is 100 % wherever there is any opportunity.",
-        (*_CELL, _RATE, *tops, *_NOTES),
+        (*CELL, RATE, *tops, *NOTES),
         tuple(
             (
                 *_key(c),
                 c.overall.positive_rate,
                 *(c.overall.concentration[x] for x in COVERAGES),
-                *_notes(c.overall, c.partial),
+                *notes(c.overall, c.partial),
             )
             for c in found.cells
         ),
@@ -366,7 +375,7 @@ def _concentration(found: E1) -> Sheet:
 
 def _audit(found: E1) -> Sheet:
     columns = (
-        *_CELL,
+        *CELL,
         Column("states", "states", count),
         Column("same", "same", count),
         Column("noisy", "noisy", count),
@@ -375,7 +384,7 @@ def _audit(found: E1) -> Sheet:
         Column("optimism", "optimism", number, wide=True),
         Column("bracket_low", "bracket from", number),
         Column("bracket_high", "to", number),
-        *_NOTES,
+        *NOTES,
         Column("crossfitted", ""),
     )
     return Sheet(
@@ -395,7 +404,7 @@ def _audit(found: E1) -> Sheet:
                 c.overall.delta,
                 c.overall.optimism,
                 *(c.overall.bracket if c.overall.audit.noisy else (None, None)),
-                *_notes(c.overall, c.partial),
+                *notes(c.overall, c.partial),
                 c.overall.crossfitted,
             )
             for c in found.cells
@@ -408,7 +417,7 @@ def _missing(found: E1) -> Sheet:
         "missing",
         "Without numbers",
         "Models, tasks and axes of the study that nothing is reported on.",
-        (*_CELL, Column("reason", "reason", left=True)),
+        (*CELL, Column("reason", "reason", left=True)),
         tuple((m.model, m.task, m.axis, m.reason) for m in found.missing),
         empty="None: every model, task and axis has numbers.",
     )
@@ -421,7 +430,7 @@ def _unjudged(found: E1) -> Sheet:
         Column("split", "split", left=True),
         Column("axis", "axis", left=True),
         Column("branches", "branches", count),
-        Column("reason", "reason", left=True, show=_text),
+        Column("reason", "reason", left=True, show=text_or_none),
     )
     return Sheet(
         "unjudged",
@@ -496,7 +505,7 @@ def _seconds(value: Value) -> str:
 
 def _models(found: E1) -> Sheet:
     columns = tuple(
-        Column(key, head, left=True, show=_text)
+        Column(key, head, left=True, show=text_or_none)
         for key, head in (
             ("model", "name here"),
             ("loaded", "loaded from"),

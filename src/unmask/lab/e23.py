@@ -1,0 +1,349 @@
+"""E2 and E3, from a study's tables: do diagnostics pick useful actions, and do their signals say where to take them?
+
+All choices are made on validation prompts and measured on evaluation prompts, by `stats`; here its tables are put
+together. What has no numbers is named with its reason.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+
+import numpy as np
+import pyarrow as pa
+
+from unmask.errors import SchemaError
+from unmask.lab.e1 import E1, Missing, parts
+from unmask.lab.e1 import Cell as Opportunities
+from unmask.lab.readings import Row, mixture_of, table_of
+from unmask.lab.store import Store, Utilities, utilities_of
+from unmask.lab.study import ROLES
+from unmask.stats import (
+    ARMS,
+    ActionChoice,
+    Calibration,
+    CalibrationSettings,
+    Estimate,
+    ExperimentSettings,
+    HeldOutTable,
+    LeakageError,
+    TransitionUtility,
+    ValidationTable,
+    select_actions,
+    selective_utility,
+)
+from unmask.stats.bootstrap import bootstrap, cluster_sums, codes, ratio
+from unmask.stats.calibration import graded
+from unmask.stats.crossfit import Array, Ints
+from unmask.stats.detection import DRAWS
+from unmask.stats.ranking import auroc
+from unmask.stats.resample import few_positive, resampled
+from unmask.stats.selection import measured
+from unmask.stats.tables import PROPOSALS
+
+
+@dataclass(frozen=True)
+class States:
+    """Held-out states as columns: what each way to choose an action gains there."""
+
+    prompt_S: np.ndarray
+    fixed_S: Array
+    """Q of the fixed action."""
+    gain: Mapping[str, Array]
+    """Of each of `ARMS` but the fixed one."""
+    deviates_S: Array
+    """1 where the gate is open."""
+    bin_S: Ints
+    """The detector's bin; -1 without a signal."""
+
+    @property
+    def g_S(self) -> Array:
+        """Cross-fitted opportunity."""
+        return self.gain["oracle"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """E2 and E3 with one kind of proposal."""
+
+    choice: ActionChoice
+    utility: TransitionUtility
+    states: States = field(repr=False)
+    auroc_among: Estimate
+    """AUROC among the states that have a signal. Others rank last, so that the mere lack of one, which all diagnostics
+    have at the first step, moves the AUROC of all states."""
+
+    @property
+    def calibration(self) -> Calibration:
+        return self.utility.calibration
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One model, task and axis with a diagnostic."""
+
+    model: str
+    task: str
+    axis: str
+    reference: str
+    """Whose update continues every branch."""
+    outcomes: Mapping[str, Outcome]
+    """By kind of proposal: the diagnostic's own action (`raw`), and the candidate nearest to it (`snapped`)."""
+    prompts: int
+    partial: str
+    """Which of its shards are not there yet; empty if all are."""
+
+    @property
+    def raw(self) -> Outcome:
+        return self.outcomes["raw"]
+
+    @property
+    def fixed_name(self) -> str:
+        chosen = self.raw.calibration
+        return chosen.candidates[chosen.fixed.action]
+
+    @property
+    def extension(self) -> bool:
+        return is_extension(self.reference, self.axis)
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A mean over tasks without an interval."""
+
+    value: float
+    tasks: int
+    """Those on which the number exists."""
+
+
+@dataclass(frozen=True)
+class Mean:
+    """One model, axis and kind of proposal over its tasks, each of which counts the same."""
+
+    model: str
+    axis: str
+    reference: str
+    proposal: str
+    tasks: tuple[str, ...]
+    utility: Mapping[str, Estimate]
+    lift: Mapping[str, Estimate]
+    coverage: Estimate
+    recovered: Estimate
+    """Mean lift of the diagnostic over the mean oracle gap."""
+    less_regret: Estimate
+    """Mean stage-only regret less the diagnostic's."""
+    plain: Mapping[str, Plain]
+    """Of rankings, whose means over tasks have no interval."""
+    unreliable: str
+    partial: str
+
+    @property
+    def extension(self) -> bool:
+        return is_extension(self.reference, self.axis)
+
+
+@dataclass(frozen=True)
+class E23:
+    """Everything the report says about diagnostics."""
+
+    cells: tuple[Cell, ...]
+    means: tuple[Mean, ...]
+    missing: tuple[Missing, ...]
+    settings: ExperimentSettings
+
+    def of(self, *, extension: bool) -> "E23":
+        """The revision extension alone, or all but it."""
+        cells = tuple(cell for cell in self.cells if cell.extension == extension)
+        means = tuple(mean for mean in self.means if mean.extension == extension)
+        return E23(cells, means, self.missing, self.settings)
+
+
+def is_extension(reference: str, axis: str) -> bool:
+    """Dream's native decoder is monotone: revising is not a choice that it has, but an extension of it."""
+    return (reference, axis) == ("dream", "commitment")
+
+
+def detect(store: Store, e1: E1, *, draws: int = DRAWS) -> E23 | None:
+    """What a study's readings say; None where it has none. `e1` is what its branches say."""
+    readings = store.table("readings")
+    if not len(readings):
+        return None
+    study, keys = e1.manifest["study"], ("model", "task", "axis", "split")
+    read = {key: {(r["prompt"], r["state"]): r for r in _rows(key[2], part)} for key, part in parts(readings, keys)}
+    branches = dict(parts(store.table("branches", ("step", "masked", "is_reference", "utility")), keys))
+    references = {spec["name"]: str(spec["reference"]) for spec in study["models"]}
+    axes = [axis for axis in study["axes"] if any(key[2] == axis for key in read)]
+    # One rollout is all there can be: E1 has left out what draws.
+    chosen_by = CalibrationSettings(seed=study["seed"], deterministic=study["rollouts"] == 1)
+    settings = ExperimentSettings(chosen_by, study["seed"], draws=draws, resamples=e1.resamples)
+    found: list[Cell | Missing] = [m for m in e1.missing if m.axis in axes]
+    for one in e1.cells:
+        if one.axis in axes:
+            by_role = {role: (one.model, one.task, one.axis, role) for role in ROLES}
+            utilities = {role: utilities_of(branches[key]) for role, key in by_role.items()}
+            rows = {role: read.get(key, {}) for role, key in by_role.items()}
+            found.append(_cell(one, references[one.model], utilities, rows, settings))
+    cells = tuple(f for f in found if isinstance(f, Cell))
+    missing = tuple(f for f in found if isinstance(f, Missing))
+    return E23(cells, tuple(_means(cells, missing, settings)), missing, settings)
+
+
+def _rows(axis: str, part: pa.Table) -> list[Row]:
+    """Ingredients are long, and only those of the score axis are needed."""
+    return (part if axis == "score" else part.drop_columns("ingredients")).to_pylist()
+
+
+def _cell(
+    one: Opportunities,
+    reference: str,
+    utilities: Mapping[str, Utilities],
+    read: Mapping[str, Mapping[tuple[str, int], Row]],
+    settings: ExperimentSettings,
+) -> Cell | Missing:
+    rows: dict[str, list[Row]] = {}
+    for role, held in utilities.items():
+        keys = list(zip(held.prompt_S, held.state_S.tolist(), strict=True))
+        silent = sum(key not in read[role] for key in keys)
+        if silent:
+            return Missing(one.model, one.task, one.axis, f"{silent} of {len(keys)} {role} states have no reading")
+        rows[role] = [read[role][key] for key in keys]
+    mixture = mixture_of(reference, one.fixed_name) if one.axis == "score" else None
+    try:
+        validation = table_of(ValidationTable, utilities["validation"], rows["validation"], mixture)
+        held_out = table_of(HeldOutTable, utilities["evaluation"], rows["evaluation"], mixture)
+        choices = select_actions(validation, held_out, settings)
+        arms = selective_utility(validation, held_out, settings)
+    except LeakageError as error:
+        raise SchemaError(
+            f"{one.model}, {one.task}, {one.axis}: {error}; allowed: splits without a common prompt; run it again"
+        ) from error
+    except ValueError as error:
+        return Missing(one.model, one.task, one.axis, str(error))
+    outcomes = {}
+    for proposal in PROPOSALS:
+        choice, utility = getattr(choices, proposal), getattr(arms, proposal)
+        states = states_of(held_out, utility.calibration)
+        outcomes[proposal] = Outcome(choice, utility, states, auroc_among(states, utility.calibration, settings))
+    prompts = len(set(utilities["evaluation"].prompt_S))
+    return Cell(one.model, one.task, one.axis, reference, outcomes, prompts, one.partial)
+
+
+def states_of(held_out: HeldOutTable, chosen: Calibration) -> States:
+    """The columns that `selective_utility` averages: it has no means over tasks, and no bins of held-out states."""
+    held = graded(held_out, chosen.fixed.action, chosen.settings)
+    stage_S, used_S = measured(held, chosen)
+    proposed_S, signal_S = ~held_out.abstained_S, held_out.signal_S
+    opens_S = chosen.tau.active(chosen.detector.predict(signal_S)) & proposed_S
+    gain = {
+        "stage": stage_S,
+        "always": held.gain_S,
+        "diagnostic": np.where(chosen.theta.active(signal_S) & proposed_S, held.gain_S, 0.0),
+        "selective": np.where(opens_S, held.gain_S, 0.0),
+        "oracle": held.fit.g_S,
+    }
+    return States(
+        prompt_S=held_out.prompt_S[used_S],
+        fixed_S=held.fixed_utility_S[used_S],
+        gain={arm: x_S[used_S] for arm, x_S in gain.items()},
+        deviates_S=opens_S[used_S].astype(np.float64),
+        bin_S=chosen.detector.bin_of(signal_S)[used_S],
+    )
+
+
+def auroc_among(states: States, chosen: Calibration, settings: ExperimentSettings) -> Estimate:
+    """How the detector ranks the held-out states that have a signal."""
+    seen_S = states.bin_S >= 0
+    if not seen_S.any():
+        return Estimate(float("nan"), float("nan"), float("nan"), settings.resamples)
+    predicted_S, positive_S = chosen.detector.g_B[states.bin_S[seen_S]], (states.g_S > 0)[seen_S].astype(np.float64)
+    return resampled(
+        lambda weight_RS: {"auroc": auroc(predicted_S, positive_S, weight_RS)},
+        states.prompt_S[seen_S],
+        seed=settings.seed,
+        resamples=settings.resamples,
+        level=settings.level,
+    )["auroc"]
+
+
+# Means over tasks
+
+
+RANKINGS: Mapping[str, Callable[[TransitionUtility], Estimate]] = {
+    "auroc": lambda u: u.detection.auroc,
+    "spearman": lambda u: u.detection.spearman,
+    "captured_10": lambda u: u.detection.at[0.1].captured,
+    "efficiency_10": lambda u: u.detection.at[0.1].efficiency,
+    "lift_10": lambda u: u.detection.at[0.1].lift,
+}
+
+
+def _means(cells: Sequence[Cell], missing: Sequence[Missing], settings: ExperimentSettings) -> Iterator[Mean]:
+    for model, axis in dict.fromkeys((c.model, c.axis) for c in cells):
+        mine = [c for c in cells if (c.model, c.axis) == (model, axis)]
+        lost = [m.task for m in missing if (m.model, m.axis) == (model, axis)]
+        part = [c.task for c in mine if c.partial]
+        told = [f"without {', '.join(lost)}"] * bool(lost) + [f"part of {', '.join(part)}"] * bool(part)
+        for proposal in PROPOSALS:
+            yield _mean(mine, proposal, "; ".join(told), settings)
+
+
+def _mean(cells: Sequence[Cell], proposal: str, partial: str, settings: ExperimentSettings) -> Mean:
+    held = {c.task: c.outcomes[proposal].states for c in cells}
+    found = macro(held, settings)
+    everyone_S = np.concatenate([[f"{task}/{prompt}" for prompt in s.prompt_S] for task, s in held.items()])
+    return Mean(
+        model=cells[0].model,
+        axis=cells[0].axis,
+        reference=cells[0].reference,
+        proposal=proposal,
+        tasks=tuple(held),
+        utility={arm: found["utility", arm] for arm in ARMS},
+        lift={arm: found["lift", arm] for arm in ARMS[1:]},
+        coverage=found["gate", "coverage"],
+        recovered=found["choice", "recovered"],
+        less_regret=found["choice", "less_regret"],
+        plain={
+            name: _plain([read(c.outcomes[proposal].utility).value for c in cells]) for name, read in RANKINGS.items()
+        },
+        unreliable=few_positive(everyone_S, np.concatenate([s.g_S for s in held.values()])),
+        partial=partial,
+    )
+
+
+def _plain(values: Sequence[float]) -> Plain:
+    known = [x for x in values if isfinite(x)]
+    return Plain(float(np.mean(known)) if known else float("nan"), len(known))
+
+
+def macro(held: Mapping[str, States], settings: ExperimentSettings) -> dict[tuple[str, str], Estimate]:
+    """Means of task means; prompts are drawn within each task, and calibrations stay."""
+    sums_T = []
+    for states in held.values():
+        code_S, prompts = codes(states.prompt_S)
+        columns = [np.ones(len(code_S)), states.fixed_S, *(states.gain[arm] for arm in ARMS[1:]), states.deviates_S]
+        sums_T.append(cluster_sums(np.stack(columns, 1), code_S, prompts))
+    edges = np.cumsum([0, *(len(sums_PK) for sums_PK in sums_T)])
+    names: list[tuple[str, str]] = []
+
+    def numbers(count_RP: Array) -> Array:
+        mean_RK = np.zeros((len(count_RP), sums_T[0].shape[1]))
+        for sums_PK, start in zip(sums_T, edges, strict=False):
+            sum_RK = count_RP[:, start : start + len(sums_PK)] @ sums_PK
+            mean_RK += sum_RK / sum_RK[:, :1] / len(sums_T)
+        lift = {arm: mean_RK[:, 2 + at] for at, arm in enumerate(ARMS[1:])}
+        base_R = mean_RK[:, 1]
+        found = {("utility", "fixed"): base_R} | {("utility", arm): base_R + x_R for arm, x_R in lift.items()}
+        found |= {("lift", arm): x_R for arm, x_R in lift.items()} | {("gate", "coverage"): mean_RK[:, -1]}
+        found["choice", "recovered"] = ratio(lift["diagnostic"], lift["oracle"])
+        found["choice", "less_regret"] = lift["diagnostic"] - lift["stage"]
+        names[:] = found
+        return np.stack(list(found.values()), 1)
+
+    estimates = bootstrap(
+        numbers,
+        [len(sums_PK) for sums_PK in sums_T],
+        seeds=[(settings.seed, zlib.crc32(task.encode())) for task in held],
+        resamples=settings.resamples,
+        level=settings.level,
+    )
+    return dict(zip(names, estimates, strict=True))
