@@ -8,7 +8,7 @@ import pytest
 import unmask
 from unmask import cli
 from unmask.adapt import Gate, Lift, Selective, coverage
-from unmask.adapt.gate import FORMAT, _digest
+from unmask.adapt.gate import FORMAT
 from unmask.api import _steps
 from unmask.axes import ReMDM
 from unmask.catalog import load
@@ -17,6 +17,7 @@ from unmask.diagnostics import DIAGNOSTICS, Region
 from unmask.errors import ConfigError, GateFileError, OtherModel, StorageError, UnknownName
 from unmask.policies import Dream, Fixed, Revised
 from unmask.policies.candidates import AXES, Instead
+from unmask.stats.sealed import digest
 
 INF = float("inf")
 OPEN = {"starts": (), "g": (0.1,), "tau": -INF}
@@ -42,7 +43,7 @@ def revised_file(gate, change):
     """The file's text with a changed body and the right hash."""
     whole = json.loads(gate.to_json())
     change(whole["body"])
-    return json.dumps({**whole, "hash": _digest(whole["body"])})
+    return json.dumps({**whole, "hash": digest(FORMAT, whole["body"])})
 
 
 class TestFile:

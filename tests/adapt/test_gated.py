@@ -86,7 +86,9 @@ class TestContract:
     def test_whole_rows_have_nothing_to_diagnose(self, kit):
         """Under revision a canvas may be full before its last step."""
         for axis in AXES:
-            kit.run(Revised(Proposed(Fixed(kappa="share:1.0", commit="none"), DIAGNOSTICS[axis]()), ReMDM("cap", 0.5)))
+            arm = Proposed(Fixed(kappa="share:1.0", commit="none"), DIAGNOSTICS[axis]())
+            end = kit.run(Revised(arm, ReMDM("cap", 0.5)))
+            assert not end.state.masked_BL.any()
 
 
 class TestSelective:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from unmask.stats import Calibration, CalibrationSettings, DetectorFileError, ValidationTable, calibrate, choose_fixed
-from unmask.stats.calibration import _digest
+from unmask.stats.calibration import FORMAT
+from unmask.stats.sealed import digest
 
 SETTINGS = CalibrationSettings(seed=0)
 
@@ -75,7 +76,7 @@ class TestFile:
     def test_a_body_that_is_none_is_refused_even_with_its_hash(self, found, edit):
         whole = json.loads(found.to_json())
         edit(whole["body"])
-        whole["hash"] = _digest(whole["body"])
+        whole["hash"] = digest(FORMAT, whole["body"])
         with pytest.raises(DetectorFileError, match="calibrate again"):
             Calibration.from_json(json.dumps(whole))
 

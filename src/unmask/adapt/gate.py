@@ -1,6 +1,5 @@
 """Gate files: a calibrated selective policy to decode with, and what it was calibrated on. docs/adapt.md"""
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from unmask.diagnostics import DIAGNOSTICS, Diagnostic
 from unmask.errors import ConfigError, GateFileError, OtherModel, StorageError, UnknownName, require
 from unmask.options import check_types
 from unmask.stats import Calibration, DetectorFileError
+from unmask.stats.sealed import SealBroken, digest, seal, unseal
 
 FORMAT = "unmask-gate-1"
 """Goes up when an old file would decode differently, because a diagnostic or an arm changed."""
@@ -64,7 +64,7 @@ class Gate:
     @property
     def hash(self) -> str:
         """Of everything that the file says."""
-        return _digest(_body(self))
+        return digest(FORMAT, _body(self))
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -74,8 +74,7 @@ class Gate:
 
     def to_json(self) -> str:
         """The file's text; the same gate gives the same bytes."""
-        body = _body(self)
-        return json.dumps({"format": FORMAT, "hash": _digest(body), "body": body}, indent=2, allow_nan=False) + "\n"
+        return seal(FORMAT, _body(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Gate":
@@ -198,33 +197,7 @@ def _part(kind: Any, settings: Mapping[str, Any]) -> Any:
 
 
 def _opened(text: str) -> dict[str, Any]:
-    """The body of a file of ours, unchanged since it was written."""
     try:
-        whole = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
-        raise GateFileError(f"the gate file is not strict JSON ({error}); {_AGAIN}") from error
-    if not isinstance(whole, dict) or "format" not in whole:
-        raise GateFileError(f"the file names no format; {_AGAIN}")
-    if whole["format"] != FORMAT:
-        raise GateFileError(f"format of the gate file is {whole['format']!r}; allowed: {FORMAT!r}; calibrate again")
-    if set(whole) != {"format", "hash", "body"} or not isinstance(whole["body"], dict):
-        raise GateFileError(f"entries of the gate file are {sorted(whole)}; allowed: format, hash, body; {_AGAIN}")
-    if whole["hash"] != _digest(whole["body"]):
-        raise GateFileError(f"the gate file was edited: its hash is not that of its body; {_AGAIN}")
-    return whole["body"]
-
-
-def _digest(body: Mapping[str, Any]) -> str:
-    plain = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(f"{FORMAT}\n{plain}".encode()).hexdigest()
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    if len(set(names)) != len(names):
-        raise ValueError(f"an entry is there twice: {names}")
-    return dict(pairs)
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON number")
+        return unseal(FORMAT, text, "gate file")
+    except SealBroken as error:
+        raise GateFileError(f"{error}; {_AGAIN}") from error

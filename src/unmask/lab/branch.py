@@ -459,27 +459,25 @@ class _Run:
             if seen is None or not greedy:
                 seen = self.stepper.predict(replace(start, noise=noise), logits, view, self.needs)
             seen = replace(seen, noise=noise)
-            if rollout == 0:
-                self._diagnose(chunk, seen)
             # What nobody drew for is the same in every rollout.
             kept = {at: made for at, made in kept.items() if greedy and not self.policies[at].random}
             for at, policy in enumerate(self.policies):
                 if at not in kept:
                     kept[at] = self.stepper.act(seen, policy)
+            if rollout == 0:
+                self._diagnose(chunk, seen, [kept[at] for at in self.policy_of])
             for choice, at in enumerate(self.policy_of):
                 self._enter(chunk, choice, rollout, seen, *kept[at])
 
-    def _diagnose(self, chunk: list[int], seen: Trajectory) -> None:
-        """What the diagnostics say at some states, and how it compares with the candidates."""
-        stepper = self.stepper
+    def _diagnose(self, chunk: list[int], seen: Trajectory, made: Sequence[tuple[Action, Transition]]) -> None:
+        """What the diagnostics say at some states, and how it compares with what every choice does there."""
         for axis, policy in self.plan.proposals.items():
             reading = policy.read(quiet(seen, policy))
-            proposed = stepper.change(seen, reading.action)
-            named = self.plan.candidates[axis]
-            others = [stepper.act(seen, candidate) for candidate in named.values()]
+            proposed = self.stepper.change(seen, reading.action)
+            places = [at for at, (of, name, _) in enumerate(self.choices) if of == axis and name != PROPOSAL]
+            others, names = [made[at] for at in places], [self.choices[at][1] for at in places]
             same_AB = torch.stack([_same(proposed.state, change.state) for _, change in others])
             nearest_B = nearest(axis, seen.state, reading.action, proposed.revealed_BL, [a for a, _ in others])
-            names = list(named)
             signals, abstained = reading.signal_B.tolist(), reading.abstains_B.tolist()
             details = {name: value.tolist() for name, value in sorted(reading.ingredients.items())}
             for row, (at, near, same) in enumerate(zip(chunk, nearest_B.tolist(), same_AB.T.tolist(), strict=True)):
@@ -502,7 +500,8 @@ class _Run:
             whole = replace(start, noise=self._noise(chunk, [0] * len(chunk)))
             view = View.of(whole.state, self.needs)
             logits = self.stepper.forward(view, self.needs)
-            self._diagnose(chunk, self.stepper.predict(whole, logits, view, self.needs))
+            seen = self.stepper.predict(whole, logits, view, self.needs)
+            self._diagnose(chunk, seen, [self.stepper.act(seen, policy) for _, _, policy in self.choices])
         each = [(choice, rollout) for choice in range(len(self.choices)) for rollout in range(self.plan.rollouts)]
         rows = [(row, *who) for who in each for row in range(len(chunk))]
         for at in range(0, len(rows), self.engine.rows):

@@ -3,9 +3,7 @@
 The fixed action, the stage-only schedule, the detector and its two thresholds. NumPy in, numbers out.
 """
 
-import hashlib
 import itertools
-import json
 import math
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -24,6 +22,7 @@ from unmask.stats.detector import (
     fit_theta,
 )
 from unmask.stats.estimates import FixedAction, choose_fixed
+from unmask.stats.sealed import SealBroken, seal, unseal
 from unmask.stats.tables import PROPOSALS, Graded, T, ValidationTable, grade, only_validation
 
 FORMAT = "unmask-detector-1"
@@ -81,8 +80,7 @@ class Calibration:
 
     def to_json(self) -> str:
         """The file's text; the same calibration gives the same bytes."""
-        body = _body(self)
-        return json.dumps({"format": FORMAT, "hash": _digest(body), "body": body}, indent=2, allow_nan=False) + "\n"
+        return seal(FORMAT, _body(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Calibration":
@@ -197,40 +195,10 @@ def _calibration(body: dict[str, Any]) -> Calibration:
 
 
 def _opened(text: str) -> dict[str, Any]:
-    """The body of a file of ours, unchanged since it was written."""
     try:
-        whole = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
-        raise DetectorFileError(
-            f"the detector file is not strict JSON ({error}); pass a file that `save` wrote"
-        ) from error
-    if not isinstance(whole, dict) or "format" not in whole:
-        raise DetectorFileError("the file names no format; pass a detector that `save` wrote")
-    if whole["format"] != FORMAT:
-        raise DetectorFileError(
-            f"the detector file has format {whole['format']!r}; this version reads {FORMAT}: calibrate again"
-        )
-    if set(whole) != {"format", "hash", "body"} or not isinstance(whole["body"], dict):
-        raise DetectorFileError(f"the detector file has entries {sorted(whole)}; it must have format, hash and body")
-    if whole["hash"] != _digest(whole["body"]):
-        raise DetectorFileError("the detector file was edited: its hash is not that of its body; calibrate again")
-    return whole["body"]
-
-
-def _digest(body: dict[str, Any]) -> str:
-    plain = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(f"{FORMAT}\n{plain}".encode()).hexdigest()
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    if len(set(names)) != len(names):
-        raise ValueError(f"an entry is there twice: {names}")
-    return dict(pairs)
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON number")
+        return unseal(FORMAT, text, "detector file")
+    except SealBroken as error:
+        raise DetectorFileError(f"{error}; pass a file that `save` wrote, or calibrate again") from error
 
 
 def _numbers(x: Array) -> list[Any]:
