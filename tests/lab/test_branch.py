@@ -129,7 +129,7 @@ def network_starts(model, count: int, steps: int = 4, horizon: int = 8) -> list[
 
 class TestSchedulingChangesNothing:
     @pytest.mark.parametrize("regime", ["greedy", "drawn tokens", "drawn tokens, much revision", "history"])
-    @pytest.mark.parametrize("engine", [Engine(rows=1), Engine(rows=5, waiting=1), Engine(rows=64, bucket=64)])
+    @pytest.mark.parametrize("engine", [Engine(rows=1), Engine(rows=5, live=7, waiting=1), Engine(rows=64, bucket=64)])
     def test_rows_bucket_and_waiting(self, regime, engine):
         base = run(MODEL, REGIMES[regime], STARTS, Engine(rows=16))
         assert digest(run(MODEL, REGIMES[regime], STARTS, engine)) == digest(base)
@@ -339,7 +339,7 @@ class TestRefusals:
             plan(**bad)
 
     def test_impossible_engines_and_prompts(self):
-        for bad in ({"rows": 0}, {"rows": 4, "bucket": 20}, {"rows": 4, "waiting": 0}):
+        for bad in ({"rows": 0}, {"rows": 4, "bucket": 20}, {"rows": 4, "waiting": 0}, {"rows": 4, "live": 0}):
             with pytest.raises(ConfigError):
                 Engine(**bad)
         with pytest.raises(ConfigError, match="no id twice"):
@@ -371,7 +371,7 @@ class TestMemory:
         with monkeypatch.context() as patch:
             patch.setattr(lab._Run, "_advance", counted)
             # Tokens are drawn, so that nothing merges; every prompt has random numbers of its own.
-            run(MODEL, plan(temperature=0.7, rollouts=2), starts, Engine(rows=4, waiting=waiting))
+            run(MODEL, plan(temperature=0.7, rollouts=2), starts, Engine(rows=4, live=4, waiting=waiting))
         return most
 
     def test_more_prompts_hold_no_more(self, monkeypatch):

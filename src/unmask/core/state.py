@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -15,7 +16,8 @@ class State:
     """B canvases of up to L positions, padded on the right.
 
     A position is *fixed* (prompt or given token), or part of the *answer*: masked, revisable or committed.
-    `horizon_B` is the planned number of steps T; `step_B` counts the steps taken.
+    `horizon_B` is the planned number of steps T; `step_B` counts the steps taken. Tensors of a state are never written
+    to: what is derived from them is kept.
     """
 
     tokens_BL: Tensor
@@ -26,28 +28,28 @@ class State:
     horizon_B: Tensor
     mask_id: int
 
-    @property
+    @cached_property
     def valid_BL(self) -> Tensor:
         return torch.arange(self.tokens_BL.shape[1], device=self.tokens_BL.device) < self.length_B[:, None]
 
-    @property
+    @cached_property
     def answer_BL(self) -> Tensor:
         return self.valid_BL & ~self.fixed_BL
 
-    @property
+    @cached_property
     def masked_BL(self) -> Tensor:
         """M_t. A mask id inside the prompt is a given token, not a blank."""
         return self.answer_BL & (self.tokens_BL == self.mask_id)
 
-    @property
+    @cached_property
     def revealed_BL(self) -> Tensor:
         return self.answer_BL & (self.tokens_BL != self.mask_id)
 
-    @property
+    @cached_property
     def revisable_BL(self) -> Tensor:
         return self.revealed_BL & ~self.committed_BL
 
-    @property
+    @cached_property
     def rank_BL(self) -> Tensor:
         """Index of each position among the row's answer positions: the coordinate that blocks are cut on."""
         return self.answer_BL.long().cumsum(-1) - 1

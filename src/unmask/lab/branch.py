@@ -44,6 +44,8 @@ class Engine:
 
     rows: int
     """Canvases of one forward."""
+    live: int = 64
+    """Branches that take a step together, `rows` at a time through the denoiser; never fewer than `rows`."""
     bucket: int = 32
     """Canvases are padded to a multiple of this."""
     waiting: int = 4096
@@ -53,6 +55,7 @@ class Engine:
 
     def __post_init__(self) -> None:
         require(self.rows >= 1, "rows", self.rows, "1 or more", "a forward needs a row")
+        require(self.live >= 1, "live", self.live, "1 or more", "a step needs a branch")
         ok = self.bucket >= 1 and self.bucket % 32 == 0
         require(ok, "bucket", self.bucket, "a multiple of 32", "networks pad to that anyway")
         require(self.waiting >= 1, "waiting", self.waiting, "1 or more", "a few thousand are few megabytes")
@@ -244,7 +247,7 @@ def run(
     require(bool(starts), "prompts", [], "one or more", "pass a prompt")
     ids = [start.id for start in starts]
     require(len(set(ids)) == len(ids), "prompt ids", ids, "no id twice", "tables go by these ids")
-    stepper = Stepper(denoiser, Proposal(temperature=plan.temperature), engine.rows)
+    stepper = Stepper(denoiser, Proposal(temperature=plan.temperature), engine.rows, engine.live)
     found: dict[str, tuple[Path, list[Branch], list[Read]]] = {}
     told = list(plan.diagnostics.values())
     needs = reduce(or_, (diagnostic.needs for diagnostic in told), plan.reference.needs)
@@ -402,7 +405,7 @@ class _Run:
         limit = 8 * (len(self.states) + 1) * len(self.choices) * self.plan.rollouts * self._most_steps()
         for _ in range(limit):
             pool = max(self.pools.values(), key=lambda pool: pool.size, default=None)
-            if (pool is None or pool.size < self.engine.rows) and (chunk := next(todo, None)) is not None:
+            if (pool is None or pool.size < self.stepper.live) and (chunk := next(todo, None)) is not None:
                 self._expand(chunk)
             elif pool is not None and pool.size:
                 self._advance(pool)
@@ -416,7 +419,7 @@ class _Run:
 
     def _chunks(self) -> Iterator[list[int]]:
         """States that are expanded together: with as much past, within the limit on waiting branches."""
-        most = max(1, min(self.engine.rows, self.engine.waiting // (len(self.choices) * self.plan.rollouts)))
+        most = max(1, min(self.stepper.live, self.engine.waiting // (len(self.choices) * self.plan.rollouts)))
         past = [len(sampled.traj.steps) for _, sampled in self.states]
         for steps in sorted(set(past)):
             same = [at for at, n in enumerate(past) if n == steps]
@@ -427,7 +430,7 @@ class _Run:
     def _expand(self, chunk: list[int]) -> None:
         """Every candidate's action at some states, and where each row goes from there."""
         self.begun += len(chunk)
-        start = concat([moved(self.states[at][1].traj, self.device) for at in chunk])
+        start = moved(concat([self.states[at][1].traj for at in chunk]), self.device)
         start = replace(start, rows_B=torch.arange(len(chunk), device=self.device))
         view = View.of(start.state, self.needs)
         self._check(start)
@@ -454,6 +457,8 @@ class _Run:
         greedy = self.plan.temperature == 0
         seen: Trajectory | None = None
         kept: dict[int, tuple[Action, Transition]] = {}
+        drawless: dict[int, slice] = {}
+        """Choices that nothing is drawn for, neither by them nor after them: their branches, once for all rollouts."""
         for rollout in range(self.plan.rollouts):
             noise = self._noise(chunk, [rollout] * len(chunk))
             if seen is None or not greedy:
@@ -467,7 +472,14 @@ class _Run:
             if rollout == 0:
                 self._diagnose(chunk, seen, [kept[at] for at in self.policy_of])
             for choice, at in enumerate(self.policy_of):
+                if choice in drawless:
+                    self.tickets += [ticket._replace(rollout=rollout) for ticket in self.tickets[drawless[choice]]]
+                    continue
+                first = len(self.tickets)
                 self._enter(chunk, choice, rollout, seen, *kept[at])
+                after = self.continuations[self.choices[choice][0]].policy
+                if not (self._random(self.policies[at]) or self._random(after)):
+                    drawless[choice] = slice(first, len(self.tickets))
 
     def _diagnose(self, chunk: list[int], seen: Trajectory, made: Sequence[tuple[Action, Transition]]) -> None:
         """What the diagnostics say at some states, and how it compares with what every choice does there."""
@@ -504,8 +516,8 @@ class _Run:
             self._diagnose(chunk, seen, [self.stepper.act(seen, policy) for _, _, policy in self.choices])
         each = [(choice, rollout) for choice in range(len(self.choices)) for rollout in range(self.plan.rollouts)]
         rows = [(row, *who) for who in each for row in range(len(chunk))]
-        for at in range(0, len(rows), self.engine.rows):
-            part = rows[at : at + self.engine.rows]
+        for at in range(0, len(rows), self.stepper.live):
+            part = rows[at : at + self.stepper.live]
             mine = start.select(torch.tensor([row for row, _, _ in part], device=self.device))
             mine = replace(mine, noise=self._noise([chunk[row] for row, _, _ in part], [r for _, _, r in part]))
             view = View.of(mine.state, self.needs)
@@ -559,9 +571,7 @@ class _Run:
 
     def _join(self, pool: _Pool, traj: Trajectory, who: list[tuple[int, int, int]]) -> None:
         """New rows of a pool: finished, known, or to be run."""
-        done = pool.policy.done(traj).tolist()
-        canvas = traj.state.tokens_BL.cpu().numpy()
-        keys = self._keys(pool, traj, [state for state, _, _ in who]) if self.engine.merge else None
+        done, canvas, keys = self._look(pool, traj, [state for state, _, _ in who])
         fresh: list[int] = []
         futures: list[_Future] = []
         for row, (state, choice, rollout) in enumerate(who):
@@ -586,7 +596,7 @@ class _Run:
 
     def _advance(self, pool: _Pool) -> None:
         """One step of a batch of one pool."""
-        traj = pool.fill(self.engine.rows)
+        traj = pool.fill(self.stepper.live)
         seen = self.stepper.observe(traj, pool.policy)
         action, change = self.stepper.act(seen, pool.policy)
         if pool.policy in self.calm and bool((change.revealed_BL & ~change.state.committed_BL).any()):
@@ -598,14 +608,12 @@ class _Run:
         for future in pool.futures:
             future.length += 1
             self._paid(self.choices[self.tickets[future.owner].choice][0], 1)
-        done = pool.policy.done(traj).tolist()
-        canvas = traj.state.tokens_BL.cpu().numpy() if any(done) else None
         stay: list[int] = []
         settled: list[int] = []
         still = self._settled_rows(pool, traj.state)
-        keys = self._keys(pool, traj) if self.engine.merge and pool.keep == 0 else None
+        done, canvas, keys = self._look(pool, traj)
         for row, future in enumerate(pool.futures):
-            if done[row] and canvas is not None:
+            if done[row]:
                 future.end = canvas[row].copy()
             elif still[row]:
                 settled.append(row)
@@ -631,9 +639,8 @@ class _Run:
         gone = replace(traj.select(torch.tensor(rows, device=self.device)), steps=())
         calm = self._pool(pool.settled, None, gone)
         prompts = [pool.prompts[row] for row in rows]
-        keys = self._keys(calm, gone)
-        done = pool.settled.done(gone).tolist()
-        canvas = gone.state.tokens_BL.cpu().numpy()
+        done, canvas, keys = self._look(calm, gone)
+        assert keys is not None
         fresh, futures = [], []
         for at, (row, prompt) in enumerate(zip(rows, prompts, strict=True)):
             known, old = self.known[prompt], pool.futures[row]
@@ -674,24 +681,36 @@ class _Run:
     def _random(self, policy: Policy) -> bool:
         return policy.random or self.plan.temperature > 0
 
-    def _keys(self, pool: _Pool, traj: Trajectory, states: list[int] | None = None) -> list[bytes]:
-        """A digest per row of everything that its future depends on; the prompt is known to the caller."""
+    def _look(
+        self, pool: _Pool, traj: Trajectory, states: list[int] | None = None
+    ) -> tuple[list[bool], np.ndarray, list[bytes] | None]:
+        """Which rows are done, their canvases, and their keys if futures are merged here; read in one go."""
+        keyed = self.engine.merge and (pool.keep == 0 or states is not None)
+        parts = self._key_parts(pool, traj, states) if keyed else []
+        tokens_BL = traj.state.tokens_BL.to(torch.int32)
+        done, canvas, *rest = _on_host([pool.policy.done(traj), tokens_BL, *parts])
+        keys = self._digests(pool, traj, [canvas, *rest]) if keyed else None
+        return done.view(bool)[:, 0].tolist(), canvas.view(np.int32), keys
+
+    def _key_parts(self, pool: _Pool, traj: Trajectory, states: list[int] | None = None) -> list[Tensor]:
+        """All that a row's future depends on beside its tokens; the prompt is known to the caller."""
         state = traj.state
-        parts = [state.tokens_BL.to(torch.int32), state.committed_BL, state.step_B[:, None]]
+        parts = [state.committed_BL, state.step_B]
         if self._random(pool.policy):
-            parts.append(traj.noise.key_B[:, None])
+            parts.append(traj.noise.key_B)
         if pool.keep:
             assert states is not None
             last = traj.steps[-1]
             parts += [last.revealed_BL, last.remasked_BL, last.confidence_BL]
-            parts += [note.flatten(1) for _, note in sorted(last.action.notes.items())]
+            parts += [note for _, note in sorted(last.action.notes.items())]
             # The rest of the past is that of the state the row came from.
-            parts.append(torch.tensor(states, device=self.device)[:, None])
+            parts.append(torch.tensor(states, device=self.device))
+        return parts
+
+    def _digests(self, pool: _Pool, traj: Trajectory, parts: Sequence[np.ndarray]) -> list[bytes]:
         kind = repr((_index(self.kinds, pool.policy), pool.settled is not None, sorted(traj.notes))).encode()
-        arrays = [np.ascontiguousarray(part.cpu().numpy()) for part in parts]
         return [
-            hashlib.blake2b(b"".join([kind, *(a[row].tobytes() for a in arrays)]), digest_size=16).digest()
-            for row in range(state.batch)
+            hashlib.blake2b(kind + row.tobytes(), digest_size=16).digest() for row in np.concatenate(parts, axis=1)
         ]
 
     def _know_reference(self) -> None:
@@ -703,8 +722,9 @@ class _Run:
         for prompt, path in enumerate(self.paths):
             future = _Future(owner=-1)
             future.length, future.end = path.steps, path.end_L
-            noise = Noise(torch.zeros(path.steps, dtype=torch.long, device=self.device))
-            keys = self._keys(pool, Trajectory.start(path.states, noise))
+            noise = Noise(torch.zeros(path.steps, dtype=torch.long))
+            _, _, keys = self._look(pool, Trajectory.start(path.states, noise))
+            assert keys is not None
             self.known[prompt] = {key: (future, at) for at, key in enumerate(keys)}
 
     # Results
@@ -760,6 +780,14 @@ class _Run:
         if after.settled is None:
             return 0
         return max(0, start.steps - (sampled.step + 1 + steps))
+
+
+def _on_host(parts: Sequence[Tensor]) -> list[np.ndarray]:
+    """Tensors of one batch as bytes, row by row, by a single transfer: each one would wait for the device."""
+    flat = [part.reshape(len(part), -1).contiguous().view(torch.uint8) for part in parts]
+    whole = torch.cat(flat, 1).cpu().numpy()
+    ends = np.cumsum([x.shape[1] for x in flat])
+    return [np.ascontiguousarray(x) for x in np.split(whole, ends[:-1], axis=1)]
 
 
 def _same(one: State, other: State) -> Tensor:

@@ -7,6 +7,8 @@ kept; `Stepper.recall` brings it back with one forward.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
+from itertools import accumulate
 from typing import Any, TypeVar
 
 import numpy as np
@@ -71,11 +73,11 @@ class Sampled:
     traj: Trajectory
     """One row on the CPU, on its bucket's canvas: state, noise key, and the steps of the past that are kept."""
 
-    @property
+    @cached_property
     def step(self) -> int:
         return int(self.traj.state.step_B[0])
 
-    @property
+    @cached_property
     def masked(self) -> int:
         """m_t."""
         return int(self.traj.state.masked_BL.sum())
@@ -88,7 +90,7 @@ class Path:
     start: Start
     sampled: tuple[Sampled, ...]
     states: State
-    """Before every step, one row each, on the bucket's canvas."""
+    """Before every step, one row each, on the bucket's canvas; on the CPU."""
     end_L: np.ndarray
     """The final canvas."""
 
@@ -121,21 +123,22 @@ _SHUT: Door = _Shut()
 
 
 class Stepper:
-    """Transitions at one forward shape: `rows` canvases of one length, filled up with dummies.
+    """Transitions at one forward shape: `rows` canvases of one length, the last ones filled up with dummies.
 
-    At one shape a row's bits do not depend on its neighbours, so neither do tables on the order of work.
+    At one shape a row's bits do not depend on its neighbours, so neither do tables on the order of work. A batch of any
+    size goes through as many forwards as it takes; all else is done for the whole batch at once.
     """
 
-    def __init__(self, denoiser: Denoiser, proposal: Proposal, rows: int):
+    def __init__(self, denoiser: Denoiser, proposal: Proposal, rows: int, live: int = 1):
         require(rows >= 1, "rows", rows, "1 or more", "the batch needs a row")
         self.denoiser, self.proposal, self.rows = denoiser, proposal, rows
+        self.live = max(rows, live)
+        """Rows that take a step together, at most."""
         self.calls = 0
         """Forward passes, whatever they held."""
 
     def forward(self, view: View, needs: Needs) -> Logits:
-        """Logits of up to `rows` rows at the full shape."""
-        live = len(view.tokens_BN)
-        require(live <= self.rows, "rows of a view", live, f"at most {self.rows}", "cut the batch")
+        """Logits of all rows, `rows` at a time."""
         require(
             view.attend_BNN is None and view.given_BN is None,
             "the view of a policy",
@@ -143,9 +146,18 @@ class Stepper:
             "the canvas itself",
             "methods with slots or questions of their own cannot be branched",
         )
+        view = replace(view, row_B=None)
+        if len(view.tokens_BN) <= self.rows:
+            return self._forward(view, needs)
+        at_B = torch.arange(len(view.tokens_BN), device=view.tokens_BN.device)
+        return concat([self._forward(select(view, at_R), needs) for at_R in at_B.split(self.rows)])
+
+    def _forward(self, view: View, needs: Needs) -> Logits:
+        """Up to `rows` rows at the full shape."""
+        live = len(view.tokens_BN)
         at_B = torch.arange(self.rows, device=view.tokens_BN.device)
         real_B1 = (at_B < live)[:, None]
-        whole = select(replace(view, row_B=None), torch.where(at_B < live, at_B, 0))
+        whole = view if live == self.rows else select(view, torch.where(at_B < live, at_B, 0))
         # Nothing is asked of the dummies, so the packed answer is that of the real rows.
         logits = self.denoiser(replace(whole, wanted_BN=whole.wanted_BN & real_B1), needs)
         self.calls += logits.forwards
@@ -235,8 +247,8 @@ def sample(
     All canvases are padded to `slots`. A state keeps `memory` steps of the past, or what the reference's asks for, with
     what `needs` say of them.
     """
-    for at in range(0, len(starts), stepper.rows):
-        part = starts[at : at + stepper.rows]
+    for at in range(0, len(starts), stepper.live):
+        part = starts[at : at + stepper.live]
         yield from _sample(stepper, reference, part, states, seed, slots, needs or reference.needs, memory)
 
 
@@ -253,8 +265,7 @@ def _sample(
     keep = ALL if reference.memory == ALL else max(reference.memory, memory)
     traj = begin(stepper.denoiser, starts, seed, slots)
     reference.check(traj.state)
-    # Before each step and at the end, the whole batch; rows that are done stay where they are.
-    history: list[list[Trajectory]] = [[] for _ in starts]
+    history: list[Trajectory] = []
     ends: dict[int, np.ndarray] = {}
     for _ in range(4 * (max(start.steps for start in starts) + slots)):
         done_B = reference.done(traj)
@@ -263,20 +274,36 @@ def _sample(
         traj = traj.select((~done_B).nonzero().flatten())
         if traj.state.batch == 0:
             break
-        for row, prompt in enumerate(traj.rows_B.tolist()):
-            history[prompt].append(_row(traj, row))
+        history.append(_light(traj))
         seen = stepper.observe(traj, reference, needs)
         action, change = stepper.act(seen, reference)
         traj = advance(seen, reference.name, action, change, keep)
     else:
         raise Unfinished(f"the reference {reference.name} did not finish {starts[0].id}; look at what it reveals")
+    yield from _paths(starts, history, ends, states)
+
+
+def _paths(
+    starts: Sequence[Start], history: Sequence[Trajectory], ends: Mapping[int, np.ndarray], states: int
+) -> Iterator[Path]:
+    """Row by row, what the batch went through step by step; batches come to the host whole, not tensor by row."""
+    places: list[list[tuple[int, int]]] = [[] for _ in starts]
+    for at, traj in enumerate(history):
+        for row, prompt in enumerate(traj.rows_B.tolist()):
+            places[prompt].append((at, row))
+    chosen = [[own[step] for step in spaced(len(own), states)] for own in places]
+    sampled: dict[tuple[int, int], Trajectory] = {}
+    for at in sorted({at for own in chosen for at, _ in own}):
+        rows = [row for own in chosen for step, row in own if step == at]
+        part = stored(history[at].select(torch.tensor(rows, device=history[at].rows_B.device)))
+        sampled |= {(at, row): _first(part.select(torch.tensor([i]))) for i, row in enumerate(rows)}
+    before = [0, *accumulate(len(traj.rows_B) for traj in history)]
+    whole = moved(concat([traj.state for traj in history]), torch.device("cpu"))
     for prompt, start in enumerate(starts):
-        whole = history[prompt]
-        chosen = spaced(len(whole), states)
         yield Path(
             start=start,
-            sampled=tuple(Sampled(start.id, i, stored(whole[step])) for i, step in enumerate(chosen)),
-            states=concat([t.state for t in whole]),
+            sampled=tuple(Sampled(start.id, i, sampled[place]) for i, place in enumerate(chosen[prompt])),
+            states=whole.select(torch.tensor([before[at] + row for at, row in places[prompt]])),
             end_L=ends[prompt],
         )
 
@@ -296,17 +323,19 @@ def begin(denoiser: Denoiser, starts: Sequence[Start], seed: int, slots: int) ->
     return Trajectory.start(state.pad_to(slots), noise)
 
 
-def _row(traj: Trajectory, row: int) -> Trajectory:
-    light = tuple(replace(step, prediction=step.prediction.light) for step in traj.steps)
-    return replace(traj, prediction=None, steps=light).select(torch.tensor([row], device=traj.rows_B.device))
+def _light(traj: Trajectory) -> Trajectory:
+    return replace(traj, prediction=None, steps=tuple(replace(s, prediction=s.prediction.light) for s in traj.steps))
 
 
 def stored(traj: Trajectory) -> Trajectory:
-    """One row as it goes to disk: on the CPU, without heavy parts, as row 0."""
+    """Rows as they go to disk: on the CPU, without heavy parts."""
+    return moved(_light(traj), torch.device("cpu"))
+
+
+def _first(traj: Trajectory) -> Trajectory:
+    """One row by itself, as row 0."""
     zero_B = torch.zeros(1, dtype=torch.long)
-    light = tuple(replace(step, prediction=step.prediction.light) for step in traj.steps)
-    here = moved(replace(traj, steps=light), torch.device("cpu"))
-    return replace(here, rows_B=zero_B, steps=tuple(replace(step, rows_B=zero_B) for step in here.steps))
+    return replace(traj, rows_B=zero_B, steps=tuple(replace(step, rows_B=zero_B) for step in traj.steps))
 
 
 def moved(value: T, device: torch.device) -> T:
