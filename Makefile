@@ -43,7 +43,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	  --no-build-isolation -e '.[dev]'
 	@rm -f $(UNFINISHED) && touch $@
 
-demo: $(INSTALLED) ## measure adaptation opportunity on the small model; the page is out/demo/report.html
+demo: $(INSTALLED) ## does adapting pay? a study of the small model; the page is out/demo/report.html
 	$(BIN)/unmask generate --model mini
 	$(BIN)/unmask study run studies/demo.toml --out out/demo/study
 	$(BIN)/unmask study report out/demo/study --out out/demo

@@ -39,6 +39,7 @@ ORDER = [
     "cli_options",
     "cli_compare",
     "cli_study",
+    "cli_calibrate",
     "cli",
 ]
 # These promise more than their place in the order asks for: here is all they may import of ours.

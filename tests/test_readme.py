@@ -1,17 +1,23 @@
 """What the README shows runs as printed."""
 
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from unmask.cli import main
 
-README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 PYTHON = re.findall(r"```python\n(.*?)```", README, re.S)
-COMMANDS = re.findall(r"^\.venv/bin/unmask (.*?)(?:\s+#.*)?$", README, re.M)
+OWN = re.findall(r"^## Your own task\n.*?```sh\n(.*?)```", README, re.S | re.M)
+"""Lines that need each other, and a folder to themselves."""
+COMMANDS = re.findall(r"^\.venv/bin/unmask (.*?)(?:\s+#.*)?$", README.replace("".join(OWN), ""), re.M)
 
 
 def test_the_python_blocks_run_in_order(capsys):
@@ -34,11 +40,29 @@ def test_the_commands_run(command, capsys):
         assert json.loads(out)["config"]["policy"]["name"] == "llada"
 
 
+def test_the_own_task_runs_as_pasted(tmp_path):
+    (block,) = OWN
+    command = tmp_path / ".venv" / "bin" / "unmask"
+    command.parent.mkdir(parents=True)
+    code = "import sys; from unmask.cli import main; sys.exit(main())"
+    command.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-c", code])} "$@"\n', encoding="utf-8")
+    command.chmod(0o755)
+    path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+    # One thread: on a machine that does other things, two wait for each other.
+    env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(["bash", "-ec", block], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    # What the text below the block says of it.
+    assert "calibrated on 5 validation prompts" in done.stdout
+    assert "No opportunity found: the gate never opens" in done.stdout
+    assert "</li></ul>" in done.stdout
+    assert len((tmp_path / "mine.jsonl").read_text(encoding="utf-8").splitlines()) == 10
+
+
 def test_the_links_lead_somewhere():
-    root = Path(__file__).resolve().parents[1]
     links = re.findall(r"\]\(([^)#]+)\)", README)
     assert links
-    assert all((root / link).exists() for link in links if not link.startswith("http"))
+    assert all((ROOT / link).exists() for link in links if not link.startswith("http"))
 
 
 def test_the_commands_of_the_first_minute_are_shown():

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from unmask.api import Generation as Generation
     from unmask.api import Model as Model
+    from unmask.api import calibrate as calibrate
     from unmask.catalog import MODELS as MODELS
     from unmask.catalog import load as load
     from unmask.core import Action as Action
@@ -35,6 +36,7 @@ _HOME = {
     "load": "catalog",
     "Model": "api",
     "Generation": "api",
+    "calibrate": "api",
     "MODELS": "catalog",
     "METHODS": "policies",
     "Action": "core",

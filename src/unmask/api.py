@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -227,6 +228,39 @@ class Model:
             require(ok, name, text, allowed, f"pass the {name} as a string")
             require(len(text) > 0, name, text, "one character or more", f"write a {name}")
         return texts
+
+
+def calibrate(
+    model: Model,
+    *,
+    task: str,
+    axis: str,
+    score: str | None = None,
+    horizon: int | None = None,
+    work: str | Path | None = None,
+    **options: Any,
+) -> Gate:
+    """When to leave the fixed action on a task: a gate for `model.generate(..., gate=gate)`, or to `save`.
+
+    `task` is a name of the suite, a JSONL file or a dotted Python name; the last two need a scoring rule, `score`, and
+    the tokens that an answer may take, `horizon`. `work` is a folder that keeps the measurements, so that a call that
+    was cut short can be repeated; without one they are thrown away.
+
+    Further options, with their defaults: prompts=100, states=8, rollouts=4, steps_share=0.5, seed=0, rows=None,
+    data_dir=None, jobs=None, on_progress. docs/adapt.md says what they do.
+    """
+    from unmask.lab.calibrate import calibrate as measure
+    from unmask.tasks.own import task_of
+
+    known = [name for name in inspect.signature(measure).parameters if name not in ("model", "task", "axis", "work")]
+    for name in options:
+        if name not in known:
+            raise UnknownName("option of calibrate", name, [*known, "score", "horizon", "work"])
+    chosen = task_of(task, score=score, horizon=horizon)
+    if work is not None:
+        return measure(model, chosen, axis, work=work, **options)
+    with TemporaryDirectory(prefix="unmask-") as folder:
+        return measure(model, chosen, axis, work=folder, **options)
 
 
 @dataclass(frozen=True)

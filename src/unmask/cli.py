@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unmask import __version__
+from unmask.cli_calibrate import calibrate
 from unmask.cli_compare import compare
 from unmask.cli_options import load_model, pairs
 from unmask.cli_study import study
@@ -48,6 +49,7 @@ app = typer.Typer(
 app.add_typer(tasks, name="tasks")
 app.add_typer(study, name="study")
 app.command()(compare)
+app.command()(calibrate)
 app.command()(train)
 
 

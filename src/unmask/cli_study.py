@@ -141,37 +141,47 @@ def report(
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where it goes. Default: DIR/report.")] = None,
     json_: Json = False,
 ) -> None:
-    """Say how much opportunity a study found, where, and how concentrated; write a page, Markdown and CSV tables.
+    """Say how much opportunity a study found, how concentrated, whether predictable, and whether acting on it pays.
 
-    With diagnostics in the study also whether opportunity can be predicted, and whether acting on it would pay. A study
-    that is still running is reported on what is finished.
+    Writes a page, Markdown and CSV tables; the answers are the last screen. The last two questions need diagnostics in
+    the study, and decoding end to end its own setting. A study that is still running is reported on what is finished.
 
     \b
     Example:
       unmask study report out/study
     """
+    from rich.text import Text
+
     from unmask.lab.e1 import measure
+    from unmask.lab.e4 import end_to_end
     from unmask.lab.e23 import detect
     from unmask.lab.store import Store
-    from unmask.report.study import answer, document, legend, screen, screen_e23, write
+    from unmask.report import study as pages
 
     store = Store.open(folder)
     found = measure(store)
     detected = detect(store, found)
-    written = write(found, folder / "report" if out is None else out, detected)
+    decoded = None if detected is None else end_to_end(store, found, detected)
+    written = pages.write(found, folder / "report" if out is None else out, detected, decoded)
     if json_:
-        paths = [str(path) for path in written.paths]
-        say(json.dumps({**document(found, detected), "files": paths}, indent=2, ensure_ascii=False, allow_nan=False))
+        told = {**pages.document(found, detected, decoded), "files": [str(path) for path in written.paths]}
+        say(json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False))
         return
-    for text in answer(found, detected):
-        say(f"{text}\n")
+    console = _console()
     if found.cells:
-        _console().print(screen(found))
+        console.print(pages.screen(found))
     if detected is not None and detected.cells:
-        _console().print(screen_e23(detected))
-    for text in legend(found, detected):
+        console.print(pages.screen_e23(detected))
+    if decoded is not None and decoded.cells:
+        console.print(pages.screen_e4(decoded))
+    for text in pages.legend(found, detected, decoded):
         say(text)
-    say(f"written: {written.page}, {written.text.name} and {len(written.tables)} tables as CSV")
+    for text in (*pages.notes(found, detected, decoded), *pages.warnings(found)):
+        console.print(Text(f"\n{text}"), soft_wrap=not console.is_terminal)
+    say(f"\nwritten: {written.page}, {written.text.name} and {len(written.tables)} tables as CSV")
+    for one in pages.answer(found, detected, decoded):
+        console.print(Text(f"\n{one.question}", style="bold"))
+        console.print(Text(one.text), soft_wrap=not console.is_terminal)
 
 
 def _status(store: Any) -> dict[str, Any]:
@@ -196,6 +206,7 @@ def _status(store: Any) -> dict[str, Any]:
         "tasks": manifest["tasks"],
         "states": sum(info["states"] for info in infos),
         "branches": branches,
+        "decoded": len(store.decoded()),
         "unjudged": branches - judged,
         "utility": sum(info["utility"] for info in infos) / judged if judged else None,
         "forwards": {**asdict(report.total), "naive": report.total.naive, "trajectory": report.trajectory}
@@ -216,6 +227,9 @@ def _summary(store: Any) -> Iterator[str]:
     mean = "none judged yet" if now["utility"] is None else f"mean utility {now['utility']:.4f}"
     missing = f", {now['unjudged']:,} could not be judged" if now["unjudged"] else ""
     yield f"  {now['states']:,} states, {now['branches']:,} branches, {mean}{missing}"
+    if now["decoded"]:
+        known = sum(not about.get("unavailable") for about in now["tasks"].values())
+        yield f"  decoded end to end: {now['decoded']} of {len(now['models']) * known} models and tasks"
     work = now["forwards"]
     if not work["done"]:
         return

@@ -13,7 +13,7 @@ import pytest
 from unmask.cli import main
 from unmask.errors import ConfigError
 from unmask.lab.e1 import measure
-from unmask.report.study import answer, document, legend, markdown, page, write
+from unmask.report.study import answer, document, legend, markdown, notes, page, warnings, write
 from unmask.report.study_figure import concentration_figure, gap_figure
 from unmask.report.study_tables import LEGEND, NONE, PARTIAL, UNRELIABLE, number, share, sheets, table_csv
 from unmask.stats import Estimate, choose_fixed, summary
@@ -59,6 +59,10 @@ def broken(tmp_path_factory):
     return measure(place)
 
 
+def words(found):
+    return " ".join([*warnings(found), *(one.text for one in answer(found)), *notes(found)])
+
+
 def rows(text):
     return list(csv.DictReader(text.splitlines()))
 
@@ -83,66 +87,92 @@ def hinted(tmp_path, prompts):
 
 class TestWords:
     def test_what_was_shown(self, found):
-        text = " ".join(answer(found))
-        assert "could gain on 2 of 6 task-axis pairs" in text
+        text = words(found)
+        assert "could gain on 2 of 6 task-axis pairs of small: there the 95 % interval" in text
         assert "0.7000 [0.7000, 0.7000] (region on fill, over the fixed action full)" in text
-        assert "on top of a utility of 0.200" in text
-        assert "Mean Δ_adapt over 2 tasks: score 0.0625 [0.0625, 0.0625], region 0.3500" in text
+        assert "on top of a utility of 0.200; the best of 6 looks better than it is" in text
+        assert "small (2 tasks, 40 evaluation prompts): score 0.0625 [0.0625, 0.0625], region 0.3500" in text
         assert "25.0 % to 100.0 % of states gain" in text
-        assert "the best 10 % of states hold 10.0 % to 40.0 % of it" in text
+        assert "the best 10 % of states hold 10.0 % to 40.0 % of the opportunity" in text
         assert "Rollouts never differ in 480" in text
         assert "not complete" not in text
 
+    def test_four_questions_in_order(self, found, broken):
+        for one in (found, broken):
+            asked = [told.question for told in answer(one)]
+            assert asked == ["How much?", "How concentrated?", "Predictable?", "Does acting pay?"]
+            assert all(1 <= len(re.findall(r"\.(?=\s[A-Z]|$)", told.text)) <= 3 for told in answer(one))
+        *_, predictable, pays = answer(found)
+        assert predictable.text.startswith("Not asked: the study reads no diagnostics")
+        assert pays.text.startswith("Not measured: the study reads no diagnostics")
+
+    def test_every_model_has_its_count(self, tmp_path):
+        tables = made.known()
+        tables |= {("other", *key[1:]): axes for key, axes in made.known().items()}
+        for task in ("fill", "sort"):
+            tables["other", task, "evaluation"] = tables["small", "sort", "evaluation"]
+        found = measure(made.store(tmp_path / "s", tables, models={"small": "small", "other": "other"}))
+        much, concentrated, *_ = answer(found)
+        assert "could gain on 2 of 6 task-axis pairs of small and none of 6 of other:" in much.text
+        assert "(small, region on fill, over the fixed action full)" in much.text
+        assert "the best of 12 looks better than it is" in much.text
+        assert "other" not in concentrated.text
+
     def test_no_claim_where_nothing_gains(self, tmp_path):
-        text = " ".join(answer(hinted(tmp_path, 0)))
-        assert "no opportunity was shown" in text
+        text = words(hinted(tmp_path, 0))
+        assert "No opportunity was shown: on none of 2 task-axis pairs" in text
         assert "could gain on" not in text
-        assert "Concentration" not in text
+        assert "The largest" not in text
+        assert "Not known: where no opportunity was shown" in text
 
     def test_no_claim_where_intervals_include_zero(self, tmp_path):
         """2 of 20 prompts: a resample misses both in 12 %."""
         found = hinted(tmp_path, 2)
         assert found.cells[0].overall.delta.low == 0 < found.cells[0].overall.delta.value
-        text = " ".join(answer(found))
-        assert "no opportunity was shown: on none of 2 task-axis pairs does the 95 % interval" in text
+        text = words(found)
+        assert "No opportunity was shown: on none of 2 task-axis pairs of small does the 95 % interval" in text
+        assert "The largest estimate is 0.0125 [0.0000" in text
         assert "could gain on" not in text
-        assert "By stage" not in text
-        assert "Concentration" not in text
+        assert "by stage" not in text
+        assert "Not known: where no opportunity was shown" in text
 
     def test_a_hint_is_no_claim(self, tmp_path):
         """8 of 20 prompts: the interval leaves zero out, but rests on too few prompts."""
         found = hinted(tmp_path, 8)
         assert found.cells[0].overall.delta.positive
-        text = " ".join(answer(found))
-        assert "no opportunity was shown reliably" in text
+        text = words(found)
+        assert "No opportunity was shown reliably" in text
         assert "a hint, no more" in text
         assert "could gain on" not in text
-        assert "By stage" not in text
-        assert "do not rely on their intervals" in text
+        assert "by stage" not in text
+        assert "On the pairs where there is a hint" in text
+        assert "do not rely on the intervals: all of these" in text
 
     def test_enough_prompts_are_a_claim(self, tmp_path):
-        text = " ".join(answer(hinted(tmp_path, 14)))
+        text = words(hinted(tmp_path, 14))
         assert "could gain on 1 of 2 task-axis pairs" in text
-        assert "By stage, score: 0.0000 (masked 75–100 %), 0.0000 (masked 50–75 %)" in text
+        assert "by stage, small, score: 0.0000 (masked 75–100 %), 0.0000 (masked 50–75 %)" in text
 
     def test_what_is_missing_comes_first(self, broken):
-        first, second, *rest = answer(broken)
+        first, second = warnings(broken)
         assert first.startswith("This study is not complete: 3 of 4 shards are finished.")
         assert "no numbers yet for sort of small" in first
         assert second == "Left out: gsm8k: no <file> & no hub"
-        assert any("4 of" in text and "could not be judged" in text for text in rest)
+        assert any("4 of" in text and "could not be judged" in text for text in notes(broken))
 
     def test_a_name_is_not_a_model(self, tmp_path):
         """Whoever calls a small model LLaDA still reads what was loaded."""
         tables = {("LLaDA-8B", *key[1:]): axes for key, axes in made.known().items()}
         found = measure(made.store(tmp_path / "s", tables, models={"LLaDA-8B": "/models/mini"}))
-        assert "LLaDA-8B (/models/mini), 2 tasks" in " ".join(answer(found))
-        assert "numbers of LLaDA-8B (/models/mini) on these tasks and of no other model" in answer(found)[-1]
+        assert "LLaDA-8B (/models/mini) (2 tasks, 40 evaluation prompts)" in words(found)
+        assert "numbers of LLaDA-8B (/models/mini) on these tasks and of no other model" in notes(found)[-1]
         assert "<h2>LLaDA-8B (/models/mini)</h2>" in page(found)
 
     def test_nothing_measured(self, tmp_path):
         found = measure(made.store(tmp_path / "s", made.known(rollouts=1), temperature=0.5))
-        (text,) = answer(found)
+        (text,) = warnings(found)
+        assert answer(found)[0].text == "Not known: nothing could be measured."
+        assert notes(found) == ()
         assert text.startswith("Nothing could be measured.")
         assert "cannot be cross-fitted" in text
         ElementTree.fromstring(page(found))
@@ -154,7 +184,7 @@ class TestWords:
         tables = made.known()
         tables["small", "fill", "evaluation"]["score"] = {"confidence": lucky, "margin": made.flat(0.5)}
         found = measure(made.store(tmp_path / "s", tables))
-        assert any("Rollouts differ at 80 of 480" in text for text in answer(found))
+        assert any("Rollouts differ at 80 of 480" in text for text in notes(found))
         brackets = {(r["task"], r["axis"]): r["bracket_high"] for r in rows(table_csv(sheet(found, "audit")))}
         assert float(brackets["fill", "score"]) == pytest.approx(0.2)
         assert brackets["fill", "region"] == ""
@@ -335,6 +365,8 @@ class TestCommand:
     def test_writes_beside_the_tables(self, place, capsys):
         assert main(["study", "report", str(place.folder)]) == 0
         said = capsys.readouterr().out
+        last = "\n\n".join(f"{one.question}\n{one.text}" for one in answer(measure(place)))
+        assert said.endswith(f"\n\n{last}\n")
         assert "could gain on 2 of 6 task-axis pairs" in said
         assert "0.7000 [0.7000, 0.7000]" in said
         assert f"{UNRELIABLE} fewer than 10 prompts" in said
@@ -347,7 +379,10 @@ class TestCommand:
         assert main(["study", "report", str(place.folder), "--json", "--out", str(tmp_path / "r")]) == 0
         told = json.loads(capsys.readouterr().out)
         assert told["complete"] is True
-        assert told["answer"] == list(answer(found))
+        assert [(one["question"], one["text"]) for one in told["answer"]] == [
+            (one.question, one.text) for one in answer(found)
+        ]
+        assert told["notes"] == list(notes(found))
         assert all(Path(path).is_file() for path in told["files"])
         assert told["tables"]["opportunity"][1]["delta"] == pytest.approx(
             {"value": 0.7, "low": 0.7, "high": 0.7, "undefined": 0}

@@ -3,6 +3,7 @@
 import csv
 import importlib.util
 import json
+import re
 from math import isinf, isnan
 from pathlib import Path
 from xml.etree import ElementTree
@@ -13,7 +14,7 @@ import pytest
 from unmask.cli import main
 from unmask.lab.e1 import measure
 from unmask.lab.e23 import detect
-from unmask.report.study import answer, document, legend, markdown, page, write
+from unmask.report.study import answer, document, legend, markdown, notes, page, write
 from unmask.report.study_e23_figure import setting_figure
 from unmask.report.study_e23_tables import Verdict, missing_sheet, sheets, verdict
 from unmask.report.study_e23_words import EXTENSION
@@ -169,20 +170,28 @@ class TestTables:
 
 class TestWords:
     def test_both_answers(self, found, detected):
-        *_, predictable, pays = answer(found, detected)
-        assert predictable.startswith("Predictable before acting? small: in part. On 1 of 4 task-axis pairs")
+        *_, predictable, pays = (one.text for one in answer(found, detected))
+        assert predictable.startswith("In part: on 1 of 4 task-axis pairs of small the 95 % interval of AUROC")
+        assert "of 4 settings, at most about 2.5 % each would show such an interval above 0.5 by chance" in predictable
         assert "region on find; the best of 4 looks better than it is" in predictable
-        assert pays.startswith("Would acting on it pay, one step at a time? small: on 1 of 4 task-axis pairs.")
-        assert "the gate never opens: validation prompts gave no reason" in pays
-        assert "exploratory screen" in pays
-        assert pays.endswith("it does not say what many deviations in one answer do.")
+        assert pays.startswith("One step at a time, yes on 1 of 4 task-axis pairs of small: there the 95 % interval")
+        assert "; of 4 settings, about 2.5 % each would show such an interval above zero by chance;" in pays
+        assert "the gate never opens, because validation gave no reason" in pays
+        assert pays.endswith("was not measured; `end_to_end = true` in the study file asks for it.")
+        assert any("exploratory screen" in text for text in notes(found, detected))
+
+    def test_at_most_three_sentences(self, found, detected, dream):
+        for pair in ((found, detected), dream):
+            for one in answer(*pair):
+                assert 1 <= len(re.findall(r"\.(?=\s[A-Z]|$)", one.text)) <= 3, one
 
     def test_no_claim_without_a_signal(self, tmp_path):
         tables, read = made.diagnosed({"guess": "useless", "mute": "abstains"}, seed=3)
-        text = " ".join(answer(*both(made.store(tmp_path / "s", tables, read=read))))
-        assert "Predictable before acting? small: not shown. On none of 2" in text
-        assert "small: no significant lift. On none of 2 task-axis pairs" in text
-        assert "The largest is" not in text.split("Predictable")[1]
+        found, detected = both(made.store(tmp_path / "s", tables, read=read))
+        *_, predictable, pays = (one.text for one in answer(found, detected))
+        assert predictable.startswith("Not shown: on none of 2 task-axis pairs of small is there")
+        assert pays.startswith("One step at a time, no significant lift: on none of 2 task-axis pairs of small does")
+        assert "the largest is" not in pays
 
     def test_few_prompts_are_a_hint(self, tmp_path):
         tables, read = made.diagnosed({"find": "finds"}, rate=0.25, prompts=24)
@@ -191,25 +200,31 @@ class TestWords:
         found, detected = both(made.store(tmp_path / "s", tables, read=read))
         assert verdict(detected.cells[0].raw.utility) == Verdict.HINT
         assert [line[0] for line in legend(found, detected)] == [UNRELIABLE]
-        text = " ".join(answer(found, detected))
-        assert "not shown reliably" in text
-        assert "no significant lift. On none of 1 task-axis pair does a reliable" in text
-        assert "1 interval lies above zero, but on fewer than 10 prompts with a gain: a hint, no more." in text
+        *_, predictable, pays = (one.text for one in answer(found, detected))
+        assert predictable.startswith("Not shown reliably: on none of 1 task-axis pair of small")
+        assert "no significant lift: on none of 1 task-axis pair of small does the 95 %" in pays
+        assert "lie above zero reliably; the largest estimate is" in pays
+        assert "1 interval lies above zero, but on fewer than 10 prompts with a gain: a hint, no more." in pays
 
     def test_the_extension_is_told_apart(self, dream):
         found, detected = dream
-        *_, native, pays, apart = answer(found, detected)
-        assert "On none of 1 task-axis pair" in native
+        *_, native, pays = (one.text for one in answer(found, detected))
+        assert "on none of 1 task-axis pair" in native
         assert "no significant lift" in pays
-        assert apart.startswith(EXTENSION)
+        assert "commitment" not in native + pays
+        (apart,) = [text for text in notes(found, detected) if text.startswith(EXTENSION)]
         assert "commitment on find" in apart
+        assert "Predictable? In part: on 1 of 1 task-axis pair of small" in apart
 
     def test_what_is_missing(self, tmp_path):
         tables, read = made.diagnosed({"find": "finds", "guess": "useless"})
         lost = ("small", "guess", "evaluation")
         rest = {key: held for key, held in tables.items() if key != lost}
         found, detected = both(made.store(tmp_path / "s", rest, read=read, unfinished=[lost]))
-        assert answer(found, detected)[-1] == "Diagnostics of 1 task-axis pair have no numbers; the reasons are below."
+        assert (
+            notes(found, detected)[-1]
+            == "Diagnostics of 1 task-axis pair have no numbers; the tables have the reasons."
+        )
         (row,) = table(detected, "e23-missing")
         assert row["reason"] == "no evaluation prompt is finished yet"
         ElementTree.fromstring(page(found, detected))
@@ -219,7 +234,8 @@ class TestPage:
     def test_is_well_formed(self, found, detected):
         root = ElementTree.fromstring(page(found, detected))
         heads = [h.text for h in root.iter() if h.tag == "h2"]
-        assert heads == ["small", "Tables", "Diagnostics", "Configuration"]
+        assert heads[:4] == [one.question for one in answer(found, detected)]
+        assert heads[4:] == ["small", "Tables", "Diagnostics", "Configuration"]
         assert len([f for f in root.iter() if f.tag == f"{SVG}svg"]) == 2 + 4
         ids = [e.get("id") for e in root.iter() if e.get("id")]
         assert len(ids) == len(set(ids))
@@ -254,14 +270,15 @@ class TestPage:
         found = measure(place)
         assert detect(place, found) is None
         assert page(found, None) == page(found)
-        for word in ("Diagnostics", "e2-", "e3-", "svg .band", "Predictable"):
+        for word in ("Diagnostics", "e2-", "e3-", "svg .band", "AUROC"):
             assert word not in page(found)
         assert len(write(found, tmp_path / "r", None).tables) == 12
         assert legend(found, None) == legend(found)
 
     def test_the_rest_of_the_page_does_not_change(self, found, detected):
-        """What diagnostics add lies between the words, the style and the tables; nothing is taken away."""
+        """What diagnostics add lies between the style and the tables; nothing is taken away but two answers."""
         plain, more = page(found).splitlines(), page(found, detected).splitlines()
+        plain = [line for line in plain if "the study reads no diagnostics" not in line]
         left = iter(more)
         assert all(line in left for line in plain)
 
@@ -310,7 +327,7 @@ class TestCommand:
     def test_writes_and_says(self, place, tmp_path, capsys):
         assert main(["study", "report", str(place.folder), "--out", str(tmp_path / "r")]) == 0
         said = " ".join(capsys.readouterr().out.split())
-        assert "Predictable before acting?" in said
+        assert "Predictable? In part: on 1 of 4" in said
         assert "never deviates" in said
         there = {path.name for path in (tmp_path / "r").iterdir()}
         assert {"e2-selection.csv", "e2-diagnostics.csv", "e3-lift.csv", "e3-utility.csv", "e3-detection.csv"} <= there
@@ -319,7 +336,7 @@ class TestCommand:
 
     def test_json(self, found, detected):
         told = json.loads(json.dumps(document(found, detected), allow_nan=False))
-        assert told["answer"] == list(answer(found, detected))
+        assert [one["text"] for one in told["answer"]] == [one.text for one in answer(found, detected)]
         never = [row for row in told["tables"]["e3-lift"] if row["task"] == "mute"]
         assert {row["verdict"] for row in never} == {"never deviates"}
         assert {row["tau"] for row in never} == {None}

@@ -2,7 +2,9 @@
 
 import json
 import math
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -90,11 +92,17 @@ class Gate:
         return found
 
     def save(self, path: str | Path) -> None:
-        """Write the file."""
+        """Write the file: beside its place first, so that what was there stays until the new one is whole."""
+        target = Path(path)
+        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
         try:
-            Path(path).write_text(self.to_json(), encoding="utf-8")
+            partial.write_text(self.to_json(), encoding="utf-8")
+            partial.replace(target)
         except OSError as error:
             raise StorageError(f"gate {str(path)!r} cannot be written ({error.strerror}); choose another") from error
+        finally:
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: str | Path, *, fingerprint: str | None = None, force: bool = False) -> "Gate":

@@ -709,9 +709,7 @@ class _Run:
 
     def _digests(self, pool: _Pool, traj: Trajectory, parts: Sequence[np.ndarray]) -> list[bytes]:
         kind = repr((_index(self.kinds, pool.policy), pool.settled is not None, sorted(traj.notes))).encode()
-        return [
-            hashlib.blake2b(kind + row.tobytes(), digest_size=16).digest() for row in np.concatenate(parts, axis=1)
-        ]
+        return [hashlib.blake2b(kind + row.tobytes(), digest_size=16).digest() for row in np.concatenate(parts, axis=1)]
 
     def _know_reference(self) -> None:
         """Branches that come back to the reference's own way end as it did."""

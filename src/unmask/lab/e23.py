@@ -8,14 +8,16 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from unmask.errors import SchemaError
 from unmask.lab.e1 import E1, Missing, parts
 from unmask.lab.e1 import Cell as Opportunities
-from unmask.lab.readings import Row, mixture_of, table_of
+from unmask.lab.readings import Row, Table, mixture_of, table_of
 from unmask.lab.store import Store, Utilities, utilities_of
 from unmask.lab.study import ROLES
 from unmask.stats import (
@@ -29,6 +31,9 @@ from unmask.stats import (
     LeakageError,
     TransitionUtility,
     ValidationTable,
+    calibrate,
+    choose_fixed,
+    gap,
     select_actions,
     selective_utility,
 )
@@ -169,13 +174,11 @@ def detect(store: Store, e1: E1, *, draws: int = DRAWS) -> E23 | None:
     if not len(readings):
         return None
     study, keys = e1.manifest["study"], ("model", "task", "axis", "split")
-    read = {key: {(r["prompt"], r["state"]): r for r in _rows(key[2], part)} for key, part in parts(readings, keys)}
+    read = {key: _by_state(key[2], part) for key, part in parts(readings, keys)}
     branches = dict(parts(store.table("branches", ("step", "masked", "is_reference", "utility")), keys))
     references = {spec["name"]: str(spec["reference"]) for spec in study["models"]}
     axes = [axis for axis in study["axes"] if any(key[2] == axis for key in read)]
-    # One rollout is all there can be: E1 has left out what draws.
-    chosen_by = CalibrationSettings(seed=study["seed"], deterministic=study["rollouts"] == 1)
-    settings = ExperimentSettings(chosen_by, study["seed"], draws=draws, resamples=e1.resamples)
+    settings = ExperimentSettings(settings_of(study), study["seed"], draws=draws, resamples=e1.resamples)
     found: list[Cell | Missing] = [m for m in e1.missing if m.axis in axes]
     for one in e1.cells:
         if one.axis in axes:
@@ -188,9 +191,90 @@ def detect(store: Store, e1: E1, *, draws: int = DRAWS) -> E23 | None:
     return E23(cells, tuple(_means(cells, missing, settings)), missing, settings)
 
 
-def _rows(axis: str, part: pa.Table) -> list[Row]:
+def settings_of(study: Mapping[str, Any]) -> CalibrationSettings:
+    """How a study chooses on its validation prompts, whoever asks: the steps of E3 and the decodes of E4."""
+    # One rollout is all there can be: what draws has been left out.
+    return CalibrationSettings(seed=study["seed"], deterministic=study["rollouts"] == 1)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What validation prompts say about one model, task and axis; nothing in it has seen another prompt."""
+
+    calibration: Calibration
+    opportunity: float
+    """Cross-fitted Delta_adapt on validation states."""
+
+
+def choices(store: Store) -> dict[tuple[str, str, str], Choice | Missing]:
+    """By model, task and axis: what decoders are made of, or why they cannot be. The calibrations of `detect`.
+
+    Evaluation rows are dropped before anything else is done.
+    """
+    study, keys = store.manifest["study"], ("model", "task", "axis")
+    settings = settings_of(study)
+    references = {spec["name"]: str(spec["reference"]) for spec in study["models"]}
+    read = {key: _by_state(key[2], part) for key, part in parts(_validation(store.table("readings")), keys)}
+    branches = _validation(store.table("branches", ("step", "masked", "is_reference", "utility")))
+    found: dict[tuple[str, str, str], Choice | Missing] = {}
+    for (model, task, axis), part in parts(branches, keys):
+        if (model, task, axis) in read:
+            rows = read[model, task, axis]
+            found[model, task, axis] = _choice((model, task, axis), part, rows, references[model], study, settings)
+    return found
+
+
+def _validation(table: pa.Table) -> pa.Table:
+    return table.filter(pc.equal(table["split"], "validation"))
+
+
+def _choice(
+    key: tuple[str, str, str],
+    branches: pa.Table,
+    read: Mapping[tuple[str, int], Row],
+    reference: str,
+    study: Mapping[str, Any],
+    settings: CalibrationSettings,
+) -> Choice | Missing:
+    # As in E1, which such an axis does not reach either.
+    if study["rollouts"] == 1 and (study["temperature"] > 0 or key[2] == "commitment"):
+        return Missing(*key, "1 rollout of something that draws cannot be cross-fitted; 2 or more are needed")
+    utilities = utilities_of(branches)
+    try:
+        table = _table(ValidationTable, utilities, read, "validation", _mixture(utilities, reference, key[2]))
+        found = calibrate(table, settings)
+        return Choice(found, gap(graded(table, found.fixed.action, settings).fit).delta)
+    except ValueError as error:
+        return Missing(*key, str(error))
+
+
+def _mixture(validation: Utilities, reference: str, axis: str) -> list[float] | None:
+    """That of the fixed action, which the score signal compares with; other signals compare with nothing."""
+    if axis != "score":
+        return None
+    fixed = choose_fixed(validation.utility_SAR, reference=0)
+    return mixture_of(reference, validation.candidates[fixed.action])
+
+
+def _table(
+    kind: Callable[..., Table],
+    utilities: Utilities,
+    read: Mapping[tuple[str, int], Row],
+    role: str,
+    mixture: Sequence[float] | None,
+) -> Table:
+    """States beside their readings; each must have one."""
+    keys = list(zip(utilities.prompt_S, utilities.state_S.tolist(), strict=True))
+    silent = sum(key not in read for key in keys)
+    if silent:
+        raise ValueError(f"{silent} of {len(keys)} {role} states have no reading")
+    return table_of(kind, utilities, [read[key] for key in keys], mixture)
+
+
+def _by_state(axis: str, part: pa.Table) -> dict[tuple[str, int], Row]:
     """Ingredients are long, and only those of the score axis are needed."""
-    return (part if axis == "score" else part.drop_columns("ingredients")).to_pylist()
+    rows = (part if axis == "score" else part.drop_columns("ingredients")).to_pylist()
+    return {(row["prompt"], row["state"]): row for row in rows}
 
 
 def _cell(
@@ -200,17 +284,10 @@ def _cell(
     read: Mapping[str, Mapping[tuple[str, int], Row]],
     settings: ExperimentSettings,
 ) -> Cell | Missing:
-    rows: dict[str, list[Row]] = {}
-    for role, held in utilities.items():
-        keys = list(zip(held.prompt_S, held.state_S.tolist(), strict=True))
-        silent = sum(key not in read[role] for key in keys)
-        if silent:
-            return Missing(one.model, one.task, one.axis, f"{silent} of {len(keys)} {role} states have no reading")
-        rows[role] = [read[role][key] for key in keys]
-    mixture = mixture_of(reference, one.fixed_name) if one.axis == "score" else None
     try:
-        validation = table_of(ValidationTable, utilities["validation"], rows["validation"], mixture)
-        held_out = table_of(HeldOutTable, utilities["evaluation"], rows["evaluation"], mixture)
+        mixture = _mixture(utilities["validation"], reference, one.axis)
+        validation = _table(ValidationTable, utilities["validation"], read["validation"], "validation", mixture)
+        held_out = _table(HeldOutTable, utilities["evaluation"], read["evaluation"], "evaluation", mixture)
         choices = select_actions(validation, held_out, settings)
         arms = selective_utility(validation, held_out, settings)
     except LeakageError as error:

@@ -3,6 +3,7 @@
     DIR/manifest.json            the study, its versions, data and checkpoints
     DIR/shards/NAME.KEY/         states, branches and readings (.parquet) and shard.json; KEY is a hash of what they
                                  depend on
+    DIR/decodes/NAME.KEY/        decodes.parquet and unit.json: one model and task decoded end to end
     DIR/locks/                   who works on what; released by the system when a process dies
 
 A shard is written beside its place, synced and renamed: a process that is killed leaves at most a folder that the next
@@ -80,11 +81,29 @@ READINGS = pa.schema(
         ("ingredients", pa.string()),
     ]
 )
-SCHEMAS = {"states": STATES, "branches": BRANCHES, "readings": READINGS}
+DECODES = pa.schema(
+    [
+        ("model", _NAME),
+        ("task", _NAME),
+        ("axis", _NAME),
+        ("arm", _NAME),
+        ("draw", pa.int32()),
+        ("split", _NAME),
+        ("prompt", _NAME),
+        ("utility", pa.float64()),
+        ("reason", _NAME),
+        ("answer", _NAME),
+        ("evaluated", pa.int32()),
+        ("deviated", pa.int32()),
+        ("forwards", pa.int32()),
+    ]
+)
+SCHEMAS = {"states": STATES, "branches": BRANCHES, "readings": READINGS, "decodes": DECODES}
 _SORT = {
     "states": ["model", "task", "split", "prompt", "state"],
     "readings": ["model", "task", "split", "prompt", "state", "axis"],
     "branches": ["model", "task", "split", "prompt", "state", "axis", "candidate", "rollout"],
+    "decodes": ["model", "task", "axis", "arm", "draw", "split", "prompt"],
 }
 _UNHASHED = ("trajectory",)
 """Packed values whose bytes depend on a compressor; what they hold is in the other columns."""
@@ -108,8 +127,21 @@ class Shard:
 
     @property
     def name(self) -> str:
-        model = re.sub(r"[^A-Za-z0-9.-]+", "-", self.model).strip("-.")[-40:]
-        return f"{model}.{self.task}.{self.split}.{self.block:04d}.{self.depends}"
+        return f"{_file_name(self.model)}.{self.task}.{self.split}.{self.block:04d}.{self.depends}"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One model and task, decoded end to end."""
+
+    model: str
+    task: str
+    depends: str
+    """Fingerprint of everything its numbers depend on."""
+
+    @property
+    def name(self) -> str:
+        return f"{_file_name(self.model)}.{self.task}.{self.depends}"
 
 
 class Store:
@@ -118,6 +150,7 @@ class Store:
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
         self.shards = self.folder / "shards"
+        self.decodes = self.folder / "decodes"
 
     # The manifest
 
@@ -218,17 +251,20 @@ class Store:
 
     # Shards
 
-    def finished(self, shard: Shard) -> bool:
-        return (self.shards / shard.name).is_dir()
+    def _home(self, work: Shard | Unit) -> Path:
+        return self.decodes if isinstance(work, Unit) else self.shards
+
+    def finished(self, work: Shard | Unit) -> bool:
+        return (self._home(work) / work.name).is_dir()
 
     @contextmanager
-    def claim(self, shard: Shard) -> Iterator[bool]:
-        """Whether this process may work on the shard: nobody else does, and it is not there yet."""
-        with _locked(self.folder / "locks" / f"{shard.name}.lock", wait=False) as mine:
+    def claim(self, work: Shard | Unit) -> Iterator[bool]:
+        """Whether this process may do the work: nobody else does, and it is not there yet."""
+        with _locked(self.folder / "locks" / f"{work.name}.lock", wait=False) as mine:
             if mine:
-                for litter in self.shards.glob(f".{shard.name}.*"):
+                for litter in self._home(work).glob(f".{work.name}.*"):
                     shutil.rmtree(litter, ignore_errors=True)
-            yield mine and not self.finished(shard)
+            yield mine and not self.finished(work)
 
     def write(
         self,
@@ -241,19 +277,30 @@ class Store:
         """Put a finished shard in its place; without diagnostics there are no readings."""
         readings = READINGS.empty_table() if readings is None else readings
         _check_utilities(branches)
-        partial = self.shards / f".{shard.name}.{os.getpid()}"
+        self._put(shard, {"states": states, "branches": branches, "readings": readings}, "shard.json", info)
+
+    def write_decodes(self, unit: Unit, decodes: pa.Table, info: Mapping[str, Any]) -> None:
+        """Put the decodes of one model and task in their place."""
+        _check_utilities(decodes)
+        self._put(unit, {"decodes": decodes}, "unit.json", info)
+
+    def _put(self, work: Shard | Unit, tables: Mapping[str, pa.Table], about: str, info: Mapping[str, Any]) -> None:
+        """Write beside the place, sync, rename: there whole or not at all."""
+        home = self._home(work)
+        partial = home / f".{work.name}.{os.getpid()}"
         try:
+            home.mkdir(exist_ok=True)
             partial.mkdir()
-            for name, table in (("states", states), ("branches", branches), ("readings", readings)):
+            for name, table in tables.items():
                 with (partial / f"{name}.parquet").open("wb") as file:
                     pq.write_table(table.cast(SCHEMAS[name]), file, compression="zstd")
                     _sync(file)
-            _write_synced(partial / "shard.json", json.dumps({"format": FORMAT, **info}, indent=2).encode() + b"\n")
+            _write_synced(partial / about, json.dumps({"format": FORMAT, **info}, indent=2).encode() + b"\n")
             _sync_folder(partial)
             with suppress(FileExistsError):
-                # Where another process was faster, its shard is the same.
-                _rename_folder(partial, self.shards / shard.name)
-            _sync_folder(self.shards)
+                # Where another process was faster, its work is the same.
+                _rename_folder(partial, home / work.name)
+            _sync_folder(home)
         except OSError as error:
             raise _cannot_write(self.folder, error) from error
         finally:
@@ -261,28 +308,51 @@ class Store:
 
     def names(self) -> list[str]:
         """Finished shards."""
-        if not self.shards.is_dir():
-            return []
-        return sorted(p.name for p in self.shards.iterdir() if p.is_dir() and not p.name.startswith("."))
+        return _folders(self.shards)
+
+    def decoded(self) -> list[str]:
+        """Finished units: models and tasks that were decoded end to end."""
+        return _folders(self.decodes)
 
     def infos(self) -> list[dict[str, Any]]:
         """What each finished shard says of itself."""
         return [json.loads((self.shards / name / "shard.json").read_text(encoding="utf-8")) for name in self.names()]
 
+    def decode_infos(self) -> list[dict[str, Any]]:
+        """What each finished unit says of itself."""
+        found = []
+        for name in self.decoded():
+            path = self.decodes / name / "unit.json"
+            try:
+                info = json.loads(path.read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                raise SchemaError(
+                    f"{str(path)!r} cannot be read ({error}); remove its folder and run the study"
+                ) from error
+            self._check_format(info)
+            found.append(info)
+        return found
+
     # Tables
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """`branches`, `states` or `readings` of all finished shards, sorted."""
+        """`branches`, `states` or `readings` of all finished shards, or `decodes` of all finished units, sorted."""
         if name not in SCHEMAS:
             raise UnknownName("table", name, SCHEMAS)
         wanted = [f for f in SCHEMAS[name] if columns is None or f.name in {*columns, *_SORT[name]}]
         schema = pa.schema([pa.field(f.name, _plain(f.type)) for f in wanted])
-        parts = [self._part(name, shard, schema) for shard in self.names()]
+        parts = [self._part(name, folder, schema) for folder in self._parts(name)]
         whole = pa.concat_tables(parts) if parts else schema.empty_table()
         return whole.take(pc.sort_indices(whole, sort_keys=[(key, "ascending") for key in _SORT[name]]))
 
-    def _part(self, name: str, shard: str, schema: pa.Schema) -> pa.Table:
-        path = self.shards / shard / f"{name}.parquet"
+    def _parts(self, name: str) -> list[Path]:
+        """The folders that a table is spread over."""
+        if name == "decodes":
+            return [self.decodes / unit for unit in self.decoded()]
+        return [self.shards / shard for shard in self.names()]
+
+    def _part(self, name: str, folder: Path, schema: pa.Schema) -> pa.Table:
+        path = folder / f"{name}.parquet"
         try:
             found = pq.read_table(path)
         except (OSError, pa.ArrowException) as error:
@@ -293,8 +363,12 @@ class Store:
         return found.select(schema.names).cast(schema)
 
     def content_hash(self) -> dict[str, str]:
-        """Hashes of the tables' sorted values: equal tables have equal hashes, however they came about."""
-        return {name: table_hash(self.table(name)) for name in SCHEMAS}
+        """Hashes of the tables' sorted values: equal tables have equal hashes, however they came about.
+
+        `decodes` are among them where there are any.
+        """
+        there = [name for name in SCHEMAS if name != "decodes" or self.decoded()]
+        return {name: table_hash(self.table(name)) for name in there}
 
     def state(self, model: str, task: str, prompt: str, state: int) -> Trajectory:
         """One stored state: where the row stood and what the past says."""
@@ -382,8 +456,19 @@ def _feed(digest: Any, column: Any) -> None:
         digest.update(np.asarray(column.fill_null(zero).to_numpy(zero_copy_only=False)).tobytes())
 
 
-def _check_utilities(branches: pa.Table) -> None:
-    utility = np.asarray(branches["utility"].to_numpy(), float)
+def _file_name(model: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.-]+", "-", model).strip("-.")[-40:]
+
+
+def _folders(home: Path) -> list[str]:
+    """Names of finished work."""
+    if not home.is_dir():
+        return []
+    return sorted(p.name for p in home.iterdir() if p.is_dir() and not p.name.startswith("."))
+
+
+def _check_utilities(table: pa.Table) -> None:
+    utility = np.asarray(table["utility"].to_numpy(), float)
     known = utility[~np.isnan(utility)]
     if len(known) and (known.min() < 0 or known.max() > 1):
         bad = known[(known < 0) | (known > 1)][0]

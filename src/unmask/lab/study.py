@@ -19,7 +19,8 @@ from unmask.lab.branch import Engine, Plan
 from unmask.lab.suite import FRESH
 from unmask.options import check_types
 from unmask.policies.candidates import AXES, Sets, candidate, candidates, reference_of
-from unmask.tasks import SPLITS
+from unmask.tasks import CONTROLS, SPLITS, TASKS, Task
+from unmask.tasks.own import own as own_task
 from unmask.tasks.table import find
 
 ROLES = ("validation", "evaluation")
@@ -83,7 +84,11 @@ class Study:
     """Names by axis, where they are not the default ones."""
     diagnostics: tuple[str, ...] = ()
     """Axes whose diagnostic is read at every state, and its proposal branched."""
+    end_to_end: bool = False
+    """Decode the arms of the diagnosed axes from beginning to end, once all branches are there."""
     budget: Budget = Budget()
+    own: Mapping[str, Task] = field(default_factory=dict)
+    """Tasks outside the suite, by name."""
 
     @classmethod
     def read(cls, path: str | Path) -> "Study":
@@ -93,16 +98,17 @@ class Study:
         except OSError as error:
             raise ConfigError(f"study file {str(path)!r} cannot be read ({error.strerror}); check the path") from error
         try:
-            return cls.parse(tomllib.loads(raw.decode("utf-8")))
+            return cls.parse(tomllib.loads(raw.decode("utf-8")), Path(path).parent)
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"study file {str(path)!r} is not TOML ({error}); correct that line") from error
 
     @classmethod
-    def parse(cls, raw: Mapping[str, Any]) -> "Study":
+    def parse(cls, raw: Mapping[str, Any], folder: Path = Path()) -> "Study":
+        """A study from a file's content; `folder` is where its files are looked for."""
         _keys("the study", raw, _REQUIRED, _OPTIONAL)
-        tasks = _names("tasks", raw["tasks"])
-        for task in tasks:
-            find(task)
+        names = _names("tasks", raw["tasks"])
+        own = _own(raw.get("own", {}), names, folder)
+        tasks = {name: own[name] if name in own else _suite_task(name, own) for name in names}
         axes = _names("axes", raw["axes"])
         for axis in axes:
             if axis not in AXES:
@@ -111,7 +117,7 @@ class Study:
             name=_text("name", raw["name"]),
             seed=_whole("seed", raw["seed"], 0),
             models=_models(raw["models"]),
-            tasks=tasks,
+            tasks=names,
             axes=axes,
             splits=_splits(raw["splits"]),
             steps=_steps(raw["steps"], tasks),
@@ -123,7 +129,9 @@ class Study:
             shard=_whole("engine.prompts", raw["engine"].get("prompts", 8), 1),
             candidates=_candidate_names(raw.get("candidates", {}), axes),
             diagnostics=_diagnosed(raw.get("diagnostics", []), axes),
+            end_to_end=_end_to_end(raw.get("end_to_end", False), raw.get("diagnostics", [])),
             budget=_part("budget", raw.get("budget", {}), Budget),
+            own=own,
         )
         for spec in study.models:
             study.sets(spec.reference)
@@ -131,9 +139,12 @@ class Study:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Everything that numbers depend on, as plain values; not how the work is cut, nor the budget."""
-        whole = asdict(replace(self, splits={}, steps={}, candidates={}))
-        for key in ("budget", "shard"):
+        """Everything that branches depend on, as plain values; not how the work is cut, nor the budget.
+
+        `end_to_end` is not among them: it adds tables and changes none, so it may be switched on later.
+        """
+        whole = asdict(replace(self, splits={}, steps={}, candidates={}, own={}))
+        for key in ("budget", "shard", "end_to_end"):
             del whole[key]
         whole["engine"] = {"rows": self.engine.rows, "bucket": self.engine.bucket}
         whole["splits"] = {role: asdict(part) for role, part in self.splits.items()}
@@ -145,7 +156,17 @@ class Study:
         whole["diagnostics"] = {axis: vars(DIAGNOSTICS[axis]()) for axis in self.diagnostics}
         # A shard is a block of so many prompts: another number would cut other shards.
         whole["shard"] = self.shard
+        del whole["own"]
+        if self.own:
+            whole["own"] = {
+                name: {"score": task.utility, "horizon": task.horizon, "data": task.version}
+                for name, task in self.own.items()
+            }
         return whole
+
+    def task(self, name: str) -> Task:
+        """One of its tasks: of the suite, or its own."""
+        return self.own[name] if name in self.own else find(name)
 
     def sets(self, reference: str) -> Sets:
         """The candidates of the study's axes around a reference."""
@@ -189,7 +210,7 @@ _REQUIRED = (
     "revision",
     "engine",
 )
-_OPTIONAL = ("candidates", "diagnostics", "budget")
+_OPTIONAL = ("candidates", "diagnostics", "end_to_end", "budget", "own")
 
 
 def _keys(where: str, table: Any, required: Sequence[str], optional: Sequence[str] = ()) -> None:
@@ -247,6 +268,33 @@ def _models(value: Any) -> tuple[ModelSpec, ...]:
     return tuple(replace(spec, options=dict(spec.options)) for spec in found)
 
 
+def _own(value: Any, tasks: Sequence[str], folder: Path) -> Mapping[str, Task]:
+    require(isinstance(value, Mapping), "own", value, "tables of own tasks", "e.g. [own.mine]")
+    found = {}
+    for name, given in value.items():
+        where = f"own.{name}"
+        _keys(where, given, ("prompts", "horizon"), ("score",))
+        if name not in tasks:
+            raise ConfigError(
+                f"{where} is not among the tasks of the study; allowed: {', '.join(tasks)}; add or drop it"
+            )
+        score = given.get("score")
+        found[name] = own_task(
+            name,
+            _text(f"prompts of {where}", given["prompts"]),
+            score=None if score is None else _text(f"score of {where}", score),
+            horizon=_whole(f"horizon of {where}", given["horizon"], 1),
+            folder=folder,
+        )
+    return found
+
+
+def _suite_task(name: str, own: Mapping[str, Task]) -> Task:
+    if name not in (*TASKS, *CONTROLS):
+        raise UnknownName("task", name, [*TASKS, *CONTROLS, *own])
+    return find(name)
+
+
 def _splits(value: Any) -> Mapping[str, Part]:
     _keys("splits", value, ROLES)
     parts = {role: _stretch(role, value[role]) for role in ROLES}
@@ -275,7 +323,7 @@ def _stretch(role: str, value: Any) -> Part:
     return Part(split, start, _whole(f"prompts of {where}", value["prompts"], 1))
 
 
-def _steps(value: Any, tasks: Sequence[str]) -> Mapping[str, int]:
+def _steps(value: Any, tasks: Mapping[str, Task]) -> Mapping[str, int]:
     """T of each task: a share of its horizon, rounded up, or a number of its own."""
     _keys("steps", value, ("share",), ("tasks",))
     share = _number("steps.share", value["share"], 0.0)
@@ -286,8 +334,8 @@ def _steps(value: Any, tasks: Sequence[str]) -> Mapping[str, int]:
         if task not in tasks:
             raise UnknownName("task of steps.tasks", task, tasks)
     found = {}
-    for task in tasks:
-        horizon = find(task).horizon
+    for task, known in tasks.items():
+        horizon = known.horizon
         steps = _whole(f"steps of {task}", own.get(task, -int(-horizon * share // 1)), 1)
         require(steps <= horizon, f"steps of {task}", steps, f"1 to {horizon}, its horizon", "lower it")
         found[task] = steps
@@ -295,7 +343,7 @@ def _steps(value: Any, tasks: Sequence[str]) -> Mapping[str, int]:
 
 
 def _engine(value: Any) -> Engine:
-    _keys("engine", value, ("rows",), ("bucket", "waiting", "prompts"))
+    _keys("engine", value, ("rows",), ("live", "bucket", "waiting", "prompts"))
     given: dict[str, Any] = {key: _whole(f"engine.{key}", value[key], 1) for key in value if key != "prompts"}
     return Engine(**given)
 
@@ -316,6 +364,13 @@ def _diagnosed(value: Any, axes: Sequence[str]) -> tuple[str, ...]:
         if axis not in axes:
             raise UnknownName("axis of diagnostics", axis, axes)
     return found
+
+
+def _end_to_end(value: Any, diagnostics: Any) -> bool:
+    require(isinstance(value, bool), "end_to_end", value, "true or false", "write it without quotes")
+    ok = not value or bool(diagnostics)
+    require(ok, "end_to_end", value, "true with diagnostics", "name diagnostics: the arms are made of their readings")
+    return bool(value)
 
 
 def _part(where: str, value: Any, owner: Any, required: Sequence[str] = ()) -> Any:

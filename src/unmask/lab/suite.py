@@ -354,10 +354,10 @@ def _batch(
 
 def _members(task: Task, split: str, prompts: int | None, data_dir: DataDir) -> tuple[Example, ...]:
     if split != FRESH:
-        return examples(task.name, split, data_dir)[:prompts]
+        return examples(task, split, data_dir)[:prompts]
     if task.generator is None:
         raise ConfigError(f"{task.name} has no {FRESH} prompts; allowed: constructed tasks; use one of its splits")
-    return tuple(islice(training(task.name, FRESH_FROM), prompts or FRESH_PROMPTS))
+    return tuple(islice(training(task, FRESH_FROM), prompts or FRESH_PROMPTS))
 
 
 def _steps(task: Task, steps: int | None) -> int:

@@ -6,21 +6,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
 from unmask.core import Needs, View
 from unmask.denoisers import canvas_of
-from unmask.errors import ConfigError, SchemaError, require
+from unmask.errors import ConfigError, ContractError, SchemaError, require
 from unmask.lab.branch import PROPOSAL, Block, Branch, Read, Report, Work, run
 from unmask.lab.branch import Progress as Inside
 from unmask.lab.states import Path, Start, begin, spaced
 from unmask.lab.store import SCHEMAS, Shard, Store, fingerprint
 from unmask.lab.study import ModelSpec, Part, Study
 from unmask.lab.suite import FRESH, FRESH_FROM, Speaker, scores
-from unmask.tasks import Example, examples, find, training
+from unmask.tasks import Example, Task, examples, find, training
 from unmask.tasks.suite import DataDir
 from unmask.versions import versions
 
@@ -109,10 +110,24 @@ def carry_out(
 ) -> Outcome:
     """Do what is not done yet. Returns when every shard is there, or the budget is spent."""
     began = time.monotonic()
+    minutes = study.budget.minutes
+    kept: dict[str, Speaker] = {}
+
+    def spent() -> str:
+        over = minutes is not None and time.monotonic() - began > 60 * minutes
+        return f"the budget of {minutes:g} minutes is spent" if over else ""
+
+    def once(spec: ModelSpec) -> Speaker:
+        """The model, loaded again only if another one was in between."""
+        if spec.name not in kept:
+            kept.clear()
+            kept[spec.name] = load(spec)
+        return kept[spec.name]
+
     tasks, unavailable = prompts_of(study, data_dir)
     for task, found in tasks.items():
-        remasks = study.revision.expected(find(task).horizon, study.steps[task])
-        known = {"version": find(task).version, "data": _data_hash(found), "expected_remasks": round(remasks, 3)}
+        remasks = study.revision.expected(study.task(task).horizon, study.steps[task])
+        known = {"version": study.task(task).version, "data": _data_hash(found), "expected_remasks": round(remasks, 3)}
         store.note("tasks", task, known)
     for task, reason in unavailable.items():
         store.note("tasks", task, {"unavailable": reason})
@@ -121,7 +136,7 @@ def carry_out(
     for spec in study.models:
         if _all_there(store, spec):
             continue
-        model = load(spec)
+        model = once(spec)
         work = jobs_of(study, spec, model, tasks)
         store.note("models", spec.name, provenance(spec, model, work))
         watch.planned[spec.name] = len(work)
@@ -130,8 +145,8 @@ def carry_out(
         while pending:
             waiting = []
             for job in pending:
-                if study.budget.minutes is not None and time.monotonic() - began > 60 * study.budget.minutes:
-                    return Outcome(False, f"the budget of {study.budget.minutes:g} minutes is spent", {}, unavailable)
+                if reason := spent():
+                    return Outcome(False, reason, {}, unavailable)
                 with store.claim(job.shard) as mine:
                     if mine:
                         started = time.monotonic()
@@ -146,6 +161,13 @@ def carry_out(
                 # Another process has them; should it die, they are ours.
                 time.sleep(POLL)
             pending = waiting
+    _check_scorers(study, store)
+    if study.end_to_end:
+        # Not at the top: arms are made of what is calibrated on tables, and whoever reads those imports this module.
+        from unmask.lab.arms import decode_arms
+
+        if reason := decode_arms(study, store, once, tasks, jobs=jobs, stop=spent, tell=watch.told):
+            return Outcome(False, reason, {}, unavailable)
     watch.refresh()
     return Outcome(True, "", store.content_hash(), unavailable)
 
@@ -156,7 +178,7 @@ def prompts_of(study: Study, data_dir: DataDir = None) -> tuple[dict[str, dict[s
     unavailable = {}
     for task in study.tasks:
         try:
-            found[task] = {role: _members(task, part, data_dir) for role, part in study.splits.items()}
+            found[task] = {role: _members(study.task(task), part, data_dir) for role, part in study.splits.items()}
         except (ConfigError, SchemaError) as error:
             unavailable[task] = str(error)
             continue
@@ -177,14 +199,14 @@ def prompts_of(study: Study, data_dir: DataDir = None) -> tuple[dict[str, dict[s
     return found, unavailable
 
 
-def _members(task: str, part: Part, data_dir: DataDir) -> list[Example]:
+def _members(task: Task, part: Part, data_dir: DataDir) -> list[Example]:
     if part.split == FRESH:
-        if find(task).generator is None:
-            raise ConfigError(f"{task} has no {FRESH} prompts; allowed: constructed tasks; use one of its splits")
+        if task.generator is None:
+            raise ConfigError(f"{task.name} has no {FRESH} prompts; allowed: constructed tasks; use one of its splits")
         return list(islice(training(task, FRESH_FROM + part.start), part.prompts))
     members = list(examples(task, part.split, data_dir))[part.start : part.start + part.prompts]
     # JSON Mode Eval has fewer than others: "up to" so many.
-    require(bool(members), f"{part.split} prompts of {task}", 0, "one or more", "start earlier")
+    require(bool(members), f"{part.split} prompts of {task.name}", 0, "one or more", "start earlier")
     return members
 
 
@@ -196,7 +218,7 @@ def jobs_of(
     found = []
     for task, roles in tasks.items():
         for role, members in roles.items():
-            pairs = [(start_of(model, task, study.steps[task], example), example) for example in members]
+            pairs = [(start_of(model, study.task(task), study.steps[task], example), example) for example in members]
             fits = [(s, e) for s, e in pairs if model.length is None or len(s.canvas) <= model.length]
             buckets = sorted({s.slots(study.engine.bucket) for s, _ in fits})
             block = 0
@@ -204,14 +226,15 @@ def jobs_of(
                 same = [(s, e) for s, e in fits if s.slots(study.engine.bucket) == slots]
                 for at in range(0, len(same), study.shard):
                     part = same[at : at + study.shard]
-                    depends = fingerprint([study.config, identity, task, find(task).version, role, _hash_of(part)])
+                    version = study.task(task).version
+                    depends = fingerprint([study.config, identity, task, version, role, _hash_of(part)])
                     shard = Shard(spec.name, task, role, block, depends)
                     found.append(Job(shard, tuple(s for s, _ in part), tuple(e for _, e in part)))
                     block += 1
     return found
 
 
-def start_of(model: Speaker, task: str, steps: int, example: Example) -> Start:
+def start_of(model: Speaker, task: str | Task, steps: int, example: Example) -> Start:
     """The canvas that `compare` and `generate` decode, too."""
     horizon = find(task).horizon
     prompt = model.codec.encode(example.prompt)
@@ -275,12 +298,34 @@ def _store(
     store.write(job.shard, *tables, info, readings_table(job.shard, block.readings, proposals))
 
 
+def _check_scorers(study: Study, store: Store) -> None:
+    """Stop where a scoring function of the user's has raised for every answer: that is no measurement."""
+    for task in study.own:
+        infos = [info for info in store.infos() if info["shard"]["task"] == task]
+        if infos and not any(info["judged"] for info in infos):
+            table = store.table("branches", ("task", "reason"))
+            reason = table.filter(pc.equal(table["task"], task))["reason"][0].as_py()
+            raise ContractError(
+                f"no answer to {task} could be scored ({reason}); allowed: a function that raises for some answers at "
+                "most; correct it and begin in another folder"
+            )
+
+
 def _reference(study: Study, job: Job) -> str:
     return next(spec.reference for spec in study.models if spec.name == job.shard.model)
 
 
+class Answered(Protocol):
+    """What can be judged: the tokens of an answer to a prompt."""
+
+    @property
+    def prompt(self) -> str: ...
+    @property
+    def answer(self) -> tuple[int, ...]: ...
+
+
 def judge(
-    model: Speaker, members: Sequence[Example], branches: Sequence[Branch], jobs: int | None = None
+    model: Speaker, members: Sequence[Example], branches: Sequence[Answered], jobs: int | None = None
 ) -> list[tuple[str, float, str]]:
     """Text, utility and reason of every branch; NaN where the evaluator could not tell. Equal answers once."""
     by_id = {example.id: example for example in members}
@@ -316,7 +361,7 @@ def branches_table(
             # Half a character at the end of an answer is no text.
             "answer": [text.encode("utf-8", "replace").decode() for text, _, _ in judged],
         },
-        schema=_loose("branches"),
+        schema=loose("branches"),
     )
 
 
@@ -344,7 +389,7 @@ def readings_table(
             "reason": [[reason for _, reason in found] for _, found in rows],
             "ingredients": [r.ingredients for r, _ in rows],
         },
-        schema=_loose("readings"),
+        schema=loose("readings"),
     )
 
 
@@ -369,11 +414,11 @@ def states_table(shard: Shard, paths: Sequence[Path]) -> pa.Table:
             "committed": [state.committed_BL[0, :n].tolist() for state, n in cut],
             "trajectory": [sampled.traj.to_bytes() for _, sampled in rows],
         },
-        schema=_loose("states"),
+        schema=loose("states"),
     )
 
 
-def _loose(name: str) -> pa.Schema:
+def loose(name: str) -> pa.Schema:
     """The schema with plain strings; the store turns them into dictionaries."""
     plain = [(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in SCHEMAS[name]]
     return pa.schema(plain)
@@ -422,6 +467,10 @@ class _Watch:
             self.tell(self.now(shard))
 
         return heard
+
+    def told(self, name: str) -> None:
+        """Of work that is not a shard."""
+        self.tell(self.now(name))
 
     def finished(self, shard: str) -> None:
         self.forwards += self.live.forwards
@@ -488,7 +537,7 @@ def estimate(
     measured: dict[int, float] = {}
     for task, roles in tasks.items():
         steps = study.steps[task]
-        starts = [start_of(model, task, steps, e) for members in roles.values() for e in members]
+        starts = [start_of(model, study.task(task), steps, e) for members in roles.values() for e in members]
         starts = [s for s in starts if model.length is None or len(s.canvas) <= model.length]
         at = spaced(steps, study.states)
         left = [steps - step for step in at]
@@ -502,8 +551,8 @@ def estimate(
                 measured[size] = _timed(model, study, start, size)
             per_row += measured[size] / study.engine.rows / len(starts)
         n = len(starts)
-        vocab, horizon = model.denoiser.vocabulary.size, find(task).horizon
-        memory = 3 * 4 * study.engine.rows * horizon * vocab + study.engine.waiting * slots * 16
+        vocab, horizon = model.denoiser.vocabulary.size, study.task(task).horizon
+        memory = 3 * 4 * max(study.engine.rows, study.engine.live) * horizon * vocab + study.engine.waiting * slots * 16
         yield Estimate(
             model=spec.name,
             task=task,

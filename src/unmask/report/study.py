@@ -1,6 +1,6 @@
 """The report on a study: a page, Markdown, a CSV file per table, JSON, and what a terminal shows.
 
-E1 always; E2 and E3 where the study has readings.
+E1 always; E2 and E3 where the study has readings; E4 where it decoded its arms end to end.
 """
 
 import json
@@ -16,18 +16,42 @@ from markupsafe import Markup
 from rich.table import Table
 
 from unmask.lab.e1 import E1
+from unmask.lab.e4 import CHOSEN, E4, Mean
 from unmask.lab.e23 import E23
 from unmask.policies.candidates import AXES
-from unmask.report import files, study_e23_tables, study_e23_words, study_tables, study_words
+from unmask.report import (
+    files,
+    study_e4_tables,
+    study_e4_words,
+    study_e23_tables,
+    study_e23_words,
+    study_tables,
+    study_words,
+)
+from unmask.report.study_e4_figure import end_to_end_figure
 from unmask.report.study_e23_figure import setting_figure
 from unmask.report.study_figure import concentration_figure, gap_figure
-from unmask.report.study_tables import LEGEND, Sheet, mark, number, share, table_csv, table_markdown
-from unmask.report.study_words import name, warnings
+from unmask.report.study_tables import LEGEND, PARTIAL, Sheet, mark, number, share, table_csv, table_markdown
+from unmask.report.study_words import Answer, name, warnings
 from unmask.report.terminal import columns
 from unmask.stats import Estimate
 from unmask.stats.opportunity import FEWEST
 
-__all__ = ["Written", "answer", "document", "legend", "markdown", "page", "screen", "screen_e23", "write"]
+__all__ = [
+    "Answer",
+    "Written",
+    "answer",
+    "document",
+    "legend",
+    "markdown",
+    "notes",
+    "page",
+    "screen",
+    "screen_e4",
+    "screen_e23",
+    "warnings",
+    "write",
+]
 
 
 @dataclass(frozen=True)
@@ -45,37 +69,91 @@ class Written:
 
 @dataclass(frozen=True)
 class Part:
-    """A section of the page on diagnostics."""
+    """A section of the page on what goes beyond E1."""
 
     title: str
     note: str
-    detected: E23
     sheets: tuple[Sheet, ...]
+    settings: E23 | None = None
+    """Each with a figure of its own."""
+    decoded: E4 | None = None
+    """A figure for each model."""
 
 
-def write(found: E1, out: str | Path, detected: E23 | None = None) -> Written:
+def write(found: E1, out: str | Path, detected: E23 | None = None, decoded: E4 | None = None) -> Written:
     """Write report.html, report.md and a CSV file per table into a folder."""
     place = files.folder(out)
+    shown = _sheets(found, detected, decoded)
     return Written(
-        page=files.write(place / "report.html", page(found, detected).encode()),
-        text=files.write(place / "report.md", markdown(found, detected).encode()),
-        tables=tuple(files.write(place / f"{s.name}.csv", table_csv(s).encode()) for s in _sheets(found, detected)),
+        page=files.write(place / "report.html", page(found, detected, decoded).encode()),
+        text=files.write(place / "report.md", markdown(found, detected, decoded).encode()),
+        tables=tuple(files.write(place / f"{s.name}.csv", table_csv(s).encode()) for s in shown),
     )
 
 
-def answer(found: E1, detected: E23 | None = None) -> tuple[str, ...]:
-    """All sentences."""
-    return (*study_words.answer(found), *(study_e23_words.answer(found, detected) if detected else ()))
+# Words
 
 
-def page(found: E1, detected: E23 | None = None) -> str:
+def answer(found: E1, detected: E23 | None = None, decoded: E4 | None = None) -> tuple[Answer, ...]:
+    """The four questions that every study is asked."""
+    if detected is None:
+        predictable = f"Not asked: {study_e23_words.NOT_ASKED}"
+        pays = f"Not measured: {study_e23_words.NOT_ASKED}"
+    else:
+        own = detected.of(extension=False).cells
+        predictable = study_e23_words.predictable(found, own)
+        pays = f"{study_e23_words.pays(found, own)}\n{_end_to_end(found, decoded)}"
+    return (
+        Answer("How much?", study_words.how_much(found)),
+        Answer("How concentrated?", study_words.how_concentrated(found)),
+        Answer("Predictable?", predictable),
+        Answer("Does acting pay?", pays),
+    )
+
+
+def _end_to_end(found: E1, decoded: E4 | None) -> str:
+    if decoded is None:
+        return study_e4_words.NOT_MEASURED
+    return study_e4_words.pays(found, decoded.of(extension=False))
+
+
+def notes(found: E1, detected: E23 | None = None, decoded: E4 | None = None) -> tuple[str, ...]:
+    """What goes with the answers: how far to trust them, what stands apart, what is not in them."""
+    told = [*study_words.notes(found)]
+    if detected is not None:
+        told += study_e23_words.notes(found, detected)
+        told += _extension(found, detected, decoded)
+    if decoded is not None:
+        told += study_e4_words.notes(decoded)
+    return tuple(told)
+
+
+def _extension(found: E1, detected: E23, decoded: E4 | None) -> Iterator[str]:
+    """The revision extension counts in no answer and has its own."""
+    apart = detected.of(extension=True).cells
+    if apart:
+        pays = [study_e23_words.pays(found, apart)]
+        pays += [study_e4_words.extension(found, decoded.of(extension=True))] if decoded is not None else []
+        told = (
+            study_e23_words.EXTENSION,
+            "Predictable?",
+            study_e23_words.predictable(found, apart),
+            "Does acting pay?",
+        )
+        yield " ".join((*told, *pays)).rstrip()
+
+
+# The page
+
+
+def page(found: E1, detected: E23 | None = None, decoded: E4 | None = None) -> str:
     """HTML with style and figures inside: one file to keep or to send."""
-    told = warnings(found)
     return _template().render(
         name=found.name,
         axes=AXES,
-        warnings=told,
-        words=answer(found, detected)[len(told) :],
+        warnings=warnings(found),
+        answers=answer(found, detected, decoded),
+        notes=notes(found, detected, decoded),
         figures=[
             {
                 "name": name(found, model),
@@ -85,6 +163,7 @@ def page(found: E1, detected: E23 | None = None) -> str:
             for at, model in enumerate(found.models)
         ],
         few=f"fewer than {FEWEST} prompts with a gain, not to be relied on",
+        differ=f"the two differ on fewer than {FEWEST} prompts, not to be relied on",
         legend=LEGEND,
         resamples=f"{found.resamples:,}",
         sheets=study_tables.sheets(found),
@@ -93,9 +172,10 @@ def page(found: E1, detected: E23 | None = None) -> str:
                 "title": part.title,
                 "note": part.note,
                 "sheets": part.sheets,
-                "figures": _settings(found, part.detected, at),
+                "figures": _settings(found, part.settings, at) if part.settings else [],
+                "gains": _gains(found, part.decoded, at) if part.decoded else [],
             }
-            for at, part in enumerate(_parts(detected))
+            for at, part in enumerate(_parts(detected, decoded))
         ],
         facts=_facts(found),
         config=_config(found),
@@ -113,40 +193,78 @@ def _settings(found: E1, detected: E23, part: int) -> list[dict[str, str]]:
     ]
 
 
-def _parts(detected: E23 | None) -> list[Part]:
-    """Diagnostics of native decoders first; the revision extension apart; then what has no numbers."""
+def _gains(found: E1, decoded: E4, part: int) -> list[dict[str, str]]:
+    models = dict.fromkeys(c.model for c in study_e4_tables.chosen_cells(decoded))
+    return [
+        {
+            "name": name(found, model),
+            "figure": Markup(end_to_end_figure(decoded, model, f"end-to-end-{part}-{at}")),
+        }
+        for at, model in enumerate(models)
+    ]
+
+
+def _parts(detected: E23 | None, decoded: E4 | None) -> list[Part]:
+    return [*_diagnostics(detected), *_decodes(decoded)]
+
+
+_APART = "revision extension of a monotone native decoder"
+
+
+def _diagnostics(detected: E23 | None) -> Iterator[Part]:
+    """Native decoders first, with what has no numbers; the revision extension apart."""
     if detected is None:
-        return []
+        return
     own, apart = detected.of(extension=False), detected.of(extension=True)
     missing = study_e23_tables.missing_sheet(detected)
-    found = [Part("Diagnostics", "", own, (*study_e23_tables.sheets(own), missing))]
+    yield Part("Diagnostics", "", (*study_e23_tables.sheets(own), missing), settings=own)
     if apart.cells:
-        title = "Diagnostics: revision extension of a monotone native decoder"
-        found.append(Part(title, study_e23_words.EXTENSION, apart, study_e23_tables.sheets(apart, "-revision")))
-    return found
+        sheets = study_e23_tables.sheets(apart, "-revision")
+        yield Part(f"Diagnostics: {_APART}", study_e23_words.EXTENSION, sheets, settings=apart)
 
 
-def _sheets(found: E1, detected: E23 | None) -> tuple[Sheet, ...]:
-    return (*study_tables.sheets(found), *(sheet for part in _parts(detected) for sheet in part.sheets))
+def _decodes(decoded: E4 | None) -> Iterator[Part]:
+    """The same order; then what goes beyond the paper."""
+    if decoded is None:
+        return
+    e4, own, apart = study_e4_tables, decoded.of(extension=False), decoded.of(extension=True)
+    sheets = (e4.full_sheet(own), e4.axes_sheet(own), e4.controls_sheet(own), e4.missing_sheet(decoded))
+    yield Part("End to end", "", sheets, decoded=own)
+    if apart.cells:
+        more = (e4.axes_sheet(apart, "-revision"), e4.controls_sheet(apart, "-revision"))
+        yield Part(f"End to end: {_APART}", study_e23_words.EXTENSION, more)
+    if decoded.joints:
+        yield Part("End to end: all axes together, beyond the paper", study_e4_words.BEYOND, (e4.joint_sheet(decoded),))
 
 
-def markdown(found: E1, detected: E23 | None = None) -> str:
+def _sheets(found: E1, detected: E23 | None, decoded: E4 | None) -> tuple[Sheet, ...]:
+    return (*study_tables.sheets(found), *(sheet for part in _parts(detected, decoded) for sheet in part.sheets))
+
+
+def markdown(found: E1, detected: E23 | None = None, decoded: E4 | None = None) -> str:
     """The words and every table but the longest."""
-    parts = [f"# Adaptation opportunity: {found.name}", *answer(found, detected)]
-    parts.append("\n".join(f"- {sign} {meaning}" for sign, meaning in LEGEND.items()))
+    parts = [f"# Adaptation opportunity: {found.name}", *warnings(found)]
+    for one in answer(found, detected, decoded):
+        parts += [f"## {one.question}", *one.text.splitlines()]
+    told = notes(found, detected, decoded)
+    parts += ["## Notes", "\n".join(f"- {text}" for text in told)] if told else []
+    parts += ["## Tables", "\n".join(f"- {sign} {meaning}" for sign, meaning in LEGEND.items())]
     parts.append(f"Brackets: 95 % percentile intervals from {found.resamples:,} resamples of prompts.")
-    parts += _tables(study_tables.sheets(found), "##")
-    for part in _parts(detected):
-        parts += [f"## {part.title}", *([part.note] if part.note else []), *_tables(part.sheets, "###")]
+    parts += _tables(study_tables.sheets(found))
+    for part in _parts(detected, decoded):
+        parts += [f"## {part.title}", *([part.note] if part.note else []), *_tables(part.sheets)]
     parts += ["## Configuration", "\n".join(f"- {key}: `{value}`" for key, value in _facts(found).items())]
     parts += [f"```json\n{_config(found)}\n```", _versions(found)]
     return "\n\n".join(parts) + "\n"
 
 
-def _tables(shown: Iterable[Sheet], level: str) -> Iterator[str]:
+def _tables(shown: Iterable[Sheet]) -> Iterator[str]:
     for sheet in shown:
         if not sheet.aside:
-            yield from (f"{level} {sheet.title}", sheet.note, table_markdown(sheet))
+            yield from (f"### {sheet.title}", sheet.note, table_markdown(sheet))
+
+
+# The terminal
 
 
 def screen(found: E1) -> Table:
@@ -183,23 +301,50 @@ def screen_e23(detected: E23) -> Table:
     return columns((*(["model"] if several else []), *heads), rows)
 
 
-def legend(found: E1, detected: E23 | None = None) -> list[str]:
+def screen_e4(decoded: E4) -> Table:
+    """What fits on a terminal, of the axes that validation chose."""
+    heads = ("task", "axis", *(head.lower() for head in study_e4_tables.ARM_HEADS.values()))
+    heads = (*heads, "selective − fixed", "", "coverage", "")
+    several = len({c.model for c in decoded.cells}) > 1
+    rows = []
+    for model in dict.fromkeys(c.model for c in decoded.cells):
+        for c in study_e4_tables.chosen_cells(decoded, model):
+            own = [*(number(c.utility[arm].value) for arm in study_e4_tables.ARM_HEADS)]
+            own += [number(c.difference[study_e4_tables.GAIN]), "", study_e4_tables.covered(c)]
+            rows.append([*([model] if several else []), c.task, c.axis, *own, study_e4_tables.cell_verdict(c)])
+        for m in _chosen_means(decoded, model):
+            own = [*(number(m.utility[arm].value) for arm in study_e4_tables.ARM_HEADS)]
+            own += [number(m.difference[study_e4_tables.GAIN]), PARTIAL * bool(m.partial), share(m.coverage)]
+            said = study_e4_tables.mean_verdict(decoded, m)
+            rows.append([*([model] if several else []), study_e4_tables.MEAN, "", *own, said])
+    return columns((*(["model"] if several else []), *heads), rows)
+
+
+def _chosen_means(decoded: E4, model: str | None = None) -> list[Mean]:
+    return [m for m in decoded.means if m.axis == CHOSEN and model in (None, m.model)]
+
+
+def legend(found: E1, detected: E23 | None = None, decoded: E4 | None = None) -> list[str]:
     """The signs that the screens show, in words."""
     used = {sign for c in found.cells for sign in mark(c.overall, c.partial)}
     if detected is not None:
         used |= {sign for c in detected.cells for sign in mark(c.raw.utility, c.partial)}
+    if decoded is not None:
+        used |= {PARTIAL for m in _chosen_means(decoded) if m.partial}
     return [f"{sign} {meaning}" for sign, meaning in LEGEND.items() if sign in used]
 
 
-def document(found: E1, detected: E23 | None = None) -> dict[str, Any]:
+def document(found: E1, detected: E23 | None = None, decoded: E4 | None = None) -> dict[str, Any]:
     """Everything as plain values; None where there is no number."""
     return {
         "study": found.name,
         "complete": found.complete,
-        "answer": list(answer(found, detected)),
+        "warnings": list(warnings(found)),
+        "answer": [{"question": one.question, "text": one.text} for one in answer(found, detected, decoded)],
+        "notes": list(notes(found, detected, decoded)),
         "unreliable_below": FEWEST,
         "resamples": found.resamples,
-        "tables": {sheet.name: _records(sheet) for sheet in _sheets(found, detected)},
+        "tables": {sheet.name: _records(sheet) for sheet in _sheets(found, detected, decoded)},
         "hashes": dict(found.hashes),
         "manifest": found.manifest,
     }

@@ -21,7 +21,9 @@ def setting_figure(cell: Cell, name: str) -> str:
     utility = cell.raw.utility
     doubt = " doubt" if utility.unreliable else ""
     lift = f"{verdict(utility)}: {number(utility.lift['selective'])} {mark(utility, cell.partial)}".rstrip()
-    parts = [f'<g class="axis-{cell.axis}{doubt}">', *_detector(cell), *_lifts(cell), "</g>"]
+    # In the left panel hollow means held out, whatever the doubt.
+    parts = [f'<g class="axis-{cell.axis}">', *_detector(cell), "</g>"]
+    parts += [f'<g class="axis-{cell.axis}{doubt}">', *_lifts(cell), "</g>"]
     title = f"Detector, and lift by coverage: {cell.model}, {cell.task}, {cell.axis}"
     told = f"AUROC {number(utility.detection.auroc)}; selective policy, {lift}"
     return svg(name, _HEIGHT, title, told, parts)

@@ -1,4 +1,4 @@
-"""Two more answers of a study, in plain sentences: can opportunity be predicted, and would acting on it pay?"""
+"""The next answers of a study in plain sentences: can opportunity be predicted, and does one step on it pay?"""
 
 from collections.abc import Iterator, Sequence
 from math import isnan
@@ -7,109 +7,99 @@ from unmask.lab.e1 import E1
 from unmask.lab.e23 import E23, Cell
 from unmask.report.study_e23_tables import Verdict, verdict
 from unmask.report.study_tables import number, share
-from unmask.report.study_words import name
+from unmask.report.study_words import FEW, by_model, chance, flatters, name, place, tally
 from unmask.stats import Estimate
-from unmask.stats.opportunity import FEWEST
 
 EXTENSION = (
     "Dream's native decoder is monotone: what it has revealed stays. Its commitment results are those of a revision "
     "extension of it, with a re-masking operator that it does not have, and are reported apart."
 )
+NOT_ASKED = "the study reads no diagnostics; `diagnostics` in its file asks for them."
 
 
-def answer(found: E1, detected: E23) -> tuple[str, ...]:
-    """Claims only where a reliable interval leaves chance, or zero, behind."""
-    told = [*_answers(found, detected.of(extension=False))]
-    apart = detected.of(extension=True)
-    if apart.cells:
-        told.append(" ".join([EXTENSION, *_answers(found, apart)]))
-    if detected.missing:
-        told.append(f"Diagnostics of {_pairs(detected.missing)} have no numbers; the reasons are below.")
-    return tuple(told)
-
-
-def _answers(found: E1, detected: E23) -> Iterator[str]:
-    models = tuple(dict.fromkeys(cell.model for cell in detected.cells))
-    by_model = {model: [c for c in detected.cells if c.model == model] for model in models}
-    if models:
-        predicted = [f"{name(found, model)}: {_predictable(cells)}" for model, cells in by_model.items()]
-        paid = [f"{name(found, model)}: {_pays(cells)}" for model, cells in by_model.items()]
-        yield f"Predictable before acting? {' '.join(predicted)}"
+def notes(found: E1, detected: E23) -> Iterator[str]:
+    """What the answers leave out. The extension's own answers follow elsewhere."""
+    cells = detected.of(extension=False).cells
+    for model, mine in by_model(cells).items():
+        less = [c for c in mine if c.raw.choice.less_regret.positive and not _doubt(c)]
+        passed = [c for c in mine if c.raw.choice.viability.passed]
         yield (
-            f"Would acting on it pay, one step at a time? {' '.join(paid)} This is one deviation, then the reference "
-            "to the end; it does not say what many deviations in one answer do."
+            f"{name(found, model)}: with its own threshold the diagnostic has reliably less regret than the stage-only "
+            f"schedule on {len(less)} of {_pairs(mine)}; {len(passed)} {'passes' if len(passed) == 1 else 'pass'} the "
+            "exploratory screen."
         )
+    if detected.missing:
+        yield f"Diagnostics of {_pairs(detected.missing)} have no numbers; the tables have the reasons."
 
 
-def _predictable(cells: Sequence[Cell]) -> str:
+def predictable(found: E1, cells: Sequence[Cell]) -> str:
+    """Claims only where reliable intervals leave chance behind."""
+    if not cells:
+        return "Not known: no diagnosed setting has numbers."
     known = [c for c in cells if not isnan(_auroc(c).value)]
     # A detector that knows only where there is no signal has predicted nothing.
     above = [c for c in known if _auroc(c).low > 0.5 and c.raw.auroc_among.low > 0.5]
-    sure = [c for c in above if not _doubt(c)]
-    hints = [c for c in above if _doubt(c)]
+    sure, hints = [c for c in above if not _doubt(c)], [c for c in above if _doubt(c)]
+    what = "lies above 0.5, which is chance, both for all states and for those with a signal"
     told = []
     if sure:
         best = max(sure, key=lambda c: _auroc(c).value)
         more = [c for c in sure if c.raw.utility.detection.at[0.1].captured.low > 0.1]
-        told.append(
-            f"in part. On {len(sure)} of {_pairs(cells)} the 95 % interval of AUROC lies above 0.5, which is chance, "
-            f"both for all states and for those with a signal. The highest is {number(_auroc(best))} "
-            f"({_where(best)}{_flatters(cells)}). On {len(more)} of {len(sure)} the 10 % of states ranked first also "
-            "hold more of the opportunity than 10 % at random."
-        )
+        told += [
+            f"In part: on {tally(found, cells, sure)} the 95 % interval of AUROC {what}"
+            f"{chance(len(cells), 'above 0.5', 'at most about')}.",
+            f"The highest is {number(_auroc(best))} ({_where(found, best)}{flatters(len(cells))}); on {len(more)} of "
+            f"{len(sure)} the 10 % of states ranked first also hold more of the opportunity than 10 % at random.",
+        ]
     elif known:
         best = max(known, key=lambda c: _auroc(c).value)
-        told.append(
-            f"not shown{' reliably' * bool(hints)}. On none of {_pairs(cells)} does a reliable 95 % interval of AUROC "
-            "lie above 0.5, which is chance, both for all states and for those with a signal. The highest estimate is "
-            f"{number(_auroc(best))} ({_where(best)}), for states with a signal {number(best.raw.auroc_among)}."
-        )
+        told += [
+            f"Not shown{' reliably' * bool(hints)}: on {tally(found, cells, [])} is there a reliable 95 % interval of "
+            f"AUROC that {what}.",
+            f"The highest estimate is {number(_auroc(best))} ({_where(found, best)}), for states with a signal "
+            f"{number(best.raw.auroc_among)}.",
+        ]
     else:
-        told.append(f"not known. On none of {_pairs(cells)} does AUROC exist.")
-    if hints:
-        told.append(_hint(hints, "above 0.5"))
+        return f"Not known: on {tally(found, cells, [])} does AUROC exist, because held-out states are of one kind."
+    rest = [_hint(hints, "above 0.5")] * bool(hints)
     lost = len(cells) - len(known)
-    if lost and known:
-        told.append(f"On {lost} AUROC does not exist: all held-out states are of one kind.")
-    return " ".join(told)
+    rest += [f"on {lost} AUROC does not exist, because held-out states are of one kind"] * bool(lost)
+    return " ".join([*told, *([_sentence(rest)] if rest else [])])
 
 
-def _pays(cells: Sequence[Cell]) -> str:
+def pays(found: E1, cells: Sequence[Cell]) -> str:
+    """One deviation, after which the reference goes on to the end."""
+    if not cells:
+        return "One step at a time: not known, no diagnosed setting has numbers."
     by_verdict = {said: [c for c in cells if verdict(c.raw.utility) == said] for said in Verdict}
     sure, hints = by_verdict[Verdict.LIFT], by_verdict[Verdict.HINT]
     losses, never = by_verdict[Verdict.LOSS], by_verdict[Verdict.NEVER]
-    told = []
+    what = "the 95 % interval of the selective policy's lift over the fixed action"
+    best = max(sure or cells, key=lambda c: _lift(c).value)
     if sure:
-        best = max(sure, key=lambda c: _lift(c).value)
-        utility = best.raw.utility
-        told.append(
-            f"on {len(sure)} of {_pairs(cells)}. There the 95 % interval of the selective policy's lift over the fixed "
-            f"action lies above zero. The largest is {number(_lift(best))} ({_where(best)}{_flatters(cells)}), "
-            f"deviating at {share(utility.coverage.value)} of states; the oracle would gain "
-            f"{number(utility.lift['oracle'].value)}, the stage-only schedule {number(utility.lift['stage'].value)}."
-        )
-        if len(cells) > 1:
-            told.append("Without any effect, one interval in forty or a little more would lie above zero by chance.")
+        told = [
+            f"One step at a time, yes on {tally(found, cells, sure)}: there {what} lies above zero{chance(len(cells))}",
+            f"the largest is {number(_lift(best))} ({_where(found, best)}{flatters(len(cells))}), deviating at "
+            f"{share(best.raw.utility.coverage.value)} of states",
+        ]
     else:
-        told.append(f"no significant lift. On none of {_pairs(cells)} does a reliable 95 % interval lie above zero.")
-    if hints:
-        told.append(_hint(hints, "above zero"))
-    if losses:
-        told.append(f"On {len(losses)} the interval lies below zero: deviating would cost.")
-    if never:
-        told.append(f"On {len(never)} the gate never opens: validation prompts gave no reason to deviate.")
-    less = [c for c in cells if c.raw.choice.less_regret.positive and not _doubt(c)]
-    passed = [c for c in cells if c.raw.choice.viability.passed]
-    told.append(
-        f"With its own threshold the diagnostic has reliably less regret than the stage-only schedule on {len(less)} "
-        f"of {len(cells)}; {len(passed)} {'passes' if len(passed) == 1 else 'pass'} the exploratory screen."
-    )
-    return " ".join(told)
+        told = [f"One step at a time, no significant lift: on {tally(found, cells, [])} does {what} lie above zero"]
+        told[0] += " reliably" * bool(hints)
+        told += [f"the largest estimate is {number(_lift(best))} ({_where(found, best)})"] * (len(never) < len(cells))
+    told += [_hint(hints, "above zero")] * bool(hints)
+    told += [f"on {len(losses)} it lies below zero, so that deviating costs"] * bool(losses)
+    told += [f"on {len(never)} the gate never opens, because validation gave no reason to deviate"] * bool(never)
+    return _sentence(told)
+
+
+def _sentence(clauses: Sequence[str]) -> str:
+    text = "; ".join(clauses)
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _hint(cells: Sequence[Cell], where: str) -> str:
     more = "interval lies" if len(cells) == 1 else "intervals lie"
-    return f"{len(cells)} {more} {where}, but on fewer than {FEWEST} prompts with a gain: a hint, no more."
+    return f"{len(cells)} {more} {where}, but on {FEW}: a hint, no more"
 
 
 def _auroc(cell: Cell) -> Estimate:
@@ -124,12 +114,8 @@ def _doubt(cell: Cell) -> bool:
     return bool(cell.raw.utility.unreliable)
 
 
-def _where(cell: Cell) -> str:
-    return f"{cell.axis} on {cell.task}"
-
-
-def _flatters(cells: Sequence[Cell]) -> str:
-    return f"; the best of {len(cells)} looks better than it is" if len(cells) > 1 else ""
+def _where(found: E1, cell: Cell) -> str:
+    return place(found, cell.model, cell.task, cell.axis)
 
 
 def _pairs(cells: Sequence[object]) -> str:

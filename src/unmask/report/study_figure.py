@@ -19,23 +19,53 @@ Box = tuple[float, float, float, float]
 """Left, top, right and bottom."""
 
 
+@dataclass(frozen=True)
+class Row:
+    """A dot with its interval."""
+
+    axis: str
+    """Names it, and gives shape and colour."""
+    value: Estimate
+    doubt: bool
+    """Hollow and dashed."""
+    signs: str = ""
+
+
+Groups = Sequence[tuple[str, Sequence[Row]]]
+"""Rows under a common head."""
+
+
 def gap_figure(found: E1, model: str, at: int) -> str:
     """Δ_adapt of every task and axis: a dot and its interval; hollow and dashed where that is unreliable."""
-    groups = list(_groups(found, model))
-    rows = [row for _, group in groups for row in group]
-    scale = Scale.over([row.overall.delta for row in rows], _LEFT, WIDTH - _RIGHT)
+    groups = [
+        (
+            head,
+            [
+                Row(r.axis, r.overall.delta, bool(r.overall.unreliable), mark(r.overall, _partial(found, r)))
+                for r in rows
+            ],
+        )
+        for head, rows in _groups(found, model)
+    ]
+    title = f"Adaptation opportunity of {model} by task and axis"
+    return whiskers(f"gap-{at}", groups, title, "Δ_adapt: gain over the fixed action, with 95 % interval")
+
+
+def whiskers(name: str, groups: Groups, title: str, foot: str) -> str:
+    """Dots and intervals of all rows on one scale."""
+    scale = Scale.over([row.value for _, group in groups for row in group], _LEFT, WIDTH - _RIGHT)
     bottom = _TOP + sum(_ROW * len(group) + _GROUP for _, group in groups)
     parts = list(_grid(scale, bottom))
     y = float(_TOP)
     for head, group in groups:
         parts.append(label(0, y + _ROW / 2, head, "head"))
         for row in group:
-            parts += _whisker(row, y + _ROW / 2, scale, mark(row.overall, _partial(found, row)))
+            parts += _whisker(row, y + _ROW / 2, scale)
             y += _ROW
         y += _GROUP
-    parts.append(label(_LEFT, bottom + 36, "Δ_adapt: gain over the fixed action, with 95 % interval", "soft"))
-    told = "; ".join(f"{head}, {row.axis}: {number(row.overall.delta)}" for head, group in groups for row in group)
-    return svg(f"gap-{at}", bottom + _BOTTOM, f"Adaptation opportunity of {model} by task and axis", told, parts)
+    parts.append(label(_LEFT, bottom + 36, foot, "soft"))
+    told = "; ".join(f"{head}, {row.axis}: {number(row.value)}" for head, group in groups for row in group)
+    return svg(name, bottom + _BOTTOM, title, told, parts)
 
 
 def concentration_figure(found: E1, model: str, at: int) -> str:
@@ -127,16 +157,15 @@ def _grid(scale: Scale, bottom: float) -> Iterator[str]:
         yield label(x, bottom + 16, f"{tick + 0.0:.4g}", "soft", "middle")
 
 
-def _whisker(row: Cell | Mean, y: float, scale: Scale, signs: str) -> Iterator[str]:
-    delta = row.overall.delta
-    doubt = " doubt" if row.overall.unreliable else ""
+def _whisker(row: Row, y: float, scale: Scale) -> Iterator[str]:
+    value, doubt = row.value, " doubt" if row.doubt else ""
     yield label(_LEFT - 12, y, row.axis, "", "end")
-    yield f'<g class="axis-{row.axis}{doubt}"><title>{escape(f"{row.axis}: {number(delta)} {signs}")}</title>'
-    if not isnan(delta.low):
-        low, high = scale(delta.low), scale(delta.high)
+    yield f'<g class="axis-{row.axis}{doubt}"><title>{escape(f"{row.axis}: {number(value)} {row.signs}")}</title>'
+    if not isnan(value.low):
+        low, high = scale(value.low), scale(value.high)
         yield f'<line class="whisker" x1="{low:.1f}" y1="{y:.1f}" x2="{high:.1f}" y2="{y:.1f}"/>'
-    yield f"{marker(row.axis, scale(delta.value), y)}</g>"
-    yield label(WIDTH - _RIGHT + 14, y, f"{number(delta)} {signs}", "")
+    yield f"{'' if isnan(value.value) else marker(row.axis, scale(value.value), y)}</g>"
+    yield label(WIDTH - _RIGHT + 14, y, f"{number(value)} {row.signs}", "")
 
 
 def marker(axis: str, x: float, y: float) -> str:
@@ -147,6 +176,7 @@ def marker(axis: str, x: float, y: float) -> str:
         "region": [(-4.2, -4.2), (4.2, -4.2), (4.2, 4.2), (-4.2, 4.2)],
         "cardinality": [(0, -5.8), (5.8, 0), (0, 5.8), (-5.8, 0)],
         "commitment": [(0, -5.4), (5.4, 4.2), (-5.4, 4.2)],
+        "mean": [(-5.6, 0), (-2.8, -4.8), (2.8, -4.8), (5.6, 0), (2.8, 4.8), (-2.8, 4.8)],
     }
     points = " ".join(f"{x + dx:.1f},{y + dy:.1f}" for dx, dy in shapes[axis])
     return f'<polygon class="dot" points="{points}"/>'

@@ -1,6 +1,8 @@
-"""A study's answer in plain sentences: how much opportunity, where, how concentrated, and how sure that is."""
+"""A study's first two answers in plain sentences: how much opportunity there is, and how concentrated it is."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from unmask.lab.e1 import E1, Cell, Mean
 from unmask.report.study_tables import STAGE_NAMES, number, share
@@ -8,10 +10,61 @@ from unmask.report.suite import count
 from unmask.stats import Estimate
 from unmask.stats.opportunity import FEWEST
 
+FEW = f"fewer than {FEWEST} prompts with a gain"
 
-def answer(found: E1) -> tuple[str, ...]:
-    """Sentences with numbers and 95 % intervals; a claim only where a reliable interval lies above zero."""
-    return (*warnings(found), *(_of_model(found, model) for model in found.models), *_caveats(found))
+
+@dataclass(frozen=True)
+class Answer:
+    """A question that every study is asked, and one to three sentences."""
+
+    question: str
+    text: str
+    """A paragraph to a line."""
+
+
+class Setting(Protocol):
+    """Anything that is about one model."""
+
+    @property
+    def model(self) -> str: ...
+
+
+S = TypeVar("S", bound=Setting)
+
+
+def by_model(cells: Sequence[S]) -> dict[str, list[S]]:
+    """In the order in which models come."""
+    return {model: [c for c in cells if c.model == model] for model in dict.fromkeys(c.model for c in cells)}
+
+
+def tally(found: E1, cells: Sequence[Setting], hits: Sequence[Setting], noun: str = "task-axis pair") -> str:
+    """`2 of 6 task-axis pairs of mini and none of 4 of other`: a count never stands without what was looked at."""
+    told: list[str] = []
+    for model, mine in by_model(cells).items():
+        hit = sum(c.model == model for c in hits)
+        nouns = "" if told else f" {noun}{'s' * (len(mine) != 1)}"
+        told.append(f"{hit or 'none'} of {len(mine)}{nouns} of {name(found, model)}")
+    return listed(told)
+
+
+def listed(parts: Sequence[str]) -> str:
+    """a, b and c."""
+    return " and ".join([", ".join(parts[:-1])] * (len(parts) > 1) + list(parts[-1:]))
+
+
+def flatters(looks: int) -> str:
+    """The winner's curse, where there was more than one to choose from."""
+    return f"; the best of {looks} looks better than it is" if looks > 1 else ""
+
+
+def chance(looks: int, where: str = "above zero", most: str = "about") -> str:
+    """What many looks do, where there were many: a clause to be put behind a count."""
+    if looks < 2:
+        return ""
+    return f"; of {looks} settings, {most} 2.5 % each would show such an interval {where} by chance"
+
+
+# What is not there, and what was looked at
 
 
 def warnings(found: E1) -> tuple[str, ...]:
@@ -40,101 +93,8 @@ def name(found: E1, model: str) -> str:
     return model if last.lower() == model.lower() else f"{model} ({source})"
 
 
-def _of_model(found: E1, model: str) -> str:
-    cells = found.of(model)
-    sure = [c for c in cells if c.overall.delta.positive and not c.overall.unreliable]
-    hints = [c for c in cells if c.overall.delta.positive and c.overall.unreliable]
-    tasks = tuple(dict.fromkeys(c.task for c in cells))
-    prompts = sum(max(c.overall.prompts for c in cells if c.task == task) for task in tasks)
-    head = f"{name(found, model)}, {count(len(tasks), 'task')}, {count(prompts, 'evaluation prompt')}: "
-    sentences = [_how_much(cells, sure, hints), *_by_axis(found, model), *_concentrated(sure or hints, bool(sure))]
-    return head + " ".join(sentences)
-
-
-def _how_much(cells: Sequence[Cell], sure: Sequence[Cell], hints: Sequence[Cell]) -> str:
-    pairs = f"{len(cells)} task-axis {'pair' if len(cells) == 1 else 'pairs'}"
-    few = f"fewer than {FEWEST} prompts with a gain"
-    if sure:
-        best = _largest(sure)
-        first = "The largest" if len(cells) > 1 else "It"
-        flatters = f"; the largest of {len(cells)} looks better than it is" if len(cells) > 1 else ""
-        more = f" {len(hints)} more {_lie(hints)} above zero, on {few}." if hints else ""
-        return (
-            f"choosing by state could gain on {len(sure)} of {pairs}: there the 95 % interval of Δ_adapt lies above "
-            f"zero. {first} is {_where(best)}, on top of a utility of {best.base:.3f}{flatters}.{more}"
-        )
-    if hints:
-        return (
-            f"no opportunity was shown reliably on any of {pairs}. {len(hints)} {_lie(hints)} above zero, at most "
-            f"{_where(_largest(hints))}, but on {few}: a hint, no more."
-        )
-    gained = [c for c in cells if c.overall.delta.value > 0]
-    if not gained:
-        return f"no opportunity was shown: on none of {pairs} does choosing by state gain anything on these prompts."
-    return (
-        f"no opportunity was shown: on none of {pairs} does the 95 % interval of Δ_adapt lie above zero. The largest "
-        f"estimate is {_where(_largest(gained))}."
-    )
-
-
-def _lie(cells: Sequence[Cell]) -> str:
-    return "interval lies" if len(cells) == 1 else "intervals lie"
-
-
-def _largest(cells: Sequence[Cell]) -> Cell:
-    return max(cells, key=lambda c: c.overall.delta.value)
-
-
-def _where(cell: Cell) -> str:
-    return f"{number(cell.overall.delta)} ({cell.axis} on {cell.task}, over the fixed action {cell.fixed_name})"
-
-
-def _by_axis(found: E1, model: str) -> Iterator[str]:
-    means = [m for m in found.means if m.model == model]
-    told = ", ".join(f"{m.axis} {number(m.overall.delta)}" for m in means)
-    tasks = {m.tasks for m in means}
-    over = f"over {count(len(means[0].tasks), 'task')}" if len(tasks) == 1 else "over the tasks that have it"
-    yield f"Mean Δ_adapt {over}: {told}."
-    weak = [m.axis for m in means if m.overall.unreliable]
-    if weak:
-        which = "any of these means" if len(weak) == len(means) else "the means of " + ", ".join(weak)
-        yield f"Fewer than {FEWEST} prompts have a gain in {which}, so do not rely on their intervals."
-    best = max(means, key=lambda m: m.overall.delta.value)
-    if best.overall.delta.positive and not best.overall.unreliable:
-        yield _by_stage(best)
-
-
-def _by_stage(mean: Mean) -> str:
-    parts = [f"{number(part.delta.value)} ({STAGE_NAMES[k]})" for k, part in mean.found.stages.items()]
-    return f"By stage, {mean.axis}: {', '.join(parts)}."
-
-
-def _concentrated(cells: Sequence[Cell], sure: bool) -> Iterator[str]:
-    if not cells:
-        return
-    rates, tops = ([read(c) for c in cells] for read in (_rate, _top))
-    where = "there" if sure else "where those hints are"
-    gain, held = _range(rates), _range(tops)
-    yield f"Concentration {where}: {gain} of states gain, and the best 10 % of states hold {held} of it."
-
-
-def _rate(cell: Cell) -> Estimate:
-    return cell.overall.positive_rate
-
-
-def _top(cell: Cell) -> Estimate:
-    return cell.overall.concentration[0.1]
-
-
-def _range(values: Sequence[Estimate]) -> str:
-    """One number with its interval, or from the least to the most."""
-    if len(values) == 1:
-        return share(values[0])
-    least, most = (share(pick(v.value for v in values)) for pick in (min, max))
-    return least if least == most else f"{least} to {most}"
-
-
-def _caveats(found: E1) -> Iterator[str]:
+def notes(found: E1) -> Iterator[str]:
+    """How far the numbers can be trusted, and whose they are."""
     if not found.cells:
         return
     audit = found.audit
@@ -154,3 +114,120 @@ def _caveats(found: E1) -> Iterator[str]:
         "Δ_adapt is what hindsight could gain with these candidates in one step, not what a policy gains. These are "
         f"numbers of {which} on these tasks and of no other model."
     )
+
+
+# How much?
+
+
+def how_much(found: E1) -> str:
+    """A claim only where a reliable interval lies above zero."""
+    cells = found.cells
+    if not cells:
+        return "Not known: nothing could be measured."
+    sure, hints = _shown(cells)
+    what = "the 95 % interval of Δ_adapt, what hindsight gains in one step over the fixed action,"
+    if sure:
+        best = _largest(sure)
+        more = f"; {len(hints)} more {_lie(hints)} above zero, on {FEW}" if hints else ""
+        told = [
+            f"Choosing by state could gain on {tally(found, cells, sure)}: there {what} lies above zero.",
+            f"The largest is {_where(found, best)}, on top of a utility of {best.base:.3f}"
+            f"{flatters(len(cells))}{more}.",
+        ]
+    elif hints:
+        told = [
+            f"No opportunity was shown reliably: on {tally(found, cells, [])} does {what} lie above zero reliably.",
+            f"{len(hints)} {_lie(hints)} above zero, at most {_where(found, _largest(hints))}, but on {FEW}: a hint, "
+            "no more.",
+        ]
+    else:
+        told = [f"No opportunity was shown: on {tally(found, cells, [])} does {what} lie above zero."]
+        gained = [c for c in cells if c.overall.delta.value > 0]
+        told += [f"The largest estimate is {_where(found, _largest(gained))}."] if gained else []
+    return " ".join([*told, _by_axis(found)])
+
+
+def _shown(cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
+    """Cells whose interval lies above zero: those to rely on, and those on too few prompts."""
+    above = [c for c in cells if c.overall.delta.positive]
+    return [c for c in above if not c.overall.unreliable], [c for c in above if c.overall.unreliable]
+
+
+def _lie(cells: Sequence[Cell]) -> str:
+    return "interval lies" if len(cells) == 1 else "intervals lie"
+
+
+def _largest(cells: Sequence[Cell]) -> Cell:
+    return max(cells, key=lambda c: c.overall.delta.value)
+
+
+def place(found: E1, model: str, task: str, axis: str) -> str:
+    """One setting; the model only where there are several."""
+    return f"{name(found, model)}, {axis} on {task}" if len(found.models) > 1 else f"{axis} on {task}"
+
+
+def _where(found: E1, cell: Cell) -> str:
+    where = place(found, cell.model, cell.task, cell.axis)
+    return f"{number(cell.overall.delta)} ({where}, over the fixed action {cell.fixed_name})"
+
+
+def _by_axis(found: E1) -> str:
+    told = []
+    for model, means in by_model(found.means).items():
+        cells = found.of(model)
+        tasks = tuple(dict.fromkeys(c.task for c in cells))
+        prompts = sum(max(c.overall.prompts for c in cells if c.task == task) for task in tasks)
+        looked = f"{count(len(tasks), 'task')}, {count(prompts, 'evaluation prompt')}"
+        each = ", ".join(f"{m.axis} {number(m.overall.delta)}" for m in means)
+        told.append(f"{name(found, model)} ({looked}): {each}{_weak(means)}")
+    return f"Mean Δ_adapt over tasks, {'; '.join(told)}."
+
+
+def _weak(means: Sequence[Mean]) -> str:
+    weak = [m.axis for m in means if m.overall.unreliable]
+    if not weak:
+        return ""
+    which = "all of these" if len(weak) == len(means) else listed(weak)
+    return f" (on {FEW}, so do not rely on the intervals: {which})"
+
+
+# How concentrated?
+
+
+def how_concentrated(found: E1) -> str:
+    """Of what was shown; of hints where there is nothing more."""
+    sure, hints = _shown(found.cells)
+    cells = sure or hints
+    if not cells:
+        return "Not known: where no opportunity was shown, there is none that could be concentrated."
+    told = []
+    for model, mine in by_model(cells).items():
+        gain, held = _range([c.overall.positive_rate for c in mine]), _range([_top(c) for c in mine])
+        told.append(
+            f"{name(found, model)}, {gain} of states gain, and the best 10 % of states hold {held} of the opportunity"
+        )
+    where = "On the pairs where opportunity was shown" if sure else "On the pairs where there is a hint"
+    return " ".join([f"{where}: {'; '.join(told)} (10 % if it were spread evenly).", *_by_stage(found)])
+
+
+def _by_stage(found: E1) -> Iterator[str]:
+    told = []
+    for model, means in by_model(found.means).items():
+        best = max(means, key=lambda m: m.overall.delta.value)
+        if best.overall.delta.positive and not best.overall.unreliable:
+            parts = [f"{number(part.delta.value)} ({STAGE_NAMES[k]})" for k, part in best.found.stages.items()]
+            told.append(f"{name(found, model)}, {best.axis}: {', '.join(parts)}")
+    if told:
+        yield f"Mean Δ_adapt of the largest axis by stage, {'; '.join(told)}."
+
+
+def _top(cell: Cell) -> Estimate:
+    return cell.overall.concentration[0.1]
+
+
+def _range(values: Sequence[Estimate]) -> str:
+    """One number with its interval, or from the least to the most."""
+    if len(values) == 1:
+        return share(values[0])
+    least, most = (share(pick(v.value for v in values)) for pick in (min, max))
+    return least if least == most else f"{least} to {most}"

@@ -1,7 +1,7 @@
 """Numbers from tables: NumPy in, numbers out. Imports nothing else of this package."""
 
 from unmask.stats.bootstrap import Estimate, ratio_intervals
-from unmask.stats.calibration import Calibration, CalibrationSettings, DetectorFileError, calibrate
+from unmask.stats.calibration import Calibration, CalibrationSettings, DetectorFileError, calibrate, gate_lift
 from unmask.stats.capture import COVERAGES, concentration, top_sums
 from unmask.stats.crossfit import CrossFit, cross_fit
 from unmask.stats.detection import (
@@ -89,6 +89,7 @@ __all__ = [
     "fit_theta",
     "frequency_margin",
     "gap",
+    "gate_lift",
     "grade",
     "over",
     "pairwise_gap",

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from unmask.stats.bootstrap import RESAMPLES, Estimate, ratio_intervals
 from unmask.stats.crossfit import Array, Folds
 from unmask.stats.detector import (
     Detector,
@@ -20,6 +21,7 @@ from unmask.stats.detector import (
     fit_gate,
     fit_schedule,
     fit_theta,
+    gate_gains,
 )
 from unmask.stats.estimates import FixedAction, choose_fixed
 from unmask.stats.sealed import SealBroken, seal, unseal
@@ -133,6 +135,20 @@ def calibrate(table: ValidationTable, settings: CalibrationSettings) -> Calibrat
         prompts=len(np.unique(table.prompt_S)),
         settings=settings,
     )
+
+
+def gate_lift(table: ValidationTable, chosen: Calibration, *, resamples: int = RESAMPLES) -> Estimate:
+    """What the gate is expected to gain over the fixed action per state; a gate that never opens gains nothing.
+
+    Of the validation states that it was calibrated on, but out of fold, with an interval over prompts.
+    """
+    only_validation(table)
+    if chosen.tau.value is None:
+        return Estimate(0.0, 0.0, 0.0)
+    how = chosen.settings
+    found = gate_gains(graded(table, chosen.fixed.action, how), how.bins, folds=how.prompt_folds, seed=how.seed)
+    ones_S = np.ones(len(found.gain_S))
+    return ratio_intervals(found.gain_S, ones_S, found.prompt_S, seed=how.seed, resamples=resamples)[0]
 
 
 def graded(table: T, fixed: int, settings: CalibrationSettings) -> Graded[T]:

@@ -100,24 +100,31 @@ def fit_gate(seen: Graded[ValidationTable], bins: int, *, folds: int, caution: f
     predictions of neighbouring bins, so that the small differences between those detectors do not decide.
     """
     only_validation(seen.table)
-    used, signal_S = seen.used_S, seen.table.signal_S
+    used = seen.used_S
     if not used.any():
         return _never("no validation state has the utilities of the fixed action and the proposal")
     positive = int((seen.fit.g_S[used] > 0).sum())
     if positive in (0, used.sum()):
         which = "no" if positive == 0 else "every"
         return _never(f"{which} validation state has a positive opportunity: there is nothing to tell apart")
-    prompt_S, prompts = codes(seen.table.prompt_S)
-    fold_S = prompt_folds(prompts, folds, seed)[prompt_S]
-    predicted_S = np.full(len(signal_S), np.nan)
-    for k in range(fold_S.max() + 1):
-        rest = used & (fold_S != k)
-        if rest.any():
-            predicted_S[fold_S == k] = _binned(signal_S[rest], seen.fit.g_S[rest], bins).predict(signal_S[fold_S == k])
-    mean_B = fit_detector(seen, bins).g_B
-    distinct = np.unique(rounded(mean_B[np.isfinite(mean_B)]))
-    levels = [*((distinct[1:] + distinct[:-1]) / 2)[::-1].tolist(), -np.inf]
-    return _choose(predicted_S[used], seen.gain_S[used], prompt_S[used], fold_S[used], levels, caution)
+    return _choose(*_gate_scores(seen, bins, folds, seed), caution)
+
+
+@dataclass(frozen=True)
+class OutOfFold:
+    """What a gate gains over the fixed action at each validation state, its threshold chosen on other prompts."""
+
+    gain_S: Array
+    """Its mean is `Threshold.out_of_fold`."""
+    prompt_S: Ints
+
+
+def gate_gains(seen: Graded[ValidationTable], bins: int, *, folds: int, seed: int) -> OutOfFold:
+    """The gains behind `fit_gate`'s out-of-fold lift; prompts are numbered, and states without utilities left out."""
+    only_validation(seen.table)
+    scores = _gate_scores(seen, bins, folds, seed)
+    _, graded_S = _graded(*scores)
+    return OutOfFold(graded_S, scores[2])
 
 
 def fit_schedule(seen: Graded[ValidationTable], count: int) -> Schedule:
@@ -166,6 +173,33 @@ def _starts(signal_S: Array, bins: int) -> Array:
     return found[found > known[0]]
 
 
+def _gate_scores(
+    seen: Graded[ValidationTable], bins: int, folds: int, seed: int
+) -> tuple[Array, Array, Ints, Ints, list[float]]:
+    """Of the states that count: predictions out of fold, gains, prompts, folds; and the thresholds to choose from."""
+    used, signal_S = seen.used_S, seen.table.signal_S
+    prompt_S, prompts = codes(seen.table.prompt_S)
+    fold_S = prompt_folds(prompts, folds, seed)[prompt_S]
+    predicted_S = np.full(len(signal_S), np.nan)
+    for k in range(fold_S.max() + 1):
+        rest = used & (fold_S != k)
+        if rest.any():
+            predicted_S[fold_S == k] = _binned(signal_S[rest], seen.fit.g_S[rest], bins).predict(signal_S[fold_S == k])
+    mean_B = fit_detector(seen, bins).g_B
+    distinct = np.unique(rounded(mean_B[np.isfinite(mean_B)]))
+    levels = [*((distinct[1:] + distinct[:-1]) / 2)[::-1].tolist(), -np.inf]
+    return predicted_S[used], seen.gain_S[used], prompt_S[used], fold_S[used], levels
+
+
+def _graded(score_S: Array, gain_S: Array, prompt_S: Ints, fold_S: Ints, levels: list[float]) -> tuple[Array, Array]:
+    """Gains under never and every threshold, and those of the threshold that the other folds choose."""
+    # Column 0 is never, which gains nothing.
+    gain_ST = np.pad(gain_S[:, None] * (score_S[:, None] >= np.array(levels)), ((0, 0), (1, 0)))
+    sum_KT = cluster_sums(gain_ST, fold_S, int(fold_S.max()) + 1)
+    pick_K = _largest(sum_KT.sum(0) - sum_KT)
+    return gain_ST, gain_ST[np.arange(len(gain_ST)), pick_K[fold_S]]
+
+
 def _choose(
     score_S: Array, gain_S: Array, prompt_S: Ints, fold_S: Ints, levels: list[float], caution: float
 ) -> Threshold:
@@ -175,13 +209,9 @@ def _choose(
     """
     if not len(score_S) or len(np.unique(fold_S)) < 2:
         return _never("there are fewer than 2 validation prompts with utilities: no fold could choose for another")
-    # Column 0 is never, which gains nothing.
-    gain_ST = np.pad(gain_S[:, None] * (score_S[:, None] >= np.array(levels)), ((0, 0), (1, 0)))
-    sum_KT = cluster_sums(gain_ST, fold_S, int(fold_S.max()) + 1)
-    pick_K = _largest(sum_KT.sum(0) - sum_KT)
-    graded_S = gain_ST[np.arange(len(gain_ST)), pick_K[fold_S]]
+    gain_ST, graded_S = _graded(score_S, gain_S, prompt_S, fold_S, levels)
     out_of_fold, error = float(graded_S.mean()), _cluster_error(graded_S, prompt_S)
-    best = int(_largest(sum_KT.sum(0, keepdims=True))[0])
+    best = int(_largest(gain_ST.sum(0, keepdims=True))[0])
     if best == 0:
         return Threshold(None, 0.0, out_of_fold, error, "no threshold gains anything on validation states")
     if out_of_fold <= caution * error + TIE:

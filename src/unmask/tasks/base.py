@@ -2,12 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from unmask.tasks.draw import Draw
+    from unmask.tasks.verdict import Verdict
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
@@ -39,6 +40,13 @@ class Example(Draft):
     id: str
     task: str
     split: str
+
+
+@dataclass(frozen=True)
+class OwnExample(Example):
+    """A prompt of a task outside the suite, which brings its judge along."""
+
+    judge: "Callable[[str, Example], Verdict]" = field(repr=False, compare=False)
 
 
 class Generator(Protocol):
@@ -75,6 +83,8 @@ class Task:
     """None for official tasks, whose examples are read from files."""
     twin: str = ""
     """A task whose draws and splits this one shares, number by number, so that the two can be compared in pairs."""
+    members: Mapping[str, tuple[OwnExample, ...]] | None = field(default=None, repr=False)
+    """By split, of a task outside the suite; see `own`."""
 
     @property
     def lineage(self) -> str:

@@ -9,7 +9,7 @@ Training prompts come from keys of another kind, without end, and never repeat a
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
 from itertools import count
@@ -58,13 +58,18 @@ def cut(task: str, ids: Sequence[str], counts: Mapping[str, int]) -> dict[str, l
         f"{sum(counts.values())}",
         "make the counts add up",
     )
-    ranked = sorted(ids, key=lambda id: (digest("rank", task, id), id))
+    ranked = rank(task, ids)
     start = 0
     parts = {}
     for split in SPLITS:
         parts[split] = ranked[start : start + counts[split]]
         start += counts[split]
     return parts
+
+
+def rank(task: str, ids: Iterable[str]) -> list[str]:
+    """Ids in the order of a hash."""
+    return sorted(ids, key=lambda id: (digest("rank", task, id), id))
 
 
 def named(draft: Draft, id: str, task: str, split: str) -> Example:
@@ -76,6 +81,8 @@ def examples(task: Task, split: str, data_dir: str | os.PathLike[str] | None = N
     """The examples of one split, in the order of the ranking."""
     if split not in SPLITS:
         raise UnknownName("split", split, SPLITS)
+    if task.members is not None:
+        return task.members[split]
     numbered = _constructed(task) if task.generator else {n.id: n.draft for n in official.drafts(task.name, data_dir)}
     ids = cut(task.lineage, list(numbered), task.counts)[split]
     return tuple(named(numbered[id], id.replace(task.lineage, task.name, 1), task.name, split) for id in ids)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from unmask.errors import ConfigError, SchemaError, require
 from unmask.tasks import programs, splits, store, table
-from unmask.tasks.base import SPLITS, Example, Json
+from unmask.tasks.base import SPLITS, Example, Json, Task
 from unmask.tasks.utility import score
 from unmask.tasks.verdict import Verdict
 
@@ -34,12 +34,12 @@ def listing() -> list[dict[str, Json]]:
     ]
 
 
-def examples(name: str, split: str = "evaluation", data_dir: DataDir = None) -> tuple[Example, ...]:
+def examples(name: str | Task, split: str = "evaluation", data_dir: DataDir = None) -> tuple[Example, ...]:
     """All examples of one split of a task. The first n are a fair sample of them."""
     return splits.examples(table.find(name), split, data_dir)
 
 
-def training(name: str, start: int = 0, data_dir: DataDir = None) -> Iterator[Example]:
+def training(name: str | Task, start: int = 0, data_dir: DataDir = None) -> Iterator[Example]:
     """Training examples from number `start` on, disjoint from the three splits; see `splits.training`."""
     return splits.training(table.find(name), start, data_dir)
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from unmask.errors import ConfigError, UnknownName
 from unmask.tasks import extract, programs
-from unmask.tasks.base import Example, Json, canonical
+from unmask.tasks.base import Example, Json, OwnExample, canonical
 from unmask.tasks.extract import TEXT_LIMIT, TOO_LONG, Extraction, fold, squeeze
 from unmask.tasks.verdict import Part, Verdict
 
@@ -60,7 +60,7 @@ def fields_right(given: Mapping[str, Json], gold: Mapping[str, Json]) -> list[bo
 
 def score(text: str, example: Example) -> Verdict:
     """Score one output. Never raises for the sake of the output, and takes time linear in it."""
-    judge = JUDGES.get(example.task)
+    judge = example.judge if isinstance(example, OwnExample) else JUDGES.get(example.task)
     if judge is None:
         raise UnknownName("task", example.task, JUDGES)
     if len(text) > TEXT_LIMIT:
@@ -121,14 +121,14 @@ def _spans(text: str, example: Example) -> Verdict:
 def _list(text: str, example: Example) -> Verdict:
     """Unique List Commit: the share of positions with the right item; each item too many is one more position."""
     found = extract.find(text)
-    return _positions(text, example, found, extract.items(found.text), fold, ("item", "items", ","))
+    return positions(text, example, found, extract.items(found.text), fold, ("item", "items", ","))
 
 
 def _tags(text: str, example: Example) -> Verdict:
     """HTML Close Tags: the share of positions with the right tag; 0 if the answer is not closing tags only."""
     found = extract.find(text)
     names = extract.closing_tags(found.text)
-    verdict = _positions(
+    verdict = positions(
         text, example, found, [f"</{name}>" for name in names or ()], str.lower, ("tag", "closing tags", "")
     )
     if names is not None:
@@ -136,7 +136,7 @@ def _tags(text: str, example: Example) -> Verdict:
     return Verdict(verdict.id, 0.0, "something other than closing tags", verdict.extraction, verdict.parts)
 
 
-def _positions(
+def positions(
     text: str,
     example: Example,
     found: extract.Found,
@@ -166,7 +166,7 @@ def _positions(
     )
 
 
-def _number(text: str, example: Example) -> Verdict:
+def number(text: str, example: Example) -> Verdict:
     """GSM8K: the final number."""
     found = extract.find_number(text)
     given, gold = extract.number(found.text), extract.number(example.target)
@@ -181,7 +181,7 @@ def _number(text: str, example: Example) -> Verdict:
     )
 
 
-def _record(text: str, example: Example) -> Verdict:
+def record(text: str, example: Example) -> Verdict:
     """Constrained JSON Fill: the share of fields that are right; a field nobody asked for is one more, and wrong."""
     return _object(text, example, schema=None, count_surplus=True)
 
@@ -252,12 +252,12 @@ JUDGES: dict[str, Callable[[str, Example], Verdict]] = {
     "csv-missing-cells": _cell,
     "humaneval": programs.judge,
     "multi-span-cloze": _spans,
-    "gsm8k": _number,
+    "gsm8k": number,
     "carry-rtl": _spans,
     "td07-sparse-mask": _spans,
     "td07-clustered-mask": _spans,
     "json-mode-eval": _schema_record,
-    "constrained-json-fill": _record,
+    "constrained-json-fill": record,
     "unique-list-commit": _list,
     "html-close-tags": _tags,
 }

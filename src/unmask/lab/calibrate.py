@@ -1,0 +1,189 @@
+"""From a model and a task to a gate: a study of validation prompts alone, and what they choose.
+
+The study is one like any other, so a calibration that was cut short goes on where it stopped. It has no evaluation
+prompts: what a gate is worth on prompts that it was not calibrated on is a question for `unmask study`.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from unmask.adapt import Gate
+from unmask.adapt.arms import Arms
+from unmask.adapt.gate import Lift
+from unmask.axes import ReMDM
+from unmask.diagnostics import DIAGNOSTICS
+from unmask.errors import ConfigError, OtherStudy, UnknownName, require
+from unmask.lab.branch import Engine
+from unmask.lab.readings import mixture_of, table_of
+from unmask.lab.store import Store
+from unmask.lab.study import REFERENCES, ModelSpec, Part, Study
+from unmask.lab.suite import Speaker
+from unmask.lab.survey import Now, carry_out
+from unmask.stats import Calibration, CalibrationSettings, ValidationTable, choose_fixed, gate_lift
+from unmask.stats import calibrate as choose
+from unmask.stats.bootstrap import RESAMPLES
+from unmask.tasks import Task
+from unmask.tasks.suite import DataDir
+
+ROLE = "validation"
+SHARD = 8
+"""Prompts per shard: what a killed process loses."""
+ROWS = {"cpu": 4}
+MOST_ROWS = 64
+"""Canvases of one forward, on a kind of device and elsewhere: merging leaves few branches to run at a time."""
+OPERATOR = ReMDM("conf")
+"""Re-opens what the commitment axis leaves revisable, as in the studies that come with the package."""
+
+
+class Adaptable(Speaker, Protocol):
+    """What a gate says about its model; `unmask.Model` has it."""
+
+    @property
+    def reference(self) -> str: ...
+    @property
+    def fingerprint(self) -> str: ...
+
+
+def calibrate(
+    model: Adaptable,
+    task: Task,
+    axis: str,
+    *,
+    work: str | Path,
+    prompts: int = 100,
+    states: int = 8,
+    rollouts: int = 4,
+    steps_share: float = 0.5,
+    seed: int = 0,
+    rows: int | None = None,
+    data_dir: DataDir = None,
+    jobs: int | None = None,
+    on_progress: Callable[[Now], None] = lambda now: None,
+) -> Gate:
+    """A gate for one model, task and axis, from up to `prompts` validation prompts. `work` keeps what was measured.
+
+    `steps_share` is the number of steps by the task's horizon, `rows` how many canvases a forward has (default:
+    4 on a CPU, 64 elsewhere).
+    """
+    rows = ROWS.get(model.denoiser.device.type, MOST_ROWS) if rows is None else rows
+    study = _study(model, task, axis, prompts, states, rollouts, steps_share, seed, rows)
+    try:
+        store = Store.create(work, study.config)
+        outcome = carry_out(study, store, lambda spec: model, data_dir=data_dir, jobs=jobs, on_progress=on_progress)
+    except OtherStudy as error:
+        raise OtherStudy(f"{error} (work={str(work)!r}: name another, or remove that one)") from error
+    assert outcome.complete
+    table = _table(store, model, task, axis)
+    chosen = choose(table, CalibrationSettings(seed=seed, deterministic=rollouts == 1))
+    return Gate(
+        model=model.name,
+        fingerprint=model.fingerprint,
+        task=task.name,
+        arms=Arms(axis, model.reference, chosen, DIAGNOSTICS[axis](), OPERATOR if axis == "commitment" else None),
+        steps_share=float(steps_share),
+        lift=lift_of(table, chosen),
+    )
+
+
+def check_axis(axis: str) -> None:
+    """Refuse an axis that has no diagnostic."""
+    if axis not in DIAGNOSTICS:
+        raise UnknownName("axis", axis, DIAGNOSTICS)
+
+
+def lift_of(table: ValidationTable, chosen: Calibration) -> Lift:
+    """What the gate is expected to gain per state, and in words how that is known."""
+    if chosen.tau.value is None:
+        why = f"no opportunity found, so the gate never opens and decodes as the fixed action ({chosen.tau.reason})"
+        return Lift(0.0, 0.0, 0.0, why)
+    found = gate_lift(table, chosen)
+    folds = min(chosen.settings.prompt_folds, chosen.prompts)
+    how = (
+        f"per state, one step deviating, on {chosen.prompts} validation prompts, out of fold ({folds} folds: each with "
+        f"the gate that the others choose); 95 % interval from {RESAMPLES} resamples of the prompts. A gate opens only "
+        "where this is above 0, so it flatters a little; no held-out prompt was looked at"
+    )
+    return Lift(found.value, found.low, found.high, how)
+
+
+def verdict(gate: Gate) -> str:
+    """What to expect of it, in a sentence or two."""
+    chosen, lift = gate.arms.calibration, gate.lift
+    tau, detector, fixed = chosen.tau, chosen.detector, chosen.candidates[chosen.fixed.action]
+    if tau.value is None:
+        told = (
+            f"No opportunity found: the gate never opens ({tau.reason}). It decodes as the fixed action, {fixed}, at "
+            "every step."
+        )
+        # Somebody else might find what this diagnostic did not.
+        better, states = int(detector.positive_B.sum()), int(detector.states_B.sum())
+        return f"{told} Another action was better at {better} of {states} states with a signal." if better else told
+    told = (
+        f"Expected lift over the fixed action, {fixed}: {lift.value:+.4f} per state "
+        f"[{lift.low:+.4f}, {lift.high:+.4f}], out of fold on validation prompts."
+    )
+    if lift.low > 0:
+        return f"{told} A check on held-out prompts is `unmask study`."
+    return f"{told} The interval reaches 0, so this may be nothing; more prompts, or `unmask study`, can tell."
+
+
+def _study(
+    model: Adaptable,
+    task: Task,
+    axis: str,
+    prompts: int,
+    states: int,
+    rollouts: int,
+    steps_share: float,
+    seed: int,
+    rows: int,
+) -> Study:
+    """A study of validation prompts and nothing else; study files have to name evaluation prompts."""
+    check_axis(axis)
+    if model.reference not in REFERENCES:
+        raise UnknownName(f"reference of {model.name}", model.reference, REFERENCES)
+    for name, value, least in (("prompts", prompts, 2), ("states", states, 1), ("rollouts", rollouts, 1)):
+        require(value >= least, name, value, f"{least} or more", "ask for more")
+    ok = rollouts > 1 or axis != "commitment"
+    require(ok, "rollouts", rollouts, "2 or more on the commitment axis", "re-masking draws, so that one says little")
+    require(0 < steps_share <= 1, "steps_share", steps_share, "above 0, at most 1", "0.5 is two tokens per step")
+    require(seed >= 0, "seed", seed, "0 or more", "choose another")
+    return Study(
+        name=f"calibrate {task.name}",
+        seed=seed,
+        models=(ModelSpec(model.name, model.name, model.reference),),
+        tasks=(task.name,),
+        axes=(axis,),
+        splits={ROLE: Part(ROLE, 0, prompts)},
+        steps={task.name: -int(-task.horizon * steps_share // 1)},
+        states=states,
+        rollouts=rollouts,
+        temperature=0.0,
+        revision=OPERATOR,
+        engine=Engine(rows),
+        shard=SHARD,
+        diagnostics=(axis,),
+        own={} if task.members is None else {task.name: task},
+    )
+
+
+def _table(store: Store, model: Adaptable, task: Task, axis: str) -> ValidationTable:
+    """States and readings of the only setting that the study has."""
+    if not store.names():
+        raise ConfigError(
+            f"no validation prompt of {task.name} leaves room for {task.horizon} tokens in {model.length}, the limit "
+            f"of {model.name}; allowed: shorter ones; shorten them or the horizon"
+        )
+    utilities = store.utilities(model.name, task.name, ROLE, axis)
+    read = {(row["prompt"], row["state"]): row for row in store.table("readings").to_pylist()}
+    rows = [read[key] for key in zip(utilities.prompt_S, utilities.state_S.tolist(), strict=True)]
+    try:
+        fixed = choose_fixed(utilities.utility_SAR, reference=0)
+    except ValueError as error:
+        raise ConfigError(
+            f"no validation state of {task.name} has a judged answer of every candidate: nothing can be chosen; "
+            "allowed: answers that can be scored; see the reasons in the table `branches`"
+        ) from error
+    mixture = mixture_of(model.reference, utilities.candidates[fixed.action]) if axis == "score" else None
+    return table_of(ValidationTable, utilities, rows, mixture)

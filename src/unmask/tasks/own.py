@@ -1,0 +1,358 @@
+"""Tasks of your own: prompts from a JSONL file or from Python, and a rule that scores answers to them.
+
+Nothing is registered anywhere. `own` returns a `Task` that holds its examples, and every example brings its judge
+along, so that whoever can take a task of the suite can take this one. docs/tasks.md describes files and rules.
+"""
+
+import hashlib
+import importlib
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from numbers import Real
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol, runtime_checkable
+
+from unmask.errors import ConfigError, ContractError, SchemaError, UnknownName, require
+from unmask.tasks import extract, store, table, utility
+from unmask.tasks.base import SPLITS, Example, Json, OwnExample, Task, canonical, digest
+from unmask.tasks.extract import WHOLE_TEXT, Extraction, Found, squeeze
+from unmask.tasks.splits import cut, rank
+from unmask.tasks.verdict import Part, Verdict
+
+Judge = Callable[[str, Example], Verdict]
+
+KEYS = ("prompt", "target", "id", "split")
+LEAST = 2
+"""Validation prompts: on fewer nothing can be chosen."""
+LINEAGE = "own"
+"""What splits are ranked with; not the task's name, so that a prompt stays held out under any name."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Prompts and their scoring in one object."""
+
+    def prompts(self) -> Iterable[Mapping[str, Any]]: ...
+    def score(self, text: str, example: dict[str, Any]) -> float: ...
+
+
+# Scoring rules
+
+
+def _exact(text: str, example: Example) -> Verdict:
+    """The answer as the suite finds it, character by character."""
+    found = extract.find(text)
+    return _binary(text, example, found, found.text.strip(), example.target.strip())
+
+
+def _answer(text: str, example: Example) -> Verdict:
+    """What is inside the tags, or all of the text; runs of whitespace do not matter."""
+    found = _inside(text)
+    return _binary(text, example, found, squeeze(found.text), squeeze(example.target))
+
+
+def _contains(text: str, example: Example) -> Verdict:
+    """The target somewhere in the text; runs of whitespace do not matter."""
+    given, gold = squeeze(text), squeeze(example.target)
+    return _binary(text, example, Found(WHOLE_TEXT, text), given, gold, gold in given)
+
+
+def _parts(text: str, example: Example) -> Verdict:
+    """The share of words in their places; each word too many is one more place."""
+    found = _inside(text)
+    return utility.positions(text, example, found, found.text.split(), str, ("part", "parts", " "))
+
+
+def _inside(text: str) -> Found:
+    return extract.tagged(text) or Found(WHOLE_TEXT, text.strip())
+
+
+def _binary(text: str, example: Example, found: Found, given: str, gold: str, right: bool | None = None) -> Verdict:
+    right = given == gold if right is None else right
+    return Verdict(
+        example.id,
+        utility.binary(right),
+        "the target" if right else "another text" if given else "no answer",
+        Extraction(text, found.how, found.text, given),
+        (Part("target", example.target, given or None, right),),
+    )
+
+
+RULES: Mapping[str, Judge] = MappingProxyType(
+    {
+        "exact": _exact,
+        "answer": _answer,
+        "contains": _contains,
+        "number": utility.number,
+        "json": utility.record,
+        "parts": _parts,
+    }
+)
+
+
+def _by(function: Callable[[str, dict[str, Any]], float], name: str) -> Judge:
+    """A user's function as a judge. What it cannot score has no utility; what it must not return is an error."""
+
+    def judge(text: str, example: Example) -> Verdict:
+        asked = {
+            "id": example.id,
+            "prompt": example.prompt,
+            "target": example.constraints.get("target", example.target),
+            "split": example.split,
+        }
+        how = Extraction(text, WHOLE_TEXT, text, text)
+        try:
+            value = function(text, asked)
+        except Exception as error:
+            why = squeeze(f"{name} raised {type(error).__name__} for prompt {example.id}: {error}")
+            return Verdict(example.id, None, why[:300], how, ())
+        if not (isinstance(value, Real) and 0 <= value <= 1):
+            raise ContractError(
+                f"{name} returned {value!r} for prompt {example.id!r}; allowed: a number from 0 to 1; correct the "
+                "function (it may raise where it cannot tell)"
+            )
+        return Verdict(example.id, float(value), f"scored by {name}", how, ())
+
+    return judge
+
+
+# From a name to a task
+
+
+def task_of(given: str, *, score: str | None = None, horizon: int | None = None) -> Task:
+    """A task as a command line names it: of the suite, a JSONL file, or a dotted Python name."""
+    if not is_own(given):
+        found = table.find(given)
+        asked = {"score": score, "horizon": horizon}
+        for key, value in asked.items():
+            require(value is None, f"{key} of {given}", value, "none with a task of the suite", "leave it out")
+        return found
+    stem = Path(given).stem if _is_file(given) else re.split(r"[.:]", given)[-1]
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_") or "own"
+    return own(name, given, score=score, horizon=horizon)
+
+
+def is_own(given: str) -> bool:
+    """Whether a text names a file or something in Python; names of the suite have neither dot nor colon."""
+    return "." in given or ":" in given
+
+
+def own(
+    name: str, prompts: str, *, score: str | None = None, horizon: int | None, folder: str | os.PathLike[str] = "."
+) -> Task:
+    """A task from a JSONL file (relative to `folder`) or a dotted Python name, and a scoring rule.
+
+    Prompts that name no split are ranked by a hash of their id; the first half, rounded up, is validation, the rest
+    evaluation.
+    """
+    ok = _NAME.fullmatch(name) is not None
+    require(ok, "name of an own task", name, "letters, digits, - and _", "rename it: files are named after it")
+    taken = name in table.TASKS or name in table.CONTROLS
+    require(not taken, "name of an own task", name, "one that no task of the suite has", "rename it")
+    ok = isinstance(horizon, int) and not isinstance(horizon, bool) and horizon >= 1
+    require(ok, f"horizon of {name}", horizon, "1 or more", "say how many tokens an answer may take")
+    assert horizon is not None
+    thing, records = _written(Path(folder) / prompts) if _is_file(prompts) else _produced(prompts)
+    rule, judge, code = _rule(name, score, thing, prompts)
+    entries = _entries(records, rule)
+    members = _split(name, entries, judge)
+    least = len(members["validation"])
+    require(least >= LEAST, f"validation prompts of {name}", least, f"{LEAST} or more", "add prompts")
+    content = [[e.id, e.prompt, e.target, e.split] for e in sorted(entries, key=lambda e: e.id)]
+    return Task(
+        name=name,
+        title=name,
+        horizon=horizon,
+        source=prompts,
+        output="text",
+        utility=rule,
+        counts=MappingProxyType({split: len(found) for split, found in members.items()}),
+        version=digest(rule, code, canonical(content)).hex()[:16],
+        members=MappingProxyType(members),
+    )
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One line, checked."""
+
+    where: str
+    id: str
+    prompt: str
+    target: Json
+    split: str | None
+
+
+def _is_file(given: str) -> bool:
+    return given.endswith(".jsonl")
+
+
+def _entries(records: Iterable[tuple[str, Any]], rule: str) -> list[_Entry]:
+    found: list[_Entry] = []
+    prompts: dict[str, str] = {}
+    ids: dict[str, str] = {}
+    for where, record in records:
+        entry = _entry(where, record)
+        _check_target(entry, rule)
+        for what, seen, key in (("prompt", prompts, squeeze(entry.prompt)), ("id", ids, entry.id)):
+            if key in seen:
+                raise SchemaError(f"{where} has the {what} of {seen[key]}: {key[:80]!r}; allowed: once; drop one")
+            seen[key] = where
+        found.append(entry)
+    return found
+
+
+def _entry(where: str, record: Any) -> _Entry:
+    if not isinstance(record, Mapping):
+        raise SchemaError(f"{where} is a {type(record).__name__}; allowed: a mapping of {', '.join(KEYS)}; write it so")
+    for key in record:
+        if key not in KEYS:
+            raise UnknownName(f"key of {where}", str(key), KEYS)
+    for key in ("prompt", "target"):
+        if record.get(key) is None:
+            raise SchemaError(f"{where} has no {key!r}; allowed: prompt and target on every line; add it")
+    prompt, id, split = record["prompt"], record.get("id"), record.get("split")
+    if not (isinstance(prompt, str) and prompt.strip()):
+        raise SchemaError(f"prompt in {where} is {prompt!r}; allowed: a text; write one")
+    if id is not None and (not isinstance(id, str | int) or isinstance(id, bool) or id == ""):
+        raise SchemaError(f"id in {where} is {id!r}; allowed: a text or a whole number; leave it out or change it")
+    if split is not None and split not in SPLITS:
+        raise UnknownName(f"split in {where}", str(split), SPLITS)
+    try:
+        canonical(record["target"])
+    except (TypeError, ValueError) as error:
+        raise SchemaError(f"target in {where} is no JSON value ({error}); allowed: a text, a number, ...") from error
+    # Without an id the prompt is its own: moving lines about changes nothing.
+    known = str(id) if id is not None else digest(LINEAGE, prompt).hex()[:16]
+    return _Entry(where, known, prompt, record["target"], split)
+
+
+def _check_target(entry: _Entry, rule: str) -> None:
+    """What no answer could ever match, or every answer would, is a mistake in the file."""
+    text = _text(entry.target)
+    wrong = ""
+    if rule in RULES and not text.strip():
+        wrong = "a text that is not empty"
+    elif rule == "number" and extract.number(text) is None:
+        wrong = "a text with a number"
+    elif rule == "json" and not isinstance(extract.parse(text).value, dict):
+        wrong = "a JSON object"
+    if wrong:
+        raise SchemaError(f"target in {entry.where} is {text!r}; allowed with the rule {rule!r}: {wrong}; change it")
+
+
+def _text(target: Json) -> str:
+    """A target that is no text is the JSON of it."""
+    return target if isinstance(target, str) else canonical(target)
+
+
+def _split(name: str, entries: list[_Entry], judge: Judge) -> dict[str, tuple[OwnExample, ...]]:
+    """Examples by split, in the order of a hash of their ids: the first n are a fair sample."""
+    open_ = [e.id for e in entries if e.split is None]
+    half = -(-len(open_) // 2)
+    dealt = cut(LINEAGE, open_, {"development": 0, "validation": half, "evaluation": len(open_) - half})
+    split_of = {id: split for split, ids in dealt.items() for id in ids} | {e.id: e.split for e in entries if e.split}
+    by_id = {e.id: e for e in entries}
+    found: dict[str, list[OwnExample]] = {split: [] for split in SPLITS}
+    for id in rank(LINEAGE, by_id):
+        entry, split = by_id[id], split_of[id]
+        text = _text(entry.target)
+        found[split].append(
+            OwnExample(
+                prompt=entry.prompt,
+                target=text,
+                parts=tuple(text.split()),
+                constraints={} if isinstance(entry.target, str) else {"target": entry.target},
+                level=1,
+                id=id,
+                task=name,
+                split=split,
+                judge=judge,
+            )
+        )
+    return {split: tuple(members) for split, members in found.items()}
+
+
+def _rule(name: str, score: str | None, thing: Source | None, prompts: str) -> tuple[str, Judge, str]:
+    """Name, judge and code of the scoring rule."""
+    if thing is not None:
+        require(score is None, f"score of {name}", score, f"none: {prompts} has its own", "leave it out")
+        rule = f"{prompts}.score"
+        return rule, _by(thing.score, rule), _code(thing.score)
+    if score is None:
+        known = f"{', '.join(RULES)} or package.module:function"
+        raise ConfigError(f"score of {name} is missing; allowed: {known}; say how answers are scored")
+    if score in RULES:
+        return score, RULES[score], ""
+    if not is_own(score):
+        raise UnknownName("scoring rule", score, [*RULES, "package.module:function"])
+    function = _find(score)
+    require(callable(function), f"score of {name}", score, "a function of text and example", "name another")
+    return score, _by(function, score), _code(function)
+
+
+def _written(path: Path) -> tuple[None, Iterator[tuple[str, Any]]]:
+    return None, ((f"line {n} of {str(path)!r}", record) for n, record in store.read_lines(path))
+
+
+def _produced(prompts: str) -> tuple[Source | None, Iterator[tuple[str, Any]]]:
+    """What a dotted name gives: an object with prompts and scoring, or prompts alone."""
+    thing = _find(prompts)
+    try:
+        # A class is not yet its object.
+        if isinstance(thing, type) or not isinstance(thing, Source):
+            thing = thing()
+        source = thing if isinstance(thing, Source) else None
+        records = list(thing.prompts() if source is not None else thing)
+    except Exception as error:
+        raise ConfigError(
+            f"{prompts} gives no prompts ({type(error).__name__}: {error}); allowed: a function that returns "
+            "mappings with prompt and target, or an object with .prompts() and .score(text, example); correct it"
+        ) from error
+    return source, ((f"prompt {n} of {prompts}", record) for n, record in enumerate(records, 1))
+
+
+def _find(name: str) -> Any:
+    """Something in Python by its dotted name; the current folder is importable, as under `python -m`."""
+    module, colon, path = name.partition(":")
+    if not colon:
+        module, _, path = name.rpartition(".")
+    parts = [*module.split("."), *path.split(".")]
+    if not all(part.isidentifier() for part in parts):
+        raise ConfigError(
+            f"{name!r} is neither a file nor a name in Python; allowed: a path that ends in .jsonl, or "
+            "package.module:function; check the spelling"
+        )
+    if not {"", os.getcwd()} & set(sys.path):
+        sys.path.insert(0, os.getcwd())
+    importlib.invalidate_caches()
+    try:
+        found: Any = importlib.import_module(module)
+    except Exception as error:
+        missing = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
+        why = "is not found" if missing else f"cannot be imported ({type(error).__name__}: {error})"
+        raise ConfigError(
+            f"module {module!r} of {name!r} {why}; allowed: an installed one, or one in the current folder; check it"
+        ) from error
+    for part in path.split("."):
+        if part not in dir(found):
+            raise UnknownName(f"name in {module}", path, [n for n in dir(found) if not n.startswith("_")])
+        found = getattr(found, part)
+    return found
+
+
+def _code(function: Any) -> str:
+    """A hash of the file that a function is written in: a run that goes on must not mix two rules of one name."""
+    written = function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
+    try:
+        path = inspect.getsourcefile(written)
+    except TypeError:
+        return ""
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path and Path(path).is_file() else ""

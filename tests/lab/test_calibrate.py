@@ -1,0 +1,469 @@
+"""Calibrations on a tiny network and on planted tables; studies with tasks of one's own."""
+
+import json
+import math
+import sys
+import tomllib
+
+import numpy as np
+import pytest
+
+import unmask
+from unmask.adapt import Gate
+from unmask.adapt.arms import Arms
+from unmask.catalog import load
+from unmask.diagnostics import DIAGNOSTICS
+from unmask.errors import ConfigError, ContractError, OtherStudy, StorageError, UnknownName
+from unmask.lab import calibrate as lab
+from unmask.lab import survey
+from unmask.lab.calibrate import calibrate, lift_of, verdict
+from unmask.lab.e1 import measure
+from unmask.lab.store import Store
+from unmask.lab.study import Study
+from unmask.lab.survey import carry_out, prompts_of, start_of
+from unmask.stats import CalibrationSettings, HeldOutTable, LeakageError, Proposal, ValidationTable, gate_lift
+from unmask.stats import calibrate as choose
+from unmask.tasks.own import own, task_of
+
+LINES = [{"prompt": f"Say the word w{n}.", "target": f"w{n}", "id": f"p{n}"} for n in range(8)]
+QUICK = {"prompts": 3, "states": 2, "rollouts": 2, "rows": 4}
+
+TEXT = """
+name = "own"
+seed = 3
+tasks = ["mine"]
+axes = ["region"]
+states = 2
+rollouts = 2
+temperature = 0.0
+
+[own.mine]
+prompts = "mine.jsonl"
+score = "contains"
+horizon = 6
+
+[[models]]
+name = "tiny"
+model = "tiny"
+reference = "llada"
+
+[splits]
+validation = 3
+evaluation = 2
+
+[steps]
+share = 0.5
+
+[revision]
+variant = "conf"
+
+[candidates]
+region = ["full", "block:8"]
+
+[engine]
+rows = 4
+bucket = 256
+prompts = 2
+"""
+
+SCORER = """
+calls = []
+
+def score(text, example):
+    calls.append(example["id"])
+    return MODE(text, example)
+
+def fair(text, example):
+    return len(text) % 7 / 7
+
+def sometimes(text, example):
+    if example["id"] in ("p0", "p3", "p5"):
+        raise ValueError("cannot tell")
+    return 0.5
+
+def always(text, example):
+    raise ValueError("cannot tell")
+
+def high(text, example):
+    return 1.7
+
+MODE = NAMED
+"""
+
+
+@pytest.fixture(scope="module")
+def model(scaled, tmp_path_factory):
+    small = {"layers": 1, "d_model": 32, "mlp": 64, "heads": 2, "kv_heads": 2}
+    return load(str(scaled.llada(tmp_path_factory.mktemp("ck") / "llada", **small)), device="cpu", dtype="fp32")
+
+
+@pytest.fixture
+def mine(tmp_path):
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, LINES)), encoding="utf-8")
+    return tmp_path / "mine.jsonl"
+
+
+@pytest.fixture
+def task(mine):
+    return own("mine", str(mine), score="contains", horizon=6)
+
+
+@pytest.fixture
+def scorer(tmp_path, monkeypatch):
+    """A scoring function in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def call(mode):
+        name = f"scorer_{tmp_path.name.replace('-', '_')}"
+        (tmp_path / f"{name}.py").write_text(SCORER.replace("NAMED", mode), encoding="utf-8")
+        sys.modules.pop(name, None)
+        return f"{name}:score"
+
+    return call
+
+
+def parsed(folder, **changes):
+    raw = tomllib.loads(TEXT)
+    for path, value in changes.items():
+        *way, last = path.split("__")
+        at = raw
+        for key in way:
+            at = at[key]
+        if value is ...:
+            del at[last]
+        else:
+            at[last] = value
+    return Study.parse(raw, folder)
+
+
+class TestStudies:
+    def test_an_own_task_beside_one_of_the_suite(self, mine):
+        study = parsed(mine.parent, tasks=["carry-rtl", "mine"])
+        assert study.steps == {"carry-rtl": 16, "mine": 3}
+        assert (study.task("mine").horizon, study.task("carry-rtl").horizon) == (6, 32)
+        tasks, _ = prompts_of(study)
+        assert [len(members) for members in tasks["mine"].values()] == [3, 2]
+        assert study.config["own"]["mine"]["data"] == study.task("mine").version
+        assert json.dumps(study.config)
+
+    def test_a_file_is_looked_for_beside_the_study(self, mine, monkeypatch):
+        (mine.parent / "study.toml").write_text(TEXT, encoding="utf-8")
+        monkeypatch.chdir("/")
+        assert Study.read(mine.parent / "study.toml").own["mine"].counts["validation"] == 4
+
+    def test_a_study_without_one_has_the_configuration_it_always_had(self, mine):
+        assert "own" not in parsed(mine.parent, tasks=["carry-rtl"], own=...).config
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"own__mine__prompts": "none.jsonl"}, "cannot be read"),
+            ({"own__mine__prompt": "x"}, "did you mean prompts"),
+            ({"own__mine__horizon": ...}, "own.mine has no 'horizon'"),
+            ({"own__mine__score": "exakt"}, "did you mean exact"),
+            ({"own__mine__score": 3}, "score of own.mine"),
+            ({"own": {"other": {}}}, "own.other has no 'prompts'"),
+            ({"tasks": ["carry-rtl"]}, "own.mine is not among the tasks"),
+            ({"tasks": ["mine", "mien"]}, "did you mean mine"),
+            ({"own__mine": 3}, "own.mine is 3"),
+        ],
+    )
+    def test_refused(self, mine, changes, message):
+        with pytest.raises(ConfigError, match=message):
+            parsed(mine.parent, **changes)
+
+    def test_carried_out_and_reported(self, mine, model, tmp_path):
+        study = parsed(mine.parent)
+        store = Store.create(tmp_path / "out", study.config)
+        assert carry_out(study, store, lambda spec: model).complete
+        branches = store.table("branches")
+        known = {e.id: role for role, members in prompts_of(study)[0]["mine"].items() for e in members}
+        seen = set(zip(branches["prompt"].to_pylist(), branches["split"].to_pylist(), strict=True))
+        assert seen == set(known.items())
+        assert store.manifest["tasks"]["mine"]["version"] == study.task("mine").version
+        (cell,) = measure(store).cells
+        assert (cell.task, cell.axis) == ("mine", "region")
+
+    def test_end_to_end(self, mine, model, tmp_path):
+        study = parsed(mine.parent, diagnostics=["region"], end_to_end=True)
+        store = Store.create(tmp_path / "out", study.config)
+        outcome = carry_out(study, store, lambda spec: model)
+        assert outcome.complete
+        assert set(outcome.hashes) == {"states", "branches", "readings", "decodes"}
+
+    def test_shards_depend_on_the_data_and_the_rule(self, mine, model, tmp_path):
+        study = parsed(mine.parent)
+        Store.create(tmp_path / "out", study.config)
+        changed = [parsed(mine.parent, own__mine__score="exact")]
+        mine.write_text("\n".join(map(json.dumps, [*LINES[:-1], LINES[-1] | {"target": "x"}])), encoding="utf-8")
+        changed.append(parsed(mine.parent))
+        names = []
+        for one in (study, *changed):
+            names.append({job.shard.name for job in survey.jobs_of(one, one.models[0], model, prompts_of(one)[0])})
+        assert not names[0] & names[1]
+        assert not names[0] & names[2]
+        for one in changed:
+            with pytest.raises(OtherStudy, match="own differ"):
+                Store.create(tmp_path / "out", one.config)
+
+    def test_a_start_takes_a_task_or_a_name(self, task, model):
+        example = task.members["validation"][0]
+        assert start_of(model, task, 3, example).steps == 3
+        assert start_of(model, "carry-rtl", 3, example).answer != start_of(model, task, 3, example).answer
+
+    def test_what_cannot_be_scored_is_counted(self, mine, model, scorer, tmp_path):
+        study = parsed(mine.parent, own__mine__score=scorer("sometimes"))
+        store = Store.create(tmp_path / "out", study.config)
+        assert carry_out(study, store, lambda spec: model).complete
+        table = store.table("branches")
+        odd = {"p0", "p3", "p5"} & set(table["prompt"].to_pylist())
+        assert odd, "none of the prompts that raise is in the study"
+        for row in table.select(["prompt", "utility", "reason"]).to_pylist():
+            raised = row["prompt"] in odd
+            assert row["utility"] == (None if raised else 0.5)
+            assert (f"ValueError for prompt {row['prompt']}: cannot tell" in row["reason"]) == raised
+        assert sum(info["branches"] - info["judged"] for info in store.infos()) == table["utility"].null_count > 0
+
+    def test_a_function_that_always_raises_stops_the_study(self, mine, model, scorer, tmp_path):
+        study = parsed(mine.parent, own__mine__score=scorer("always"))
+        store = Store.create(tmp_path / "out", study.config)
+        for _ in range(2):
+            with pytest.raises(ContractError, match=r"no answer to mine could be scored \(.*ValueError.*cannot tell"):
+                carry_out(study, store, lambda spec: model)
+
+    def test_an_impossible_utility_leaves_nothing_behind(self, mine, model, scorer, tmp_path):
+        study = parsed(mine.parent, own__mine__score=scorer("high"))
+        store = Store.create(tmp_path / "out", study.config)
+        with pytest.raises(ContractError, match=r"returned 1.7 for prompt 'p\d'"):
+            carry_out(study, store, lambda spec: model)
+        assert list(store.shards.iterdir()) == []
+
+    def test_equal_answers_are_scored_once(self, mine, model, scorer, tmp_path):
+        name = scorer("fair")
+        study = parsed(mine.parent, own__mine__score=name)
+        store = Store.create(tmp_path / "out", study.config)
+        carry_out(study, store, lambda spec: model)
+        calls = sys.modules[name.partition(":")[0]].calls
+        table = store.table("branches")
+        assert sorted(set(calls)) == sorted(set(table["prompt"].to_pylist()))
+        assert len(calls) < len(table)
+
+
+class TestCalibrations:
+    def test_a_gate_from_validation_prompts_alone(self, model, task, tmp_path):
+        gate = calibrate(model, task, "region", work=tmp_path / "work", **QUICK)
+        store = Store.open(tmp_path / "work")
+        assert set(store.table("branches")["split"].to_pylist()) == {"validation"}
+        prompts = {e.id for e in task.members["validation"][:3]}
+        assert set(store.table("states")["prompt"].to_pylist()) == prompts
+        assert len(store.table("readings")) == 3 * 2
+        assert (gate.model, gate.fingerprint, gate.task) == (model.name, model.fingerprint, "mine")
+        assert (gate.arms.axis, gate.arms.calibration.prompts, gate.steps_share) == ("region", 3, 0.5)
+        # A network with random weights never says the word.
+        assert gate.arms.calibration.tau.value is None
+        assert (gate.lift.value, gate.lift.low, gate.lift.high) == (0, 0, 0)
+        assert "no opportunity found" in gate.lift.how
+        out = model.generate("Say w0.", gate=gate, max_new_tokens=6)
+        assert out.tokens == model.generate("Say w0.", policy=gate.arms.fixed, max_new_tokens=6, steps=3).tokens
+
+    @pytest.mark.parametrize("axis", ["score", "cardinality", "commitment"])
+    def test_the_other_axes(self, model, mine, scorer, tmp_path, axis):
+        task = own("mine", str(mine), score=scorer("fair"), horizon=6)
+        gate = calibrate(model, task, axis, work=tmp_path / "work", **QUICK)
+        assert gate.arms.axis == axis
+        assert (gate.arms.operator is not None) == (axis == "commitment")
+        gate.save(tmp_path / "gate.json")
+        assert Gate.load(tmp_path / "gate.json").hash == gate.hash
+        assert model.generate("Say w0.", gate=tmp_path / "gate.json", max_new_tokens=6).texts
+
+    def test_a_killed_one_goes_on(self, model, task, tmp_path, monkeypatch):
+        monkeypatch.setattr(lab, "SHARD", 1)
+        whole = calibrate(model, task, "region", work=tmp_path / "whole", **QUICK)
+        real, ran = survey.run, []
+
+        def dies(*given):
+            if len(ran) == 2:
+                raise KeyboardInterrupt
+            ran.append(given)
+            return real(*given)
+
+        monkeypatch.setattr(survey, "run", dies)
+        with pytest.raises(KeyboardInterrupt):
+            calibrate(model, task, "region", work=tmp_path / "cut", **QUICK)
+        assert len(Store.open(tmp_path / "cut").names()) == 2
+        ran.clear()
+        again = calibrate(model, task, "region", work=tmp_path / "cut", **QUICK)
+        assert len(ran) == 1
+        assert again.to_json() == whole.to_json()
+        assert Store.open(tmp_path / "cut").content_hash() == Store.open(tmp_path / "whole").content_hash()
+
+    def test_other_settings_need_another_folder(self, model, task, tmp_path):
+        calibrate(model, task, "region", work=tmp_path / "work", **QUICK)
+        with pytest.raises(OtherStudy, match=r"states differ.*name another, or remove"):
+            calibrate(model, task, "region", work=tmp_path / "work", **QUICK | {"states": 1})
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"prompts": 1}, "prompts is 1; allowed: 2"),
+            ({"states": 0}, "states is 0"),
+            ({"rollouts": 0}, "rollouts is 0"),
+            ({"steps_share": 0.0}, "steps_share is 0"),
+            ({"steps_share": 1.5}, "steps_share is 1.5"),
+            ({"seed": -1}, "seed is -1"),
+            ({"rows": 0}, "rows is 0"),
+            ({"axis": "commitment", "rollouts": 1}, "2 or more on the commitment axis"),
+            ({"axis": "regoin"}, "did you mean region"),
+        ],
+    )
+    def test_refused(self, model, task, tmp_path, changes, message):
+        given = {"axis": "region"} | QUICK | changes
+        with pytest.raises(ConfigError, match=message):
+            calibrate(model, task, given.pop("axis"), work=tmp_path / "work", **given)
+        assert not (tmp_path / "work").exists()
+
+    def test_prompts_that_do_not_fit(self, model, tmp_path, mine):
+        task = own("mine", str(mine), score="contains", horizon=10**6)
+        with pytest.raises(ConfigError, match=r"no validation prompt of mine leaves room for 1000000 tokens"):
+            calibrate(model, task, "region", work=tmp_path / "work", **QUICK)
+
+    def test_nothing_that_can_be_scored(self, model, mine, scorer, tmp_path):
+        task = own("mine", str(mine), score=scorer("always"), horizon=6)
+        with pytest.raises(ContractError, match="no answer to mine could be scored"):
+            calibrate(model, task, "region", work=tmp_path / "work", **QUICK)
+
+    def test_in_python(self, model, mine, tmp_path):
+        given = {"task": str(mine), "axis": "region", "score": "contains", "horizon": 6}
+        gate = unmask.calibrate(model, **given, **QUICK, work=tmp_path / "work")
+        assert gate.to_json() == unmask.calibrate(model, **given, **QUICK).to_json()
+        assert (tmp_path / "work" / "manifest.json").exists()
+        with pytest.raises(UnknownName, match="did you mean prompts"):
+            unmask.calibrate(model, **given, prompt=3)
+        with pytest.raises(UnknownName, match="did you mean region"):
+            unmask.calibrate(model, **given | {"axis": "regions"})
+
+
+# What is said about planted tables
+
+
+def planted(kind, prompts=40, seed=0):
+    """The second action gains 0.4 at a quarter of the states and loses 0.2 elsewhere; the signal finds them, or is 1.
+
+    With "none" it never gains, and with "all" the second or the third action gains at every state, the first being best
+    on average.
+    """
+    rng = np.random.default_rng(seed)
+    good_S = rng.random(prompts * 4) < {"none": 0.0, "all": 0.5}.get(kind, 0.25)
+    signal_S = np.ones(len(good_S)) if kind == "constant" else good_S + 0.1 * rng.normal(size=len(good_S))
+    gain_S = np.where(good_S, 0.4, -0.5 if kind == "all" else -0.2)
+    third_S = np.where(good_S, 0.0, 0.9 if kind == "all" else 0.0)
+    q_SA = np.stack([np.full(len(good_S), 0.5), 0.5 + gain_S, third_S], 1)
+    q_SAR = np.repeat(q_SA[:, :, None], 4, 2)
+    nowhere_SA = np.zeros((len(good_S), 3), bool)
+    return ValidationTable(
+        prompt_S=np.repeat(np.arange(prompts), 4),
+        masked_S=np.tile([1.0, 0.75, 0.5, 0.25], prompts),
+        q_SAR=q_SAR,
+        signal_S=signal_S,
+        abstained_S=np.zeros(len(good_S), bool),
+        raw=Proposal(np.repeat((0.5 + gain_S)[:, None], 4, 1), nowhere_SA),
+        snapped=Proposal(q_SAR[:, 1], nowhere_SA),
+        candidates=("full", "block:8", "block:16"),
+        reference=0,
+    )
+
+
+def test_an_opportunity_that_is_there_is_found():
+    table = planted("finds")
+    chosen = choose(table, CalibrationSettings(seed=0))
+    lift = lift_of(table, chosen)
+    assert lift.value == pytest.approx(chosen.tau.out_of_fold)
+    assert 0 < lift.low < lift.value < lift.high
+    # A quarter of the states gains 0.4.
+    assert lift.value == pytest.approx(0.1, abs=0.03)
+    assert "out of fold" in lift.how
+    assert "40 validation prompts" in lift.how
+
+
+def test_the_interval_is_over_prompts():
+    table = planted("finds", prompts=200)
+    chosen = choose(table, CalibrationSettings(seed=0))
+    lift = lift_of(table, chosen)
+    assert (lift.high - lift.low) / (2 * 1.96) == pytest.approx(chosen.tau.error, rel=0.15)
+
+
+def test_held_out_states_are_refused():
+    table = planted("finds")
+    chosen = choose(table, CalibrationSettings(seed=0))
+    held_out = HeldOutTable(**{name: getattr(table, name) for name in table.__dataclass_fields__})
+    with pytest.raises(LeakageError):
+        gate_lift(held_out, chosen)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("constant", "no threshold gains anything"),
+        ("none", "no validation state has a positive opportunity"),
+        ("all", "every validation state has a positive opportunity"),
+    ],
+)
+def test_no_opportunity_is_said_and_not_raised(kind, reason):
+    table = planted(kind)
+    chosen = choose(table, CalibrationSettings(seed=0))
+    lift = lift_of(table, chosen)
+    assert (lift.value, lift.low, lift.high) == (0, 0, 0)
+    assert reason in lift.how
+    assert "decodes as the fixed action" in lift.how
+
+
+def gate_of(kind):
+    table = planted(kind)
+    chosen = choose(table, CalibrationSettings(seed=0))
+    arms = Arms("region", "llada", chosen, DIAGNOSTICS["region"](), None)
+    return Gate("small", "f" * 16, "mine", arms, 0.5, lift_of(table, chosen))
+
+
+def test_the_verdict_in_words():
+    assert verdict(gate_of("constant")).startswith("No opportunity found: the gate never opens (no threshold gains")
+    assert "decodes as the fixed action, full" in verdict(gate_of("constant"))
+    # What is there and cannot be told apart is not hidden.
+    assert "Another action was better at 160 of 160 states" in verdict(gate_of("all"))
+    assert "Another action" not in verdict(gate_of("none"))
+    opens = gate_of("finds")
+    assert f"{opens.lift.value:+.4f} per state [{opens.lift.low:+.4f}, {opens.lift.high:+.4f}]" in verdict(opens)
+    assert "may be nothing" not in verdict(opens)
+    unsure = Gate(**{**vars(opens), "lift": lab.Lift(0.01, -0.01, 0.03, "made up")})
+    assert "The interval reaches 0, so this may be nothing" in verdict(unsure)
+
+
+def test_a_gate_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
+    old, new = gate_of("finds"), gate_of("constant")
+    old.save(tmp_path / "gate.json")
+
+    def full(self, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.replace", full)
+    with pytest.raises(StorageError, match="No space left"):
+        new.save(tmp_path / "gate.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["gate.json"]
+    assert Gate.load(tmp_path / "gate.json").hash == old.hash
+
+
+def test_the_whole_chain_on_the_small_model(tmp_path):
+    prompt = "A page was cut off after <{}><p>hello. Give only the missing closing tags inside <answer>...</answer>."
+    tags = ("main", "nav", "div", "section")
+    lines = [{"prompt": prompt.format(tag), "target": f"</p></{tag}>"} for tag in tags]
+    (tmp_path / "tags.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    model = load("mini", device="cpu", dtype="fp32")
+    task = task_of(str(tmp_path / "tags.jsonl"), score="exact", horizon=16)
+    gate = calibrate(model, task, "region", work=tmp_path / "work", states=2, rollouts=2)
+    gate.save(tmp_path / "gate.json")
+    assert math.isfinite(gate.lift.value)
+    # The model knows how to close tags.
+    assert gate.arms.calibration.fixed.mean_A.max() > 0.5
+    out = model.generate(prompt.format("header"), gate=str(tmp_path / "gate.json"), max_new_tokens=16)
+    assert out.text.strip() == "<answer></p></header></answer>"
+    assert out.config["gate"]["hash"] == gate.hash

@@ -1,0 +1,308 @@
+"""Tasks of one's own: files and functions that are read, refused, split and scored."""
+
+import json
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from unmask.errors import ConfigError, ContractError, SchemaError, UnknownName
+from unmask.tasks import examples, find, score, score_all, training
+from unmask.tasks.own import own, task_of
+
+LINES = [{"prompt": f"say {n}", "target": f"{n}"} for n in range(6)]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def call(lines, name="mine.jsonl"):
+        text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        return tmp_path / name
+
+    return call
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Writes a module into the current folder, under a name that no other test has."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    made = []
+
+    def call(code):
+        name = f"own_{tmp_path.name.replace('-', '_')}_{len(made)}"
+        (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
+        made.append(name)
+        return name
+
+    yield call
+    for name in made:
+        sys.modules.pop(name, None)
+
+
+def utility(rule, text, target):
+    """What an answer is worth under a rule."""
+    return judged(rule, target)(text).utility
+
+
+def judged(rule, target):
+    with TemporaryDirectory() as place:
+        lines = [{"prompt": f"p{n}", "target": target} for n in range(3)]
+        Path(place, "x.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+        task = own("x", "x.jsonl", score=rule, horizon=8, folder=place)
+    example = examples(task, "validation")[0]
+    return lambda text: score(text, example)
+
+
+class TestFiles:
+    def test_a_task_like_any_other(self, write):
+        task = own("mine", str(write(LINES)), score="exact", horizon=8)
+        assert (task.name, task.horizon, task.utility) == ("mine", 8, "exact")
+        assert dict(task.counts) == {"development": 0, "validation": 3, "evaluation": 3}
+        assert find(task) is task
+        parts = {split: examples(task, split) for split in task.counts}
+        assert {e.prompt for members in parts.values() for e in members} == {line["prompt"] for line in LINES}
+        assert all(e.split == split and e.task == "mine" for split, members in parts.items() for e in members)
+        with pytest.raises(ConfigError, match="no training examples"):
+            training(task)
+        with pytest.raises(UnknownName, match="split"):
+            examples(task, "fresh")
+
+    def test_paths_are_relative_to_the_folder(self, write):
+        path = write(LINES)
+        assert own("mine", "mine.jsonl", score="exact", horizon=8, folder=path.parent).counts["validation"] == 3
+
+    def test_the_order_of_lines_and_the_name_decide_nothing(self, write):
+        one = own("mine", str(write(LINES)), score="exact", horizon=8)
+        other = own("other", str(write(LINES[::-1], "other.jsonl")), score="exact", horizon=8)
+        for split in ("validation", "evaluation"):
+            assert [e.prompt for e in examples(one, split)] == [e.prompt for e in examples(other, split)]
+        assert one.version == other.version
+
+    def test_the_version_is_that_of_everything_utilities_depend_on(self, write):
+        made = {own("a", str(write(LINES)), score="exact", horizon=8).version}
+        made.add(own("a", str(write(LINES)), score="contains", horizon=8).version)
+        for change in ({"prompt": "say x"}, {"target": "x"}, {"id": "x"}, {"split": "validation"}):
+            made.add(own("a", str(write([LINES[0] | change, *LINES[1:]])), score="exact", horizon=8).version)
+        assert len(made) == 6
+
+    def test_splits_and_ids_of_its_own(self, write):
+        lines = [{**line, "id": n, "split": "validation"} for n, line in enumerate(LINES[:4])]
+        lines += [{**LINES[4], "id": "x", "split": "development"}, LINES[5]]
+        task = own("mine", str(write(lines)), score="exact", horizon=8)
+        # The only prompt without a split is the first half of one.
+        assert dict(task.counts) == {"development": 1, "validation": 5, "evaluation": 0}
+        assert {"0", "1", "2", "3"} < {e.id for e in examples(task, "validation")}
+        assert examples(task, "development")[0].id == "x"
+
+    @pytest.mark.parametrize(
+        ("lines", "error", "message"),
+        [
+            ([*LINES[:2], "{not json"], SchemaError, "line 3 of .* is not JSON"),
+            ([*LINES, "[1]"], SchemaError, "line 7 of .* is a JSON list"),
+            ([*LINES, LINES[0] | {"target": "z"}], SchemaError, "line 7 .*has the prompt of line 1 .*'say 0'"),
+            ([*LINES, {"prompt": " say  0 ", "target": "z"}], SchemaError, "has the prompt of line 1"),
+            ([{**LINES[0], "id": "a"}, {**LINES[1], "id": "a"}], SchemaError, "line 2 .*has the id of line 1 .*'a'"),
+            ([{**LINES[0], "traget": "x"}], UnknownName, "key of line 1 .*did you mean target"),
+            ([{"prompt": "x"}], SchemaError, "line 1 .*has no 'target'"),
+            ([{"target": "x"}], SchemaError, "line 1 .*has no 'prompt'"),
+            ([{"prompt": "  ", "target": "x"}], SchemaError, "prompt in line 1 .*allowed: a text"),
+            ([{"prompt": "x", "target": " "}], SchemaError, "target in line 1 .*not empty"),
+            ([{**LINES[0], "id": True}], SchemaError, "id in line 1 .*whole number"),
+            ([{**LINES[0], "split": "test"}], UnknownName, "split in line 1"),
+            (LINES[:2], ConfigError, "validation prompts of mine is 1; allowed: 2 or more"),
+            ([], ConfigError, "validation prompts of mine is 0"),
+            ([{**line, "split": "evaluation"} for line in LINES], ConfigError, "validation prompts of mine is 0"),
+        ],
+    )
+    def test_refused(self, write, lines, error, message):
+        with pytest.raises(error, match=message):
+            own("mine", str(write(lines)), score="exact", horizon=8)
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"name": "carry-rtl"}, "no task of the suite has"),
+            ({"name": "td07-clustered-mask"}, "no task of the suite has"),
+            ({"name": "a/b"}, "letters, digits"),
+            ({"horizon": 0}, "horizon of mine is 0"),
+            ({"horizon": None}, "horizon of mine is None"),
+            ({"score": None}, "score of mine is missing; allowed: exact"),
+            ({"score": "exakt"}, "did you mean exact"),
+            ({"prompts": "none.jsonl"}, "'.*none.jsonl' cannot be read"),
+            ({"prompts": "some/where.json"}, "a path that ends in .jsonl"),
+        ],
+    )
+    def test_settings_that_are_refused(self, write, change, message):
+        given = {"name": "mine", "prompts": str(write(LINES)), "score": "exact", "horizon": 8} | change
+        with pytest.raises(ConfigError, match=message):
+            own(given.pop("name"), given.pop("prompts"), **given)
+
+
+class TestRules:
+    @pytest.mark.parametrize(
+        ("rule", "target", "text", "worth"),
+        [
+            ("exact", "a b", "thinking\n a b ", 1),
+            ("exact", "a b", "<answer> a b </answer> done", 1),
+            ("exact", "a b", "a  b", 0),
+            ("exact", "a b", "A b", 0),
+            ("answer", "a b", "so: <answer>a  b</answer>", 1),
+            ("answer", "a b", "a\nb", 1),
+            ("answer", "a b", "so:\na b", 0),
+            ("contains", "a b", "well, a  b it is", 1),
+            ("contains", "a b", "a, b", 0),
+            ("number", "1,200", "it is 5 and then $1200.00", 1),
+            ("number", 1200, "it is 1200 and then 5", 0),
+            ("json", {"a": 1, "b": [2]}, '{"b": [2], "a": 1.0}', 1),
+            ("json", '{"a": 1, "b": 2}', 'sure: {"a": 1, "b": 3}', 0.5),
+            ("json", {"a": 1}, '{"a": 1, "b": 3}', 0.5),
+            ("json", {"a": 1}, "none", 0),
+            ("parts", "a b c d", "<answer>a x c d</answer>", 0.75),
+            ("parts", "a b", "a b c d", 0.5),
+            ("parts", "a b", "", 0),
+        ],
+    )
+    def test_worth(self, rule, target, text, worth):
+        assert utility(rule, text, target) == worth
+
+    @pytest.mark.parametrize(("rule", "target"), [("number", "none"), ("json", "[1]"), ("json", 3)])
+    def test_a_target_that_nothing_matches_is_refused(self, rule, target):
+        with pytest.raises(SchemaError, match=f"target in line 1 .*{rule}"):
+            judged(rule, target)
+
+    def test_the_text_limit_is_that_of_the_suite(self):
+        assert judged("contains", "a")("a" * (1 << 19)).utility == 0
+
+
+SCORER = """
+def score(text, example):
+    assert set(example) == {"id", "prompt", "target", "split"}
+    if text == "raise":
+        raise KeyError("no such thing")
+    return {"bad": 1.7, "nan": float("nan"), "text": "0.5", "none": None, "true": True}.get(text, len(text) / 10)
+
+class Counter:
+    def prompts(self):
+        yield from ({"prompt": f"count to {n}", "target": [n]} for n in range(5))
+    def score(self, text, example):
+        return float(text == str(example["target"][0]))
+
+counter = Counter()
+
+def rows():
+    return list(Counter().prompts())
+
+def none():
+    return 3
+
+def broken():
+    raise RuntimeError("no disk")
+
+class inner:
+    made = staticmethod(rows)
+"""
+
+
+class TestPython:
+    @pytest.mark.parametrize("between", [":", "."])
+    def test_a_scoring_function(self, write, module, between):
+        name = f"{module(SCORER)}{between}score"
+        task = own("mine", str(write(LINES)), score=name, horizon=8)
+        example = examples(task, "validation")[0]
+        assert score("abc", example).utility == 0.3
+        assert score("true", example).utility == 1
+        assert name in score("abc", example).reason
+        assert task.utility == name
+
+    def test_what_it_cannot_score_has_no_utility(self, write, module):
+        task = own("mine", str(write(LINES)), score=f"{module(SCORER)}:score", horizon=8)
+        example = examples(task, "validation")[0]
+        missing, known = score_all([("raise", example), ("abc", example)])
+        assert missing.utility is None
+        assert "KeyError" in missing.reason
+        assert example.id in missing.reason
+        assert known.utility == 0.3
+
+    @pytest.mark.parametrize(("text", "value"), [("bad", "1.7"), ("nan", "nan"), ("text", "'0.5'"), ("none", "None")])
+    def test_what_it_must_not_return(self, write, module, text, value):
+        task = own("mine", str(write(LINES)), score=f"{module(SCORER)}:score", horizon=8)
+        example = examples(task, "validation")[0]
+        with pytest.raises(ContractError, match=f"score returned {value} for prompt '{example.id}'"):
+            score(text, example)
+
+    @pytest.mark.parametrize("thing", ["Counter", "counter"])
+    def test_prompts_with_their_own_scoring(self, module, thing):
+        name = f"{module(SCORER)}:{thing}"
+        task = own("mine", name, horizon=8)
+        example = examples(task, "validation")[0]
+        assert example.target == f"[{example.prompt.split()[-1]}]"
+        assert score(example.prompt.split()[-1], example).utility == 1
+        with pytest.raises(ConfigError, match="has its own"):
+            own("mine", name, score="exact", horizon=8)
+
+    @pytest.mark.parametrize("thing", ["rows", "inner.made"])
+    def test_prompts_of_a_function(self, module, thing):
+        task = own("mine", f"{module(SCORER)}:{thing}", score="contains", horizon=8)
+        assert dict(task.counts) == {"development": 0, "validation": 3, "evaluation": 2}
+
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("no_such_module:rows", "module 'no_such_module' of .*is not found"),
+            ("no_such.module.rows", "module 'no_such.module' of .*is not found"),
+            ("MODULE:rosw", "did you mean rows"),
+            ("MODULE:broken", "gives no prompts .RuntimeError: no disk"),
+            ("MODULE:none", "gives no prompts .TypeError"),
+            ("MODULE:", "neither a file nor a name"),
+        ],
+    )
+    def test_refused(self, module, name, message):
+        with pytest.raises(ConfigError, match=message):
+            own("mine", name.replace("MODULE", module(SCORER)), score="exact", horizon=8)
+
+    def test_a_module_that_cannot_be_imported_says_why(self, module):
+        name = module("import no_such_thing_either")
+        with pytest.raises(ConfigError, match=r"cannot be imported .ModuleNotFoundError.*no_such_thing_either"):
+            own("mine", f"{name}:rows", score="exact", horizon=8)
+
+    def test_records_of_a_function_are_checked_alike(self, module):
+        name = module("def rows(): return [{'prompt': 'a', 'target': 'b'}, 'a line']")
+        with pytest.raises(SchemaError, match=f"prompt 2 of {name}:rows is a str"):
+            own("mine", f"{name}:rows", score="exact", horizon=8)
+
+    def test_another_function_of_the_same_name_is_another_version(self, write, module):
+        path = str(write(LINES))
+        before, name = own("mine", path, score="exact", horizon=8).version, module(SCORER)
+        made = own("mine", path, score=f"{name}:score", horizon=8).version
+        assert made == own("mine", path, score=f"{name}:score", horizon=8).version
+        source = sys.modules[name].__file__
+        with open(source, "a", encoding="utf-8") as file:
+            file.write("\n# changed\n")
+        assert len({before, made, own("mine", path, score=f"{name}:score", horizon=8).version}) == 3
+
+    def test_the_current_folder_is_importable_only_for_dotted_names(self, write, module, tmp_path):
+        name = module(SCORER)
+        own("mine", str(write(LINES)), score="exact", horizon=8)
+        assert str(tmp_path) not in sys.path
+        own("mine", str(write(LINES)), score=f"{name}:score", horizon=8)
+        assert sys.path[0] == str(tmp_path)
+
+
+class TestNames:
+    def test_of_the_suite(self):
+        assert task_of("carry-rtl") is find("carry-rtl")
+        with pytest.raises(UnknownName, match="did you mean carry-rtl"):
+            task_of("cary-rtl")
+        with pytest.raises(ConfigError, match="score of carry-rtl is 'exact'; allowed: none"):
+            task_of("carry-rtl", score="exact")
+        with pytest.raises(ConfigError, match="horizon of carry-rtl is 3; allowed: none"):
+            task_of("carry-rtl", horizon=3)
+
+    def test_of_files_and_functions(self, write, module):
+        assert task_of(str(write(LINES, "my prompts.v2.jsonl")), score="exact", horizon=8).name == "my-prompts-v2"
+        assert task_of(f"{module(SCORER)}:rows", score="contains", horizon=8).name == "rows"
+        with pytest.raises(ConfigError, match="no task of the suite has"):
+            task_of(str(write(LINES, "gsm8k.jsonl")), score="exact", horizon=8)

@@ -1,0 +1,128 @@
+"""`unmask calibrate` as a user types it, on a tiny checkpoint."""
+
+import json
+import sys
+
+import pytest
+
+from unmask.adapt import Gate
+from unmask.cli import main
+
+LINES = [{"prompt": f"Say w{n}.", "target": f"w{n}"} for n in range(5)]
+
+
+@pytest.fixture
+def run(capsys):
+    def call(*arguments):
+        code = main([str(a) for a in arguments])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def tiny(scaled, tmp_path_factory):
+    small = {"layers": 1, "d_model": 32, "mlp": 64, "heads": 2, "kv_heads": 2}
+    return scaled.llada(tmp_path_factory.mktemp("ck") / "llada", **small)
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, LINES)), encoding="utf-8")
+    return "mine.jsonl"
+
+
+def quick(model, task, *more):
+    own = ("--score", "contains", "--horizon", 6) if str(task).endswith(".jsonl") else ()
+    small = ("--prompts", 3, "--states", 2, "--rollouts", 2, "--rows", 4, "--device", "cpu")
+    return "calibrate", "--model", model, "--task", task, *own, "--axis", "region", "--out", "gate.json", *small, *more
+
+
+def test_calibrate_then_generate(run, tiny, mine, tmp_path):
+    code, out, _ = run(*quick(tiny, mine))
+    assert code == 0
+    gate = Gate.load(tmp_path / "gate.json")
+    assert out.startswith(gate.inspect())
+    assert "No opportunity found: the gate never opens" in out
+    assert "decodes as the fixed action" in out
+    assert out.splitlines()[-1] == f'use it:  unmask generate --model {tiny} --gate gate.json --max-new-tokens 6 "..."'
+    assert (tmp_path / "gate.json.study" / "manifest.json").exists()
+    given = ("--max-new-tokens", 6, "--device", "cpu", "--json")
+    code, out, _ = run("generate", "--model", tiny, "--gate", "gate.json", *given, "Say w9.")
+    assert code == 0
+    assert json.loads(out)["config"]["gate"]["hash"] == gate.hash
+
+
+def test_again_it_goes_on_from_what_is_there(run, tiny, mine, tmp_path):
+    run(*quick(tiny, mine, "-q"))
+    first = (tmp_path / "gate.json").read_bytes()
+    (tmp_path / "gate.json").unlink()
+    code, out, err = run(*quick(tiny, mine, "-q"))
+    assert (code, out, err) == (0, "gate.json\n", "")
+    assert (tmp_path / "gate.json").read_bytes() == first
+    code, _, err = run(*quick(tiny, mine, "--seed", 3))
+    assert code == 2
+    assert "seed differ" in err
+    assert "remove that one" in err
+    code, _, _ = run(*quick(tiny, mine, "--seed", 3, "--work", "elsewhere"))
+    assert code == 0
+    assert (tmp_path / "elsewhere" / "manifest.json").exists()
+
+
+def test_json_is_all_of_stdout(run, tiny, mine):
+    code, out, _ = run(*quick(tiny, mine, "--json"))
+    document = json.loads(out)
+    assert code == 0
+    assert (document["gate"], document["study"], document["opens"]) == ("gate.json", "gate.json.study", False)
+    assert (document["task"], document["axis"], document["prompts"]) == ("mine", "region", 3)
+    assert document["hash"] == Gate.load("gate.json").hash
+    assert document["verdict"].startswith("No opportunity found")
+
+
+def test_a_task_of_the_suite(run, tiny, mine):
+    code, out, _ = run(*quick(tiny, "csv-missing-cells", "-q", "--steps-share", 0.25))
+    assert (code, out) == (0, "gate.json\n")
+    gate = Gate.load("gate.json")
+    assert (gate.task, gate.steps_share) == ("csv-missing-cells", 0.25)
+
+
+def test_prompts_and_scoring_from_python(run, tiny, mine, tmp_path):
+    name = f"made_{tmp_path.name.replace('-', '_')}"
+    code = (
+        "def rows():\n    return [{'prompt': f'Say {n}.', 'target': str(n)} for n in range(5)]\n"
+        "def score(text, example):\n    return len(text) % 5 / 5\n"
+    )
+    (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
+    code, _, err = run(*quick(tiny, f"{name}:rows", "-q", "--score", f"{name}.score", "--horizon", 6))
+    assert (code, err) == (0, "")
+    assert Gate.load("gate.json").task == "rows"
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--axis", "regoin"), "did you mean region"),
+        (("--task", "carry-rtl"), "allowed: none with a task of the suite"),
+        (("--task", "other.jsonl"), "cannot be read"),
+        (("--score", "exakt"), "did you mean exact"),
+        (("--out", "."), "allowed: a file"),
+        (("--out", "no/where/gate.json"), "the folder of --out"),
+        (("--prompts", 1), "--prompts"),
+        (("--steps-share", 2), "steps_share is 2.0"),
+    ],
+)
+def test_refusals_are_one_line_and_leave_nothing(run, tiny, mine, tmp_path, more, message):
+    code, out, err = run(*quick(tiny, mine, *more))
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.jsonl"]
+
+
+def test_it_is_in_the_list_of_commands(run):
+    code, out, _ = run("--help")
+    assert code == 0
+    assert "calibrate" in out
