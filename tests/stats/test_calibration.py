@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from unmask.stats import Calibration, CalibrationSettings, DetectorFileError, ValidationTable, calibrate, choose_fixed
-from unmask.stats.calibration import FORMAT
+from unmask.stats.calibration import FORMAT, graded_apart
 from unmask.stats.sealed import digest
 
 SETTINGS = CalibrationSettings(seed=0)
@@ -173,3 +173,49 @@ def test_deterministic_refuses_rollouts_that_differ(world):
 def test_refusals(change, words):
     with pytest.raises(ValueError, match=words):
         replace(SETTINGS, **change)
+
+
+class TestApart:
+    """Eight candidates of equal worth: the best on some prompts is so by luck, which it does not have on others."""
+
+    GAIN = 0.01
+
+    def luck(self, states, seed):
+        rng = np.random.default_rng(seed)
+        prompt_S = np.repeat(np.arange(40), 4)
+        q_SA = 0.5 + np.repeat(rng.uniform(-0.15, 0.15, (40, 8)), 4, 0)
+        # The proposal is worth a little more than any candidate, and has luck of its own.
+        gain_S = 0.5 + self.GAIN + np.repeat(rng.uniform(-0.15, 0.15, 40), 4) - q_SA[:, 0]
+        return states(q_SA=q_SA, signal_S=rng.normal(size=160), gain_S=gain_S, prompt_S=prompt_S)
+
+    def opened(self, states, **settings):
+        chosen = [calibrate(self.luck(states, seed), replace(SETTINGS, **settings)) for seed in range(120)]
+        return np.mean([c.tau.value is not None for c in chosen])
+
+    def test_the_luck_of_the_fixed_action_does_not_shut_the_gate(self, states):
+        assert self.opened(states, apart=False) < 0.3 < 0.4 < self.opened(states)
+
+    def test_gains_are_those_on_new_prompts(self, states):
+        def mean_gain(settings):
+            tables = [self.luck(states, seed) for seed in range(120)]
+            fixed = [choose_fixed(table.q_SAR, reference=0).action for table in tables]
+            return np.mean([graded_apart(t, a, settings).gain_S.mean() for t, a in zip(tables, fixed, strict=True)])
+
+        # The standard error is 0.0025; luck is worth 0.019.
+        assert mean_gain(SETTINGS) == pytest.approx(self.GAIN, abs=0.008)
+        assert mean_gain(replace(SETTINGS, apart=False)) < 0.0
+
+    def test_one_prompt_has_no_others(self, states):
+        table = states(q_SA=[[0.5, 0.6]] * 3, signal_S=[1, 2, 3], gain_S=[0.1] * 3, prompt_S=[7, 7, 7])
+        found = graded_apart(table, 1, SETTINGS)
+        assert found.fixed == 1
+        assert found.gain_S == pytest.approx([0.0] * 3)
+
+    def test_states_are_graded_beside_the_choice_of_the_other_folds(self, states):
+        """Two prompts that disagree: each is graded beside what the other one likes."""
+        table = states(q_SA=[[0.5, 0.9], [0.5, 0.2]], signal_S=[1, 2], gain_S=[0.1, 0.1])
+        found = graded_apart(table, 1, SETTINGS)
+        assert found.fit.fixed_S.tolist() == [0, 1]
+        assert found.gain_S == pytest.approx([0.1, 0.4])
+        with pytest.raises(ValueError, match="differ from state to state"):
+            found.fixed  # noqa: B018

@@ -80,7 +80,9 @@ class TestByHand:
         # The gate opens from signal 2 on, too.
         assert found.coverage.value == pytest.approx(0.6)
         assert found.lift["selective"].value == pytest.approx(0.1 / 5)
-        assert found.detection.at[1.0].lift.value == pytest.approx(found.lift["diagnostic"].value)
+        # A coverage stands for theta: all proposals count.
+        assert found.detection.at[1.0].lift.value == pytest.approx(found.lift["always"].value)
+        assert found.lift["always"].value != pytest.approx(found.lift["diagnostic"].value)
 
     def test_without_theta_the_gate_still_decides(self, small):
         settings = replace(SETTINGS, calibration=replace(CALIBRATION, theta=False))

@@ -162,8 +162,8 @@ def _detection(found: E23, suffix: str) -> Sheet:
         "How the detector's prediction ranks held-out states. AUROC: for states with a gain, 0.5 is chance. States "
         "without a signal rank last, which alone may move it; beside it those with one. C_det: share of all "
         "opportunity in the 10 % ranked first; C*: in the 10 % that hold most; efficiency: the one by the other. "
-        "Lifts are those of the diagnostic's action, with theta, on those 10 % only. To rank well and to gain are two "
-        "things.",
+        "Lifts are those of the diagnostic's action on those 10 % only, whatever theta. To rank well and to gain are "
+        "two things.",
         columns,
         tuple(
             (

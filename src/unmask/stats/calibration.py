@@ -5,13 +5,15 @@ The fixed action, the stage-only schedule, the detector and its two thresholds. 
 
 import itertools
 import math
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from unmask.stats.bootstrap import RESAMPLES, Estimate, ratio_intervals
+from unmask.stats.bootstrap import RESAMPLES, Estimate, codes, ratio_intervals
 from unmask.stats.crossfit import Array, Folds
 from unmask.stats.detector import (
     Detector,
@@ -22,6 +24,7 @@ from unmask.stats.detector import (
     fit_schedule,
     fit_theta,
     gate_gains,
+    prompt_folds,
 )
 from unmask.stats.estimates import FixedAction, choose_fixed
 from unmask.stats.sealed import SealBroken, seal, unseal
@@ -47,6 +50,9 @@ class CalibrationSettings:
     prompt_folds: int = 5
     caution: float = 0.0
     """Standard errors by which acting must pay out of fold; with 0 any gain will do."""
+    apart: bool = True
+    """Opportunity and gains are those over the fixed action that a prompt's *other* folds choose. Over the one that all
+    prompts choose, which is best on these very states by luck as well, nothing seems to gain."""
     theta: bool = True
     """Choose an action threshold; otherwise the diagnostic acts wherever it has a signal."""
     folds: Folds | None = None
@@ -122,13 +128,13 @@ def calibrate(table: ValidationTable, settings: CalibrationSettings) -> Calibrat
     """Make every choice, in the order in which they depend on each other. Only validation states can be passed."""
     only_validation(table)
     fixed = choose_fixed(table.q_SAR, reference=table.reference)
-    seen = graded(table, fixed.action, settings)
+    seen = graded_apart(table, fixed.action, settings)
     how: dict[str, Any] = {"folds": settings.prompt_folds, "caution": settings.caution, "seed": settings.seed}
     return Calibration(
         candidates=table.candidates,
         reference=table.reference,
         fixed=fixed,
-        schedule=fit_schedule(seen, settings.stages),
+        schedule=fit_schedule(graded(table, fixed.action, settings), settings.stages),
         detector=fit_detector(seen, settings.bins),
         theta=fit_theta(seen, settings.bins, **how) if settings.theta else Threshold(-math.inf, 0.0, 0.0, 0.0, ""),
         tau=fit_gate(seen, settings.bins, **how),
@@ -146,14 +152,29 @@ def gate_lift(table: ValidationTable, chosen: Calibration, *, resamples: int = R
     if chosen.tau.value is None:
         return Estimate(0.0, 0.0, 0.0)
     how = chosen.settings
-    found = gate_gains(graded(table, chosen.fixed.action, how), how.bins, folds=how.prompt_folds, seed=how.seed)
+    seen = graded_apart(table, chosen.fixed.action, how)
+    found = gate_gains(seen, how.bins, folds=how.prompt_folds, seed=how.seed)
     ones_S = np.ones(len(found.gain_S))
     return ratio_intervals(found.gain_S, ones_S, found.prompt_S, seed=how.seed, resamples=resamples)[0]
 
 
-def graded(table: T, fixed: int, settings: CalibrationSettings) -> Graded[T]:
+def graded(table: T, fixed: ArrayLike, settings: CalibrationSettings) -> Graded[T]:
     """A table beside a fixed action, in the way of a calibration."""
     return grade(table, fixed, settings.proposal, folds=settings.folds, deterministic=settings.deterministic)
+
+
+def graded_apart(table: ValidationTable, fixed: int, settings: CalibrationSettings) -> Graded[ValidationTable]:
+    """Validation states beside the fixed action that the other folds of prompts choose; `fixed` where they cannot."""
+    only_validation(table)
+    if not settings.apart:
+        return graded(table, fixed, settings)
+    prompt_S, prompts = codes(table.prompt_S)
+    fold_S = prompt_folds(prompts, settings.prompt_folds, settings.seed)[prompt_S]
+    fixed_S = np.full(len(fold_S), fixed)
+    for fold in range(int(fold_S.max()) + 1):
+        with suppress(ValueError):  # No state of the others has every utility.
+            fixed_S[fold_S == fold] = choose_fixed(table.q_SAR[fold_S != fold], reference=table.reference).action
+    return graded(table, fixed_S, settings)
 
 
 def _body(found: Calibration) -> dict[str, Any]:

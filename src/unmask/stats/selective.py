@@ -32,7 +32,7 @@ class TransitionUtility:
     coverage: Estimate
     """Share of states where the selective policy deviates."""
     detection: Detection
-    """Lifts at a coverage are those of the diagnostic's action, with theta."""
+    """Lifts at a coverage are those of the diagnostic's action wherever it proposes one: coverage stands for theta."""
     states: int
     excluded: int
     """States left out: no utility of the fixed action, the scheduled one or the proposal."""
@@ -94,7 +94,7 @@ def _transition(validation: ValidationTable, held_out: HeldOutTable, settings: E
         g_S=held.fit.g_S[used_S],
         g_FS=held.fit.g_FS[:, used_S],
         seen_FS=held.fit.seen_FS[:, used_S],
-        gain_FS=np.where(acts_S, held.gain_FS, 0.0)[:, used_S],
+        gain_FS=held.gain_FS[:, used_S],
         prompt_S=held_out.prompt_S[used_S],
     )
     return TransitionUtility(

@@ -113,7 +113,9 @@ class Graded(Generic[T]):
 
     @property
     def fixed(self) -> int:
-        """The fixed action."""
+        """The fixed action, where all states have the same."""
+        if len(np.unique(self.fit.fixed_S)) > 1:
+            raise ValueError("fixed actions differ from state to state; they must be one: grade beside one action")
         return int(self.fit.fixed_S[0])
 
     @property
@@ -128,9 +130,11 @@ class Graded(Generic[T]):
 
 
 def grade(
-    table: T, fixed: int, proposal: str = "raw", *, folds: Folds | None = None, deterministic: bool = False
+    table: T, fixed: ArrayLike, proposal: str = "raw", *, folds: Folds | None = None, deterministic: bool = False
 ) -> Graded[T]:
-    """Cross-fitted opportunity and the proposal's gain over `fixed`, which was chosen on validation states.
+    """Cross-fitted opportunity and the proposal's gain over `fixed`, one action or one per state.
+
+    It was chosen on validation states.
 
     Q of any action is the mean of its two fold means, so that gains of proposals, candidates and the oracle add up.
     """
@@ -139,7 +143,8 @@ def grade(
     fit = cross_fit(table.q_SAR, fixed, reference=table.reference, folds=folds, deterministic=deterministic)
     q_S1R = getattr(table, proposal).q_SR[:, None]
     proposed_FS = cross_fit(q_S1R, 0, folds=folds, deterministic=deterministic).q_FSA[:, :, 0]
-    gain_FS = snap(np.where(table.abstained_S, 0.0, proposed_FS - fit.q_FSA[:, :, fixed]))
+    fixed_FS = np.take_along_axis(fit.q_FSA, fit.fixed_S[None, :, None], axis=2)[:, :, 0]
+    gain_FS = snap(np.where(table.abstained_S, 0.0, proposed_FS - fixed_FS))
     return Graded(table, fit, gain_FS, fit.used_S & np.isfinite(gain_FS[0]))
 
 
