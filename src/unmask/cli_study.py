@@ -289,6 +289,9 @@ class _Lines:
 
 
 def _facts(now: "Now") -> dict[str, str]:
+    if not math.isnan(now.decoded):
+        done = {"end to end": f"{now.decoded:.0%}", "decoding": now.shard}
+        return {**done, "left": "?" if math.isnan(now.left) else f"at most {_span(now.left)}"}
     rate = now.forwards / now.seconds if now.seconds > 0 else 0.0
     merged = 1 - now.done / now.naive if now.naive else math.nan
     return {
@@ -310,7 +313,9 @@ def _panel(now: "Now") -> Any:
     facts = list(_facts(now).items())
     grid.add_row(*(f"[dim]{name}[/]" for name, _ in facts))
     grid.add_row(*(value for _, value in facts))
-    return Panel(grid, title=now.shard.rsplit(".", 1)[0], title_align="left")
+    # The name of a shard ends in its key.
+    title = now.shard.rsplit(".", 1)[0] if math.isnan(now.decoded) else now.shard
+    return Panel(grid, title=title, title_align="left")
 
 
 def _sum(found: list[Any]) -> float:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import math
 import multiprocessing
 import shutil
 import zlib
@@ -288,6 +289,17 @@ class TestOnce:
         # The reference alone stands for two candidates, and for the first arm of two axes and of the joint one.
         assert sum(info["policies"] for info in infos) <= len(runs) - 3 * len(TASKS)
         assert len(judged) == len(set(judged))
+
+    def test_progress_tells_branches_and_then_decodes(self, study, loaded, tmp_path):
+        told = []
+        carry_out(study, Store.create(tmp_path / "out", study.config), loaded, on_progress=told.append)
+        branches = [now for now in told if math.isnan(now.decoded)]
+        assert all(now.branches <= now.branches_total for now in branches)
+        assert branches[-1].branches == branches[-1].branches_total
+        shares = [now.decoded for now in told[len(branches) :]]
+        assert len(shares) > 4
+        assert shares == sorted(shares)
+        assert 0 == shares[0] < shares[-1] < 1
 
     def test_nothing_is_loaded_where_all_is_there(self, whole, study):
         def no(spec):

@@ -78,15 +78,23 @@ def decode_arms(
     *,
     jobs: int | None = None,
     stop: Callable[[], str] = str,
-    tell: Callable[[str], None] = lambda name: None,
+    tell: Callable[[str, float], None] = lambda name, share: None,
 ) -> str:
     """Decode what is not there yet; all branches must be. Returns why it stopped early, empty if it did not.
 
-    `stop` says before each unit whether there is a reason to; `tell` hears the name of what is being decoded.
+    `stop` says before each unit whether there is a reason to; `tell` hears what is being decoded, and
+    which share of all work is done.
     """
     found = choices(store)
+    works = {spec.name: list(works_of(store, spec, found)) for spec in study.models}
+    everything = [work for own in works.values() for work in own]
+
+    def heard(name: str, part: float) -> None:
+        done = sum(store.finished(work.unit) for work in everything)
+        tell(name, (done + part) / len(everything))
+
     for spec in study.models:
-        pending = [work for work in works_of(store, spec, found) if not store.finished(work.unit)]
+        pending = [work for work in works[spec.name] if not store.finished(work.unit)]
         if not pending:
             continue
         model = load(spec)
@@ -101,7 +109,7 @@ def decode_arms(
                 with store.claim(work.unit) as mine:
                     if mine:
                         mine_only = [job for job in planned if job.shard.task == work.unit.task]
-                        _carry_out(study, spec, model, work, mine_only, store, jobs, tell)
+                        _carry_out(study, spec, model, work, mine_only, store, jobs, heard)
                     elif not store.finished(work.unit):
                         waiting.append(work)
             if waiting:
@@ -139,13 +147,14 @@ def _carry_out(
     planned: Sequence[Job],
     store: Store,
     jobs: int | None,
-    tell: Callable[[str], None],
+    heard: Callable[[str, float], None],
 ) -> None:
     began = time.monotonic()
     starts = {role: [s for job in planned if job.shard.split == role for s in job.starts] for role in ROLES}
     members = [example for job in planned for example in job.members]
-    name = f"end to end {spec.name}/{work.unit.task}.{work.unit.depends}"
-    bench = Bench(model, study, starts, lambda: tell(name))
+    # If no two of its policies were equal.
+    most = sum(len(one.calibration.candidates) + len(ARMS) + len(CONTROLS) for one in work.chosen.values()) + 3
+    bench = Bench(model, study, starts, lambda done: heard(f"{spec.name}/{work.unit.task}", min(done / most, 1.0)))
     court = Court(model, members, jobs)
     run = _Run(study, spec, work, bench, court)
     lines = list(run.lines())
@@ -178,7 +187,7 @@ class Bench:
         model: Speaker,
         study: Study,
         starts: Mapping[str, Sequence[Start]],
-        heard: Callable[[], None] = lambda: None,
+        heard: Callable[[int], None] = lambda policies: None,
     ):
         self.model, self.study, self.starts, self.heard = model, study, starts, heard
         self.forwards = 0
@@ -204,7 +213,7 @@ class Bench:
         for slots in sorted(set(room.values())):
             same = [row for row in rows if room[row[0].id] == slots]
             for at in range(0, len(same), most):
-                self.heard()
+                self.heard(self.policies)
                 found += self._batch(policy, same[at : at + most], slots)
         self._known.append((policy, role, draws, found))
         self.forwards += sum(one.forwards for one in found)

@@ -63,6 +63,8 @@ class Now(NamedTuple):
     seconds: float
     left: float
     """Seconds still to go, NaN before anybody knows."""
+    decoded: float = math.nan
+    """Share of the end-to-end decoding that is done; NaN before it has begun."""
 
 
 @dataclass
@@ -150,7 +152,7 @@ def carry_out(
                 with store.claim(job.shard) as mine:
                     if mine:
                         started = time.monotonic()
-                        block = run(model.denoiser, plan, job.starts, engine, watch.inside(job.shard.name))
+                        block = run(model.denoiser, plan, job.starts, engine, watch.inside(spec.name, job.shard.name))
                         _store(store, study, job, model, block, jobs, time.monotonic() - started)
                         watch.finished(job.shard.name)
                     elif not store.finished(job.shard):
@@ -166,7 +168,7 @@ def carry_out(
         # Not at the top: arms are made of what is calibrated on tables, and whoever reads those imports this module.
         from unmask.lab.arms import decode_arms
 
-        if reason := decode_arms(study, store, once, tasks, jobs=jobs, stop=spent, tell=watch.told):
+        if reason := decode_arms(study, store, once, tasks, jobs=jobs, stop=spent, tell=watch.decoded):
             return Outcome(False, reason, {}, unavailable)
     watch.refresh()
     return Outcome(True, "", store.content_hash(), unavailable)
@@ -440,6 +442,9 @@ class _Watch:
             spec.name: study.rollouts * sum(len(named) for named in study.sets(spec.reference).values())
             for spec in study.models
         }
+        proposals = study.rollouts * len(study.diagnostics)
+        self.candidates = {name: count / (count + proposals) for name, count in self.per_state.items()}
+        """Share of branches that are candidates'; tables count those of proposals apart."""
         prompts = [(task, len(members)) for task, roles in tasks.items() for members in roles.values()]
         states = {task: len(spaced(study.steps[task], study.states)) for task in tasks}
         each = sum(states[task] * count for task, count in prompts)
@@ -452,6 +457,8 @@ class _Watch:
         self.tally = _Tally()
         self.forwards = 0
         self.live = Inside(0, 0, 0)
+        self.decoding = math.nan
+        """When that began."""
         self.refresh()
         self.before = self.tally.branches
 
@@ -461,16 +468,20 @@ class _Watch:
                 self.counted.add(name)
                 self.tally.add(info)
 
-    def inside(self, shard: str) -> Callable[[Inside], None]:
+    def inside(self, model: str, shard: str) -> Callable[[Inside], None]:
         def heard(now: Inside) -> None:
-            self.live = now
+            self.live = now._replace(branches=round(now.branches * self.candidates[model]))
             self.tell(self.now(shard))
 
         return heard
 
-    def told(self, name: str) -> None:
-        """Of work that is not a shard."""
-        self.tell(self.now(name))
+    def decoded(self, name: str, share: float) -> None:
+        """Of the end-to-end decoding, of which a share is done."""
+        if math.isnan(self.decoding):
+            self.decoding = time.monotonic()
+        spent = time.monotonic() - self.decoding
+        left = spent * (1 - share) / share if share > 0 else math.nan
+        self.tell(self.now(name)._replace(left=left, decoded=share))
 
     def finished(self, shard: str) -> None:
         self.forwards += self.live.forwards
