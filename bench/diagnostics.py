@@ -10,7 +10,6 @@ in turns.
 """
 
 import argparse
-import importlib.util
 import os
 import statistics
 import tempfile
@@ -24,6 +23,7 @@ from typing import ClassVar
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
 
 import torch
+from forward import write_checkpoint
 
 import unmask
 from unmask.checkpoints.device import resolve_device, resolve_dtype
@@ -88,9 +88,8 @@ def main() -> None:
 def load(name: str, full: bool, device: torch.device) -> Denoiser:
     if name not in ("llada", "dream"):
         return unmask.load(name, device=str(device)).denoiser
-    forward = _module(Path(__file__).with_name("forward.py"))
     with tempfile.TemporaryDirectory() as folder:
-        written = forward.write_checkpoint(name, Path(folder), full, device)
+        written = write_checkpoint(name, Path(folder), full, device)
         return read(written, device=resolve_device(str(device)), dtype=resolve_dtype("auto", device)).network
 
 
@@ -143,13 +142,6 @@ def timed(call: Callable[[], object], device: str) -> float:
 def synchronise(device: str) -> None:
     if device.startswith("cuda"):
         torch.cuda.synchronize()
-
-
-def _module(path: Path):
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ PACKAGE = "unmask"
 # Each part may import the parts above it. A new file or folder directly under src/unmask gets its line here.
 ORDER = [
     "errors",
+    "whole",
     "options",
     "versions",
     "stats",
@@ -34,9 +35,9 @@ ORDER = [
     "report",
     "api",
     "catalog",
+    "cli_options",
     "cli_tasks",
     "cli_train",
-    "cli_options",
     "cli_compare",
     "cli_study",
     "cli_calibrate",

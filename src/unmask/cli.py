@@ -16,7 +16,7 @@ import typer
 from unmask import __version__
 from unmask.cli_calibrate import calibrate
 from unmask.cli_compare import compare
-from unmask.cli_options import load_model, pairs
+from unmask.cli_options import Dtype, load_model, pairs
 from unmask.cli_study import study
 from unmask.cli_tasks import tasks
 from unmask.cli_train import train
@@ -107,7 +107,6 @@ ModelOptions = Annotated[
     typer.Option("--model-option", metavar="KEY=VALUE", help="An option of the model, e.g. `n=6`. Repeatable."),
 ]
 Device = Annotated[str | None, typer.Option(help="Where a checkpoint runs: cpu, cuda, cuda:1, ...; default: a GPU.")]
-Dtype = Annotated[str | None, typer.Option(help="bf16, fp16 or fp32; default: bf16 on a GPU, fp32 on a CPU.")]
 PolicyName = Annotated[
     str | None,
     typer.Option(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unmask.cli_options import load_model
-from unmask.cli_study import _watch as watch
+from unmask.cli_options import DataDir, Device, Dtype, ModelName, ModelOption, load_model
+from unmask.cli_study import watch
 from unmask.errors import ConfigError
 from unmask.report.console import say
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def calibrate(
-    model: Annotated[str, typer.Option("--model", "-m", help="A name of `unmask models`, a hub id or a folder.")],
+    model: ModelName,
     task: Annotated[
         str,
         typer.Option(metavar="TASK", help="A name of `unmask tasks`, a file FILE.jsonl, or package.module:function."),
@@ -37,14 +37,9 @@ def calibrate(
     horizon: Annotated[
         int | None, typer.Option(min=1, help="Tokens that an answer to a task of your own may take.")
     ] = None,
-    model_option: Annotated[
-        list[str] | None,
-        typer.Option("--model-option", metavar="KEY=VALUE", help="An option of the model. Repeatable."),
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...; default: a GPU if there is one.")] = None,
-    dtype: Annotated[
-        str | None, typer.Option(help="bf16, fp16 or fp32; default: bf16 on a GPU, fp32 on a CPU.")
-    ] = None,
+    model_option: ModelOption = None,
+    device: Device = None,
+    dtype: Dtype = None,
     prompts: Annotated[int, typer.Option(min=2, help="Up to so many validation prompts.")] = 100,
     states: Annotated[int, typer.Option(min=1, help="States of each prompt's trajectory.")] = 8,
     rollouts: Annotated[int, typer.Option(min=1, help="Per state and candidate.")] = 4,
@@ -53,9 +48,7 @@ def calibrate(
     rows: Annotated[
         int | None, typer.Option(min=1, help="Canvases of one forward. Default: 4 on a CPU, 64 elsewhere.")
     ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Official data files. Default: $UNMASK_DATA, else the hub.")
-    ] = None,
+    data_dir: DataDir = None,
     work: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Where measurements are kept, to go on from. Default: FILE.json.study."),

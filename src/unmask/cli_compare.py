@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unmask.cli_options import load_model, pairs, split_commas
+from unmask.cli_options import DataDir, Device, Dtype, ModelName, ModelOption, load_model, pairs, split_commas
 from unmask.errors import ConfigError, UnknownName
 from unmask.report.console import Console, say
 
@@ -21,15 +21,10 @@ REFERENCE = "reference"
 
 
 def compare(
-    model: Annotated[str, typer.Option("--model", "-m", help="A name of `unmask models`, a hub id or a folder.")],
-    model_option: Annotated[
-        list[str] | None,
-        typer.Option("--model-option", metavar="KEY=VALUE", help="An option of the model. Repeatable."),
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...; default: a GPU if there is one.")] = None,
-    dtype: Annotated[
-        str | None, typer.Option(help="bf16, fp16 or fp32; default: bf16 on a GPU, fp32 on a CPU.")
-    ] = None,
+    model: ModelName,
+    model_option: ModelOption = None,
+    device: Device = None,
+    dtype: Dtype = None,
     task: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="A task of `unmask tasks`, `constructed` or `all`. Repeatable."),
@@ -62,9 +57,7 @@ def compare(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of all random numbers, the bootstrap's included.")] = 0,
     resamples: Annotated[int, typer.Option(min=1, help="Bootstrap draws behind the intervals.")] = 2000,
-    data_dir: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Official data files. Default: $UNMASK_DATA, else the hub.")
-    ] = None,
+    data_dir: DataDir = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Programs run side by side (HumanEval). Default: all cores.")
     ] = None,

@@ -1,13 +1,26 @@
-"""Command-line texts as values: KEY=VALUE pairs, and the model they describe."""
+"""Options that several commands have, and command-line texts as values: KEY=VALUE pairs, the model they describe."""
 
 import tomllib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from unmask.errors import ConfigError
 from unmask.report.console import loading
 
 if TYPE_CHECKING:
     from unmask.api import Model
+
+ModelName = Annotated[str, typer.Option("--model", "-m", help="A name of `unmask models`, a hub id or a folder.")]
+ModelOption = Annotated[
+    list[str] | None, typer.Option("--model-option", metavar="KEY=VALUE", help="An option of the model. Repeatable.")
+]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...; default: a GPU if there is one.")]
+Dtype = Annotated[str | None, typer.Option(help="bf16, fp16 or fp32; default: bf16 on a GPU, fp32 on a CPU.")]
+DataDir = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Official data files. Default: $UNMASK_DATA, else the hub.")
+]
 
 
 def load_model(name: str, options: list[str] | None, **named: str | None) -> "Model":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unmask.cli_options import DataDir
 from unmask.report.console import Console, loading, say
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ study = typer.Typer(
 )
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A study file; docs/study.md describes it.")]
-DataDir = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="Official data files. Default: $UNMASK_DATA, else the hub.")
-]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output and nothing else on stdout.")]
 
 
@@ -106,7 +104,7 @@ def run(
 
     chosen = Study.read(file)
     store = Store.create(out, chosen.config)
-    with _watch(quiet) as on_progress:
+    with watch(quiet) as on_progress:
         outcome = carry_out(chosen, store, _load, data_dir=data_dir, jobs=jobs, naive=naive, on_progress=on_progress)
     if not quiet:
         for task, reason in outcome.unavailable.items():
@@ -256,7 +254,7 @@ def _load(spec: "ModelSpec") -> "Model":
 
 
 @contextmanager
-def _watch(quiet: bool) -> "Iterator[Callable[[Now], None]]":
+def watch(quiet: bool) -> "Iterator[Callable[[Now], None]]":
     """A live panel on stderr; where that is no terminal, a line now and then."""
     if quiet:
         yield lambda now: None

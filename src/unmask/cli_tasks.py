@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from unmask.cli_options import DataDir
 from unmask.report.console import Console, progress, say
 
 tasks = typer.Typer(
@@ -17,10 +18,6 @@ tasks = typer.Typer(
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Which task; `unmask tasks` lists them.")]
 Split = Annotated[str, typer.Option(help="development, validation or evaluation.")]
-DataDir = Annotated[
-    Path | None,
-    typer.Option(metavar="FOLDER", help="Official data files. Default: $UNMASK_DATA, else the hub."),
-]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output and nothing else on stdout.")]
 
 

@@ -2,9 +2,7 @@
 
 import json
 import math
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from unmask.errors import ConfigError, GateFileError, OtherModel, StorageError, 
 from unmask.options import check_types
 from unmask.stats import Calibration, DetectorFileError
 from unmask.stats.sealed import SealBroken, digest, seal, unseal
+from unmask.whole import replaced
 
 FORMAT = "unmask-gate-1"
 """Goes up when an old file would decode differently, because a diagnostic or an arm changed."""
@@ -93,16 +92,11 @@ class Gate:
 
     def save(self, path: str | Path) -> None:
         """Write the file: beside its place first, so that what was there stays until the new one is whole."""
-        target = Path(path)
-        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
         try:
-            partial.write_text(self.to_json(), encoding="utf-8")
-            partial.replace(target)
+            with replaced(Path(path)) as partial:
+                partial.write_text(self.to_json(), encoding="utf-8")
         except OSError as error:
             raise StorageError(f"gate {str(path)!r} cannot be written ({error.strerror}); choose another") from error
-        finally:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: str | Path, *, fingerprint: str | None = None, force: bool = False) -> "Gate":

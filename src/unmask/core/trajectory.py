@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -20,6 +19,7 @@ from unmask.core.rng import Noise
 from unmask.core.rows import Selectable, select
 from unmask.core.state import State
 from unmask.errors import ConfigError, SchemaError
+from unmask.whole import replaced
 
 
 @dataclass(frozen=True)
@@ -130,13 +130,8 @@ class Trajectory(Selectable):
 
     def save(self, path: str | Path) -> None:
         """Write to one `.npz` file, whole or not at all."""
-        target = Path(path)
-        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-        try:
+        with replaced(Path(path)) as partial:
             partial.write_bytes(self.to_bytes())
-            partial.replace(target)
-        finally:
-            partial.unlink(missing_ok=True)
 
     def to_bytes(self) -> bytes:
         """What `save` writes: the same bytes for the same values."""

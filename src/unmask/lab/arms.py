@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ from unmask.lab.states import Start, begin
 from unmask.lab.store import Store, Unit, fingerprint
 from unmask.lab.study import ROLES, ModelSpec, Study
 from unmask.lab.suite import Speaker
-from unmask.lab.survey import POLL, Job, jobs_of, judge, loose, provenance
+from unmask.lab.survey import Job, jobs_of, judge, loose, provenance, share_out
 from unmask.policies import Revised
 from unmask.stats import choose_fixed
 from unmask.tasks import Example
@@ -101,21 +102,9 @@ def decode_arms(
         planned = jobs_of(study, spec, model, tasks)
         # Says no if this is not the model that the branches came from.
         store.note("models", spec.name, provenance(spec, model, planned))
-        while pending:
-            waiting = []
-            for work in pending:
-                if reason := stop():
-                    return reason
-                with store.claim(work.unit) as mine:
-                    if mine:
-                        mine_only = [job for job in planned if job.shard.task == work.unit.task]
-                        _carry_out(study, spec, model, work, mine_only, store, jobs, heard)
-                    elif not store.finished(work.unit):
-                        waiting.append(work)
-            if waiting:
-                # Another process has them; should it die, they are ours.
-                time.sleep(POLL)
-            pending = waiting
+        do = partial(_carry_out, study, spec, model, planned, store, jobs, heard)
+        if reason := share_out(store, pending, lambda work: work.unit, do, stop):
+            return reason
     return ""
 
 
@@ -143,15 +132,16 @@ def _carry_out(
     study: Study,
     spec: ModelSpec,
     model: Speaker,
-    work: Work,
     planned: Sequence[Job],
     store: Store,
     jobs: int | None,
     heard: Callable[[str, float], None],
+    work: Work,
 ) -> None:
     began = time.monotonic()
-    starts = {role: [s for job in planned if job.shard.split == role for s in job.starts] for role in ROLES}
-    members = [example for job in planned for example in job.members]
+    mine = [job for job in planned if job.shard.task == work.unit.task]
+    starts = {role: [s for job in mine if job.shard.split == role for s in job.starts] for role in ROLES}
+    members = [example for job in mine for example in job.members]
     # If no two of its policies were equal.
     most = sum(len(one.calibration.candidates) + len(ARMS) + len(CONTROLS) for one in work.chosen.values()) + 3
     bench = Bench(model, study, starts, lambda done: heard(f"{spec.name}/{work.unit.task}", min(done / most, 1.0)))

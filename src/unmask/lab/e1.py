@@ -363,6 +363,11 @@ def _absent(manifest: Mapping[str, Any], extents: Sequence[Extent], model: str, 
         if extent.planned == 0:
             return f"no {extent.split} prompt fits into the model"
         return f"no {extent.split} prompt is finished yet"
+    return one_draw(study, axis)
+
+
+def one_draw(study: Mapping[str, Any], axis: str) -> str:
+    """Why nothing can be cross-fitted on an axis; empty if it can."""
     # The revision operator draws, on the commitment axis, whatever the temperature.
     if study["rollouts"] == 1 and (study["temperature"] > 0 or axis == "commitment"):
         return "1 rollout of something that draws cannot be cross-fitted; 2 or more are needed"

@@ -4,7 +4,6 @@ All choices are made on validation prompts and measured on evaluation prompts, b
 together. What has no numbers is named with its reason.
 """
 
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
@@ -15,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unmask.errors import SchemaError
-from unmask.lab.e1 import E1, Missing, parts
+from unmask.lab.e1 import E1, Missing, one_draw, parts
 from unmask.lab.e1 import Cell as Opportunities
 from unmask.lab.readings import Row, Table, mixture_of, table_of
 from unmask.lab.store import Store, Utilities, utilities_of
@@ -37,7 +36,7 @@ from unmask.stats import (
     select_actions,
     selective_utility,
 )
-from unmask.stats.bootstrap import bootstrap, cluster_sums, codes, ratio
+from unmask.stats.bootstrap import bootstrap, cluster_sums, codes, mean_of_tasks, ratio, task_seeds
 from unmask.stats.calibration import graded
 from unmask.stats.crossfit import Array, Ints
 from unmask.stats.detection import DRAWS
@@ -236,9 +235,9 @@ def _choice(
     study: Mapping[str, Any],
     settings: CalibrationSettings,
 ) -> Choice | Missing:
-    # As in E1, which such an axis does not reach either.
-    if study["rollouts"] == 1 and (study["temperature"] > 0 or key[2] == "commitment"):
-        return Missing(*key, "1 rollout of something that draws cannot be cross-fitted; 2 or more are needed")
+    # E1 does not get past this either.
+    if reason := one_draw(study, key[2]):
+        return Missing(*key, reason)
     utilities = utilities_of(branches)
     try:
         table = _table(ValidationTable, utilities, read, "validation", _mixture(utilities, reference, key[2]))
@@ -399,14 +398,10 @@ def macro(held: Mapping[str, States], settings: ExperimentSettings) -> dict[tupl
         code_S, prompts = codes(states.prompt_S)
         columns = [np.ones(len(code_S)), states.fixed_S, *(states.gain[arm] for arm in ARMS[1:]), states.deviates_S]
         sums_T.append(cluster_sums(np.stack(columns, 1), code_S, prompts))
-    edges = np.cumsum([0, *(len(sums_PK) for sums_PK in sums_T)])
     names: list[tuple[str, str]] = []
 
     def numbers(count_RP: Array) -> Array:
-        mean_RK = np.zeros((len(count_RP), sums_T[0].shape[1]))
-        for sums_PK, start in zip(sums_T, edges, strict=False):
-            sum_RK = count_RP[:, start : start + len(sums_PK)] @ sums_PK
-            mean_RK += sum_RK / sum_RK[:, :1] / len(sums_T)
+        mean_RK = mean_of_tasks(sums_T, count_RP)
         lift = {arm: mean_RK[:, 2 + at] for at, arm in enumerate(ARMS[1:])}
         base_R = mean_RK[:, 1]
         found = {("utility", "fixed"): base_R} | {("utility", arm): base_R + x_R for arm, x_R in lift.items()}
@@ -419,7 +414,7 @@ def macro(held: Mapping[str, States], settings: ExperimentSettings) -> dict[tupl
     estimates = bootstrap(
         numbers,
         [len(sums_PK) for sums_PK in sums_T],
-        seeds=[(settings.seed, zlib.crc32(task.encode())) for task in held],
+        seeds=task_seeds(settings.seed, held),
         resamples=settings.resamples,
         level=settings.level,
     )

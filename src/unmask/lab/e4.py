@@ -4,7 +4,6 @@ All choices (fixed action, gate, axis) are those of validation prompts; numbers 
 counts only where the answers of all arms could be judged. What has no numbers is named with its reason.
 """
 
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, nan
@@ -19,7 +18,7 @@ from unmask.lab.e1 import E1, Missing, parts
 from unmask.lab.e23 import E23, is_extension
 from unmask.lab.store import Store
 from unmask.stats import Calibration, DetectorFileError, Estimate
-from unmask.stats.bootstrap import bootstrap
+from unmask.stats.bootstrap import bootstrap, mean_of_tasks, task_seeds
 from unmask.stats.crossfit import TIE, Array
 
 ARMS = ("reference", "fixed", "stage", "always", "selective")
@@ -485,18 +484,11 @@ def _estimates(
     tables: Mapping[str, Array], arms: Sequence[str], pairs: Sequence[tuple[str, str]], how: _How
 ) -> tuple[dict[str, Estimate], dict[tuple[str, str], Estimate]]:
     """Means of task means of every column; prompts are drawn within each task."""
-    sizes = [len(x_PK) for x_PK in tables.values()]
-    edges = np.cumsum([0, *sizes])
-
-    def numbers(count_RP: Array) -> Array:
-        slices = [count_RP[:, start : start + size] for start, size in zip(edges, sizes, strict=False)]
-        means = [(w_RP @ x_PK) / w_RP.sum(1)[:, None] for w_RP, x_PK in zip(slices, tables.values(), strict=True)]
-        return np.asarray(np.mean(means, 0))
-
+    sums_T = [np.pad(x_PK, ((0, 0), (1, 0)), constant_values=1.0) for x_PK in tables.values()]
     found = bootstrap(
-        numbers,
-        sizes,
-        seeds=[(how.seed, zlib.crc32(task.encode())) for task in tables],
+        lambda count_RP: mean_of_tasks(sums_T, count_RP)[:, 1:],
+        [len(sums_PK) for sums_PK in sums_T],
+        seeds=task_seeds(how.seed, tables),
         resamples=how.resamples,
         width=next(iter(tables.values())).shape[1],
     )

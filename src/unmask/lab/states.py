@@ -295,7 +295,8 @@ def _paths(
     sampled: dict[tuple[int, int], Trajectory] = {}
     for at in sorted({at for own in chosen for at, _ in own}):
         rows = [row for own in chosen for step, row in own if step == at]
-        part = stored(history[at].select(torch.tensor(rows, device=history[at].rows_B.device)))
+        at_R = torch.tensor(rows, device=history[at].rows_B.device)
+        part = moved(history[at].select(at_R), torch.device("cpu"))
         sampled |= {(at, row): _first(part.select(torch.tensor([i]))) for i, row in enumerate(rows)}
     before = [0, *accumulate(len(traj.rows_B) for traj in history)]
     whole = moved(concat([traj.state for traj in history]), torch.device("cpu"))
@@ -324,12 +325,8 @@ def begin(denoiser: Denoiser, starts: Sequence[Start], seed: int, slots: int) ->
 
 
 def _light(traj: Trajectory) -> Trajectory:
+    """As it goes to disk: without heavy parts."""
     return replace(traj, prediction=None, steps=tuple(replace(s, prediction=s.prediction.light) for s in traj.steps))
-
-
-def stored(traj: Trajectory) -> Trajectory:
-    """Rows as they go to disk: on the CPU, without heavy parts."""
-    return moved(_light(traj), torch.device("cpu"))
 
 
 def _first(traj: Trajectory) -> Trajectory:

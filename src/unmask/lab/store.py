@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 from unmask.core import Trajectory
 from unmask.errors import ContractError, OtherStudy, SchemaError, StorageError, UnknownName
 from unmask.versions import versions
+from unmask.whole import replaced
 
 try:
     import fcntl
@@ -505,18 +506,13 @@ def _locked(path: Path, wait: bool) -> Iterator[bool]:
 
 
 def _write_synced(target: Path, content: bytes) -> None:
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
-        with partial.open("wb") as file:
+        with replaced(target) as partial, partial.open("wb") as file:
             file.write(content)
             _sync(file)
-        partial.replace(target)
         _sync_folder(target.parent)
     except OSError as error:
         raise _cannot_write(target.parent, error) from error
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
 
 
 def _sync(file: Any) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,10 +15,10 @@ import torch
 from unmask.core import Needs, View
 from unmask.denoisers import canvas_of
 from unmask.errors import ConfigError, ContractError, SchemaError, require
-from unmask.lab.branch import PROPOSAL, Block, Branch, Read, Report, Work, run
+from unmask.lab.branch import PROPOSAL, Block, Branch, Engine, Read, Report, Work, run
 from unmask.lab.branch import Progress as Inside
 from unmask.lab.states import Path, Start, begin, spaced
-from unmask.lab.store import SCHEMAS, Shard, Store, fingerprint
+from unmask.lab.store import SCHEMAS, Shard, Store, Unit, fingerprint
 from unmask.lab.study import ModelSpec, Part, Study
 from unmask.lab.suite import FRESH, FRESH_FROM, Speaker, scores
 from unmask.tasks import Example, Task, examples, find, training
@@ -27,6 +27,8 @@ from unmask.versions import versions
 
 Load = Callable[[ModelSpec], Speaker]
 """Loads a model of the study."""
+
+Piece = TypeVar("Piece")
 
 POLL = 0.5
 """Seconds between looks at shards that another process is working on."""
@@ -138,31 +140,8 @@ def carry_out(
     for spec in study.models:
         if _all_there(store, spec):
             continue
-        model = once(spec)
-        work = jobs_of(study, spec, model, tasks)
-        store.note("models", spec.name, provenance(spec, model, work))
-        watch.planned[spec.name] = len(work)
-        plan = study.plan(spec.reference)
-        pending = [job for job in work if not store.finished(job.shard)]
-        while pending:
-            waiting = []
-            for job in pending:
-                if reason := spent():
-                    return Outcome(False, reason, {}, unavailable)
-                with store.claim(job.shard) as mine:
-                    if mine:
-                        started = time.monotonic()
-                        block = run(model.denoiser, plan, job.starts, engine, watch.inside(spec.name, job.shard.name))
-                        _store(store, study, job, model, block, jobs, time.monotonic() - started)
-                        watch.finished(job.shard.name)
-                    elif not store.finished(job.shard):
-                        waiting.append(job)
-                    else:
-                        watch.refresh()
-            if waiting:
-                # Another process has them; should it die, they are ours.
-                time.sleep(POLL)
-            pending = waiting
+        if reason := _branch(study, store, spec, once(spec), tasks, engine, jobs, watch, spent):
+            return Outcome(False, reason, {}, unavailable)
     _check_scorers(study, store)
     if study.end_to_end:
         # Not at the top: arms are made of what is calibrated on tables, and whoever reads those imports this module.
@@ -172,6 +151,64 @@ def carry_out(
             return Outcome(False, reason, {}, unavailable)
     watch.refresh()
     return Outcome(True, "", store.content_hash(), unavailable)
+
+
+def _branch(
+    study: Study,
+    store: Store,
+    spec: ModelSpec,
+    model: Speaker,
+    tasks: Mapping[str, Mapping[str, Sequence[Example]]],
+    engine: Engine,
+    jobs: int | None,
+    watch: "_Watch",
+    stop: Callable[[], str],
+) -> str:
+    """The shards of one model. Returns why it stopped early, empty if it did not."""
+    work = jobs_of(study, spec, model, tasks)
+    store.note("models", spec.name, provenance(spec, model, work))
+    watch.planned[spec.name] = len(work)
+    plan = study.plan(spec.reference)
+
+    def do(job: Job) -> None:
+        started = time.monotonic()
+        block = run(model.denoiser, plan, job.starts, engine, watch.inside(spec.name, job.shard.name))
+        _store(store, study, job, model, block, jobs, time.monotonic() - started)
+        watch.finished(job.shard.name)
+
+    pending = [job for job in work if not store.finished(job.shard)]
+    return share_out(store, pending, lambda job: job.shard, do, stop, watch.refresh)
+
+
+def share_out(
+    store: Store,
+    pending: Sequence[Piece],
+    place: Callable[[Piece], Shard | Unit],
+    do: Callable[[Piece], None],
+    stop: Callable[[], str],
+    came: Callable[[], None] = lambda: None,
+) -> str:
+    """Do every piece that no other process does, and wait for theirs.
+
+    Returns why it stopped early, empty if it did not. `came` is called where another process has finished one.
+    """
+    while pending:
+        waiting = []
+        for piece in pending:
+            if reason := stop():
+                return reason
+            with store.claim(place(piece)) as mine:
+                if mine:
+                    do(piece)
+                elif not store.finished(place(piece)):
+                    waiting.append(piece)
+                else:
+                    came()
+        if waiting:
+            # Another process has them; should it die, they are ours.
+            time.sleep(POLL)
+        pending = waiting
+    return ""
 
 
 def prompts_of(study: Study, data_dir: DataDir = None) -> tuple[dict[str, dict[str, list[Example]]], dict[str, str]]:

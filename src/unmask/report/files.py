@@ -1,10 +1,10 @@
 """Files that are there whole or not at all."""
 
 import os
-from contextlib import suppress
 from pathlib import Path
 
 from unmask.errors import ConfigError
+from unmask.whole import replaced
 
 
 def folder(path: str | Path) -> Path:
@@ -25,13 +25,9 @@ def folder(path: str | Path) -> Path:
 
 def write(target: Path, content: bytes) -> Path:
     """Write beside the target, then rename: a reader never sees half a file."""
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
-        partial.write_bytes(content)
-        partial.replace(target)
+        with replaced(target) as partial:
+            partial.write_bytes(content)
     except OSError as error:
         raise ConfigError(f"{str(target)!r} cannot be written ({error.strerror}); choose another folder") from error
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
     return target

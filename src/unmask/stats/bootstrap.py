@@ -4,7 +4,8 @@ A replicate is a vector of counts, how often each prompt was drawn. Whatever is 
 one matrix product: counts (replicates by prompts) times sums (prompts by columns). NumPy in, numbers out.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,6 +91,24 @@ def bootstrap(
         Estimate(float(v), float(low), float(high), int(n))
         for v, low, high, n in zip(point_K, low_K, high_K, undefined_K, strict=True)
     )
+
+
+def mean_of_tasks(sums_T: Sequence[Array], count_RP: Array) -> Array:
+    """Mean over tasks of the means within each, (R, K): each counts the same.
+
+    A task has one row of K sums for every prompt; its first column counts what its other columns add up.
+    """
+    edges = np.cumsum([0, *(len(sums_PK) for sums_PK in sums_T)])
+    mean_RK = np.zeros((len(count_RP), sums_T[0].shape[1]))
+    for sums_PK, start in zip(sums_T, edges, strict=False):
+        sum_RK = count_RP[:, start : start + len(sums_PK)] @ sums_PK
+        mean_RK += sum_RK / sum_RK[:, :1] / len(sums_T)
+    return mean_RK
+
+
+def task_seeds(seed: int, tasks: Iterable[str]) -> list[tuple[int, int]]:
+    """A seed for each task, whatever other tasks there are."""
+    return [(seed, zlib.crc32(task.encode())) for task in tasks]
 
 
 def prompt_counts(

@@ -5,7 +5,6 @@ set, one or more tasks. Choose the fixed action on validation prompts (`choose_f
 (`summary`). NumPy in, numbers out; docs/opportunity.md says what each number means.
 """
 
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unmask.stats import pairs
-from unmask.stats.bootstrap import LEVEL, RESAMPLES, Estimate, bootstrap, cluster_sums, codes, ratio
+from unmask.stats.bootstrap import LEVEL, RESAMPLES, Estimate, bootstrap, cluster_sums, codes, ratio, task_seeds
 from unmask.stats.capture import COVERAGES, Ranked, captured_shares, rounded
 from unmask.stats.crossfit import Array, Bools, CrossFit, Folds, Ints, cross_fit, utilities
 from unmask.stats.estimates import MASS, RATIOS, Audit, FixedAction, audit, ratios, state_columns
@@ -186,7 +185,7 @@ def _measure(group: _Group, settings: _Settings) -> Opportunity:
     found = bootstrap(
         _statistic(group, sum_PK, settings.coverages),
         group.prompts_T,
-        seeds=[(settings.seed, zlib.crc32(t.encode())) for t in group.task_T],
+        seeds=task_seeds(settings.seed, group.task_T),
         resamples=settings.resamples,
         level=settings.level,
         width=len(group.row_S),
