@@ -3,10 +3,10 @@
     python bench/diagnostics.py                                  the shipped model `mini` on the CPU
     python bench/diagnostics.py --model dream --full --device cuda     published shapes with random weights
 
-A step is forward, statistics, reference action and transition. `plain` asks the network for nothing extra; `with
-needs` also for the attention read-out and the divergences that the diagnostics read. Shares are of the second; what
-the needs themselves cost is the first column. The state is half way through the answer. Times are medians, measured
-in turns.
+A step is forward, statistics, reference action and transition. `plain` asks the network for nothing extra; `needs` is
+the same step with the attention read-out and the divergences that the diagnostics read. All shares are of the plain
+step; `together` is what a decoder pays that reads all four: needs and readings. The state is half way through the
+answer. Times are medians, measured in turns.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from unmask.checkpoints.device import resolve_device, resolve_dtype
 from unmask.checkpoints.read import read
 from unmask.core import Action, Denoiser, Needs, Noise, Policy, Proposal, State, Trajectory, View
 from unmask.decode import Runner, decode
-from unmask.diagnostics import DIAGNOSTICS, Diagnostic
+from unmask.diagnostics import DIAGNOSTICS, Diagnostic, replay
 from unmask.policies import Fixed
 from unmask.transition import apply
 
@@ -76,13 +76,16 @@ def main() -> None:
     args = parser.parse_args()
     denoiser = load(args.model, args.full, torch.device(args.device))
     print(f"{args.model} on {args.device}, prompt {args.prompt}, answer {args.new}, {torch.get_num_threads()} threads")
-    names = [*DIAGNOSTICS, "all four"]
-    print(f"{'B':>4} {'plain ms':>9} {'needs ms':>9} " + " ".join(f"{name:>19}" for name in names))
+    names = ["divergence", "attention", "needs", *DIAGNOSTICS, "all four", "together"]
+    print(f"{'B':>4} {'plain ms':>9} " + " ".join(f"{name:>17}" for name in names))
     for batch in args.batch:
         ms = measure(denoiser, batch, args)
-        step = ms["needs"]
-        cells = [f"{ms[name]:9.2f} ms {ms[name] / step:6.1%}" for name in names]
-        print(f"{batch:>4} {ms['plain']:>9.2f} {step:>9.2f} " + " ".join(f"{cell:>19}" for cell in cells), flush=True)
+        step = ms["plain"]
+        for name in ("divergence", "attention", "needs"):
+            ms[name] -= step
+        ms["together"] = ms["needs"] + ms["all four"]
+        cells = [f"{ms[name]:7.2f} ms {ms[name] / step:6.1%}" for name in names]
+        print(f"{batch:>4} {step:>9.2f} " + " ".join(f"{cell:>17}" for cell in cells), flush=True)
 
 
 def load(name: str, full: bool, device: torch.device) -> Denoiser:
@@ -105,15 +108,17 @@ def measure(denoiser: Denoiser, batch: int, args: argparse.Namespace) -> dict[st
 
     calls: dict[str, Callable[[], object]] = {
         "plain": lambda: step(Needs()),
+        "divergence": lambda: step(Needs(divergence=True)),
+        "attention": lambda: step(Needs(attention=True)),
         "needs": lambda: step(NEEDS),
-        **{r.axis: (lambda r=r: r.read(traj, action)) for r in readers},
-        "all four": lambda: [r.read(traj, action) for r in readers],
+        **{r.axis: (lambda r=r: replay.read(r, traj, action)) for r in readers},
+        "all four": lambda: replay.read_all(readers, traj, action),
     }
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(args.repeats + 1):
+    for turn in range(args.repeats + 3):
         for name, call in calls.items():
             spent = timed(call, args.device)
-            if turn:
+            if turn > 2:
                 times[name].append(spent)
     return {name: 1e3 * statistics.median(values) for name, values in times.items()}
 

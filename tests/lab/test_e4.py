@@ -26,7 +26,7 @@ from unmask.lab.store import Store, Unit, table_hash
 from unmask.lab.study import Study
 from unmask.lab.suite import evaluate
 from unmask.lab.survey import carry_out, loose
-from unmask.stats import Threshold, calibration, fit_detector
+from unmask.stats import Calibration, Threshold, calibration, fit_detector
 
 _spec = importlib.util.spec_from_file_location("made", Path(__file__).parent / "made.py")
 made = importlib.util.module_from_spec(_spec)
@@ -386,6 +386,23 @@ class TestInterrupted:
             carry_out(study, old, loaded)
         with pytest.raises(SchemaError, match="another calibration"):
             measured(old)
+
+    @pytest.mark.parametrize(("off", "taken"), [(1e-13, True), (1e-5, False)])
+    def test_another_machine_may_round_otherwise(self, whole, tmp_path, off, taken):
+        shutil.copytree(whole.folder, tmp_path / "moved")
+        for path in (tmp_path / "moved" / "decodes").glob("*/unit.json"):
+            unit = json.loads(path.read_text())
+            for entry in unit["axes"].values():
+                one = Calibration.from_json(entry["calibration"])
+                means_A = one.fixed.mean_A * (1 + off)
+                entry["calibration"] = replace(one, fixed=replace(one.fixed, mean_A=means_A)).to_json()
+            path.write_text(json.dumps(unit))
+        moved = Store.open(tmp_path / "moved")
+        if taken:
+            assert len(measured(moved)[1].cells) == len(measured(whole)[1].cells) > 0
+        else:
+            with pytest.raises(SchemaError, match="another calibration"):
+                measured(moved)
 
 
 def forced(found):

@@ -1,7 +1,7 @@
 """What the arms share that may leave the fixed action: who acts, when, and the record of it."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import or_
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unmask.adapt.notes import noted
 from unmask.core import ALL, Action, Needs, Policy, State, Trajectory
-from unmask.diagnostics import Diagnostic, Reading
+from unmask.diagnostics import Diagnostic, Reading, replay
 from unmask.errors import ConfigError
 from unmask.policies.candidates import written_out
 
@@ -51,7 +51,7 @@ class Gated(Policy):
 
     def read(self, traj: Trajectory) -> Reading:
         """Signal and proposal, whatever the gate says."""
-        return self.diagnostic.read(traj, self._base.act(traj))
+        return replay.read(self.diagnostic, traj, self._base.act(traj))
 
     def act(self, traj: Trajectory) -> Action:
         reading = self.read(traj)
@@ -62,6 +62,18 @@ class Gated(Policy):
     @cached_property
     def _base(self) -> Policy:
         return written_out(self.fixed if self.base is None else self.base, self.diagnostic.axis)
+
+
+def read_together(policies: Mapping[str, Gated], traj: Trajectory) -> dict[str, Reading]:
+    """What each policy reads at one state; those that read the same action do so side by side."""
+    groups: dict[Policy, list[str]] = {}
+    for name, policy in policies.items():
+        groups.setdefault(policy._base, []).append(name)
+    found: dict[str, Reading] = {}
+    for base, names in groups.items():
+        diagnostics = [policies[name].diagnostic for name in names]
+        found |= zip(names, replay.read_all(diagnostics, traj, base.act(traj)), strict=True)
+    return {name: found[name] for name in policies}
 
 
 def choose(open_B: Tensor, proposed: Action, kept: Action) -> Action:

@@ -11,7 +11,7 @@ from unmask.adapt.detector import Lookup
 from unmask.adapt.gated import choose, memory_of, needs_of, plain
 from unmask.adapt.notes import noted
 from unmask.core import Action, Needs, Policy, State, Trajectory
-from unmask.diagnostics import Diagnostic
+from unmask.diagnostics import Diagnostic, replay
 from unmask.errors import require
 from unmask.policies.candidates import AXES, written_out
 
@@ -59,7 +59,7 @@ class Joint(Policy):
         any_B = torch.zeros_like(traj.state.step_B, dtype=torch.bool)
         record: dict[str, Tensor] = {}
         for diagnostic, detector in zip(self.diagnostics, self.detectors, strict=True):
-            reading = diagnostic.read(traj, action)
+            reading = replay.read(diagnostic, traj, action)
             open_B = detector.opens(reading.signal_B) & ~reading.abstains_B
             action = choose(open_B, reading.action, action)
             any_B = any_B | open_B

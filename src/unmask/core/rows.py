@@ -1,6 +1,6 @@
 """Row selection for frozen batch values: every tensor in them has the batch as its first axis."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 T = TypeVar("T")
+Path = tuple[Any, ...]
+"""Names of fields, keys and indices that lead into a value."""
 
 
 def select(value: T, rows_R: Tensor) -> T:
@@ -59,3 +61,46 @@ def _concat(values: list[Any]) -> Any:
     if is_dataclass(first) and not isinstance(first, type):
         return replace(first, **{f.name: _concat([getattr(v, f.name) for v in values]) for f in fields(first)})
     return first
+
+
+def leaves(value: object) -> dict[Path, Tensor]:
+    """Every tensor in a value under its path, in a fixed order."""
+    return dict(_leaves(value, ()))
+
+
+def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Tensor]]:
+    if isinstance(value, Tensor):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _leaves(inner, (*path, key))
+    elif isinstance(value, tuple):
+        for at, inner in enumerate(value):
+            yield from _leaves(inner, (*path, at))
+    elif is_dataclass(value) and not isinstance(value, type):
+        for f in fields(value):
+            yield from _leaves(getattr(value, f.name), (*path, f.name))
+
+
+def part(value: Any, path: Path) -> Any:
+    """What stands at a path."""
+    for step in path:
+        value = value[step] if type(value) in (tuple, dict) else getattr(value, step)
+    return value
+
+
+def mapped(value: T, change: Callable[[Tensor], Tensor]) -> T:
+    """The same value with every tensor changed, in the order of `leaves`."""
+    return _mapped(value, change)
+
+
+def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {k: _mapped(v, change) for k, v in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_mapped(v, change) for v in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: _mapped(getattr(value, f.name), change) for f in fields(value)})
+    return value

@@ -16,8 +16,9 @@ from unmask.errors import ConfigError
 
 _CHUNK = 1 << 20
 """Scratch elements per chunk on the CPU: 4 MiB in float32."""
-_GPU_CHUNK = 1 << 23
-"""The same elsewhere: enough to fill a GPU, and few launches for a small vocabulary."""
+_GPU_CHUNK, _GPU_ROWS = 1 << 25, 1 << 11
+"""The same elsewhere, and the most rows, since every chunk there has as many: few launches for many rows of a large
+vocabulary, little waste on few rows of a small one."""
 _BLOCK = 512
 """Tokens per block in the search for the largest."""
 
@@ -78,7 +79,7 @@ def one_pass(logits_RV: Tensor, request: Request) -> Pass:
     """Statistics of every packed row."""
     rows, vocab = logits_RV.shape
     on_cpu = logits_RV.device.type == "cpu"
-    size = max(2, (_CHUNK if on_cpu else _GPU_CHUNK) // vocab)
+    size = max(2, _CHUNK // vocab) if on_cpu else max(2, min(_GPU_CHUNK // vocab, _GPU_ROWS))
     # Kernels choose how to reduce by shape, and with it their rounding. On the CPU only a single long row is split
     # over threads; on a GPU every shape differs, so all chunks there have one.
     least = 2 if on_cpu else size

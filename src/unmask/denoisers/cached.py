@@ -14,7 +14,7 @@ from torch import Tensor
 from unmask.core import Logits, Needs, View, Vocabulary
 from unmask.core.rows import select
 from unmask.denoisers.network import BUCKET, Network, attention_bias, pad_view
-from unmask.denoisers.transformer import Hidden
+from unmask.denoisers.readout import Output, run
 from unmask.errors import DenoiserError, require
 
 KINDS = ("prefix", "dual")
@@ -113,9 +113,8 @@ class ApproximateCache:
         """A complete pass that leaves its keys and values behind."""
         target = _Fill(memory, torch.tensor(rows, device=self.device))
 
-        def forward(*args: Tensor, **options: Any) -> Hidden:
-            hidden: Hidden = self.network.model(*args, **options, memory=target)
-            return hidden
+        def forward(*args: Tensor, **options: Any) -> Output:
+            return run(self.network.model, *args, **options, memory=target)
 
         return replace(self.network, forward=forward)(view, needs)
 

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from unmask.denoisers.transformer import Hidden, Layer, Transformer
+from unmask.denoisers.readout import Output, run
+from unmask.denoisers.transformer import Layer, Transformer
 
 
 class _Recorded(NamedTuple):
@@ -15,7 +16,7 @@ class _Recorded(NamedTuple):
 
     graph: Any
     inputs: tuple[Tensor, ...]
-    hidden: Hidden
+    output: Output
 
 
 class Graphs:
@@ -31,13 +32,13 @@ class Graphs:
         self._recorded: OrderedDict[tuple[object, ...], _Recorded] = OrderedDict()
         self._pool = torch.cuda.graph_pool_handle()
 
-    def __call__(self, tokens_BN: Tensor, position_BN: Tensor, bias: Tensor, *, watch: Sequence[int] = ()) -> Hidden:
+    def __call__(self, tokens_BN: Tensor, position_BN: Tensor, bias: Tensor, *, watch: Sequence[int] = ()) -> Output:
         key = (tokens_BN.shape, bias.shape, tuple(watch))
         if key not in self._recorded:
             if key not in self._seen:
                 # Also the warm-up that capturing asks for: handles, autotuning, compilation.
                 self._seen.add(key)
-                return self.model(tokens_BN, position_BN, bias, watch=watch)
+                return run(self.model, tokens_BN, position_BN, bias, watch=watch)
             self._recorded[key] = self._record((tokens_BN, position_BN, bias), watch)
             if len(self._recorded) > self.limit:
                 self._recorded.popitem(last=False)
@@ -46,14 +47,14 @@ class Graphs:
         for buffer, value in zip(recorded.inputs, (tokens_BN, position_BN, bias), strict=True):
             buffer.copy_(value)
         recorded.graph.replay()
-        return recorded.hidden
+        return recorded.output
 
     def _record(self, values: tuple[Tensor, ...], watch: Sequence[int]) -> _Recorded:
         inputs = tuple(value.clone(memory_format=torch.contiguous_format) for value in values)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
-            hidden = self.model(*inputs, watch=watch)
-        return _Recorded(graph, inputs, hidden)
+            output = run(self.model, *inputs, watch=watch)
+        return _Recorded(graph, inputs, output)
 
 
 def compile_layers(model: Transformer) -> None:

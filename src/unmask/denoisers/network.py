@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unmask.core import Logits, Needs, View, Vocabulary
-from unmask.denoisers.readout import mean_attention
-from unmask.denoisers.transformer import Hidden, Transformer, Watched
+from unmask.denoisers.readout import Output, run
+from unmask.denoisers.transformer import Transformer
 from unmask.errors import DenoiserError
 
 BUCKET = 32
@@ -20,7 +20,7 @@ PACK = 64
 PIECE = 2048
 """Slots that go through the layers together on a CPU: more leave its cache, and cost a quarter to a third more."""
 
-Forward = Callable[..., Hidden]
+Forward = Callable[..., Output]
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,11 @@ class Network:
         padded = pad_view(view, -(-slots // BUCKET) * BUCKET)
         bias = attention_bias(padded, self.model.dtype)
         watch = self.readout if needs.attention else ()
-        hidden = (self.forward or self._layers)(padded.tokens_BN, padded.position_BN, bias, watch=watch)
-        normed_RH = self.normed(hidden.x_BNH, self.source(padded)[padded.wanted_BN])
-        attention_BNN = None
-        if needs.attention:
-            attention_BNN = mean_attention(hidden.watched, bias)[:, :slots, :slots] * view.valid_BN[:, :, None]
+        output = (self.forward or self._layers)(padded.tokens_BN, padded.position_BN, bias, watch=watch)
+        normed_RH = self.normed(output.x_BNH, self.source(padded)[padded.wanted_BN])
+        attention_BNN = output.attention_BNN
+        if attention_BNN is not None:
+            attention_BNN = attention_BNN[:, :slots, :slots] * view.valid_BN[:, :, None]
         return Logits(
             self.logits(normed_RH),
             view.wanted_BN,
@@ -59,19 +59,16 @@ class Network:
             hidden_RH=normed_RH if needs.hidden else None,
         )
 
-    def _layers(self, tokens_BN: Tensor, position_BN: Tensor, bias: Tensor, watch: tuple[int, ...]) -> Hidden:
+    def _layers(self, tokens_BN: Tensor, position_BN: Tensor, bias: Tensor, watch: tuple[int, ...]) -> Output:
         """The layers, on a CPU a few rows at a time."""
         rows, slots = tokens_BN.shape
         size = max(1, PIECE // slots) if tokens_BN.device.type == "cpu" else rows
         if rows <= size:
-            return self.model(tokens_BN, position_BN, bias, watch=watch)
+            return run(self.model, tokens_BN, position_BN, bias, watch=watch)
         pieces = zip(tokens_BN.split(size), position_BN.split(size), bias.split(size), strict=True)
-        parts = [self.model(*piece, watch=watch) for piece in pieces]
-        watched = zip(*(part.watched for part in parts), strict=True)
-        return Hidden(
-            torch.cat([part.x_BNH for part in parts]),
-            tuple(Watched(*(torch.cat(tensors) for tensors in zip(*layer, strict=True))) for layer in watched),
-        )
+        parts = [run(self.model, *piece, watch=watch) for piece in pieces]
+        read = [part.attention_BNN for part in parts if part.attention_BNN is not None]
+        return Output(torch.cat([part.x_BNH for part in parts]), torch.cat(read) if read else None)
 
     def source(self, view: View) -> Tensor:
         """Flat index of the slot that each slot's prediction is read at."""

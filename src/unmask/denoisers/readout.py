@@ -1,11 +1,12 @@
 """The attention read-out: mean attention of chosen layers, recomputed from q and k beside fused attention."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from unmask.denoisers.transformer import Watched
+from unmask.denoisers.transformer import Memory, Transformer, Watched
 
 _SCORES = 1 << 26
 """Score elements held at a time: 256 MiB in float32."""
@@ -15,6 +16,29 @@ def default_layers(layers: int) -> tuple[int, ...]:
     """Four layers spread over the upper half, where heads attend to content more than to position."""
     upper = range(layers // 2, layers)
     return tuple(sorted({upper[(2 * i + 1) * len(upper) // 8] for i in range(4)}))
+
+
+class Output(NamedTuple):
+    """What a pass through the layers gives."""
+
+    x_BNH: Tensor
+    """The last hidden states, before the final norm."""
+    attention_BNN: Tensor | None
+    """The read-out of the watched layers; None without any."""
+
+
+def run(
+    model: Transformer,
+    tokens_BN: Tensor,
+    position_BN: Tensor,
+    bias: Tensor,
+    *,
+    watch: Sequence[int] = (),
+    memory: Memory | None = None,
+) -> Output:
+    """The layers and the read-out of some of them."""
+    hidden = model(tokens_BN, position_BN, bias, watch=watch, memory=memory)
+    return Output(hidden.x_BNH, mean_attention(hidden.watched, bias) if watch else None)
 
 
 def mean_attention(
@@ -47,19 +71,22 @@ def _layer(
     k_BGKD = _take(watched.k_BGND, columns_BK)
     lse_BHM = _take(watched.lse_BHN[..., None], rows_BM)[..., 0]
     bias = None if bias is None else _take_bias(bias, watched, rows_BM, columns_BK)
-    chosen = list(range(_h(q_BHMD)) if heads is None else heads)
-    group = _h(q_BHMD) // _h(k_BGKD)
-    batch, _, m, d = q_BHMD.shape
-    at_once = max(1, _SCORES // (batch * m * k_BGKD.shape[2]))
-    out_BMK = q_BHMD.new_zeros(batch, m, k_BGKD.shape[2], dtype=torch.float32)
-    for start in range(0, len(chosen), at_once):
-        some = chosen[start : start + at_once]
-        q = q_BHMD[:, some].float()
-        k = k_BGKD[:, [h // group for h in some]].float()
-        score = q @ k.transpose(-1, -2) * d**-0.5
-        score = score if bias is None else score + bias
-        out_BMK += (score - lse_BHM[:, some, :, None].float()).exp().sum(1)
-    return out_BMK / len(chosen)
+    if heads is not None:
+        chosen = list(heads)
+        q_BHMD, lse_BHM = q_BHMD[:, chosen], lse_BHM[:, chosen]
+        k_BGKD = k_BGKD[:, [h // (_h(watched.q_BHND) // _h(watched.k_BGND)) for h in chosen]]
+    k_BHKD = k_BGKD.repeat_interleave(_h(q_BHMD) // _h(k_BGKD), 1) if _h(k_BGKD) < _h(q_BHMD) else k_BGKD
+    batch, count, m, d = q_BHMD.shape
+    # Cut by rows: were heads cut by the size of the batch, so would be the order in which they are summed.
+    at_once = max(1, _SCORES // (count * m * k_BHKD.shape[2]))
+    parts = []
+    for rows in (slice(start, start + at_once) for start in range(0, batch, at_once)):
+        score = q_BHMD[rows].float().mul(d**-0.5) @ k_BHKD[rows].float().transpose(-1, -2)
+        score.sub_(lse_BHM[rows, ..., None].float())
+        if bias is not None:
+            score.add_(bias[rows])
+        parts.append(score.exp_().sum(1))
+    return torch.cat(parts) / count
 
 
 def _take(x_BHND: Tensor, index_BM: Tensor | None) -> Tensor:

@@ -35,6 +35,9 @@ class Diagnostic(ABC):
     """
 
     axis: ClassVar[str]
+    replays: ClassVar[bool] = False
+    """Whether `read`, once it is `sized`, only starts kernels of shapes that follow from its arguments' shapes. A GPU
+    may then record and replay it."""
 
     @property
     def needs(self) -> Needs:
@@ -45,6 +48,10 @@ class Diagnostic(ABC):
     def memory(self) -> int:
         """How many past steps it reads."""
         return 1
+
+    def sized(self, traj: Trajectory) -> "Diagnostic":
+        """The same diagnostic, told all that `read` would have to ask the device about the trajectory."""
+        return self
 
     @abstractmethod
     def read(self, traj: Trajectory, action: Action) -> Reading:

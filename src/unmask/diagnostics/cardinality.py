@@ -18,6 +18,7 @@ class Cardinality(Diagnostic):
     """Context transfer within the reference's region. Signal: V(k-hat), the balance of what goes beyond k_min."""
 
     axis: ClassVar[str] = "cardinality"
+    replays: ClassVar[bool] = True
     epsilon: float = 1e-3
     """Attention below this share of a row is too little to credit an answer to."""
 

@@ -23,6 +23,7 @@ class Commitment(Diagnostic):
     """Context value against revision pressure. Signal: the largest pressure minus value of the new tokens."""
 
     axis: ClassVar[str] = "commitment"
+    replays: ClassVar[bool] = True
     epsilon: float = 1e-3
     """As in the cardinality diagnostic."""
     window: int = 4

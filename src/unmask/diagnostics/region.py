@@ -22,6 +22,8 @@ class Region(Diagnostic):
     """Priority drift. Signal: the transport radius. The proposal keeps the reference's mixture and count."""
 
     axis: ClassVar[str] = "region"
+    replays: ClassVar[bool] = True
+    loops: ClassVar[tuple[int, int] | None] = None
     budget: float = 0.5
     """Share of the masked positions that the region holds, rounded up; at least k_min positions."""
 
@@ -32,6 +34,15 @@ class Region(Diagnostic):
     def needs(self) -> Needs:
         """The mixture is the reference's, and so is what it needs."""
         return Needs()
+
+    def sized(self, traj: Trajectory) -> "Region":
+        state = traj.state
+        m_B = state.masked_BL.sum(-1)
+        # In eighths of the canvas, so that few sizes differ: on a GPU each is a recording of its own.
+        grain = -(-state.tokens_BL.shape[1] // 8)
+        most_B = torch.minimum(torch.maximum(self._share(m_B), k_min(state)), m_B)
+        width, most = torch.stack((m_B, most_B)).amax(-1).tolist()
+        return _Sized(budget=self.budget, loops=(-(-width // grain) * grain, -(-most // grain) * grain))
 
     def read(self, traj: Trajectory, action: Action) -> Reading:
         last, state = traj.last, traj.state
@@ -44,10 +55,8 @@ class Region(Diagnostic):
 
         open_BL = state.masked_BL & traj.seen.wanted_BN[:, : now_BL.shape[1]]
         n_B = open_BL.sum(-1)
-        # 1e-9: a product such as 0.55 * 20 may lie a rounding error above its whole number.
-        share_B = (self.budget * n_B.double() - 1e-9).ceil().long()
-        budget_B = torch.minimum(torch.maximum(share_B, k_min(state)), n_B)
-        region_BL = best_region(now_BL, open_BL, nu_B.nan_to_num(0.0), budget_B)
+        budget_B = torch.minimum(torch.maximum(self._share(n_B), k_min(state)), n_B)
+        region_BL = best_region(now_BL, open_BL, nu_B.nan_to_num(0.0), budget_B, self.loops)
         kappa_B = fraction(count(state, action), budget_B)
         return Reading(
             nu_B,
@@ -59,6 +68,18 @@ class Region(Diagnostic):
             ),
             {"nu_B": nu_B, "budget_B": budget_B},
         )
+
+    def _share(self, n_B: Tensor) -> Tensor:
+        # 1e-9: a product such as 0.55 * 20 may lie a rounding error above its whole number.
+        return (self.budget * n_B.double() - 1e-9).ceil().long()
+
+
+@dataclass(frozen=True)
+class _Sized(Region):
+    """A region diagnostic that knows how long its loops are."""
+
+    loops: tuple[int, int]  # type: ignore[misc]
+    """At least as many positions as any row has masked, and as any region holds."""
 
 
 def transport_radius(before_BL: Tensor, now_BL: Tensor, both_BL: Tensor) -> Tensor:
@@ -75,7 +96,9 @@ def transport_radius(before_BL: Tensor, now_BL: Tensor, both_BL: Tensor) -> Tens
     return torch.where(n_B1[:, 0] >= 2, nu_B, torch.nan)
 
 
-def best_region(score_BL: Tensor, open_BL: Tensor, nu_B: Tensor, budget_B: Tensor) -> Tensor:
+def best_region(
+    score_BL: Tensor, open_BL: Tensor, nu_B: Tensor, budget_B: Tensor, loops: tuple[int, int] | None = None
+) -> Tensor:
     """argmax over sets of `budget` open positions of s'r - nu Cut(r); ties go to the lower positions.
 
     Exact: of all best sets it is the lexicographically first, as sorted positions. `eq:method_region`
@@ -84,9 +107,12 @@ def best_region(score_BL: Tensor, open_BL: Tensor, nu_B: Tensor, budget_B: Tenso
     selected position i either follows i - 1, or opens a new run after the best place where the last one could have
     ended, which is a running maximum. Positions are taken from right to left, because a running maximum settles ties
     for its last entry. O(m b) time; values O(m), and one back-pointer for each position and number.
+
+    `loops` bounds the number of open positions and the budget; without it the device is asked.
     """
     B, L = score_BL.shape
-    width, most = _loop_sizes(open_BL, budget_B)
+    width, most = _sizes(open_BL, budget_B) if loops is None else loops
+    width = min(max(width, 1), L)
     position_L = torch.arange(L, device=open_BL.device)
     place_BW = torch.where(open_BL, position_L, -1).sort(-1, descending=True).values[:, :width]
     real_BW = place_BW >= 0
@@ -94,33 +120,32 @@ def best_region(score_BL: Tensor, open_BL: Tensor, nu_B: Tensor, budget_B: Tenso
     # toll[i] is paid between i - 1 and i; there is none at either end.
     toll_BX = gain_BW.new_zeros(B, width + 1)
     toll_BX[:, 1:-1] = torch.where(real_BW[:, 1:], nu_B[:, None] / (place_BW[:, :-1] - place_BW[:, 1:]), 0.0)
+    end_BY = torch.nn.functional.pad(toll_BX[:, 1:], (2, 0))
 
-    # closed[i]: best value with i - 1 not selected, and who was selected last; run[i + 1]: best value with i selected.
-    closed_BY = gain_BW.new_zeros(B, width + 2)
-    closed_at_BY = torch.full((B, width + 2), -1, device=open_BL.device)
-    run_BX = torch.full_like(toll_BX, -torch.inf)
-    before_W = torch.arange(-1, width - 1, device=open_BL.device)
-    # back[c, i]: the c-th selected position when the next one is i; the last column is for no next one.
-    back_CBX = torch.empty(most + 1, B, width + 1, dtype=torch.long, device=open_BL.device)
+    # Position i stands at i + 2. After c rounds, with i the c-th selected position, `run` is the best value, `closed`
+    # the best of any up to i once its run has ended, and `closed_at` who that was. back[c, i]: the c-th selected
+    # position when the next one is i; the last column is for no next one, where rows with a smaller budget wait.
+    run_BY = gain_BW.new_full((B, width + 2), -torch.inf)
+    closed_BY = torch.zeros_like(run_BY)
+    closed_at_CBY = torch.ones(most + 1, B, width + 2, dtype=torch.long, device=open_BL.device)
+    back_CBZ = torch.empty(most + 1, B, width + 3, dtype=torch.long, device=open_BL.device)
+    before_W = torch.arange(1, width + 1, device=open_BL.device)
     for c in range(1, most + 1):
-        opened_BW = closed_BY[:, :width] - toll_BX[:, :-1]
-        stayed_BW = run_BX[:, :-1]
-        back_CBX[c - 1, :, :-1] = torch.where(stayed_BW >= opened_BW, before_W, closed_at_BY[:, :width])
-        run_BX[:, 1:] = torch.maximum(stayed_BW, opened_BW) + gain_BW
-        best = torch.cummax(run_BX[:, 1:] - toll_BX[:, 1:], -1)
-        if c == 1:
-            closed_BY[:, :2] = -torch.inf
-        closed_BY[:, 2:], closed_at_BY[:, 2:] = best.values, best.indices
-        back_CBX[c, :, -1] = torch.where(budget_B >= c, best.indices[:, -1], width)
+        stayed_BW, opened_BW = run_BY[:, 1:-1], closed_BY[:, :-2] - toll_BX[:, :-1]
+        back_BW = back_CBZ[c - 1, :, 2:-1]
+        torch.where(stayed_BW >= opened_BW, before_W, closed_at_CBY[c - 1, :, :-2], out=back_BW)
+        torch.add(torch.maximum(stayed_BW, opened_BW), gain_BW, out=run_BY[:, 2:])
+        torch.cummax(run_BY - end_BY, -1, out=(closed_BY, closed_at_CBY[c]))
+    none, count_C1 = width + 2, torch.arange(1, most + 1, device=open_BL.device)[:, None]
+    back_CBZ[1:, :, -1] = torch.where(budget_B >= count_C1, closed_at_CBY[1:, :, -1], none)
 
-    # Rows with a smaller budget wait in the last column.
-    at_B1 = torch.full((B, 1), width, device=open_BL.device)
+    at_B1 = torch.full((B, 1), none, device=open_BL.device)
     found = [at_B1]
     for c in range(most, 0, -1):
-        at_B1 = back_CBX[c].gather(1, at_B1)
+        at_B1 = back_CBZ[c].gather(1, at_B1)
         found.append(at_B1)
-    home_BX = torch.cat((torch.where(real_BW, place_BW, L), torch.full_like(at_B1, L)), -1)
-    chosen_BC = home_BX.gather(1, torch.cat(found, -1))
+    home_BZ = torch.nn.functional.pad(torch.where(real_BW, place_BW, L), (2, 1), value=L)
+    chosen_BC = home_BZ.gather(1, torch.cat(found, -1))
     return torch.zeros(B, L + 1, dtype=torch.bool, device=open_BL.device).scatter(1, chosen_BC, True)[:, :L]
 
 
@@ -134,8 +159,7 @@ def _next_gap(in_set_BL: Tensor) -> Tensor:
     return torch.where(in_set_BL & (after_BL < L), after_BL - position_L, 0)
 
 
-def _loop_sizes(open_BL: Tensor, budget_B: Tensor) -> tuple[int, int]:
-    """How many positions and counts to walk over. The CPU may look; elsewhere a look would stall the device."""
-    if open_BL.device.type != "cpu":
-        return open_BL.shape[1], open_BL.shape[1]
-    return max(int(open_BL.sum(-1).amax()), 1), int(budget_B.amax())
+def _sizes(open_BL: Tensor, budget_B: Tensor) -> tuple[int, int]:
+    """How many positions the widest row has, and the largest budget."""
+    width, most = torch.stack((open_BL.sum(-1), budget_B)).amax(-1).tolist()
+    return width, most

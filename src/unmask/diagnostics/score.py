@@ -6,6 +6,7 @@ each rule whether it had ordered them well. The mixture with the best ratio of m
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 from typing import ClassVar
 
@@ -24,6 +25,7 @@ class Score(Diagnostic):
     """Retrospective ranking evidence. Signal: Psi of the proposed mixture minus Psi of the reference's."""
 
     axis: ClassVar[str] = "score"
+    replays: ClassVar[bool] = True
     pairs: int = 256
     """How many pairs of positions are compared; all of them where there are fewer."""
     ridge: float = 1e-3
@@ -133,8 +135,7 @@ def simplex_optimum(mu_BJ: Tensor, sigma_BJJ: Tensor) -> Tensor:
     KKT conditions of `eq:app_score_qp`. The full support is the closed form `eq:app_score_closed_form`.
     """
     J = mu_BJ.shape[-1]
-    supports = [s for s in product((0.0, 1.0), repeat=J) if any(s)]
-    on_SJ = torch.tensor(supports, dtype=mu_BJ.dtype, device=mu_BJ.device)
+    on_SJ = _supports(J, mu_BJ.dtype, mu_BJ.device)
     inside_SJJ = on_SJ[:, :, None] * on_SJ[:, None, :]
     system_BSJJ = sigma_BJJ[:, None] * inside_SJJ + torch.diag_embed(1 - on_SJ)
     x_BSJ = _solve(system_BSJJ, mu_BJ[:, None] * on_SJ)
@@ -144,6 +145,12 @@ def simplex_optimum(mu_BJ: Tensor, sigma_BJJ: Tensor) -> Tensor:
     x_BJ = x_BSJ.gather(1, best_B1[..., None].expand(-1, -1, J))[:, 0]
     alpha_BJ = x_BJ / x_BJ.sum(-1, keepdim=True)
     return torch.where(feasible_BS.any(-1, keepdim=True), alpha_BJ, torch.nan)
+
+
+@cache
+def _supports(J: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """All non-empty sets of rules; copied to a device once, because each copy makes the host wait."""
+    return torch.tensor([s for s in product((0.0, 1.0), repeat=J) if any(s)], dtype=dtype, device=device)
 
 
 def _solve(system_BSJJ: Tensor, rhs_BSJ: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from unmask.adapt import Proposed
+from unmask.adapt.gated import read_together
 from unmask.axes import ReMDM
 from unmask.core import Action, Denoiser, Needs, Noise, Policy, Prediction, Proposal, State, Trajectory, View, row_key
 from unmask.core.rows import concat
@@ -483,8 +484,10 @@ class _Run:
 
     def _diagnose(self, chunk: list[int], seen: Trajectory, made: Sequence[tuple[Action, Transition]]) -> None:
         """What the diagnostics say at some states, and how it compares with what every choice does there."""
-        for axis, policy in self.plan.proposals.items():
-            reading = policy.read(quiet(seen, policy))
+        if not self.plan.proposals:
+            return
+        policies = self.plan.proposals
+        for axis, reading in read_together(policies, quiet(seen, next(iter(policies.values())))).items():
             proposed = self.stepper.change(seen, reading.action)
             places = [at for at, (of, name, _) in enumerate(self.choices) if of == axis and name != PROPOSAL]
             others, names = [made[at] for at in places], [self.choices[at][1] for at in places]

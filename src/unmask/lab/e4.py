@@ -4,9 +4,10 @@ All choices (fixed action, gate, axis) are those of validation prompts; numbers 
 counts only where the answers of all arms could be judged. What has no numbers is named with its reason.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite, nan
+from math import isclose, isfinite, nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -242,6 +243,17 @@ def _known(opportunity: float) -> float:
 # What is stored
 
 
+def _same(one: Any, other: Any) -> bool:
+    """Equal, but for how the arithmetic of another machine may round: a store may be read where it was not made."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
+    return bool(one == other)
+
+
 def _units(store: Store) -> dict[tuple[str, str], Mapping[str, Any]]:
     found: dict[tuple[str, str], Mapping[str, Any]] = {}
     for info in store.decode_infos():
@@ -261,15 +273,15 @@ def _choices(store: Store, unit: Mapping[str, Any], known: Mapping[tuple[str, st
     found = {}
     for axis, entry in unit["axes"].items():
         text = entry["calibration"]
-        if known.get((model, task, axis), text) != text:
-            raise SchemaError(
-                f"{model}, {task}, {axis} was decoded with another calibration than the study's tables give; allowed: "
-                f"the same; remove its folder from {str(store.decodes)!r} and run the study"
-            )
         try:
             calibration = Calibration.from_json(text)
         except DetectorFileError as error:
             raise SchemaError(f"the calibration of {model}, {task}, {axis}: {error}") from error
+        if not _same(json.loads(known.get((model, task, axis), text))["body"], json.loads(text)["body"]):
+            raise SchemaError(
+                f"{model}, {task}, {axis} was decoded with another calibration than the study's tables give; allowed: "
+                f"the same; remove its folder from {str(store.decodes)!r} and run the study"
+            )
         opportunity = nan if entry["opportunity"] is None else float(entry["opportunity"])
         found[axis] = _Choice(calibration, opportunity, str(entry["end_to_end"]))
     return found

@@ -6,10 +6,10 @@ kept; `Stepper.recall` brings it back with one forward.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from unmask.core import (
     propose,
     row_key,
 )
-from unmask.core.rows import concat, select
+from unmask.core.rows import concat, mapped, select
 from unmask.decode import record_of
 from unmask.errors import ConfigError, Unfinished, require
 from unmask.transition import Transition, apply, raise_faults
@@ -337,16 +337,4 @@ def _first(traj: Trajectory) -> Trajectory:
 
 def moved(value: T, device: torch.device) -> T:
     """The same value with every tensor on the device."""
-    return _moved(value, device)
-
-
-def _moved(value: Any, device: torch.device) -> Any:
-    if isinstance(value, Tensor):
-        return value.to(device)
-    if isinstance(value, Mapping):
-        return {key: _moved(part, device) for key, part in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_moved(part, device) for part in value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{f.name: _moved(getattr(value, f.name), device) for f in fields(value)})
-    return value
+    return mapped(value, lambda tensor: tensor.to(device))

@@ -1,0 +1,158 @@
+"""Readings replayed as CUDA graphs: one launch instead of hundreds, which at a small batch cost more than the forward.
+
+The same kernels run on the same numbers, so a replay is bitwise equal to a plain reading.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+from unmask.core import Action, Prediction, Step, Trajectory
+from unmask.core.rows import Path, leaves, mapped, part
+from unmask.diagnostics.base import Diagnostic, Reading
+
+T = TypeVar("T")
+_LIMIT = 32
+"""Recordings and shapes remembered."""
+_LARGE = 1 << 22
+"""Entries of the attention read-out above which a reading is bound by its arithmetic, not by launches."""
+
+
+def read(diagnostic: Diagnostic, traj: Trajectory, action: Action) -> Reading:
+    """`diagnostic.read(traj, action)`; on a GPU, from the second time for a shape on, by replaying a recording."""
+    return read_all([diagnostic], traj, action)[0]
+
+
+def read_all(diagnostics: Sequence[Diagnostic], traj: Trajectory, action: Action) -> list[Reading]:
+    """Readings of one state by several diagnostics, which on a GPU run side by side."""
+    tokens_BL = traj.state.tokens_BL
+    small = tokens_BL.numel() * tokens_BL.shape[1] <= _LARGE
+    if not (tokens_BL.is_cuda and small and traj.steps and all(diagnostic.replays for diagnostic in diagnostics)):
+        return [diagnostic.read(traj, action) for diagnostic in diagnostics]
+    sized = tuple(diagnostic.sized(traj) for diagnostic in diagnostics)
+    key = _key(sized, traj, action)
+    recorded = _RECORDED.get(key)
+    if recorded is None and key in _RECORDED:
+        recorded = _record(sized, traj, action)
+    _RECORDED[key] = recorded
+    _RECORDED.move_to_end(key)
+    if len(_RECORDED) > _LIMIT:
+        _RECORDED.popitem(last=False)
+    if recorded is None:
+        # Also the warm-up that capturing asks for.
+        return [diagnostic.read(traj, action) for diagnostic in sized]
+    return recorded(traj, action)
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """A graph, what it reads and where, and its results, which the next replay overwrites."""
+
+    graph: Any
+    paths: list[Path]
+    buffers: list[Tensor]
+    readings: list[Reading]
+
+    def __call__(self, traj: Trajectory, action: Action) -> list[Reading]:
+        values = [part((traj, action), path) for path in self.paths]
+        for targets, sources in _alike(self.buffers, values):
+            torch._foreach_copy_(targets, sources)
+        self.graph.replay()
+        given = {id(buffer): value for buffer, value in zip(self.buffers, values, strict=True)}
+
+        def own(result: Tensor) -> Tensor:
+            return given[id(result)] if id(result) in given else result.clone()
+
+        return [mapped(reading, own) for reading in self.readings]
+
+
+_RECORDED: OrderedDict[tuple[object, ...], _Recorded | None] = OrderedDict()
+"""None for shapes that were seen once."""
+
+
+def _record(diagnostics: Sequence[Diagnostic], traj: Trajectory, action: Action) -> _Recorded:
+    light = replace(traj, prediction=_light(traj.seen), steps=tuple(map(_light_step, traj.steps)))
+    buffers = {path: value.clone() for path, value in leaves((light, action)).items()}
+    graph, touched, readings = torch.cuda.CUDAGraph(), _Touched(), []
+    with torch.cuda.device(traj.state.tokens_BL.device), torch.cuda.graph(graph), touched:
+        main = torch.cuda.current_stream()
+        sides = [torch.cuda.Stream() for _ in diagnostics]
+        for diagnostic, side in zip(diagnostics, sides, strict=True):
+            # Values of its own: what a state keeps of its masks must not be shared between streams.
+            own_traj, own_action = _made_of(buffers.values(), (light, action))
+            side.wait_stream(main)
+            with torch.cuda.stream(side):
+                readings.append(diagnostic.read(own_traj, own_action))
+        for side in sides:
+            main.wait_stream(side)
+    # What a result only hands on must be among the values too.
+    touched.ids |= {id(value) for value in leaves(tuple(readings)).values()}
+    used = {path: buffer for path, buffer in buffers.items() if id(buffer) in touched.ids}
+    return _Recorded(graph, list(used), list(used.values()), readings)
+
+
+def _made_of(tensors: Iterable[Tensor], value: T) -> T:
+    """The same value with other tensors, in the order of its leaves."""
+    fresh = iter(tensors)
+    return mapped(value, lambda _: next(fresh))
+
+
+def _light(prediction: Prediction) -> Prediction:
+    """Without what no diagnostic may read: it would be copied for nothing."""
+    return replace(prediction, posterior=None, hidden_BNH=None)
+
+
+def _light_step(step: Step) -> Step:
+    return replace(step, prediction=_light(step.prediction))
+
+
+class _Touched(TorchFunctionMode):
+    """Notes which tensors are computed with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: set[int] = set()
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.ids |= {id(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
+        return func(*args, **(kwargs or {}))
+
+
+def _key(diagnostics: tuple[Diagnostic, ...], traj: Trajectory, action: Action) -> tuple[object, ...]:
+    """All that readings depend on, except numbers on the device."""
+    state = traj.state
+    return (
+        diagnostics,
+        state.tokens_BL.device,
+        state.tokens_BL.shape,
+        state.mask_id,
+        action.remask_BL is None,
+        action.tokens_BL is None,
+        _shape(traj.seen),
+        *(_shape(step.prediction) for step in traj.steps),
+    )
+
+
+def _shape(prediction: Prediction) -> tuple[object, ...]:
+    optional = (prediction.drift_BN, prediction.displacement_BN, prediction.attention_BNN, prediction.visible_BN)
+    known = tuple(value is not None for value in (*optional, prediction.given_BN))
+    return prediction.vocab, prediction.wanted_BN.shape, prediction.clean.p_BNK.shape, known
+
+
+def _alike(buffers: list[Tensor], values: list[Tensor]) -> Iterable[tuple[list[Tensor], list[Tensor]]]:
+    """Buffers and values that one kernel can copy together: of one type, laid out alike; the others one by one."""
+    groups: dict[object, tuple[list[Tensor], list[Tensor]]] = {}
+    for at, (buffer, value) in enumerate(zip(buffers, values, strict=True)):
+        together = buffer.stride() == value.stride()
+        targets, sources = groups.setdefault(buffer.dtype if together else at, ([], []))
+        targets.append(buffer)
+        sources.append(value)
+    return groups.values()
