@@ -6,7 +6,8 @@
 A step is forward, statistics, reference action and transition. `plain` asks the network for nothing extra; `needs` is
 the same step with the attention read-out and the divergences that the diagnostics read. All shares are of the plain
 step; `together` is what a decoder pays that reads all four: needs and readings. The state is half way through the
-answer. Times are medians, measured in turns.
+answer. Times are medians, measured in turns, each after a plain step that is not timed: what a GPU has just done
+decides how fast it runs.
 """
 
 import argparse
@@ -117,6 +118,7 @@ def measure(denoiser: Denoiser, batch: int, args: argparse.Namespace) -> dict[st
     times: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(args.repeats + 3):
         for name, call in calls.items():
+            calls["plain"]()
             spent = timed(call, args.device)
             if turn > 2:
                 times[name].append(spent)

@@ -130,6 +130,7 @@ class TestTables:
             for key in ("auroc", "spearman", "positive_rate"):
                 same(row, key, getattr(detection, key))
             same(row, "auroc_among", outcome.auroc_among)
+            same(row, "auroc_within", outcome.auroc_within)
             same(row, "captured_10", detection.at[0.1].captured)
             assert row["reason"] == detection.reason
 
@@ -174,6 +175,7 @@ class TestWords:
         assert predictable.startswith("In part: on 1 of 4 task-axis pairs of small the 95 % interval of AUROC")
         assert "of 4 settings, at most about 2.5 % each would show such an interval above 0.5 by chance" in predictable
         assert "region on find; the best of 4 looks better than it is" in predictable
+        assert "where knowing the stage does not help, the interval still lies above 0.5 on 1 of 1." in predictable
         assert pays.startswith("One step at a time, yes on 1 of 4 task-axis pairs of small: there the 95 % interval")
         assert "; of 4 settings, about 2.5 % each would show such an interval above zero by chance;" in pays
         assert "the gate never opens, because validation gave no reason" in pays

@@ -67,6 +67,32 @@ class TestSpearman:
         assert spearman([np.nan, 1, 2], [0, 1, 2])[0] == pytest.approx(1)
 
 
+class TestGroups:
+    def test_only_states_of_a_group_are_compared(self):
+        rng = np.random.default_rng(4)
+        score, positive = rng.integers(0, 5, 40).astype(float), rng.random(40) < 0.4
+        group, weight = rng.integers(0, 3, 40), rng.integers(0, 3, (2, 40))
+        for row in range(2):
+            wins = pairs = 0.0
+            for i in np.flatnonzero(positive):
+                for j in np.flatnonzero(~positive & (group == group[i])):
+                    both = weight[row, i] * weight[row, j]
+                    wins += both * ((score[i] > score[j]) + (score[i] == score[j]) / 2)
+                    pairs += both
+            assert auroc(score, positive, weight, group)[row] == pytest.approx(wins / pairs)
+
+    def test_a_score_that_knows_the_group_alone_knows_nothing(self):
+        group = np.repeat([0, 1], 10)
+        positive = np.concatenate([np.arange(10) < 2, np.arange(10) < 8])
+        assert auroc(group, positive)[0] > 0.7
+        assert auroc(group, positive, None, group)[0] == 0.5
+
+    def test_groups_of_one_class_say_nothing(self):
+        assert np.isnan(auroc([1, 2, 3], [True, False, False], None, [0, 1, 1])[0])
+        with pytest.raises(ValueError, match="group_S"):
+            auroc([1, 2], [True, False], None, [0])
+
+
 @pytest.mark.parametrize("measure", [auroc, spearman])
 @given(states=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1), st.integers(0, 3)), min_size=2, max_size=8))
 def test_a_weight_is_so_many_copies(measure, states):

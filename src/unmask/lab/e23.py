@@ -51,6 +51,8 @@ class States:
     """Held-out states as columns: what each way to choose an action gains there."""
 
     prompt_S: np.ndarray
+    place_S: Ints
+    """Which of its prompt's states it is, in the order of the run."""
     fixed_S: Array
     """Q of the fixed action."""
     gain: Mapping[str, Array]
@@ -76,6 +78,8 @@ class Outcome:
     auroc_among: Estimate
     """AUROC among the states that have a signal. Others rank last, so that the mere lack of one, which all diagnostics
     have at the first step, moves the AUROC of all states."""
+    auroc_within: Estimate
+    """The same, comparing only states that are as far into their runs: what the stage alone tells does not count."""
 
     @property
     def calibration(self) -> Calibration:
@@ -298,13 +302,14 @@ def _cell(
     outcomes = {}
     for proposal in PROPOSALS:
         choice, utility = getattr(choices, proposal), getattr(arms, proposal)
-        states = states_of(held_out, utility.calibration)
-        outcomes[proposal] = Outcome(choice, utility, states, auroc_among(states, utility.calibration, settings))
+        states = states_of(held_out, utility.calibration, utilities["evaluation"].state_S)
+        among, within = aurocs(states, utility.calibration, settings)
+        outcomes[proposal] = Outcome(choice, utility, states, among, within)
     prompts = len(set(utilities["evaluation"].prompt_S))
     return Cell(one.model, one.task, one.axis, reference, outcomes, prompts, one.partial)
 
 
-def states_of(held_out: HeldOutTable, chosen: Calibration) -> States:
+def states_of(held_out: HeldOutTable, chosen: Calibration, place_S: Ints) -> States:
     """The columns that `selective_utility` averages: it has no means over tasks, and no bins of held-out states."""
     held = graded(held_out, chosen.fixed.action, chosen.settings)
     stage_S, used_S = measured(held, chosen)
@@ -319,6 +324,7 @@ def states_of(held_out: HeldOutTable, chosen: Calibration) -> States:
     }
     return States(
         prompt_S=held_out.prompt_S[used_S],
+        place_S=place_S[used_S],
         fixed_S=held.fixed_utility_S[used_S],
         gain={arm: x_S[used_S] for arm, x_S in gain.items()},
         deviates_S=opens_S[used_S].astype(np.float64),
@@ -326,19 +332,25 @@ def states_of(held_out: HeldOutTable, chosen: Calibration) -> States:
     )
 
 
-def auroc_among(states: States, chosen: Calibration, settings: ExperimentSettings) -> Estimate:
-    """How the detector ranks the held-out states that have a signal."""
+def aurocs(states: States, chosen: Calibration, settings: ExperimentSettings) -> tuple[Estimate, Estimate]:
+    """How the detector ranks the held-out states that have a signal: all of them, and those of equal place."""
     seen_S = states.bin_S >= 0
     if not seen_S.any():
-        return Estimate(float("nan"), float("nan"), float("nan"), settings.resamples)
+        unknown = Estimate(float("nan"), float("nan"), float("nan"), settings.resamples)
+        return unknown, unknown
     predicted_S, positive_S = chosen.detector.g_B[states.bin_S[seen_S]], (states.g_S > 0)[seen_S].astype(np.float64)
-    return resampled(
-        lambda weight_RS: {"auroc": auroc(predicted_S, positive_S, weight_RS)},
+    place_S = states.place_S[seen_S]
+    found = resampled(
+        lambda weight_RS: {
+            "among": auroc(predicted_S, positive_S, weight_RS),
+            "within": auroc(predicted_S, positive_S, weight_RS, place_S),
+        },
         states.prompt_S[seen_S],
         seed=settings.seed,
         resamples=settings.resamples,
         level=settings.level,
-    )["auroc"]
+    )
+    return found["among"], found["within"]
 
 
 # Means over tasks

@@ -150,6 +150,7 @@ def _detection(found: E23, suffix: str) -> Sheet:
         PROPOSAL,
         Column("auroc", "AUROC", number, wide=True),
         Column("auroc_among", "where there is a signal", number, wide=True),
+        Column("auroc_within", "at the same step", number, wide=True),
         Column("spearman", "Spearman", number, wide=True),
         RATE,
         *(Column(f"{key}_10", head, show, wide=True) for key, head, show in _AT_TEN),
@@ -160,7 +161,8 @@ def _detection(found: E23, suffix: str) -> Sheet:
         f"e3-detection{suffix}",
         "Predictable before acting?",
         "How the detector's prediction ranks held-out states. AUROC: for states with a gain, 0.5 is chance. States "
-        "without a signal rank last, which alone may move it; beside it those with one. C_det: share of all "
+        "without a signal rank last, which alone may move it; beside it those with one, and those with one compared "
+        "only with states as far into their run, where knowing the stage does not help. C_det: share of all "
         "opportunity in the 10 % ranked first; C*: in the 10 % that hold most; efficiency: the one by the other. "
         "Lifts are those of the diagnostic's action on those 10 % only, whatever theta. To rank well and to gain are "
         "two things.",
@@ -171,6 +173,7 @@ def _detection(found: E23, suffix: str) -> Sheet:
                 proposal,
                 ranking.auroc,
                 outcome.auroc_among,
+                outcome.auroc_within,
                 ranking.spearman,
                 ranking.positive_rate,
                 *(getattr(ranking.at[0.1], key) for key, _, _ in _AT_TEN),

@@ -10,19 +10,28 @@ from unmask.stats.capture import rounded
 from unmask.stats.crossfit import Array, Ints
 
 
-def auroc(score_S: ArrayLike, positive_S: ArrayLike, weight_RS: ArrayLike | None = None) -> Array:
+def auroc(
+    score_S: ArrayLike, positive_S: ArrayLike, weight_RS: ArrayLike | None = None, group_S: ArrayLike | None = None
+) -> Array:
     """Chance that a positive state scores above another one, ties counted half, for each replicate.
 
-    NaN where all states are of one class. A NaN score is the smallest.
+    NaN where all states are of one class. A NaN score is the smallest. With groups, only states of the same group are
+    compared, so that what tells the groups apart cannot help.
     """
     score, positive, weight = _checked(score_S, positive_S, weight_RS)
     if not np.isin(positive, (0.0, 1.0)).all():
         raise ValueError("positive_S has values other than true and false")
-    up_RS, down_RS = weight * positive, weight * (1 - positive)
-    place_S, groups = dense(score)
-    up_RG, down_RG = _group_sums(up_RS, place_S, groups), _group_sums(down_RS, place_S, groups)
-    wins_R = (up_RG * (down_RG.cumsum(1) - down_RG / 2)).sum(1)
-    pairs_R = up_RS.sum(1) * down_RS.sum(1)
+    group = np.zeros(len(score), dtype=np.int64) if group_S is None else np.asarray(group_S)
+    if group.shape != score.shape:
+        raise ValueError(f"group_S has shape {group.shape}; it must have one entry for each of {len(score)} states")
+    wins_R, pairs_R = np.zeros((2, len(weight)))
+    for one in np.unique(group):
+        mine_S = group == one
+        place_S, places = dense(score[mine_S])
+        up_RS, down_RS = weight[:, mine_S] * positive[mine_S], weight[:, mine_S] * (1 - positive[mine_S])
+        up_RG, down_RG = _group_sums(up_RS, place_S, places), _group_sums(down_RS, place_S, places)
+        wins_R += (up_RG * (down_RG.cumsum(1) - down_RG / 2)).sum(1)
+        pairs_R += up_RS.sum(1) * down_RS.sum(1)
     return np.divide(wins_R, pairs_R, out=np.full(len(weight), np.nan), where=pairs_R > 0)
 
 
