@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from unmask.adapt import Gate
+from unmask.adapt import EndToEnd, Gate
 from unmask.cli import main
 
 LINES = [{"prompt": f"Say w{n}.", "target": f"w{n}"} for n in range(5)]
@@ -48,6 +48,9 @@ def test_calibrate_then_generate(run, tiny, mine, tmp_path):
     assert out.startswith(gate.inspect())
     assert "No opportunity found: the gate never opens" in out
     assert "decodes as the fixed action" in out
+    # A network with random weights never says the word, however it is decoded.
+    scores = "score 0.000 with the reference, 0.000 with the fixed action at every step and 0.000 with this gate"
+    assert f"Decoded end to end, the same prompts {scores}" in out
     assert out.splitlines()[-1] == f'use it:  unmask generate --model {tiny} --gate gate.json --max-new-tokens 6 "..."'
     assert (tmp_path / "gate.json.study" / "manifest.json").exists()
     given = ("--max-new-tokens", 6, "--device", "cpu", "--json")
@@ -80,6 +83,20 @@ def test_json_is_all_of_stdout(run, tiny, mine):
     assert (document["task"], document["axis"], document["prompts"]) == ("mine", "region", 3)
     assert document["hash"] == Gate.load("gate.json").hash
     assert document["verdict"].startswith("No opportunity found")
+    assert document["end_to_end"] == {"reference": 0, "fixed": 0, "selective": 0, "low": 0, "high": 0} | {
+        "prompts": 3,
+        "differ": 0,
+    }
+
+
+def test_a_gate_that_is_worse_is_not_recommended(run, tiny, mine, monkeypatch):
+    ruined = EndToEnd(0.9, 0.4, 0.4, -0.58, -0.46, 100, 60)
+    monkeypatch.setattr("unmask.lab.calibrate.end_to_end", lambda *given, **options: ruined)
+    code, out, _ = run(*quick(tiny, mine))
+    assert code == 0
+    assert "so do not use it." in out
+    assert "use it:  " not in out
+    assert out.splitlines()[-1].startswith("to try it all the same: unmask generate")
 
 
 def test_a_task_of_the_suite(run, tiny, mine):

@@ -55,6 +55,7 @@ def test_the_own_task_runs_as_pasted(tmp_path):
     # What the text below the block says of it.
     assert "calibrated on 5 validation prompts" in done.stdout
     assert "No opportunity found: the gate never opens" in done.stdout
+    assert "Decoded end to end, the same prompts score" in done.stdout
     assert "</li></ul>" in done.stdout
     assert len((tmp_path / "mine.jsonl").read_text(encoding="utf-8").splitlines()) == 10
 

@@ -59,7 +59,8 @@ def calibrate(
     """Find out when a decoder should leave its fixed action on a task, and write that as a gate.
 
     Candidates of the axis are tried at states of validation prompts, its diagnostic is read there, and a detector is
-    fitted to both. It may be stopped at any moment: the same command goes on.
+    fitted to both. Then the prompts are decoded from beginning to end, to see whether the gate may be used at all. It
+    may be stopped at any moment: the same command goes on.
 
     \b
     Examples:
@@ -100,7 +101,9 @@ def calibrate(
     if quiet:
         say(str(out))
         return
-    say(f"{gate.inspect()}\n\n{verdict(gate)}\nwritten: {out} (measurements: {place})\nuse it:  {use}")
+    worse = gate.end_to_end is not None and gate.end_to_end.worse
+    how = "to try it all the same: " if worse else "use it:  "
+    say(f"{gate.inspect()}\n\n{verdict(gate)}\nwritten: {out} (measurements: {place})\n{how}{use}")
 
 
 def _check_place(out: Path) -> None:

@@ -1,13 +1,13 @@
 """Gate files, and decoding with them from Python and from a shell."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 import unmask
 from unmask import cli
-from unmask.adapt import Gate, Lift, Selective, coverage
+from unmask.adapt import EndToEnd, Gate, Lift, Selective, coverage
 from unmask.adapt.gate import FORMAT
 from unmask.api import _steps
 from unmask.axes import ReMDM
@@ -21,6 +21,7 @@ from unmask.stats.sealed import digest
 
 INF = float("inf")
 OPEN = {"starts": (), "g": (0.1,), "tau": -INF}
+RUNS = EndToEnd(reference=0.9, fixed=0.4, selective=0.45, low=-0.58, high=-0.36, prompts=100, differ=60)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def gate_of(kit, model):
 
     def made(axis="cardinality", kind="llada", *, steps_share=0.5, of=model, **choices):
         lift = Lift(0.02, 0.005, 0.035, "end to end on 100 held-out prompts, selective less fixed")
-        return Gate(of.name, of.fingerprint, "carry-rtl", kit.arms_of(axis, kind, **choices), steps_share, lift)
+        return Gate(of.name, of.fingerprint, "carry-rtl", kit.arms_of(axis, kind, **choices), steps_share, lift, RUNS)
 
     return made
 
@@ -57,6 +58,13 @@ class TestFile:
         assert again.to_json() == gate.to_json() == (tmp_path / "gate.json").read_text()
         assert again.hash == gate.hash
         assert again.policy() == gate.policy()
+        assert again.end_to_end == RUNS
+
+    def test_without_judged_runs(self, gate_of):
+        gate = Gate.from_json(replace(gate_of(), end_to_end=None).to_json())
+        assert gate.end_to_end is None
+        assert gate.summary["end_to_end"] is None
+        assert "end to end: not known" in gate.inspect()
 
     def test_keeps_settings_that_are_not_the_defaults(self, gate_of):
         gate = gate_of("region")
@@ -87,13 +95,15 @@ class TestFile:
             replace(gate, task="x"),
             replace(gate, steps_share=0.25),
             replace(gate, lift=replace(gate.lift, high=0.5)),
+            replace(gate, end_to_end=replace(RUNS, fixed=0.5)),
+            replace(gate, end_to_end=None),
             replace(gate, unmask="9.9"),
             gate_of("region"),
             gate_of(kind="dream"),
             gate_of(fixed=1),
             gate_of(tau=None),
         ]
-        assert len({one.hash for one in [gate, *other]}) == 11
+        assert len({one.hash for one in [gate, *other]}) == 13
 
     def test_inspect(self, gate_of):
         shown = gate_of("commitment", fixed=1).inspect()
@@ -103,6 +113,8 @@ class TestFile:
             "commitment",
             "+0.0200 [+0.0050, +0.0350]",
             "held-out",
+            "reference 0.900, fixed action 0.400, this gate 0.450; gate less reference -0.450 [-0.580, -0.360]",
+            "100 prompts of the calibration, of which 60 differ",
             "ReMDM: conf",
             "tau",
         ):
@@ -113,7 +125,7 @@ class TestFile:
         [
             (lambda text: text.replace('"carry-rtl"', '"carry-ltr"'), "edited"),
             (lambda text: text.replace('"value": 0.05', '"value": 0.06'), "edited"),
-            (lambda text: text.replace(FORMAT, "unmask-gate-0"), r"'unmask-gate-0'.*'unmask-gate-1'.*calibrate again"),
+            (lambda text: text.replace(FORMAT, "unmask-gate-1"), r"'unmask-gate-1'.*'unmask-gate-2'.*calibrate again"),
             (lambda text: text[:-20], "not strict JSON"),
             (lambda text: text.replace("0.02", "NaN"), "NaN is no JSON number"),
             (lambda text: text.replace('"task"', '"axis": "score", "task"'), "there twice"),
@@ -139,6 +151,14 @@ class TestFile:
             ("fixed", "count:1", "no calibration writes"),
             ("lift", {"value": 1.0, "low": 2.0, "high": 1.0, "how": ""}, "low <= high"),
             ("lift", {"value": 1.0}, "describe a gate"),
+            ("end_to_end", {"reference": 1.0}, "describe a gate"),
+            ("end_to_end", asdict(RUNS) | {"fixed": 1.5}, "end-to-end scores is .*from 0 to 1"),
+            ("end_to_end", asdict(RUNS) | {"fixed": "x"}, "fixed of EndToEnd is 'x'"),
+            ("end_to_end", asdict(RUNS) | {"low": 0.5}, "low <= high"),
+            ("end_to_end", asdict(RUNS) | {"low": -1.5}, "from -1 to 1"),
+            ("end_to_end", asdict(RUNS) | {"prompts": 0}, "prompts is 0; allowed: 1 or more"),
+            ("end_to_end", asdict(RUNS) | {"prompts": 1.5}, "prompts of EndToEnd is 1.5"),
+            ("end_to_end", asdict(RUNS) | {"differ": 101}, "differ is 101; allowed: 0 to 100"),
             ("diagnostic", {"epsilon": -1.0}, "epsilon is -1.0"),
             ("diagnostic", {"epsilon": "x"}, "'x'"),
             ("diagnostic", {"speed": 1}, "describe a gate"),
@@ -228,6 +248,7 @@ class TestGenerate:
         assert (config["gate"]["axis"], config["gate"]["fixed"]) == ("region", "block:16")
         assert (config["gate"]["tau"], config["gate"]["forced"]) == ("-inf", False)
         assert config["gate"]["lift"]["value"] == 0.02
+        assert config["gate"]["end_to_end"] == asdict(RUNS)
         assert config["gate"]["model"]["name"] == "exact"
         assert config["policy"]["name"] == "selective"
         assert config["policy"]["fixed"]["region"] == "block:16"

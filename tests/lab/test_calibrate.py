@@ -4,22 +4,25 @@ import json
 import math
 import sys
 import tomllib
+from itertools import product
 
 import numpy as np
 import pytest
 
 import unmask
-from unmask.adapt import Gate
+from unmask.adapt import EndToEnd, Gate
 from unmask.adapt.arms import Arms
 from unmask.catalog import load
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, ContractError, OtherStudy, StorageError, UnknownName
 from unmask.lab import calibrate as lab
 from unmask.lab import survey
-from unmask.lab.calibrate import calibrate, lift_of, verdict
+from unmask.lab.arms import Bench
+from unmask.lab.calibrate import calibrate, compared, lift_of, verdict
 from unmask.lab.e1 import measure
 from unmask.lab.store import Store
 from unmask.lab.study import Study
+from unmask.lab.suite import evaluate
 from unmask.lab.survey import carry_out, prompts_of, start_of
 from unmask.stats import CalibrationSettings, HeldOutTable, LeakageError, Proposal, ValidationTable, gate_lift
 from unmask.stats import calibrate as choose
@@ -86,6 +89,14 @@ def always(text, example):
 
 def high(text, example):
     return 1.7
+
+def same(text, example):
+    return float(text == example["target"])
+
+def picky(text, example):
+    if example["id"].endswith("b") and text != example["target"]:
+        raise ValueError("cannot tell")
+    return same(text, example)
 
 MODE = NAMED
 """
@@ -343,8 +354,133 @@ class TestCalibrations:
         with pytest.raises(UnknownName, match="did you mean region"):
             unmask.calibrate(model, **given | {"axis": "regions"})
 
+    def test_what_is_decoded_is_told(self, model, task, tmp_path):
+        told = []
+        calibrate(model, task, "region", work=tmp_path / "work", on_progress=told.append, **QUICK)
+        decoded = [now for now in told if not math.isnan(now.decoded)]
+        assert decoded
+        assert all(now.shard == f"{model.name}/mine" and 0 <= now.decoded <= 1 for now in decoded)
+        assert math.isnan(told[0].decoded)
+
+
+@pytest.fixture(scope="module")
+def exact():
+    """What it says at a place depends on what stands at others."""
+    return load("exact", seed=1)
+
+
+class TestEndToEnd:
+    """Targets are what the reference says, so that it is always right; `count:1` leaves most to the last step."""
+
+    @pytest.fixture
+    def echo(self, exact, scorer, tmp_path, monkeypatch):
+        """A task of 20 prompts, and a calibration that finds in it what the table says."""
+
+        def call(table, mode="same"):
+            prompts = ["".join(letters) for n in (1, 2) for letters in product("abcd", repeat=n)]
+            said = exact.generate(prompts, max_new_tokens=6, steps=3).texts
+            rows = [{"prompt": p, "target": text, "id": p} for p, text in zip(prompts, said, strict=True)]
+            text = "\n".join(json.dumps(row | {"split": "validation"}) for row in rows)
+            (tmp_path / "echo.jsonl").write_text(text, encoding="utf-8")
+            monkeypatch.setattr(lab, "_table", lambda *given: table)
+            return own("echo", str(tmp_path / "echo.jsonl"), score=scorer(mode), horizon=6)
+
+        return call
+
+    @pytest.fixture
+    def gate_from(self, exact, tmp_path):
+        def call(task, work="work", **changes):
+            small = {"states": 1, "rollouts": 2, "rows": 8}
+            return calibrate(exact, task, "cardinality", work=tmp_path / work, **small | changes)
+
+        return call
+
+    def test_a_fixed_action_that_is_ruinous_at_every_step(self, echo, gate_from):
+        gate = gate_from(echo(one_step("count:1")))
+        assert gate.summary["fixed"] == "count:1"
+        found = gate.end_to_end
+        assert (found.reference, found.prompts) == (1, 20)
+        assert found.fixed == found.selective <= 0.5
+        assert found.differ >= 10
+        assert found.low < found.difference < found.high < 0
+        assert verdict(gate).endswith(
+            f"Decoded end to end, the same prompts score 1.000 with the reference, {found.fixed:.3f} with the fixed "
+            f"action at every step and {found.fixed:.3f} with this gate: worse than the reference "
+            f"([{found.low:+.3f}, {found.high:+.3f}]), so do not use it."
+        )
+
+    @pytest.mark.parametrize("opens", [False, True])
+    def test_the_numbers_are_those_of_decoding(self, exact, echo, gate_from, opens):
+        task = echo(one_step("count:1", opens))
+        gate = gate_from(task)
+        assert (gate.arms.calibration.tau.value is not None) == opens
+        arms = {"reference": gate.arms.reference, "fixed": gate.arms.fixed, "selective": gate.arms.selective}
+        ran = evaluate(exact, [task], split="validation", policies=arms, steps=3, batch=5)
+        assert {name: getattr(gate.end_to_end, name) for name in arms} == pytest.approx(
+            {name: ran.means(name)["echo"] for name in arms}
+        )
+        assert (gate.end_to_end.fixed == gate.end_to_end.selective) == (not opens)
+
+    def test_equal_policies_are_decoded_once(self, echo, gate_from, monkeypatch):
+        real, ran = Bench._batch, []
+
+        def counted(self, policy, rows, slots):
+            ran.append((policy, len(rows)))
+            return real(self, policy, rows, slots)
+
+        monkeypatch.setattr(Bench, "_batch", counted)
+        gate = gate_from(echo(one_step("schedule")))
+        assert gate.arms.fixed == gate.arms.reference
+        assert ran == [(gate.arms.reference, rows) for rows in (8, 8, 4)]
+        assert gate.end_to_end == EndToEnd(1.0, 1.0, 1.0, 0.0, 0.0, 20, 0)
+        assert verdict(gate).endswith("no prompt is worth more or less than with the reference (20 prompts).")
+        ran.clear()
+        gate = gate_from(echo(one_step("count:1")), "fixed")
+        assert [policy for policy, _ in ran] == [gate.arms.reference] * 3 + [gate.arms.fixed] * 3
+
+    def test_batches_change_nothing(self, echo, gate_from):
+        task = echo(one_step("count:1", opens=True))
+        assert gate_from(task, "one", rows=3).to_json() == gate_from(task, "other", rows=20).to_json()
+
+    def test_only_the_prompts_of_the_calibration(self, echo, gate_from):
+        assert gate_from(echo(one_step("count:1")), prompts=7).end_to_end.prompts == 7
+
+    def test_prompts_without_a_judged_answer_are_left_out_of_all(self, exact, echo, gate_from):
+        task = echo(one_step("count:1"), "picky")
+        gate = gate_from(task)
+        ran = evaluate(exact, [task], split="validation", policies={"fixed": gate.arms.fixed}, steps=3)
+        judged = [row.utility for row in ran.rows if not math.isnan(row.utility)]
+        assert 0 < len(judged) < 20
+        assert (gate.end_to_end.reference, gate.end_to_end.prompts) == (1, len(judged))
+        assert gate.end_to_end.fixed == pytest.approx(sum(judged) / len(judged))
+
 
 # What is said about planted tables
+
+
+def one_step(best, opens=False, prompts=12):
+    """A table of the cardinality axis: `best` gains at every state, or on average.
+
+    With `opens` the other action is better at half of the states, which the signal finds.
+    """
+    names = ("schedule", "count:1")
+    half_S = np.tile([True, True, False, False], prompts)
+    q_SA = np.full((len(half_S), 2), 0.5)
+    q_SA[:, 1 - names.index(best)] = np.where(half_S, 0.8, 0.0) if opens else 0.3
+    q_SAR = np.repeat(q_SA[:, :, None], 4, 2)
+    proposed_SR = q_SAR[:, 1 - names.index(best)]
+    nowhere_SA = np.zeros((len(half_S), 2), bool)
+    return ValidationTable(
+        prompt_S=np.repeat(np.arange(prompts), 4),
+        masked_S=np.tile([1.0, 0.75, 0.5, 0.25], prompts),
+        q_SAR=q_SAR,
+        signal_S=np.where(half_S, 1e-3, -1.0),
+        abstained_S=np.zeros(len(half_S), bool),
+        raw=Proposal(proposed_SR, nowhere_SA),
+        snapped=Proposal(proposed_SR, nowhere_SA),
+        candidates=names,
+        reference=0,
+    )
 
 
 def planted(kind, prompts=40, seed=0):
@@ -436,6 +572,47 @@ def test_the_verdict_in_words():
     assert "may be nothing" not in verdict(opens)
     unsure = Gate(**{**vars(opens), "lift": lab.Lift(0.01, -0.01, 0.03, "made up")})
     assert "The interval reaches 0, so this may be nothing" in verdict(unsure)
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (EndToEnd(0.904, 0.385, 0.385, -0.58, -0.46, 100, 60), "worse than the reference ([-0.580, -0.460]), so do"),
+        (EndToEnd(0.9, 0.8, 0.8, -0.2, -0.02, 40, 4), "([-0.200, -0.020]), but only 4 of 40 prompts differ, so this"),
+        (EndToEnd(0.5, 0.4, 0.52, -0.01, 0.05, 40, 12), "no clear difference to the reference ([-0.010, +0.050]; 12"),
+        (EndToEnd(0.5, 0.4, 0.6, 0.0, 0.2, 40, 12), "no clear difference to the reference"),
+        (EndToEnd(0.5, 0.5, 0.4, -0.2, 0.0, 40, 12), "no clear difference to the reference"),
+        (EndToEnd(0.5, 0.5, 0.7, 0.1, 0.3, 40, 20), "better than the reference ([+0.100, +0.300]). These are the"),
+        (EndToEnd(0.5, 0.5, 0.7, 0.1, 0.3, 40, 9), "([+0.100, +0.300]), but only 9 of 40 prompts differ, so this"),
+        (None, "could all be judged: what whole runs are worth is not known."),
+    ],
+)
+def test_the_verdict_on_whole_runs(found, words):
+    gate = Gate(**{**vars(gate_of("finds")), "end_to_end": found})
+    told = verdict(gate)
+    assert words in told
+    assert told.startswith("Expected lift over the fixed action")
+    clear = found is not None and "no clear" not in told
+    assert ("do not use it" in told) == (clear and found.high < 0)
+    assert ("calibrated on, which flatters" in told) == (clear and found.low > 0)
+
+
+def test_whole_runs_compared():
+    rng = np.random.default_rng(0)
+    utility_PA = rng.random((30, 3))
+    ids = [f"p{n}" for n in range(30)]
+    found = compared(utility_PA, ids, seed=3)
+    assert (found.reference, found.fixed, found.selective) == pytest.approx(tuple(utility_PA.mean(0)))
+    assert found.low < found.difference < found.high
+    assert (found.prompts, found.differ) == (30, 30)
+    assert found == compared(utility_PA, ids, seed=3) != compared(utility_PA, ids, seed=4)
+    missing_PA = utility_PA.copy()
+    missing_PA[[1, 4, 9], [0, 1, 2]] = math.nan
+    left = [n for n in range(30) if n not in (1, 4, 9)]
+    assert compared(missing_PA, ids, seed=3) == compared(utility_PA[left], [ids[n] for n in left], seed=3)
+    assert compared(np.full((3, 3), math.nan), ids[:3], seed=0) is None
+    # Each prompt lacks one of the three.
+    assert compared(np.where(np.eye(3) == 1, math.nan, 0.5), ids[:3], seed=0) is None
 
 
 def test_a_gate_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):

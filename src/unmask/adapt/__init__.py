@@ -2,7 +2,7 @@
 
 from unmask.adapt.arms import Arms, joint_arm
 from unmask.adapt.detector import Lookup
-from unmask.adapt.gate import Gate, Lift
+from unmask.adapt.gate import EndToEnd, Gate, Lift
 from unmask.adapt.gated import Gated
 from unmask.adapt.joint import Joint
 from unmask.adapt.notes import Coverage, coverage
@@ -14,6 +14,7 @@ from unmask.adapt.staged import Staged
 __all__ = [
     "Arms",
     "Coverage",
+    "EndToEnd",
     "Gate",
     "Gated",
     "Joint",

@@ -18,8 +18,8 @@ from unmask.stats import Calibration, DetectorFileError
 from unmask.stats.sealed import SealBroken, digest, seal, unseal
 from unmask.whole import replaced
 
-FORMAT = "unmask-gate-1"
-"""Goes up when an old file would decode differently, because a diagnostic or an arm changed."""
+FORMAT = "unmask-gate-2"
+"""Goes up when an old file would decode differently, or does not say what a gate has to say."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,54 @@ class Lift:
         require(ok, "lift", numbers, "finite numbers, low <= high", "measure it again")
 
 
+@dataclass(frozen=True)
+class EndToEnd:
+    """Mean utility of whole runs on the prompts of the calibration.
+
+    A lift is about one step, after which the reference goes on. What is best there can be ruinous at every step.
+    """
+
+    reference: float
+    fixed: float
+    """The fixed action at every step."""
+    selective: float
+    low: float
+    high: float
+    """95 % interval of selective less reference, on the same prompts."""
+    prompts: int
+    """Those whose answers could all be judged."""
+    differ: int
+    """Prompts on which selective and reference are not worth the same."""
+
+    def __post_init__(self) -> None:
+        check_types(EndToEnd, vars(self), "the end-to-end scores")
+        means = (self.reference, self.fixed, self.selective)
+        require(all(0 <= x <= 1 for x in means), "end-to-end scores", means, "from 0 to 1", _MEASURE)
+        ends = (self.low, self.high)
+        require(-1 <= self.low <= self.high <= 1, "end-to-end interval", ends, "from -1 to 1, low <= high", _MEASURE)
+        require(self.prompts >= 1, "end-to-end prompts", self.prompts, "1 or more", _MEASURE)
+        ok = 0 <= self.differ <= self.prompts
+        require(ok, "end-to-end prompts that differ", self.differ, f"0 to {self.prompts}", _MEASURE)
+
+    @property
+    def difference(self) -> float:
+        """Selective less reference."""
+        return self.selective - self.reference
+
+    @property
+    def worse(self) -> bool:
+        """The whole interval lies below zero."""
+        return self.high < 0
+
+    @property
+    def better(self) -> bool:
+        """The whole interval lies above zero."""
+        return self.low > 0
+
+
+_MEASURE = "calibrate again"
+
+
 @dataclass(frozen=True, eq=False)
 class Gate:
     """A selective policy for one model, task and axis."""
@@ -51,6 +99,8 @@ class Gate:
     steps_share: float
     """Steps by new tokens in the calibration; what `generate` takes unless told otherwise."""
     lift: Lift
+    end_to_end: EndToEnd | None = None
+    """None where no prompt has answers of all three that could be judged."""
     unmask: str = __version__
     """Who wrote it."""
 
@@ -131,9 +181,20 @@ class Gate:
             f"axis: {self.arms.axis}, around the {self.arms.reference_kind} reference",
             f"expected lift over the fixed action: {lift.value:+.4f} [{lift.low:+.4f}, {lift.high:+.4f}]: {lift.how}",
         ]
+        lines.append(f"end to end: {_told(self.end_to_end)}")
         if operator is not None:
             lines.append(f"revisable positions are re-opened by ReMDM: {operator.variant}, eta {operator.rate:g}")
         return "\n".join([*lines, self.arms.calibration.inspect()])
+
+
+def _told(found: EndToEnd | None) -> str:
+    if found is None:
+        return "not known, no prompt has answers of all three that could be judged"
+    return (
+        f"reference {found.reference:.3f}, fixed action {found.fixed:.3f}, this gate {found.selective:.3f}; gate less "
+        f"reference {found.difference:+.3f} [{found.low:+.3f}, {found.high:+.3f}], on {found.prompts} prompts of the "
+        f"calibration, of which {found.differ} differ"
+    )
 
 
 _AGAIN = "allowed: a file that Gate.save wrote; calibrate again"
@@ -154,6 +215,7 @@ def _body(gate: Gate) -> dict[str, Any]:
         "revision": None if arms.operator is None else asdict(arms.operator),
         "steps_share": gate.steps_share,
         "lift": asdict(gate.lift),
+        "end_to_end": None if gate.end_to_end is None else asdict(gate.end_to_end),
         "calibration": json.loads(chosen.to_json()),
     }
 
@@ -176,6 +238,7 @@ def _gate(body: Mapping[str, Any]) -> Gate:
         ),
         steps_share=body["steps_share"],
         lift=_part(Lift, body["lift"]),
+        end_to_end=None if body["end_to_end"] is None else _part(EndToEnd, body["end_to_end"]),
         unmask=body["unmask"],
     )
 

@@ -4,25 +4,33 @@ The study is one like any other, so a calibration that was cut short goes on whe
 prompts: what a gate is worth on prompts that it was not calibrated on is a question for `unmask study`.
 """
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from unmask.adapt import Gate
 from unmask.adapt.arms import Arms
-from unmask.adapt.gate import Lift
+from unmask.adapt.gate import EndToEnd, Lift
 from unmask.axes import ReMDM
+from unmask.core import Policy
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, OtherStudy, UnknownName, require
+from unmask.lab.arms import Bench, Court
 from unmask.lab.branch import Engine
 from unmask.lab.readings import mixture_of, table_of
 from unmask.lab.store import Store
 from unmask.lab.study import REFERENCES, ModelSpec, Part, Study
 from unmask.lab.suite import Speaker
-from unmask.lab.survey import Now, carry_out
-from unmask.stats import Calibration, CalibrationSettings, ValidationTable, choose_fixed, gate_lift
+from unmask.lab.survey import Now, Watch, carry_out, jobs_of, prompts_of
+from unmask.stats import Calibration, CalibrationSettings, ValidationTable, choose_fixed, gate_lift, ratio_intervals
 from unmask.stats import calibrate as choose
 from unmask.stats.bootstrap import RESAMPLES
+from unmask.stats.opportunity import FEWEST
 from unmask.tasks import Task
 from unmask.tasks.suite import DataDir
 
@@ -76,13 +84,15 @@ def calibrate(
     assert outcome.complete
     table = _table(store, model, task, axis)
     chosen = choose(table, CalibrationSettings(seed=seed, deterministic=rollouts == 1))
+    arms = Arms(axis, model.reference, chosen, DIAGNOSTICS[axis](), OPERATOR if axis == "commitment" else None)
     return Gate(
         model=model.name,
         fingerprint=model.fingerprint,
         task=task.name,
-        arms=Arms(axis, model.reference, chosen, DIAGNOSTICS[axis](), OPERATOR if axis == "commitment" else None),
+        arms=arms,
         steps_share=float(steps_share),
         lift=lift_of(table, chosen),
+        end_to_end=end_to_end(model, study, store, arms, data_dir=data_dir, jobs=jobs, on_progress=on_progress),
     )
 
 
@@ -107,8 +117,95 @@ def lift_of(table: ValidationTable, chosen: Calibration) -> Lift:
     return Lift(found.value, found.low, found.high, how)
 
 
+def end_to_end(
+    model: Adaptable,
+    study: Study,
+    store: Store,
+    arms: Arms,
+    *,
+    data_dir: DataDir = None,
+    jobs: int | None = None,
+    on_progress: Callable[[Now], None] = lambda now: None,
+) -> EndToEnd | None:
+    """The prompts of the study decoded from beginning to end, with the reference, the fixed action and the gate.
+
+    The fixed action is the best one for a single step, after which the reference goes on; whether it, and the gate
+    that returns to it, may be taken at every step only whole runs show.
+    """
+    (spec,) = study.models
+    tasks, _ = prompts_of(study, data_dir)
+    planned = jobs_of(study, spec, model, tasks)
+    starts = [start for job in planned for start in job.starts]
+    policies = _policies(arms)
+    watch = Watch(study, tasks, store, time.monotonic(), on_progress)
+    bench = Bench(
+        model,
+        # As many canvases at a time as everywhere else: whoever asks for few has memory for few.
+        replace(study, engine=replace(study.engine, live=study.engine.rows)),
+        {ROLE: starts},
+        lambda decoded: watch.decoded(f"{spec.name}/{study.tasks[0]}", decoded / len(policies)),
+    )
+    court = Court(model, [example for job in planned for example in job.members], jobs)
+    worth_A = []
+    for policy in policies:
+        runs = bench.decode(policy, ROLE)
+        worth_A.append({run.prompt: utility for run, (_, utility, _) in zip(runs, court.judge(runs), strict=True)})
+    ids = [start.id for start in starts]
+    return compared([[worth[prompt] for worth in worth_A] for prompt in ids], ids, seed=study.seed)
+
+
+def compared(utility_PA: ArrayLike, prompt_P: Sequence[str], *, seed: int) -> EndToEnd | None:
+    """Means over the prompts whose answers were all judged (columns: reference, fixed, selective); None without one."""
+    utility = np.asarray(utility_PA, dtype=np.float64)
+    known_P = np.isfinite(utility).all(1)
+    if not known_P.any():
+        return None
+    reference, fixed, selective = utility[known_P].mean(0).tolist()
+    gain_P = utility[known_P, 2] - utility[known_P, 0]
+    (gain,) = ratio_intervals(gain_P, np.ones_like(gain_P), np.asarray(prompt_P)[known_P], seed=seed)
+    differ = int((gain_P != 0).sum())
+    return EndToEnd(reference, fixed, selective, gain.low, gain.high, len(gain_P), differ)
+
+
+def _policies(arms: Arms) -> tuple[Policy, Policy, Policy]:
+    """Reference, fixed and selective. A gate that never opens is the fixed action: nothing is decoded for it."""
+    never = arms.calibration.tau.value is None
+    return arms.reference, arms.fixed, arms.fixed if never else arms.selective
+
+
 def verdict(gate: Gate) -> str:
-    """What to expect of it, in a sentence or two."""
+    """What to expect of it, in a few sentences: of one step, and of whole runs."""
+    return f"{_step_verdict(gate)} {_run_verdict(gate.end_to_end)}"
+
+
+def _run_verdict(found: EndToEnd | None) -> str:
+    if found is None:
+        return (
+            "Decoded end to end, no prompt has answers with the reference, the fixed action and this gate that could "
+            "all be judged: what whole runs are worth is not known."
+        )
+    told = (
+        f"Decoded end to end, the same prompts score {found.reference:.3f} with the reference, {found.fixed:.3f} with "
+        f"the fixed action at every step and {found.selective:.3f} with this gate"
+    )
+    if found.differ == 0:
+        return f"{told}: no prompt is worth more or less than with the reference ({found.prompts} prompts)."
+    interval = f"[{found.low:+.3f}, {found.high:+.3f}]"
+    # An interval over few prompts that differ is too short to rely on.
+    few = found.differ < FEWEST
+    hint = f"but only {found.differ} of {found.prompts} prompts differ, so this is a hint"
+    if found.worse:
+        advice = f"{hint}: do not use it before more prompts say otherwise" if few else "so do not use it"
+        return f"{told}: worse than the reference ({interval}), {advice}."
+    if found.better:
+        flatters = "These are the prompts it was calibrated on, which flatters; `unmask study` looks at others."
+        return f"{told}: better than the reference ({interval}){f', {hint}' if few else ''}. {flatters}"
+    return (
+        f"{told}: no clear difference to the reference ({interval}; {found.differ} of {found.prompts} prompts differ)."
+    )
+
+
+def _step_verdict(gate: Gate) -> str:
     chosen, lift = gate.arms.calibration, gate.lift
     tau, detector, fixed = chosen.tau, chosen.detector, chosen.candidates[chosen.fixed.action]
     if tau.value is None:

@@ -136,7 +136,7 @@ def carry_out(
     for task, reason in unavailable.items():
         store.note("tasks", task, {"unavailable": reason})
     engine = replace(study.engine, merge=not naive)
-    watch = _Watch(study, tasks, store, began, on_progress)
+    watch = Watch(study, tasks, store, began, on_progress)
     for spec in study.models:
         if _all_there(store, spec):
             continue
@@ -161,7 +161,7 @@ def _branch(
     tasks: Mapping[str, Mapping[str, Sequence[Example]]],
     engine: Engine,
     jobs: int | None,
-    watch: "_Watch",
+    watch: "Watch",
     stop: Callable[[], str],
 ) -> str:
     """The shards of one model. Returns why it stopped early, empty if it did not."""
@@ -463,7 +463,7 @@ def loose(name: str) -> pa.Schema:
     return pa.schema(plain)
 
 
-class _Watch:
+class Watch:
     """Turns what happens into progress."""
 
     def __init__(
