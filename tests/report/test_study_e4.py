@@ -306,7 +306,7 @@ class TestWords:
     def test_the_last_answer(self, whole):
         pays = answer(*whole)[-1].text
         assert "selective − fixed is -0.0100 [-0.0400, 0.0200] over 4 tasks of small (no significant lift: 2 " in pays
-        assert ": 2 better, 1 worse, 1 same; intervals exclude 0 on 1 above, 1 below); of 4 settings, about 2.5" in pays
+        assert ": 2 better, 1 worse, 1 same; intervals exclude 0 on 1 above, 1 below); of 3 open gates, about 2.5" in pays
         assert "; 1 of the intervals rests on fewer than 10 prompts that differ: a hint, no more; " in pays
         assert "; small without gone." in pays
         # The reference, then the controls.
@@ -351,7 +351,7 @@ class TestWords:
         assert "by chance" not in pays.split("End to end")[1]
         cells = [cell("guess"), cell("find")]
         pays = answer(*pair, E4(tuple(cells), (), (mean(cells),), ()))[-1].text
-        assert "of 2 settings, about 2.5 % each would show such an interval above zero by chance" in pays
+        assert "of 2 open gates, about 2.5 % each would show such an interval above zero by chance" in pays
 
     def test_without_any_number(self, pair):
         decoded = E4((), (), (), (Missing("small", "find", "region", "not decoded end to end yet"),))

@@ -78,9 +78,11 @@ def pays(found: E1, cells: Sequence[Cell]) -> str:
     losses, never = by_verdict[Verdict.LOSS], by_verdict[Verdict.NEVER]
     what = "the 95 % interval of the selective policy's lift over the fixed action"
     best = max(sure or cells, key=lambda c: _lift(c).value)
+    # A gate that stays shut has a lift of exactly 0: chance cannot move it.
+    by_chance = chance(len(cells) - len(never), what="open gates")
     if sure:
         told = [
-            f"One step at a time, yes on {tally(found, cells, sure)}: there {what} lies above zero{chance(len(cells))}",
+            f"One step at a time, yes on {tally(found, cells, sure)}: there {what} lies above zero{by_chance}",
             f"the largest is {number(_lift(best))} ({_where(found, best)}{flatters(len(cells))}), deviating at "
             f"{share(best.raw.utility.coverage.value)} of states",
         ]

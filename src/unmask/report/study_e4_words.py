@@ -58,9 +58,11 @@ def _gains(found: E1, decoded: E4, means: Sequence[Mean]) -> str:
     """Means over tasks, won and lost tasks, and how many looks these were."""
     told = [_mean(found, decoded, m) for m in means]
     partial = "".join(f"; {m.model} {m.partial}" for m in means if m.partial)
-    # Without a significant result there is nothing that chance could have made.
-    looks = sum(len(m.tasks) for m in means) if any(m.significant_up or m.significant_down for m in means) else 0
-    return f"selective − fixed is {listed(told)}{chance(looks)}{_hints(decoded, means)}{partial}"
+    # Without a significant result there is nothing that chance could have made; nor can it move a gate that stays shut.
+    found_some = any(m.significant_up or m.significant_down for m in means)
+    open_ = [c for m in means for c in averaged(decoded, m) if cell_verdict(c) is not Verdict.NEVER]
+    by_chance = chance(len(open_) if found_some else 0, what="open gates")
+    return f"selective − fixed is {listed(told)}{by_chance}{_hints(decoded, means)}{partial}"
 
 
 def _mean(found: E1, decoded: E4, mean: Mean) -> str:

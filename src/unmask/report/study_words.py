@@ -57,11 +57,11 @@ def flatters(looks: int) -> str:
     return f"; the best of {looks} looks better than it is" if looks > 1 else ""
 
 
-def chance(looks: int, where: str = "above zero", most: str = "about") -> str:
+def chance(looks: int, where: str = "above zero", most: str = "about", what: str = "settings") -> str:
     """What many looks do, where there were many: a clause to be put behind a count."""
     if looks < 2:
         return ""
-    return f"; of {looks} settings, {most} 2.5 % each would show such an interval {where} by chance"
+    return f"; of {looks} {what}, {most} 2.5 % each would show such an interval {where} by chance"
 
 
 # What is not there, and what was looked at
