@@ -306,7 +306,7 @@ class TestWords:
     def test_the_last_answer(self, whole):
         pays = answer(*whole)[-1].text
         assert "selective − fixed is -0.0100 [-0.0400, 0.0200] over 4 tasks of small (no significant lift: 2 " in pays
-        assert ": 2 better, 1 worse, 1 same; intervals exclude 0 on 1 above, 1 below); of 3 open gates, about 2.5" in pays
+        assert ": 2 better, 1 worse, 1 same; intervals exclude 0 on 1 above, 1 below); of 3 open gates" in pays
         assert "; 1 of the intervals rests on fewer than 10 prompts that differ: a hint, no more; " in pays
         assert "; small without gone." in pays
         # The reference, then the controls.
