@@ -116,6 +116,7 @@ def measure(denoiser: Denoiser, batch: int, args: argparse.Namespace) -> dict[st
         "all four": lambda: replay.read_all(readers, traj, action),
     }
     times: dict[str, list[float]] = {name: [] for name in calls}
+    # The second reading of a shape is recorded, and the third is the first replay.
     for turn in range(args.repeats + 3):
         for name, call in calls.items():
             calls["plain"]()

@@ -41,3 +41,17 @@ def scaled() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def run(capsys):
+    """The command line, called: exit code, output, errors."""
+
+    def call(*arguments):
+        from unmask.cli import main
+
+        code = main([str(a) for a in arguments])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call

@@ -6,19 +6,8 @@ import sys
 import pytest
 
 from unmask.adapt import EndToEnd, Gate
-from unmask.cli import main
 
 LINES = [{"prompt": f"Say w{n}.", "target": f"w{n}"} for n in range(5)]
-
-
-@pytest.fixture
-def run(capsys):
-    def call(*arguments):
-        code = main([str(a) for a in arguments])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from unmask.cli import main
 from unmask.tasks import examples
 
 HORIZONS = {
@@ -19,16 +18,6 @@ HORIZONS = {
     "unique-list-commit": 48,
     "html-close-tags": 48,
 }
-
-
-@pytest.fixture
-def run(capsys):
-    def call(*arguments):
-        code = main([str(a) for a in arguments])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
 
 
 def test_the_ten_tasks_with_the_papers_horizons(run):

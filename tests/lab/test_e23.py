@@ -325,11 +325,7 @@ class TestMissing:
 
 
 def test_revision_of_dream_is_an_extension(tmp_path):
-    tables, read = made.diagnosed({"find": "finds"}, axis="commitment", names=("all", "none"))
-    other, more = made.diagnosed({"find": "finds"})
-    for key in tables:
-        tables[key] |= other[key]
-        read[key] |= more[key]
+    tables, read = made.both_kinds("finds")
     place = made.store(tmp_path / "s", tables, read=read, reference="dream")
     found = found_in(place)
     assert [c.axis for c in found.of(extension=True).cells] == ["commitment"]

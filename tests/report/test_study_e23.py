@@ -58,11 +58,7 @@ def detected(pair):
 @pytest.fixture(scope="module")
 def dream(tmp_path_factory):
     """Both a native axis and the revision extension."""
-    tables, read = made.diagnosed({"find": "finds"}, axis="commitment", names=("all", "none"))
-    other, more = made.diagnosed({"find": "useless"})
-    for key in tables:
-        tables[key] |= other[key]
-        read[key] |= more[key]
+    tables, read = made.both_kinds("useless")
     return both(made.store(tmp_path_factory.mktemp("dream") / "study", tables, read=read, reference="dream"))
 
 

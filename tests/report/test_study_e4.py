@@ -136,11 +136,7 @@ def whole(pair, decoded):
 @pytest.fixture(scope="module")
 def dream(tmp_path_factory):
     """A native axis, and the revision extension with a gain that must count nowhere else."""
-    tables, read = made.diagnosed({"find": "finds"}, axis="commitment", names=("all", "none"))
-    other, more = made.diagnosed({"find": "useless"})
-    for key in tables:
-        tables[key] |= other[key]
-        read[key] |= more[key]
+    tables, read = made.both_kinds("useless")
     place = made.store(tmp_path_factory.mktemp("dream") / "study", tables, read=read, reference="dream")
     found = measure(place, resamples=200)
     native = cell("find", reference="dream", gain=GAINS["guess"])

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from torch import Tensor
 from unmask.checkpoints.config import INDEX, SINGLE, weight_map
 from unmask.denoisers.transformer import Spec, Transformer
 from unmask.errors import CheckpointError
+from unmask.whole import replaced
 
 STORED = ("F32", "F16", "BF16")
 """Types of stored weights."""
@@ -157,12 +158,12 @@ def save(model: Transformer, names: Names, folder: Path, shards: int = 1, dtype:
     home = {name: files[i % shards] for i, name in enumerate(tensors)}
     for file in files:
         held = {name: tensor.contiguous() for name, tensor in tensors.items() if home[name] == file}
-        with _complete(folder / file) as part:
+        with replaced(folder / file) as part:
             save_file(held, part, metadata={"format": "pt"})
     if shards > 1:
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
         index = {"metadata": {"total_size": size}, "weight_map": dict(sorted(home.items()))}
-        with _complete(folder / INDEX) as part:
+        with replaced(folder / INDEX) as part:
             part.write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
     else:
         # An older checkpoint's index would be read first.
@@ -175,17 +176,6 @@ def published(model: Transformer, names: Names) -> Iterator[tuple[str, Tensor]]:
         rows = [shape[0] for _, shape in tensors]
         for (name, _), part in zip(tensors, model.get_parameter(parameter).detach().split(rows), strict=True):
             yield name, part
-
-
-@contextmanager
-def _complete(path: Path) -> Iterator[Path]:
-    """Another name to write under; the file gets its own once it is whole."""
-    part = path.with_name(f"{path.name}.part")
-    try:
-        yield part
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _open(path: Path, device: torch.device | str) -> Any:

@@ -14,21 +14,7 @@ Path = tuple[Any, ...]
 
 def select(value: T, rows_R: Tensor) -> T:
     """The same value with only the given rows, in the given order."""
-    return _select(value, rows_R)
-
-
-def _select(value: Any, rows_R: Tensor) -> Any:
-    if isinstance(value, Tensor):
-        return value[rows_R]
-    if isinstance(value, Mapping):
-        return {k: _select(v, rows_R) for k, v in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_select(v, rows_R) for v in value)
-    if isinstance(value, Selectable):
-        return value.select(rows_R)
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{f.name: _select(getattr(value, f.name), rows_R) for f in fields(value)})
-    return value
+    return _mapped(value, lambda tensor: tensor[rows_R], lambda inner: inner.select(rows_R))
 
 
 class Selectable:
@@ -94,13 +80,16 @@ def mapped(value: T, change: Callable[[Tensor], Tensor]) -> T:
     return _mapped(value, change)
 
 
-def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def _mapped(value: Any, change: Callable[[Tensor], Tensor], own: "Callable[[Selectable], Any] | None" = None) -> Any:
+    """`own` is for values that know better than field by field."""
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, Mapping):
-        return {k: _mapped(v, change) for k, v in value.items()}
+        return {k: _mapped(v, change, own) for k, v in value.items()}
     if isinstance(value, tuple):
-        return tuple(_mapped(v, change) for v in value)
+        return tuple(_mapped(v, change, own) for v in value)
+    if own is not None and isinstance(value, Selectable):
+        return own(value)
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{f.name: _mapped(getattr(value, f.name), change) for f in fields(value)})
+        return replace(value, **{f.name: _mapped(getattr(value, f.name), change, own) for f in fields(value)})
     return value

@@ -484,10 +484,8 @@ class _Run:
 
     def _diagnose(self, chunk: list[int], seen: Trajectory, made: Sequence[tuple[Action, Transition]]) -> None:
         """What the diagnostics say at some states, and how it compares with what every choice does there."""
-        if not self.plan.proposals:
-            return
         policies = self.plan.proposals
-        for axis, reading in read_together(policies, quiet(seen, next(iter(policies.values())))).items():
+        for axis, reading in read_together(policies, quiet(seen, *policies.values())).items():
             proposed = self.stepper.change(seen, reading.action)
             places = [at for at, (of, name, _) in enumerate(self.choices) if of == axis and name != PROPOSAL]
             others, names = [made[at] for at in places], [self.choices[at][1] for at in places]

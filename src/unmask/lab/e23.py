@@ -46,6 +46,22 @@ from unmask.stats.selection import measured
 from unmask.stats.tables import PROPOSALS
 
 
+def is_extension(reference: str, axis: str) -> bool:
+    """Dream's native decoder is monotone: revising is not a choice that it has, but an extension of it."""
+    return (reference, axis) == ("dream", "commitment")
+
+
+class OfAxis:
+    """What is said about one axis of a reference's decoder."""
+
+    reference: str
+    axis: str
+
+    @property
+    def extension(self) -> bool:
+        return is_extension(self.reference, self.axis)
+
+
 @dataclass(frozen=True)
 class States:
     """Held-out states as columns: what each way to choose an action gains there."""
@@ -87,7 +103,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(OfAxis):
     """One model, task and axis with a diagnostic."""
 
     model: str
@@ -110,10 +126,6 @@ class Cell:
         chosen = self.raw.calibration
         return chosen.candidates[chosen.fixed.action]
 
-    @property
-    def extension(self) -> bool:
-        return is_extension(self.reference, self.axis)
-
 
 @dataclass(frozen=True)
 class Plain:
@@ -125,7 +137,7 @@ class Plain:
 
 
 @dataclass(frozen=True)
-class Mean:
+class Mean(OfAxis):
     """One model, axis and kind of proposal over its tasks, each of which counts the same."""
 
     model: str
@@ -145,10 +157,6 @@ class Mean:
     unreliable: str
     partial: str
 
-    @property
-    def extension(self) -> bool:
-        return is_extension(self.reference, self.axis)
-
 
 @dataclass(frozen=True)
 class E23:
@@ -164,11 +172,6 @@ class E23:
         cells = tuple(cell for cell in self.cells if cell.extension == extension)
         means = tuple(mean for mean in self.means if mean.extension == extension)
         return E23(cells, means, self.missing, self.settings)
-
-
-def is_extension(reference: str, axis: str) -> bool:
-    """Dream's native decoder is monotone: revising is not a choice that it has, but an extension of it."""
-    return (reference, axis) == ("dream", "commitment")
 
 
 def detect(store: Store, e1: E1, *, draws: int = DRAWS) -> E23 | None:

@@ -4,10 +4,9 @@ All choices (fixed action, gate, axis) are those of validation prompts; numbers 
 counts only where the answers of all arms could be judged. What has no numbers is named with its reason.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isclose, isfinite, nan
+from math import isfinite, nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ import pyarrow.compute as pc
 
 from unmask.errors import SchemaError
 from unmask.lab.e1 import E1, Missing, parts
-from unmask.lab.e23 import E23, is_extension
+from unmask.lab.e23 import E23, OfAxis, is_extension
 from unmask.lab.store import Store
 from unmask.stats import Calibration, DetectorFileError, Estimate
 from unmask.stats.bootstrap import bootstrap, mean_of_tasks, task_seeds
@@ -44,7 +43,7 @@ _JOINT_DIFFERENCES = ((JOINT, "reference"), (JOINT, JOINT_FIXED), (JOINT, "selec
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(OfAxis):
     """One model, task and axis, end to end on evaluation prompts."""
 
     model: str
@@ -76,10 +75,6 @@ class Cell:
     out_of_fold: float
     """What validation promised: the gate's lift per state on prompts that did not choose its threshold."""
 
-    @property
-    def extension(self) -> bool:
-        return is_extension(self.reference, self.axis)
-
 
 @dataclass(frozen=True)
 class JointCell:
@@ -99,7 +94,7 @@ class JointCell:
 
 
 @dataclass(frozen=True)
-class Mean:
+class Mean(OfAxis):
     """Mean over tasks, each counting the same: of one axis, or of the axis chosen for each task (`CHOSEN`)."""
 
     model: str
@@ -119,10 +114,6 @@ class Mean:
     significant_down: int
     partial: str
     """Which tasks are missing; empty if none is."""
-
-    @property
-    def extension(self) -> bool:
-        return is_extension(self.reference, self.axis)
 
 
 @dataclass(frozen=True)
@@ -152,7 +143,7 @@ def end_to_end(store: Store, e1: E1, e23: E23) -> E4 | None:
     study = e1.manifest["study"]
     how = _How(int(study["seed"]), e1.resamples)
     held = _evaluation(store)
-    known = {(cell.model, cell.task, cell.axis): cell.raw.calibration.to_json() for cell in e23.cells}
+    known = {(cell.model, cell.task, cell.axis): cell.raw.calibration for cell in e23.cells}
     reasons = {(lost.model, lost.task, lost.axis): lost.reason for lost in e23.missing}
     axes = [axis for axis in study["axes"] if any(key[2] == axis for key in (*known, *reasons))]
     found: list[_Measured | JointCell | Missing] = []
@@ -243,17 +234,6 @@ def _known(opportunity: float) -> float:
 # What is stored
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Equal, but for how the arithmetic of another machine may round: a store may be read where it was not made."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, float) and isinstance(other, float):
-        return isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
-    return bool(one == other)
-
-
 def _units(store: Store) -> dict[tuple[str, str], Mapping[str, Any]]:
     found: dict[tuple[str, str], Mapping[str, Any]] = {}
     for info in store.decode_infos():
@@ -267,17 +247,18 @@ def _units(store: Store) -> dict[tuple[str, str], Mapping[str, Any]]:
     return found
 
 
-def _choices(store: Store, unit: Mapping[str, Any], known: Mapping[tuple[str, str, str], str]) -> dict[str, _Choice]:
+def _choices(
+    store: Store, unit: Mapping[str, Any], known: Mapping[tuple[str, str, str], Calibration]
+) -> dict[str, _Choice]:
     """What the arms were made of; refused if the study's tables choose otherwise."""
     model, task = unit["unit"]["model"], unit["unit"]["task"]
     found = {}
     for axis, entry in unit["axes"].items():
-        text = entry["calibration"]
         try:
-            calibration = Calibration.from_json(text)
+            calibration = Calibration.from_json(entry["calibration"])
         except DetectorFileError as error:
             raise SchemaError(f"the calibration of {model}, {task}, {axis}: {error}") from error
-        if not _same(json.loads(known.get((model, task, axis), text))["body"], json.loads(text)["body"]):
+        if not calibration.agrees(known.get((model, task, axis), calibration)):
             raise SchemaError(
                 f"{model}, {task}, {axis} was decoded with another calibration than the study's tables give; allowed: "
                 f"the same; remove its folder from {str(store.decodes)!r} and run the study"

@@ -215,9 +215,9 @@ class Stepper:
         return change
 
 
-def quiet(traj: Trajectory, policy: Policy) -> Trajectory:
-    """As a policy that draws nothing is to see it: without random numbers."""
-    return traj if policy.random else replace(traj, noise=Silent(traj.noise.key_B))
+def quiet(traj: Trajectory, *policies: Policy) -> Trajectory:
+    """As policies that draw nothing are to see it: without random numbers."""
+    return traj if any(policy.random for policy in policies) else replace(traj, noise=Silent(traj.noise.key_B))
 
 
 def advance(traj: Trajectory, name: str, action: Action, change: Transition, keep: int) -> Trajectory:

@@ -4,9 +4,7 @@ Every promise that others build on is tried for real: rows that do not notice ea
 byte and resume anywhere, inputs left alone, forwards counted. A broken one raises `ContractError` and says which.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from dataclasses import dataclass, is_dataclass, replace
 
 import torch
 from torch import Tensor
@@ -28,6 +26,7 @@ from unmask.core import (
     Vocabulary,
     row_key,
 )
+from unmask.core.rows import leaves
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
 from unmask.errors import ContractError
@@ -160,11 +159,11 @@ class _Watched(Policy):
         return self.inner.act(traj)
 
     def plan(self, traj: Trajectory, door: Door) -> Action:
-        before = [t.clone() for t in _tensors(traj)]
+        before = [t.clone() for t in leaves(traj).values()]
         settings = repr(self.inner)
         shown = traj if self.inner.random else replace(traj, noise=Silent(traj.noise.key_B))
         action = self.inner.plan(shown, door)
-        kept = all(torch.equal(a, b) or _both_nan(a, b) for a, b in zip(before, _tensors(traj), strict=True))
+        kept = all(torch.equal(a, b) or _both_nan(a, b) for a, b in zip(before, leaves(traj).values(), strict=True))
         if not kept or repr(self.inner) != settings:
             raise ContractError(f"{self.name} breaks the promise 'leaves its inputs alone'; see {__name__}")
         return action
@@ -247,20 +246,6 @@ def _decisions(traj: Trajectory, row: int) -> list[object]:
 def _same(a: Trajectory, b: Trajectory) -> bool:
     rows = range(a.state.batch)
     return all(_row_record(a, row) == _row_record(b, row) for row in rows)
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from _tensors(item)
-    elif is_dataclass(value) and not isinstance(value, type):
-        for f in fields(value):
-            yield from _tensors(getattr(value, f.name))
 
 
 def _both_nan(a: Tensor, b: Tensor) -> bool:

@@ -105,6 +105,10 @@ class Calibration:
             raise DetectorFileError("the detector file has entries that no calibration writes; calibrate again")
         return found
 
+    def agrees(self, other: "Calibration") -> bool:
+        """Whether the two are equal, but for how the arithmetic of another machine may round."""
+        return _close(_body(self), _body(other))
+
     def save(self, path: str | Path) -> None:
         """Write the file."""
         Path(path).write_text(self.to_json(), encoding="utf-8")
@@ -205,6 +209,16 @@ def _body(found: Calibration) -> dict[str, Any]:
             "folds": None if found.settings.folds is None else [list(fold) for fold in found.settings.folds],
         },
     }
+
+
+def _close(one: Any, other: Any) -> bool:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_close(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_close, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
+    return bool(one == other)
 
 
 def _calibration(body: dict[str, Any]) -> Calibration:
