@@ -17,10 +17,10 @@ import torch
 
 from unmask.axes import ReMDM
 from unmask.catalog import load
-from unmask.lab.branch import Block, Engine, Plan, Work, run
-from unmask.lab.states import Start
-from unmask.lab.suite import Speaker
-from unmask.lab.survey import start_of
+from unmask.lab.branch.engine import AxisCost, Block, Engine, Plan, run
+from unmask.lab.branch.states import Request
+from unmask.lab.compare import TextModel
+from unmask.lab.run.driver import start_of
 from unmask.policies.candidates import candidates, reference_of
 from unmask.tasks import examples, find
 
@@ -56,18 +56,18 @@ def main() -> None:
         compare(model, plan, starts_of(model, args.task, args.prompts), engine)
 
 
-def starts_of(model: Speaker, task: str, prompts: int) -> list[Start]:
+def starts_of(model: TextModel, task: str, prompts: int) -> list[Request]:
     steps = -(-find(task).horizon // 2)
     return [start_of(model, task, steps, example) for example in examples(task, "development")[:prompts]]
 
 
-def timed(model: Speaker, plan: Plan, starts: Sequence[Start], engine: Engine) -> tuple[Block, float]:
+def timed(model: TextModel, plan: Plan, starts: Sequence[Request], engine: Engine) -> tuple[Block, float]:
     began = time.perf_counter()
     block = run(model.denoiser, plan, starts, engine)
     return block, time.perf_counter() - began
 
 
-def compare(model: Speaker, plan: Plan, starts: Sequence[Start], engine: Engine) -> None:
+def compare(model: TextModel, plan: Plan, starts: Sequence[Request], engine: Engine) -> None:
     timed(model, replace(plan, states=1, rollouts=1), starts[:1], engine)  # warm-up
     merged, fast = timed(model, plan, starts, engine)
     naive, slow = timed(model, plan, starts, replace(engine, merge=False))
@@ -77,7 +77,7 @@ def compare(model: Speaker, plan: Plan, starts: Sequence[Start], engine: Engine)
     apart = [axis for axis in merged.report.axes if axis != "commitment"]
     for axis, work in merged.report.axes.items():
         line(axis, work)
-    line("all but commitment", sum((merged.report.axes[a] for a in apart), Work()))
+    line("all but commitment", sum((merged.report.axes[a] for a in apart), AxisCost()))
     line("all", merged.report.total)
     total = merged.report.total
     print(f"saved by: rollouts {total.rollouts:,}, first transitions {total.first:,}, ", end="")
@@ -86,13 +86,13 @@ def compare(model: Speaker, plan: Plan, starts: Sequence[Start], engine: Engine)
     print(f"wall time: naive {slow:.1f} s, engine {fast:.1f} s: {slow / fast:.1f}x; rows filled {filled:.0%}")
 
 
-def line(name: str, work: Work) -> None:
+def line(name: str, work: AxisCost) -> None:
     """`rollouts apart`: the naive run of one rollout in place of all that are identical."""
     apart = (work.naive - work.rollouts) / work.done
     print(f"{name:24}{work.naive:>10,}{work.done:>10,}{work.naive / work.done:>7.1f}x   {apart:.1f}x")
 
 
-def linear(model: Speaker, plan: Plan, task: str, prompts: int, engine: Engine) -> None:
+def linear(model: TextModel, plan: Plan, task: str, prompts: int, engine: Engine) -> None:
     print(f"{'states':>8}{'forwards':>10}{'seconds':>9}{'ms per state':>14}")
     for times in (1, 4, 16):
         block, seconds = timed(model, plan, starts_of(model, task, prompts * times), engine)

@@ -9,9 +9,9 @@ positions per sequence that a decoder wants. Times are medians.
 """
 
 import argparse
-import importlib.util
 import json
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from unmask.checkpoints import weights
-from unmask.checkpoints.config import Config
+from unmask.checkpoints.config import CheckpointConfig
 from unmask.checkpoints.device import resolve_device, resolve_dtype
 from unmask.checkpoints.read import FAMILIES, Checkpoint, read, use_engine
 from unmask.core import Needs, Noise, State, View, row_key
@@ -28,6 +28,9 @@ from unmask.decode import decode
 from unmask.denoisers import ApproximateCache
 from unmask.denoisers.transformer import Transformer
 from unmask.policies import make
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tests.helpers import scaled
 
 WANTED = 32
 FULL = {
@@ -67,7 +70,6 @@ def main() -> None:
 
 def write_checkpoint(name: str, folder: Path, full: bool, device: torch.device) -> Path:
     """The test suite's scaled-down checkpoint; at full size a wide network with weights drawn on the device."""
-    scaled = _module(Path(__file__).resolve().parents[1] / "tests" / "checkpoints" / "scaled.py")
     made: Path = getattr(scaled, name)(folder, real_ids=full)
     if not full:
         return made
@@ -75,7 +77,7 @@ def write_checkpoint(name: str, folder: Path, full: bool, device: torch.device) 
         old.unlink()
     path = made / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | FULL[name]))
-    config = Config.read(made)
+    config = CheckpointConfig.read(made)
     family = FAMILIES[config.model_type]
     model = Transformer.empty(family.spec(config), device, torch.bfloat16)
     torch.manual_seed(0)
@@ -176,13 +178,6 @@ def median(call: Callable[[], object], repeats: int, device: torch.device) -> fl
 def synchronise(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def _module(path: Path):
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from unmask.tasks.sandbox import Verdict, available_modes, check_many
+from unmask.tasks.sandbox import SandboxVerdict, available_modes, check_many
 
 DEFAULT = Path(__file__).resolve().parents[2] / "shared" / "data" / "humaneval"
 
@@ -49,7 +49,7 @@ def main() -> int:
 def progress(total: int):
     done = Counter[str]()
 
-    def show(index: int, verdict: Verdict) -> None:
+    def show(index: int, verdict: SandboxVerdict) -> None:
         done[verdict.status] += 1
         if sys.stderr.isatty():
             print(f"\r{done.total()}/{total}", end="" if done.total() < total else "\n", file=sys.stderr, flush=True)
@@ -57,7 +57,7 @@ def progress(total: int):
     return show
 
 
-def report(verdicts: list[Verdict], wall_s: float, modes: list[str], arguments: argparse.Namespace) -> None:
+def report(verdicts: list[SandboxVerdict], wall_s: float, modes: list[str], arguments: argparse.Namespace) -> None:
     inside = sorted(verdict.wall_s for verdict in verdicts)
     result = {
         "problems": len(verdicts),

@@ -1,6 +1,5 @@
 """Settings and fixtures shared by all tests."""
 
-import importlib.util
 import os
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +10,8 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
 import pytest
 import torch
 from hypothesis import settings
+
+from tests.helpers import scaled as scaled_checkpoints
 
 # Tensors in tests are tiny: a second thread only waits. What must hold with several threads sets them itself.
 torch.set_num_threads(1)
@@ -33,14 +34,8 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session")
 def scaled() -> ModuleType:
-    """tests/checkpoints/scaled.py: `scaled.llada(folder)` and `scaled.dream(folder)` write a small checkpoint."""
-    path = Path(__file__).parent / "checkpoints" / "scaled.py"
-    spec = importlib.util.spec_from_file_location("scaled", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """tests/helpers/scaled.py: `scaled.llada(folder)` and `scaled.dream(folder)` write a small checkpoint."""
+    return scaled_checkpoints
 
 
 @pytest.fixture
@@ -48,7 +43,7 @@ def run(capsys):
     """The command line, called: exit code, output, errors."""
 
     def call(*arguments):
-        from unmask.cli import main
+        from unmask.cli.app import main
 
         code = main([str(a) for a in arguments])
         out, err = capsys.readouterr()

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import unmask
-from unmask import cli
 from unmask.catalog import MODELS, CheckpointOptions, _pieces, fingerprint, load
+from unmask.cli import app as cli
 from unmask.denoisers import ApproximateCache
 from unmask.errors import CheckpointError, ConfigError, DenoiserError, HubError, NotEnoughMemory, UnknownName
 

@@ -16,7 +16,7 @@ import unmask
 from unmask.catalog import EMBEDDED, EmbeddedOptions, load
 from unmask.checkpoints import hub
 from unmask.errors import UnknownName
-from unmask.lab.suite import FRESH, evaluate
+from unmask.lab.compare import FRESH, evaluate
 from unmask.policies import make
 from unmask.tasks import TASKS
 from unmask.train import Config

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from unmask.cli import main
+from unmask.cli.app import main
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -44,7 +44,7 @@ def test_the_own_task_runs_as_pasted(tmp_path):
     (block,) = OWN
     command = tmp_path / ".venv" / "bin" / "unmask"
     command.parent.mkdir(parents=True)
-    code = "import sys; from unmask.cli import main; sys.exit(main())"
+    code = "import sys; from unmask.cli.app import main; sys.exit(main())"
     command.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-c", code])} "$@"\n', encoding="utf-8")
     command.chmod(0o755)
     path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))

@@ -185,7 +185,7 @@ class Model:
         require(not idle, "force_gate", force_gate, "False without a gate", "name a gate, or leave it out")
         if gate is not None and not force_gate:
             gate.check_model(self.fingerprint)
-        return _Run(
+        return _Decoding(
             task=task,
             model=self,
             policy=_policy(policy, policy_settings, gate, self.reference),
@@ -292,7 +292,7 @@ class _Row:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _Decoding:
     """A resolved request: all that decides the result, apart from the rows."""
 
     task: str

@@ -10,7 +10,7 @@ from typing import Any
 
 from unmask.api import Model
 from unmask.checkpoints import hub
-from unmask.checkpoints.config import Config
+from unmask.checkpoints.config import CheckpointConfig
 from unmask.checkpoints.device import resolve_device, resolve_dtype, short_name
 from unmask.checkpoints.read import FAMILIES, read, resolve_engine
 from unmask.denoisers import Exact, Joint, LetterCodec
@@ -141,7 +141,7 @@ def _check_options(name: str, options: Mapping[str, Any], *kinds: type) -> None:
 
 def _kind(folder: Path) -> str:
     """The name under which a checkpoint of this folder is built."""
-    config = Config.read(folder)
+    config = CheckpointConfig.read(folder)
     if config.model_type in FAMILIES:
         return FAMILIES[config.model_type].name
     architectures = config.values.get("architectures") or []

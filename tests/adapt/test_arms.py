@@ -4,7 +4,7 @@ import pytest
 
 from unmask.adapt import Arms, Lookup, Proposed, RandomGate, Selective, Staged, coverage
 from unmask.axes import ReMDM
-from unmask.diagnostics import DIAGNOSTICS, Commitment, Region, Score
+from unmask.diagnostics import DIAGNOSTICS, CommitmentDiagnostic, RegionDiagnostic, ScoreDiagnostic
 from unmask.errors import ConfigError, UnknownName
 from unmask.policies import Dream, Fixed, Revised
 from unmask.policies.candidates import AXES, Instead, candidate, candidates, combined
@@ -43,9 +43,9 @@ class TestArms:
         assert arms.fixed == named[2]
         assert arms.stage == Staged(tuple(named[:4]))
         base = Fixed() if kind == "llada" else Instead(Dream(), alpha="certainty")
-        assert arms.always == Proposed(named[2], Region(), base=base)
-        assert arms.selective == Selective(named[2], Region(), Lookup((0.0,), (0.0, 0.1), 0.05), base=base)
-        assert arms.random_gate(0.2) == RandomGate(named[2], Region(), 0.2, base=base)
+        assert arms.always == Proposed(named[2], RegionDiagnostic(), base=base)
+        assert arms.selective == Selective(named[2], RegionDiagnostic(), Lookup((0.0,), (0.0, 0.1), 0.05), base=base)
+        assert arms.random_gate(0.2) == RandomGate(named[2], RegionDiagnostic(), 0.2, base=base)
 
     def test_the_score_signal_is_against_the_fixed_mixture(self, kit):
         assert kit.arms_of("score", fixed=3).selective.base == Fixed(alpha="stability")
@@ -81,17 +81,17 @@ class TestArms:
     def test_refused(self, kit):
         made = kit.calibrated("region")
         with pytest.raises(UnknownName, match="planning"):
-            Arms("planning", "llada", made, Region())
+            Arms("planning", "llada", made, RegionDiagnostic())
         with pytest.raises(ConfigError, match="axis of the diagnostic is 'score'"):
-            Arms("region", "llada", made, Score())
+            Arms("region", "llada", made, ScoreDiagnostic())
         with pytest.raises(ConfigError, match=r"'snapped'.*'raw'"):
-            Arms("region", "llada", kit.calibrated("region", proposal="snapped"), Region())
+            Arms("region", "llada", kit.calibrated("region", proposal="snapped"), RegionDiagnostic())
         with pytest.raises(ConfigError, match="operator of region"):
-            Arms("region", "llada", made, Region(), ReMDM("conf"))
+            Arms("region", "llada", made, RegionDiagnostic(), ReMDM("conf"))
         with pytest.raises(ConfigError, match="operator of commitment"):
-            Arms("commitment", "llada", kit.calibrated("commitment"), Commitment())
+            Arms("commitment", "llada", kit.calibrated("commitment"), CommitmentDiagnostic())
         with pytest.raises(ConfigError, match="reference of the calibration"):
-            Arms("score", "dream", kit.calibrated("score"), Score())
+            Arms("score", "dream", kit.calibrated("score"), ScoreDiagnostic())
         with pytest.raises(UnknownName, match="gpt"):
-            Arms("score", "gpt", kit.calibrated("score"), Score())
+            Arms("score", "gpt", kit.calibrated("score"), ScoreDiagnostic())
         assert set(DIAGNOSTICS) == set(AXES)

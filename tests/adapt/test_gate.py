@@ -6,18 +6,18 @@ from dataclasses import asdict, replace
 import pytest
 
 import unmask
-from unmask import cli
 from unmask.adapt import EndToEnd, Gate, Lift, Selective, coverage
 from unmask.adapt.gate import FORMAT
 from unmask.api import _steps
 from unmask.axes import ReMDM
 from unmask.catalog import load
+from unmask.cli import app as cli
 from unmask.core import Trajectory
-from unmask.diagnostics import DIAGNOSTICS, Region
+from unmask.diagnostics import DIAGNOSTICS, RegionDiagnostic
 from unmask.errors import ConfigError, GateFileError, OtherModel, StorageError, UnknownName
 from unmask.policies import Dream, Fixed, Revised
 from unmask.policies.candidates import AXES, Instead
-from unmask.stats.sealed import digest
+from unmask.stats.hashed_json import digest
 
 INF = float("inf")
 OPEN = {"starts": (), "g": (0.1,), "tau": -INF}
@@ -68,8 +68,8 @@ class TestFile:
 
     def test_keeps_settings_that_are_not_the_defaults(self, gate_of):
         gate = gate_of("region")
-        gate = replace(gate, arms=replace(gate.arms, diagnostic=Region(budget=0.75)))
-        assert Gate.from_json(gate.to_json()).policy().diagnostic == Region(budget=0.75)
+        gate = replace(gate, arms=replace(gate.arms, diagnostic=RegionDiagnostic(budget=0.75)))
+        assert Gate.from_json(gate.to_json()).policy().diagnostic == RegionDiagnostic(budget=0.75)
         gate = gate_of("commitment")
         gate = replace(gate, arms=replace(gate.arms, operator=ReMDM("rescale", 0.3)))
         assert Gate.from_json(gate.to_json()).policy().operator == ReMDM("rescale", 0.3)

@@ -10,7 +10,13 @@ from unmask.adapt import Coverage, Lookup, Proposed, RandomGate, Selective, Stag
 from unmask.adapt.gated import choose, memory_of
 from unmask.axes import ReMDM, score
 from unmask.core import ALL, Action, Needs, Noise, Proposal, Trajectory
-from unmask.diagnostics import DIAGNOSTICS, Cardinality, Commitment, Region, Score
+from unmask.diagnostics import (
+    DIAGNOSTICS,
+    CardinalityDiagnostic,
+    CommitmentDiagnostic,
+    RegionDiagnostic,
+    ScoreDiagnostic,
+)
 from unmask.errors import ConfigError
 from unmask.policies import WINO, Dream, Fixed, LLaDA, Revised
 from unmask.policies.candidates import Instead
@@ -80,7 +86,9 @@ class TestContract:
 
     @pytest.mark.parametrize("kind", BASES)
     def test_is_kept_with_revision_around_it(self, kind, kit):
-        policy = Revised(Selective(Instead(BASES[kind], commit="none"), Commitment(), WHEREVER), ReMDM("rescale", 0.5))
+        policy = Revised(
+            Selective(Instead(BASES[kind], commit="none"), CommitmentDiagnostic(), WHEREVER), ReMDM("rescale", 0.5)
+        )
         assert check_policy(policy, kit.small()) is None
 
     def test_whole_rows_have_nothing_to_diagnose(self, kit):
@@ -142,7 +150,7 @@ class TestSelective:
 
     def test_the_base_is_what_the_diagnostic_changes(self, kit):
         """The fixed action reveals one position at a time, the reference k_min; the proposal holds the latter."""
-        fixed, told = Fixed(kappa="count:1"), Region(budget=1.0)
+        fixed, told = Fixed(kappa="count:1"), RegionDiagnostic(budget=1.0)
         problem = kit.small(steps=(2, 2, 2))
         own = kit.run(Proposed(fixed, told), problem)
         reference = kit.run(Proposed(fixed, told, base=Fixed(kappa="share:1.0")), problem)
@@ -155,7 +163,12 @@ class TestSelective:
 
     def test_the_score_signal_compares_with_the_base_mixture(self, kit):
         signals = [
-            torch.cat([s.action.notes["score/signal_B"] for s in kit.run(Selective(f, Score(), NEVER, base=b)).steps])
+            torch.cat(
+                [
+                    s.action.notes["score/signal_B"]
+                    for s in kit.run(Selective(f, ScoreDiagnostic(), NEVER, base=b)).steps
+                ]
+            )
             for f, b in ((Fixed(), None), (Fixed(), Fixed(alpha="stability")))
         ]
         assert not torch.equal(signals[0].nan_to_num(), signals[1].nan_to_num())
@@ -164,14 +177,14 @@ class TestSelective:
 class TestDream:
     def test_is_written_out_for_the_diagnostics_of_where_and_how_many(self, kit):
         """Its own action is the set it reveals, in which there would be nothing to choose."""
-        found = kit.run(Proposed(Dream(), Cardinality()), kit.small(steps=(5, 3, 5)))
+        found = kit.run(Proposed(Dream(), CardinalityDiagnostic()), kit.small(steps=(5, 3, 5)))
         most = [step.action.region_BL.sum(-1) for step in found.steps]
         native = kit.run(Dream(), kit.small(steps=(5, 3, 5)))
         assert any((a > b.action.region_BL.sum(-1)).any() for a, b in zip(most, native.steps, strict=False))
 
     def test_of_a_random_order_is_refused(self):
         with pytest.raises(ConfigError, match="random order"):
-            Proposed(Dream(alg="origin"), Region())
+            Proposed(Dream(alg="origin"), RegionDiagnostic())
 
 
 class TestRandomGate:
@@ -179,14 +192,14 @@ class TestRandomGate:
         problem = kit.small(steps=(5, 3, 6))
         order = torch.zeros(400, dtype=torch.long) + 2
         many = replace(problem, state=problem.state.select(order), noise=Noise.of(list(range(400))))
-        found = coverage(kit.run(RandomGate(Fixed(), Region(), 0.3), many))["region"]
+        found = coverage(kit.run(RandomGate(Fixed(), RegionDiagnostic(), 0.3), many))["region"]
         assert found.share == pytest.approx(0.3, abs=0.03)
         # Steps of a row decide apart from each other: by hand, the variance of a binomial.
         n = found.evaluated_B.double().mean()
         assert float(found.deviated_B.double().var()) == pytest.approx(float(n * 0.3 * 0.7), rel=0.3)
 
     def test_ends(self, kit):
-        fixed, region = Fixed(), Region()
+        fixed, region = Fixed(), RegionDiagnostic()
         assert kit.record(kit.run(RandomGate(fixed, region, 0.0))) == kit.record(kit.run(fixed))
         assert kit.record(kit.run(RandomGate(fixed, region, 1.0))) == kit.record(kit.run(Proposed(fixed, region)))
 
@@ -197,7 +210,7 @@ class TestRandomGate:
     @pytest.mark.parametrize("share", [-0.1, 1.1, NAN])
     def test_impossible_coverage_is_refused(self, share):
         with pytest.raises(ConfigError, match="coverage"):
-            RandomGate(Fixed(), Region(), share)
+            RandomGate(Fixed(), RegionDiagnostic(), share)
 
 
 class TestCoverage:
@@ -221,34 +234,34 @@ class TestCoverage:
             coverage(kit.run(Fixed(), record=False))
 
     def test_survives_revision_around_it_and_a_file(self, kit):
-        found = kit.run(Revised(Proposed(Fixed(), Commitment()), ReMDM("cap", 0.5)))
+        found = kit.run(Revised(Proposed(Fixed(), CommitmentDiagnostic()), ReMDM("cap", 0.5)))
         again = Trajectory.from_bytes(found.to_bytes())
         assert coverage(again)["commitment"].deviated_B.tolist() == coverage(found)["commitment"].deviated_B.tolist()
 
 
 class TestParts:
     def test_needs_memory_and_noise_are_unions(self):
-        policy = Selective(Dream(alg_temp=0.5), Commitment(window=6), NEVER, base=Fixed(alpha="stability"))
+        policy = Selective(Dream(alg_temp=0.5), CommitmentDiagnostic(window=6), NEVER, base=Fixed(alpha="stability"))
         assert policy.needs == Needs(filtered=True, divergence=True, attention=True)
         assert (policy.memory, policy.random) == (6, True)
-        assert Selective(Fixed(), Region(), NEVER).needs == Needs()
-        assert not Proposed(Fixed(), Region()).random
-        assert RandomGate(Fixed(), Region(), 0.0).random
+        assert Selective(Fixed(), RegionDiagnostic(), NEVER).needs == Needs()
+        assert not Proposed(Fixed(), RegionDiagnostic()).random
+        assert RandomGate(Fixed(), RegionDiagnostic(), 0.0).random
 
     def test_all_of_the_past_is_more_than_any_number(self):
         class Reader(Fixed):
             memory = ALL
 
-        assert memory_of([Fixed(), Reader()], [Commitment()]) == ALL
+        assert memory_of([Fixed(), Reader()], [CommitmentDiagnostic()]) == ALL
 
     @pytest.mark.parametrize(("policy", "what"), [(Revised(), "view"), (WINO(), "view")])
     def test_who_has_a_view_or_an_end_of_its_own_is_refused(self, policy, what):
         with pytest.raises(ConfigError, match=f"a {what} of its own.*put revised around"):
-            Proposed(policy, Region())
+            Proposed(policy, RegionDiagnostic())
 
     def test_checks_of_the_parts_are_made(self, kit):
         with pytest.raises(ConfigError, match="block_length"):
-            kit.run(Proposed(LLaDA(block_length=4), Region()))
+            kit.run(Proposed(LLaDA(block_length=4), RegionDiagnostic()))
 
     def test_choose_takes_rows_whole(self, kit):
         state = kit.small().state

@@ -3,9 +3,15 @@
 import pytest
 import torch
 
-from unmask.adapt import Joint, Lookup, Proposed, Selective, coverage, joint_arm
+from unmask.adapt import JointPolicy, Lookup, Proposed, Selective, coverage, joint_arm
 from unmask.axes import ReMDM
-from unmask.diagnostics import DIAGNOSTICS, Cardinality, Commitment, Region, Score
+from unmask.diagnostics import (
+    DIAGNOSTICS,
+    CardinalityDiagnostic,
+    CommitmentDiagnostic,
+    RegionDiagnostic,
+    ScoreDiagnostic,
+)
 from unmask.errors import ConfigError
 from unmask.policies import Dream, Fixed, Revised
 from unmask.policies.candidates import Instead
@@ -24,22 +30,23 @@ def gates(*open_axes):
 class TestJoint:
     def test_keeps_the_contract(self, kind, kit):
         half = tuple(Lookup((0.05,), (0.1, 0.0), 0.1) for _ in ALL)
-        assert check_policy(Joint(BASES[kind], ALL, half), kit.small()) is None
+        assert check_policy(JointPolicy(BASES[kind], ALL, half), kit.small()) is None
         assert (
-            check_policy(Revised(Joint(BASES[kind], ALL, gates(*DIAGNOSTICS)), ReMDM("cap", 0.5)), kit.small()) is None
+            check_policy(Revised(JointPolicy(BASES[kind], ALL, gates(*DIAGNOSTICS)), ReMDM("cap", 0.5)), kit.small())
+            is None
         )
 
     def test_with_all_gates_shut_is_the_fixed_action(self, kind, kit):
-        assert kit.record(kit.run(Joint(BASES[kind], ALL, gates()))) == kit.record(kit.run(BASES[kind]))
+        assert kit.record(kit.run(JointPolicy(BASES[kind], ALL, gates()))) == kit.record(kit.run(BASES[kind]))
 
     @pytest.mark.parametrize("axis", ["score", "region", "cardinality"])
     def test_with_one_gate_is_the_selective_policy(self, kind, axis, kit):
         alone = Selective(BASES[kind], DIAGNOSTICS[axis](), WHEREVER)
-        assert kit.record(kit.run(Joint(BASES[kind], ALL, gates(axis)))) == kit.record(kit.run(alone))
+        assert kit.record(kit.run(JointPolicy(BASES[kind], ALL, gates(axis)))) == kit.record(kit.run(alone))
 
     def test_of_one_axis(self, kind, kit):
-        one = Joint(BASES[kind], (Region(),), (WHEREVER,))
-        assert kit.record(kit.run(one)) == kit.record(kit.run(Proposed(BASES[kind], Region())))
+        one = JointPolicy(BASES[kind], (RegionDiagnostic(),), (WHEREVER,))
+        assert kit.record(kit.run(one)) == kit.record(kit.run(Proposed(BASES[kind], RegionDiagnostic())))
 
 
 class TestTogether:
@@ -47,7 +54,7 @@ class TestTogether:
         """At each state of a joint run: what they say when they read the action with the new mixture."""
         seen = []
 
-        class Watch(Joint):
+        class Watch(JointPolicy):
             def act(self, traj):
                 seen.append(traj)
                 return super().act(traj)
@@ -55,18 +62,18 @@ class TestTogether:
         kit.run(Watch(Fixed(), ALL, gates("score", "region")), kit.small(steps=(5, 3, 6)))
         mattered = False
         for traj in seen:
-            mixture = Score().read(traj, Fixed().act(traj)).action
-            region = Region().read(traj, mixture)
-            count = Cardinality().read(traj, region.action)
-            notes = Joint(Fixed(), ALL, gates("score", "region")).act(traj).notes
+            mixture = ScoreDiagnostic().read(traj, Fixed().act(traj)).action
+            region = RegionDiagnostic().read(traj, mixture)
+            count = CardinalityDiagnostic().read(traj, region.action)
+            notes = JointPolicy(Fixed(), ALL, gates("score", "region")).act(traj).notes
             torch.testing.assert_close(notes["region/signal_B"], region.signal_B, rtol=0, atol=0, equal_nan=True)
             torch.testing.assert_close(notes["cardinality/signal_B"], count.signal_B, rtol=0, atol=0, equal_nan=True)
-            apart = Region().read(traj, Fixed().act(traj)).signal_B
+            apart = RegionDiagnostic().read(traj, Fixed().act(traj)).signal_B
             mattered |= bool((apart.nan_to_num() != region.signal_B.nan_to_num()).any())
         assert mattered
 
     def test_axes_whose_gates_open_are_replaced_together(self, kit):
-        found = kit.run(Joint(Fixed(), ALL, gates("score", "commitment")), kit.small(steps=(5, 3, 6)))
+        found = kit.run(JointPolicy(Fixed(), ALL, gates("score", "commitment")), kit.small(steps=(5, 3, 6)))
         counts = {axis: int(one.deviated_B.sum()) for axis, one in coverage(found).items()}
         assert list(counts) == list(DIAGNOSTICS)
         assert counts["score"] > 0
@@ -79,11 +86,11 @@ class TestTogether:
 
     def test_axes_must_be_in_order_and_have_a_detector_each(self):
         with pytest.raises(ConfigError, match="in this order"):
-            Joint(Fixed(), (Region(), Score()), (NEVER, NEVER))
+            JointPolicy(Fixed(), (RegionDiagnostic(), ScoreDiagnostic()), (NEVER, NEVER))
         with pytest.raises(ConfigError, match="in this order"):
-            Joint(Fixed(), (), ())
+            JointPolicy(Fixed(), (), ())
         with pytest.raises(ConfigError, match="one per diagnostic"):
-            Joint(Fixed(), (Region(),), ())
+            JointPolicy(Fixed(), (RegionDiagnostic(),), ())
 
 
 class TestArm:
@@ -102,7 +109,7 @@ class TestArm:
         policy = joint_arm([kit.arms_of("commitment", fixed=1), kit.arms_of("region")])
         assert isinstance(policy, Revised)
         assert policy.base.fixed == Fixed(commit="none")
-        assert isinstance(policy.base.diagnostics[1], Commitment)
+        assert isinstance(policy.base.diagnostics[1], CommitmentDiagnostic)
 
     def test_refused(self, kit):
         with pytest.raises(ConfigError, match="one model"):

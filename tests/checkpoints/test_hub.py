@@ -1,7 +1,6 @@
 """Finding checkpoints: folders, the cache, and a hub that fails in every way we could think of."""
 
 import errno
-import importlib.util
 import json
 import os
 import signal
@@ -10,10 +9,11 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 
+from tests.helpers import fakehub
 from unmask.checkpoints.hub import cached, locate, missing
 from unmask.errors import CheckpointError, ConfigError, HubError
 
@@ -22,19 +22,6 @@ pytest.importorskip("huggingface_hub")
 SRC = Path(__file__).resolve().parents[2] / "src"
 NAME = "org/tiny-1.0"
 SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
-
-
-def _fakehub() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("fakehub", Path(__file__).with_name("fakehub.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["fakehub"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-fakehub = _fakehub()
 
 
 def shard(name: str, size: int = 50_000) -> bytes:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unmask.catalog import EMBEDDED
 from unmask.checkpoints import weights
-from unmask.checkpoints.config import Config
+from unmask.checkpoints.config import CheckpointConfig
 from unmask.checkpoints.dream import DREAM
 from unmask.checkpoints.llada import LLADA
 from unmask.core import Vocabulary
@@ -113,7 +113,7 @@ def transformer(checkpoint: Callable[..., Path]) -> Callable[..., Transformer]:
         kind: str, dtype: torch.dtype = torch.float32, names: weights.Names | None = None, **options: Any
     ) -> Transformer:
         folder, family = checkpoint(kind, **options), FAMILIES[kind]
-        return weights.load(family.spec(Config.read(folder)), names or family.names, folder, "cpu", dtype)
+        return weights.load(family.spec(CheckpointConfig.read(folder)), names or family.names, folder, "cpu", dtype)
 
     return load
 

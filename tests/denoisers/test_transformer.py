@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 
-from unmask.checkpoints.config import Config
+from unmask.checkpoints.config import CheckpointConfig
 from unmask.checkpoints.dream import DREAM
 from unmask.checkpoints.llada import LLADA
 from unmask.denoisers import transformer as module
@@ -359,7 +359,7 @@ def test_parameters_are_counted(change):
 )
 def test_published_sizes_without_their_memory(family, config, parameters, tensors, scaled, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(getattr(scaled, config)))
-    spec = family.spec(Config.read(tmp_path))
+    spec = family.spec(CheckpointConfig.read(tmp_path))
     model = Transformer.empty(spec, "meta", torch.bfloat16)
     assert spec.parameters == sum(p.numel() for p in model.parameters()) == parameters
     assert model.device.type == "meta"

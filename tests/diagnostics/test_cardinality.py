@@ -6,7 +6,7 @@ import torch
 
 from unmask.axes import score as rules
 from unmask.axes.cardinality import k_min, reveal_count
-from unmask.diagnostics import Cardinality
+from unmask.diagnostics import CardinalityDiagnostic
 from unmask.diagnostics.cardinality import balance, value
 
 
@@ -51,7 +51,7 @@ def slow_values(traj, action, row, epsilon, swapped=False):
 def test_value_is_the_sum_of_the_balances(kit, seed):
     denoiser, start = kit.exact_problem(seed=seed, n=8, steps=5, dependence=3.0)
     for traj, action in kit.states_of(denoiser, start)[1:]:
-        reading = Cardinality().read(traj, action)
+        reading = CardinalityDiagnostic().read(traj, action)
         for row in range(traj.state.batch):
             want = slow_values(traj, action, row, 1e-3)
             got_K = reading.ingredients["value_BK"][row]
@@ -70,7 +70,7 @@ def test_value_is_the_sum_of_the_balances(kit, seed):
 def test_drift_has_the_new_posterior_first(kit):
     denoiser, start = kit.exact_problem(seed=1, n=8, steps=5, dependence=4.0)
     traj, action = kit.states_of(denoiser, start)[1]
-    got_K = Cardinality().read(traj, action).ingredients["value_BK"][0]
+    got_K = CardinalityDiagnostic().read(traj, action).ingredients["value_BK"][0]
     swapped = slow_values(traj, action, 0, 1e-3, swapped=True)
     assert max(abs(float(got_K[k]) - v) for k, v in swapped.items()) > 1e-3
 

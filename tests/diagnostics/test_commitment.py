@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import minimize_scalar
 
 from unmask.core import Proposal
-from unmask.diagnostics import Commitment
+from unmask.diagnostics import CommitmentDiagnostic
 from unmask.diagnostics.commitment import displacement
 from unmask.transition import apply
 
@@ -47,7 +47,7 @@ def test_decision_is_value_against_pressure(kit, seed):
     overturned = 0
     for t in range(1, len(history)):
         traj, action = history[t]
-        reading = Commitment().read(traj, action)
+        reading = CommitmentDiagnostic().read(traj, action)
         new_BL = apply(traj.state, traj.seen, action).revealed_BL
         for row in range(traj.state.batch):
             excess = []

@@ -9,7 +9,13 @@ from unmask.checkpoints.read import read
 from unmask.core import Noise, Proposal, State
 from unmask.core.rows import select
 from unmask.decode import decode
-from unmask.diagnostics import DIAGNOSTICS, Cardinality, Commitment, Region, Score
+from unmask.diagnostics import (
+    DIAGNOSTICS,
+    CardinalityDiagnostic,
+    CommitmentDiagnostic,
+    RegionDiagnostic,
+    ScoreDiagnostic,
+)
 from unmask.diagnostics.base import total
 from unmask.diagnostics.transfer import received, supplied
 from unmask.errors import ConfigError
@@ -51,7 +57,7 @@ def test_registry_names_the_axes():
         "cardinality": 1,
         "commitment": 4,
     }
-    assert Commitment(window=2).memory == 2
+    assert CommitmentDiagnostic(window=2).memory == 2
 
 
 @pytest.mark.parametrize("axis", DIAGNOSTICS)
@@ -88,13 +94,13 @@ def test_too_little_history_makes_it_abstain(kit):
     # Two steps of one position each: at the second, one position is left, so there is no pair and no boundary.
     denoiser, start = kit.exact_problem(n=3, steps=2, rows=(0, 1))
     traj, action = kit.states_of(denoiser, start)[1]
-    assert Score().read(traj, action).abstains_B.all()
-    assert Region().read(traj, action).abstains_B.all()
-    assert not Cardinality().read(traj, action).abstains_B.any()
+    assert ScoreDiagnostic().read(traj, action).abstains_B.all()
+    assert RegionDiagnostic().read(traj, action).abstains_B.all()
+    assert not CardinalityDiagnostic().read(traj, action).abstains_B.any()
     # A step that revealed nothing calibrates no sensitivity.
     nothing = replace(traj.last, revealed_BL=torch.zeros_like(traj.last.revealed_BL))
     waited = replace(traj, steps=(nothing,))
-    assert Cardinality().read(waited, action).abstains_B.all()
+    assert CardinalityDiagnostic().read(waited, action).abstains_B.all()
 
 
 def test_commitment_needs_a_calibrated_target_unless_nobody_waits(problem):
@@ -102,9 +108,9 @@ def test_commitment_needs_a_calibrated_target_unless_nobody_waits(problem):
     traj, action = history[2]
     nothing = replace(traj.last, revealed_BL=torch.zeros_like(traj.last.revealed_BL))
     waited = replace(traj, steps=(*traj.steps[:-1], nothing))
-    assert Commitment().read(waited, action).abstains_B.all()
+    assert CommitmentDiagnostic().read(waited, action).abstains_B.all()
     everything = replace(action, kappa_B=torch.ones_like(action.kappa_B))
-    reading = Commitment().read(waited, everything)
+    reading = CommitmentDiagnostic().read(waited, everything)
     assert not reading.abstains_B.any()
     assert (reading.ingredients["beta_BL"].nan_to_num(0.0) == 0).all()
 
@@ -112,7 +118,7 @@ def test_commitment_needs_a_calibrated_target_unless_nobody_waits(problem):
 def test_no_rule_with_positive_evidence_makes_score_abstain(problem):
     _, _, history = problem
     for traj, action in history[1:]:
-        reading = Score().read(traj, action)
+        reading = ScoreDiagnostic().read(traj, action)
         hopeless_B = (reading.ingredients["mu_BJ"] <= 0).all(-1)
         assert torch.equal(reading.abstains_B, hopeless_B)
 
@@ -148,12 +154,12 @@ def test_sums_over_long_rows_do_not_see_the_padding(length, dtype):
 @pytest.mark.parametrize(
     ("default", "other"),
     [
-        (Score(), Score(pairs=3)),
-        (Score(), Score(ridge=0.5)),
-        (Region(), Region(budget=0.9)),
-        (Cardinality(), Cardinality(epsilon=1.0)),
-        (Commitment(), Commitment(epsilon=10.0)),
-        (Commitment(), Commitment(window=1)),
+        (ScoreDiagnostic(), ScoreDiagnostic(pairs=3)),
+        (ScoreDiagnostic(), ScoreDiagnostic(ridge=0.5)),
+        (RegionDiagnostic(), RegionDiagnostic(budget=0.9)),
+        (CardinalityDiagnostic(), CardinalityDiagnostic(epsilon=1.0)),
+        (CommitmentDiagnostic(), CommitmentDiagnostic(epsilon=10.0)),
+        (CommitmentDiagnostic(), CommitmentDiagnostic(window=1)),
     ],
 )
 def test_every_setting_has_an_effect(problem, default, other):
@@ -168,13 +174,13 @@ def test_every_setting_has_an_effect(problem, default, other):
 @pytest.mark.parametrize(
     ("kind", "setting"),
     [
-        (Score, {"pairs": 0}),
-        (Score, {"ridge": 0.0}),
-        (Region, {"budget": 0.0}),
-        (Region, {"budget": 1.5}),
-        (Cardinality, {"epsilon": 0.0}),
-        (Commitment, {"epsilon": -1.0}),
-        (Commitment, {"window": 0}),
+        (ScoreDiagnostic, {"pairs": 0}),
+        (ScoreDiagnostic, {"ridge": 0.0}),
+        (RegionDiagnostic, {"budget": 0.0}),
+        (RegionDiagnostic, {"budget": 1.5}),
+        (CardinalityDiagnostic, {"epsilon": 0.0}),
+        (CommitmentDiagnostic, {"epsilon": -1.0}),
+        (CommitmentDiagnostic, {"window": 0}),
     ],
 )
 def test_impossible_settings_are_refused(kind, setting):

@@ -22,7 +22,13 @@ from unmask.core import Needs, Noise, Policy, State
 from unmask.decode import decode
 from unmask.denoisers import Exact
 from unmask.denoisers.joint import Joint
-from unmask.diagnostics import Cardinality, Commitment, Diagnostic, Region, Score
+from unmask.diagnostics import (
+    CardinalityDiagnostic,
+    CommitmentDiagnostic,
+    Diagnostic,
+    RegionDiagnostic,
+    ScoreDiagnostic,
+)
 from unmask.policies import Fixed
 
 FRESH = 10_000
@@ -154,7 +160,7 @@ class OneMore(Diagnostic):
     axis: ClassVar[str] = "cardinality"
 
     def read(self, traj, action):
-        reading = Cardinality().read(traj, action)
+        reading = CardinalityDiagnostic().read(traj, action)
         least_B, most_B = reading.ingredients["least_B"], reading.ingredients["most_B"]
         stays_B = reading.ingredients["k_B"] == least_B
         k_B = torch.where(stays_B, torch.minimum(least_B + 1, most_B), least_B)
@@ -187,7 +193,7 @@ def revision_gain(joint, evidence, i, token):
 def freed_gain(kit, denoiser, at=1, steps=3):
     """Mean revision gain of what is left revisable minus that of what is committed; None unless there are both."""
     traj, action = kit.states_of(denoiser, start(denoiser, steps))[at]
-    reading = Commitment().read(traj, action)
+    reading = CommitmentDiagnostic().read(traj, action)
     judged = (~reading.ingredients["beta_BL"][0].isnan()).nonzero().flatten().tolist()
     token = traj.seen.token_BN[0].tolist()
     shown = {i: t for i, t in enumerate(traj.state.tokens_BL[0].tolist()) if t != denoiser.mask_id}
@@ -216,12 +222,12 @@ def families(kit):
     def wide(seed):
         """Both ways of being right count: to widen where that is better, to stay where it would be worse."""
         problem = right_to_left(seed)
-        proposal, turned_down = saved(problem, Cardinality(), 2), saved(problem, OneMore(), 2)
+        proposal, turned_down = saved(problem, CardinalityDiagnostic(), 2), saved(problem, OneMore(), 2)
         return proposal if proposal is not None else None if turned_down is None else -turned_down
 
     return seeds, {
-        "score": lambda seed: saved(misleading_confidence(seed), Score(), 1),
-        "region": lambda seed: saved(coupled_pairs(seed, True, 4.0), Region(), 2),
+        "score": lambda seed: saved(misleading_confidence(seed), ScoreDiagnostic(), 1),
+        "region": lambda seed: saved(coupled_pairs(seed, True, 4.0), RegionDiagnostic(), 2),
         "cardinality": wide,
         "commitment": lambda seed: freed_gain(kit, overturned(seed, False)),
     }
@@ -246,7 +252,9 @@ def test_prefers_the_better_action_more_often_than_chance(kit, axis):
 @pytest.mark.slow
 def test_contiguous_regions_are_the_worse_choice_among_clusters():
     """Known limit: drift asks for unbroken regions, and in clusters of neighbours those reveal what is coupled."""
-    better, worse = tally(saved(coupled_pairs(seed, False, 2.0), Region(), 2) for seed in range(FRESH, FRESH + MANY))
+    better, worse = tally(
+        saved(coupled_pairs(seed, False, 2.0), RegionDiagnostic(), 2) for seed in range(FRESH, FRESH + MANY)
+    )
     print(f"region among clusters: {better} better, {worse} worse")
     assert p_value(better, worse, "less") < 0.01
 

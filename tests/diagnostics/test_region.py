@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from unmask.axes.cardinality import k_min, reveal_count
-from unmask.diagnostics import Region
+from unmask.diagnostics import RegionDiagnostic
 from unmask.diagnostics.region import best_region, transport_radius
 from unmask.mechanisms import robust_value
 
@@ -87,7 +87,7 @@ def test_radius_of_landscapes_made_by_hand():
 def test_proposal_holds_its_budget_and_keeps_the_count(kit):
     denoiser, start = kit.exact_problem(n=9, steps=3, dependence=3.0)
     for traj, action in kit.states_of(denoiser, start)[1:]:
-        reading = Region().read(traj, action)
+        reading = RegionDiagnostic().read(traj, action)
         for row in (~reading.abstains_B).nonzero().flatten().tolist():
             region_L = reading.action.region_BL[row]
             m = int(traj.state.masked_BL[row].sum())

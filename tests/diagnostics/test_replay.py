@@ -9,7 +9,7 @@ from unmask.checkpoints.read import read
 from unmask.core import Noise, State
 from unmask.core.rows import leaves, mapped, part
 from unmask.decode import decode
-from unmask.diagnostics import DIAGNOSTICS, Region, replay
+from unmask.diagnostics import DIAGNOSTICS, RegionDiagnostic, replay
 from unmask.diagnostics.region import best_region
 
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -57,7 +57,7 @@ def test_sizes_cover_regions_that_the_horizon_widens(kit):
     """With one step left the region holds everything, whatever its budget."""
     traj, _ = kit.states_of(*kit.exact_problem(n=9, steps=3))[1]
     last = replace(traj, state=replace(traj.state, step_B=traj.state.horizon_B - 1))
-    assert Region(budget=0.1).sized(last).loops[1] >= int(traj.state.masked_BL.sum(-1).max())
+    assert RegionDiagnostic(budget=0.1).sized(last).loops[1] >= int(traj.state.masked_BL.sum(-1).max())
 
 
 @gpu

@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 
 from unmask.axes import score as rules
 from unmask.core import Proposal
-from unmask.diagnostics import Score
+from unmask.diagnostics import ScoreDiagnostic
 from unmask.diagnostics.score import Pairs, draw_pairs, moments, signal, signed_evidence, simplex_optimum
 from unmask.mechanisms import best_mixture, psi
 
@@ -108,7 +108,7 @@ def test_evidence_uses_the_drift_with_the_new_posterior_first(kit):
             delta_BL = (p_BNV * (p_BNV / q_BNV).log()).sum(-1).nan_to_num(0.0)
             return moments(*signed_evidence(before_BLJ, delta_BL, pair), 1e-3)[0]
 
-        got_BJ = Score().read(traj, action).ingredients["mu_BJ"]
+        got_BJ = ScoreDiagnostic().read(traj, action).ingredients["mu_BJ"]
         torch.testing.assert_close(got_BJ, mean(new_BNV, old_BNV))
         apart = max(apart, float((got_BJ - mean(old_BNV, new_BNV)).abs().max()))
     assert apart > 1e-3
@@ -117,7 +117,7 @@ def test_evidence_uses_the_drift_with_the_new_posterior_first(kit):
 def test_signal_can_be_taken_against_another_mixture(kit):
     denoiser, start = kit.exact_problem()
     traj, action = kit.states_of(denoiser, start)[1]
-    reading = Score().read(traj, action)
+    reading = ScoreDiagnostic().read(traj, action)
     live_B = ~reading.abstains_B
     assert live_B.any()
     torch.testing.assert_close(signal(reading.ingredients, action.alpha_BJ), reading.signal_B, equal_nan=True)

@@ -16,15 +16,15 @@ from unmask.catalog import load
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, ContractError, OtherStudy, StorageError, UnknownName
 from unmask.lab import calibrate as lab
-from unmask.lab import survey
-from unmask.lab.arms import Bench
+from unmask.lab.analysis.opportunity import measure
 from unmask.lab.calibrate import calibrate, compared, lift_of, verdict
-from unmask.lab.e1 import measure
-from unmask.lab.store import Store
+from unmask.lab.compare import evaluate
+from unmask.lab.run import driver
+from unmask.lab.run.arms import DecodeCache
+from unmask.lab.run.driver import prompts_of, run_study, start_of
+from unmask.lab.store.store import Store
 from unmask.lab.study import Study
-from unmask.lab.suite import evaluate
-from unmask.lab.survey import carry_out, prompts_of, start_of
-from unmask.stats import CalibrationSettings, HeldOutTable, LeakageError, Proposal, ValidationTable, gate_lift
+from unmask.stats import CalibrationSettings, HeldOutTable, LeakageError, ProposedAction, ValidationTable, gate_lift
 from unmask.stats import calibrate as choose
 from unmask.tasks.own import own, task_of
 
@@ -187,7 +187,7 @@ class TestStudies:
     def test_carried_out_and_reported(self, mine, model, tmp_path):
         study = parsed(mine.parent)
         store = Store.create(tmp_path / "out", study.config)
-        assert carry_out(study, store, lambda spec: model).complete
+        assert run_study(study, store, lambda spec: model).complete
         branches = store.table("branches")
         known = {e.id: role for role, members in prompts_of(study)[0]["mine"].items() for e in members}
         seen = set(zip(branches["prompt"].to_pylist(), branches["split"].to_pylist(), strict=True))
@@ -199,7 +199,7 @@ class TestStudies:
     def test_end_to_end(self, mine, model, tmp_path):
         study = parsed(mine.parent, diagnostics=["region"], end_to_end=True)
         store = Store.create(tmp_path / "out", study.config)
-        outcome = carry_out(study, store, lambda spec: model)
+        outcome = run_study(study, store, lambda spec: model)
         assert outcome.complete
         assert set(outcome.hashes) == {"states", "branches", "readings", "decodes"}
 
@@ -211,7 +211,7 @@ class TestStudies:
         changed.append(parsed(mine.parent))
         names = []
         for one in (study, *changed):
-            names.append({job.shard.name for job in survey.jobs_of(one, one.models[0], model, prompts_of(one)[0])})
+            names.append({job.shard.name for job in driver.jobs_of(one, one.models[0], model, prompts_of(one)[0])})
         assert not names[0] & names[1]
         assert not names[0] & names[2]
         for one in changed:
@@ -226,7 +226,7 @@ class TestStudies:
     def test_what_cannot_be_scored_is_counted(self, mine, model, scorer, tmp_path):
         study = parsed(mine.parent, own__mine__score=scorer("sometimes"))
         store = Store.create(tmp_path / "out", study.config)
-        assert carry_out(study, store, lambda spec: model).complete
+        assert run_study(study, store, lambda spec: model).complete
         table = store.table("branches")
         odd = {"p0", "p3", "p5"} & set(table["prompt"].to_pylist())
         assert odd, "none of the prompts that raise is in the study"
@@ -241,20 +241,20 @@ class TestStudies:
         store = Store.create(tmp_path / "out", study.config)
         for _ in range(2):
             with pytest.raises(ContractError, match=r"no answer to mine could be scored \(.*ValueError.*cannot tell"):
-                carry_out(study, store, lambda spec: model)
+                run_study(study, store, lambda spec: model)
 
     def test_an_impossible_utility_leaves_nothing_behind(self, mine, model, scorer, tmp_path):
         study = parsed(mine.parent, own__mine__score=scorer("high"))
         store = Store.create(tmp_path / "out", study.config)
         with pytest.raises(ContractError, match=r"returned 1.7 for prompt 'p\d'"):
-            carry_out(study, store, lambda spec: model)
+            run_study(study, store, lambda spec: model)
         assert list(store.shards.iterdir()) == []
 
     def test_equal_answers_are_scored_once(self, mine, model, scorer, tmp_path):
         name = scorer("fair")
         study = parsed(mine.parent, own__mine__score=name)
         store = Store.create(tmp_path / "out", study.config)
-        carry_out(study, store, lambda spec: model)
+        run_study(study, store, lambda spec: model)
         calls = sys.modules[name.partition(":")[0]].calls
         table = store.table("branches")
         assert sorted(set(calls)) == sorted(set(table["prompt"].to_pylist()))
@@ -291,7 +291,7 @@ class TestCalibrations:
     def test_a_killed_one_goes_on(self, model, task, tmp_path, monkeypatch):
         monkeypatch.setattr(lab, "SHARD", 1)
         whole = calibrate(model, task, "region", work=tmp_path / "whole", **QUICK)
-        real, ran = survey.run, []
+        real, ran = driver.run, []
 
         def dies(*given):
             if len(ran) == 2:
@@ -299,7 +299,7 @@ class TestCalibrations:
             ran.append(given)
             return real(*given)
 
-        monkeypatch.setattr(survey, "run", dies)
+        monkeypatch.setattr(driver, "run", dies)
         with pytest.raises(KeyboardInterrupt):
             calibrate(model, task, "region", work=tmp_path / "cut", **QUICK)
         assert len(Store.open(tmp_path / "cut").names()) == 2
@@ -422,13 +422,13 @@ class TestEndToEnd:
         assert (gate.end_to_end.fixed == gate.end_to_end.selective) == (not opens)
 
     def test_equal_policies_are_decoded_once(self, echo, gate_from, monkeypatch):
-        real, ran = Bench._batch, []
+        real, ran = DecodeCache._batch, []
 
         def counted(self, policy, rows, slots):
             ran.append((policy, len(rows)))
             return real(self, policy, rows, slots)
 
-        monkeypatch.setattr(Bench, "_batch", counted)
+        monkeypatch.setattr(DecodeCache, "_batch", counted)
         gate = gate_from(echo(one_step("schedule")))
         assert gate.arms.fixed == gate.arms.reference
         assert ran == [(gate.arms.reference, rows) for rows in (8, 8, 4)]
@@ -476,8 +476,8 @@ def one_step(best, opens=False, prompts=12):
         q_SAR=q_SAR,
         signal_S=np.where(half_S, 1e-3, -1.0),
         abstained_S=np.zeros(len(half_S), bool),
-        raw=Proposal(proposed_SR, nowhere_SA),
-        snapped=Proposal(proposed_SR, nowhere_SA),
+        raw=ProposedAction(proposed_SR, nowhere_SA),
+        snapped=ProposedAction(proposed_SR, nowhere_SA),
         candidates=names,
         reference=0,
     )
@@ -503,8 +503,8 @@ def planted(kind, prompts=40, seed=0):
         q_SAR=q_SAR,
         signal_S=signal_S,
         abstained_S=np.zeros(len(good_S), bool),
-        raw=Proposal(np.repeat((0.5 + gain_S)[:, None], 4, 1), nowhere_SA),
-        snapped=Proposal(q_SAR[:, 1], nowhere_SA),
+        raw=ProposedAction(np.repeat((0.5 + gain_S)[:, None], 4, 1), nowhere_SA),
+        snapped=ProposedAction(q_SAR[:, 1], nowhere_SA),
         candidates=("full", "block:8", "block:16"),
         reference=0,
     )

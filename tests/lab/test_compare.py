@@ -1,234 +1,439 @@
-"""Expected utilities against calculations that share nothing with the decoder."""
+"""Answers of a model that is known to the letter, numbers worked out by hand, and the tiny LLaDA checkpoint."""
 
-import itertools
-from dataclasses import replace
+import csv
+import io
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import astuple, dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
-from unmask.errors import ConfigError, UnknownName
-from unmask.lab.compare import AT_ONCE, CONTENDERS, FAMILIES, MODE, Contender, Problem, compare, problems
+from unmask.catalog import load
+from unmask.core import Logits, Needs, View, Vocabulary
+from unmask.errors import ConfigError, SchemaError, UnknownName
+from unmask.lab import compare
+from unmask.lab.compare import FRESH, MACRO, evaluate, summarise
+from unmask.policies import Fixed, LLaDA, Revised
+from unmask.report import compare as report
+from unmask.stats.paired import Interval, mean_interval, paired_difference
+from unmask.tasks import CONTROLS, SPLITS, TASKS, Extraction, Verdict, examples, score, training
+from unmask.train.sources import STRIDE, Folders, generate
 
-SMALL = [
-    Problem("dense", seed=1, n=5, vocab=2, dependence=2.5, prompt_length=1),
-    Problem("far", seed=0, n=4, vocab=3, dependence=3.0, prompt_length=2),
-    Problem("chain", seed=2, n=4, vocab=3, dependence=3.0, prompt_length=1),
-]
-
-
-def table(problem):
-    """p(x) as a plain dict over all sequences."""
-    p = problem.joint().p
-    return {x: float(p[x]) for x in itertools.product(range(problem.vocab), repeat=problem.n)}
-
-
-def conditional(p, canvas, position, vocab):
-    """P(X_position | what the canvas shows), by walking over every sequence."""
-    mass = np.zeros(vocab)
-    for x, weight in p.items():
-        if all(seen is None or x[i] == seen for i, seen in enumerate(canvas)):
-            mass[x[position]] += weight
-    return mass / mass.sum()
+EOS, MASK = 256, 257
+REFERENCE = Fixed()
+IN_ORDER = Fixed(region="window:1", kappa="count:1")
+"""One position at a time from the left: what the model below needs to be right, given as many steps as tokens."""
+BOTH = {"reference": REFERENCE, "in order": IN_ORDER}
+CARRY = "carry-rtl"
 
 
-def expectation(problem, answer):
-    """E[p(x) / max p] over the prompts, for a function from prompt to answer."""
-    p = table(problem)
-    total = 0.0
-    for prompt in itertools.product(range(problem.vocab), repeat=problem.prompt_length):
-        matching = {x: w for x, w in p.items() if x[: problem.prompt_length] == prompt}
-        total += sum(matching.values()) * p[answer(p, prompt)] / max(matching.values())
-    return total
+class Bytes:
+    """A byte per token."""
+
+    mask = "_"
+    closing = ()
+
+    def encode(self, prompt):
+        return list(prompt.encode())
+
+    def canvas(self, text):
+        raise NotImplementedError
+
+    def decode(self, tokens):
+        return bytes(token for token in tokens if token < EOS).decode(errors="replace")
+
+    def answer(self, tokens):
+        return self.decode(tokens[: tokens.index(EOS)] if EOS in tokens else tokens)
 
 
-def surest_first(problem, per_step):
-    """LLaDA's rule, written out: reveal the surest positions, the given number at each step."""
+@dataclass(frozen=True)
+class Oracle:
+    """Knows every answer of some tasks, but is right about a position only if it sees the one before."""
 
-    def answer(p, prompt):
-        canvas = [*prompt, *[None] * problem.new_tokens]
-        for count in per_step:
-            open_ = [i for i, token in enumerate(canvas) if token is None]
-            found = {i: conditional(p, canvas, i, problem.vocab) for i in open_}
-            for i in sorted(open_, key=lambda i: (-found[i].max(), i))[:count]:
-                canvas[i] = int(found[i].argmax())
-        return tuple(canvas)
+    names: tuple[str, ...]
+    split: str = "development"
+    device = torch.device("cpu")
+    vocabulary = Vocabulary(258, MASK, (EOS,))
+    shapes: list[int] = field(default_factory=list)
+    """Rows of every forward."""
 
-    return answer
+    def __post_init__(self):
+        known = {bytes(e.prompt.encode()): e for name in self.names for e in examples(name, self.split)}
+        object.__setattr__(self, "known", known)
 
-
-def in_order(problem, order):
-    def answer(p, prompt):
-        canvas = [*prompt, *[None] * problem.new_tokens]
-        for i in order:
-            canvas[i] = int(conditional(p, canvas, i, problem.vocab).argmax())
-        return tuple(canvas)
-
-    return answer
-
-
-def row(comparison, problem, label):
-    (found,) = [r for r in comparison.rows if (r.problem, r.label) == (problem.name, label)]
-    return found
-
-
-@pytest.fixture(scope="module", params=SMALL, ids=lambda problem: problem.name)
-def small(request):
-    return request.param
+    def __call__(self, view: View, needs: Needs) -> Logits:
+        logits_BNV = torch.zeros(*view.tokens_BN.shape, 258, dtype=torch.float64)
+        self.shapes.append(len(view.tokens_BN))
+        for b, tokens in enumerate(view.tokens_BN.tolist()):
+            start = int(view.fixed_BN[b].sum())
+            end = int(view.valid_BN[b].sum())
+            example = self.known[bytes(tokens[:start])]
+            answer = gold(example)[: end - start]
+            for i in range(start, end):
+                sees = i == start or tokens[i - 1] != MASK
+                token = answer[i - start] if sees else ord("?")
+                logits_BNV[b, i, token] = 8 + (i * 7919 % 13) / 10
+        return Logits(logits_BNV[view.wanted_BN], view.wanted_BN)
 
 
-class TestExpectedUtility:
-    def test_one_at_a_time(self, small):
-        steps = small.new_tokens
-        found = row(compare([small], [Contender("one", "llada", steps)], seeds=2), small, "one")
-        assert found.utility == pytest.approx(expectation(small, surest_first(small, [1] * steps)), abs=1e-12)
-        assert (found.deterministic, found.stderr, found.seeds) == (True, 0.0, 1)
-        assert found.forwards == pytest.approx(steps)
-        assert found.tokens_per_forward == pytest.approx(1.0)
+@dataclass(frozen=True)
+class Speaker:
+    denoiser: Oracle
+    codec: Bytes = Bytes()
+    name: str = "oracle"
+    length: int | None = None
+    options: dict = field(default_factory=lambda: {"fingerprint": "f00d"})
 
-    def test_several_at_a_time(self, small):
-        found = row(compare([small], [Contender("two", "llada", 2)], seeds=2), small, "two")
-        first = -(-small.new_tokens // 2)
-        wanted = expectation(small, surest_first(small, [first, small.new_tokens - first]))
-        assert found.utility == pytest.approx(wanted, abs=1e-12)
-        assert found.tokens_per_forward == pytest.approx(small.new_tokens / 2)
 
-    def test_everything_at_once_is_one_step(self, small):
-        comparison = compare([small], [Contender("all", "llada", 1)], seeds=2)
-        wanted = expectation(small, surest_first(small, [small.new_tokens]))
-        assert row(comparison, small, AT_ONCE).utility == pytest.approx(wanted, abs=1e-12)
-        assert row(comparison, small, "all").utility == pytest.approx(wanted, abs=1e-12)
-        assert row(comparison, small, AT_ONCE).forwards == 1
+def gold(example):
+    return [*example.target.encode(), *[EOS] * 300]
 
-    def test_the_most_probable_answer(self, small):
-        found = row(compare([small], [Contender("one", "llada", 1)], seeds=2), small, MODE)
-        assert (found.utility, found.forwards, found.tokens_per_forward) == (1.0, None, None)
 
-    def test_random_order_within_its_standard_error(self, small):
-        contender = Contender("random", "llada", small.new_tokens, {"remasking": "random"})
-        found = row(compare([small], [contender], seeds=200), small, "random")
-        orders = list(itertools.permutations(range(small.prompt_length, small.n)))
-        exact = np.mean([expectation(small, in_order(small, order)) for order in orders])
-        assert not found.deterministic
-        assert found.seeds == 200
-        assert abs(found.utility - exact) <= 4 * found.stderr + 1e-12
+def oracle(*names, **options):
+    return Speaker(Oracle(names or (CARRY,)), **options)
 
-    def test_standard_error_shrinks_with_the_seeds(self):
-        contender = Contender("random", "llada", 4, {"remasking": "random"})
-        few, many = (compare(SMALL[:1], [contender], seeds=seeds).rows[-1].stderr for seeds in (25, 400))
-        assert 0 < many < few
-        assert few / many == pytest.approx(4, rel=0.5)
 
-    def test_forwards_are_expected_over_the_prompts(self, small):
-        contender = Contender("sure", "fixed", small.new_tokens, {"kappa": "above:0.7"})
-        found = row(compare([small], [contender], seeds=2), small, "sure")
-        p, total = table(small), 0.0
-        for prompt in itertools.product(range(small.vocab), repeat=small.prompt_length):
-            canvas = [*prompt, *[None] * small.new_tokens]
-            weight = sum(w for x, w in p.items() if x[: small.prompt_length] == prompt)
-            while None in canvas:
-                seen = {i: conditional(p, canvas, i, small.vocab) for i, t in enumerate(canvas) if t is None}
-                sure = [i for i in seen if seen[i].max() >= 0.7] or [max(seen, key=lambda i: seen[i].max())]
-                for i in sure:
-                    canvas[i] = int(seen[i].argmax())
-                total += weight
-        assert found.forwards == pytest.approx(total, abs=1e-12)
+def by_policy(evaluation, policy):
+    return [row for row in evaluation.rows if row.policy == policy]
 
 
 @pytest.fixture(scope="module")
-def comparison():
-    """The demonstration's contenders on problems of the same answer length, otherwise smaller."""
-    fitting = [Problem(family, seed=0, n=9, vocab=2, prompt_length=1) for family in FAMILIES]
-    return compare(fitting, CONTENDERS, seeds=3)
+def carry():
+    """20 prompts of one task, as many steps as tokens."""
+    return evaluate(oracle(), [CARRY], split="development", prompts=20, policies=BOTH, steps=32)
 
 
-class TestComparison:
-    def test_a_row_for_each(self, comparison):
-        labels = {MODE, AT_ONCE, *(c.label for c in CONTENDERS)}
-        assert {(r.problem, r.label) for r in comparison.rows} == {(f"{f}/0", x) for f in FAMILIES for x in labels}
-        assert len(comparison.rows) == len(FAMILIES) * len(labels)
+@pytest.fixture(scope="module")
+def two():
+    """Two tasks, three policies."""
+    names = [CARRY, "td07-sparse-mask"]
+    policies = {**BOTH, "blocks": Fixed(region="block:8")}
+    return evaluate(oracle(*names), names, split="development", prompts=12, policies=policies)
 
-    def test_utilities_are_shares_of_the_best(self, comparison):
-        assert all(0 < r.utility <= 1 + 1e-12 for r in comparison.rows)
-        assert all(r.forwards is None or r.forwards >= 1 for r in comparison.rows)
 
-    def test_who_draws(self, comparison):
-        random = {r.label for r in comparison.rows if not r.deterministic}
-        assert random == {"LLaDA, random order", "Dream, origin", "Info-Gain", "ReMDM, 8 steps"}
-        assert all(r.seeds == (3 if r.label in random else 1) for r in comparison.rows)
-        assert all(r.stderr == 0 for r in comparison.rows if r.deterministic)
+@pytest.fixture(scope="module")
+def tiny(scaled, tmp_path_factory):
+    return load(str(scaled.llada(tmp_path_factory.mktemp("ck") / "llada")), dtype="fp32", device="cpu")
 
-    def test_reveals_tell_one_example(self, comparison):
-        assert [reveal.label for reveal in comparison.reveals] == [c.label for c in CONTENDERS]
-        name, _, prompt = comparison.example.partition(", prompt ")
-        spread = {
-            f"{f}/0": np.std([r.utility for r in comparison.rows if r.family == f and r.method]) for f in FAMILIES
-        }
-        assert name == max(spread, key=spread.get)
-        for reveal in comparison.reveals:
-            assert (reveal.step[0], reveal.remasked[0]) == (0, 0)
-            assert min(reveal.step[1:]) >= 1
-            assert reveal.text[0] == prompt.strip("'")
-            assert 0 < reveal.utility <= 1 + 1e-12
-        one_by_one = next(r for r in comparison.reveals if r.label == "LLaDA, 8 steps")
-        assert sorted(one_by_one.step) == list(range(9))
 
-    def test_some_policy_revises(self, comparison):
-        assert any(sum(reveal.remasked) for reveal in comparison.reveals)
+class TestRows:
+    def test_a_policy_that_decodes_in_order_gets_everything_right(self, carry):
+        rows = by_policy(carry, "in order")
+        assert [row.utility for row in rows] == [1.0] * 20
+        assert [row.answer for row in rows] == [e.target for e in examples(CARRY, "development")[:20]]
 
-    def test_configuration(self, comparison):
-        config = comparison.config
-        assert [p["name"] for p in config["problems"]] == [f"{f}/0" for f in FAMILIES]
-        assert config["seeds"] == 3
-        assert config["contenders"][3]["policy"] == {
-            "name": "llada",
-            "block_length": 4,
-            "remasking": "low_confidence",
-        }
-        assert set(config["versions"]) == {"unmask", "torch", "numpy", "python"}
+    def test_every_row_is_scored_by_the_task(self, carry):
+        found = {e.id: e for e in examples(CARRY, "development")}
+        assert len(carry.rows) == 40
+        for row in carry.rows:
+            verdict = score(row.answer, found[row.prompt])
+            assert (row.utility, row.reason) == (verdict.utility, verdict.reason)
 
-    def test_a_contender_does_not_depend_on_the_others(self, comparison):
-        problem = Problem("dense", seed=0, n=9, vocab=2, prompt_length=1)
-        for contender in (CONTENDERS[1], CONTENDERS[4], CONTENDERS[-1]):
-            alone = compare([problem], [contender], seeds=3)
-            assert row(alone, problem, contender.label) == row(comparison, problem, contender.label)
+    def test_prompts_come_in_the_order_of_the_split(self, carry):
+        ids = [e.id for e in examples(CARRY, "development")[:20]]
+        assert [row.prompt for row in carry.rows] == ids * 2
+        assert carry.tasks[0] == compare.TaskRun(CARRY, horizon=32, steps=32, prompts=20)
 
-    def test_progress_and_threads(self):
-        seen, before = [], torch.get_num_threads()
-        compare(
-            SMALL[:2],
-            [Contender("a", "llada", 1), Contender("b", "dream", 1)],
-            seeds=2,
-            on_done=lambda problem, label: seen.append((problem.name, label, torch.get_num_threads())),
+    def test_forwards_and_steps(self, carry):
+        assert {row.forwards for row in carry.rows} == {32}
+        half = evaluate(oracle(), [CARRY], split="development", prompts=3, policies={"share": Fixed(kappa="share:0.5")})
+        assert {(row.forwards, row.steps) for row in half.rows} == {(6, 6)}
+
+    def test_steps_are_half_the_horizon_if_nobody_says(self):
+        found = evaluate(oracle(), [CARRY], split="development", prompts=2, policies={"reference": REFERENCE})
+        assert found.tasks[0].steps == 16
+        assert {row.forwards for row in found.rows} == {16}
+
+    @pytest.mark.parametrize("batch", [1, 3, 7, 64])
+    def test_do_not_depend_on_the_batch(self, carry, batch):
+        model = oracle()
+        again = evaluate(model, [CARRY], split="development", prompts=20, policies=BOTH, steps=32, batch=batch)
+        assert again.rows == carry.rows
+        assert max(model.denoiser.shapes) == min(batch, 20)
+
+    def test_answers_are_judged_once(self, monkeypatch):
+        judged = []
+        real = compare.score_all
+        monkeypatch.setattr(compare, "score_all", lambda pairs, jobs: judged.extend(pairs) or real(pairs, jobs))
+        policies = {"a": IN_ORDER, "b": Fixed(region="window:1", kappa=1.0), "c": REFERENCE}
+        found = evaluate(oracle(), [CARRY], split="development", prompts=5, policies=policies, steps=32, batch=2)
+        assert [row.answer for row in by_policy(found, "a")] == [row.answer for row in by_policy(found, "b")]
+        assert len(judged) == 10
+
+    def test_progress(self):
+        told = []
+        evaluate(
+            oracle(CARRY, "unique-list-commit"),
+            [CARRY, "unique-list-commit"],
+            split="development",
+            prompts=4,
+            policies=BOTH,
+            batch=2,
+            on_progress=told.append,
         )
-        assert seen == [(p.name, label, 1) for p in SMALL[:2] for label in "ab"]
-        assert torch.get_num_threads() == before
+        assert [now.done for now in told] == list(range(2, 17, 2))
+        assert {now.total for now in told} == {16}
+        assert told[-1][:2] == ("unique-list-commit", "in order")
+
+    def test_means(self, carry):
+        assert carry.means("in order") == {CARRY: 1.0}
+        assert carry.means()[CARRY] == pytest.approx(np.mean([row.utility for row in by_policy(carry, "reference")]))
+
+    def test_configuration_is_plain_and_complete(self, carry):
+        config = json.loads(json.dumps(carry.config))
+        assert config["model"] == {"name": "oracle", "fingerprint": "f00d"}
+        assert config["policies"]["in order"]["region"] == "window:1"
+        assert config["steps"] == {CARRY: 32}
+        assert {"unmask", "torch", "numpy", "python"} <= set(config["versions"])
 
 
-class TestRefusals:
-    def test_problems(self):
-        assert [p.name for p in problems(2)][:3] == ["dense/0", "dense/1", "chain/0"]
-        with pytest.raises(ConfigError, match="1 or more"):
-            problems(0)
-        for length in (0, 10):
-            with pytest.raises(ConfigError, match="prompt_length"):
-                Problem("dense", seed=0, prompt_length=length)
+class TestCheckpoint:
+    def test_answers_are_those_of_generate(self, tiny):
+        asked = examples("csv-missing-cells", "development")[:3]
+        policies = {"reference": REFERENCE, "revised": Revised()}
+        for options in ({}, {"temperature": 0.8, "seed": 5}):
+            found = evaluate(tiny, ["csv-missing-cells"], split="development", prompts=3, policies=policies, **options)
+            for name, policy in policies.items():
+                ours = [(row.answer, row.forwards) for row in by_policy(found, name)]
+                for example, answer in zip(asked, ours, strict=True):
+                    out = tiny.generate(example.prompt, max_new_tokens=16, policy=policy, **options)
+                    assert answer == (out.text, out.forwards)
 
-    @pytest.mark.parametrize(
-        ("chosen", "contenders", "seeds", "words"),
-        [
-            ([], [Contender("a", "llada", 1)], 2, "one or more"),
-            (SMALL[:1], [], 2, "one or more"),
-            (SMALL[:1], [Contender("a", "llada", 1)], 1, "at least two runs"),
-            (SMALL[:1], [Contender("a", "llada", 1), Contender("a", "dream", 1)], 2, "no name twice"),
-            ([SMALL[0], replace(SMALL[0], n=4)], [Contender("a", "llada", 1)], 2, "no name twice"),
-            (SMALL[:1], [Contender("a", "llada", 9)], 2, "steps of row 0 is 9"),
-        ],
-    )
-    def test_compare(self, chosen, contenders, seeds, words):
-        with pytest.raises(ConfigError, match=words):
-            compare(chosen, contenders, seeds=seeds)
+    def test_batches_change_nothing(self, tiny):
+        one, all_ = (
+            evaluate(
+                tiny, ["csv-missing-cells"], split="development", prompts=4, policies={"reference": REFERENCE}, batch=b
+            )
+            for b in (1, 4)
+        )
+        assert one.rows == all_.rows
 
-    def test_unknown_method(self):
-        with pytest.raises(UnknownName, match="llada"):
-            compare(SMALL[:1], [Contender("a", "lada", 1)], seeds=2)
+    def test_all_scores_work_on_a_network(self, tiny):
+        policies = {name: Fixed(alpha=name) for name in ("confidence", "stability", "dependency", "uniform")}
+        found = evaluate(tiny, ["csv-missing-cells"], split="validation", prompts=2, policies=policies)
+        assert not found.left_out
+        assert len(found.rows) == 8
+
+
+class TestMissing:
+    def test_an_evaluator_that_cannot_tell_gives_no_utility(self, monkeypatch):
+        def shy(pairs, jobs):
+            return [
+                Verdict(e.id, None if at % 2 else 1.0, "sandbox broken", Extraction(text, "", "", ""), ())
+                for at, (text, e) in enumerate(pairs)
+            ]
+
+        monkeypatch.setattr(compare, "score_all", shy)
+        found = evaluate(oracle(), [CARRY], split="development", prompts=6, policies={"reference": REFERENCE})
+        assert sum(math.isnan(row.utility) for row in found.rows) == 3
+        line = summarise(found).line(CARRY, "reference")
+        assert line.utility == Interval(1.0, 1.0, 1.0, 3)
+        assert line.unscored == 3
+        rows = list(csv.DictReader(io.StringIO(report.table_csv(found.rows))))
+        assert sorted(row["utility"] for row in rows) == ["", "", "", "1.0", "1.0", "1.0"]
+        assert {row["reason"] for row in rows} == {"sandbox broken"}
+
+    def test_an_evaluator_that_is_not_installed_gives_no_utility(self, monkeypatch):
+        def absent(pairs, jobs):
+            if any(text for text, _ in pairs):
+                raise ConfigError("the Python package jsonschema is not installed")
+            return [Verdict(e.id, 0.0, "no answer", Extraction(text, "", "", ""), ()) for text, e in pairs]
+
+        monkeypatch.setattr(compare, "score_all", absent)
+        found = evaluate(oracle(), [CARRY], split="development", prompts=2, policies={"reference": REFERENCE})
+        assert all(math.isnan(row.utility) and "jsonschema" in row.reason for row in found.rows)
+        summary = summarise(found)
+        assert summary.macro == ()
+        assert "none" in report.card_table(summary)
+        assert json.loads(report.summary_json(found, summary))["lines"][0]["utility"]["mean"] is None
+
+    def test_prompts_that_do_not_fit_are_counted(self):
+        lengths = [len(e.prompt.encode()) for e in examples(CARRY, "development")]
+        limit = sorted(lengths)[49] + 32
+        found = evaluate(oracle(length=limit), [CARRY], split="development", policies={"reference": REFERENCE}, steps=2)
+        fits = sum(length + 32 <= limit for length in lengths)
+        assert (found.tasks[0].prompts, found.tasks[0].skipped) == (fits, 100 - fits)
+        assert len(found.rows) == fits
+        assert f"{100 - fits} prompts skipped" in "\n".join(report.remarks(summarise(found)))
+
+    def test_a_task_where_nothing_fits(self):
+        found = evaluate(oracle(length=20), [CARRY], split="development", policies={"reference": REFERENCE})
+        assert found.rows == ()
+        assert found.tasks[0].unavailable == (
+            "no prompt leaves room for 32 tokens in 20; load a model with a longer context, or leave the task out"
+        )
+        assert summarise(found).lines == ()
+
+    def test_data_that_is_not_there(self, tmp_path):
+        found = evaluate(oracle(), ["gsm8k", CARRY], split="development", prompts=2, policies=BOTH, data_dir=tmp_path)
+        assert "gsm8k/test.jsonl" in found.tasks[0].unavailable
+        assert {row.task for row in found.rows} == {CARRY}
+        assert summarise(found).macro_tasks == (CARRY,)
+
+    def test_a_policy_that_cannot_decode_a_task_is_left_out_of_it(self):
+        names = [CARRY, "unique-list-commit"]
+        policies = {**BOTH, "blocks of 32": LLaDA(block_length=32)}
+        found = evaluate(oracle(*names), names, split="development", prompts=3, policies=policies)
+        assert [(left.task, left.policy) for left in found.left_out] == [("unique-list-commit", "blocks of 32")]
+        assert "block_length is 32" in found.left_out[0].reason
+        summary = summarise(found)
+        assert [line.policy for line in summary.of(CARRY)] == list(policies)
+        assert [line.policy for line in summary.of("unique-list-commit")] == list(BOTH)
+        assert [line.policy for line in summary.macro] == list(BOTH)
+        assert "without blocks of 32" in "\n".join(report.remarks(summary))
+
+    def test_the_reference_may_not_be_left_out(self):
+        with pytest.raises(ConfigError, match="block_length is 5"):
+            evaluate(oracle(), [CARRY], split="development", prompts=2, policies={"reference": LLaDA(block_length=5)})
+
+    def test_everything_loads_without_jsonschema(self):
+        code = (
+            "import sys; sys.modules['jsonschema'] = None\n"
+            "import unmask.lab.compare, unmask.policies.candidates, unmask.report.compare, unmask.cli.app"
+        )
+        home = str(Path(compare.__file__).parents[2])
+        path = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))
+        subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, check=True)
+
+
+class TestFresh:
+    def test_prompts_are_new_to_everyone(self):
+        """Not of a split, and not of the stretches that training draws from."""
+        seen = {e.prompt for split in SPLITS for e in examples(CARRY, split)}
+        fresh = compare._members(TASKS[CARRY], FRESH, 50, None)
+        trained = {
+            t.prompt for seed in (0, 7) for held in (False, True) for t in generate(CARRY, seed, held, 0, 50, Folders())
+        }
+        assert len({e.id for e in fresh}) == 50
+        assert not {e.prompt for e in fresh} & (seen | trained)
+
+    def test_training_cannot_reach_them(self):
+        """Unless somebody trains with a seed of a million or more."""
+        assert compare.FRESH_FROM // STRIDE >= 10**6
+
+    def test_are_the_same_each_time_and_score(self):
+        found = compare._members(CONTROLS["td07-clustered-mask"], FRESH, 3, None)
+        assert found == compare._members(CONTROLS["td07-clustered-mask"], FRESH, 3, None)
+        assert [score(f"<answer>{e.target}</answer>", e).utility for e in found] == [1.0] * 3
+
+    def test_official_tasks_have_none(self):
+        found = evaluate(oracle(), ["gsm8k"], split=FRESH, policies=BOTH)
+        assert "constructed" in found.tasks[0].unavailable
+
+    def test_is_not_the_training_stream_from_its_start(self):
+        assert next(training(CARRY)).prompt != compare._members(TASKS[CARRY], FRESH, 1, None)[0].prompt
+
+
+class TestSummary:
+    def test_lines_are_the_bootstrap_of_the_rows(self, two):
+        summary = summarise(two, resamples=500, seed=3)
+        for task in (CARRY, "td07-sparse-mask"):
+            columns = {p: [r.utility for r in two.rows if (r.task, r.policy) == (task, p)] for p in two.policies}
+            for policy, values in columns.items():
+                line = summary.line(task, policy)
+                expected = mean_interval(values, seed=3, resamples=500)
+                assert astuple(line.utility) == pytest.approx(astuple(expected))
+                expected = paired_difference(values, columns["reference"], seed=3, resamples=500)
+                assert astuple(line.difference) == pytest.approx(astuple(expected))
+
+    def test_macro_is_the_mean_of_the_tasks(self, two):
+        summary = summarise(two)
+        for policy in two.policies:
+            own = [summary.line(task, policy) for task in (CARRY, "td07-sparse-mask")]
+            macro = summary.line(MACRO, policy)
+            assert macro.utility.mean == pytest.approx(np.mean([line.utility.mean for line in own]))
+            assert macro.forwards == pytest.approx(np.mean([line.forwards for line in own]))
+            assert macro.utility.n == 24
+
+    def test_best_and_picks(self, carry):
+        summary = summarise(carry)
+        assert summary.best(CARRY).policy == "in order"
+        assert summary.best(CARRY).difference.positive
+        assert summary.picks() == {CARRY: "in order", MACRO: "in order"}
+        alone = summarise(evaluate(oracle(), [CARRY], split="development", prompts=2, policies={"r": REFERENCE}))
+        assert alone.best(CARRY) is None
+        assert alone.picks() == {}
+
+    def test_with_nothing_better_the_reference_is_named(self):
+        policies = {"reference": REFERENCE, "same": Fixed(kappa="schedule"), "again": REFERENCE}
+        tied = summarise(evaluate(oracle(), [CARRY], split="development", prompts=2, policies=policies))
+        assert tied.best(CARRY).policy == "reference"
+        assert tied.picks() == {CARRY: "reference", MACRO: "reference"}
+        assert "| reference | " in report.card_table(tied).splitlines()[2]
+
+    def test_unknown_line(self, carry):
+        with pytest.raises(UnknownName, match="in order"):
+            summarise(carry).line(CARRY, "in ordre")
+
+    def test_card_table(self, carry):
+        summary = summarise(carry)
+        reference = summary.line(CARRY, "reference").utility
+        lines = report.card_table(summary).splitlines()
+        assert lines[0].startswith("| task | prompts | reference | candidate |")
+        assert lines[2].startswith(
+            f"| {CARRY} | 20 | {reference.mean:.3f} [{reference.low:.3f}, {reference.high:.3f}] |"
+        )
+        assert "| in order | 1.000 | +" in lines[2]
+        assert lines[2].endswith("↑ |")
+        assert "same prompts" in lines[-1]
+        picked = report.card_table(summary, {CARRY: "reference"})
+        assert "other prompts" in picked
+        assert "in order" not in picked
+
+    def test_screen_marks_what_is_better_even_if_it_is_narrow(self, carry):
+        console = Console(width=40, record=True, file=io.StringIO())
+        console.print(report.screen(summarise(carry)))
+        assert "1.000↑" in console.export_text()
+
+    def test_files(self, carry, tmp_path):
+        summary = summarise(carry)
+        paths = report.write(carry, summary, tmp_path / "new")
+        assert [path.name for path in paths] == ["compare.csv", "summary.md", "summary.json"]
+        rows = list(csv.DictReader(paths[0].open(encoding="utf-8", newline="")))
+        assert [row["prompt"] for row in rows] == [row.prompt for row in carry.rows]
+        assert [float(row["utility"]) for row in rows] == [row.utility for row in carry.rows]
+        document = json.loads(paths[2].read_text(encoding="utf-8"))
+        assert document["config"] == carry.config
+        assert document["picks"] == report.read_picks(paths[2]) == summary.picks()
+        assert "## carry-rtl (horizon 32, 32 steps)" in paths[1].read_text(encoding="utf-8")
+
+    def test_picks_that_cannot_be_read(self, tmp_path):
+        with pytest.raises(ConfigError, match="cannot be read"):
+            report.read_picks(tmp_path / "nothing.json")
+        (tmp_path / "other.json").write_text("[1]", encoding="utf-8")
+        with pytest.raises(SchemaError, match="no picks"):
+            report.read_picks(tmp_path / "other.json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"split": "test"}, "unknown split 'test'"),
+        ({"tasks": ["carry"]}, "did you mean carry-rtl"),
+        ({"tasks": []}, "one or more"),
+        ({"tasks": [CARRY, CARRY]}, "none twice"),
+        ({"policies": {}}, "one or more"),
+        ({"prompts": 0}, "prompts is 0"),
+        ({"batch": 0}, "batch is 0"),
+        ({"steps": 33}, "1 to 32, the horizon of carry-rtl"),
+        ({"temperature": -1.0}, "temperature"),
+    ],
+)
+def test_refusals(changes, words):
+    options = {"tasks": [CARRY], "split": "development", "policies": BOTH, **changes}
+    with pytest.raises(ConfigError, match=words):
+        evaluate(oracle(), options.pop("tasks"), **options)
+
+
+def test_default_batch_follows_the_vocabulary():
+    big = replace(oracle(), denoiser=Oracle(()))
+    assert compare._rows(big.denoiser, 32) == compare.MOST_ROWS
+    object.__setattr__(big.denoiser, "vocabulary", Vocabulary(126_464, 126_336))
+    assert compare._rows(big.denoiser, 256) == 1

@@ -13,9 +13,9 @@ from unmask.core import Action, State
 from unmask.denoisers import Exact, Joint
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, UnknownName
-from unmask.lab.branch import PROPOSAL, Engine, Plan, run
-from unmask.lab.snap import nearest
-from unmask.lab.states import Start
+from unmask.lab.branch.engine import PROPOSAL, Engine, Plan, run
+from unmask.lab.branch.snap import nearest
+from unmask.lab.branch.states import Request
 from unmask.lab.study import Study
 
 N, V, PROMPT = 9, 3, 2
@@ -25,7 +25,7 @@ AXES = ("score", "region", "cardinality", "commitment")
 
 def start(a, b):
     blanks = N - PROMPT
-    return Start(
+    return Request(
         f"{a}{b}",
         (a, b) + (MODEL.mask_id,) * blanks,
         (True,) * PROMPT + (False,) * blanks,
@@ -77,7 +77,7 @@ class TestEngine:
     def test_on_a_network(self, scaled, tmp_path):
         model = load(str(scaled.dream(tmp_path / "dream", layers=2)), dtype="fp32", device="cpu")
         mask = model.denoiser.vocabulary.mask_id
-        starts = [Start(f"p{i}", (5, 6 + i) + (mask,) * 8, (True,) * 2 + (False,) * 8, 4, (2, 10)) for i in range(2)]
+        starts = [Request(f"p{i}", (5, 6 + i) + (mask,) * 8, (True,) * 2 + (False,) * 8, 4, (2, 10)) for i in range(2)]
         chosen = plan(states=3, reference="dream")
         merged, naive = (run(model.denoiser, chosen, starts, Engine(rows=8, merge=merge)) for merge in (True, False))
         assert merged.branches == naive.branches

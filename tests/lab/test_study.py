@@ -17,15 +17,15 @@ import pytest
 import torch
 
 from unmask.catalog import load
-from unmask.cli import main
+from unmask.cli.app import main
 from unmask.core import Trajectory
 from unmask.decode import decode
 from unmask.errors import ConfigError, ContractError, OtherStudy, SchemaError, StorageError, UnknownName
-from unmask.lab import store as storage
-from unmask.lab import survey
-from unmask.lab.store import Store, table_hash
+from unmask.lab.run import driver
+from unmask.lab.run.driver import run_study
+from unmask.lab.store import store as storage
+from unmask.lab.store.store import Store, table_hash
 from unmask.lab.study import Study
-from unmask.lab.survey import carry_out
 from unmask.policies import Fixed, Revised
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
@@ -179,7 +179,7 @@ def loaded(folder):
 def whole(study, loaded, tmp_path_factory):
     """An uninterrupted run."""
     place = Store.create(tmp_path_factory.mktemp("study") / "out", study.config)
-    outcome = carry_out(study, place, loaded)
+    outcome = run_study(study, place, loaded)
     assert outcome.complete
     return place
 
@@ -206,11 +206,11 @@ def test_what_a_run_leaves(whole, study, loaded):
 
 def test_the_naive_engine_and_other_shards_give_the_same_tables(whole, study, loaded, tmp_path):
     naive = Store.create(tmp_path / "naive", study.config)
-    carry_out(study, naive, loaded, naive=True)
+    run_study(study, naive, loaded, naive=True)
     assert naive.content_hash() == whole.content_hash()
     wide = replace(study, shard=5, engine=replace(study.engine, waiting=8))
     other = Store.create(tmp_path / "wide", wide.config)
-    carry_out(wide, other, loaded)
+    run_study(wide, other, loaded)
     assert len(other.names()) == 2
     assert other.content_hash() == whole.content_hash()
 
@@ -246,7 +246,7 @@ def test_states_reload_and_go_on(whole, loaded):
 def work(study, loaded, out):
     """What a child process does."""
     torch.set_num_threads(1)
-    carry_out(study, Store.create(out, study.config), loaded)
+    run_study(study, Store.create(out, study.config), loaded)
 
 
 def spawn(study, loaded, out):
@@ -259,7 +259,7 @@ class TestKilled:
     def test_twenty_times_at_random_moments(self, study, loaded, tmp_path):
         longer = replace(study, splits={role: replace(part, prompts=6) for role, part in study.splits.items()})
         straight = Store.create(tmp_path / "straight", longer.config)
-        carry_out(longer, straight, loaded)
+        run_study(longer, straight, loaded)
         draw = random.Random(0)
         kills = seen = 0
         for _ in range(20):
@@ -275,7 +275,7 @@ class TestKilled:
                 seen = there
         assert kills >= 5
         last = Store.create(tmp_path / "out", longer.config)
-        assert carry_out(longer, last, loaded).complete
+        assert run_study(longer, last, loaded).complete
         assert last.content_hash() == straight.content_hash()
         assert not [p for p in (tmp_path / "out").rglob("*") if p.name.startswith(".")]
 
@@ -296,7 +296,7 @@ class TestKilled:
         place = Store.open(tmp_path / "out")
         assert place.names() == []
         assert [p for p in place.shards.iterdir() if p.name.startswith(".")]
-        carry_out(study, place, loaded)
+        run_study(study, place, loaded)
         assert place.content_hash() == whole.content_hash()
         assert not [p for p in place.shards.iterdir() if p.name.startswith(".")]
 
@@ -316,11 +316,11 @@ def test_a_full_disk_loses_the_shard_in_flight_only(whole, study, loaded, tmp_pa
 
     monkeypatch.setattr(pq, "write_table", full)
     with pytest.raises(StorageError, match=r"No space left on device.*run the study again"):
-        carry_out(study, place, loaded)
+        run_study(study, place, loaded)
     assert len(place.names()) == 2
     assert not [p for p in place.shards.iterdir() if p.name.startswith(".")]
     monkeypatch.undo()
-    carry_out(study, place, loaded)
+    run_study(study, place, loaded)
     assert place.content_hash() == whole.content_hash()
 
 
@@ -352,7 +352,7 @@ class TestOtherResults:
         place = Store.create(tmp_path / "out", study.config)
         place.note("models", "tiny", {"options": {"fingerprint": "f00d"}, "shards": ["missing"]})
         with pytest.raises(OtherStudy, match="options"):
-            carry_out(study, place, loaded)
+            run_study(study, place, loaded)
 
     def test_a_folder_that_is_something_else(self, study, tmp_path):
         (tmp_path / "thesis.tex").write_text("mine")
@@ -364,7 +364,7 @@ class TestOtherResults:
     def test_a_damaged_table(self, study, loaded, tmp_path):
         small = replace(study, splits={**study.splits})
         place = Store.create(tmp_path / "out", small.config)
-        carry_out(small, place, loaded)
+        run_study(small, place, loaded)
         path = place.shards / place.names()[0] / "branches.parquet"
         path.write_bytes(path.read_bytes()[:100])
         with pytest.raises(SchemaError, match="remove the shard"):
@@ -373,9 +373,9 @@ class TestOtherResults:
 
 class TestUtilities:
     def test_what_cannot_be_judged_is_missing_not_zero(self, study, loaded, tmp_path, monkeypatch):
-        monkeypatch.setattr(survey, "scores", lambda pairs, jobs: [(float("nan"), "no evaluator here")] * len(pairs))
+        monkeypatch.setattr(driver, "scores", lambda pairs, jobs: [(float("nan"), "no evaluator here")] * len(pairs))
         place = Store.create(tmp_path / "out", study.config)
-        carry_out(study, place, loaded)
+        run_study(study, place, loaded)
         table = place.table("branches")
         assert table["utility"].null_count == len(table)
         assert set(table["reason"].to_pylist()) == {"no evaluator here"}
@@ -384,10 +384,10 @@ class TestUtilities:
         assert info["judged"] == 0
 
     def test_outside_of_the_unit_interval_is_refused(self, study, loaded, tmp_path, monkeypatch):
-        monkeypatch.setattr(survey, "scores", lambda pairs, jobs: [(1.5, "generous")] * len(pairs))
+        monkeypatch.setattr(driver, "scores", lambda pairs, jobs: [(1.5, "generous")] * len(pairs))
         place = Store.create(tmp_path / "out", study.config)
         with pytest.raises(ContractError, match=r"1\.5; allowed: 0 to 1"):
-            carry_out(study, place, loaded)
+            run_study(study, place, loaded)
         assert place.names() == []
 
     def test_data_that_is_not_there_is_left_out_with_a_reason(self, folder, loaded, tmp_path):
@@ -395,7 +395,7 @@ class TestUtilities:
         study = Study.parse(raw)
         place = Store.create(tmp_path / "out", study.config)
         (tmp_path / "data").mkdir()
-        outcome = carry_out(study, place, loaded, data_dir=tmp_path / "data")
+        outcome = run_study(study, place, loaded, data_dir=tmp_path / "data")
         assert list(outcome.unavailable) == ["gsm8k"]
         assert place.manifest["tasks"]["gsm8k"]["unavailable"]
 
@@ -413,7 +413,7 @@ def test_hash_is_of_values():
 
 def test_budget_stops_between_shards(study, loaded, tmp_path):
     short = replace(study, budget=replace(study.budget, minutes=1e-9))
-    outcome = carry_out(short, Store.create(tmp_path / "out", short.config), loaded)
+    outcome = run_study(short, Store.create(tmp_path / "out", short.config), loaded)
     assert not outcome.complete
     assert "budget" in outcome.stopped
 

@@ -1,7 +1,6 @@
 """The report on a study, from stores made by hand: nothing here runs a model."""
 
 import csv
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -10,17 +9,14 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from unmask.cli import main
+from tests.helpers import made_studies as made
+from unmask.cli.app import main
 from unmask.errors import ConfigError
-from unmask.lab.e1 import measure
+from unmask.lab.analysis.opportunity import measure
+from unmask.report.figures.opportunity import concentration_figure, gap_figure
 from unmask.report.study import answer, document, legend, markdown, notes, page, warnings, write
-from unmask.report.study_figure import concentration_figure, gap_figure
-from unmask.report.study_tables import LEGEND, NONE, PARTIAL, UNRELIABLE, number, share, sheets, table_csv
+from unmask.report.tables.opportunity import LEGEND, NONE, PARTIAL, UNRELIABLE, number, share, sheets, table_csv
 from unmask.stats import Estimate, choose_fixed, summary
-
-_spec = importlib.util.spec_from_file_location("made", Path(__file__).parents[1] / "lab" / "made.py")
-made = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(made)
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from unmask.catalog import load
 from unmask.core import State
-from unmask.report.terminal import REMASKED, Watch, settings_line
+from unmask.report.terminal import REMASKED, DecodeScreen, settings_line
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def watched(model, terminal, **options):
     """What a console received, and the styled lines of every step."""
     console = Console(file=io.StringIO(), force_terminal=terminal, width=100)
     frames = []
-    with Watch(model.codec, console) as watch:
+    with DecodeScreen(model.codec, console) as watch:
 
         def on_step(traj):
             watch(traj)
@@ -94,7 +94,7 @@ def after_a_step(prompt, blanks, rows=1):
         mask_id=4,
         given=[[True] * prompt + [False] * blanks] * rows,
     )
-    watch = Watch(Chatty(), console)
+    watch = DecodeScreen(Chatty(), console)
     new_BL = torch.zeros_like(state.tokens_BL, dtype=torch.bool)
     new_BL[:, -2:] = True
     tokens_BL = state.tokens_BL.clone()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unmask.stats import Proposal, ValidationTable
+from unmask.stats import ProposedAction, ValidationTable
 
 MARGINS = (0.1, 0.2, 0.3)
 
@@ -18,7 +18,7 @@ def states(kind=ValidationTable, *, q_SA, signal_S, gain_S=None, **columns):
     q_SR = np.repeat(
         q_SA[:, :1] + np.zeros(count)[:, None] + (0 if gain_S is None else np.array(gain_S)[:, None]), 4, 1
     )
-    proposal = Proposal(q_SR, np.zeros((count, actions), bool))
+    proposal = ProposedAction(q_SR, np.zeros((count, actions), bool))
     return kind(
         **{
             "prompt_S": np.arange(count) + (0 if kind is ValidationTable else 10_000),
@@ -66,8 +66,8 @@ def world(kind, seed, *, prompts=60, information=1.5, skill=0.7, loss=0.02, rate
         q_SAR=q_SAR,
         signal_S=np.where(abstained_S, np.nan, signal_S),
         abstained_S=abstained_S,
-        raw=Proposal(np.where(abstained_S[:, None], np.nan, raw_SR), same_SA & right_S[:, None]),
-        snapped=Proposal(snapped_SR, same_SA),
+        raw=ProposedAction(np.where(abstained_S[:, None], np.nan, raw_SR), same_SA & right_S[:, None]),
+        snapped=ProposedAction(snapped_SR, same_SA),
         candidates=("best", "second", "third", "fourth"),
         reference=0,
     )

@@ -8,7 +8,7 @@ import pytest
 
 from unmask.stats import Calibration, CalibrationSettings, DetectorFileError, ValidationTable, calibrate, choose_fixed
 from unmask.stats.calibration import FORMAT, graded_apart
-from unmask.stats.sealed import digest
+from unmask.stats.hashed_json import digest
 
 SETTINGS = CalibrationSettings(seed=0)
 

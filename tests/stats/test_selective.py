@@ -12,7 +12,7 @@ from unmask.stats import (
     ExperimentSettings,
     HeldOutTable,
     LeakageError,
-    Proposal,
+    ProposedAction,
     ValidationTable,
     select_actions,
     selective_utility,
@@ -93,7 +93,7 @@ class TestByHand:
     def test_agreement(self, small):
         validation, held_out = small
         same_SA = np.array([[0, 1], [1, 0], [0, 0], [1, 1], [0, 0]], bool)
-        held_out = dataclasses.replace(held_out, raw=Proposal(held_out.raw.q_SR, same_SA))
+        held_out = dataclasses.replace(held_out, raw=ProposedAction(held_out.raw.q_SR, same_SA))
         found = select_actions(validation, held_out, SETTINGS)
         # Of four proposals. The oracle takes action 1 at the first and the third state, else the fixed one.
         assert found.raw.agrees_fixed.value == pytest.approx(2 / 4)
@@ -130,7 +130,7 @@ class TestByHand:
         q_SAR[0, 0] = np.nan
         raw_SR = held_out.raw.q_SR.copy()
         raw_SR[1] = np.nan
-        held_out = dataclasses.replace(held_out, q_SAR=q_SAR, raw=Proposal(raw_SR, held_out.raw.same_SA))
+        held_out = dataclasses.replace(held_out, q_SAR=q_SAR, raw=ProposedAction(raw_SR, held_out.raw.same_SA))
         found = select_actions(validation, held_out, SETTINGS)
         assert (found.raw.states, found.raw.excluded) == (3, 2)
         assert (found.snapped.states, found.snapped.excluded) == (4, 1)
@@ -166,8 +166,8 @@ class TestLeakage:
             return dataclasses.replace(
                 held_out,
                 q_SAR=change(held_out.q_SAR),
-                raw=Proposal(change(held_out.raw.q_SR), held_out.raw.same_SA),
-                snapped=Proposal(change(held_out.snapped.q_SR), held_out.snapped.same_SA),
+                raw=ProposedAction(change(held_out.raw.q_SR), held_out.raw.same_SA),
+                snapped=ProposedAction(change(held_out.snapped.q_SR), held_out.snapped.same_SA),
             )
 
         found = experiment(validation, held_out, SETTINGS)
@@ -246,7 +246,7 @@ def test_prompts_are_resampled_whole(world):
         held_out,
         **{name: getattr(held_out, name)[row] for name in ("prompt_S", "masked_S", "q_SAR", "signal_S", "abstained_S")},
         **{
-            name: Proposal(getattr(held_out, name).q_SR[row], getattr(held_out, name).same_SA[row])
+            name: ProposedAction(getattr(held_out, name).q_SR[row], getattr(held_out, name).same_SA[row])
             for name in ("raw", "snapped")
         },
     )

@@ -9,7 +9,7 @@ from unmask.stats import (
     CalibrationSettings,
     HeldOutTable,
     LeakageError,
-    Proposal,
+    ProposedAction,
     ValidationTable,
     calibrate,
     fit_detector,
@@ -80,12 +80,12 @@ class TestGrade:
         table = states(q_SA=Q_SA, signal_S=[1, 2, 3])
         unknown_SR = table.raw.q_SR.copy()
         unknown_SR[0, :2] = np.nan  # none in the first fold
-        found = grade(dataclasses.replace(table, raw=Proposal(unknown_SR, table.raw.same_SA)), 0)
+        found = grade(dataclasses.replace(table, raw=ProposedAction(unknown_SR, table.raw.same_SA)), 0)
         assert found.used_S.tolist() == [False, True, True]
 
     def test_raw_and_snapped(self, states):
         table = states(q_SA=Q_SA, signal_S=[1, 2, 3])
-        table = dataclasses.replace(table, snapped=Proposal(np.full((3, 4), 0.75), table.raw.same_SA))
+        table = dataclasses.replace(table, snapped=ProposedAction(np.full((3, 4), 0.75), table.raw.same_SA))
         np.testing.assert_allclose(grade(table, 0, "raw").gain_S, 0)
         np.testing.assert_allclose(grade(table, 0, "snapped").gain_S, 0.25)
         with pytest.raises(ValueError, match="one of raw, snapped"):
@@ -110,9 +110,9 @@ def test_columns_cannot_be_changed(states):
         ({"abstained_S": np.ones(3, bool)}, "without a proposal there is none"),
         ({"candidates": ("a", "a")}, "its own name"),
         ({"reference": 2}, "actions 0..1"),
-        ({"raw": Proposal(np.zeros((3, 2)), np.zeros((3, 2), bool))}, "raw.q_SR has shape"),
-        ({"raw": Proposal(np.full((3, 4), 2.0), np.zeros((3, 2), bool))}, "utilities lie in"),
-        ({"snapped": Proposal(np.zeros((3, 4)), np.zeros((3, 3), bool))}, "snapped.same_SA has shape"),
+        ({"raw": ProposedAction(np.zeros((3, 2)), np.zeros((3, 2), bool))}, "raw.q_SR has shape"),
+        ({"raw": ProposedAction(np.full((3, 4), 2.0), np.zeros((3, 2), bool))}, "utilities lie in"),
+        ({"snapped": ProposedAction(np.zeros((3, 4)), np.zeros((3, 3), bool))}, "snapped.same_SA has shape"),
     ],
 )
 def test_refusals(states, columns, words):

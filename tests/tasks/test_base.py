@@ -9,7 +9,7 @@ import pytest
 from unmask.errors import UnknownName
 from unmask.tasks import CONTROLS, LEVELS, SPLITS, TASKS, Draft, Example, examples, find, listing, show
 from unmask.tasks.base import canonical, digest
-from unmask.tasks.utility import JUDGES
+from unmask.tasks.scoring.utility import JUDGES
 
 PAPER = {
     "CSV Missing Cells": (16, "constructed", "one cell", "binary"),

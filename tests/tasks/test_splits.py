@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from unmask.errors import ConfigError, ContractError
-from unmask.tasks import CONTROLS, SPLITS, TASKS, Draft, examples, find, splits, store, training
+from unmask.tasks import CONTROLS, SPLITS, TASKS, Draft, examples, find, jsonl, splits, training
 from unmask.tasks.base import Task
-from unmask.tasks.extract import squeeze
+from unmask.tasks.scoring.extract import squeeze
 
 CONSTRUCTED = [name for name, task in {**TASKS, **CONTROLS}.items() if task.generator]
 
@@ -37,7 +37,7 @@ def prompts(name: str) -> dict[str, set[str]]:
 
 
 def export_hash(name: str) -> str:
-    lines = [store.line(e, find(name).version) for split in SPLITS for e in examples(name, split)]
+    lines = [jsonl.line(e, find(name).version) for split in SPLITS for e in examples(name, split)]
     return hashlib.sha256("\n".join(lines).encode("ascii")).hexdigest()
 
 
@@ -86,9 +86,9 @@ def test_same_bytes_in_another_interpreter():
     """Another hash seed, another locale and another time zone change nothing."""
     code = (
         "import sys, hashlib\n"
-        "from unmask.tasks import SPLITS, examples, find, store\n"
+        "from unmask.tasks import SPLITS, examples, find, jsonl\n"
         "for name in sys.argv[1:]:\n"
-        "    lines = [store.line(e, find(name).version) for split in SPLITS for e in examples(name, split)]\n"
+        "    lines = [jsonl.line(e, find(name).version) for split in SPLITS for e in examples(name, split)]\n"
         "    print(hashlib.sha256('\\n'.join(lines).encode('ascii')).hexdigest())\n"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "12345", "LC_ALL": "C", "TZ": "Asia/Kolkata", "PYTHONUTF8": "0"}

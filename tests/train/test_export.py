@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from unmask.checkpoints import weights
-from unmask.checkpoints.config import Config as Published
+from unmask.checkpoints.config import CheckpointConfig as Published
 from unmask.checkpoints.dream import DREAM
 from unmask.checkpoints.llada import LLADA
 from unmask.checkpoints.text import TextCodec

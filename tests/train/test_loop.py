@@ -14,7 +14,7 @@ import torch
 
 from unmask.errors import ConfigError, SchemaError
 from unmask.train import Config, journal, train
-from unmask.train.loop import Progress, TrainingFailed
+from unmask.train.loop import TrainingFailed, TrainingProgress
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -96,7 +96,7 @@ def test_what_a_run_leaves_behind(config, unbroken):
 
 def test_a_finished_run_is_left_alone(config, cache, unbroken):
     before = manifest(unbroken)
-    steps: list[Progress] = []
+    steps: list[TrainingProgress] = []
     result = run(config, unbroken, cache, on_step=steps.append)
     assert not steps
     assert manifest(unbroken) == before
@@ -170,7 +170,7 @@ def test_a_damaged_checkpoint_is_named(config, cache, tmp_path):
 
 
 def stop_at(config: Config, cache: Path, out: Path, step: int) -> None:
-    def on_step(progress: Progress) -> None:
+    def on_step(progress: TrainingProgress) -> None:
         if progress.step == step:
             raise KeyboardInterrupt
 
@@ -187,7 +187,7 @@ def test_dream_resumes_too(tables, cache, tmp_path):
 
 
 def test_every_step_is_told(config, cache, tmp_path):
-    steps: list[Progress] = []
+    steps: list[TrainingProgress] = []
     run(config, tmp_path, cache, on_step=steps.append)
     assert [p.step for p in steps] == [1, 2, 3, 4, 5, 6]
     assert [p.step for p in steps if p.point] == [2, 3, 4, 6]
@@ -204,7 +204,7 @@ def test_scores_are_asked_for_and_kept(tables, cache, tmp_path):
         asked.append((folder.name, prompts, told["steps"]))
         return {"carry-rtl": told["steps"] / 10}
 
-    steps: list[Progress] = []
+    steps: list[TrainingProgress] = []
     result = run(config, tmp_path, cache, score=score, on_step=steps.append)
     assert asked == [("snapshot", 7, 4), ("snapshot", 7, 6)]
     assert (tmp_path / "scores.csv").read_text() == "step,task,score\n4,carry-rtl,0.4\n6,carry-rtl,0.6\n"

@@ -12,8 +12,8 @@ import pytest
 
 from unmask.errors import ConfigError, ContractError
 from unmask.tasks import SPLITS, TASKS, examples, find, score, training
-from unmask.tasks.extract import squeeze
 from unmask.tasks.official import MissingData
+from unmask.tasks.scoring.extract import squeeze
 from unmask.train import sources
 from unmask.train.sources import CONSTRUCTED, FILES, STRIDE, WRITTEN, Folders, Text, generate, stream
 

@@ -4,7 +4,7 @@ from unmask.adapt.arms import Arms, joint_arm
 from unmask.adapt.detector import Lookup
 from unmask.adapt.gate import EndToEnd, Gate, Lift
 from unmask.adapt.gated import Gated
-from unmask.adapt.joint import Joint
+from unmask.adapt.joint import JointPolicy
 from unmask.adapt.notes import Coverage, coverage
 from unmask.adapt.proposed import Proposed
 from unmask.adapt.random_gate import RandomGate
@@ -17,7 +17,7 @@ __all__ = [
     "EndToEnd",
     "Gate",
     "Gated",
-    "Joint",
+    "JointPolicy",
     "Lift",
     "Lookup",
     "Proposed",

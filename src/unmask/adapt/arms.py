@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from unmask.adapt.detector import Lookup
-from unmask.adapt.joint import Joint
+from unmask.adapt.joint import JointPolicy
 from unmask.adapt.proposed import Proposed
 from unmask.adapt.random_gate import RandomGate
 from unmask.adapt.selective import Selective
@@ -101,7 +101,7 @@ def joint_arm(arms: Sequence[Arms]) -> Policy:
     ordered = sorted(arms, key=lambda one: AXES.index(one.axis))
     names = {one.axis: one.calibration.candidates[one.calibration.fixed.action] for one in ordered}
     require(len(names) == len(arms), "axes", [one.axis for one in arms], "no axis twice", "drop one")
-    policy = Joint(
+    policy = JointPolicy(
         combined(kinds.pop(), names),
         tuple(one.diagnostic for one in ordered),
         tuple(Lookup.of(one.calibration) for one in ordered),

@@ -9,14 +9,14 @@ from typing import Any
 
 from unmask import __version__
 from unmask.adapt.arms import Arms
+from unmask.atomic import atomic_write
 from unmask.axes import ReMDM
 from unmask.core import Policy
 from unmask.diagnostics import DIAGNOSTICS, Diagnostic
 from unmask.errors import ConfigError, GateFileError, OtherModel, StorageError, UnknownName, require
 from unmask.options import check_types
 from unmask.stats import Calibration, DetectorFileError
-from unmask.stats.sealed import SealBroken, digest, seal, unseal
-from unmask.whole import replaced
+from unmask.stats.hashed_json import HashMismatch, digest, from_hashed_json, to_hashed_json
 
 FORMAT = "unmask-gate-2"
 """Goes up when an old file would decode differently, or does not say what a gate has to say."""
@@ -125,7 +125,7 @@ class Gate:
 
     def to_json(self) -> str:
         """The file's text; the same gate gives the same bytes."""
-        return seal(FORMAT, _body(self))
+        return to_hashed_json(FORMAT, _body(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Gate":
@@ -143,7 +143,7 @@ class Gate:
     def save(self, path: str | Path) -> None:
         """Write the file: beside its place first, so that what was there stays until the new one is whole."""
         try:
-            with replaced(Path(path)) as partial:
+            with atomic_write(Path(path)) as partial:
                 partial.write_text(self.to_json(), encoding="utf-8")
         except OSError as error:
             raise StorageError(f"gate {str(path)!r} cannot be written ({error.strerror}); choose another") from error
@@ -263,6 +263,6 @@ def _part(kind: Any, settings: Mapping[str, Any]) -> Any:
 
 def _opened(text: str) -> dict[str, Any]:
     try:
-        return unseal(FORMAT, text, "gate file")
-    except SealBroken as error:
+        return from_hashed_json(FORMAT, text, "gate file")
+    except HashMismatch as error:
         raise GateFileError(f"{error}; {_AGAIN}") from error

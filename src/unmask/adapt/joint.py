@@ -17,7 +17,7 @@ from unmask.policies.candidates import AXES, written_out
 
 
 @dataclass(frozen=True)
-class Joint(Policy):
+class JointPolicy(Policy):
     """Replace every axis whose gate opens, in the order score, region, cardinality, commitment.
 
     Each diagnostic reads the action as assembled so far. So the mixture that was diagnosed is the one inside the

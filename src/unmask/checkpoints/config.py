@@ -53,7 +53,7 @@ def _is_shard(name: object) -> bool:
 
 
 @dataclass(frozen=True)
-class Config:
+class CheckpointConfig:
     """Hands out values and remembers which; `finish` refuses what nobody asked for."""
 
     path: Path
@@ -61,7 +61,7 @@ class Config:
     _seen: set[str] = field(default_factory=set, repr=False)
 
     @classmethod
-    def read(cls, folder: Path) -> "Config":
+    def read(cls, folder: Path) -> "CheckpointConfig":
         path = folder / "config.json"
         return cls(path, read_json(path))
 

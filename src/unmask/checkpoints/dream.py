@@ -1,6 +1,6 @@
 """Dream (Dream-org/Dream-v0-Instruct-7B): Qwen2 blocks without causality; position i is read at slot i - 1."""
 
-from unmask.checkpoints.config import Config
+from unmask.checkpoints.config import CheckpointConfig
 from unmask.checkpoints.family import Family
 from unmask.checkpoints.weights import Names
 from unmask.denoisers.transformer import Spec
@@ -22,7 +22,7 @@ NAMES = Names(
 )
 
 
-def spec(config: Config) -> Spec:
+def spec(config: CheckpointConfig) -> Spec:
     """The network config.json describes; whatever this code does not compute is refused."""
     config.only("tie_word_embeddings", False)
     config.only("hidden_act", "silu")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from unmask.checkpoints.config import Config
+from unmask.checkpoints.config import CheckpointConfig
 from unmask.checkpoints.weights import Names
 from unmask.denoisers.transformer import Spec
 
@@ -17,7 +17,7 @@ class Family:
     model_type: str
     """As config.json spells it."""
     names: Names
-    spec: Callable[[Config], Spec]
+    spec: Callable[[CheckpointConfig], Spec]
     shift: int
     """How many slots before a position its logits are read: 0, or 1 for models trained from a causal one."""
     length: str

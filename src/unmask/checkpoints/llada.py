@@ -1,6 +1,6 @@
 """LLaDA (GSAI-ML/LLaDA-8B-Instruct, GSAI-ML/LLaDA-1.5): Llama blocks without causality, RoPE in float32."""
 
-from unmask.checkpoints.config import Config
+from unmask.checkpoints.config import CheckpointConfig
 from unmask.checkpoints.family import Family
 from unmask.checkpoints.weights import Names
 from unmask.denoisers.transformer import Spec
@@ -22,7 +22,7 @@ NAMES = Names(
 )
 
 
-def spec(config: Config) -> Spec:
+def spec(config: CheckpointConfig) -> Spec:
     """The network config.json describes; whatever this code does not compute is refused."""
     for key in ("alibi", "attention_layer_norm", "bias_for_layer_norm", "include_bias", "include_qkv_bias"):
         config.only(key, False)

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from unmask.checkpoints import weights
-from unmask.checkpoints.config import Config
+from unmask.checkpoints.config import CheckpointConfig
 from unmask.checkpoints.device import check_memory
 from unmask.checkpoints.dream import DREAM
 from unmask.checkpoints.family import Family
@@ -47,7 +47,7 @@ def read(
     on_tensor: Callable[[str, int], None] | None = None,
 ) -> Checkpoint:
     """Read configuration, tokenizer and weights, in that order: what is cheap to refuse is refused first."""
-    config = Config.read(folder)
+    config = CheckpointConfig.read(folder)
     if config.model_type not in FAMILIES:
         raise CheckpointError(
             f"'model_type' in {config.path} is {config.values.get('model_type')!r}; allowed: {', '.join(FAMILIES)}, or "

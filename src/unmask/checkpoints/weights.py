@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unmask.atomic import atomic_write
 from unmask.checkpoints.config import INDEX, SINGLE, weight_map
 from unmask.denoisers.transformer import Spec, Transformer
 from unmask.errors import CheckpointError
-from unmask.whole import replaced
 
 STORED = ("F32", "F16", "BF16")
 """Types of stored weights."""
@@ -158,12 +158,12 @@ def save(model: Transformer, names: Names, folder: Path, shards: int = 1, dtype:
     home = {name: files[i % shards] for i, name in enumerate(tensors)}
     for file in files:
         held = {name: tensor.contiguous() for name, tensor in tensors.items() if home[name] == file}
-        with replaced(folder / file) as part:
+        with atomic_write(folder / file) as part:
             save_file(held, part, metadata={"format": "pt"})
     if shards > 1:
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
         index = {"metadata": {"total_size": size}, "weight_map": dict(sorted(home.items()))}
-        with replaced(folder / INDEX) as part:
+        with atomic_write(folder / INDEX) as part:
             part.write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
     else:
         # An older checkpoint's index would be read first.

@@ -1,10 +1,10 @@
 """Values and contracts of the runtime. Nothing here knows a model, a method or a task."""
 
 from unmask.core.action import RULES, Action
-from unmask.core.contracts import ALL, Denoiser, Door, Policy, Search
+from unmask.core.contracts import ALL, Denoiser, LookAhead, Policy, Search
 from unmask.core.prediction import Edit, Logits, Posterior, Prediction, Statistics
 from unmask.core.proposal import Proposal, Vocabulary, propose
-from unmask.core.rng import Noise, Silent, row_key
+from unmask.core.rng import Noise, NoNoise, row_key
 from unmask.core.state import State
 from unmask.core.trajectory import Step, Trajectory
 from unmask.core.view import Needs, View
@@ -14,17 +14,17 @@ __all__ = [
     "RULES",
     "Action",
     "Denoiser",
-    "Door",
     "Edit",
     "Logits",
+    "LookAhead",
     "Needs",
+    "NoNoise",
     "Noise",
     "Policy",
     "Posterior",
     "Prediction",
     "Proposal",
     "Search",
-    "Silent",
     "State",
     "Statistics",
     "Step",

@@ -31,7 +31,7 @@ class Denoiser(Protocol):
     def __call__(self, view: View, needs: Needs) -> Logits: ...
 
 
-class Door(Protocol):
+class LookAhead(Protocol):
     """The one way to run the denoiser on a canvas that is not (yet) real: batched, counted, remembered."""
 
     def look(
@@ -53,7 +53,7 @@ class Policy(ABC):
     def act(self, traj: Trajectory) -> Action:
         """The decision at the trajectory's state: a pure function of what the trajectory holds."""
 
-    def plan(self, traj: Trajectory, door: Door) -> Action:
+    def plan(self, traj: Trajectory, door: LookAhead) -> Action:
         """`act` with the door to hypothetical forwards; methods that look ahead override this one."""
         return self.act(traj)
 
@@ -91,5 +91,5 @@ class Search(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def decode(self, door: Door, traj: Trajectory) -> Trajectory:
+    def decode(self, door: LookAhead, traj: Trajectory) -> Trajectory:
         """From a started trajectory to a finished one; `Trajectory.forwards_B` is filled in by the caller."""

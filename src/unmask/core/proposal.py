@@ -7,7 +7,7 @@ from torch import Tensor
 
 from unmask.core.prediction import Edit, Logits, Posterior, Prediction, Statistics
 from unmask.core.rng import Noise
-from unmask.core.statistics import Draw, Request, one_pass
+from unmask.core.statistics import PassOptions, Sampling, one_pass
 from unmask.core.view import Needs, View
 from unmask.errors import DenoiserError, require
 
@@ -101,7 +101,7 @@ def propose(
     row_R, position_R = index_R // slots, view.position_BN.flatten()[index_R]
     result = one_pass(
         logits.logits_RV,
-        Request(
+        PassOptions(
             top_k=max(needs.top_k, 2),
             edit=edit,
             draw=_draw(proposal, needs.draws, noise, (step_B[row_R], position_R, row_R), vocabulary.size),
@@ -146,11 +146,11 @@ def propose(
     )
 
 
-def _draw(proposal: Proposal, draws: int, noise: Noise, at: tuple[Tensor, Tensor, Tensor], vocab: int) -> Draw:
+def _draw(proposal: Proposal, draws: int, noise: Noise, at: tuple[Tensor, Tensor, Tensor], vocab: int) -> Sampling:
     """The uniforms of each draw; `at` is (step, position, batch row) of the packed rows."""
     settings = (proposal.temperature, proposal.top_p, proposal.top_k)
     if proposal.temperature == 0:
-        return Draw(*settings)
+        return Sampling(*settings)
     purposes = ["token", *(f"token/{d}" for d in range(1, draws))]
     if proposal.sampler == "gumbel":
 
@@ -158,8 +158,8 @@ def _draw(proposal: Proposal, draws: int, noise: Noise, at: tuple[Tensor, Tensor
             step_C, position_C, batch_row_C = (x_R[row_C] for x_R in at)
             return torch.stack([noise.uniform_vocab(step_C, position_C, batch_row_C, vocab, p) for p in purposes], -1)
 
-        return Draw(*settings, uniform_vocab=uniform_vocab)
-    return Draw(*settings, uniform_RD=torch.stack([noise.uniform_packed(*at, p) for p in purposes], -1))
+        return Sampling(*settings, uniform_vocab=uniform_vocab)
+    return Sampling(*settings, uniform_RD=torch.stack([noise.uniform_packed(*at, p) for p in purposes], -1))
 
 
 def _previous_rows(previous: Posterior | None, index_R: Tensor, view: View) -> Tensor | None:

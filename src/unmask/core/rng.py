@@ -83,7 +83,7 @@ class Noise(Selectable):
 
 
 @dataclass(frozen=True)
-class Silent(Noise):
+class NoNoise(Noise):
     """The noise shown to a policy that says it draws nothing."""
 
     def uniform(self, step_B: Tensor, position_BN: Tensor, purpose: str) -> Tensor:

@@ -24,7 +24,7 @@ _BLOCK = 512
 
 
 @dataclass(frozen=True)
-class Draw:
+class Sampling:
     """How a token is drawn from a row. Temperature 0 takes the first largest."""
 
     temperature: float = 0.0
@@ -41,12 +41,12 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class Request:
+class PassOptions:
     """What is wanted of the pass."""
 
     top_k: int = 2
     edit: Edit = Edit()
-    draw: Draw = Draw()
+    draw: Sampling = Sampling()
     filtered: bool = False
     untrusted: tuple[int, ...] = ()
     """Tokens whose proposals get confidence 0; the others are renormalised without them."""
@@ -75,7 +75,7 @@ class Pass:
     displacement_R: Tensor
 
 
-def one_pass(logits_RV: Tensor, request: Request) -> Pass:
+def one_pass(logits_RV: Tensor, request: PassOptions) -> Pass:
     """Statistics of every packed row."""
     rows, vocab = logits_RV.shape
     on_cpu = logits_RV.device.type == "cpu"
@@ -110,7 +110,7 @@ class _Scratch:
         return self._made[name][:rows]
 
 
-def _chunk(logits_RV: Tensor, row_C: Tensor, request: Request, scratch: _Scratch) -> Pass:
+def _chunk(logits_RV: Tensor, row_C: Tensor, request: PassOptions, scratch: _Scratch) -> Pass:
     z_CV = _rows(logits_RV, row_C, scratch.get("z", len(row_C)))
     request.edit.apply_(z_CV)
     draw = request.draw
@@ -227,7 +227,7 @@ def _softmax_stats(z_CV: Tensor, top: _Top, token_C1: Tensor, scratch: _Scratch)
     return _Softmax(top.index_CK, p_CK, entropy_C.clamp(min=0), log_sum_C, token_p_C, z_CV, exp_CV)
 
 
-def _temper(z_CV: Tensor, request: Request, scratch: _Scratch) -> Tensor | None:
+def _temper(z_CV: Tensor, request: PassOptions, scratch: _Scratch) -> Tensor | None:
     """The tempered, filtered logits that tokens are drawn from; None where that is z itself or nobody asks."""
     draw = request.draw
     if draw.temperature == 0 and not (request.filtered and draw.filters):
@@ -238,7 +238,7 @@ def _temper(z_CV: Tensor, request: Request, scratch: _Scratch) -> Tensor | None:
 
 
 def _draw_tokens(
-    z_CV: Tensor, tempered_CV: Tensor | None, argmax_C1: Tensor, draw: Draw, row_C: Tensor, scratch: _Scratch
+    z_CV: Tensor, tempered_CV: Tensor | None, argmax_C1: Tensor, draw: Sampling, row_C: Tensor, scratch: _Scratch
 ) -> Tensor:
     """The first largest at temperature 0, else one token per uniform."""
     if draw.temperature == 0 or tempered_CV is None:
@@ -257,7 +257,7 @@ def _draw_tokens(
     return torch.searchsorted(total_CV, target_CD, right=True).clamp(max=z_CV.shape[1] - 1)
 
 
-def _filter_(z_CV: Tensor, draw: Draw) -> Tensor:
+def _filter_(z_CV: Tensor, draw: Sampling) -> Tensor:
     """Nucleus, then top-k, in Dream's order: the token that crosses `top_p` stays, ties at rank k stay."""
     if draw.top_p < 1.0:
         sorted_CV, order_CV = z_CV.sort(dim=-1, descending=True, stable=True)
@@ -285,7 +285,7 @@ def _gather_given(z_CV: Tensor, given_R: Tensor | None, row_C: Tensor) -> Tensor
     return torch.where(token_C >= 0, z_C, float("-inf"))
 
 
-def _divergence_(new: _Softmax, request: Request, row_C: Tensor, scratch: _Scratch) -> tuple[Tensor, Tensor]:
+def _divergence_(new: _Softmax, request: PassOptions, row_C: Tensor, scratch: _Scratch) -> tuple[Tensor, Tensor]:
     """KL(new || old) and KL(old || new), NaN where the slot had no posterior one step ago. Overwrites log p."""
     unknown_C = torch.full_like(new.log_sum_C, float("nan"))
     if request.previous is None or request.previous_R is None or not len(request.previous.logz_R):

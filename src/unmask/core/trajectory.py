@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unmask.atomic import atomic_write
 from unmask.core.action import Action
 from unmask.core.prediction import Posterior, Prediction, Statistics
 from unmask.core.rng import Noise
 from unmask.core.rows import Selectable, select
 from unmask.core.state import State
 from unmask.errors import ConfigError, SchemaError
-from unmask.whole import replaced
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Trajectory(Selectable):
 
     def save(self, path: str | Path) -> None:
         """Write to one `.npz` file, whole or not at all."""
-        with replaced(Path(path)) as partial:
+        with atomic_write(Path(path)) as partial:
             partial.write_bytes(self.to_bytes())
 
     def to_bytes(self) -> bytes:

@@ -11,7 +11,7 @@ from unmask.denoisers.readout import Output, run
 from unmask.denoisers.transformer import Layer, Transformer
 
 
-class _Recorded(NamedTuple):
+class _RecordedForward(NamedTuple):
     """A graph with the buffers it reads and writes."""
 
     graph: Any
@@ -29,7 +29,7 @@ class Graphs:
     def __init__(self, model: Transformer, limit: int = 16):
         self.model, self.limit = model, limit
         self._seen: set[tuple[object, ...]] = set()
-        self._recorded: OrderedDict[tuple[object, ...], _Recorded] = OrderedDict()
+        self._recorded: OrderedDict[tuple[object, ...], _RecordedForward] = OrderedDict()
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, tokens_BN: Tensor, position_BN: Tensor, bias: Tensor, *, watch: Sequence[int] = ()) -> Output:
@@ -49,12 +49,12 @@ class Graphs:
         recorded.graph.replay()
         return recorded.output
 
-    def _record(self, values: tuple[Tensor, ...], watch: Sequence[int]) -> _Recorded:
+    def _record(self, values: tuple[Tensor, ...], watch: Sequence[int]) -> _RecordedForward:
         inputs = tuple(value.clone(memory_format=torch.contiguous_format) for value in values)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
             output = run(self.model, *inputs, watch=watch)
-        return _Recorded(graph, inputs, output)
+        return _RecordedForward(graph, inputs, output)
 
 
 def compile_layers(model: Transformer) -> None:

@@ -4,14 +4,22 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from unmask.diagnostics.base import Diagnostic, Reading
-from unmask.diagnostics.cardinality import Cardinality
-from unmask.diagnostics.commitment import Commitment
-from unmask.diagnostics.region import Region
-from unmask.diagnostics.score import Score
+from unmask.diagnostics.cardinality import CardinalityDiagnostic
+from unmask.diagnostics.commitment import CommitmentDiagnostic
+from unmask.diagnostics.region import RegionDiagnostic
+from unmask.diagnostics.score import ScoreDiagnostic
 
 DIAGNOSTICS: Mapping[str, type[Diagnostic]] = MappingProxyType(
-    {kind.axis: kind for kind in (Score, Region, Cardinality, Commitment)}
+    {kind.axis: kind for kind in (ScoreDiagnostic, RegionDiagnostic, CardinalityDiagnostic, CommitmentDiagnostic)}
 )
 """The diagnostic of each axis, by the axis's name."""
 
-__all__ = ["DIAGNOSTICS", "Cardinality", "Commitment", "Diagnostic", "Reading", "Region", "Score"]
+__all__ = [
+    "DIAGNOSTICS",
+    "CardinalityDiagnostic",
+    "CommitmentDiagnostic",
+    "Diagnostic",
+    "Reading",
+    "RegionDiagnostic",
+    "ScoreDiagnostic",
+]

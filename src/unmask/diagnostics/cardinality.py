@@ -14,7 +14,7 @@ from unmask.errors import require
 
 
 @dataclass(frozen=True)
-class Cardinality(Diagnostic):
+class CardinalityDiagnostic(Diagnostic):
     """Context transfer within the reference's region. Signal: V(k-hat), the balance of what goes beyond k_min."""
 
     axis: ClassVar[str] = "cardinality"

@@ -19,7 +19,7 @@ from unmask.mechanisms import flip_radius
 
 
 @dataclass(frozen=True)
-class Commitment(Diagnostic):
+class CommitmentDiagnostic(Diagnostic):
     """Context value against revision pressure. Signal: the largest pressure minus value of the new tokens."""
 
     axis: ClassVar[str] = "commitment"

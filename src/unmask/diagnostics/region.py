@@ -18,7 +18,7 @@ from unmask.errors import require
 
 
 @dataclass(frozen=True)
-class Region(Diagnostic):
+class RegionDiagnostic(Diagnostic):
     """Priority drift. Signal: the transport radius. The proposal keeps the reference's mixture and count."""
 
     axis: ClassVar[str] = "region"
@@ -35,7 +35,7 @@ class Region(Diagnostic):
         """The mixture is the reference's, and so is what it needs."""
         return Needs()
 
-    def sized(self, traj: Trajectory) -> "Region":
+    def sized(self, traj: Trajectory) -> "RegionDiagnostic":
         state = traj.state
         m_B = state.masked_BL.sum(-1)
         # In eighths of the canvas, so that few sizes differ: on a GPU each is a recording of its own.
@@ -75,7 +75,7 @@ class Region(Diagnostic):
 
 
 @dataclass(frozen=True)
-class _Sized(Region):
+class _Sized(RegionDiagnostic):
     """A region diagnostic that knows how long its loops are."""
 
     loops: tuple[int, int]  # type: ignore[misc]

@@ -51,7 +51,7 @@ def read_all(diagnostics: Sequence[Diagnostic], traj: Trajectory, action: Action
 
 
 @dataclass(frozen=True)
-class _Recorded:
+class _RecordedReading:
     """A graph, what it reads and where, and its results, which the next replay overwrites."""
 
     graph: Any
@@ -72,11 +72,11 @@ class _Recorded:
         return [mapped(reading, own) for reading in self.readings]
 
 
-_RECORDED: OrderedDict[tuple[object, ...], _Recorded | None] = OrderedDict()
+_RECORDED: OrderedDict[tuple[object, ...], _RecordedReading | None] = OrderedDict()
 """None for shapes that were seen once."""
 
 
-def _record(diagnostics: Sequence[Diagnostic], traj: Trajectory, action: Action) -> _Recorded:
+def _record(diagnostics: Sequence[Diagnostic], traj: Trajectory, action: Action) -> _RecordedReading:
     light = replace(traj, prediction=_light(traj.seen), steps=tuple(map(_light_step, traj.steps)))
     buffers = {path: value.clone() for path, value in leaves((light, action)).items()}
     graph, touched, readings = torch.cuda.CUDAGraph(), _Touched(), []
@@ -94,7 +94,7 @@ def _record(diagnostics: Sequence[Diagnostic], traj: Trajectory, action: Action)
     # What a result only hands on must be among the values too.
     touched.ids |= {id(value) for value in leaves(tuple(readings)).values()}
     used = {path: buffer for path, buffer in buffers.items() if id(buffer) in touched.ids}
-    return _Recorded(graph, list(used), list(used.values()), readings)
+    return _RecordedReading(graph, list(used), list(used.values()), readings)
 
 
 def _made_of(tensors: Iterable[Tensor], value: T) -> T:

@@ -21,7 +21,7 @@ from unmask.mechanisms import psi
 
 
 @dataclass(frozen=True)
-class Score(Diagnostic):
+class ScoreDiagnostic(Diagnostic):
     """Retrospective ranking evidence. Signal: Psi of the proposed mixture minus Psi of the reference's."""
 
     axis: ClassVar[str] = "score"

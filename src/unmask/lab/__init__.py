@@ -1,15 +1,25 @@
 """The laboratory: experiments on top of the decoder, never the reverse."""
 
-from unmask.lab.compare import CONTENDERS, FAMILIES, Comparison, Contender, Problem, Reveal, Row, compare, problems
+from unmask.lab.demo import (
+    CONTENDERS,
+    FAMILIES,
+    Contender,
+    DemoComparison,
+    DemoProblem,
+    DemoRow,
+    Reveal,
+    problems,
+    run_demo,
+)
 
 __all__ = [
     "CONTENDERS",
     "FAMILIES",
-    "Comparison",
     "Contender",
-    "Problem",
+    "DemoComparison",
+    "DemoProblem",
+    "DemoRow",
     "Reveal",
-    "Row",
-    "compare",
     "problems",
+    "run_demo",
 ]

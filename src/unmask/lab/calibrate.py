@@ -20,13 +20,13 @@ from unmask.axes import ReMDM
 from unmask.core import Policy
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, OtherStudy, UnknownName, require
-from unmask.lab.arms import Bench, Court
-from unmask.lab.branch import Engine
-from unmask.lab.readings import mixture_of, table_of
-from unmask.lab.store import Store
-from unmask.lab.study import REFERENCES, ModelSpec, Part, Study
-from unmask.lab.suite import Speaker
-from unmask.lab.survey import Now, Watch, carry_out, jobs_of, prompts_of
+from unmask.lab.branch.engine import Engine
+from unmask.lab.choose import mixture_of, table_of
+from unmask.lab.compare import TextModel
+from unmask.lab.run.arms import DecodeCache, Judge
+from unmask.lab.run.driver import ProgressTracker, StudyProgress, jobs_of, prompts_of, run_study
+from unmask.lab.store.store import Store
+from unmask.lab.study import REFERENCES, ModelSpec, PromptRange, Study
 from unmask.stats import Calibration, CalibrationSettings, ValidationTable, choose_fixed, gate_lift, ratio_intervals
 from unmask.stats import calibrate as choose
 from unmask.stats.bootstrap import RESAMPLES
@@ -44,7 +44,7 @@ OPERATOR = ReMDM("conf")
 """Re-opens what the commitment axis leaves revisable, as in the studies that come with the package."""
 
 
-class Adaptable(Speaker, Protocol):
+class CalibratedModel(TextModel, Protocol):
     """What a gate says about its model; `unmask.Model` has it."""
 
     @property
@@ -54,7 +54,7 @@ class Adaptable(Speaker, Protocol):
 
 
 def calibrate(
-    model: Adaptable,
+    model: CalibratedModel,
     task: Task,
     axis: str,
     *,
@@ -67,7 +67,7 @@ def calibrate(
     rows: int | None = None,
     data_dir: DataDir = None,
     jobs: int | None = None,
-    on_progress: Callable[[Now], None] = lambda now: None,
+    on_progress: Callable[[StudyProgress], None] = lambda now: None,
 ) -> Gate:
     """A gate for one model, task and axis, from up to `prompts` validation prompts. `work` keeps what was measured.
 
@@ -78,7 +78,7 @@ def calibrate(
     study = _study(model, task, axis, prompts, states, rollouts, steps_share, seed, rows)
     try:
         store = Store.create(work, study.config)
-        outcome = carry_out(study, store, lambda spec: model, data_dir=data_dir, jobs=jobs, on_progress=on_progress)
+        outcome = run_study(study, store, lambda spec: model, data_dir=data_dir, jobs=jobs, on_progress=on_progress)
     except OtherStudy as error:
         raise OtherStudy(f"{error} (work={str(work)!r}: name another, or remove that one)") from error
     assert outcome.complete
@@ -118,14 +118,14 @@ def lift_of(table: ValidationTable, chosen: Calibration) -> Lift:
 
 
 def end_to_end(
-    model: Adaptable,
+    model: CalibratedModel,
     study: Study,
     store: Store,
     arms: Arms,
     *,
     data_dir: DataDir = None,
     jobs: int | None = None,
-    on_progress: Callable[[Now], None] = lambda now: None,
+    on_progress: Callable[[StudyProgress], None] = lambda now: None,
 ) -> EndToEnd | None:
     """The prompts of the study decoded from beginning to end, with the reference, the fixed action and the gate.
 
@@ -137,15 +137,15 @@ def end_to_end(
     planned = jobs_of(study, spec, model, tasks)
     starts = [start for job in planned for start in job.starts]
     policies = _policies(arms)
-    watch = Watch(study, tasks, store, time.monotonic(), on_progress)
-    bench = Bench(
+    watch = ProgressTracker(study, tasks, store, time.monotonic(), on_progress)
+    bench = DecodeCache(
         model,
         # As many canvases at a time as everywhere else: whoever asks for few has memory for few.
         replace(study, engine=replace(study.engine, live=study.engine.rows)),
         {ROLE: starts},
         lambda decoded: watch.decoded(f"{spec.name}/{study.tasks[0]}", decoded / len(policies)),
     )
-    court = Court(model, [example for job in planned for example in job.members], jobs)
+    court = Judge(model, [example for job in planned for example in job.members], jobs)
     worth_A = []
     for policy in policies:
         runs = bench.decode(policy, ROLE)
@@ -226,7 +226,7 @@ def _step_verdict(gate: Gate) -> str:
 
 
 def _study(
-    model: Adaptable,
+    model: CalibratedModel,
     task: Task,
     axis: str,
     prompts: int,
@@ -252,7 +252,7 @@ def _study(
         models=(ModelSpec(model.name, model.name, model.reference),),
         tasks=(task.name,),
         axes=(axis,),
-        splits={ROLE: Part(ROLE, 0, prompts)},
+        splits={ROLE: PromptRange(ROLE, 0, prompts)},
         steps={task.name: -int(-task.horizon * steps_share // 1)},
         states=states,
         rollouts=rollouts,
@@ -265,7 +265,7 @@ def _study(
     )
 
 
-def _table(store: Store, model: Adaptable, task: Task, axis: str) -> ValidationTable:
+def _table(store: Store, model: CalibratedModel, task: Task, axis: str) -> ValidationTable:
     """States and readings of the only setting that the study has."""
     if not store.names():
         raise ConfigError(

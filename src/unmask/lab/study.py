@@ -15,8 +15,8 @@ from unmask.axes import ReMDM
 from unmask.core import Policy
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, UnknownName, require
-from unmask.lab.branch import Engine, Plan
-from unmask.lab.suite import FRESH
+from unmask.lab.branch.engine import Engine, Plan
+from unmask.lab.compare import FRESH
 from unmask.options import check_types
 from unmask.policies.candidates import AXES, Sets, candidate, candidates, reference_of
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Task
@@ -42,14 +42,14 @@ class ModelSpec:
 
 
 @dataclass(frozen=True)
-class Part:
+class PromptRange:
     """Prompts of one role: a stretch of a split of every task."""
 
     split: str
     start: int
     prompts: int
 
-    def overlaps(self, other: "Part") -> bool:
+    def overlaps(self, other: "PromptRange") -> bool:
         apart = self.start + self.prompts <= other.start or other.start + other.prompts <= self.start
         return self.split == other.split and not apart
 
@@ -70,7 +70,7 @@ class Study:
     models: tuple[ModelSpec, ...]
     tasks: tuple[str, ...]
     axes: tuple[str, ...]
-    splits: Mapping[str, Part]
+    splits: Mapping[str, PromptRange]
     steps: Mapping[str, int]
     """T of every task."""
     states: int
@@ -295,7 +295,7 @@ def _suite_task(name: str, own: Mapping[str, Task]) -> Task:
     return find(name)
 
 
-def _splits(value: Any) -> Mapping[str, Part]:
+def _splits(value: Any) -> Mapping[str, PromptRange]:
     _keys("splits", value, ROLES)
     parts = {role: _stretch(role, value[role]) for role in ROLES}
     overlap = parts["validation"].overlaps(parts["evaluation"])
@@ -311,7 +311,7 @@ def _splits(value: Any) -> Mapping[str, Part]:
     return parts
 
 
-def _stretch(role: str, value: Any) -> Part:
+def _stretch(role: str, value: Any) -> PromptRange:
     if isinstance(value, int) and not isinstance(value, bool):
         value = {"prompts": value}
     where = f"splits.{role}"
@@ -320,7 +320,7 @@ def _stretch(role: str, value: Any) -> Part:
     if split not in (*SPLITS, FRESH):
         raise UnknownName("split", str(split), (*SPLITS, FRESH))
     start = _whole(f"start of {where}", value.get("start", 0), 0)
-    return Part(split, start, _whole(f"prompts of {where}", value["prompts"], 1))
+    return PromptRange(split, start, _whole(f"prompts of {where}", value["prompts"], 1))
 
 
 def _steps(value: Any, tasks: Mapping[str, Task]) -> Mapping[str, int]:

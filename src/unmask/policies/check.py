@@ -12,14 +12,14 @@ from torch import Tensor
 from unmask.core import (
     Action,
     Denoiser,
-    Door,
     Logits,
+    LookAhead,
     Needs,
     Noise,
+    NoNoise,
     Policy,
     Proposal,
     Search,
-    Silent,
     State,
     Trajectory,
     View,
@@ -158,10 +158,10 @@ class _Watched(Policy):
     def act(self, traj: Trajectory) -> Action:
         return self.inner.act(traj)
 
-    def plan(self, traj: Trajectory, door: Door) -> Action:
+    def plan(self, traj: Trajectory, door: LookAhead) -> Action:
         before = [t.clone() for t in leaves(traj).values()]
         settings = repr(self.inner)
-        shown = traj if self.inner.random else replace(traj, noise=Silent(traj.noise.key_B))
+        shown = traj if self.inner.random else replace(traj, noise=NoNoise(traj.noise.key_B))
         action = self.inner.plan(shown, door)
         kept = all(torch.equal(a, b) or _both_nan(a, b) for a, b in zip(before, leaves(traj).values(), strict=True))
         if not kept or repr(self.inner) != settings:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
-from unmask.core import Action, Door, Needs, Policy, Prediction, State, Trajectory
+from unmask.core import Action, LookAhead, Needs, Policy, Prediction, State, Trajectory
 from unmask.errors import ConfigError, require
 from unmask.policies.blocks import Clock, check_blocks, clock
 from unmask.policies.llada import quota
@@ -59,7 +59,7 @@ class CoRe(Policy):
     def act(self, traj: Trajectory) -> Action:
         raise ConfigError("core was asked to act without a door; allowed: plan(traj, door); decode does that")
 
-    def plan(self, traj: Trajectory, door: Door) -> Action:
+    def plan(self, traj: Trajectory, door: LookAhead) -> Action:
         state = traj.state
         now = clock(state, self.block_length)
         quota_B = quota(now)
@@ -77,7 +77,7 @@ class CoRe(Policy):
             tokens_BL=tokens_BL,
         )
 
-    def _rewrite(self, traj: Trajectory, door: Door, now: Clock, quota_B: Tensor) -> tuple[Tensor, Tensor]:
+    def _rewrite(self, traj: Trajectory, door: LookAhead, now: Clock, quota_B: Tensor) -> tuple[Tensor, Tensor]:
         """Positions to rewrite and what to write there (-1 elsewhere)."""
         state = traj.state
         rewrite_BL, tokens_BL = torch.zeros_like(state.fixed_BL), torch.full_like(state.tokens_BL, -1)
@@ -113,7 +113,7 @@ class CoRe(Policy):
         return score_BN[:, : state.tokens_BL.shape[1]]
 
     def _reevaluate(
-        self, state: State, door: Door, rewrite_BL: Tensor, tokens_BL: Tensor, score_BL: Tensor
+        self, state: State, door: LookAhead, rewrite_BL: Tensor, tokens_BL: Tensor, score_BL: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Scores and tokens of the still masked positions once the rewrites stand."""
         row_R = rewrite_BL.any(-1).nonzero().flatten()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
-from unmask.core import Action, Door, Needs, Policy, State, Trajectory
+from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.errors import ConfigError, require
 from unmask.policies.blocks import Clock, check_blocks, clock
 
@@ -52,7 +52,7 @@ class InfoGain(Policy):
     def act(self, traj: Trajectory) -> Action:
         raise ConfigError("info-gain was asked to act without a door; allowed: plan(traj, door); decode does that")
 
-    def plan(self, traj: Trajectory, door: Door) -> Action:
+    def plan(self, traj: Trajectory, door: LookAhead) -> Action:
         state, seen = traj.state, traj.seen
         length = state.tokens_BL.shape[1]
         now = clock(state, self.block_length)
@@ -101,7 +101,7 @@ class InfoGain(Policy):
         same_BCC = (set_BCL[:, :, None] == set_BCL[:, None]).all(-1)
         return _Candidates(set_BCL, torch.stack(tokens, 1), ~same_BCC.tril(-1).any(-1))
 
-    def _look_ahead(self, traj: Trajectory, door: Door, candidates: "_Candidates", look_B: Tensor) -> Tensor:
+    def _look_ahead(self, traj: Trajectory, door: LookAhead, candidates: "_Candidates", look_B: Tensor) -> Tensor:
         """J of every fresh candidate; on rows that do not look, 0 for the greedy one and -inf for the others."""
         state = traj.state
         value_BC = torch.full_like(candidates.fresh_BC, float("-inf"), dtype=torch.float64)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from unmask.axes import ReMDM
-from unmask.core import Action, Door, Needs, Policy, State, Trajectory, View
+from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory, View
 from unmask.policies.fixed import Fixed
 
 
@@ -47,7 +47,7 @@ class Revised(Policy):
     def act(self, traj: Trajectory) -> Action:
         return self._revise(traj, self.base.act(traj))
 
-    def plan(self, traj: Trajectory, door: Door) -> Action:
+    def plan(self, traj: Trajectory, door: LookAhead) -> Action:
         return self._revise(traj, self.base.plan(traj, door))
 
     def _revise(self, traj: Trajectory, action: Action) -> Action:

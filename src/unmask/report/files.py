@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
+from unmask.atomic import atomic_write
 from unmask.errors import ConfigError
-from unmask.whole import replaced
 
 
 def folder(path: str | Path) -> Path:
@@ -26,7 +26,7 @@ def folder(path: str | Path) -> Path:
 def write(target: Path, content: bytes) -> Path:
     """Write beside the target, then rename: a reader never sees half a file."""
     try:
-        with replaced(target) as partial:
+        with atomic_write(target) as partial:
             partial.write_bytes(content)
     except OSError as error:
         raise ConfigError(f"{str(target)!r} cannot be written ({error.strerror}); choose another folder") from error

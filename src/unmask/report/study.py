@@ -15,31 +15,29 @@ import jinja2
 from markupsafe import Markup
 from rich.table import Table
 
-from unmask.lab.e1 import E1
-from unmask.lab.e4 import CHOSEN, E4, Mean
-from unmask.lab.e23 import E23
+from unmask.lab.analysis.detection import DetectionFindings
+from unmask.lab.analysis.end_to_end import CHOSEN, EndToEndFindings, EndToEndMean
+from unmask.lab.analysis.opportunity import OpportunityFindings
 from unmask.policies.candidates import AXES
-from unmask.report import (
-    files,
-    study_e4_tables,
-    study_e4_words,
-    study_e23_tables,
-    study_e23_words,
-    study_tables,
-    study_words,
-)
-from unmask.report.study_e4_figure import end_to_end_figure
-from unmask.report.study_e23_figure import setting_figure
-from unmask.report.study_figure import concentration_figure, gap_figure
-from unmask.report.study_tables import LEGEND, PARTIAL, Sheet, mark, number, share, table_csv, table_markdown
-from unmask.report.study_words import Answer, name, warnings
+from unmask.report import files
+from unmask.report.figures.detection import setting_figure
+from unmask.report.figures.end_to_end import end_to_end_figure
+from unmask.report.figures.opportunity import concentration_figure, gap_figure
+from unmask.report.tables import detection as study_e23_tables
+from unmask.report.tables import end_to_end as study_e4_tables
+from unmask.report.tables import opportunity as study_tables
+from unmask.report.tables.opportunity import LEGEND, PARTIAL, Sheet, mark, number, share, table_csv, table_markdown
 from unmask.report.terminal import columns
+from unmask.report.words import detection as study_e23_words
+from unmask.report.words import end_to_end as study_e4_words
+from unmask.report.words import opportunity as study_words
+from unmask.report.words.opportunity import Answer, name, warnings
 from unmask.stats import Estimate
 from unmask.stats.opportunity import FEWEST
 
 __all__ = [
     "Answer",
-    "Written",
+    "StudyFiles",
     "answer",
     "document",
     "legend",
@@ -55,7 +53,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Written:
+class StudyFiles:
     """Where the parts of a report are."""
 
     page: Path
@@ -68,23 +66,28 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Part:
+class PageSection:
     """A section of the page on what goes beyond E1."""
 
     title: str
     note: str
     sheets: tuple[Sheet, ...]
-    settings: E23 | None = None
+    settings: DetectionFindings | None = None
     """Each with a figure of its own."""
-    decoded: E4 | None = None
+    decoded: EndToEndFindings | None = None
     """A figure for each model."""
 
 
-def write(found: E1, out: str | Path, detected: E23 | None = None, decoded: E4 | None = None) -> Written:
+def write(
+    found: OpportunityFindings,
+    out: str | Path,
+    detected: DetectionFindings | None = None,
+    decoded: EndToEndFindings | None = None,
+) -> StudyFiles:
     """Write report.html, report.md and a CSV file per table into a folder."""
     place = files.folder(out)
     shown = _sheets(found, detected, decoded)
-    return Written(
+    return StudyFiles(
         page=files.write(place / "report.html", page(found, detected, decoded).encode()),
         text=files.write(place / "report.md", markdown(found, detected, decoded).encode()),
         tables=tuple(files.write(place / f"{s.name}.csv", table_csv(s).encode()) for s in shown),
@@ -94,7 +97,9 @@ def write(found: E1, out: str | Path, detected: E23 | None = None, decoded: E4 |
 # Words
 
 
-def answer(found: E1, detected: E23 | None = None, decoded: E4 | None = None) -> tuple[Answer, ...]:
+def answer(
+    found: OpportunityFindings, detected: DetectionFindings | None = None, decoded: EndToEndFindings | None = None
+) -> tuple[Answer, ...]:
     """The four questions that every study is asked."""
     if detected is None:
         predictable = f"Not asked: {study_e23_words.NOT_ASKED}"
@@ -111,13 +116,15 @@ def answer(found: E1, detected: E23 | None = None, decoded: E4 | None = None) ->
     )
 
 
-def _end_to_end(found: E1, decoded: E4 | None) -> str:
+def _end_to_end(found: OpportunityFindings, decoded: EndToEndFindings | None) -> str:
     if decoded is None:
         return study_e4_words.NOT_MEASURED
     return study_e4_words.pays(found, decoded.of(extension=False))
 
 
-def notes(found: E1, detected: E23 | None = None, decoded: E4 | None = None) -> tuple[str, ...]:
+def notes(
+    found: OpportunityFindings, detected: DetectionFindings | None = None, decoded: EndToEndFindings | None = None
+) -> tuple[str, ...]:
     """What goes with the answers: how far to trust them, what stands apart, what is not in them."""
     told = [*study_words.notes(found)]
     if detected is not None:
@@ -128,7 +135,9 @@ def notes(found: E1, detected: E23 | None = None, decoded: E4 | None = None) -> 
     return tuple(told)
 
 
-def _extension(found: E1, detected: E23, decoded: E4 | None) -> Iterator[str]:
+def _extension(
+    found: OpportunityFindings, detected: DetectionFindings, decoded: EndToEndFindings | None
+) -> Iterator[str]:
     """The revision extension counts in no answer and has its own."""
     apart = detected.of(extension=True).cells
     if apart:
@@ -146,7 +155,9 @@ def _extension(found: E1, detected: E23, decoded: E4 | None) -> Iterator[str]:
 # The page
 
 
-def page(found: E1, detected: E23 | None = None, decoded: E4 | None = None) -> str:
+def page(
+    found: OpportunityFindings, detected: DetectionFindings | None = None, decoded: EndToEndFindings | None = None
+) -> str:
     """HTML with style and figures inside: one file to keep or to send."""
     return _template().render(
         name=found.name,
@@ -183,7 +194,7 @@ def page(found: E1, detected: E23 | None = None, decoded: E4 | None = None) -> s
     )
 
 
-def _settings(found: E1, detected: E23, part: int) -> list[dict[str, str]]:
+def _settings(found: OpportunityFindings, detected: DetectionFindings, part: int) -> list[dict[str, str]]:
     return [
         {
             "name": f"{name(found, cell.model)}: {cell.axis} on {cell.task}",
@@ -193,7 +204,7 @@ def _settings(found: E1, detected: E23, part: int) -> list[dict[str, str]]:
     ]
 
 
-def _gains(found: E1, decoded: E4, part: int) -> list[dict[str, str]]:
+def _gains(found: OpportunityFindings, decoded: EndToEndFindings, part: int) -> list[dict[str, str]]:
     models = dict.fromkeys(c.model for c in study_e4_tables.chosen_cells(decoded))
     return [
         {
@@ -204,44 +215,50 @@ def _gains(found: E1, decoded: E4, part: int) -> list[dict[str, str]]:
     ]
 
 
-def _parts(detected: E23 | None, decoded: E4 | None) -> list[Part]:
+def _parts(detected: DetectionFindings | None, decoded: EndToEndFindings | None) -> list[PageSection]:
     return [*_diagnostics(detected), *_decodes(decoded)]
 
 
 _APART = "revision extension of a monotone native decoder"
 
 
-def _diagnostics(detected: E23 | None) -> Iterator[Part]:
+def _diagnostics(detected: DetectionFindings | None) -> Iterator[PageSection]:
     """Native decoders first, with what has no numbers; the revision extension apart."""
     if detected is None:
         return
     own, apart = detected.of(extension=False), detected.of(extension=True)
     missing = study_e23_tables.missing_sheet(detected)
-    yield Part("Diagnostics", "", (*study_e23_tables.sheets(own), missing), settings=own)
+    yield PageSection("Diagnostics", "", (*study_e23_tables.sheets(own), missing), settings=own)
     if apart.cells:
         sheets = study_e23_tables.sheets(apart, "-revision")
-        yield Part(f"Diagnostics: {_APART}", study_e23_words.EXTENSION, sheets, settings=apart)
+        yield PageSection(f"Diagnostics: {_APART}", study_e23_words.EXTENSION, sheets, settings=apart)
 
 
-def _decodes(decoded: E4 | None) -> Iterator[Part]:
+def _decodes(decoded: EndToEndFindings | None) -> Iterator[PageSection]:
     """The same order; then what goes beyond the paper."""
     if decoded is None:
         return
     e4, own, apart = study_e4_tables, decoded.of(extension=False), decoded.of(extension=True)
     sheets = (e4.full_sheet(own), e4.axes_sheet(own), e4.controls_sheet(own), e4.missing_sheet(decoded))
-    yield Part("End to end", "", sheets, decoded=own)
+    yield PageSection("End to end", "", sheets, decoded=own)
     if apart.cells:
         more = (e4.axes_sheet(apart, "-revision"), e4.controls_sheet(apart, "-revision"))
-        yield Part(f"End to end: {_APART}", study_e23_words.EXTENSION, more)
+        yield PageSection(f"End to end: {_APART}", study_e23_words.EXTENSION, more)
     if decoded.joints:
-        yield Part("End to end: all axes together, beyond the paper", study_e4_words.BEYOND, (e4.joint_sheet(decoded),))
+        yield PageSection(
+            "End to end: all axes together, beyond the paper", study_e4_words.BEYOND, (e4.joint_sheet(decoded),)
+        )
 
 
-def _sheets(found: E1, detected: E23 | None, decoded: E4 | None) -> tuple[Sheet, ...]:
+def _sheets(
+    found: OpportunityFindings, detected: DetectionFindings | None, decoded: EndToEndFindings | None
+) -> tuple[Sheet, ...]:
     return (*study_tables.sheets(found), *(sheet for part in _parts(detected, decoded) for sheet in part.sheets))
 
 
-def markdown(found: E1, detected: E23 | None = None, decoded: E4 | None = None) -> str:
+def markdown(
+    found: OpportunityFindings, detected: DetectionFindings | None = None, decoded: EndToEndFindings | None = None
+) -> str:
     """The words and every table but the longest."""
     parts = [f"# Adaptation opportunity: {found.name}", *warnings(found)]
     for one in answer(found, detected, decoded):
@@ -267,7 +284,7 @@ def _tables(shown: Iterable[Sheet]) -> Iterator[str]:
 # The terminal
 
 
-def screen(found: E1) -> Table:
+def screen(found: OpportunityFindings) -> Table:
     """What fits on a terminal."""
     heads = ("task", "axis", "fixed action", "Δ_adapt", "", "positive", "top 10 % hold")
     several = len(found.models) > 1
@@ -287,7 +304,7 @@ def screen(found: E1) -> Table:
     return columns((*(["model"] if several else []), *heads), rows)
 
 
-def screen_e23(detected: E23) -> Table:
+def screen_e23(detected: DetectionFindings) -> Table:
     """What fits on a terminal, of the diagnostics' own actions."""
     heads = ("task", "axis", "AUROC", "selective lift", "", "deviates at", "")
     several = len({c.model for c in detected.cells}) > 1
@@ -301,7 +318,7 @@ def screen_e23(detected: E23) -> Table:
     return columns((*(["model"] if several else []), *heads), rows)
 
 
-def screen_e4(decoded: E4) -> Table:
+def screen_e4(decoded: EndToEndFindings) -> Table:
     """What fits on a terminal, of the axes that validation chose."""
     heads = ("task", "axis", *(head.lower() for head in study_e4_tables.ARM_HEADS.values()))
     heads = (*heads, "selective − fixed", "", "coverage", "")
@@ -320,11 +337,13 @@ def screen_e4(decoded: E4) -> Table:
     return columns((*(["model"] if several else []), *heads), rows)
 
 
-def _chosen_means(decoded: E4, model: str | None = None) -> list[Mean]:
+def _chosen_means(decoded: EndToEndFindings, model: str | None = None) -> list[EndToEndMean]:
     return [m for m in decoded.means if m.axis == CHOSEN and model in (None, m.model)]
 
 
-def legend(found: E1, detected: E23 | None = None, decoded: E4 | None = None) -> list[str]:
+def legend(
+    found: OpportunityFindings, detected: DetectionFindings | None = None, decoded: EndToEndFindings | None = None
+) -> list[str]:
     """The signs that the screens show, in words."""
     used = {sign for c in found.cells for sign in mark(c.overall, c.partial)}
     if detected is not None:
@@ -334,7 +353,9 @@ def legend(found: E1, detected: E23 | None = None, decoded: E4 | None = None) ->
     return [f"{sign} {meaning}" for sign, meaning in LEGEND.items() if sign in used]
 
 
-def document(found: E1, detected: E23 | None = None, decoded: E4 | None = None) -> dict[str, Any]:
+def document(
+    found: OpportunityFindings, detected: DetectionFindings | None = None, decoded: EndToEndFindings | None = None
+) -> dict[str, Any]:
     """Everything as plain values; None where there is no number."""
     return {
         "study": found.name,
@@ -362,7 +383,7 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
-def _facts(found: E1) -> dict[str, str]:
+def _facts(found: OpportunityFindings) -> dict[str, str]:
     study = found.manifest["study"]
     splits = {role: f"{part['prompts']} from {part['split']}" for role, part in study["splits"].items()}
     return {
@@ -387,11 +408,11 @@ def _pairs(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in values.items())
 
 
-def _config(found: E1) -> str:
+def _config(found: OpportunityFindings) -> str:
     return json.dumps(found.manifest, indent=2, ensure_ascii=False)
 
 
-def _versions(found: E1) -> str:
+def _versions(found: OpportunityFindings) -> str:
     return ", ".join(f"{part} {version}" for part, version in found.manifest["versions"].items())
 
 

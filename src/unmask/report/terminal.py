@@ -15,7 +15,7 @@ from rich.text import Text
 
 from unmask.core import State, Step, Trajectory
 from unmask.denoisers import Codec
-from unmask.report.summary import Summary
+from unmask.report.demo.summary import DemoSummary
 
 # From Okabe and Ito's palette, which the colour-blind can tell apart.
 _CONFIDENCE = ((0.9, "black on #56b4e9"), (0.6, "black on #2fc99b"), (0.3, "black on #f0e442"))
@@ -31,7 +31,7 @@ _MARGIN = 5
 """Columns for the number of a row."""
 
 
-class Watch:
+class DecodeScreen:
     """Canvases as they fill in: redrawn in place on a terminal, a line per row and step elsewhere.
 
     Give it to `Model.generate` as `on_step`, inside a `with` block.
@@ -44,7 +44,7 @@ class Watch:
         self._step = 0
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> "DecodeScreen":
         if self._live is not None:
             self._live.start()
         return self
@@ -214,11 +214,11 @@ def columns(heads: Sequence[str], rows: Sequence[Sequence[str]], title: str | No
     return table
 
 
-def comparison(summaries: Sequence[Summary]) -> Table:
+def comparison(summaries: Sequence[DemoSummary]) -> Table:
     """The demonstration's result, best utility first."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("policy", no_wrap=True)
-    show: dict[str, Callable[[Summary], str]] = {
+    show: dict[str, Callable[[DemoSummary], str]] = {
         "utility": lambda s: f"{s.utility:.3f}",
         "s.e.": lambda s: "" if s.deterministic else f"{s.stderr:.3f}",
         "forwards": lambda s: s.show_forwards,

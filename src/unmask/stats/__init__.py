@@ -23,7 +23,7 @@ from unmask.stats.detector import (
     fit_theta,
 )
 from unmask.stats.estimates import Audit, FixedAction, Gap, audit, choose_fixed, choose_fixed_by_task, gap, stages
-from unmask.stats.opportunity import Opportunity, PairEstimates, Summary, summary
+from unmask.stats.opportunity import Opportunity, OpportunitySummary, PairEstimates, summary
 from unmask.stats.pairs import Bidirectional, bidirectional, over, pairwise_reversal
 from unmask.stats.ranking import auroc, spearman
 from unmask.stats.reversal import (
@@ -36,7 +36,7 @@ from unmask.stats.reversal import (
 )
 from unmask.stats.selection import ActionChoice, ActionSelection, Viability, select_actions
 from unmask.stats.selective import ARMS, SelectiveUtility, TransitionUtility, selective_utility
-from unmask.stats.tables import Graded, HeldOutTable, LeakageError, Proposal, ValidationTable, grade
+from unmask.stats.tables import Graded, HeldOutTable, LeakageError, ProposedAction, ValidationTable, grade
 
 __all__ = [
     "ARMS",
@@ -62,12 +62,12 @@ __all__ = [
     "HeldOutTable",
     "LeakageError",
     "Opportunity",
+    "OpportunitySummary",
     "PairEstimates",
-    "Proposal",
+    "ProposedAction",
     "Schedule",
     "Scored",
     "SelectiveUtility",
-    "Summary",
     "Threshold",
     "TransitionUtility",
     "ValidationTable",

@@ -27,7 +27,7 @@ from unmask.stats.detector import (
     prompt_folds,
 )
 from unmask.stats.estimates import FixedAction, choose_fixed
-from unmask.stats.sealed import SealBroken, seal, unseal
+from unmask.stats.hashed_json import HashMismatch, from_hashed_json, to_hashed_json
 from unmask.stats.tables import PROPOSALS, Graded, T, ValidationTable, grade, only_validation
 
 FORMAT = "unmask-detector-1"
@@ -88,7 +88,7 @@ class Calibration:
 
     def to_json(self) -> str:
         """The file's text; the same calibration gives the same bytes."""
-        return seal(FORMAT, _body(self))
+        return to_hashed_json(FORMAT, _body(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Calibration":
@@ -247,8 +247,8 @@ def _calibration(body: dict[str, Any]) -> Calibration:
 
 def _opened(text: str) -> dict[str, Any]:
     try:
-        return unseal(FORMAT, text, "detector file")
-    except SealBroken as error:
+        return from_hashed_json(FORMAT, text, "detector file")
+    except HashMismatch as error:
         raise DetectorFileError(f"{error}; pass a file that `save` wrote, or calibrate again") from error
 
 

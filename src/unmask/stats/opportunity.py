@@ -80,12 +80,12 @@ class Opportunity:
 
 
 @dataclass(frozen=True)
-class Summary:
+class OpportunitySummary:
     """A group of states as a whole, by stage and by task; those are empty where the table does not name them."""
 
     overall: Opportunity
     stages: dict[int, Opportunity] = field(default_factory=dict)
-    tasks: dict[str, "Summary"] = field(default_factory=dict)
+    tasks: dict[str, "OpportunitySummary"] = field(default_factory=dict)
 
 
 def summary(
@@ -102,7 +102,7 @@ def summary(
     resamples: int = RESAMPLES,
     level: float = LEVEL,
     coverages: Sequence[float] = COVERAGES,
-) -> Summary:
+) -> OpportunitySummary:
     """All quantities of one table, with prompt-cluster bootstrap intervals.
 
     `fixed` comes from validation prompts, one for all or one for each task; a replicate does not choose it again.
@@ -122,13 +122,15 @@ def summary(
     column_SK = np.concatenate([state_columns(fit), _pair_columns(fit, _orders(fit, task, fixed_T))], 1)
     settings = _Settings(seed, resamples, level, tuple(coverages))
 
-    def measured(chosen: list[str]) -> Summary:
+    def measured(chosen: list[str]) -> OpportunitySummary:
         group = _group(fit, column_SK, task, prompt, chosen)
         overall = _measure(group, settings)
         if stage is None:
-            return Summary(overall)
+            return OpportunitySummary(overall)
         here_S = stage[group.row_S]
-        return Summary(overall, {int(k): _measure(_only(group, here_S == k), settings) for k in np.unique(here_S)})
+        return OpportunitySummary(
+            overall, {int(k): _measure(_only(group, here_S == k), settings) for k in np.unique(here_S)}
+        )
 
     tasks = {t: measured([t]) for t in names}
     return tasks[""] if task_S is None else replace(measured(names), tasks=tasks)

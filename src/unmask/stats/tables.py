@@ -23,7 +23,7 @@ class LeakageError(ValueError):
 
 
 @dataclass(frozen=True)
-class Proposal:
+class ProposedAction:
     """What the diagnostic's action led to at each state; nothing where it abstained."""
 
     q_SR: Array
@@ -46,8 +46,8 @@ class _States:
     """d(z) of the diagnostic; NaN where it has none."""
     abstained_S: Bools
     """The diagnostic proposed nothing; the fixed action is taken there."""
-    raw: Proposal
-    snapped: Proposal
+    raw: ProposedAction
+    snapped: ProposedAction
     candidates: tuple[str, ...]
     reference: int
     """Which candidate is the reference."""
@@ -66,7 +66,7 @@ class _States:
         if not 0 <= self.reference < actions:
             raise ValueError(f"reference is {self.reference}; the table has actions 0..{actions - 1}")
         for name in PROPOSALS:
-            given: Proposal = getattr(self, name)
+            given: ProposedAction = getattr(self, name)
             q_SR = _column(f"{name}.q_SR", np.asarray(given.q_SR, dtype=np.float64), (states, rollouts))
             utilities(q_SR[:, None])
             if np.isfinite(q_SR[self.abstained_S]).any():
@@ -75,7 +75,7 @@ class _States:
                     "without a proposal there is none: write NaN, or say that it did not abstain"
                 )
             same_SA = _truths(f"{name}.same_SA", given.same_SA, (states, actions))
-            object.__setattr__(self, name, Proposal(_frozen(q_SR), _frozen(same_SA)))
+            object.__setattr__(self, name, ProposedAction(_frozen(q_SR), _frozen(same_SA)))
 
     def _set(self, name: str, value: NDArray) -> None:
         object.__setattr__(self, name, _frozen(value))

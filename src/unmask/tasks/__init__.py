@@ -1,13 +1,15 @@
 """The ten-task suite: prompts with one right answer each, and utilities in [0, 1]. Works without torch."""
 
 from unmask.tasks.base import LEVELS, SPLITS, TRAINING, Draft, Example, Task
-from unmask.tasks.explanation import explain
-from unmask.tasks.extract import Extraction
 from unmask.tasks.official import ChangedData, MissingData
+from unmask.tasks.scoring.explanation import explain
+from unmask.tasks.scoring.extract import Extraction
+from unmask.tasks.scoring.utility import score
+from unmask.tasks.scoring.verdict import Part, Verdict
 from unmask.tasks.suite import (
     LevelSummary,
     Scores,
-    Summary,
+    ScoreSummary,
     examples,
     export,
     listing,
@@ -17,8 +19,6 @@ from unmask.tasks.suite import (
     training,
 )
 from unmask.tasks.table import CONTROLS, TASKS, find
-from unmask.tasks.utility import score
-from unmask.tasks.verdict import Part, Verdict
 
 __all__ = [
     "CONTROLS",
@@ -33,8 +33,8 @@ __all__ = [
     "LevelSummary",
     "MissingData",
     "Part",
+    "ScoreSummary",
     "Scores",
-    "Summary",
     "Task",
     "Verdict",
     "examples",

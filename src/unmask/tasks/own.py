@@ -18,11 +18,12 @@ from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 from unmask.errors import ConfigError, ContractError, SchemaError, UnknownName, require
-from unmask.tasks import extract, store, table, utility
+from unmask.tasks import jsonl, table
 from unmask.tasks.base import SPLITS, Example, Json, OwnExample, Task, canonical, digest
-from unmask.tasks.extract import WHOLE_TEXT, Extraction, Found, squeeze
+from unmask.tasks.scoring import extract, utility
+from unmask.tasks.scoring.extract import WHOLE_TEXT, Extraction, Found, squeeze
+from unmask.tasks.scoring.verdict import Part, Verdict
 from unmask.tasks.splits import cut, rank
-from unmask.tasks.verdict import Part, Verdict
 
 Judge = Callable[[str, Example], Verdict]
 
@@ -36,7 +37,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
 
 
 @runtime_checkable
-class Source(Protocol):
+class OwnSource(Protocol):
     """Prompts and their scoring in one object."""
 
     def prompts(self) -> Iterable[Mapping[str, Any]]: ...
@@ -280,7 +281,7 @@ def _split(name: str, entries: list[_Entry], judge: Judge) -> dict[str, tuple[Ow
     return {split: tuple(members) for split, members in found.items()}
 
 
-def _rule(name: str, score: str | None, thing: Source | None, prompts: str) -> tuple[str, Judge, str]:
+def _rule(name: str, score: str | None, thing: OwnSource | None, prompts: str) -> tuple[str, Judge, str]:
     """Name, judge and code of the scoring rule."""
     if thing is not None:
         require(score is None, f"score of {name}", score, f"none: {prompts} has its own", "leave it out")
@@ -299,17 +300,17 @@ def _rule(name: str, score: str | None, thing: Source | None, prompts: str) -> t
 
 
 def _written(path: Path) -> tuple[None, Iterator[tuple[str, Any]]]:
-    return None, ((f"line {n} of {str(path)!r}", record) for n, record in store.read_lines(path))
+    return None, ((f"line {n} of {str(path)!r}", record) for n, record in jsonl.read_lines(path))
 
 
-def _produced(prompts: str) -> tuple[Source | None, Iterator[tuple[str, Any]]]:
+def _produced(prompts: str) -> tuple[OwnSource | None, Iterator[tuple[str, Any]]]:
     """What a dotted name gives: an object with prompts and scoring, or prompts alone."""
     thing = _find(prompts)
     try:
         # A class is not yet its object.
-        if isinstance(thing, type) or not isinstance(thing, Source):
+        if isinstance(thing, type) or not isinstance(thing, OwnSource):
             thing = thing()
-        source = thing if isinstance(thing, Source) else None
+        source = thing if isinstance(thing, OwnSource) else None
         records = list(thing.prompts() if source is not None else thing)
     except Exception as error:
         raise ConfigError(

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unmask.errors import ConfigError, SchemaError, require
-from unmask.tasks import programs, splits, store, table
+from unmask.tasks import jsonl, splits, table
 from unmask.tasks.base import SPLITS, Example, Json, Task
-from unmask.tasks.utility import score
-from unmask.tasks.verdict import Verdict
+from unmask.tasks.scoring import programs
+from unmask.tasks.scoring.utility import score
+from unmask.tasks.scoring.verdict import Verdict
 
 DataDir = str | os.PathLike[str] | None
 
@@ -66,7 +67,7 @@ def export(
     except OSError as error:
         raise ConfigError(f"the folder {str(place)!r} cannot be made ({error.strerror}); choose another") from error
     return tuple(
-        store.write_lines(place / f"{task.name}.{split}.jsonl", (store.line(e, task.version) for e in members))
+        jsonl.write_lines(place / f"{task.name}.{split}.jsonl", (jsonl.line(e, task.version) for e in members))
         for task, split, members in found
     )
 
@@ -81,7 +82,7 @@ class LevelSummary:
 
 
 @dataclass(frozen=True)
-class Summary:
+class ScoreSummary:
     """What a file of predictions is worth on one split."""
 
     task: str
@@ -108,7 +109,7 @@ class Summary:
 class Scores:
     """A summary and the verdicts behind it, in the order of the file."""
 
-    summary: Summary
+    summary: ScoreSummary
     verdicts: tuple[Verdict, ...]
 
 
@@ -122,7 +123,7 @@ def score_predictions(
 ) -> Scores:
     """Score a file of predictions on one split of a task. `on_done` hears of every verdict as it falls."""
     members = {example.id: example for example in examples(name, split, data_dir)}
-    predictions = store.read_predictions(path)
+    predictions = jsonl.read_predictions(path)
     if not predictions:
         raise SchemaError(f'{str(path)!r} has no predictions; allowed: {{"id": "...", "text": "..."}} per line')
     others = {e.id for s in SPLITS if s != split for e in examples(name, s, data_dir)}
@@ -174,13 +175,13 @@ def _summary(
     missing: tuple[str, ...],
     elsewhere: tuple[str, ...],
     unknown: tuple[str, ...],
-) -> Summary:
+) -> ScoreSummary:
     by_level: dict[int, list[float]] = {}
     for verdict in verdicts:
         if verdict.utility is not None:
             by_level.setdefault(members[verdict.id].level, []).append(verdict.utility)
     scored = [u for level in sorted(by_level) for u in by_level[level]]
-    return Summary(
+    return ScoreSummary(
         task=name,
         split=split,
         examples=len(members),

@@ -3,8 +3,8 @@
 from types import MappingProxyType
 
 from unmask.errors import UnknownName
-from unmask.tasks import carry, cloze, constrained_json, csv_cells, html_tags, sparse, unique_list
 from unmask.tasks.base import SPLITS, Generator, Task
+from unmask.tasks.constructed import carry, cloze, constrained_json, csv_cells, html_tags, sparse, unique_list
 from unmask.tasks.official import VERSIONS
 
 

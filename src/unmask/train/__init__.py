@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unmask.train.config import Config as Config
-    from unmask.train.loop import Progress as Progress
     from unmask.train.loop import Result as Result
+    from unmask.train.loop import TrainingProgress as TrainingProgress
     from unmask.train.loop import train as train
 
-_HOME = {"Config": "config", "Progress": "loop", "Result": "loop", "train": "loop"}
-__all__ = ["Config", "Progress", "Result", "train"]
+_HOME = {"Config": "config", "TrainingProgress": "loop", "Result": "loop", "train": "loop"}
+__all__ = ["Config", "Result", "TrainingProgress", "train"]
 
 
 def __getattr__(name: str) -> Any:

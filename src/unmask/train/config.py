@@ -23,7 +23,7 @@ FEWEST_TOKENS = 300
 
 
 @dataclass(frozen=True)
-class Model:
+class NetworkSettings:
     """The network."""
 
     family: str
@@ -57,7 +57,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class VocabularySettings:
     """The byte-level BPE tokenizer."""
 
     size: int
@@ -177,8 +177,8 @@ class Config:
     """A training run. Two runs with equal configurations on equal data give equal models, up to rounding on a GPU."""
 
     seed: int
-    model: Model
-    tokenizer: Vocabulary
+    model: NetworkSettings
+    tokenizer: VocabularySettings
     data: Data
     sources: Mapping[str, Source] = field(hash=False)
     optimizer: Optimizer
@@ -214,7 +214,13 @@ class Config:
     @classmethod
     def of(cls, document: Mapping[str, Any], where: str = "the configuration") -> "Config":
         """From nested tables, as TOML has them."""
-        tables = {"model": Model, "tokenizer": Vocabulary, "data": Data, "optimizer": Optimizer, "run": Run}
+        tables = {
+            "model": NetworkSettings,
+            "tokenizer": VocabularySettings,
+            "data": Data,
+            "optimizer": Optimizer,
+            "run": Run,
+        }
         _check_keys(cls, document, where)
         parts = {name: _table(kind, document[name], f"[{name}] of {where}") for name, kind in tables.items()}
         named = document["sources"]

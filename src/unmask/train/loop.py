@@ -30,7 +30,7 @@ class TrainingFailed(UnmaskError):
 
 
 @dataclass(frozen=True)
-class Progress:
+class TrainingProgress:
     """Where a run is; sent after every step, with numbers when they were measured."""
 
     step: int
@@ -61,7 +61,7 @@ def train(
     workers: int | None = None,
     score: Score | None = None,
     say: Callable[[str], None] = lambda line: None,
-    on_step: Callable[[Progress], None] = lambda progress: None,
+    on_step: Callable[[TrainingProgress], None] = lambda progress: None,
 ) -> Result:
     """Train what the configuration asks for, or go on where an interrupted run in `out` stopped.
 
@@ -85,14 +85,14 @@ def train(
     if config.run.graph and place.type != "cuda":
         say(f"no graph of a step: graphs are for CUDA devices, and this is {place}")
     pool = data.load(config, folders, Path(cache) if cache is not None else out, say, workers)
-    run = _Run(config, out, pool, place, score, say, on_step)
+    run = _TrainingRun(config, out, pool, place, score, say, on_step)
     # Only now: a folder in which nothing was trained belongs to nobody.
     journal.claim(out, config, pool_key)
     say(f"{run.learner.model.spec.parameters:,} parameters, {run.shapes} per step, on {place}")
     return run.finish()
 
 
-class _Run:
+class _TrainingRun:
     """A run in progress: what the loop needs beyond the learner."""
 
     def __init__(
@@ -103,7 +103,7 @@ class _Run:
         device: torch.device,
         score: Score | None,
         say: Callable[[str], None],
-        on_step: Callable[[Progress], None],
+        on_step: Callable[[TrainingProgress], None],
     ):
         self.config, self.out, self.pool = config, out, pool
         self.score, self.say, self.on_step = score, say, on_step
@@ -131,7 +131,7 @@ class _Run:
             if validated or _due(self.done, config.run.log_every):
                 self._log(stepped, validated, clock)
             else:
-                self.on_step(Progress(self.done, steps))
+                self.on_step(TrainingProgress(self.done, steps))
             if self.score is not None and (
                 _due(self.done, config.run.score_every) or (last and config.run.score_every)
             ):
@@ -178,7 +178,7 @@ class _Run:
         self.record.write(self.out)
         speed = clock.steps_per_second(self.done)
         self.on_step(
-            Progress(
+            TrainingProgress(
                 self.done,
                 settings.steps,
                 point,
@@ -194,7 +194,7 @@ class _Run:
             found = dict(score(folder, self.config.run.score_prompts))
         self.record.scores += [(self.done, task, value) for task, value in found.items()]
         self.record.write(self.out)
-        self.on_step(Progress(self.done, self.config.optimizer.steps, scores=found))
+        self.on_step(TrainingProgress(self.done, self.config.optimizer.steps, scores=found))
 
     def _state(self) -> dict[str, Any]:
         return {

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from unmask.errors import ConfigError, ContractError, require
 from unmask.tasks import CONTROLS, SPLITS, TASKS, TRAINING, Task, examples, training
 from unmask.tasks.base import digest
-from unmask.tasks.draw import Draw
-from unmask.tasks.extract import squeeze
+from unmask.tasks.constructed.draw import Draw
+from unmask.tasks.scoring.extract import squeeze
 from unmask.train import texts
 
 WRITTEN: dict[str, Callable[[Draw], texts.Pair]] = {

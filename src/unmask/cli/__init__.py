@@ -1,0 +1,5 @@
+"""What a user touches in a shell: one file per command."""
+
+from unmask.cli.app import main
+
+__all__ = ["main"]

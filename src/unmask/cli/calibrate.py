@@ -1,0 +1,132 @@
+"""`unmask calibrate`: from a model and a task to a gate file that `generate` takes."""
+
+import json
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from unmask.cli.options import DataDir, Device, Dtype, ModelName, ModelOption, load_model
+from unmask.cli.study import watch
+from unmask.errors import ConfigError
+from unmask.report.console import say
+
+if TYPE_CHECKING:
+    from unmask.adapt import Gate
+    from unmask.tasks import Task
+
+
+def calibrate(
+    model: ModelName,
+    task: Annotated[
+        str,
+        typer.Option(metavar="TASK", help="A name of `unmask tasks`, a file FILE.jsonl, or package.module:function."),
+    ],
+    axis: Annotated[str, typer.Option(help="What may change by state: score, region, cardinality or commitment.")],
+    out: Annotated[Path, typer.Option(metavar="FILE.json", help="Where the gate goes.")],
+    score: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RULE",
+            help="How answers to a task of your own are scored: exact, answer, contains, number, json, parts, or "
+            "package.module:function.",
+        ),
+    ] = None,
+    horizon: Annotated[
+        int | None, typer.Option(min=1, help="Tokens that an answer to a task of your own may take.")
+    ] = None,
+    model_option: ModelOption = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    prompts: Annotated[int, typer.Option(min=2, help="Up to so many validation prompts.")] = 100,
+    states: Annotated[int, typer.Option(min=1, help="States of each prompt's trajectory.")] = 8,
+    rollouts: Annotated[int, typer.Option(min=1, help="Per state and candidate.")] = 4,
+    steps_share: Annotated[float, typer.Option(help="Steps by the task's horizon, above 0 up to 1.")] = 0.5,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers, the bootstrap's included.")] = 0,
+    rows: Annotated[
+        int | None, typer.Option(min=1, help="Canvases of one forward. Default: 4 on a CPU, 64 elsewhere.")
+    ] = None,
+    data_dir: DataDir = None,
+    work: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Where measurements are kept, to go on from. Default: FILE.json.study."),
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Machine-readable output and nothing else on stdout.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the path of the gate.")] = False,
+) -> None:
+    """Find out when a decoder should leave its fixed action on a task, and write that as a gate.
+
+    Candidates of the axis are tried at states of validation prompts, its diagnostic is read there, and a detector is
+    fitted to both. Then the prompts are decoded from beginning to end, to see whether the gate may be used at all. It
+    may be stopped at any moment: the same command goes on.
+
+    \b
+    Examples:
+      unmask calibrate --model mini --task carry-rtl --axis region --out gate.json
+      unmask calibrate --model mini --task mine.jsonl --score exact --horizon 32 --axis region --out gate.json
+      unmask generate --model mini --gate gate.json "..."
+    """
+    # What is wrong with the command line comes before the model is read, and long before the gate is written.
+    from unmask.lab.calibrate import calibrate as measure
+    from unmask.lab.calibrate import check_axis, verdict
+    from unmask.tasks.own import task_of
+
+    check_axis(axis)
+    chosen = task_of(task, score=score, horizon=horizon)
+    _check_place(out)
+    place = out.with_name(f"{out.name}.study") if work is None else work
+    loaded = load_model(model, model_option, device=device, dtype=dtype)
+    with watch(quiet or json_) as on_progress:
+        gate = measure(
+            loaded,
+            chosen,
+            axis,
+            work=place,
+            prompts=prompts,
+            states=states,
+            rollouts=rollouts,
+            steps_share=steps_share,
+            seed=seed,
+            rows=rows,
+            data_dir=data_dir,
+            on_progress=on_progress,
+        )
+    gate.save(out)
+    use = _command(model, model_option, out, chosen)
+    if json_:
+        say(json.dumps(_document(gate, out, place, verdict(gate), use), indent=2))
+        return
+    if quiet:
+        say(str(out))
+        return
+    worse = gate.end_to_end is not None and gate.end_to_end.worse
+    how = "to try it all the same: " if worse else "use it:  "
+    say(f"{gate.inspect()}\n\n{verdict(gate)}\nwritten: {out} (measurements: {place})\n{how}{use}")
+
+
+def _check_place(out: Path) -> None:
+    if out.is_dir():
+        raise ConfigError(f"--out is {str(out)!r}, a folder; allowed: a file; name one in it")
+    if not os.access(out.parent, os.W_OK):
+        raise ConfigError(f"the folder of --out {str(out)!r} is not there or not yours; allowed: one that is; make it")
+
+
+def _command(model: str, options: list[str] | None, out: Path, task: "Task") -> str:
+    """How to decode with the gate, as one would type it."""
+    more = [text for option in options or [] for text in ("--model-option", option)]
+    parts = ["unmask", "generate", "--model", model, *more, "--gate", str(out), "--max-new-tokens", str(task.horizon)]
+    return f'{shlex.join(parts)} "..."'
+
+
+def _document(gate: "Gate", out: Path, place: Path, told: str, use: str) -> dict[str, Any]:
+    return {
+        "gate": str(out),
+        "study": str(place),
+        "opens": gate.arms.calibration.tau.value is not None,
+        "prompts": gate.arms.calibration.prompts,
+        "verdict": told,
+        "generate": use,
+        **gate.summary,
+    }

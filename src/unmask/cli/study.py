@@ -1,0 +1,335 @@
+"""`unmask study`: how much there is to gain from adapting, measured by branching from real states."""
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from unmask.cli.options import DataDir
+from unmask.report.console import Console, loading, say
+
+if TYPE_CHECKING:
+    from unmask.api import Model
+    from unmask.lab.run.driver import StudyProgress
+    from unmask.lab.study import ModelSpec
+
+study = typer.Typer(
+    help="Measure adaptation opportunity: branch every candidate action from states of the reference's runs.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A study file; docs/study.md describes it.")]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable output and nothing else on stdout.")]
+
+
+@study.command()
+def plan(file: File, data_dir: DataDir = None, json_: Json = False) -> None:
+    """Say what a study will take before anything runs.
+
+    States, branches and forwards follow from the file; the time from a forward that is measured here and now.
+
+    \b
+    Example:
+      unmask study plan studies/demo.toml
+    """
+    from unmask.lab.run.driver import estimate, prompts_of
+    from unmask.lab.study import Study
+
+    chosen = Study.read(file)
+    tasks, unavailable = prompts_of(chosen, data_dir)
+    found = []
+    for spec in chosen.models:
+        found += list(estimate(chosen, spec, _load(spec), tasks))
+    if json_:
+        rows = [dict(e._asdict()) for e in found]
+        say(json.dumps({"study": chosen.config, "estimates": rows, "unavailable": unavailable}, indent=2, default=str))
+        return
+    from unmask.report.terminal import columns
+
+    heads = ("model", "task", "prompts", "states", "branches", "forwards, naive", "expected", "memory", "time")
+    cells = [
+        [e.model, e.task, *(f"{x:,}" for x in e[2:7]), f"{e.memory / 2**20:,.0f} MiB", _span(e.seconds)] for e in found
+    ]
+    sums = ("prompts", "states", "branches", "naive", "expected")
+    whole = [f"{sum(getattr(e, name) for e in found):,}" for name in sums]
+    cells.append(["all", "", *whole, f"{max(e.memory for e in found) / 2**20:,.0f} MiB", _span(_sum(found))])
+    console = _console()
+    console.print(columns(heads, cells))
+    for task, reason in unavailable.items():
+        console.print(f"left out: {task}: {reason}", style="dim", highlight=False, markup=False)
+    minutes = chosen.budget.minutes
+    if minutes is not None:
+        runs = max(1, math.ceil(_sum(found) / 60 / minutes))
+        say(
+            f"The budget of {minutes:g} minutes is {'enough' if runs == 1 else f'spent about {runs} times; run again'}."
+        )
+    say(
+        "Row-forwards; `expected` is after merging, by experience. Memory is beside the weights, time is that of the "
+        "forwards here and now."
+    )
+
+
+@study.command()
+def run(
+    file: File,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the tables go; what is there is kept.")],
+    data_dir: DataDir = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Programs run side by side (HumanEval). Default: all cores.")
+    ] = None,
+    naive: Annotated[
+        bool, typer.Option("--naive", help="Run every branch for itself: the same tables, many times the work.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the hashes of the tables.")] = False,
+) -> None:
+    """Carry a study out, or go on with it.
+
+    It may be stopped at any moment, in any way: the same command goes on, and the tables come out the same. Several
+    processes may work on one folder.
+
+    \b
+    Example:
+      unmask study run studies/demo.toml --out out/study
+    """
+    from unmask.lab.run.driver import run_study
+    from unmask.lab.store.store import Store
+    from unmask.lab.study import Study
+
+    chosen = Study.read(file)
+    store = Store.create(out, chosen.config)
+    with watch(quiet) as on_progress:
+        outcome = run_study(chosen, store, _load, data_dir=data_dir, jobs=jobs, naive=naive, on_progress=on_progress)
+    if not quiet:
+        for task, reason in outcome.unavailable.items():
+            _note(f"left out: {task}: {reason}")
+        for line in _summary(store):
+            say(line)
+    if not outcome.complete:
+        _note(f"not complete: {outcome.stopped}; run the same command to go on")
+    for name, digest in outcome.hashes.items():
+        say(f"{name} {digest}")
+
+
+@study.command()
+def status(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What `unmask study run` was given as --out.")],
+    json_: Json = False,
+) -> None:
+    """Say how far a study is, and what it has saved so far."""
+    from unmask.lab.store.store import Store
+
+    store = Store.open(folder)
+    if json_:
+        say(json.dumps(_status(store), indent=2))
+        return
+    for line in _summary(store):
+        say(line)
+
+
+@study.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `unmask study run` was given as --out.")],
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where it goes. Default: DIR/report.")] = None,
+    json_: Json = False,
+) -> None:
+    """Say how much opportunity a study found, how concentrated, whether predictable, and whether acting on it pays.
+
+    Writes a page, Markdown and CSV tables; the answers are the last screen. The last two questions need diagnostics in
+    the study, and decoding end to end its own setting. A study that is still running is reported on what is finished.
+
+    \b
+    Example:
+      unmask study report out/study
+    """
+    from rich.text import Text
+
+    from unmask.lab.analysis.detection import detect
+    from unmask.lab.analysis.end_to_end import end_to_end
+    from unmask.lab.analysis.opportunity import measure
+    from unmask.lab.store.store import Store
+    from unmask.report import study as pages
+
+    store = Store.open(folder)
+    found = measure(store)
+    detected = detect(store, found)
+    decoded = None if detected is None else end_to_end(store, found, detected)
+    written = pages.write(found, folder / "report" if out is None else out, detected, decoded)
+    if json_:
+        told = {**pages.document(found, detected, decoded), "files": [str(path) for path in written.paths]}
+        say(json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False))
+        return
+    console = _console()
+    if found.cells:
+        console.print(pages.screen(found))
+    if detected is not None and detected.cells:
+        console.print(pages.screen_e23(detected))
+    if decoded is not None and decoded.cells:
+        console.print(pages.screen_e4(decoded))
+    for text in pages.legend(found, detected, decoded):
+        say(text)
+    for text in (*pages.notes(found, detected, decoded), *pages.warnings(found)):
+        console.print(Text(f"\n{text}"), soft_wrap=not console.is_terminal)
+    say(f"\nwritten: {written.page}, {written.text.name} and {len(written.tables)} tables as CSV")
+    for one in pages.answer(found, detected, decoded):
+        console.print(Text(f"\n{one.question}", style="bold"))
+        console.print(Text(one.text), soft_wrap=not console.is_terminal)
+
+
+def _status(store: Any) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from unmask.lab.run.driver import totals
+
+    manifest, infos, there = store.manifest, store.infos(), set(store.names())
+    report = totals(infos)
+    models = {
+        name: {"shards": len(known["shards"]), "finished": len(there & set(known["shards"]))}
+        for name, known in manifest["models"].items()
+    }
+    complete = len(models) == len(manifest["study"]["models"]) and all(
+        m["shards"] == m["finished"] for m in models.values()
+    )
+    branches, judged = sum(i["branches"] for i in infos), sum(i["judged"] for i in infos)
+    return {
+        "study": manifest["study"]["name"],
+        "complete": complete,
+        "models": models,
+        "tasks": manifest["tasks"],
+        "states": sum(info["states"] for info in infos),
+        "branches": branches,
+        "decoded": len(store.decoded()),
+        "unjudged": branches - judged,
+        "utility": sum(info["utility"] for info in infos) / judged if judged else None,
+        "forwards": {**asdict(report.total), "naive": report.total.naive, "trajectory": report.trajectory}
+        | {"recalled": report.recalled, "calls": report.calls},
+        "axes": {axis: {**asdict(work), "naive": work.naive} for axis, work in report.axes.items()},
+        "seconds": sum(info["seconds"] for info in infos),
+    }
+
+
+def _summary(store: Any) -> Iterator[str]:
+    now = _status(store)
+    yield f"study {now['study']}: {'complete' if now['complete'] else 'not complete'}"
+    for name, model in now["models"].items():
+        yield f"  {name}: {model['finished']} of {model['shards']} shards"
+    for task, known in now["tasks"].items():
+        if known.get("unavailable"):
+            yield f"  left out: {task}: {known['unavailable']}"
+    mean = "none judged yet" if now["utility"] is None else f"mean utility {now['utility']:.4f}"
+    missing = f", {now['unjudged']:,} could not be judged" if now["unjudged"] else ""
+    yield f"  {now['states']:,} states, {now['branches']:,} branches, {mean}{missing}"
+    if now["decoded"]:
+        known = sum(not about.get("unavailable") for about in now["tasks"].values())
+        yield f"  decoded end to end: {now['decoded']} of {len(now['models']) * known} models and tasks"
+    work = now["forwards"]
+    if not work["done"]:
+        return
+    yield (
+        f"  {work['done']:,} row-forwards instead of {work['naive']:,} ({work['naive'] / work['done']:.1f}x fewer), "
+        f"{now['seconds']:.0f} s"
+    )
+    for axis, mine in now["axes"].items():
+        saved = {
+            "identical rollouts": mine["rollouts"],
+            "first transitions": mine["first"],
+            "merged futures": mine["futures"],
+            "nothing left to revise": mine["settled"],
+        }
+        told = ", ".join(f"{why} {count:,}" for why, count in saved.items() if count)
+        yield f"    {axis}: {mine['done']:,} of {mine['naive']:,}; saved: {told or 'nothing'}"
+
+
+def _load(spec: "ModelSpec") -> "Model":
+    from unmask.catalog import load
+
+    with loading() as on_progress:
+        return load(spec.model, on_progress=on_progress, **spec.options)
+
+
+@contextmanager
+def watch(quiet: bool) -> "Iterator[Callable[[StudyProgress], None]]":
+    """A live panel on stderr; where that is no terminal, a line now and then."""
+    if quiet:
+        yield lambda now: None
+    elif not sys.stderr.isatty():
+        yield _StudyLines().show
+    else:
+        from rich.live import Live
+
+        lines = _StudyLines(every=0.2)
+        with Live(console=Console(stderr=True), transient=True, refresh_per_second=5) as live:
+            yield lambda now: live.update(_panel(now)) if lines.due() else None
+
+
+class _StudyLines:
+    """A line every few seconds."""
+
+    def __init__(self, every: float = 5.0) -> None:
+        self.every, self.told = every, -math.inf
+
+    def due(self) -> bool:
+        now = time.monotonic()
+        if now - self.told < self.every:
+            return False
+        self.told = now
+        return True
+
+    def show(self, now: "StudyProgress") -> None:
+        if self.due():
+            _note("  ".join(f"{name} {value}" for name, value in _facts(now).items()))
+
+
+def _facts(now: "StudyProgress") -> dict[str, str]:
+    if not math.isnan(now.decoded):
+        done = {"end to end": f"{now.decoded:.0%}", "decoding": now.shard}
+        return {**done, "left": "?" if math.isnan(now.left) else f"at most {_span(now.left)}"}
+    rate = now.forwards / now.seconds if now.seconds > 0 else 0.0
+    merged = 1 - now.done / now.naive if now.naive else math.nan
+    return {
+        "shards": f"{now.shards}/{now.shards_total}",
+        "states": f"{now.states:,}/{now.states_total:,}",
+        "branches": f"{now.branches:,}/{now.branches_total:,}",
+        "forwards/s": f"{rate:,.0f}",
+        "merged": "-" if math.isnan(merged) else f"{merged:.1%}",
+        "utility": "-" if math.isnan(now.utility) else f"{now.utility:.4f}",
+        "left": "?" if math.isnan(now.left) else _span(now.left),
+    } | ({"unjudged": f"{now.unjudged:,}"} if now.unjudged else {})
+
+
+def _panel(now: "StudyProgress") -> Any:
+    from rich.panel import Panel
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    facts = list(_facts(now).items())
+    grid.add_row(*(f"[dim]{name}[/]" for name, _ in facts))
+    grid.add_row(*(value for _, value in facts))
+    # The name of a shard ends in its key.
+    title = now.shard.rsplit(".", 1)[0] if math.isnan(now.decoded) else now.shard
+    return Panel(grid, title=title, title_align="left")
+
+
+def _sum(found: list[Any]) -> float:
+    return float(sum(e.seconds for e in found))
+
+
+def _span(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _console() -> Console:
+    # A file has no width of its own; rich would take it for a terminal of 80 columns.
+    return Console() if sys.stdout.isatty() else Console(width=160)
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

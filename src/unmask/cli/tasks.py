@@ -1,0 +1,124 @@
+"""`unmask tasks`: list the suite, look at prompts, export them, score a model's answers."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unmask.cli.options import DataDir
+from unmask.report.console import Console, progress, say
+
+tasks = typer.Typer(
+    help="The ten tasks: list them, look at prompts, export them, score answers.",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Which task; `unmask tasks` lists them.")]
+Split = Annotated[str, typer.Option(help="development, validation or evaluation.")]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable output and nothing else on stdout.")]
+
+
+@tasks.callback()
+def listing(context: typer.Context, json_: Json = False) -> None:
+    """The ten tasks: list them, look at prompts, export them, score answers.
+
+    \b
+    Examples:
+      unmask tasks --json
+      unmask tasks show carry-rtl -n 3
+      unmask tasks export --out tasks
+      unmask tasks score carry-rtl --predictions answers.jsonl
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from unmask import tasks as suite
+
+    found = suite.listing()
+    if json_:
+        say(json.dumps(found, indent=2))
+        return
+    from unmask.report.terminal import columns
+
+    shown = ("name", "horizon", "source", "utility")
+    rows = [
+        [*(str(task[head]) for head in shown), *(str(n) for n in suite.find(str(task["name"])).counts.values())]
+        for task in found
+    ]
+    Console().print(columns((*shown, "dev", "val", "eval"), rows))
+    Console().print("[dim]Horizon: tokens of the answer. `unmask tasks show NAME` prints prompts.[/]")
+
+
+@tasks.command()
+def show(
+    name: Name,
+    n: Annotated[int, typer.Option("-n", help="How many.")] = 3,
+    split: Split = "development",
+    data_dir: DataDir = None,
+    json_: Json = False,
+) -> None:
+    """Print the first prompts of a split with their targets."""
+    from unmask import tasks as suite
+
+    found = suite.show(name, n, split, data_dir)
+    if json_:
+        say(json.dumps([asdict(example) for example in found], indent=2))
+        return
+    for example in found:
+        say(f"--- {example.id}  level {example.level}\n{example.prompt}\n>>> {example.target}\n")
+
+
+@tasks.command()
+def export(
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where TASK.SPLIT.jsonl files go; made if need be.")],
+    name: Annotated[
+        list[str] | None, typer.Option("--task", metavar="NAME", help="Only this task. Repeatable. Default: all ten.")
+    ] = None,
+    split: Annotated[list[str] | None, typer.Option(help="Only this split. Repeatable. Default: all three.")] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Write the examples of tasks and splits as JSONL, one file each."""
+    from unmask import tasks as suite
+
+    for path in suite.export(out, name or None, tuple(split or suite.SPLITS), data_dir):
+        say(str(path))
+
+
+@tasks.command()
+def score(
+    name: Name,
+    predictions: Annotated[
+        Path, typer.Option(metavar="FILE", help='JSONL with {"id": ..., "text": ...} per line, from any model.')
+    ],
+    split: Split = "evaluation",
+    data_dir: DataDir = None,
+    jobs: Annotated[int | None, typer.Option(help="Programs run side by side (HumanEval). Default: all cores.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Walk through every verdict.")] = False,
+    json_: Json = False,
+) -> None:
+    """Score a file of answers."""
+    from unmask import tasks as suite
+
+    total = len(suite.examples(name, split, data_dir))
+    with progress("scoring", total, quiet=json_) as advance:
+        scores = suite.score_predictions(name, predictions, split, data_dir, jobs, on_done=lambda v: advance(v.id))
+    summary = scores.summary
+    if json_:
+        verdicts = [
+            {"id": v.id, "utility": v.utility, "reason": v.reason, "parts": [asdict(p) for p in v.parts]}
+            for v in scores.verdicts
+        ]
+        say(json.dumps({**asdict(summary), "verdicts": verdicts}, indent=2))
+        return
+    if explain:
+        for verdict in scores.verdicts:
+            say(f"--- {verdict.id}\n" + "\n".join(suite.explain(verdict)) + "\n")
+    mean = "none" if summary.mean is None else f"{summary.mean:.4f}"
+    say(f"{name}, {split}: mean utility {mean} over {summary.scored} of {summary.examples} examples")
+    say(f"perfect {summary.perfect}, unavailable {summary.unavailable}, without a prediction {len(summary.missing)}")
+    for level in summary.levels:
+        say(f"  level {level.level}: {level.mean:.4f} over {level.scored}")
+    if summary.elsewhere or summary.unknown:
+        say(f"left out: {len(summary.elsewhere)} ids of another split, {len(summary.unknown)} unknown ids")

@@ -1,0 +1,144 @@
+"""`unmask train`: train a small masked diffusion model from a configuration file."""
+
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unmask.report.console import progress, say
+
+if TYPE_CHECKING:
+    from unmask.train import TrainingProgress
+
+GPU_ROWS = 512
+"""Decoded together for the scores."""
+
+
+def train(
+    config: Annotated[Path, typer.Option(metavar="FILE.toml", help="What to train; configs/mini.toml is one.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the run lives; an interrupted one goes on there.")],
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Official data, for GSM8K. Default: $UNMASK_DATA, else the hub."),
+    ] = None,
+    texts: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Text files to read, for a configuration that asks for them.")
+    ] = None,
+    cache: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where tokenised rows are kept. Default: --out.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Another number of steps than the configuration's.")] = None,
+) -> None:
+    """Train a small masked diffusion model.
+
+    The folder gets the model in its family's published format (model/), the loss curve (curve.csv) and checkpoints.
+    The same command goes on after an interruption.
+
+    \b
+    Examples:
+      unmask train --config configs/smoke.toml --out out/smoke --device cpu
+      unmask train --config configs/mini.toml --out out/mini --data-dir data
+    """
+    from dataclasses import replace
+
+    from unmask.train import Config, train
+    from unmask.train.journal import checkpoints
+    from unmask.train.sources import CONSTRUCTED, Folders
+
+    settings = Config.read(config)
+    if steps is not None:
+        settings = replace(settings, optimizer=replace(settings.optimizer, steps=steps))
+    folders = Folders(str(data_dir) if data_dir else None, str(texts) if texts else None)
+    scored = [name for name in settings.sources if name in CONSTRUCTED]
+    # The bar takes stdout over while it lives: not if that is a file.
+    live = sys.stderr.isatty() and sys.stdout.isatty()
+    try:
+        with progress("training", settings.optimizer.steps, quiet=not live) as advance:
+            show = _Bar(advance).show if live else _lines
+            result = train(
+                settings,
+                out,
+                device=device,
+                folders=folders,
+                cache=cache,
+                score=_scorer(scored, device) if scored else None,
+                say=say,
+                on_step=show,
+            )
+    except KeyboardInterrupt:
+        kept = checkpoints(out)
+        say(f"stopped; the same command {f'goes on from {kept[-1]}' if kept else 'starts again: no checkpoint yet'}")
+        raise
+    say(f"model in {result.folder}: validation loss {result.manifest['validation']:.4f}")
+
+
+def _scorer(tasks: Sequence[str], device: str) -> Callable[[Path, int], Mapping[str, float]]:
+    """Scores of the model in a folder: its reference decoder on development prompts of these tasks."""
+
+    def score(folder: Path, prompts: int) -> dict[str, float]:
+        from unmask.catalog import load
+        from unmask.lab.compare import evaluate
+        from unmask.policies import make
+
+        model = load(str(folder), device=device)
+        found = evaluate(
+            model,
+            tasks,
+            split="development",
+            prompts=prompts,
+            policies={"reference": make(model.reference)},
+            batch=GPU_ROWS if model.denoiser.device.type == "cuda" else None,
+        ).means()
+        for task in (task for task, value in found.items() if math.isnan(value)):
+            say(f"no score of {task}: none of its prompts could be decoded")
+        return {task: value for task, value in found.items() if not math.isnan(value)}
+
+    return score
+
+
+def _line(now: "TrainingProgress") -> str:
+    """One step in words; empty if there is nothing to tell."""
+    if now.scores is not None:
+        return f"step {now.step}  scores  " + "  ".join(f"{task} {value:.3f}" for task, value in now.scores.items())
+    if now.point is None:
+        return ""
+    point = now.point
+    validation = "" if point.validation is None else f"  validation {point.validation:.4f}"
+    minutes, seconds = divmod(round(now.remaining), 60)
+    return (
+        f"step {now.step}/{now.steps}  loss {point.loss:.4f}{validation}  rate {point.rate:.2e}  "
+        f"{_amount(now.tokens_per_second)} tokens/s  {minutes}:{seconds:02d} left"
+    )
+
+
+def _lines(now: "TrainingProgress") -> None:
+    if line := _line(now):
+        say(line)
+
+
+class _Bar:
+    """On a terminal: a bar that says the last numbers."""
+
+    def __init__(self, advance: Callable[[str], None]):
+        self.advance, self.text, self.step = advance, "training", 0
+
+    def show(self, now: "TrainingProgress") -> None:
+        if now.scores is not None:
+            say(_line(now))
+            return
+        self.text = _line(now) or self.text
+        # A resumed run starts in the middle.
+        for _ in range(now.step - self.step):
+            self.advance(self.text)
+        self.step = now.step
+
+
+def _amount(value: float) -> str:
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.2f} {unit}"
+    return f"{value:.0f}"

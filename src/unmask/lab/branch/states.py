@@ -1,0 +1,340 @@
+"""States along the reference trajectory: where branches start from.
+
+A state is the trajectory of one row as it stood before a step, with as much of its past as anyone reads. What a
+recording leaves out (the previous posterior, for the stability rule) is a function of the previous canvas, which is
+kept; `Stepper.recall` brings it back with one forward.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unmask.core import (
+    ALL,
+    Action,
+    Denoiser,
+    Logits,
+    LookAhead,
+    Needs,
+    Noise,
+    NoNoise,
+    Policy,
+    Prediction,
+    Proposal,
+    State,
+    Trajectory,
+    View,
+    propose,
+    row_key,
+)
+from unmask.core.rows import concat, mapped, select
+from unmask.decode import record_of
+from unmask.errors import ConfigError, Unfinished, require
+from unmask.transition import Transition, apply, raise_faults
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One prompt, ready to be decoded."""
+
+    id: str
+    canvas: tuple[int, ...]
+    given: tuple[bool, ...]
+    steps: int
+    """T, the planned number of steps."""
+    answer: tuple[int, int]
+    """Where on the canvas the answer begins and ends."""
+
+    @property
+    def key(self) -> bytes:
+        """What random numbers know of the prompt; `Model.generate` takes the same."""
+        return np.array(self.canvas, "<i8").tobytes()
+
+    def slots(self, bucket: int) -> int:
+        """The canvas rounded up to its bucket: a function of this prompt alone."""
+        return -(-len(self.canvas) // bucket) * bucket
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A state of the reference trajectory of one prompt."""
+
+    prompt: str
+    index: int
+    """0 to n - 1 along the trajectory."""
+    traj: Trajectory
+    """One row on the CPU, on its bucket's canvas: state, noise key, and the steps of the past that are kept."""
+
+    @cached_property
+    def step(self) -> int:
+        return int(self.traj.state.step_B[0])
+
+    @cached_property
+    def masked(self) -> int:
+        """m_t."""
+        return int(self.traj.state.masked_BL.sum())
+
+
+@dataclass(frozen=True)
+class ReferenceRun:
+    """The reference's way through one prompt: its states, and everything branches may run into."""
+
+    start: Request
+    sampled: tuple[Sampled, ...]
+    states: State
+    """Before every step, one row each, on the bucket's canvas; on the CPU."""
+    end_L: np.ndarray
+    """The final canvas."""
+
+    @property
+    def steps(self) -> int:
+        """How many the reference took."""
+        return self.states.batch
+
+
+def spaced(steps: int, n: int) -> list[int]:
+    """Step indices floor(i T / n), no duplicates."""
+    require(steps >= 1, "steps", steps, "1 or more", "decode at least one step")
+    require(n >= 1, "states per prompt", n, "1 or more", "sample at least one state")
+    return sorted({i * steps // n for i in range(n)})
+
+
+class _NoLookAhead:
+    """Looks ahead have shapes of their own, on which tables would depend."""
+
+    def look(
+        self, states: State, owner_R: Tensor, needs: Needs | None = None, given_RL: Tensor | None = None
+    ) -> Prediction:
+        raise ConfigError(
+            "a policy asked to look ahead; allowed in a study: policies that decide from one forward; use another "
+            "reference or candidate, or compare it end to end with `unmask compare`"
+        )
+
+
+_NO_LOOK_AHEAD: LookAhead = _NoLookAhead()
+
+
+class Stepper:
+    """Transitions at one forward shape: `rows` canvases of one length, the last ones filled up with dummies.
+
+    At one shape a row's bits do not depend on its neighbours, so neither do tables on the order of work. A batch of any
+    size goes through as many forwards as it takes; all else is done for the whole batch at once.
+    """
+
+    def __init__(self, denoiser: Denoiser, proposal: Proposal, rows: int, live: int = 1):
+        require(rows >= 1, "rows", rows, "1 or more", "the batch needs a row")
+        self.denoiser, self.proposal, self.rows = denoiser, proposal, rows
+        self.live = max(rows, live)
+        """Rows that take a step together, at most."""
+        self.calls = 0
+        """Forward passes, whatever they held."""
+
+    def forward(self, view: View, needs: Needs) -> Logits:
+        """Logits of all rows, `rows` at a time."""
+        require(
+            view.attend_BNN is None and view.given_BN is None,
+            "the view of a policy",
+            "special",
+            "the canvas itself",
+            "methods with slots or questions of their own cannot be branched",
+        )
+        view = replace(view, row_B=None)
+        if len(view.tokens_BN) <= self.rows:
+            return self._forward(view, needs)
+        at_B = torch.arange(len(view.tokens_BN), device=view.tokens_BN.device)
+        return concat([self._forward(select(view, at_R), needs) for at_R in at_B.split(self.rows)])
+
+    def _forward(self, view: View, needs: Needs) -> Logits:
+        """Up to `rows` rows at the full shape."""
+        live = len(view.tokens_BN)
+        at_B = torch.arange(self.rows, device=view.tokens_BN.device)
+        real_B1 = (at_B < live)[:, None]
+        whole = view if live == self.rows else select(view, torch.where(at_B < live, at_B, 0))
+        # Nothing is asked of the dummies, so the packed answer is that of the real rows.
+        logits = self.denoiser(replace(whole, wanted_BN=whole.wanted_BN & real_B1), needs)
+        self.calls += logits.forwards
+        return replace(
+            logits,
+            wanted_BN=logits.wanted_BN[:live],
+            attention_BNN=None if logits.attention_BNN is None else logits.attention_BNN[:live],
+        )
+
+    def predict(self, traj: Trajectory, logits: Logits, view: View, needs: Needs) -> Trajectory:
+        """The trajectory with what the logits say under its noise."""
+        prediction = propose(
+            logits,
+            view,
+            self.proposal,
+            needs,
+            self.denoiser.vocabulary,
+            noise=traj.noise,
+            step_B=traj.state.step_B,
+            previous=traj.posterior,
+        )
+        return replace(traj, prediction=prediction)
+
+    def observe(self, traj: Trajectory, policy: Policy, needs: Needs | None = None) -> Trajectory:
+        """The step's own forward; `needs` if somebody else reads it, too."""
+        view, needs = policy.view(traj), needs or policy.needs
+        same = view.tokens_BN.shape == traj.state.tokens_BL.shape
+        require(same, f"the view of {policy.name}", "longer", "the canvas itself", "such methods cannot be branched")
+        return self.predict(traj, self.forward(view, needs), view, needs)
+
+    def recall(self, traj: Trajectory, needs: Needs) -> Trajectory:
+        """Give the last step back what is not stored, if anybody reads it: its posterior and its attention.
+
+        Costs a forward that was already paid for.
+        """
+        if traj.last is None or not (needs.divergence or needs.posterior):
+            return traj
+        needs = replace(needs, hidden=False)
+        before = replace(traj, state=traj.last.state, steps=())
+        view = View.of(before.state, needs)
+        again = self.predict(before, self.forward(view, needs), view, needs).seen
+        whole = replace(traj.last.prediction, posterior=again.posterior, attention_BNN=again.attention_BNN)
+        last = replace(traj.last, prediction=whole)
+        return replace(traj, steps=(*traj.steps[:-1], last))
+
+    def act(self, traj: Trajectory, policy: Policy) -> tuple[Action, Transition]:
+        """The policy's action on a prediction, and what it does."""
+        action = policy.plan(without_noise(traj, policy), _NO_LOOK_AHEAD)
+        return action, self.change(traj, action)
+
+    def change(self, traj: Trajectory, action: Action) -> Transition:
+        """What an action does."""
+        change = apply(traj.state, traj.seen, action)
+        raise_faults(change.fault_B, traj.state.step_B, traj.rows_B)
+        return change
+
+
+def without_noise(traj: Trajectory, *policies: Policy) -> Trajectory:
+    """As policies that draw nothing are to see it: without random numbers."""
+    return traj if any(policy.random for policy in policies) else replace(traj, noise=NoNoise(traj.noise.key_B))
+
+
+def advance(traj: Trajectory, name: str, action: Action, change: Transition, keep: int) -> Trajectory:
+    """The next state, with `keep` steps of the past (`ALL` for every one)."""
+    if keep == 0:
+        return replace(traj, state=change.state, prediction=None, steps=())
+    nothing_B = torch.zeros_like(traj.rows_B)
+    step = record_of(traj, name, action, change, nothing_B, nothing_B)
+    past = tuple(replace(s, prediction=s.prediction.light) for s in traj.steps)
+    steps = (*past, step)
+    return replace(traj, state=change.state, prediction=None, steps=steps if keep == ALL else steps[-keep:])
+
+
+def sample(
+    stepper: Stepper,
+    reference: Policy,
+    starts: Sequence[Request],
+    *,
+    states: int,
+    seed: int,
+    slots: int,
+    needs: Needs | None = None,
+    memory: int = 1,
+) -> Iterator[ReferenceRun]:
+    """Decode every prompt with the reference and keep `states` spaced states of each, in the order given.
+
+    All canvases are padded to `slots`. A state keeps `memory` steps of the past, or what the reference's asks for, with
+    what `needs` say of them.
+    """
+    for at in range(0, len(starts), stepper.live):
+        part = starts[at : at + stepper.live]
+        yield from _sample(stepper, reference, part, states, seed, slots, needs or reference.needs, memory)
+
+
+def _sample(
+    stepper: Stepper,
+    reference: Policy,
+    starts: Sequence[Request],
+    states: int,
+    seed: int,
+    slots: int,
+    needs: Needs,
+    memory: int,
+) -> Iterator[ReferenceRun]:
+    keep = ALL if reference.memory == ALL else max(reference.memory, memory)
+    traj = begin(stepper.denoiser, starts, seed, slots)
+    reference.check(traj.state)
+    history: list[Trajectory] = []
+    ends: dict[int, np.ndarray] = {}
+    for _ in range(4 * (max(start.steps for start in starts) + slots)):
+        done_B = reference.done(traj)
+        for row in done_B.nonzero().flatten().tolist():
+            ends[int(traj.rows_B[row])] = traj.state.tokens_BL[row].cpu().numpy()
+        traj = traj.select((~done_B).nonzero().flatten())
+        if traj.state.batch == 0:
+            break
+        history.append(_light(traj))
+        seen = stepper.observe(traj, reference, needs)
+        action, change = stepper.act(seen, reference)
+        traj = advance(seen, reference.name, action, change, keep)
+    else:
+        raise Unfinished(f"the reference {reference.name} did not finish {starts[0].id}; look at what it reveals")
+    yield from _paths(starts, history, ends, states)
+
+
+def _paths(
+    starts: Sequence[Request], history: Sequence[Trajectory], ends: Mapping[int, np.ndarray], states: int
+) -> Iterator[ReferenceRun]:
+    """Row by row, what the batch went through step by step; batches come to the host whole, not tensor by row."""
+    places: list[list[tuple[int, int]]] = [[] for _ in starts]
+    for at, traj in enumerate(history):
+        for row, prompt in enumerate(traj.rows_B.tolist()):
+            places[prompt].append((at, row))
+    chosen = [[own[step] for step in spaced(len(own), states)] for own in places]
+    sampled: dict[tuple[int, int], Trajectory] = {}
+    for at in sorted({at for own in chosen for at, _ in own}):
+        rows = [row for own in chosen for step, row in own if step == at]
+        at_R = torch.tensor(rows, device=history[at].rows_B.device)
+        part = moved(history[at].select(at_R), torch.device("cpu"))
+        sampled |= {(at, row): _first(part.select(torch.tensor([i]))) for i, row in enumerate(rows)}
+    before = [0, *accumulate(len(traj.rows_B) for traj in history)]
+    whole = moved(concat([traj.state for traj in history]), torch.device("cpu"))
+    for prompt, start in enumerate(starts):
+        yield ReferenceRun(
+            start=start,
+            sampled=tuple(Sampled(start.id, i, sampled[place]) for i, place in enumerate(chosen[prompt])),
+            states=whole.select(torch.tensor([before[at] + row for at, row in places[prompt]])),
+            end_L=ends[prompt],
+        )
+
+
+def begin(denoiser: Denoiser, starts: Sequence[Request], seed: int, slots: int) -> Trajectory:
+    """The prompts before their first step, on canvases of `slots`."""
+    mask_id, device = denoiser.vocabulary.mask_id, denoiser.device
+    state = State.from_canvases(
+        [start.canvas for start in starts],
+        steps=[start.steps for start in starts],
+        mask_id=mask_id,
+        given=[start.given for start in starts],
+        device=device,
+    )
+    # The keys of `Model.generate`, so that the reference's answers are the ones it gives.
+    noise = Noise.of([row_key(seed, start.key) for start in starts], device)
+    return Trajectory.start(state.pad_to(slots), noise)
+
+
+def _light(traj: Trajectory) -> Trajectory:
+    """As it goes to disk: without heavy parts."""
+    return replace(traj, prediction=None, steps=tuple(replace(s, prediction=s.prediction.light) for s in traj.steps))
+
+
+def _first(traj: Trajectory) -> Trajectory:
+    """One row by itself, as row 0."""
+    zero_B = torch.zeros(1, dtype=torch.long)
+    return replace(traj, rows_B=zero_B, steps=tuple(replace(step, rows_B=zero_B) for step in traj.steps))
+
+
+def moved(value: T, device: torch.device) -> T:
+    """The same value with every tensor on the device."""
+    return mapped(value, lambda tensor: tensor.to(device))

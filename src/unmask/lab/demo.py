@@ -1,0 +1,353 @@
+"""Several policies on problems small enough to know the right answer: exact expected utility against forwards.
+
+The utility of an answer x to a prompt is P(x | prompt) / max P(x' | prompt): 1 for the most probable answer. All
+prompts of a problem are decoded and weighted by their probability, so that for a policy that draws no random
+numbers the expectation is exact; for the others it is a mean over seeds, with the standard error of that mean.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from itertools import product
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unmask.core import Noise, Policy, Search, State, Trajectory, row_key
+from unmask.decode import decode
+from unmask.denoisers import Exact, Joint, LetterCodec
+from unmask.errors import require
+from unmask.policies import make, settings
+from unmask.versions import versions
+
+FAMILIES: Mapping[str, str] = MappingProxyType(
+    {
+        "dense": "every two positions depend on each other",
+        "chain": "each position depends on its neighbours",
+        "pairs": "positions 1 and 2, 3 and 4, ... depend on each other and on nothing else",
+        "far": "each position of the first half depends on its partner in the second half",
+    }
+)
+"""Structures of dependence, with what they mean."""
+
+
+@dataclass(frozen=True)
+class DemoProblem:
+    """Complete the first `prompt_length` tokens of a random joint distribution, most probably."""
+
+    family: str
+    seed: int
+    """Which distribution of the family."""
+    n: int = 10
+    vocab: int = 3
+    dependence: float = 2.0
+    prompt_length: int = 2
+
+    def __post_init__(self) -> None:
+        fits = 1 <= self.prompt_length < self.n
+        require(fits, "prompt_length", self.prompt_length, f"1 to {self.n - 1}", "leave room for an answer")
+
+    @property
+    def name(self) -> str:
+        return f"{self.family}/{self.seed}"
+
+    @property
+    def new_tokens(self) -> int:
+        return self.n - self.prompt_length
+
+    @property
+    def prompts(self) -> list[tuple[int, ...]]:
+        """All of them, in the order of `Joint.prefix(...).p.ravel()`."""
+        return list(product(range(self.vocab), repeat=self.prompt_length))
+
+    def joint(self) -> Joint:
+        return Joint.random(self.n, self.vocab, dependence=self.dependence, seed=self.seed, structure=self.family)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A policy under a label of its own, with the number of steps it plans for."""
+
+    label: str
+    method: str
+    steps: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def policy(self) -> Policy | Search:
+        return make(self.method, **self.settings)
+
+
+@dataclass(frozen=True)
+class DemoRow:
+    """How one contender did on one problem."""
+
+    problem: str
+    family: str
+    label: str
+    method: str
+    """Name in `METHODS`; empty for a baseline: not a policy, but a point to compare with."""
+    utility: float
+    """Expected over the prompts."""
+    stderr: float
+    """Standard error of `utility` over the seeds; 0 where it is exact."""
+    seeds: int
+    """Runs averaged: 1 where the policy drew no random number, for then they are all the same."""
+    deterministic: bool
+    forwards: float | None
+    """Expected denoiser passes per answer; None for an answer found without the denoiser."""
+    new_tokens: int
+
+    @property
+    def tokens_per_forward(self) -> float | None:
+        """Tokens of an answer over the expected forwards."""
+        return None if self.forwards is None else self.new_tokens / self.forwards
+
+
+@dataclass(frozen=True)
+class Reveal:
+    """The order in which one contender filled the example's canvas."""
+
+    label: str
+    step: tuple[int, ...]
+    """When each position got its last token, from 1; 0 for the prompt."""
+    remasked: tuple[int, ...]
+    """How often each position was re-opened."""
+    text: str
+    utility: float
+
+
+@dataclass(frozen=True)
+class DemoComparison:
+    """All that a report needs."""
+
+    rows: tuple[DemoRow, ...]
+    example: str
+    """Which problem and prompt the reveals belong to."""
+    reveals: tuple[Reveal, ...]
+    config: dict[str, Any]
+    """The resolved configuration, in JSON's types."""
+
+
+MODE = "most probable answer"
+AT_ONCE = "everything at once"
+
+CONTENDERS: tuple[Contender, ...] = (
+    Contender("LLaDA, 8 steps", "llada", 8),
+    Contender("LLaDA, 4 steps", "llada", 4),
+    Contender("LLaDA, 2 steps", "llada", 2),
+    Contender("LLaDA, blocks of 4", "llada", 4, {"block_length": 4}),
+    Contender("LLaDA, random order", "llada", 4, {"remasking": "random"}),
+    Contender("Dream, entropy", "dream", 4),
+    Contender("Dream, margin", "dream", 4, {"alg": "topk_margin"}),
+    Contender("Dream, origin", "dream", 4, {"alg": "origin"}),
+    Contender("mixed scores", "fixed", 4, {"alpha": "uniform"}),
+    Contender("threshold 0.9", "fixed", 8, {"kappa": "above:0.9"}),
+    Contender("threshold 0.6", "fixed", 8, {"kappa": "above:0.6"}),
+    Contender("WINO", "wino", 8, {"block_length": 8}),
+    # The authors' CoRe leaves the last 16 positions alone and probes every 8 steps: never, on 8 tokens.
+    Contender(
+        "CoRe", "core", 4, {"revise_every": 1, "tail": 0, "candidates": 4, "window": (0.0, 1.0), "replacement": 0.3}
+    ),
+    Contender("Info-Gain", "info-gain", 4),
+    Contender("ReMDM, 8 steps", "revised", 8),
+)
+"""Published methods on 8 new tokens, at their authors' settings wherever those mean something at that size."""
+
+
+def problems(per_family: int) -> tuple[DemoProblem, ...]:
+    """The demonstration's problems: so many distributions of every family."""
+    require(per_family >= 1, "problems per family", per_family, "1 or more", "ask for at least one")
+    return tuple(DemoProblem(family, seed) for family in FAMILIES for seed in range(per_family))
+
+
+def run_demo(
+    problems: Sequence[DemoProblem],
+    contenders: Sequence[Contender],
+    *,
+    seeds: int,
+    on_done: Callable[[DemoProblem, str], None] | None = None,
+) -> DemoComparison:
+    """Run every contender on every prompt of every problem; `seeds` times where it draws random numbers.
+
+    The reveals are those of one prompt, the most probable one of the problem on which the policies differ most.
+    `on_done` hears of each finished contender.
+    """
+    require(bool(problems) and bool(contenders), "problems, contenders", (problems, contenders), "one or more", "add")
+    for kind, names in (("problems", [p.name for p in problems]), ("contenders", [c.label for c in contenders])):
+        require(len(set(names)) == len(names), f"names of {kind}", names, "no name twice", "rows go by these names")
+    require(seeds >= 2, "seeds", seeds, "2 or more", "a standard error needs at least two runs")
+    rows: list[DemoRow] = []
+    with _one_thread():
+        for problem in problems:
+            bench = _DemoRun.of(problem)
+            rows += bench.baselines()
+            for contender in contenders:
+                rows.append(bench.run(contender, seeds))
+                if on_done is not None:
+                    on_done(problem, contender.label)
+        example = _DemoRun.of(_most_telling(problems, rows))
+        reveals = tuple(example.reveal(contender) for contender in contenders)
+    told = f"{example.problem.name}, prompt {example.spell(example.likeliest)!r}"
+    return DemoComparison(tuple(rows), told, reveals, _config(problems, contenders, seeds))
+
+
+def _most_telling(problems: Sequence[DemoProblem], rows: Sequence[DemoRow]) -> DemoProblem:
+    """The problem on which the policies differ most."""
+
+    def spread(problem: DemoProblem) -> float:
+        return float(np.std([row.utility for row in rows if row.problem == problem.name and row.method]))
+
+    return max(problems, key=spread)
+
+
+@dataclass(frozen=True)
+class _DemoRun:
+    """One problem with what is needed to judge answers to it."""
+
+    problem: DemoProblem
+    denoiser: Exact
+    weight_P: np.ndarray
+    """Probability of each prompt."""
+    best_P: np.ndarray
+    """P(prompt, x) of each prompt's most probable answer."""
+
+    @classmethod
+    def of(cls, problem: DemoProblem) -> "_DemoRun":
+        joint = problem.joint()
+        weight_P = joint.prefix(problem.prompt_length).p.ravel()
+        return cls(problem, Exact(joint), weight_P, joint.p.reshape(len(weight_P), -1).max(1))
+
+    @property
+    def likeliest(self) -> tuple[int, ...]:
+        return self.problem.prompts[int(self.weight_P.argmax())]
+
+    def spell(self, tokens: Sequence[int]) -> str:
+        return LetterCodec(self.problem.vocab).decode(tokens)
+
+    def baselines(self) -> list[DemoRow]:
+        """Bounds from either side: the best answer there is, and the best that one forward can guess."""
+        joint, size = self.denoiser.joint, self.problem.prompt_length
+        guesses = [
+            (*prompt, *joint.marginals(dict(enumerate(prompt)))[size:].argmax(1).tolist())
+            for prompt in self.problem.prompts
+        ]
+        guessed = float(self.weight_P @ self.utility(guesses))
+        return [self._row(MODE, "", 1.0, None), self._row(AT_ONCE, "", guessed, 1.0)]
+
+    def run(self, contender: Contender, seeds: int) -> DemoRow:
+        """One seed first: if the policy drew nothing, the others would repeat it."""
+        policy, noise = contender.policy(), _RecordingNoise(self._keys(self.problem.prompts, range(1)))
+        runs = [self._decode(policy, contender.steps, self.problem.prompts, noise)]
+        deterministic = not noise.drawn
+        if not deterministic:
+            prompts = self.problem.prompts * (seeds - 1)
+            noise = _RecordingNoise(self._keys(self.problem.prompts, range(1, seeds)))
+            runs.append(self._decode(policy, contender.steps, prompts, noise))
+        utility_SP = np.concatenate([self.utility(run.state.tokens_BL.tolist()) for run in runs])
+        utility_S = utility_SP.reshape(-1, len(self.weight_P)) @ self.weight_P
+        forwards_SP = np.concatenate([run.forwards_B.numpy() for run in runs])
+        forwards = float(forwards_SP.reshape(-1, len(self.weight_P)).mean(0) @ self.weight_P)
+        row = self._row(contender.label, contender.method, float(utility_S.mean()), forwards)
+        if deterministic:
+            return row
+        stderr = float(utility_S.std(ddof=1) / np.sqrt(seeds))
+        return replace(row, stderr=stderr, seeds=seeds, deterministic=False)
+
+    def reveal(self, contender: Contender) -> Reveal:
+        noise = Noise(self._keys([self.likeliest], range(1)))
+        end = self._decode(contender.policy(), contender.steps, [self.likeliest], noise, record=True)
+        step_L = torch.zeros_like(end.state.tokens_BL[0])
+        remasked_L = torch.zeros_like(step_L)
+        for number, step in enumerate(end.steps, start=1):
+            step_L[step.revealed_BL[0]] = number
+            remasked_L += step.remasked_BL[0]
+        answer = end.state.tokens_BL[0].tolist()
+        utility = self.denoiser.joint.prob(answer) / float(self.best_P[self.weight_P.argmax()])
+        return Reveal(contender.label, tuple(step_L.tolist()), tuple(remasked_L.tolist()), self.spell(answer), utility)
+
+    def utility(self, answers: Sequence[Sequence[int]]) -> np.ndarray:
+        """Of whole canvases, in the order of the prompts (repeated as often as need be)."""
+        probability = np.array([self.denoiser.joint.prob(answer) for answer in answers])
+        return np.asarray(probability / np.resize(self.best_P, len(answers)))
+
+    def _decode(
+        self,
+        policy: Policy | Search,
+        steps: int,
+        prompts: Sequence[Sequence[int]],
+        noise: Noise,
+        record: bool = False,
+    ) -> Trajectory:
+        start = State.from_prompts(
+            prompts, new_tokens=self.problem.new_tokens, steps=steps, mask_id=self.denoiser.mask_id
+        )
+        return decode(self.denoiser, policy, start, noise=noise, record=record)
+
+    def _keys(self, prompts: Sequence[Sequence[int]], seeds: range) -> Tensor:
+        """Row keys, seed by seed; independent from problem to problem."""
+        keys = [row_key(seed, repr((self.problem, prompt))) for seed in seeds for prompt in prompts]
+        return torch.tensor(keys, dtype=torch.long)
+
+    def _row(self, label: str, method: str, utility: float, forwards: float | None) -> DemoRow:
+        """An exact result."""
+        return DemoRow(
+            problem=self.problem.name,
+            family=self.problem.family,
+            label=label,
+            method=method,
+            utility=utility,
+            stderr=0.0,
+            seeds=1,
+            deterministic=True,
+            forwards=forwards,
+            new_tokens=self.problem.new_tokens,
+        )
+
+
+@dataclass(frozen=True)
+class _RecordingNoise(Noise):
+    """Noise that notes what it was asked for: a run that asked for nothing cannot depend on the seed."""
+
+    drawn: set[str] = field(default_factory=set)
+
+    def uniform(self, step_B: Tensor, position_BN: Tensor, purpose: str) -> Tensor:
+        self.drawn.add(purpose)
+        return super().uniform(step_B, position_BN, purpose)
+
+    def uniform_packed(self, step_R: Tensor, position_R: Tensor, row_R: Tensor, purpose: str) -> Tensor:
+        self.drawn.add(purpose)
+        return super().uniform_packed(step_R, position_R, row_R, purpose)
+
+    def uniform_vocab(self, step_R: Tensor, position_R: Tensor, row_R: Tensor, vocab: int, purpose: str) -> Tensor:
+        self.drawn.add(purpose)
+        return super().uniform_vocab(step_R, position_R, row_R, vocab, purpose)
+
+    def select(self, rows_R: Tensor) -> "_RecordingNoise":
+        return _RecordingNoise(self.key_B[rows_R], self.drawn)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Tensors of a few hundred numbers: sharing them out among threads takes longer than the work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _config(problems: Sequence[DemoProblem], contenders: Sequence[Contender], seeds: int) -> dict[str, Any]:
+    chosen = {
+        "problems": [{"name": problem.name, **asdict(problem)} for problem in problems],
+        "contenders": [{"label": c.label, "steps": c.steps, "policy": settings(c.policy())} for c in contenders],
+        "seeds": seeds,
+        "temperature": 0.0,
+        "versions": versions(),
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(chosen))
+    return plain

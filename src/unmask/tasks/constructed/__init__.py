@@ -1,0 +1,1 @@
+"""Tasks whose prompts are drawn: one generator per file."""

@@ -1,0 +1,639 @@
+"""Multi-Span Cloze: two or three blanks that hang together, and a passage that settles them.
+
+A passage is made of clues. A clue says some facts, in sentences that may stand in any order, and asks for one or two
+words that follow from them: who or what something is (entity), a result (arithmetic), a place in a row (ordering), a
+day or an hour (temporal), or a form of a word (lexical). A blank that is repeated is the same word again.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from unmask.errors import require
+from unmask.tasks.base import Draft
+from unmask.tasks.constructed.draw import Draw
+from unmask.tasks.words import (
+    ANIMALS,
+    COMMON,
+    COMPOUNDS,
+    DAYS,
+    EVENTS,
+    FIRST,
+    FOODS,
+    GOODS,
+    GRADED,
+    JOBS,
+    MONTHS,
+    OPPOSITES,
+    SITES,
+    TEAMS,
+    THINGS,
+    UNITS,
+    VERBS,
+    cardinal,
+    clock,
+    closing,
+    distinct,
+    graded,
+    has_plain_plural,
+    invented,
+    ordinal,
+    place_name,
+    plural,
+    sentence_case,
+    with_article,
+)
+
+NAME = "multi-span-cloze"
+TITLE = "Multi-Span Cloze"
+HORIZON = 64
+VERSION = "1"
+LEVELS = (1, 2, 3, 4)
+
+
+@dataclass(frozen=True)
+class Clue:
+    """Facts, sentences with blanks (written #0, #1, ...) that follow from them, and what belongs in the blanks."""
+
+    link: str
+    said: tuple[str, ...]
+    asked: tuple[str, ...]
+    values: tuple[str, ...]
+
+
+# Entity identity: who owns what, works where, and is what.
+
+_FACTS = {
+    "item": (
+        "{s} owns the {v}.",
+        "the {v} belongs to {s}.",
+        "the owner of the {v} is {s}.",
+        "the {v} is the property of {s}.",
+        "it is {s} who owns the {v}.",
+    ),
+    "site": (
+        "{s} works at the {v}.",
+        "the {v} is where {s} works.",
+        "{s} is on duty at the {v}.",
+        "whoever comes to the {v} meets {s}, who works there.",
+        "the one on duty at the {v} is {s}.",
+    ),
+    "job": (
+        "{s} is the {v}.",
+        "the {v} is called {s}.",
+        "the name of the {v} is {s}.",
+        "everyone knows {s}, the {v}.",
+        "they hired {s} as the {v}.",
+    ),
+}
+_REFERENCES = {
+    "item": ("the owner of the {v}", "the one who owns the {v}", "whoever owns the {v}"),
+    "site": ("the one who works at the {v}", "whoever works at the {v}", "the one on duty at the {v}"),
+    "job": ("the {v}",),
+    "name": ("{v}",),
+}
+_PREDICATES = {
+    "item": ("owns the {b}", "is the owner of the {b}", "has the {b}"),
+    "site": ("works at the {b}", "is on duty at the {b}"),
+    "job": ("is the {b}", "has the job of {b}", "is hired as the {b}"),
+    "name": ("is called {b}", "goes by the name of {b}", "has the name {b}"),
+}
+_AGAIN = {
+    "item": ("The {b} is not for sale.", "Please handle the {b} with care.", "Nobody else may touch the {b}."),
+    "site": ("The {b} is closed on Sundays.", "Deliveries go to the {b}.", "Many visit the {b}."),
+    "job": ("Being {b} is hard work.", "A good {b} is hard to find.", "The title on the door is {b}."),
+    "name": ("Ask {b} for details.", "Everyone trusts {b}.", "All thanks go to {b}.", "{b} will not mind."),
+}
+_STATEMENTS = (
+    "{ref} {p}.",
+    "So {ref} {p}.",
+    "As one can work out, {ref} {p}.",
+    "It follows that {ref} {p}.",
+    "Therefore {ref} {p}.",
+)
+_PAIRED = (
+    "{ref} {p} and {q}.",
+    "So {ref} {p} and {q}.",
+    "As one can work out, {ref} {p} and {q}.",
+    "{ref} {p}; what is more, {ref} {q}.",
+    "Clearly {ref} {p}, and {ref} also {q}.",
+)
+
+
+def _entity(draw: Draw, level: int, blanks: int) -> Clue:
+    k = (2, 2, 3, 3)[level - 1]
+    own = draw.choice((THINGS, THINGS, ANIMALS))
+    people = [
+        {"name": name, "job": job, "item": item, "site": site}
+        for name, job, item, site in zip(
+            distinct(draw, FIRST, k),
+            distinct(draw, JOBS, k),
+            distinct(draw, own, k),
+            distinct(draw, SITES, k),
+            strict=True,
+        )
+    ]
+    # Two attributes besides the name. From level 3 on the job comes between the name and the rest.
+    told = draw.sample(("item", "site"), 2) if level < 3 else ["job", draw.choice(("item", "site"))]
+    if level == 2 and draw.chance(0.5):
+        told[1] = "job"
+    said = []
+    for person in people:
+        for attribute in told:
+            subject = person["name"] if level < 3 or attribute == "job" else f"the {person['job']}"
+            fact = draw.choice(_FACTS[attribute]).format(s=subject, v=person[attribute])
+            said.append(sentence_case(fact))
+    known = ["name", *told]
+    cue, *wanted = draw.shuffled(known)
+    if level > 2 and cue == "job":  # The middle of the chain would be given away.
+        cue, wanted[0] = wanted[0], cue
+    wanted = wanted[:blanks]
+    if level > 2 and blanks == 1:
+        wanted = ["name" if cue != "name" else told[1]]
+    person = draw.choice(people)
+    reference = draw.choice(_REFERENCES[cue]).format(v=person[cue])
+    predicates = [draw.choice(_PREDICATES[a]).format(b=f"#{i}") for i, a in enumerate(wanted)]
+    if blanks == 1:
+        statement = draw.choice(_STATEMENTS).format(ref=reference, p=predicates[0])
+    else:
+        statement = draw.choice(_PAIRED).format(ref=reference, p=predicates[0], q=predicates[1])
+    asked = [sentence_case(statement)]
+    if draw.chance(0.7):
+        i = draw.below(blanks)
+        asked.append(draw.choice(_AGAIN[wanted[i]]).format(b=f"#{i}"))
+    return Clue("entity", tuple(said), tuple(asked), tuple(person[a] for a in wanted))
+
+
+# Arithmetic: stories in two steps.
+
+_STORIES: tuple[tuple[str, str, str, str], ...] = (
+    # operations, fact, first question, second question
+    ("*-", "{name} has {b} {boxes} with {a} {things} in each.", "That makes #0 {things}.",
+     "When {c} of the #0 {things} are sold, #1 remain."),
+    ("*+", "{a_site} keeps {b} shelves of {a} {things} each.", "It keeps #0 {things} in all.",
+     "If {c} more join those #0, there will be #1."),
+    ("+-", "{name} found {a} {things} and {other} found {b}.", "Together they have #0 {things}.",
+     "They give {c} of the #0 away and keep #1."),
+    ("+*", "Each {box} holds {a} {things} and {b} {foods}.", "So one {box} holds #0 objects.",
+     "With {c} such {boxes} of #0 there are #1 objects."),
+    ("-+", "Of {a} {animals} at the {site}, {b} ran away.", "That left #0 {animals}.",
+     "With {c} newcomers added to the #0, there are now #1."),
+    ("-*", "A coat of {a} coins is {b} coins cheaper today.", "Today one coat costs #0 coins.",
+     "At #0 coins each, {c} coats cost #1 coins."),
+    ("++", "The {team} scored {a} points in the first half and {b} in the second.", "Their total was #0 points.",
+     "The rivals had {c} points more than #0, which is #1."),
+    ("--", "{name} had {a} coins and spent {b} on {a_thing}.", "Then #0 coins were left.",
+     "After paying {c} of the #0 coins for lunch, {name} had #1."),
+    ("*-", "A train of {b} wagons has {a} seats in every wagon.", "It has #0 seats.",
+     "With {c} of the #0 seats taken, #1 are free."),
+    ("+-", "{a} guests came by bus to the {site} and {b} on foot.", "There were #0 guests.",
+     "{c} of the #0 guests left early, so #1 stayed."),
+    ("*+", "{name} reads {a} pages a day for {b} days.", "That is #0 pages.",
+     "With {c} pages more than those #0, the book would have #1."),
+    ("-+", "{name} is {a} years old; {other} is {b} years younger.", "So {other} is #0.",
+     "In {c} years {other}, now #0, will be #1."),
+    ("+*", "A ticket costs {a} coins and the programme {b}.", "Both together cost #0 coins.",
+     "For {c} people who each pay #0, that is #1 coins."),
+    ("++", "From {town} to {town2} it is {a} km, and from there to {town3} {b} km.", "The way over {town2} is #0 km.",
+     "With a detour of {c} km on top of #0, it is #1 km."),
+    ("*-", "A wall has {b} rows of {a} bricks.", "The mason needs #0 bricks.",
+     "Since {c} of the #0 are there already, #1 must be bought."),
+    ("--", "The {site} has {a} rooms, {b} of them closed.", "So #0 rooms are open.",
+     "When {c} of the #0 are booked, #1 are still free."),
+)  # fmt: skip
+
+_NUMBERS = (((2, 9), (2, 9)), ((3, 12), (3, 19)), ((6, 19), (11, 40)), ((11, 29), (12, 60)))
+
+
+def _operands(draw: Draw, level: int, operations: str) -> tuple[int, int, int]:
+    """Three numbers for two operations: nothing becomes negative, nothing grows beyond four digits."""
+    (low, high), (low2, high2) = _NUMBERS[level - 1]
+    wide = (30, 80, 400, 900)[level - 1]
+    first, second = operations[0], operations[1]
+    if first == "*":
+        a, b = draw.between(low2, high2), draw.between(low, high)
+        result = a * b
+    else:
+        b = draw.between(2, wide // 2)
+        a = draw.between(2, wide) if first == "+" else b + draw.between(3, wide)
+        result = a + b if first == "+" else a - b
+    if second == "*":
+        c = draw.between(2, min(9, max(2, 9999 // result)))
+    elif second == "+":
+        c = draw.between(2, wide)
+    else:
+        c = draw.between(2, result - 1)
+    return a, b, c
+
+
+def apply(operation: str, x: int, y: int) -> int:
+    return {"+": x + y, "-": x - y, "*": x * y}[operation]
+
+
+def _arithmetic(draw: Draw, level: int, blanks: int) -> Clue:
+    operations, fact, first, second = draw.choice(_STORIES)
+    a, b, c = _operands(draw, level, operations)
+    while "years old" in fact and (a > 80 or c > 15):
+        a, b, c = _operands(draw, 2, operations)
+    in_words = level > 2 and draw.chance(0.4)
+    thing, food, site = draw.choice(GOODS), draw.choice(FOODS), draw.choice(SITES)
+    box, names = draw.choice(UNITS), distinct(draw, FIRST, 2)
+    towns = distinct(draw, place_name, 3)
+    props = {
+        "a": cardinal(a) if in_words else a,
+        "b": cardinal(b) if in_words else b,
+        "c": cardinal(c) if in_words else c,
+        "name": names[0],
+        "other": names[1],
+        "site": site,
+        "a_site": with_article(site),
+        "a_thing": with_article(thing),
+        "things": plural(thing),
+        "foods": plural(food),
+        "animals": plural(draw.choice(ANIMALS)),
+        "box": box,
+        "boxes": plural(box),
+        "team": draw.choice(TEAMS),
+        "town": towns[0],
+        "town2": towns[1],
+        "town3": towns[2],
+    }
+    result = apply(operations[0], a, b)
+    asked = [first, second][:blanks]
+    values = [result, apply(operations[1], result, c)][:blanks]
+    return Clue(
+        "arithmetic",
+        (sentence_case(fact.format(**props)),),
+        tuple(sentence_case(text.format(**props)) for text in asked),
+        tuple(str(value) for value in values),
+    )
+
+
+# Ordering: a row of comparisons.
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How to say that one is ahead of another, and who is at the ends."""
+
+    ahead: tuple[str, ...]
+    behind: tuple[str, ...]
+    top: str
+    bottom: str
+    things: bool = False
+
+
+_SCALES = (
+    Scale(("{x} is taller than {y}.",), ("{x} is shorter than {y}.",), "tallest", "shortest"),
+    Scale(("{x} is older than {y}.", "{x} was born before {y}."), ("{x} is younger than {y}.",), "oldest", "youngest"),
+    Scale(
+        ("{x} runs faster than {y}.", "{x} beats {y} in every race."),
+        ("{x} runs slower than {y}.",),
+        "fastest",
+        "slowest",
+    ),
+    Scale(
+        ("{x} is richer than {y}.", "{x} has more money than {y}."), ("{x} is poorer than {y}.",), "richest", "poorest"
+    ),
+    Scale(
+        ("{x} arrived before {y}.", "{x} came earlier than {y}."),
+        ("{x} arrived after {y}.",),
+        "first to arrive",
+        "last to arrive",
+    ),
+    Scale(("{x} scored more than {y}.", "{x} finished ahead of {y}."), ("{x} finished behind {y}.",), "best", "worst"),
+    Scale(
+        ("{x} lives above {y}.", "{x} lives on a higher floor than {y}."),
+        ("{x} lives below {y}.",),
+        "one at the top",
+        "one at the bottom",
+    ),
+    Scale(("{x} sits to the left of {y}.",), ("{x} sits to the right of {y}.",), "leftmost", "rightmost"),
+    Scale(("{x} stands in front of {y}.",), ("{x} stands behind {y}.",), "first in the queue", "last in the queue"),
+    Scale(
+        ("{x} costs more than {y}.",),
+        ("{x} costs less than {y}.", "{x} is cheaper than {y}."),
+        "most expensive",
+        "cheapest",
+        True,
+    ),
+    Scale(
+        ("{x} weighs more than {y}.", "{x} is heavier than {y}."),
+        ("{x} is lighter than {y}.",),
+        "heaviest",
+        "lightest",
+        True,
+    ),
+    Scale(("{x} is longer than {y}.",), ("{x} is shorter than {y}.",), "longest", "shortest", True),
+    Scale(("{x} is older than {y}.",), ("{x} is newer than {y}.",), "oldest", "newest", True),
+    Scale(("{x} was sold before {y}.",), ("{x} was sold after {y}.",), "first to be sold", "last to be sold", True),
+)
+
+
+def _place(scale: Scale, at: int, n: int) -> str:
+    """What the one at this place in the row is called."""
+    if at == 0:
+        return scale.top
+    if at == n - 1:
+        return scale.bottom
+    return f"counting from the {scale.top}, # is {ordinal(at + 1)}"
+
+
+def _ordering(draw: Draw, level: int, blanks: int) -> Clue:
+    scale = draw.choice(_SCALES)
+    n = (3, 4, 4, 5)[level - 1]
+    row = distinct(draw, THINGS if scale.things else FIRST, n)
+    shown = [f"the {item}" for item in row] if scale.things else row
+    said = []
+    for x, y in pairwise(shown):
+        if draw.chance(0.5):
+            said.append(draw.choice(scale.ahead).format(x=x, y=y))
+        else:
+            said.append(draw.choice(scale.behind).format(x=y, y=x))
+    places = [0, n - 1] if level == 1 else list(range(n))
+    wanted = draw.sample(places, blanks)
+    the = "the " if scale.things else ""
+    statements = []
+    for i, at in enumerate(wanted):
+        place = _place(scale, at, n)
+        if "#" in place:
+            statements.append(place.replace("#", f"{the}#{i}") + ".")
+        else:
+            forms = (
+                f"the {place} is {the}#{i}.",
+                f"{the}#{i} is the {place}.",
+                f"of them all, {the}#{i} is the {place}.",
+            )
+            statements.append(draw.choice(forms))
+    if draw.chance(0.6):
+        i = draw.below(blanks)
+        more = (f"Everybody looked at {the}#{i}.", f"No one forgets {the}#{i}.", f"A photo shows {the}#{i}.")
+        statements.append(draw.choice(more))
+    return Clue(
+        "ordering",
+        tuple(sentence_case(fact) for fact in draw.shuffled(said)),
+        tuple(sentence_case(statement) for statement in statements),
+        tuple(row[at] for at in wanted),
+    )
+
+
+# Temporal: days, months, years and hours.
+
+
+_BEGINNINGS = ("The {e} was {on} {t}.", "{On} {t} there was the {e}.", "The {unit} of the {e} was {t}.")
+_GAPS = (
+    "The {next} came exactly {amount} {word} the {e}.",
+    "Exactly {amount} {word} the {e} came the {next}.",
+    "The {next} was {amount} {word} the {e}.",
+)
+_DATES = (
+    "The {e} took place {on} #{i}.",
+    "{On} #{i} people met for the {e}.",
+    "The poster of the {e} says: #{i}.",
+    "So the {e} was {on} #{i}.",
+)
+_STARTS = {"day": (0, 6), "month": (0, 11), "year": (1550, 1720), "hour": (500, 900)}
+_ON = {"day": "on", "month": "in", "year": "in", "hour": "at"}
+
+
+def _temporal(draw: Draw, level: int, blanks: int) -> Clue:
+    kind = draw.choice(list(_STARTS))
+    events = distinct(draw, EVENTS, 3)
+    gaps = [_gap(draw, kind, level) for _ in range(blanks)]
+    # From level 2 on a step may go back in time.
+    backs = [level > 1 and draw.chance(0.4) for _ in range(blanks)]
+    start = draw.between(*_STARTS[kind])
+    times = [start - start % 5 if kind == "hour" and level < 4 else start]
+    for gap, back in zip(gaps, backs, strict=True):
+        times.append(times[-1] + (-gap if back else gap))
+    told = [_time(kind, time) for time in times]
+    words = {"on": _ON[kind], "On": _ON[kind].capitalize(), "unit": kind}
+    said = [draw.choice(_BEGINNINGS).format(e=events[0], t=told[0], **words)]
+    asked = []
+    for i in range(blanks):
+        amount, word = _amount(kind, gaps[i]), "before" if backs[i] else "after"
+        said.append(draw.choice(_GAPS).format(next=events[i + 1], amount=amount, word=word, e=events[i]))
+        asked.append(draw.choice(_DATES).format(e=events[i + 1], i=i, **words))
+    if draw.chance(0.6):
+        i = draw.below(blanks)
+        asked.append(draw.choice((f"Remember #{i}!", f"It was #{i}, no other time.", f"Note down #{i}.")))
+    return Clue("temporal", tuple(said), tuple(asked), tuple(told[1:]))
+
+
+def _gap(draw: Draw, kind: str, level: int) -> int:
+    if kind == "day":
+        return draw.between(1, (3, 5, 9, 16)[level - 1])
+    if kind == "month":
+        return draw.between(1, (3, 6, 9, 11)[level - 1])
+    if kind == "year":
+        return draw.between(2, (20, 60, 120, 150)[level - 1])
+    return draw.between(2, (9, 18, 30, 60)[level - 1]) * (5 if level < 4 else 3)
+
+
+def _time(kind: str, at: int) -> str:
+    if kind == "day":
+        return DAYS[at % 7]
+    if kind == "month":
+        return MONTHS[at % 12]
+    return str(at) if kind == "year" else clock(at)
+
+
+def _amount(kind: str, gap: int) -> str:
+    unit = "minute" if kind == "hour" else kind
+    return f"{gap} {unit}" + ("s" if gap > 1 else "")
+
+
+# Lexical: forms and spellings of words.
+
+
+def _inflected(draw: Draw) -> tuple[str, str]:
+    """A sentence with one blank that another pair of words explains, and the answer."""
+    kind = draw.choice(("plural", "past", "er", "est", "ordinal", "compound", "opposite"))
+    if kind == "compound":
+        first, second = draw.choice(COMPOUNDS)
+        joined = ("Put '{x}' in front of '{y}' to get the word '#0'.", "'{x}' and '{y}' in one word make '#0'.")
+        return draw.choice(joined).format(x=first, y=second), first + second
+    if kind == "opposite":
+        known, wanted = draw.shuffled(draw.choice(OPPOSITES))
+        return f"The opposite of '{known}' begins with '{wanted[:2]}' and has {len(wanted)} letters: '#0'.", wanted
+    (x, formed), (y, answer) = _same_form(draw, kind)
+    forms = (
+        "As '{x}' is to '{f}', so '{y}' is to '#0'.",
+        "If '{x}' becomes '{f}', then '{y}' becomes '#0'.",
+        "'{x}' : '{f}' = '{y}' : '#0'.",
+        "From '{x}' one forms '{f}', and from '{y}' in the same way '#0'.",
+    )
+    return draw.choice(forms).format(x=x, f=formed, y=y), answer
+
+
+_NOUNS = tuple(filter(has_plain_plural, (*GOODS, *ANIMALS)))
+
+
+def _same_form(draw: Draw, kind: str) -> list[tuple[str, str]]:
+    """Two words, each with its form of one kind."""
+    if kind == "plural":
+        return [(noun, plural(noun)) for noun in distinct(draw, _NOUNS, 2)]
+    if kind == "past":
+        # Only verbs with one form for past and participle: "carry : carried" does not tell which of the two is meant.
+        verbs = [verb for verb in VERBS if len(verb) == 2]
+        return [(base, past) for base, past in draw.sample(verbs, 2)]
+    if kind == "ordinal":
+        return [(cardinal(n), ordinal(n)) for n in draw.sample(range(1, 100), 2)]
+    return [(word, graded(word, kind)) for word in distinct(draw, GRADED, 2)]
+
+
+def _spelled(draw: Draw, level: int) -> tuple[str, str]:
+    """A sentence with one blank that is made of the letters of given words, and the answer."""
+    most = (6, 7, 9, 11)[level - 1]
+    word = _word(draw, 4, most)
+    kind = draw.choice(("back", "cut", "tail", "joined", "initials", "first", "last"))
+    if kind == "back":
+        return draw.choice(
+            ("Spelled backwards, '{w}' reads '#0'.", "Written from right to left, '{w}' becomes '#0'.")
+        ).format(w=word), word[::-1]
+    if kind == "cut":
+        return f"Without its first letter, '{word}' is just '#0'.", word[1:]
+    if kind == "tail":
+        return f"'{word}' without its last two letters leaves '#0'.", word[:-2]
+    if kind == "joined":
+        other = _word(draw, 3, 6)
+        return f"Swap the words '{word[:5]}' and '{other}', then join them: '#0'.", other + word[:5]
+    if kind == "initials":
+        club = [invented(draw), *(draw.choice((*SITES, *THINGS, *JOBS)) for _ in range(3)), "club"]
+        name = " ".join(part.capitalize() for part in club)
+        return f"The {name} is known by its five initials, '#0'.", "".join(part[0] for part in club).upper()
+    words = distinct(draw, lambda draw: _word(draw, 3, most), (3, 3, 4, 5)[level - 1])
+    answer = min(words) if kind == "first" else max(words)
+    return f"Of {', '.join(words)}, the {kind} in alphabetical order is '#0'.", answer
+
+
+def _word(draw: Draw, least: int, most: int) -> str:
+    while True:
+        word = draw.choice(COMMON) if draw.chance(0.8) else invented(draw)
+        if least <= len(word) <= most:
+            return word
+
+
+_DERIVED: tuple[tuple[str, Callable[[str], str]], ...] = (
+    ("The word '#{i}' begins with the letter '#{j}'.", lambda w: w[0]),
+    ("The last letter of '#{i}' is '#{j}'.", lambda w: w[-1]),
+    ("'#{i}' has #{j} letters.", lambda w: str(len(w))),
+    ("Read '#{i}' backwards and you get '#{j}'.", lambda w: w[::-1]),
+    ("Take the first letter off '#{i}' and '#{j}' remains.", lambda w: w[1:]),
+    ("The first three letters of '#{i}' are '#{j}'.", lambda w: w[:3]),
+)
+
+
+def _derived(draw: Draw, of: str, i: int, j: int) -> tuple[str, str]:
+    text, rule = draw.choice([(text, rule) for text, rule in _DERIVED if rule(of) != of])
+    return text.format(i=i, j=j), rule(of)
+
+
+def _lexical(draw: Draw, level: int, blanks: int) -> Clue:
+    while True:
+        text, value = _inflected(draw) if draw.chance(0.5) else _spelled(draw, level)
+        if len(value) > 2 and "-" not in value:
+            break
+    if blanks == 1:
+        return Clue("lexical", (), (sentence_case(text),), (value,))
+    more, second = _derived(draw, value, 0, 1)
+    return Clue("lexical", (), (sentence_case(text), more), (value, second))
+
+
+LINKS: dict[str, Callable[[Draw, int, int], Clue]] = {
+    "entity": _entity,
+    "arithmetic": _arithmetic,
+    "ordering": _ordering,
+    "temporal": _temporal,
+    "lexical": _lexical,
+}
+
+_PLANS: tuple[tuple[tuple[int, ...], ...], ...] = (
+    # How many blanks each clue has, per level; 0 stands for a blank derived from the first one.
+    ((2,),),
+    ((2,), (1, 1), (2, 0)),
+    ((2, 1), (1, 1), (2, 1)),
+    ((2, 1), (1, 1, 1), (1, 1, 0)),
+)
+
+_FRAMES = (
+    "Fill in the blanks.\n{passage}",
+    "{passage}\nWhich words belong in the numbered gaps?",
+    "Complete the text. A number that appears twice stands for the same word.\n{passage}",
+    "Text with gaps: {passage}",
+    "Some words are replaced by numbers in brackets: {passage}\nFind them.",
+    "{passage}\nReplace each bracket by one word or by a number in digits.",
+    "Read carefully and supply what is missing.\n{passage}",
+    "{name} erased some words:\n{passage}\nPut them back.",
+    "Cloze: {passage}\nEqual brackets hold equal words.",
+    "What is hidden behind the brackets?\n{passage}",
+    "A notice from {town}, with gaps: {passage}",
+    "Work out the missing words. {passage}",
+    "{passage}\nEach gap has exactly one solution. Give it.",
+    "Puzzle. {passage}\nSolve for the brackets.",
+)
+
+
+def _index(passage: str) -> tuple[str, list[int]]:
+    """Number the blanks by their first appearance; returns the text and the old number of each new one."""
+    order: list[int] = []
+    for mark in re.findall(r"#(\d)", passage):
+        if int(mark) not in order:
+            order.append(int(mark))
+    return re.sub(r"#(\d)", lambda mark: f"[{order.index(int(mark[1])) + 1}]", passage), order
+
+
+def _shifted(text: str, by: int) -> str:
+    return re.sub(r"#(\d)", lambda mark: f"#{int(mark[1]) + by}", text)
+
+
+def _clues(draw: Draw, level: int) -> tuple[list[Clue], list[str]]:
+    plan = draw.choice(_PLANS[level - 1])
+    real = [blanks for blanks in plan if blanks]
+    links = draw.sample(list(LINKS), len(real))
+    hard = level if len(real) == 1 else max(1, level - 1)
+    clues: list[Clue] = []
+    count = 0
+    for link, blanks in zip(links, real, strict=True):
+        clue = LINKS[link](draw, hard, blanks)
+        clues.append(Clue(link, clue.said, tuple(_shifted(text, count) for text in clue.asked), clue.values))
+        count += blanks
+    values = [value for clue in clues for value in clue.values]
+    words = [i for i, value in enumerate(values) if value.isalpha()]
+    if 0 in plan and words:
+        at = draw.choice(words)
+        text, value = _derived(draw, values[at], at, count)
+        clues.append(Clue("lexical", (), (text,), (value,)))
+        values.append(value)
+    return clues, values
+
+
+_LENGTHS = (270, 260, 480, 540)
+
+
+def _passage(draw: Draw, clues: Sequence[Clue], level: int) -> str:
+    said = draw.shuffled([text for clue in clues for text in clue.said])
+    asked = [text for clue in clues for text in clue.asked]
+    # From level 2 on the question may come before what settles it.
+    early = level > 1 and bool(said) and draw.chance(0.3)
+    return " ".join([*asked, *said] if early else [*said, *asked])
+
+
+def generate(draw: Draw, level: int) -> Draft:
+    """One example of the given level."""
+    require(level in LEVELS, "level", level, "1 to 4", "choose one of them")
+    while True:
+        clues, values = _clues(draw, level)
+        raw = _passage(draw, clues, level)
+        if len(raw) <= _LENGTHS[level - 1] and "" not in values:
+            break
+    passage, order = _index(raw)
+    at = draw.below(len(_FRAMES))
+    task = _FRAMES[at].format(passage=passage, name=draw.choice(FIRST), town=place_name(draw))
+    parts = tuple(values[i] for i in order)
+    form = "; ".join(f"[{i}]=..." for i in range(1, len(parts) + 1))
+    what = draw.choice(("the words as {form}", "the answers as {form}", "{form}", "only {form}")).format(form=form)
+    prompt = f"{task}\n{closing(draw, what)}"
+    target = "; ".join(f"[{i}]={part}" for i, part in enumerate(parts, start=1))
+    return Draft(prompt, target, parts, {"frame": str(at), "links": [clue.link for clue in clues]}, level)

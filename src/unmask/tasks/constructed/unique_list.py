@@ -1,0 +1,224 @@
+"""Unique List Commit: the first eight of twelve words in alphabetical order.
+
+One early slip, a word used twice or placed too soon, spoils the places after it. The pools get harder by the letters
+that must be compared: the first letter decides at level 1, the fourth or later at level 4.
+"""
+
+from collections.abc import Callable, Sequence
+
+from unmask.errors import require
+from unmask.tasks.base import Draft
+from unmask.tasks.constructed.draw import Draw
+from unmask.tasks.words import (
+    ADJECTIVES,
+    ANIMALS,
+    CLOTHES,
+    COLOURS,
+    COMMON,
+    EVENTS,
+    FIRST,
+    FOODS,
+    IDEAS,
+    JOBS,
+    MATERIALS,
+    PLANTS,
+    SITES,
+    SURNAMES,
+    THINGS,
+    TOWNS,
+    closing,
+    invented,
+)
+
+NAME = "unique-list-commit"
+TITLE = "Unique List Commit"
+HORIZON = 48
+VERSION = "1"
+LEVELS = (1, 2, 3, 4)
+
+POOL = 12
+WANTED = 8
+LIMIT = 72
+"""Characters of the answer, so that it fits the horizon in a small vocabulary."""
+LONGEST = 9
+
+_TOPICS: dict[str, Sequence[str]] = {
+    "adjectives": ADJECTIVES,
+    "animals": ANIMALS,
+    "clothes": CLOTHES,
+    "colours": COLOURS,
+    "events": EVENTS,
+    "first names": FIRST,
+    "foods": FOODS,
+    "nouns": IDEAS,
+    "jobs": JOBS,
+    "materials": MATERIALS,
+    "plants": PLANTS,
+    "places": SITES,
+    "surnames": SURNAMES,
+    "things": THINGS,
+    "towns": TOWNS,
+}
+
+
+def _short(words: Sequence[str]) -> tuple[str, ...]:
+    return tuple(sorted({word.lower() for word in words if 3 <= len(word) <= LONGEST}))
+
+
+_TOPIC_WORDS = {topic: _short(words) for topic, words in _TOPICS.items()}
+_ALL = _short((*COMMON, *FIRST, *SURNAMES, *TOWNS))
+
+
+def _grouped(words: Sequence[str], letters: int, least: int) -> tuple[tuple[str, ...], ...]:
+    """Words that share their first letters, in groups of at least `least`."""
+    groups: dict[str, list[str]] = {}
+    for word in words:
+        groups.setdefault(word[:letters], []).append(word)
+    return tuple(tuple(group) for _, group in sorted(groups.items()) if len(group) >= least)
+
+
+_BY_LETTER = _grouped(_ALL, 1, 20)
+_BY_THREE = _grouped(_ALL, 3, 3)
+
+_FRAMES = (
+    "{pool}\nSort these words and give the first eight in alphabetical order, separated by commas.",
+    "Words: {pool}\nList the first eight of them in alphabetical order, separated by commas, each once.",
+    "From this pool of twelve, name the eight that come first in the alphabet, in alphabetical order and separated "
+    "by commas.\n{pool}",
+    "Pool: {pool}\nReturn eight distinct words: the first eight in alphabetical order, comma separated.",
+    "Put the words in alphabetical order and stop after eight. Separate them by commas.\n{pool}",
+    "Twelve {topic}: {pool}\nWhich eight come first in a dictionary? Answer in that order, with commas between them.",
+    "{name} files twelve cards from A to Z: {pool}\nWrite the first eight cards in order, separated by commas.",
+    "An index must be sorted: {pool}\nGive its first eight entries alphabetically, separated by commas.",
+    "Order a to z, keep eight, drop the last four. Commas between words.\n{pool}",
+    "Here are twelve words: {pool}\nAlphabetical order, first eight only, no repeats, comma separated.",
+    "Sort alphabetically: {pool}\nGive places one to eight as a comma-separated list.",
+    "{pool}\nLeave out the four words that come last in alphabetical order; write the other eight sorted, with commas.",
+    "A shelf is to be arranged alphabetically: {pool}\nWhat are the first eight from the left, in order? Put commas "
+    "between them.",
+    "Here is a pool of twelve: {pool}\nWrite the alphabetically first eight in order, separated by commas.",
+    "{name} calls out in alphabetical order: {pool}\nIn which order are the first eight called? Use commas.",
+    "Input: {pool}\nOutput: the first eight in alphabetical order, joined by commas.",
+)
+
+_HINT = "A word comes before any longer word that begins with it."
+
+_WHAT = (
+    "the eight words",
+    "the comma-separated list",
+    "only the eight words, comma separated",
+    "your list of eight",
+    "the sorted list",
+)
+
+
+def _comma(words: Sequence[str]) -> str:
+    return ",".join(words)
+
+
+def _comma_space(words: Sequence[str]) -> str:
+    return ", ".join(words)
+
+
+def _spaces(words: Sequence[str]) -> str:
+    return " ".join(words)
+
+
+def _slashes(words: Sequence[str]) -> str:
+    return " / ".join(words)
+
+
+def _bars(words: Sequence[str]) -> str:
+    return "|".join(words)
+
+
+def _semicolons(words: Sequence[str]) -> str:
+    return "; ".join(words)
+
+
+def _quoted(words: Sequence[str]) -> str:
+    return "[" + ", ".join(f"'{word}'" for word in words) + "]"
+
+
+def _grid(words: Sequence[str]) -> str:
+    return "\n" + "\n".join(" ".join(words[at : at + 4]) for at in range(0, len(words), 4))
+
+
+_STYLES: tuple[Callable[[Sequence[str]], str], ...] = (
+    _comma,
+    _comma_space,
+    _spaces,
+    _slashes,
+    _bars,
+    _semicolons,
+    _quoted,
+    _grid,
+)
+
+
+def _by_first_letter(draw: Draw) -> tuple[list[str], str]:
+    """Words on one topic that all begin with different letters."""
+    topic = draw.choice(list(_TOPIC_WORDS))
+    groups = _grouped(_TOPIC_WORDS[topic], 1, 1)
+    return [draw.choice(group) for group in draw.sample(groups, POOL)], topic
+
+
+def _any(draw: Draw) -> tuple[list[str], str]:
+    """Words on one topic or on any."""
+    if draw.chance(0.5):
+        return draw.sample(_ALL, POOL), "words"
+    topic = draw.choice(list(_TOPIC_WORDS))
+    return draw.sample(_TOPIC_WORDS[topic], POOL), topic
+
+
+def _few_letters(draw: Draw) -> tuple[list[str], str]:
+    """Words that begin with one of three letters, some of them invented."""
+    pool: list[str] = []
+    for group in draw.sample(_BY_LETTER, 3):
+        pool += draw.sample(group, 4)
+    if draw.chance(0.3):
+        pool[:4] = [invented(draw)[:LONGEST] for _ in range(4)]
+    return pool, "words"
+
+
+def _look_alikes(draw: Draw) -> tuple[list[str], str]:
+    """Words of which several share their first three letters or more."""
+    if draw.chance(0.25):
+        # Words without a meaning: one beginning, many endings.
+        start = invented(draw)[:4]
+        return [start + invented(draw)[-5:] for _ in range(6)] + [invented(draw)[:LONGEST] for _ in range(6)], "words"
+    pool: list[str] = []
+    for group in draw.sample(_BY_THREE, 4):
+        pool += draw.sample(group, 3)
+    return pool, "words"
+
+
+_POOLS = (_by_first_letter, _any, _few_letters, _look_alikes)
+
+
+def _prefixed(words: Sequence[str]) -> bool:
+    return any(a != b and b.startswith(a) for a in words for b in words)
+
+
+def generate(draw: Draw, level: int) -> Draft:
+    """One example of the given level."""
+    require(level in LEVELS, "level", level, "1 to 4", "choose one of them")
+    while True:
+        pool, topic = _POOLS[level - 1](draw)
+        pool = draw.shuffled(pool)
+        parts = tuple(sorted(pool)[:WANTED])
+        target = ",".join(parts)
+        if len(set(pool)) == POOL and len(target) <= LIMIT:
+            break
+    at = draw.below(len(_FRAMES))
+    shown = draw.choice(_STYLES)(pool)
+    task = (
+        _FRAMES[at]
+        .format(pool=shown, topic=topic, name=draw.choice(FIRST))
+        .replace(": \n", ":\n")
+        .replace("\n\n", "\n")
+        .strip()
+    )
+    hint = [_HINT] if _prefixed(pool) else []
+    prompt = "\n".join([task, *hint, closing(draw, draw.choice(_WHAT))])
+    return Draft(prompt, target, parts, {"frame": str(at), "pool": pool}, level)

@@ -1,0 +1,1 @@
+"""From an answer's text to a utility in [0, 1]."""

@@ -1,0 +1,194 @@
+"""`unmask compare` as a user types it, on a tiny checkpoint."""
+
+import csv
+import json
+
+import pytest
+
+from unmask.cli.app import main
+from unmask.cli.options import pairs, split_commas
+from unmask.errors import ConfigError
+
+CSV = "csv-missing-cells"
+
+
+@pytest.fixture
+def run(capsys):
+    def call(*arguments):
+        code = main(["compare", *(str(a) for a in arguments)])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def tiny(scaled, tmp_path_factory):
+    return scaled.llada(tmp_path_factory.mktemp("ck") / "llada")
+
+
+@pytest.fixture(scope="module")
+def tiny_dream(scaled, tmp_path_factory):
+    return scaled.dream(tmp_path_factory.mktemp("ck") / "dream")
+
+
+def quick(model, *more):
+    return "--model", model, "--device", "cpu", "--task", CSV, "--prompts", 2, "--steps", 2, *more
+
+
+def test_files_and_table(run, tiny, tmp_path):
+    extra = "fixed:region=block:8,kappa=above:0.9"
+    code, out, err = run(*quick(tiny, "--axis", "commitment", "--policy", extra, "--out", tmp_path / "new"))
+    assert code == 0
+    labels = ["reference", *(f"commitment={n}" for n in ("none", "confidence:0.9", "margin:0.5")), extra]
+    assert [line.split()[0] for line in out.splitlines() if line.startswith(tuple(labels))] == labels
+    assert out.splitlines()[-3:] == [str(tmp_path / "new" / n) for n in ("compare.csv", "summary.md", "summary.json")]
+    assert "10/10 answers" in err
+    rows = list(csv.DictReader((tmp_path / "new" / "compare.csv").open(encoding="utf-8", newline="")))
+    assert [row["policy"] for row in rows] == [label for label in labels for _ in range(2)]
+    document = json.loads((tmp_path / "new" / "summary.json").read_text(encoding="utf-8"))
+    assert document["config"]["policies"][extra]["kappa"] == "above:0.9"
+    assert len(document["config"]["model"]["fingerprint"]) == 16
+    assert document["config"]["model"]["device"] == "cpu"
+    assert "commitment=none" in (tmp_path / "new" / "summary.md").read_text(encoding="utf-8")
+
+
+def test_json_is_all_of_stdout(run, tiny):
+    code, out, _ = run(*quick(tiny, "--json", "--quiet", "--split", "fresh", "--seed", 3))
+    document = json.loads(out)
+    assert code == 0
+    assert (document["split"], document["config"]["seed"]) == ("fresh", 3)
+    assert [line["policy"] for line in document["lines"]] == ["reference"]
+
+
+def test_quiet_says_only_where_the_files_are(run, tiny, tmp_path):
+    code, out, err = run(*quick(tiny, "--quiet", "--out", tmp_path))
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [str(tmp_path / name) for name in ("compare.csv", "summary.md", "summary.json")]
+
+
+def test_quiet_with_nothing_to_show_is_refused_before_the_work(run):
+    code, out, err = run("--model", "exact", "--quiet")
+    assert (code, out) == (2, "")
+    assert "allowed: with --out or --json" in err
+
+
+def test_another_comparison_is_not_overwritten(run, tiny, tmp_path):
+    arguments = quick(tiny, "--prompts", 1, "--out", tmp_path)
+    code, out, _ = run(*arguments)
+    assert code == 0
+    assert "1 answer in" in out
+    assert "Mean over 1 task\n" in (tmp_path / "summary.md").read_text(encoding="utf-8")
+    before = (tmp_path / "summary.json").read_bytes()
+    assert run(*arguments, "--quiet")[0] == 0
+    code, out, err = run(*arguments, "--seed", 3, "--axis", "commitment")
+    assert (code, out) == (2, "")
+    assert "summary.json' is of another comparison (seed, policies differ)" in err
+    assert (tmp_path / "summary.json").read_bytes() == before
+    (tmp_path / "summary.json").write_text("[]", encoding="utf-8")
+    code, _, err = run(*arguments)
+    assert code == 2
+    assert "no summary of `unmask compare`" in err
+
+
+def test_dream_is_compared_with_its_own_update(run, tiny_dream):
+    code, out, _ = run(*quick(tiny_dream, "--json", "--quiet", "--axis", "cardinality"))
+    policies = json.loads(out)["config"]["policies"]
+    assert code == 0
+    assert policies["reference"]["name"] == "dream"
+    assert policies["reference"]["alg"] == "entropy"
+    assert policies["cardinality=count:1"]["base"]["name"] == "dream"
+
+
+def test_an_axis_twice_and_all_of_them_are_the_same(run, tiny):
+    code, out, _ = run(*quick(tiny, "--json", "--quiet", "--axis", "all", "--axis", "score"))
+    policies = json.loads(out)["config"]["policies"]
+    assert code == 0
+    assert len(policies) == 1 + 5 + 7 + 7 + 3
+    assert next(iter(policies)) == "reference"
+
+
+def test_evaluation_prompts_come_with_a_word(run, tiny, tmp_path):
+    code, out, err = run(*quick(tiny, "--split", "evaluation", "--axis", "score", "--out", tmp_path / "a"))
+    assert code == 0
+    assert "evaluation prompts are for showing a result once" in err
+    assert "evaluation prompts" not in out
+    picks = tmp_path / "a" / "summary.json"
+    code, _, _ = run(*quick(tiny, "--axis", "score", "--picks", picks, "--out", tmp_path / "b"))
+    assert code == 0
+    assert "other prompts" in (tmp_path / "b" / "summary.md").read_text(encoding="utf-8")
+
+
+def test_picks_alone_are_what_is_decoded(run, tiny, tmp_path):
+    picks = tmp_path / "summary.json"
+    named = {CSV: "region=block:8", "carry-rtl": "reference", "macro": "cardinality=count:2"}
+    picks.write_text(json.dumps({"picks": named}), encoding="utf-8")
+    code, out, _ = run(*quick(tiny, "--json", "--quiet", "--picks", picks))
+    assert code == 0
+    assert list(json.loads(out)["config"]["policies"]) == ["reference", "region=block:8", "cardinality=count:2"]
+    picks.write_text(json.dumps({"picks": {CSV: "region=blok:8"}}), encoding="utf-8")
+    code, _, err = run(*quick(tiny, "--json", "--quiet", "--picks", picks))
+    assert code == 2
+    assert "unknown candidate of --picks 'region=blok:8'; did you mean region=block:8," in err
+
+
+def test_missing_data_is_reported(run, tiny, tmp_path):
+    arguments = ["--model", tiny, "--device", "cpu", "--steps", 2, "--prompts", 2, "--data-dir", tmp_path]
+    code, out, _ = run(*arguments, "--task", CSV, "--task", "gsm8k")
+    assert code == 0
+    assert "gsm8k: not available" in out
+    code, out, err = run(*arguments, "--task", "gsm8k")
+    assert (code, out) == (2, "")
+    assert "nothing could be decoded" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--task", "carry"], ["unknown task 'carry'", "did you mean carry-rtl", "constructed"]),
+        (["--axis", "regoin"], ["unknown axis 'regoin'", "region"]),
+        (["--split", "test"], ["unknown split 'test'", "evaluation", "fresh"]),
+        (["--policy", "winno"], ["unknown policy 'winno'", "wino"]),
+        (["--policy", "wino:block=8"], ["unknown setting of wino 'block'", "block_length"]),
+        (["--policy", "wino:block_length"], ["not KEY=VALUE"]),
+        (["--policy", "wino", "--policy", "wino"], ["twice"]),
+        (["--policy", "fixed:region=blok:8"], ["unknown region 'blok'"]),
+        (["--prompts", "0"], ["prompts"]),
+        (["--picks", "nowhere.json"], ["nowhere.json", "cannot be read"]),
+        (["--model", "minni"], ["unknown model 'minni'"]),
+    ],
+)
+def test_refusals(run, arguments, words):
+    model = [] if "--model" in arguments else ["--model", "exact"]
+    code, out, err = run(*model, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert all(word in err for word in words), err
+
+
+def test_a_folder_that_is_a_file_is_refused_before_the_work(run, tmp_path):
+    (tmp_path / "taken").write_text("", encoding="utf-8")
+    code, _, err = run("--model", "exact", "--out", tmp_path / "taken")
+    assert code == 2
+    assert "is a file" in err
+
+
+def test_steps_beyond_a_horizon(run, tiny):
+    code, _, err = run("--model", tiny, "--device", "cpu", "--task", CSV, "--steps", 17)
+    assert code == 2
+    assert "1 to 16, the horizon of csv-missing-cells" in err
+
+
+def test_settings_of_a_policy():
+    assert split_commas("") == []
+    assert split_commas("a=1,b=[0.0, 1.0], c='x,y',d={p = 1, q = 2}") == [
+        "a=1",
+        "b=[0.0, 1.0]",
+        "c='x,y'",
+        "d={p = 1, q = 2}",
+    ]
+    found = pairs("--policy", split_commas("window=[0.0,1.0],region=block:8,n=4,x=none,y=true"))
+    assert found == {"window": [0.0, 1.0], "region": "block:8", "n": 4, "x": None, "y": True}
+    with pytest.raises(ConfigError, match="twice"):
+        pairs("--policy", ["a=1", "a=2"])

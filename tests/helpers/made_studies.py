@@ -1,0 +1,248 @@
+"""Studies made by hand: utilities that are known go in, a store comes out. No model is run."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from unmask.lab.store.store import READINGS, STATES, Shard, Store
+
+LENGTH = 8
+"""Positions of every answer; states lie evenly along it."""
+
+
+def config(models, tasks, axes, rollouts, temperature, reference):
+    prompts = {"split": "evaluation", "start": 0, "prompts": 100}
+    return {
+        "name": "made",
+        "seed": 5,
+        "models": [{"name": name, "model": source, "reference": reference} for name, source in models.items()],
+        "tasks": tasks,
+        "axes": axes,
+        "splits": {"validation": {**prompts, "split": "validation"}, "evaluation": prompts},
+        "states": 4,
+        "steps": dict.fromkeys(tasks, 4),
+        "rollouts": rollouts,
+        "temperature": temperature,
+        "candidates": {},
+    }
+
+
+def branches(shard, axes, reason):
+    """Rows from axes of candidates, the reference first, each with utilities (prompts, states, rollouts)."""
+    rows = []
+    for axis, candidates in axes.items():
+        for at, (candidate, q_PSR) in enumerate(candidates.items()):
+            for (p, s, r), utility in np.ndenumerate(q_PSR):
+                rows.append(
+                    {
+                        "model": shard.model,
+                        "task": shard.task,
+                        "split": shard.split,
+                        "prompt": f"{shard.split}-{shard.block}-{p}",
+                        "state": s,
+                        "step": s,
+                        "masked": LENGTH - s * LENGTH // q_PSR.shape[1],
+                        "axis": axis,
+                        "candidate": candidate,
+                        "is_reference": at == 0,
+                        "rollout": r,
+                        "utility": None if np.isnan(utility) else float(utility),
+                        "reason": reason if np.isnan(utility) else "compared",
+                        "answer": "",
+                    }
+                )
+    return pa.Table.from_pylist(rows)
+
+
+@dataclass
+class Reading:
+    """What a diagnostic said at each state of a shard; NaN signals abstain."""
+
+    signal_PS: Any
+    utility_PSR: Any
+    snapped: str = ""
+    same: tuple = ()
+    ingredients: Any = None
+    """Of each state, as JSON; none where it is missing."""
+
+
+def readings(shard, axes):
+    rows = []
+    for axis, read in axes.items():
+        for (p, s), signal in np.ndenumerate(read.signal_PS):
+            abstained = bool(np.isnan(signal))
+            utility = [None if np.isnan(u) else float(u) for u in read.utility_PSR[p, s]]
+            rows.append(
+                {
+                    "model": shard.model,
+                    "task": shard.task,
+                    "split": shard.split,
+                    "prompt": f"{shard.split}-{shard.block}-{p}",
+                    "state": s,
+                    "axis": axis,
+                    "signal": None if abstained else float(signal),
+                    "abstained": abstained,
+                    "snapped": None if abstained else read.snapped,
+                    "same": [] if abstained else list(read.same),
+                    "utility": [] if abstained else utility,
+                    "reason": [] if abstained else ["compared"] * len(utility),
+                    "ingredients": "{}" if abstained or read.ingredients is None else read.ingredients[p][s],
+                }
+            )
+    plain = [(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in READINGS]
+    return pa.Table.from_pylist(rows, schema=pa.schema(plain))
+
+
+def store(
+    folder,
+    tables,
+    *,
+    models=None,
+    axes=None,
+    temperature=0.0,
+    unfinished=(),
+    unavailable=None,
+    reason="timed out",
+    read=None,
+    reference="llada",
+):
+    """`tables` by (model, task, split) hold axes of candidates, and `read` axes of readings; `unfinished` are shards
+    that are only planned."""
+    models = models or {"small": "small"}
+    tasks = list(dict.fromkeys([task for _, task, _ in (*tables, *unfinished)] + list(unavailable or {})))
+    axes = axes or list(next(iter(tables.values()), {"score": None}))
+    some = [q for held in tables.values() for named in held.values() for q in named.values()]
+    place = Store.create(folder, config(models, tasks, axes, some[0].shape[2] if some else 4, temperature, reference))
+    shards = {key: Shard(*key, 0, "0" * 16) for key in (*tables, *unfinished)}
+    for task in tasks:
+        why = (unavailable or {}).get(task)
+        place.note("tasks", task, {"unavailable": why} if why else {"data": "d" * 16, "version": "1"})
+    for name, source in models.items():
+        mine = [shard.name for (model, _, _), shard in shards.items() if model == name]
+        if mine:
+            about = {"model": source, "device": "cpu", "options": {"fingerprint": "f" * 16, "family": "llada"}}
+            place.note("models", name, {**about, "reference": reference, "shards": mine})
+    for key, held in tables.items():
+        table = branches(shards[key], held, reason)
+        work = {"branches": 6, "done": 10, "rollouts": 30, "first": 4, "futures": 5, "settled": 1}
+        prompts = sorted(set(table["prompt"].to_pylist()))
+        info = {
+            "shard": {"model": key[0], "task": key[1], "split": key[2], "block": 0, "depends": "0" * 16},
+            "prompts": prompts,
+            "states": len(prompts) * 4,
+            "branches": len(table),
+            "judged": len(table) - table["utility"].null_count,
+            "utility": 1.0,
+            "forwards": {"naive": 50, "done": 10, "trajectory": 7, "recalled": 2, "calls": 3},
+            "axes": dict.fromkeys(held, work),
+            "seconds": 1.5,
+            "versions": {},
+        }
+        told = readings(shards[key], read[key]) if read else None
+        place.write(shards[key], STATES.empty_table(), table, info, told)
+    return place
+
+
+def flat(value, prompts=20, states=4, rollouts=4):
+    """One utility everywhere."""
+    return np.full((prompts, states, rollouts), float(value))
+
+
+def known(prompts=20, rollouts=4):
+    """Two tasks whose numbers can be worked out by hand; see `TRUTH`."""
+    size = {"prompts": prompts, "rollouts": rollouts}
+    late = flat(0.0, **size)
+    late[:, 3] = 1.0
+    fill = {
+        "validation": {
+            "score": {"confidence": flat(0.1, 3, 4, rollouts), "margin": flat(0.4, 3, 4, rollouts)},
+            "region": {"full": flat(0.6, 3, 4, rollouts), "block:8": flat(0.5, 3, 4, rollouts)},
+            "commitment": {"all": flat(0.3, 3, 4, rollouts), "none": flat(0.3, 3, 4, rollouts)},
+        },
+        "evaluation": {
+            "score": {"confidence": late, "margin": flat(0.5, **size)},
+            "region": {"full": flat(0.2, **size), "block:8": flat(0.9, **size)},
+            "commitment": {"all": flat(0.3, **size), "none": flat(0.3, **size)},
+        },
+    }
+    sort = {
+        split: {axis: {name: q * 0 + 0.5 for name, q in named.items()} for axis, named in axes.items()}
+        for split, axes in fill.items()
+    }
+    both = {"fill": fill, "sort": sort}
+    return {("small", task, split): axes for task, splits in both.items() for split, axes in splits.items()}
+
+
+TRUTH = {
+    ("fill", "score"): ("margin", 0.5, 0.125),
+    ("fill", "region"): ("full", 0.2, 0.7),
+    ("fill", "commitment"): ("all", 0.3, 0.0),
+    ("sort", "score"): ("confidence", 0.5, 0.0),
+    ("sort", "region"): ("full", 0.5, 0.0),
+    ("sort", "commitment"): ("all", 0.5, 0.0),
+}
+"""Fixed action, its utility on evaluation states, and the opportunity over it."""
+
+
+# Diagnostics with planted truth
+
+
+def planted(seed, kind="finds", prompts=24, rate=0.25, rollouts=4, names=("full", "block:8")):
+    """Candidates and a diagnostic of one axis. The second candidate gains 0.4 at `rate` of the states after the first,
+    and loses 0.2 elsewhere; the diagnostic, which says nothing at the first state, would always take an action of its
+    own, which gains 0.3 and loses 0.1.
+
+    Its signal finds those states, is useless, is constant or abstains everywhere.
+    """
+    rng = np.random.default_rng(seed)
+    good_PS = rng.random((prompts, 4)) < rate
+    good_PS[:, 0] = False
+    noise_PS = rng.normal(size=good_PS.shape)
+    signal_PS = {
+        "finds": good_PS + 0.1 * noise_PS,
+        "useless": noise_PS,
+        "constant": np.ones(good_PS.shape),
+        "abstains": np.full(good_PS.shape, np.nan),
+    }[kind]
+    signal_PS[:, 0] = np.nan
+    candidates = {names[0]: flat(0.5, prompts, 4, rollouts), names[1]: spread(np.where(good_PS, 0.9, 0.3), rollouts)}
+    return candidates, Reading(signal_PS, spread(np.where(good_PS, 0.8, 0.4), rollouts), names[1])
+
+
+def spread(q_PS, rollouts=4):
+    """The same in every rollout."""
+    return np.repeat(q_PS[:, :, None], rollouts, 2)
+
+
+def diagnosed(kinds, *, model="small", axis="region", seed=0, **how):
+    """Tables and readings of tasks by what their signal does."""
+    tables, read = {}, {}
+    for at, (task, kind) in enumerate(kinds.items()):
+        for split, offset in (("validation", 0), ("evaluation", 1)):
+            candidates, reading = planted(seed + 10 * at + offset, kind, **how)
+            tables[model, task, split] = {axis: candidates}
+            read[model, task, split] = {axis: reading}
+    return tables, read
+
+
+def both_kinds(native):
+    """Tables and readings of a native axis and of the revision extension, for the reference `dream`."""
+    tables, read = diagnosed({"find": "finds"}, axis="commitment", names=("all", "none"))
+    other, more = diagnosed({"find": native})
+    for key in tables:
+        tables[key] |= other[key]
+        read[key] |= more[key]
+    return tables, read
+
+
+def evidence(signal_PS, other_PS):
+    """Ingredients whose signal is the one over `margin` and the other one over `confidence`, the reference."""
+    told = []
+    for row, others in zip(signal_PS, other_PS, strict=True):
+        mu = [[1 - float(other), 1 - float(signal), 1.0, 0.0, 0.0] for signal, other in zip(row, others, strict=True)]
+        eye = np.eye(5).tolist()
+        told.append([json.dumps({"alpha_BJ": eye[2], "mu_BJ": m, "pairs_B": 9, "sigma_BJJ": eye}) for m in mu])
+    return told

@@ -1,0 +1,382 @@
+"""From stores with planted truth to E2 and E3; from a real tiny study to the very numbers of the statistics."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.helpers import made_studies as made
+from unmask.axes.score import weights
+from unmask.catalog import load
+from unmask.errors import SchemaError
+from unmask.lab import choose
+from unmask.lab.analysis import detection
+from unmask.lab.analysis.detection import detect, macro
+from unmask.lab.analysis.opportunity import measure
+from unmask.lab.choose import mixture_of, score_signal, stored_signal
+from unmask.lab.run.driver import run_study
+from unmask.lab.store.store import Store
+from unmask.lab.study import Study
+from unmask.stats import (
+    ARMS,
+    CalibrationSettings,
+    ExperimentSettings,
+    HeldOutTable,
+    LeakageError,
+    ProposedAction,
+    ValidationTable,
+    calibrate,
+    select_actions,
+    selective_utility,
+)
+
+KINDS = {"find": "finds", "guess": "useless", "same": "constant", "mute": "abstains"}
+
+
+def found_in(place, **how):
+    return detect(place, measure(place, resamples=how.pop("resamples", 200)), draws=50, **how)
+
+
+@pytest.fixture(scope="module")
+def planted():
+    return made.diagnosed(KINDS)
+
+
+@pytest.fixture(scope="module")
+def found(planted, tmp_path_factory):
+    tables, read = planted
+    return found_in(made.store(tmp_path_factory.mktemp("e23") / "study", tables, read=read))
+
+
+def cell(found, task, axis="region"):
+    (one,) = [c for c in found.cells if (c.task, c.axis) == (task, axis)]
+    return one
+
+
+def by_hand(kind, candidates, reading, split):
+    """A table of the statistics, straight from the arrays."""
+    q_PSAR = np.stack(list(candidates.values()), 2)
+    prompts, states, actions, rollouts = q_PSAR.shape
+    # A store sorts prompts by name.
+    order = sorted(range(prompts), key=lambda p: f"{split}-0-{p}")
+    abstained_S = np.isnan(reading.signal_PS[order]).ravel()
+    near = list(candidates).index(reading.snapped)
+    q_SAR = q_PSAR[order].reshape(-1, actions, rollouts)
+    silent_S1 = abstained_S[:, None]
+    same_SA = ~silent_S1 & np.array([name in reading.same for name in candidates])
+    return kind(
+        prompt_S=np.repeat([f"{split}-0-{p}" for p in order], states),
+        masked_S=np.tile(1 - np.arange(states) / states, prompts),
+        q_SAR=q_SAR,
+        signal_S=reading.signal_PS[order].ravel(),
+        abstained_S=abstained_S,
+        raw=ProposedAction(np.where(silent_S1, np.nan, reading.utility_PSR[order].reshape(-1, rollouts)), same_SA),
+        snapped=ProposedAction(np.where(silent_S1, np.nan, q_SAR[:, near]), ~silent_S1 & (np.arange(actions) == near)),
+        candidates=tuple(candidates),
+        reference=0,
+    )
+
+
+class TestPlantedTruth:
+    def test_a_signal_that_finds_it(self, found):
+        one = cell(found, "find")
+        utility = one.raw.utility
+        assert one.fixed_name == "full"
+        assert utility.detection.auroc.value > 0.99
+        assert utility.calibration.tau.value is not None
+        lift = utility.lift
+        assert lift["selective"].positive
+        assert lift["selective"].value == pytest.approx(0.75 * lift["oracle"].value, rel=0.2)
+        # Taken everywhere, the same action loses.
+        assert lift["always"].value < lift["selective"].value
+        assert one.raw.choice.viability.passed
+
+    def test_lifts_are_those_of_the_arrays(self, found, planted):
+        tables, read = planted
+        full, other = tables["small", "find", "evaluation"]["region"].values()
+        reading = read["small", "find", "evaluation"]["region"]
+        gain_PSR = np.where(np.isnan(reading.signal_PS)[:, :, None], 0.0, reading.utility_PSR - full)
+        lift = cell(found, "find").raw.utility.lift
+        assert lift["always"].value == pytest.approx(gain_PSR.mean())
+        assert lift["oracle"].value == pytest.approx(np.maximum(other - full, 0).mean())
+        snapped = cell(found, "find").outcomes["snapped"].utility.lift["always"].value
+        silent_PS1 = np.isnan(reading.signal_PS)[:, :, None]
+        assert snapped == pytest.approx(np.where(silent_PS1, 0.0, other - full).mean())
+
+    def test_a_useless_one(self, found):
+        utility = cell(found, "guess").raw.utility
+        assert utility.detection.auroc.value < 0.75
+        assert not utility.lift["selective"].positive
+
+    def test_a_constant_one(self, found):
+        chosen = cell(found, "same").raw.calibration
+        assert len(chosen.detector.g_B) == 1
+        assert not cell(found, "same").raw.utility.lift["selective"].positive
+
+    def test_one_that_always_abstains(self, found):
+        one = cell(found, "mute")
+        choice, utility = one.raw.choice, one.raw.utility
+        assert choice.abstained.value == 1
+        assert np.isnan(choice.agrees_fixed.value)
+        assert utility.calibration.tau.value is None
+        assert utility.lift["selective"].value == utility.lift["always"].value == utility.coverage.value == 0
+        assert one.raw.states.bin_S.max() == -1
+
+    def test_without_a_positive_validation_state_the_gate_never_opens(self, tmp_path):
+        tables, read = made.diagnosed({"find": "finds"})
+        tables["small", "find", "validation"], read["small", "find", "validation"] = (
+            {"region": part} for part in made.planted(0, rate=0.0)
+        )
+        tau = cell(found_in(made.store(tmp_path / "s", tables, read=read)), "find").raw.calibration.tau
+        assert tau.value is None
+        assert tau.reason.startswith("no validation state has a positive opportunity")
+
+    @pytest.mark.parametrize("task", KINDS)
+    def test_numbers_are_those_of_the_statistics(self, found, planted, task):
+        tables, read = planted
+        parts = [
+            by_hand(kind, tables["small", task, split]["region"], read["small", task, split]["region"], split)
+            for kind, split in ((ValidationTable, "validation"), (HeldOutTable, "evaluation"))
+        ]
+        settings = ExperimentSettings(CalibrationSettings(seed=5), 5, draws=50, resamples=200)
+        choices, arms = select_actions(*parts, settings), selective_utility(*parts, settings)
+        for proposal in ("raw", "snapped"):
+            mine = cell(found, task).outcomes[proposal]
+            assert repr(mine.choice) == repr(getattr(choices, proposal))
+            assert repr(mine.utility) == repr(getattr(arms, proposal))
+
+    def test_agreement_is_about_next_states(self, planted, tmp_path):
+        tables, read = planted
+        read = {
+            key: {axis: replace(one, same=("full", "block:8")) for axis, one in axes.items()}
+            for key, axes in read.items()
+        }
+        one = cell(found_in(made.store(tmp_path / "s", tables, read=read)), "find")
+        assert one.raw.choice.agrees_fixed.value == one.outcomes["snapped"].choice.agrees_fixed.value == 1
+
+
+class TestScore:
+    NAMES = ("margin", "confidence")
+
+    @pytest.fixture
+    def place(self, tmp_path):
+        """The fixed action is margin. The signal over it finds the opportunity; the stored one, over the reference's
+        confidence, is chance."""
+        tables, read = made.diagnosed({"find": "finds"}, axis="score", names=self.NAMES)
+        rng = np.random.default_rng(1)
+        for key, axes in tables.items():
+            # Utilities choose margin, but confidence is the reference.
+            axes["score"] = {"confidence": axes["score"]["confidence"], "margin": axes["score"]["margin"]}
+            one = read[key]["score"]
+            stored_PS = np.where(np.isnan(one.signal_PS), np.nan, rng.normal(size=one.signal_PS.shape))
+            told = made.evidence(one.signal_PS, stored_PS)
+            read[key]["score"] = replace(one, signal_PS=stored_PS, ingredients=told)
+            self.finds_PS = one.signal_PS
+        return made.store(tmp_path / "s", tables, read=read)
+
+    def test_signal_is_recomputed_over_the_fixed_mixture(self, place, monkeypatch):
+        one = cell(found_in(place), "find", "score")
+        assert one.fixed_name == "margin"
+        assert one.raw.utility.detection.auroc.value > 0.99
+        assert one.raw.utility.lift["selective"].positive
+        monkeypatch.setattr(choose, "score_signal", lambda rows, mixture: stored_signal(rows))
+        stored = cell(found_in(place), "find", "score")
+        assert stored.raw.utility.detection.auroc.value < 0.8
+
+    def test_by_hand(self, place):
+        mine = [row for row in place.table("readings").to_pylist() if row["split"] == "evaluation"]
+        wanted = {(f"evaluation-0-{p}", s): float(x) for (p, s), x in np.ndenumerate(self.finds_PS)}
+        fixed_S, reference_S = (score_signal(mine, mixture_of("llada", name)) for name in self.NAMES)
+        np.testing.assert_allclose(fixed_S, [wanted[row["prompt"], row["state"]] for row in mine], atol=1e-12)
+        np.testing.assert_allclose(reference_S, stored_signal(mine), atol=1e-12)
+
+    @pytest.mark.parametrize(
+        ("reference", "name", "rule"),
+        [("llada", "confidence", "confidence"), ("llada", "uniform", "uniform"), ("dream", "entropy", "certainty")],
+    )
+    def test_mixtures(self, reference, name, rule):
+        assert mixture_of(reference, name) == weights(rule)
+
+
+class TestLeakage:
+    def test_held_out_utilities_do_not_move_the_calibration(self, found, planted, tmp_path):
+        tables, read = planted
+        rng = np.random.default_rng(9)
+        tables, read = dict(tables), dict(read)
+        for key in tables:
+            if key[2] == "evaluation":
+                order = rng.permutation(24)
+                tables[key] = {"region": {name: 1 - q[order] for name, q in tables[key]["region"].items()}}
+                one = read[key]["region"]
+                read[key] = {"region": replace(one, utility_PSR=1 - one.utility_PSR[order])}
+        turned = found_in(made.store(tmp_path / "s", tables, read=read))
+        for task in KINDS:
+            for proposal in ("raw", "snapped"):
+                before, after = (cell(f, task).outcomes[proposal].utility for f in (found, turned))
+                assert before.calibration.to_json() == after.calibration.to_json()
+            assert cell(found, task).raw.utility.lift != cell(turned, task).raw.utility.lift
+
+    def test_a_prompt_in_both_splits_is_an_error(self, planted, tmp_path, monkeypatch):
+        def leak(*_):
+            raise LeakageError("prompt 'a' and 0 others are in both tables")
+
+        tables, read = planted
+        place = made.store(tmp_path / "s", tables, read=read)
+        monkeypatch.setattr(detection, "select_actions", leak)
+        with pytest.raises(SchemaError, match="small, find, region: prompt 'a'"):
+            found_in(place)
+
+
+class TestMeans:
+    def test_tasks_count_the_same(self, found):
+        for mean in found.means:
+            cells = [c.outcomes[mean.proposal] for c in found.cells]
+            assert mean.tasks == tuple(KINDS)
+            for arm in ARMS:
+                wanted = np.mean([c.utility.utility[arm].value for c in cells])
+                assert mean.utility[arm].value == pytest.approx(wanted)
+                assert mean.utility[arm].low <= mean.utility[arm].value <= mean.utility[arm].high
+            for arm in ARMS[1:]:
+                assert mean.lift[arm].value == pytest.approx(np.mean([c.utility.lift[arm].value for c in cells]))
+            saved = np.mean([c.choice.less_regret.value for c in cells])
+            assert mean.less_regret.value == pytest.approx(saved)
+            assert mean.coverage.value == pytest.approx(np.mean([c.utility.coverage.value for c in cells]))
+
+    def test_over_one_task_it_is_about_that_of_the_statistics(self, found):
+        """Other resamples of the same prompts."""
+        outcome = cell(found, "find").raw
+        settings = replace(found.settings, resamples=4000)
+        mean = macro({"find": outcome.states}, settings)
+        for arm in ARMS[1:]:
+            one, other = mean["lift", arm], outcome.utility.lift[arm]
+            assert one.value == pytest.approx(other.value)
+            assert [one.low, one.high] == pytest.approx([other.low, other.high], abs=0.01)
+        assert mean["choice", "recovered"].value == pytest.approx(outcome.choice.recovered.value)
+
+    def test_rankings_are_means_of_what_exists(self, found):
+        raw = next(m for m in found.means if m.proposal == "raw")
+        values = [cell(found, task).raw.utility.detection.auroc.value for task in KINDS]
+        assert raw.plain["auroc"].value == pytest.approx(np.nanmean(values))
+        # All predictions of a mute diagnostic are the same.
+        assert raw.plain["spearman"].tasks == 3
+
+
+class TestMissing:
+    def test_nothing_without_readings(self, tmp_path):
+        place = made.store(tmp_path / "s", made.known())
+        assert detect(place, measure(place)) is None
+
+    def test_axes_without_a_diagnostic_are_not_missed(self, tmp_path):
+        tables, read = made.diagnosed({"find": "finds"})
+        for held in tables.values():
+            held["commitment"] = {"all": made.flat(0.3, 24), "none": made.flat(0.3, 24)}
+        found = found_in(made.store(tmp_path / "s", tables, read=read))
+        assert [c.axis for c in found.cells] == ["region"]
+        assert found.missing == ()
+
+    def test_proposals_that_nobody_judged(self, planted, tmp_path):
+        tables, read = planted
+        key = ("small", "find", "evaluation")
+        one = read[key]["region"]
+        everywhere = replace(one, signal_PS=np.nan_to_num(one.signal_PS), utility_PSR=one.utility_PSR * np.nan)
+        found = found_in(made.store(tmp_path / "s", tables, read={**read, key: {"region": everywhere}}))
+        (lost,) = found.missing
+        assert (lost.task, lost.axis) == ("find", "region")
+        assert lost.reason.startswith("no held-out state has utilities")
+        assert {m.partial for m in found.means} == {"without find"}
+
+    def test_states_without_a_reading(self, planted, tmp_path):
+        tables, read = planted
+        key = ("small", "find", "evaluation")
+        one = read[key]["region"]
+        fewer = replace(one, signal_PS=one.signal_PS[:-1])
+        found = found_in(made.store(tmp_path / "s", tables, read={**read, key: {"region": fewer}}))
+        assert [m.reason for m in found.missing] == ["4 of 96 evaluation states have no reading"]
+
+    def test_what_e1_misses(self, planted, tmp_path):
+        tables, read = planted
+        lost = ("small", "mute", "evaluation")
+        rest = {key: held for key, held in tables.items() if key != lost}
+        found = found_in(made.store(tmp_path / "s", rest, read=read, unfinished=[lost]))
+        assert [(m.task, m.reason) for m in found.missing] == [("mute", "no evaluation prompt is finished yet")]
+        assert len(found.cells) == 3
+
+    @pytest.mark.parametrize("change", [{"snapped": "row"}, {"same": ("full", "row")}, {"cut": True}])
+    def test_broken_readings_are_refused(self, planted, tmp_path, change):
+        tables, read = planted
+        key = ("small", "find", "evaluation")
+        one = read[key]["region"]
+        if change.pop("cut", False):
+            change["utility_PSR"] = one.utility_PSR[:, :, :3]
+        place = made.store(tmp_path / "s", tables, read={**read, key: {"region": replace(one, **change)}})
+        with pytest.raises(SchemaError, match="allowed: 4, and candidates of the study"):
+            found_in(place)
+
+    def test_one_rollout_where_nothing_is_drawn(self, tmp_path):
+        tables, read = made.diagnosed({"find": "finds"}, rollouts=1)
+        one = cell(found_in(made.store(tmp_path / "s", tables, read=read)), "find")
+        assert one.raw.calibration.settings.deterministic
+        assert one.raw.utility.lift["selective"].positive
+
+
+def test_revision_of_dream_is_an_extension(tmp_path):
+    tables, read = made.both_kinds("finds")
+    place = made.store(tmp_path / "s", tables, read=read, reference="dream")
+    found = found_in(place)
+    assert [c.axis for c in found.of(extension=True).cells] == ["commitment"]
+    assert [c.axis for c in found.of(extension=False).cells] == ["region"]
+    assert {m.axis for m in found.of(extension=True).means} == {"commitment"}
+
+
+REAL = {
+    "name": "tiny",
+    "seed": 3,
+    "tasks": ["csv-missing-cells"],
+    "axes": ["score", "region", "commitment"],
+    "diagnostics": ["score", "commitment"],
+    "states": 3,
+    "rollouts": 2,
+    "temperature": 0.0,
+    "splits": {"validation": 2, "evaluation": 2},
+    "steps": {"share": 0.5, "tasks": {"csv-missing-cells": 4}},
+    "revision": {"variant": "conf"},
+    "candidates": {"score": ["confidence", "margin"], "region": ["full", "block:8"]},
+    "engine": {"rows": 4, "bucket": 512, "prompts": 2},
+}
+
+
+def test_a_real_study(scaled, tmp_path):
+    folder = scaled.llada(tmp_path / "ck", layers=1, d_model=32, mlp=64, heads=2, kv_heads=2)
+    study = Study.parse({**REAL, "models": [{"name": "tiny", "model": str(folder), "reference": "llada"}]})
+    place = Store.create(tmp_path / "out", study.config)
+    model = load(str(folder), device="cpu", dtype="fp32")
+    run_study(study, place, lambda spec: model)
+    found = found_in(place)
+    assert [c.axis for c in found.cells] == ["score", "commitment"]
+    assert found.missing == ()
+    rows = [row for row in place.table("readings").to_pylist() if row["axis"] == "score"]
+    assert not all(row["abstained"] for row in rows)
+    # Over the reference's own mixture the recomputed signal is the stored one.
+    np.testing.assert_allclose(score_signal(rows, mixture_of("llada", "confidence")), stored_signal(rows), rtol=1e-12)
+    assert all(json.loads(c.raw.calibration.to_json())["body"]["prompts"] == 2 for c in found.cells)
+    for one in found.cells:
+        held = place.utilities("tiny", one.task, "evaluation", one.axis)
+        assert one.raw.utility.states == len(held.prompt_S)
+        wanted = held.utility_SAR[:, one.raw.calibration.fixed.action].mean()
+        assert one.raw.utility.utility["fixed"].value == pytest.approx(wanted)
+
+
+def test_calibrations_agree_between_experiments(found, planted):
+    """What E2 uses is what E3 uses, and what a decoder would get from the validation table alone."""
+    tables, read = planted
+    for task in KINDS:
+        one = cell(found, task).raw
+        table = by_hand(
+            ValidationTable,
+            tables["small", task, "validation"]["region"],
+            read["small", task, "validation"]["region"],
+            "validation",
+        )
+        alone = calibrate(table, found.settings.calibration).to_json()
+        assert one.choice.calibration.to_json() == one.calibration.to_json() == alone

@@ -1,0 +1,383 @@
+"""Branches against decoding by hand, the merging engine against the naive one, Q against enumeration."""
+
+import hashlib
+import math
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from unmask.axes import ReMDM
+from unmask.catalog import load
+from unmask.core import Noise, Proposal, row_key
+from unmask.decode import decode
+from unmask.denoisers import Exact, Joint
+from unmask.errors import ConfigError, ContractError
+from unmask.lab.branch import engine as lab
+from unmask.lab.branch.engine import Engine, Plan, run, stream
+from unmask.lab.branch.states import Request, spaced
+from unmask.policies import WINO, CoRe, Fixed, LLaDA, Revised
+from unmask.policies.candidates import CANDIDATES, Instead, candidates, reference_of
+
+N, V, PROMPT = 8, 3, 2
+MODEL = Exact(Joint.random(N, V, dependence=2.0, seed=0))
+MASK = MODEL.mask_id
+REFERENCE = Fixed()
+OPERATOR = ReMDM("conf")
+
+
+def start(a: int, b: int, steps: int, length: int = N) -> Request:
+    blanks = length - PROMPT
+    given = (True,) * PROMPT + (False,) * blanks
+    return Request(f"{a}{b}", (a, b) + (MASK,) * blanks, given, steps, (PROMPT, length))
+
+
+STARTS = [start(a, b, steps=N - PROMPT - a if b else 3, length=N - a) for a, b in ((0, 0), (0, 1), (2, 1))]
+
+
+def small(reference, *, commitment=True):
+    """Candidates around any reference."""
+    sets = {
+        "score": {"ref": reference, **{n: Instead(reference, alpha=n) for n in ("confidence", "margin", "uniform")}},
+        "region": {"ref": reference, "block:2": Instead(reference, region="block:2")},
+        "cardinality": {"ref": reference, "count:1": Instead(reference, kappa="count:1")},
+    }
+    if commitment:
+        sets["commitment"] = {"ref": reference, "none": Revised(Instead(reference, commit="none"))}
+    return sets
+
+
+def plan(reference=REFERENCE, sets=CANDIDATES, temperature=0.0, rollouts=3, states=4, operator=OPERATOR, **options):
+    return Plan(reference, sets, operator, rollouts, states, seed=0, temperature=temperature, **options)
+
+
+def digest(block: lab.Block) -> str:
+    return hashlib.sha256(repr(sorted(block.branches)).encode()).hexdigest()
+
+
+DREAM = candidates("dream")
+HISTORY = Fixed(alpha="stability")
+STABLE_REVISED = Revised(Fixed(commit="none"), ReMDM("cap", eta=0.3))
+REGIMES = {
+    "greedy": plan(),
+    "drawn tokens": plan(temperature=0.7),
+    "dream": plan(reference_of(DREAM), DREAM),
+    "much revision": plan(operator=ReMDM("rescale", eta=0.9)),
+    "drawn tokens, much revision": plan(operator=ReMDM("rescale", eta=0.9), temperature=0.7),
+    "history": plan(HISTORY, small(HISTORY)),
+    "history, drawn tokens": plan(HISTORY, small(HISTORY), temperature=0.7),
+    "random order": plan(LLaDA(remasking="random"), small(LLaDA(remasking="random"))),
+    "a reference that revises": plan(STABLE_REVISED, small(STABLE_REVISED, commitment=False)),
+    "one rollout": plan(rollouts=1),
+}
+
+
+class TestMergingChangesNothing:
+    @pytest.mark.parametrize("regime", REGIMES)
+    def test_same_tables_and_every_forward_accounted_for(self, regime):
+        merged = run(MODEL, REGIMES[regime], STARTS, Engine(rows=16))
+        naive = run(MODEL, REGIMES[regime], STARTS, Engine(rows=16, merge=False))
+        assert merged.branches == naive.branches
+        assert digest(merged) == digest(naive)
+        for axis, work in merged.report.axes.items():
+            assert work.naive == naive.report.axes[axis].done, axis
+            assert work.branches == naive.report.axes[axis].branches
+            assert min(work.rollouts, work.first, work.futures, work.settled) >= 0
+        assert naive.report.total.saved == 0
+        assert merged.report.total.done < naive.report.total.done
+        assert merged.report.trajectory == naive.report.trajectory
+
+    def test_on_a_network(self, scaled, tmp_path):
+        model = load(str(scaled.llada(tmp_path / "llada", layers=2)), dtype="fp32", device="cpu")
+        starts = network_starts(model, 2)
+        for temperature in (0.0, 1.0):
+            chosen = plan(states=2, rollouts=2, temperature=temperature)
+            merged = run(model.denoiser, chosen, starts, Engine(rows=8))
+            naive = run(model.denoiser, chosen, starts, Engine(rows=8, merge=False))
+            assert digest(merged) == digest(naive)
+
+    def test_where_the_savings_come_from(self):
+        greedy = run(MODEL, REGIMES["greedy"], STARTS, Engine(rows=16)).report
+        assert greedy.axes["score"].rollouts > 0
+        assert greedy.total.first > 0
+        assert greedy.total.futures > 0
+        drawn = run(MODEL, REGIMES["drawn tokens"], STARTS, Engine(rows=16)).report
+        assert drawn.total.rollouts == 0
+        history = run(MODEL, REGIMES["history"], STARTS, Engine(rows=16)).report
+        assert history.total.futures == 0
+        # Without any rollouts to save, and commitment apart.
+        one = run(MODEL, REGIMES["one rollout"], STARTS, Engine(rows=16)).report
+        assert one.total.rollouts == 0
+        assert sum(one.axes[a].naive for a in ("score", "region")) > 2 * sum(
+            one.axes[a].done for a in ("score", "region")
+        )
+
+
+def network_starts(model, count: int, steps: int = 4, horizon: int = 8) -> list[Request]:
+    mask = model.denoiser.vocabulary.mask_id
+    made = []
+    for i in range(count):
+        prompt = tuple(range(3 + i, 20 + 7 * i))
+        given = (True,) * len(prompt) + (False,) * horizon
+        ends = (len(prompt), len(prompt) + horizon)
+        made.append(Request(f"p{i}", prompt + (mask,) * horizon, given, steps, ends))
+    return made
+
+
+class TestSchedulingChangesNothing:
+    @pytest.mark.parametrize("regime", ["greedy", "drawn tokens", "drawn tokens, much revision", "history"])
+    @pytest.mark.parametrize("engine", [Engine(rows=1), Engine(rows=5, live=7, waiting=1), Engine(rows=64, bucket=64)])
+    def test_rows_bucket_and_waiting(self, regime, engine):
+        base = run(MODEL, REGIMES[regime], STARTS, Engine(rows=16))
+        assert digest(run(MODEL, REGIMES[regime], STARTS, engine)) == digest(base)
+
+    def test_order_and_company(self):
+        whole = run(MODEL, REGIMES["drawn tokens"], STARTS, Engine(rows=16)).branches
+        turned = run(MODEL, REGIMES["drawn tokens"], STARTS[::-1], Engine(rows=16)).branches
+        assert sorted(whole) == sorted(turned)
+        alone = run(MODEL, REGIMES["drawn tokens"], STARTS[2:3], Engine(rows=16)).branches
+        assert alone == tuple(b for b in whole if b.prompt == STARTS[2].id)
+
+    def test_rows_of_a_network_do_not_notice_their_company(self, scaled, tmp_path):
+        model = load(str(scaled.llada(tmp_path / "llada", layers=2)), dtype="fp32", device="cpu")
+        starts = network_starts(model, 3)
+        chosen = plan(states=2, rollouts=2, temperature=1.0)
+        whole = run(model.denoiser, chosen, starts, Engine(rows=8))
+        for one in starts:
+            alone = run(model.denoiser, chosen, [one], Engine(rows=8)).branches
+            assert alone == tuple(b for b in whole.branches if b.prompt == one.id)
+        # In float32 another shape moves the last bits of logits, but hardly ever an answer.
+        other = run(model.denoiser, chosen, starts, Engine(rows=24)).branches
+        assert np.mean([a.answer == b.answer for a, b in zip(whole.branches, other, strict=True)]) > 0.98
+
+    def test_rows_of_every_forward_are_the_same(self, monkeypatch):
+        shapes = set()
+        forward = Exact.__call__
+
+        def watched(self, view, needs):
+            shapes.add(tuple(view.tokens_BN.shape))
+            return forward(self, view, needs)
+
+        monkeypatch.setattr(Exact, "__call__", watched)
+        run(MODEL, REGIMES["greedy"], STARTS, Engine(rows=7))
+        assert shapes == {(7, 32)}
+
+
+@dataclass(frozen=True)
+class Once(Fixed):
+    """A candidate's action at one step, the reference's at all others; written without the engine."""
+
+    name: ClassVar[str] = "once"
+    at: int = 0
+    candidate: object = REFERENCE
+    after: object = REFERENCE
+
+    @property
+    def needs(self):
+        return lab.union([self.candidate, self.after])
+
+    @property
+    def memory(self):
+        return 1
+
+    def done(self, traj):
+        early = traj.state.step_B <= self.at
+        return torch.where(early, REFERENCE.done(traj), self.after.done(traj))
+
+    def act(self, traj):
+        policy = self.candidate if int(traj.state.step_B[0]) == self.at else self.after
+        return policy.act(traj)
+
+
+class TestAgainstDecode:
+    @pytest.mark.parametrize("temperature", [0.0, 0.7])
+    def test_every_branch_is_a_run_of_its_own(self, temperature):
+        """A plain decode that deviates once, with the rollout's random numbers, gives the branch's answer."""
+        chosen = plan(temperature=temperature, operator=ReMDM("rescale", eta=0.9), rollouts=2)
+        block = run(MODEL, chosen, STARTS, Engine(rows=16))
+        starts = {one.id: one for one in STARTS}
+        states = {(p.start.id, s.index): s for p in block.paths for s in p.sampled}
+        for b in block.branches[:: 7 if temperature else 3]:
+            one = starts[b.prompt]
+            after = REFERENCE if b.axis != "commitment" else Revised(REFERENCE, chosen.operator)
+            policy = Once(at=b.step, candidate=CANDIDATES[b.axis][b.candidate], after=after)
+            begin = states[b.prompt, b.state].traj
+            noise = Noise.of([row_key(0, one.key, stream(b.step, b.rollout))])
+            end = decode(MODEL, policy, begin, noise=noise, proposal=Proposal(temperature=temperature))
+            assert tuple(end.state.tokens_BL[0, slice(*one.answer)].tolist()) == b.answer
+
+    def test_the_reference_continues_its_own_run(self):
+        block = run(MODEL, plan(), STARTS, Engine(rows=16))
+        ends = {path.start.id: tuple(path.end_L[slice(*path.start.answer)].tolist()) for path in block.paths}
+        mine = [b for b in block.branches if next(iter(CANDIDATES[b.axis])) == b.candidate]
+        assert mine
+        assert all(b.answer == ends[b.prompt] for b in mine)
+
+    def test_candidates_share_random_numbers(self):
+        """At temperature 1 the reference is the same branch on every axis, rollout by rollout, but rollouts differ."""
+        block = run(MODEL, plan(temperature=1.5, rollouts=6), STARTS, Engine(rows=16))
+        by_axis = {}
+        for b in block.branches:
+            if next(iter(CANDIDATES[b.axis])) == b.candidate:
+                by_axis.setdefault((b.prompt, b.state, b.rollout), set()).add(b.answer)
+        assert all(len(found) == 1 for found in by_axis.values())
+        first = {r: found for (p, s, r), found in by_axis.items() if (p, s) == (STARTS[1].id, 0)}
+        assert len(set(map(frozenset, first.values()))) > 1
+
+
+# Q by enumeration, on a smaller joint: every draw of every step, with its probability.
+
+TINY = Exact(Joint.random(5, 2, dependence=2.0, seed=3))
+TINY_START = Request("tiny", (1, 2, 2, 2, 2), (True, False, False, False, False), 2, (1, 5))
+
+
+def utility(answer) -> float:
+    """P(answer | prompt) over that of the likeliest."""
+    p = TINY.joint.p[1]
+    return float(p[tuple(answer)] / p.max())
+
+
+def enumerate_q(canvas, choose, steps_left, temperature) -> float:
+    """Expected utility: `choose` says what to reveal first, then the surest come."""
+    masked = [i for i, token in enumerate(canvas) if token == 2]
+    if not masked:
+        return utility(canvas[1:])
+    seen = {i: t for i, t in enumerate(canvas) if t != 2}
+    p = {i: TINY.joint.marginals(seen)[i] for i in masked}
+    drawn = {i: p[i] ** (1 / temperature) / (p[i] ** (1 / temperature)).sum() for i in masked}
+    total = 0.0
+    for tokens in product(range(2), repeat=len(masked)):
+        weight = math.prod(drawn[i][t] for i, t in zip(masked, tokens, strict=True))
+        proposal = dict(zip(masked, tokens, strict=True))
+        confidence = {i: p[i][t] for i, t in proposal.items()}
+        chosen = choose(masked, confidence, steps_left)
+        after = [proposal[i] if i in chosen else token for i, token in enumerate(canvas)]
+        total += weight * enumerate_q(after, surest, steps_left - 1, temperature)
+    return total
+
+
+def surest(masked, confidence, steps_left):
+    k = -(-len(masked) // max(steps_left, 1))
+    return sorted(masked, key=lambda i: (-confidence[i], i))[:k]
+
+
+def leftmost_two(masked, confidence, steps_left):
+    return sorted(masked)[:2]
+
+
+def surest_one(masked, confidence, steps_left):
+    return surest(masked, confidence, len(masked))
+
+
+class TestUtilities:
+    SETS: ClassVar = {
+        "region": {"full": REFERENCE, "block:2": Fixed(region="block:2")},
+        "cardinality": {"schedule": REFERENCE, "count:1": Fixed(kappa="count:1")},
+    }
+    RULES: ClassVar = {"full": surest, "block:2": leftmost_two, "schedule": surest, "count:1": surest_one}
+
+    def test_greedy_q_is_exact(self):
+        """At temperature 0 by a loop over arg-maxes."""
+        block = run(TINY, plan(sets=self.SETS, rollouts=2, states=1), [TINY_START], Engine(rows=4))
+        for b in block.branches:
+            canvas, left, choose = list(TINY_START.canvas), 2, self.RULES[b.candidate]
+            while 2 in canvas:
+                masked = [i for i, t in enumerate(canvas) if t == 2]
+                p = TINY.joint.marginals({i: t for i, t in enumerate(canvas) if t != 2})
+                confidence = {i: p[i].max() for i in masked}
+                for i in choose(masked, confidence, left):
+                    canvas[i] = int(p[i].argmax())
+                choose, left = surest, left - 1
+            assert utility(b.answer) == utility(canvas[1:])
+
+    def test_drawn_q_converges_to_the_expectation(self):
+        rollouts = 1000
+        chosen = plan(sets=self.SETS, rollouts=rollouts, states=1, temperature=1.0)
+        block = run(TINY, chosen, [TINY_START], Engine(rows=64, waiting=100_000))
+        for name, rule in self.RULES.items():
+            found = [utility(b.answer) for b in block.branches if b.candidate == name]
+            assert len(found) == rollouts
+            expected = enumerate_q(list(TINY_START.canvas), rule, 2, 1.0)
+            # Utilities lie in [0, 1]: five standard errors are at most 0.08.
+            assert abs(np.mean(found) - expected) < 5 * np.std(found) / math.sqrt(rollouts), name
+
+
+class TestRefusals:
+    def test_policies_that_look_ahead(self):
+        core = CoRe(revise_every=1, tail=0, window=(0.0, 1.0))
+        with pytest.raises(ConfigError, match="look ahead"):
+            run(MODEL, plan(core, {"score": {"ref": core}}), STARTS[1:2], Engine(rows=4))
+
+    def test_policies_with_slots_of_their_own(self):
+        sets = {"score": {"ref": REFERENCE, "wino": WINO(block_length=2)}}
+        with pytest.raises(ConfigError, match="cannot be branched"):
+            run(MODEL, plan(sets=sets), STARTS[:1], Engine(rows=4))
+
+    def test_policies_that_draw_without_saying_so(self):
+        @dataclass(frozen=True)
+        class Sly(Fixed):
+            def act(self, traj):
+                traj.uniform("order")
+                return super().act(traj)
+
+        with pytest.raises(ContractError, match="without saying so"):
+            run(MODEL, plan(sets={"score": {"ref": REFERENCE, "sly": Sly()}}), STARTS[:1], Engine(rows=4))
+
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            {"rollouts": 0},
+            {"sets": {}},
+            {"sets": {"score": {"margin": Fixed(alpha="margin")}}},
+        ],
+    )
+    def test_impossible_plans(self, bad):
+        with pytest.raises(ConfigError):
+            plan(**bad)
+
+    def test_impossible_engines_and_prompts(self):
+        for bad in ({"rows": 0}, {"rows": 4, "bucket": 20}, {"rows": 4, "waiting": 0}, {"rows": 4, "live": 0}):
+            with pytest.raises(ConfigError):
+                Engine(**bad)
+        with pytest.raises(ConfigError, match="no id twice"):
+            run(MODEL, plan(), [STARTS[0], replace(STARTS[1], id=STARTS[0].id)], Engine(rows=4))
+        with pytest.raises(ConfigError, match="one or more"):
+            run(MODEL, plan(), [], Engine(rows=4))
+
+
+def test_spaced_states():
+    assert spaced(16, 8) == [0, 2, 4, 6, 8, 10, 12, 14]
+    assert spaced(24, 8) == [0, 3, 6, 9, 12, 15, 18, 21]
+    assert spaced(5, 8) == [0, 1, 2, 3, 4]
+    assert spaced(1, 8) == [0]
+
+
+class TestMemory:
+    """Rows that are held: bounded by a setting, not by how many prompts there are."""
+
+    def held(self, prompts: int, waiting: int, monkeypatch) -> int:
+        most = 0
+        advance = lab._BranchRun._advance
+
+        def counted(self, pool):
+            nonlocal most
+            most = max(most, sum(pool.size for pool in self.pools.values()))
+            advance(self, pool)
+
+        starts = [replace(STARTS[0], id=str(at)) for at in range(prompts)]
+        with monkeypatch.context() as patch:
+            patch.setattr(lab._BranchRun, "_advance", counted)
+            # Tokens are drawn, so that nothing merges; every prompt has random numbers of its own.
+            run(MODEL, plan(temperature=0.7, rollouts=2), starts, Engine(rows=4, live=4, waiting=waiting))
+        return most
+
+    def test_more_prompts_hold_no_more(self, monkeypatch):
+        few, many = (self.held(prompts, 104, monkeypatch) for prompts in (4, 16))
+        assert many <= few + 4
+        assert many <= 2 * 104
+
+    def test_the_setting_is_what_bounds_it(self, monkeypatch):
+        assert self.held(8, 1, monkeypatch) < self.held(8, 10_000, monkeypatch)

@@ -1,0 +1,193 @@
+"""Choices are functions of the key alone, fair, and the same on every machine."""
+
+import hashlib
+import subprocess
+import sys
+from collections import Counter
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unmask.errors import ConfigError
+from unmask.tasks import words
+from unmask.tasks.constructed.draw import Draw
+
+KEYS = st.binary(max_size=100)
+
+GOLDEN_WORDS = [2785575598020379534, 15034362722304468301, 15188520678218696593]
+GOLDEN_BELOW = [253, 421, 246, 227, 518, 97, 19, 25, 98, 586]
+GOLDEN_SHUFFLED = ["f", "g", "h", "b", "c", "d", "a", "e"]
+GOLDEN_SAMPLE = [654673, 765222, 921620]
+GOLDEN_CHANCES = [True, True, False, False, False, False, False, False, True, True, False, False]
+
+
+def test_the_stream_of_a_known_key_never_changes() -> None:
+    draw = Draw(b"a published key")
+    assert [draw.bits(64) for _ in range(3)] == GOLDEN_WORDS
+    assert [draw.below(1000) for _ in range(10)] == GOLDEN_BELOW
+    assert draw.shuffled("abcdefgh") == GOLDEN_SHUFFLED
+    assert draw.sample(range(10**6), 3) == GOLDEN_SAMPLE
+    assert [draw.chance(0.3) for _ in range(12)] == GOLDEN_CHANCES
+
+
+def test_words_come_from_the_digest_in_order() -> None:
+    key = hashlib.blake2b(b"k", digest_size=32, person=b"unmask-draw").digest()
+    blocks = b"".join(hashlib.blake2b(i.to_bytes(8, "little"), key=key).digest() for i in range(3))
+    draw = Draw(b"k")
+    assert [draw.bits(64) for _ in range(24)] == [
+        int.from_bytes(blocks[at : at + 8], "little") for at in range(0, 192, 8)
+    ]
+
+
+def test_nothing_depends_on_the_interpreters_hash_seed() -> None:
+    code = (
+        "from unmask.tasks.constructed.draw import Draw; from unmask.tasks.constructed import cloze, html_tags, sparse;"
+        "print([m.generate(Draw(b'x%d' % i), 4) for m in (cloze, html_tags, sparse) for i in range(20)])"
+    )
+    runs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(runs) == 1
+
+
+def test_different_keys_give_different_streams() -> None:
+    firsts = {Draw(bytes([i]) * n).bits(64) for i in range(100) for n in (1, 32, 64, 65, 200)}
+    assert len(firsts) == 500
+
+
+@given(KEYS, st.integers(1, 2**130))
+def test_below_stays_below(key: bytes, n: int) -> None:
+    assert all(0 <= Draw(key).below(n) < n for _ in range(3))
+
+
+@given(KEYS, st.integers(-(10**9), 10**9), st.integers(0, 10**6))
+def test_between_includes_both_ends_and_nothing_more(key: bytes, low: int, span: int) -> None:
+    assert low <= Draw(key).between(low, low + span) <= low + span
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 6, 7, 64, 100])
+def test_below_is_fair(n: int) -> None:
+    draw = Draw(b"fair")
+    rounds = 400 * n
+    counts = Counter(draw.below(n) for _ in range(rounds))
+    assert len(counts) == n
+    # Five standard deviations of a binomial count.
+    assert all(abs(count - 400) < 5 * 400**0.5 for count in counts.values())
+
+
+def test_every_order_is_as_likely() -> None:
+    draw = Draw(b"orders")
+    counts = Counter(tuple(draw.shuffled("abcd")) for _ in range(24 * 300))
+    assert set(counts) == set(permutations("abcd"))
+    assert all(abs(count - 300) < 5 * 300**0.5 for count in counts.values())
+
+
+@pytest.mark.parametrize("p", [0.0, 0.01, 0.5, 0.9, 1.0])
+def test_chance_has_its_probability(p: float) -> None:
+    draw = Draw(b"chance")
+    hits = sum(draw.chance(p) for _ in range(10_000))
+    assert abs(hits - 10_000 * p) <= 5 * (10_000 * p * (1 - p)) ** 0.5
+
+
+@given(KEYS, st.lists(st.integers(), max_size=30), st.data())
+def test_a_sample_has_k_different_places(key: bytes, items: list[int], data: st.DataObject) -> None:
+    k = data.draw(st.integers(0, len(items)))
+    places = Draw(key).sample(range(len(items)), k)
+    assert len(set(places)) == k
+    assert [items[at] for at in places] == Draw(key).sample(items, k)
+
+
+@given(KEYS, st.lists(st.integers()))
+def test_shuffling_keeps_every_item_and_its_input(key: bytes, items: list[int]) -> None:
+    before = list(items)
+    assert sorted(Draw(key).shuffled(items)) == sorted(items)
+    assert items == before
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda draw: draw.below(0),
+        lambda draw: draw.choice([]),
+        lambda draw: draw.sample([1, 2], 3),
+        lambda draw: draw.sample([1, 2], -1),
+        lambda draw: draw.between(2, 1),
+        lambda draw: draw.chance(1.5),
+        lambda draw: draw.chance(float("nan")),
+        lambda draw: draw.bits(-1),
+    ],
+)
+def test_impossible_requests_are_refused(ask) -> None:
+    with pytest.raises(ConfigError, match="allowed"):
+        ask(Draw(b""))
+
+
+# The vocabulary and its grammar
+
+
+def test_word_lists_are_wide_clean_and_without_repeats() -> None:
+    lists = {name: getattr(words, name) for name in words.__all__}
+    for name, listed in lists.items():
+        flat = [word for entry in listed for word in ((entry,) if isinstance(entry, str) else entry)]
+        assert all(word.isalpha() and word.isascii() and len(word) <= 16 for word in flat), name
+        assert len(set(listed)) == len(listed), name
+    assert len(words.COMMON) > 3000
+    assert list(words.COMMON) == sorted(set(words.COMMON))
+    assert len(words.FIRST) > 400
+    assert len(words.SURNAMES) > 400
+    assert len({words.invented(Draw(b"%d" % i)) for i in range(2000)}) > 1900
+
+
+@pytest.mark.parametrize(
+    ("one", "many"),
+    [
+        ("fox", "foxes"),
+        ("berry", "berries"),
+        ("donkey", "donkeys"),
+        ("mouse", "mice"),
+        ("wolf", "wolves"),
+        ("sheep", "sheep"),
+        ("torch", "torches"),
+        ("potato", "potatoes"),
+        ("postman", "postmen"),
+    ],
+)
+def test_plurals(one: str, many: str) -> None:
+    assert words.plural(one) == many
+
+
+def test_forms_of_adjectives_and_articles() -> None:
+    assert [words.graded(w, "er") for w in ("wise", "happy", "thin", "low")] == ["wiser", "happier", "thinner", "lower"]
+    assert words.graded("simple", "est") == "simplest"
+    assert [words.article(w) for w in ("oven", "uniform", "unhappy", "heirloom", "ukulele", "hat")] == [
+        *("an", "a", "an", "an", "a", "a")
+    ]
+
+
+def test_numbers_in_words_and_roman_numerals() -> None:
+    assert words.cardinal(0) == "zero"
+    assert words.cardinal(589) == "five hundred and eighty-nine"
+    assert words.cardinal(7003) == "seven thousand and three"
+    assert words.cardinal(9999) == "nine thousand nine hundred and ninety-nine"
+    assert len({words.cardinal(n) for n in range(10_000)}) == 10_000
+    assert [words.ordinal(n) for n in (1, 4, 12, 20, 43, 90)] == [
+        *("first", "fourth", "twelfth", "twentieth", "forty-third", "ninetieth")
+    ]
+    assert [words.roman(n) for n in (4, 589, 944, 1999)] == ["IV", "DLXXXIX", "CMXLIV", "MCMXCIX"]
+    assert len({words.roman(n) for n in range(1, 1000)}) == 999
+
+
+def test_words_that_begin_alike_are_not_mixed() -> None:
+    for i in range(50):
+        chosen = words.distinct(Draw(b"%d" % i), words.FIRST, 10)
+        assert len({name[:3] for name in chosen}) == 10
+    with pytest.raises(ConfigError, match="begin differently"):
+        words.distinct(Draw(b""), ["cart", "carton"], 2)

@@ -1,0 +1,128 @@
+"""Python code in what a model wrote."""
+
+import ast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unmask.tasks.scoring import code
+
+HEAD = 'import math\n\n\ndef double_all(xs):\n    """Double every number."""\n'
+BODY = "    ys = []\n    for x in xs:\n        ys.append(2 * x)\n\n    return ys\n"
+FLAT = "ys = []\nfor x in xs:\n    ys.append(2 * x)\n\nreturn ys\n"
+PROSE = "This doubles every number: it's simple.\n"
+
+
+def result(text: str) -> list[int]:
+    """What the completed function makes of [1, 2]."""
+    found = code.completion(text, HEAD, "double_all")
+    namespace: dict = {}
+    exec(HEAD + found.normalised, namespace)
+    return namespace["double_all"]([1, 2])
+
+
+BODIES = {
+    "as asked": BODY,
+    "stripped": BODY.strip(),
+    "at the margin": FLAT,
+    "two spaces": BODY.replace("    ", "  "),
+    "tabs": BODY.replace("    ", "\t"),
+    "indented twice": BODY.replace("\n    ", "\n        ").replace("    ys = []", "        ys = []", 1),
+    "windows": BODY.replace("\n", "\r\n"),
+    "empty lines first": "\n\n" + BODY,
+    "one line": "    return [2 * x for x in xs]",
+    "one line at the margin": "return [2 * x for x in xs]",
+    "bracket at the margin": "    return [\n2 * x for x in xs\n]\n",
+    "string at the margin": '    note = """\nnothing: here\n"""\n' + BODY,
+    "prose after": BODY + "\n" + PROSE,
+    "prose at once": BODY.rstrip("\n") + "\n" + PROSE,
+    "prose after the margin": FLAT + "\n" + PROSE,
+    "prose before": "Here is the body:\n\n" + BODY,
+    "prose around": "Here is the body:\n" + BODY + PROSE,
+    "words that parse": BODY + "\nNote: doubled\nDone\n",
+    "helper after": "    return [twice(x) for x in xs]\n\n\ndef twice(x):\n    return 2 * x\n",
+    "helper after the margin": "return [twice(x) for x in xs]\n\n\ndef twice(x):\n    return 2 * x\n",
+    "main": BODY + '\n\nif __name__ == "__main__":\n    print(input())\n',
+    "doctest": BODY + "\n>>> double_all([1])\n[2]\n",
+    "fence": f"```python\n{BODY}```",
+    "fence and prose": f"Sure!\n```py\n{BODY}```\n{PROSE}",
+    "tildes": f"~~~\n{BODY}~~~",
+    "open fence": f"Sure:\n```python\n{BODY}",
+    "closing fence only": f"{BODY}```\n{PROSE}",
+    "answer tag": f"I think so. <answer>{BODY}</answer> Yes.",
+    "answer tag and fence": f"<answer>\n```python\n{BODY}```\n</answer>",
+    "open answer tag": f"<answer>\n{BODY}",
+}
+WHOLES = {
+    "again": HEAD + BODY,
+    "signature": "def double_all(xs):\n" + BODY,
+    "async-looking prose": "def me a favour and read this:\n\n" + HEAD + BODY,
+    "prose around": "Here it is:\n\n" + HEAD + BODY + "\n" + PROSE,
+    "fence": f"Sure!\n\n```python\n{HEAD}{BODY}```\n\n{PROSE}",
+    "second fence": f"```\nprint(1)\n```\nbetter:\n```python\n{HEAD}{BODY}```",
+    "correction": f"```python\n{HEAD}    return xs\n```\nNo:\n```python\n{HEAD}{BODY}```",
+    "indented": "".join(f"    {line}\n" for line in (HEAD + BODY).split("\n")),
+    "helper before": "def twice(x):\n    return 2 * x\n\ndef double_all(xs):\n    return [twice(x) for x in xs]\n",
+    "own import": "from itertools import repeat\n\ndef double_all(xs):\n    return [sum(repeat(x, 2)) for x in xs]\n",
+    "example of use": HEAD + BODY + "\n# Example\nprint(double_all([3]))\n",
+    "prose that looks like code": "x = 5 and so on:\n\n" + HEAD + BODY,
+    "table": "FACTOR = 2\ndef double_all(xs):\n    return [FACTOR * x for x in xs]\n",
+}
+
+
+@pytest.mark.parametrize("text", BODIES.values(), ids=BODIES)
+def test_body(text):
+    assert result(text) == [2, 4]
+
+
+@pytest.mark.parametrize("text", WHOLES.values(), ids=WHOLES)
+def test_whole_function(text):
+    assert result(text) == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("text", "how"),
+    [
+        (BODY, "whole text"),
+        (f"```\n{BODY}```", "code fence"),
+        (f"<answer>```\n{BODY}\n```</answer>", "answer tag"),
+        ("", "nothing"),
+        (" \n ", "nothing"),
+        ("```\n```", "nothing"),
+        ("x" * (code.CODE_LIMIT + 1), "too long"),
+        ("x" * (code.TEXT_LIMIT + 1), "too long"),
+    ],
+)
+def test_how(text, how):
+    assert code.completion(text, HEAD, "double_all").how == how
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        "    return [2 * x for x in xs\n",
+        "    retrun ys\n",
+        "    ys = [2 * x for x in xs]\n    this is no Python\n    return ys\n",
+        "    if xs\n        return xs\n",
+        "I cannot do that.",
+        "def double_all(xs):\n    return (2 * x for x in xs\n",
+    ],
+)
+def test_mistakes_stay_mistakes(mistake):
+    found = code.completion(mistake, HEAD, "double_all")
+    with pytest.raises(SyntaxError):
+        ast.parse(HEAD + found.normalised)
+
+
+def test_what_cannot_be_written_to_a_file_is_replaced():
+    found = code.completion("    return '\ud800'\n", HEAD, "double_all")
+    assert found.normalised.encode("utf-8") == b"    return '?'\n"
+    assert code.completion("    return '\x00'\n", HEAD, "double_all").normalised
+
+
+@given(
+    st.text(max_size=200) | st.lists(st.sampled_from(["    ", "\n", "def ", "f", "(", ":", "```", "x"])).map("".join)
+)
+def test_nothing_raises(text):
+    assert isinstance(code.completion(text, HEAD, "f").normalised, str)
