@@ -29,7 +29,19 @@ from forward import write_checkpoint
 import unmask
 from unmask.checkpoints.device import resolve_device, resolve_dtype
 from unmask.checkpoints.read import read
-from unmask.core import Action, Denoiser, Needs, Noise, Policy, Proposal, State, Trajectory, View
+from unmask.core import (
+    NO_LOOK_AHEAD,
+    Action,
+    Denoiser,
+    LookAhead,
+    Needs,
+    Noise,
+    Policy,
+    Proposal,
+    State,
+    Trajectory,
+    View,
+)
 from unmask.decode import Runner, decode
 from unmask.diagnostics import DIAGNOSTICS, Diagnostic, replay
 from unmask.policies import Fixed
@@ -58,11 +70,11 @@ class Until(Policy):
     def memory(self) -> int:
         return max(kind().memory for kind in DIAGNOSTICS.values())
 
-    def act(self, traj: Trajectory) -> Action:
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         if int(traj.state.step_B[0]) == self.stop:
             self.kept.append(traj)
             raise Enough
-        return Fixed().act(traj)
+        return Fixed().act(traj, look_ahead)
 
 
 def main() -> None:
@@ -99,13 +111,13 @@ def load(name: str, full: bool, device: torch.device) -> Denoiser:
 
 def measure(denoiser: Denoiser, batch: int, args: argparse.Namespace) -> dict[str, float]:
     traj = half_way(denoiser, batch, args)
-    action = Fixed().act(traj)
+    action = Fixed().act(traj, NO_LOOK_AHEAD)
     readers: list[Diagnostic] = [kind() for kind in DIAGNOSTICS.values()]
     runner = Runner(denoiser, Proposal())
 
     def step(needs: Needs) -> None:
         seen = runner.observe(traj, View.of(traj.state, needs), needs)
-        apply(seen.state, seen.seen, Fixed().act(seen))
+        apply(seen.state, seen.seen, Fixed().act(seen, NO_LOOK_AHEAD))
 
     calls: dict[str, Callable[[], object]] = {
         "plain": lambda: step(Needs()),

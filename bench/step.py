@@ -19,7 +19,7 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
 
 import torch
 
-from unmask.core import Logits, Needs, Noise, Proposal, State, Trajectory, View, Vocabulary, propose
+from unmask.core import NO_LOOK_AHEAD, Logits, Needs, Noise, Proposal, State, Trajectory, View, Vocabulary, propose
 from unmask.policies import LLaDA
 from unmask.transition import apply
 
@@ -48,7 +48,7 @@ class Step:
         prediction = self._predict(self.logits_RV, Needs(divergence=divergence))
         traj = Trajectory.start(self.state, self.noise)
         traj = type(traj)(**{**traj.__dict__, "prediction": prediction})
-        change = apply(self.state, prediction, LLaDA().act(traj)).checked()
+        change = apply(self.state, prediction, LLaDA().act(traj, NO_LOOK_AHEAD)).checked()
         return change.state.tokens_BL
 
     def _predict(self, logits_RV: torch.Tensor, needs: Needs):

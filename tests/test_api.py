@@ -231,8 +231,8 @@ class TestNamesOfTheField:
         class LeftToRight(Policy):
             name: ClassVar[str] = "left-to-right"
 
-            def act(self, traj):
-                return Fixed(region="block:1", kappa=1.0).act(traj)
+            def act(self, traj, look_ahead):
+                return Fixed(region="block:1", kappa=1.0).act(traj, look_ahead)
 
         out = model.generate("ab", policy=LeftToRight(), steps=6)
         assert out.config["policy"] == {"name": "left-to-right"}

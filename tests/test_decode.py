@@ -187,9 +187,9 @@ class Lazy(Policy):
     name: ClassVar[str] = "lazy"
     region: bool = True
 
-    def act(self, traj):
+    def act(self, traj, look_ahead):
         state = traj.state
-        action = LLaDA().act(traj)
+        action = LLaDA().act(traj, look_ahead)
         zero_B = torch.zeros(state.batch, dtype=torch.float64)
         none_BL = torch.zeros_like(state.fixed_BL)
         return replace(action, kappa_B=zero_B, region_BL=action.region_BL if self.region else none_BL)
@@ -300,8 +300,8 @@ def test_a_fault_names_the_row_of_the_run_after_others_have_left():
     class Late(Policy):
         name: ClassVar[str] = "late"
 
-        def act(self, traj):
-            action = LLaDA().act(traj)
+        def act(self, traj, look_ahead):
+            action = LLaDA().act(traj, look_ahead)
             bad_B = torch.where(traj.state.step_B >= 2, 7.0, action.kappa_B)
             return replace(action, kappa_B=bad_B)
 

@@ -373,7 +373,7 @@ class _Decoding:
                 f"cache is {self.cache!r}, but {self.policy.name} does not decode block by block; allowed: policies "
                 "with a block_length, such as llada; choose one, or leave the cache out"
             )
-        if isinstance(self.policy, Search) or type(self.policy).plan is not Policy.plan:
+        if isinstance(self.policy, Search) or self.policy.looks_ahead:
             raise ConfigError(
                 f"cache is {self.cache!r}, but {self.policy.name} looks ahead, and every look is a complete pass; "
                 "allowed: None with it; leave the cache out"

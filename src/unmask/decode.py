@@ -1,4 +1,4 @@
-"""The decode loop, and the door through which methods look ahead. The only runtime code that calls a denoiser."""
+"""The decode loop, and how methods look ahead. The only runtime code that calls a denoiser."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,6 +8,7 @@ from torch import Tensor
 
 from unmask.core import (
     ALL,
+    NO_LOOK_AHEAD,
     Action,
     Denoiser,
     Logits,
@@ -57,11 +58,11 @@ def decode(
     finished = _Finished(traj, record)
     traj = runner.recall(traj, policy)
     for _ in range(limit := _step_limit(traj.state)):
-        traj = finished.leave(traj, policy.done(traj))
+        traj = finished.retire(traj, policy.done(traj))
         if traj.state.batch == 0:
             return finished.whole()
         traj = runner.observe(traj, policy.view(traj), policy.needs)
-        action = policy.plan(traj, runner)
+        action = policy.act(traj, runner if policy.looks_ahead else NO_LOOK_AHEAD)
         change = apply(traj.state, traj.seen, action)
         if eos_ids:
             change = fill_after_eos(change, eos_ids)
@@ -77,7 +78,7 @@ def decode(
 
 
 class Runner:
-    """Runs the denoiser for the loop and, as its planning door, on hypothetical canvases; counts what rows spend.
+    """Runs the denoiser for the loop and, as look-ahead, on hypothetical canvases; counts what rows spend.
 
     Looks are remembered by canvas until the next real forward, so a look-ahead that comes true is not run again.
     """
@@ -197,7 +198,7 @@ class _Finished:
         if self.keep:
             self.steps.append(replace(step, prediction=step.prediction.light))
 
-    def leave(self, traj: Trajectory, done_B: Tensor) -> Trajectory:
+    def retire(self, traj: Trajectory, done_B: Tensor) -> Trajectory:
         """Take finished rows out of the batch. The step's one host read serves the fault flags too."""
         faulty, some = torch.stack((self.fault_B != 0, done_B)).any(-1).tolist()
         if faulty:

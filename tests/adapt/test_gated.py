@@ -60,9 +60,9 @@ class TestNoHostReads:
         for policy in policies:
             seen = []
 
-            def watched(traj, inner=policy, seen=seen):
+            def watched(traj, look_ahead, inner=policy, seen=seen):
                 with Reads() as reads:
-                    action = type(inner).act(inner, traj)
+                    action = type(inner).act(inner, traj, look_ahead)
                 seen.append(reads.found)
                 return action
 

@@ -5,6 +5,7 @@ import torch
 
 from unmask.adapt import JointPolicy, Lookup, Proposed, Selective, coverage, joint_arm
 from unmask.axes import ReMDM
+from unmask.core import NO_LOOK_AHEAD
 from unmask.diagnostics import (
     DIAGNOSTICS,
     CardinalityDiagnostic,
@@ -55,20 +56,20 @@ class TestTogether:
         seen = []
 
         class Watch(JointPolicy):
-            def act(self, traj):
+            def act(self, traj, look_ahead):
                 seen.append(traj)
-                return super().act(traj)
+                return super().act(traj, look_ahead)
 
         kit.run(Watch(Fixed(), ALL, gates("score", "region")), kit.small(steps=(5, 3, 6)))
         mattered = False
         for traj in seen:
-            mixture = ScoreDiagnostic().read(traj, Fixed().act(traj)).action
+            mixture = ScoreDiagnostic().read(traj, Fixed().act(traj, NO_LOOK_AHEAD)).action
             region = RegionDiagnostic().read(traj, mixture)
             count = CardinalityDiagnostic().read(traj, region.action)
-            notes = JointPolicy(Fixed(), ALL, gates("score", "region")).act(traj).notes
+            notes = JointPolicy(Fixed(), ALL, gates("score", "region")).act(traj, NO_LOOK_AHEAD).notes
             torch.testing.assert_close(notes["region/signal_B"], region.signal_B, rtol=0, atol=0, equal_nan=True)
             torch.testing.assert_close(notes["cardinality/signal_B"], count.signal_B, rtol=0, atol=0, equal_nan=True)
-            apart = RegionDiagnostic().read(traj, Fixed().act(traj)).signal_B
+            apart = RegionDiagnostic().read(traj, Fixed().act(traj, NO_LOOK_AHEAD)).signal_B
             mattered |= bool((apart.nan_to_num() != region.signal_B.nan_to_num()).any())
         assert mattered
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
-from unmask.core import Action, Needs, Noise, Policy, Proposal, State, Trajectory
+from unmask.core import Action, LookAhead, Needs, Noise, Policy, Proposal, State, Trajectory
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
 from unmask.errors import ConfigError, SchemaError
@@ -35,7 +35,7 @@ class Busy(Policy):
     def memory(self) -> int:
         return 1
 
-    def act(self, traj: Trajectory) -> Action:
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         count_B = traj.notes.get("count", torch.zeros_like(state.step_B)) + 1
         remask_BL = state.revisable_BL & ((state.step_B == 1) & (state.horizon_B > 2))[:, None]

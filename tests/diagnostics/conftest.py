@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from unmask.core import Action, Needs, Noise, Policy, State, Trajectory
+from unmask.core import Action, LookAhead, Needs, Noise, Policy, State, Trajectory
 from unmask.decode import decode
 from unmask.denoisers import Exact
 from unmask.denoisers.joint import Joint
@@ -41,8 +41,8 @@ class Watched(Policy):
     def done(self, traj):
         return self.base.done(traj)
 
-    def act(self, traj: Trajectory) -> Action:
-        action = self.base.act(traj)
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
+        action = self.base.act(traj, look_ahead)
         self.seen.append((traj, action))
         return action
 

@@ -148,8 +148,8 @@ class Once(Policy):
     def memory(self):
         return 4
 
-    def act(self, traj):
-        action = Fixed().act(traj)
+    def act(self, traj, look_ahead):
+        action = Fixed().act(traj, look_ahead)
         return self.diagnostic.read(traj, action).action if int(traj.state.step_B[0]) == self.at else action
 
 

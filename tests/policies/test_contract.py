@@ -58,7 +58,7 @@ class ReadsNeighbours(Policy):
 
     name: ClassVar[str] = "reads-neighbours"
 
-    def act(self, traj):
+    def act(self, traj, look_ahead):
         n_B = traj.state.masked_BL.sum(-1)
         k_B = (n_B[0] // 2).clamp(min=1).expand_as(n_B)
         return replace(_everything(traj.state), kappa_B=cardinality.fraction(k_B, n_B))
@@ -68,7 +68,7 @@ class ReadsNeighbours(Policy):
 class ReadsPadding(Policy):
     name: ClassVar[str] = "reads-padding"
 
-    def act(self, traj):
+    def act(self, traj, look_ahead):
         n_B = traj.state.masked_BL.sum(-1)
         k = max(1, traj.state.tokens_BL.shape[1] // 3)
         return replace(_everything(traj.state), kappa_B=cardinality.fraction(k, n_B))
@@ -81,7 +81,7 @@ class Counts(Policy):
     name: ClassVar[str] = "counts"
     calls: list = field(default_factory=list, repr=False)
 
-    def act(self, traj):
+    def act(self, traj, look_ahead):
         self.calls.append(1)
         n_B = traj.state.masked_BL.sum(-1)
         return replace(_everything(traj.state), kappa_B=cardinality.fraction(1 + len(self.calls) % 3, n_B))
@@ -91,7 +91,7 @@ class Counts(Policy):
 class WritesInput(Policy):
     name: ClassVar[str] = "writes-input"
 
-    def act(self, traj):
+    def act(self, traj, look_ahead):
         traj.state.tokens_BL[:, -1] += 0 * traj.state.tokens_BL[:, -1] + 1
         return _everything(traj.state)
 
@@ -102,7 +102,7 @@ class HidesMemory(Policy):
 
     name: ClassVar[str] = "hides-memory"
 
-    def act(self, traj):
+    def act(self, traj, look_ahead):
         n_B = traj.state.masked_BL.sum(-1)
         k = 1 if traj.last is None else 2
         return replace(_everything(traj.state), kappa_B=cardinality.fraction(k, n_B))
@@ -112,7 +112,7 @@ class HidesMemory(Policy):
 class Waits(Policy):
     name: ClassVar[str] = "waits"
 
-    def act(self, traj):
+    def act(self, traj, look_ahead):
         return replace(_everything(traj.state), kappa_B=torch.zeros(traj.state.batch, dtype=torch.float64))
 
 
@@ -120,7 +120,7 @@ class Waits(Policy):
 class NotFrozen(Policy):
     name: ClassVar[str] = "not-frozen"
 
-    def act(self, traj):
+    def act(self, traj, look_ahead):
         return _everything(traj.state)
 
 
@@ -146,7 +146,7 @@ def test_broken_methods_are_caught(policy, complaint):
 class Forgets(Policy):
     name: ClassVar[str] = "forgets"
 
-    def act(self, traj):
+    def act(self, traj, look_ahead):
         _everything(traj.state)
 
 

@@ -94,7 +94,7 @@ def test_probes_the_same_positions(case, toy, replay):
         spy.looks = []
         traj = ours.traj.resume(0, number)
         traj = spy.observe(traj, policy(case).view(traj), policy(case).needs)
-        policy(case).plan(traj, spy)
+        policy(case).act(traj, spy)
         if theirs["candidates"] is None:
             assert not spy.looks
         else:
@@ -177,7 +177,7 @@ def test_margins_and_instability_by_hand(scripted):
     traj = spy.observe(traj, policy.view(traj), policy.needs)
     margin = traj.seen.clean.margin_BN[0]
     assert margin[[0, 1, 2, 4]].tolist() == pytest.approx([0.84, 0.15, 0.20, 0.30])
-    policy.plan(traj, spy)
+    policy.act(traj, spy)
     (probed, seen), *more = spy.looks
     assert not more
     assert positions(probed.masked_BL & ~traj.state.masked_BL) == [1, 2, 4]

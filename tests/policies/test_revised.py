@@ -315,7 +315,7 @@ class CountLoop(Policy):
     def done(self, traj):
         return traj.state.step_B >= 2 * self.block
 
-    def act(self, traj):
+    def act(self, traj, look_ahead):
         state = traj.state
         threshold = 7 * self.block // 8
         looping_B = (state.step_B >= threshold) & (state.step_B < threshold + self.block)

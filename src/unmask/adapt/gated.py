@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from unmask.adapt.notes import noted
-from unmask.core import ALL, Action, Needs, Policy, State, Trajectory
+from unmask.core import ALL, NO_LOOK_AHEAD, Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.diagnostics import Diagnostic, Reading, replay
 from unmask.errors import ConfigError
 from unmask.policies.candidates import written_out
@@ -51,12 +51,12 @@ class Gated(Policy):
 
     def read(self, traj: Trajectory) -> Reading:
         """Signal and proposal, whatever the gate says."""
-        return replay.read(self.diagnostic, traj, self._base.act(traj))
+        return replay.read(self.diagnostic, traj, self._base.act(traj, NO_LOOK_AHEAD))
 
-    def act(self, traj: Trajectory) -> Action:
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         reading = self.read(traj)
         open_B = self.opens(traj, reading) & ~reading.abstains_B
-        action = choose(open_B, reading.action, self.fixed.act(traj))
+        action = choose(open_B, reading.action, self.fixed.act(traj, look_ahead))
         return replace(action, notes={**action.notes, **noted(self.diagnostic.axis, reading, open_B)})
 
     @cached_property
@@ -72,7 +72,7 @@ def read_together(policies: Mapping[str, Gated], traj: Trajectory) -> dict[str, 
     found: dict[str, Reading] = {}
     for base, names in groups.items():
         diagnostics = [policies[name].diagnostic for name in names]
-        found |= zip(names, replay.read_all(diagnostics, traj, base.act(traj)), strict=True)
+        found |= zip(names, replay.read_all(diagnostics, traj, base.act(traj, NO_LOOK_AHEAD)), strict=True)
     return {name: found[name] for name in policies}
 
 
@@ -109,12 +109,18 @@ def _optional(open_B: Tensor, one: Tensor | None, other: Tensor | None, blank_BL
 def plain(*policies: Policy) -> None:
     """Refuse policies whose own view, end or looks ahead would be lost inside another."""
     for policy in policies:
-        for method in ("view", "done", "plan"):
-            if getattr(type(policy), method) is not getattr(Policy, method):
+        for method in ("view", "done", "look-ahead"):
+            if _overrides(policy, method):
                 raise ConfigError(
                     f"{policy.name} has a {method} of its own; allowed here: policies that only act, such as fixed; "
                     "put revised around the adaptive policy, not inside"
                 )
+
+
+def _overrides(policy: Policy, method: str) -> bool:
+    if method == "look-ahead":
+        return policy.looks_ahead
+    return getattr(type(policy), method) is not getattr(Policy, method)
 
 
 def needs_of(policies: Sequence[Policy], diagnostics: Sequence[Diagnostic] = ()) -> Needs:

@@ -10,7 +10,7 @@ from torch import Tensor
 from unmask.adapt.detector import Lookup
 from unmask.adapt.gated import choose, memory_of, needs_of, plain
 from unmask.adapt.notes import noted
-from unmask.core import Action, Needs, Policy, State, Trajectory
+from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.diagnostics import Diagnostic, replay
 from unmask.errors import require
 from unmask.policies.candidates import AXES, written_out
@@ -54,8 +54,8 @@ class JointPolicy(Policy):
     def check(self, state: State) -> None:
         self.fixed.check(state)
 
-    def act(self, traj: Trajectory) -> Action:
-        action = self._base.act(traj)
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
+        action = self._base.act(traj, look_ahead)
         any_B = torch.zeros_like(traj.state.step_B, dtype=torch.bool)
         record: dict[str, Tensor] = {}
         for diagnostic, detector in zip(self.diagnostics, self.detectors, strict=True):
@@ -64,7 +64,7 @@ class JointPolicy(Policy):
             action = choose(open_B, reading.action, action)
             any_B = any_B | open_B
             record |= noted(diagnostic.axis, reading, open_B)
-        action = choose(any_B, action, self.fixed.act(traj))
+        action = choose(any_B, action, self.fixed.act(traj, look_ahead))
         return replace(action, notes={**action.notes, **record})
 
     @cached_property

@@ -7,7 +7,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from unmask.adapt.gated import choose, memory_of, needs_of, plain
-from unmask.core import Action, Needs, Policy, State, Trajectory
+from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.errors import require
 
 
@@ -38,9 +38,9 @@ class Staged(Policy):
         for policy in self.policies:
             policy.check(state)
 
-    def act(self, traj: Trajectory) -> Action:
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         stage_B = stage(traj.state, len(self.policies))
-        first, *later = (policy.act(traj) for policy in self.policies)
+        first, *later = (policy.act(traj, look_ahead) for policy in self.policies)
         return reduce(lambda kept, at: choose(stage_B == at[0], at[1], kept), enumerate(later, 1), first)
 
 

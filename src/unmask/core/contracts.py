@@ -1,4 +1,4 @@
-"""What a denoiser, a policy, a search and the planning door promise each other."""
+"""What a denoiser, a policy, a search and the look-ahead promise each other."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, Protocol
@@ -12,6 +12,7 @@ from unmask.core.proposal import Vocabulary
 from unmask.core.state import State
 from unmask.core.trajectory import Trajectory
 from unmask.core.view import Needs, View
+from unmask.errors import ContractError
 
 ALL = -1
 """A policy that reads its whole past."""
@@ -44,18 +45,29 @@ class LookAhead(Protocol):
         ...
 
 
+class NoLookAhead:
+    """For policies that decide from the step's own forward."""
+
+    def look(
+        self, states: State, owner_R: Tensor, needs: Needs | None = None, given_RL: Tensor | None = None
+    ) -> Prediction:
+        raise ContractError(
+            "a policy asked to look ahead without saying so; allowed: `looks_ahead` is True for policies that do; define "
+            "the property"
+        )
+
+
+NO_LOOK_AHEAD = NoLookAhead()
+
+
 class Policy(ABC):
     """Decides one action per step. Frozen; what it must remember goes into `Action.notes`."""
 
     name: ClassVar[str]
 
     @abstractmethod
-    def act(self, traj: Trajectory) -> Action:
-        """The decision at the trajectory's state: a pure function of what the trajectory holds."""
-
-    def plan(self, traj: Trajectory, door: LookAhead) -> Action:
-        """`act` with the door to hypothetical forwards; methods that look ahead override this one."""
-        return self.act(traj)
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
+        """The decision at the trajectory's state: a pure function of what the trajectory holds and of looks ahead."""
 
     def view(self, traj: Trajectory) -> View:
         """What the denoiser should read."""
@@ -84,12 +96,17 @@ class Policy(ABC):
         """Whether it asks for random numbers of its own. The laboratory lets nobody draw who does not say so."""
         return False
 
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether it runs the model on hypothetical canvases. Nobody may who does not say so."""
+        return False
+
 
 class Search(ABC):
-    """A method that owns its loop: beams, trees, particles. Reads the model only through the door."""
+    """A method that owns its loop: beams, trees, particles. Reads the model only through the look-ahead."""
 
     name: ClassVar[str]
 
     @abstractmethod
-    def decode(self, door: LookAhead, traj: Trajectory) -> Trajectory:
+    def decode(self, look_ahead: LookAhead, traj: Trajectory) -> Trajectory:
         """From a started trajectory to a finished one; `Trajectory.forwards_B` is filled in by the caller."""

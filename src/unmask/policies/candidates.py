@@ -16,7 +16,7 @@ from torch import Tensor
 
 from unmask.axes import Cardinality, Commitment, Region, ReMDM, cardinality, score
 from unmask.axes.score import Mixture
-from unmask.core import Action, Needs, Policy, State, Trajectory
+from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.errors import UnknownName, require
 from unmask.policies.dream import Dream
 from unmask.policies.fixed import Fixed
@@ -63,11 +63,15 @@ class Instead(Policy):
     def random(self) -> bool:
         return self.base.random
 
+    @property
+    def looks_ahead(self) -> bool:
+        return self.base.looks_ahead
+
     def check(self, state: State) -> None:
         self.base.check(state)
 
-    def act(self, traj: Trajectory) -> Action:
-        state, action = traj.state, self.base.act(traj)
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
+        state, action = traj.state, self.base.act(traj, look_ahead)
         if self.alpha is None and self.region is None and self.kappa is None:
             region_BL, kappa_B = action.region_BL, action.kappa_B
         else:

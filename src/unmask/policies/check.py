@@ -155,14 +155,11 @@ class _Watched(Policy):
         self.inner = inner
         self.name = inner.name  # type: ignore[misc]
 
-    def act(self, traj: Trajectory) -> Action:
-        return self.inner.act(traj)
-
-    def plan(self, traj: Trajectory, door: LookAhead) -> Action:
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         before = [t.clone() for t in leaves(traj).values()]
         settings = repr(self.inner)
         shown = traj if self.inner.random else replace(traj, noise=NoNoise(traj.noise.key_B))
-        action = self.inner.plan(shown, door)
+        action = self.inner.act(shown, look_ahead)
         kept = all(torch.equal(a, b) or _both_nan(a, b) for a, b in zip(before, leaves(traj).values(), strict=True))
         if not kept or repr(self.inner) != settings:
             raise ContractError(f"{self.name} breaks the promise 'leaves its inputs alone'; see {__name__}")
@@ -188,6 +185,10 @@ class _Watched(Policy):
     @property
     def random(self) -> bool:
         return self.inner.random
+
+    @property
+    def looks_ahead(self) -> bool:
+        return self.inner.looks_ahead
 
 
 class _Counting:

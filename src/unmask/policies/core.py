@@ -56,17 +56,18 @@ class CoRe(Policy):
     def check(self, state: State) -> None:
         check_blocks(state, self.block_length, even=True)
 
-    def act(self, traj: Trajectory) -> Action:
-        raise ConfigError("core was asked to act without a door; allowed: plan(traj, door); decode does that")
+    @property
+    def looks_ahead(self) -> bool:
+        return True
 
-    def plan(self, traj: Trajectory, door: LookAhead) -> Action:
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         now = clock(state, self.block_length)
         quota_B = quota(now)
-        rewrite_BL, tokens_BL = self._rewrite(traj, door, now, quota_B)
+        rewrite_BL, tokens_BL = self._rewrite(traj, look_ahead, now, quota_B)
         score_BL = self._base_score(traj.seen, state)
         if self.joint_reeval:
-            score_BL, tokens_BL = self._reevaluate(state, door, rewrite_BL, tokens_BL, score_BL)
+            score_BL, tokens_BL = self._reevaluate(state, look_ahead, rewrite_BL, tokens_BL, score_BL)
         fill_BL = score.best(score_BL, now.open_BL, quota_B)
         chosen_BL = rewrite_BL | fill_BL
         return Action(
@@ -77,7 +78,7 @@ class CoRe(Policy):
             tokens_BL=tokens_BL,
         )
 
-    def _rewrite(self, traj: Trajectory, door: LookAhead, now: Clock, quota_B: Tensor) -> tuple[Tensor, Tensor]:
+    def _rewrite(self, traj: Trajectory, look_ahead: LookAhead, now: Clock, quota_B: Tensor) -> tuple[Tensor, Tensor]:
         """Positions to rewrite and what to write there (-1 elsewhere)."""
         state = traj.state
         rewrite_BL, tokens_BL = torch.zeros_like(state.fixed_BL), torch.full_like(state.tokens_BL, -1)
@@ -88,7 +89,7 @@ class CoRe(Policy):
         probe_RL = probe_BL[row_R]
         asked = state.select(row_R)
         hidden = replace(asked, tokens_BL=torch.where(probe_RL, state.mask_id, asked.tokens_BL))
-        seen = door.look(hidden, row_R, given_RL=torch.where(probe_RL, asked.tokens_BL, -1))
+        seen = look_ahead.look(hidden, row_R, given_RL=torch.where(probe_RL, asked.tokens_BL, -1))
         instability_RL = -(_given(seen) + 1e-10).log()
         changes_RL = probe_RL & (seen.token_BN != asked.tokens_BL) & (seen.confidence_BN >= self.replacement)
         count_R = quota_B[row_R].clamp(max=self.rewrites)
@@ -113,7 +114,7 @@ class CoRe(Policy):
         return score_BN[:, : state.tokens_BL.shape[1]]
 
     def _reevaluate(
-        self, state: State, door: LookAhead, rewrite_BL: Tensor, tokens_BL: Tensor, score_BL: Tensor
+        self, state: State, look_ahead: LookAhead, rewrite_BL: Tensor, tokens_BL: Tensor, score_BL: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Scores and tokens of the still masked positions once the rewrites stand."""
         row_R = rewrite_BL.any(-1).nonzero().flatten()
@@ -121,7 +122,7 @@ class CoRe(Policy):
             return score_BL, tokens_BL
         asked = state.select(row_R)
         rewritten_RL = torch.where(rewrite_BL[row_R], tokens_BL[row_R], asked.tokens_BL)
-        seen = door.look(replace(asked, tokens_BL=rewritten_RL), row_R)
+        seen = look_ahead.look(replace(asked, tokens_BL=rewritten_RL), row_R)
         score_BL, tokens_BL = score_BL.clone(), tokens_BL.clone()
         score_BL[row_R] = self._base_score(seen, asked)
         tokens_BL[row_R] = torch.where(asked.masked_BL, seen.token_BN, tokens_BL[row_R])
@@ -130,5 +131,7 @@ class CoRe(Policy):
 
 def _given(seen: Prediction) -> Tensor:
     if seen.given_BN is None:
-        raise ConfigError("the door returned no given probabilities; allowed: an answer to given_RL; check the door")
+        raise ConfigError(
+            "the look-ahead gave no probabilities of given tokens; allowed: an answer to given_RL; check it"
+        )
     return seen.given_BN

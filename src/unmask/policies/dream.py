@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
-from unmask.core import Action, Needs, Policy, Trajectory
+from unmask.core import Action, LookAhead, Needs, Policy, Trajectory
 from unmask.errors import require
 
 ALGS = ("origin", "maskgit_plus", "topk_margin", "entropy")
@@ -41,7 +41,7 @@ class Dream(Policy):
     def random(self) -> bool:
         return self.alg == "origin" or self.alg_temp > 0
 
-    def act(self, traj: Trajectory) -> Action:
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         masked_BL = state.masked_BL
         if self.alg == "origin":

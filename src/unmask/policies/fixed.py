@@ -8,7 +8,7 @@ import torch
 
 from unmask.axes import Cardinality, Commitment, Region, cardinality, score
 from unmask.axes.score import Mixture
-from unmask.core import Action, Needs, Policy, Trajectory
+from unmask.core import Action, LookAhead, Needs, Policy, Trajectory
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Fixed(Policy):
     def memory(self) -> int:
         return 1 if self.needs.divergence else 0
 
-    def act(self, traj: Trajectory) -> Action:
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state, prediction = traj.state, traj.seen
         need_B = cardinality.k_min(state)
         region_BL = self._region(state, need_B)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
-from unmask.errors import ConfigError, require
+from unmask.errors import require
 from unmask.policies.blocks import Clock, check_blocks, clock
 
 
@@ -49,10 +49,11 @@ class InfoGain(Policy):
     def check(self, state: State) -> None:
         check_blocks(state, self.block_length, even=False)
 
-    def act(self, traj: Trajectory) -> Action:
-        raise ConfigError("info-gain was asked to act without a door; allowed: plan(traj, door); decode does that")
+    @property
+    def looks_ahead(self) -> bool:
+        return True
 
-    def plan(self, traj: Trajectory, door: LookAhead) -> Action:
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state, seen = traj.state, traj.seen
         length = state.tokens_BL.shape[1]
         now = clock(state, self.block_length)
@@ -66,7 +67,7 @@ class InfoGain(Policy):
 
         candidates = self._candidates(traj, now.open_BL, k_B)
         look_B = ~fill_B & ~bypass_B & (candidates.fresh_BC.sum(-1) > 1)
-        best_B = self._look_ahead(traj, door, candidates, look_B).argmax(-1)
+        best_B = self._look_ahead(traj, look_ahead, candidates, look_B).argmax(-1)
 
         pick_B11 = best_B[:, None, None].expand(-1, 1, length)
         chosen_BL = candidates.set_BCL.gather(1, pick_B11).squeeze(1)
@@ -101,7 +102,7 @@ class InfoGain(Policy):
         same_BCC = (set_BCL[:, :, None] == set_BCL[:, None]).all(-1)
         return _Candidates(set_BCL, torch.stack(tokens, 1), ~same_BCC.tril(-1).any(-1))
 
-    def _look_ahead(self, traj: Trajectory, door: LookAhead, candidates: "_Candidates", look_B: Tensor) -> Tensor:
+    def _look_ahead(self, traj: Trajectory, look_ahead: LookAhead, candidates: "_Candidates", look_B: Tensor) -> Tensor:
         """J of every fresh candidate; on rows that do not look, 0 for the greedy one and -inf for the others."""
         state = traj.state
         value_BC = torch.full_like(candidates.fresh_BC, float("-inf"), dtype=torch.float64)
@@ -113,7 +114,7 @@ class InfoGain(Policy):
         parents = state.select(row_R)
         tokens_RL = torch.where(set_RL, candidates.token_BCL[row_R, candidate_R], parents.tokens_BL)
         after = replace(parents, tokens_BL=tokens_RL)
-        value_R = -_mean_entropy(door.look(after, row_R).clean.entropy_BN, after)
+        value_R = -_mean_entropy(look_ahead.look(after, row_R).clean.entropy_BN, after)
         if self.objective == "info_gain":
             spent_RL = traj.seen.clean.entropy_BN[row_R, : set_RL.shape[1]] * set_RL
             value_R = value_R - spent_RL.double().sum(-1)

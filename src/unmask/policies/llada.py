@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
-from unmask.core import Action, Policy, State, Trajectory
+from unmask.core import Action, LookAhead, Policy, State, Trajectory
 from unmask.errors import require
 from unmask.policies.blocks import Clock, check_blocks, clock
 
@@ -33,7 +33,7 @@ class LLaDA(Policy):
     def check(self, state: State) -> None:
         check_blocks(state, self.block_length, even=True)
 
-    def act(self, traj: Trajectory) -> Action:
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         now = clock(state, self.block_length)
         k_B = quota(now)

@@ -44,14 +44,12 @@ class Revised(Policy):
     def done(self, traj: Trajectory) -> Tensor:
         return self.base.done(traj) & (traj.state.step_B >= traj.state.horizon_B)
 
-    def act(self, traj: Trajectory) -> Action:
-        return self._revise(traj, self.base.act(traj))
+    @property
+    def looks_ahead(self) -> bool:
+        return self.base.looks_ahead
 
-    def plan(self, traj: Trajectory, door: LookAhead) -> Action:
-        return self._revise(traj, self.base.plan(traj, door))
-
-    def _revise(self, traj: Trajectory, action: Action) -> Action:
-        state = traj.state
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
+        state, action = traj.state, self.base.act(traj, look_ahead)
         psi_BL = self._psi(traj)
         remask_BL = self.operator.remask(state, psi_BL, traj.uniform("remask"))
         # A row with no masks of its own reveals nothing: the region it must still name is what it re-opens.

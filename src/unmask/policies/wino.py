@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from unmask.axes import cardinality, commitment, region, score
-from unmask.core import Action, Needs, Policy, State, Trajectory, View
+from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory, View
 from unmask.errors import require
 
 _FIRST_LAST = 30
@@ -70,7 +70,7 @@ class WINO(Policy):
             given_BN=cat((torch.full_like(state.tokens_BL, -1), standing_BS), 1),
         )
 
-    def act(self, traj: Trajectory) -> Action:
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         block_B = _block(state, self.block_length)
         end_B1 = ((block_B + 1) * self.block_length)[:, None]

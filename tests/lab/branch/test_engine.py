@@ -187,9 +187,9 @@ class Once(Fixed):
         early = traj.state.step_B <= self.at
         return torch.where(early, REFERENCE.done(traj), self.after.done(traj))
 
-    def act(self, traj):
+    def act(self, traj, look_ahead):
         policy = self.candidate if int(traj.state.step_B[0]) == self.at else self.after
-        return policy.act(traj)
+        return policy.act(traj, look_ahead)
 
 
 class TestAgainstDecode:
@@ -319,9 +319,9 @@ class TestRefusals:
     def test_policies_that_draw_without_saying_so(self):
         @dataclass(frozen=True)
         class Sly(Fixed):
-            def act(self, traj):
+            def act(self, traj, look_ahead):
                 traj.uniform("order")
-                return super().act(traj)
+                return super().act(traj, look_ahead)
 
         with pytest.raises(ContractError, match="without saying so"):
             run(MODEL, plan(sets={"score": {"ref": REFERENCE, "sly": Sly()}}), STARTS[:1], Engine(rows=4))

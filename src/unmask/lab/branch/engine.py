@@ -352,7 +352,7 @@ class _Pool:
             self.futures, self.prompts = self.futures + futures, self.prompts + prompts
         return parts[0] if len(parts) == 1 else concat(parts)
 
-    def leave(self, traj: Trajectory, stay: list[int]) -> None:
+    def retire(self, traj: Trajectory, stay: list[int]) -> None:
         """Keep the rows that go on."""
         if len(stay) < len(self.futures):
             traj = traj.select(torch.tensor(stay, dtype=torch.long, device=traj.rows_B.device))
@@ -627,13 +627,13 @@ class _BranchRun:
                 stay.append(row)
         if settled:
             self._hand_over(pool, traj, settled)
-        pool.leave(traj, stay)
+        pool.retire(traj, stay)
         home = self._pool(pool.policy, pool.settled, traj)
         if home is not pool and pool.futures:
             # After its own first step the continuation's notes are there, whatever the candidate's were.
             assert pool.live is not None
             home.add(pool.live, pool.futures, pool.prompts)
-            pool.leave(pool.live, [])
+            pool.retire(pool.live, [])
 
     def _hand_over(self, pool: _Pool, traj: Trajectory, rows: list[int]) -> None:
         """Rows with nothing left to revise go on under the settled policy."""

@@ -13,19 +13,17 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from unmask.core import (
     ALL,
+    NO_LOOK_AHEAD,
     Action,
     Denoiser,
     Logits,
-    LookAhead,
     Needs,
     Noise,
     NoNoise,
     Policy,
-    Prediction,
     Proposal,
     State,
     Trajectory,
@@ -35,7 +33,7 @@ from unmask.core import (
 )
 from unmask.core.rows import concat, mapped, select
 from unmask.decode import record_of
-from unmask.errors import ConfigError, Unfinished, require
+from unmask.errors import Unfinished, require
 from unmask.transition import Transition, apply, raise_faults
 
 T = TypeVar("T")
@@ -105,21 +103,6 @@ def spaced(steps: int, n: int) -> list[int]:
     require(steps >= 1, "steps", steps, "1 or more", "decode at least one step")
     require(n >= 1, "states per prompt", n, "1 or more", "sample at least one state")
     return sorted({i * steps // n for i in range(n)})
-
-
-class _NoLookAhead:
-    """Looks ahead have shapes of their own, on which tables would depend."""
-
-    def look(
-        self, states: State, owner_R: Tensor, needs: Needs | None = None, given_RL: Tensor | None = None
-    ) -> Prediction:
-        raise ConfigError(
-            "a policy asked to look ahead; allowed in a study: policies that decide from one forward; use another "
-            "reference or candidate, or compare it end to end with `unmask compare`"
-        )
-
-
-_NO_LOOK_AHEAD: LookAhead = _NoLookAhead()
 
 
 class Stepper:
@@ -205,7 +188,14 @@ class Stepper:
 
     def act(self, traj: Trajectory, policy: Policy) -> tuple[Action, Transition]:
         """The policy's action on a prediction, and what it does."""
-        action = policy.plan(without_noise(traj, policy), _NO_LOOK_AHEAD)
+        require(
+            not policy.looks_ahead,
+            f"looks_ahead of {policy.name}",
+            True,
+            "policies that do not look ahead, in a study",
+            "use another reference or candidate, or compare it end to end with `unmask compare`",
+        )
+        action = policy.act(without_noise(traj, policy), NO_LOOK_AHEAD)
         return action, self.change(traj, action)
 
     def change(self, traj: Trajectory, action: Action) -> Transition:
