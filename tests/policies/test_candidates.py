@@ -5,18 +5,13 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from unmask.axes import cardinality
+from unmask.axes import AXES, CARDINALITY, COMMITMENT, REGION, SCORE, cardinality
 from unmask.core import RULES, Logits, Needs, Noise, State, View, Vocabulary
 from unmask.decode import decode
 from unmask.errors import ConfigError, UnknownName
 from unmask.policies import Dream, Fixed, LLaDA, Revised, settings
 from unmask.policies.candidates import (
-    AXES,
     CANDIDATES,
-    COMMITMENTS,
-    COUNTS,
-    REGIONS,
-    SCORES,
     Instead,
     candidates,
     reference_of,
@@ -66,14 +61,14 @@ def k_ref(masked, left):
 @pytest.mark.parametrize("kind", SETS)
 class TestSets:
     def test_are_the_four_of_the_design(self, kind):
-        assert tuple(SETS[kind]) == AXES
+        assert tuple(SETS[kind]) == tuple(AXES)
         names = {axis: tuple(found) for axis, found in SETS[kind].items()}
         native = {"dream": ("entropy",), "llada": ()}[kind]
         assert names == {
             "score": (*native, *RULES, "uniform"),
-            "region": REGIONS,
-            "cardinality": COUNTS,
-            "commitment": COMMITMENTS,
+            "region": REGION.candidates,
+            "cardinality": CARDINALITY.candidates,
+            "commitment": COMMITMENT.candidates,
         }
 
     def test_hold_the_reference_first_and_once(self, kind):
@@ -106,7 +101,7 @@ def test_the_reference_is_lladas_own_loop():
         assert run(Fixed(), steps=steps).state.tokens_BL.tolist() == run(LLaDA(), steps=steps).state.tokens_BL.tolist()
 
 
-@pytest.mark.parametrize("name", SCORES)
+@pytest.mark.parametrize("name", SCORE.candidates)
 def test_score(name):
     """Everything but the order is the reference's; the order is the mixture's."""
     first = run(CANDIDATES["score"][name]).steps[0]
@@ -120,7 +115,7 @@ BLOCKS = {"full": 40, "block:8": 8, "block:16": 16, "block:32": 32}
 
 
 @pytest.mark.parametrize("kind", SETS)
-@pytest.mark.parametrize("name", REGIONS)
+@pytest.mark.parametrize("name", REGION.candidates)
 def test_region(kind, name):
     """The rule, written out on the ranks of what is masked; the count is always the reference's."""
     traj = run(SETS[kind]["region"][name])
@@ -166,7 +161,7 @@ def test_a_region_smaller_than_k_min_grows():
 
 
 @pytest.mark.parametrize("kind", SETS)
-@pytest.mark.parametrize("name", COUNTS[1:])
+@pytest.mark.parametrize("name", CARDINALITY.candidates[1:])
 def test_cardinality(kind, name):
     """The count, and all that is left on the last step."""
     rule, _, value = name.partition(":")
@@ -211,7 +206,7 @@ class TestInstead:
     @pytest.mark.parametrize("field", ["alpha", "region", "kappa"])
     @pytest.mark.parametrize("steps", [20, 13, 3])
     def test_is_fixed_around_lladas_loop(self, field, steps):
-        for name in {"alpha": SCORES, "region": REGIONS, "kappa": COUNTS}[field]:
+        for name in {"alpha": SCORE.candidates, "region": REGION.candidates, "kappa": CARDINALITY.candidates}[field]:
             instead = Instead(LLaDA(), alpha="confidence") if name == "schedule" else Instead(LLaDA(), **{field: name})
             ours, theirs = run(instead, steps=steps), run(Fixed(**{field: name}), steps=steps)
             assert ours.state.tokens_BL.tolist() == theirs.state.tokens_BL.tolist(), name

@@ -10,12 +10,12 @@ from unmask.adapt.proposed import Proposed
 from unmask.adapt.random_gate import RandomGate
 from unmask.adapt.selective import Selective
 from unmask.adapt.staged import Staged
-from unmask.axes import ReMDM
+from unmask.axes import AXES, ReMDM
 from unmask.core import Policy
 from unmask.diagnostics import Diagnostic
 from unmask.errors import UnknownName, require
 from unmask.policies import Revised
-from unmask.policies.candidates import AXES, candidate, candidates, combined, reference_of, written_out
+from unmask.policies.candidates import candidate, candidates, combined, reference_of, written_out
 from unmask.stats import Calibration
 
 
@@ -42,8 +42,8 @@ class Arms:
         require(own == self.axis, "axis of the diagnostic", own, repr(self.axis), "take the diagnostic of the axis")
         kind = self.calibration.settings.proposal
         require(kind == "raw", "proposal of the calibration", kind, "'raw'", "a decoder runs the proposal as it is")
-        fits = (self.operator is not None) == (self.axis == "commitment")
-        allowed = "one for commitment, None for other axes"
+        fits = (self.operator is not None) == AXES[self.axis].revises
+        allowed = "one where the axis revises, None elsewhere"
         require(fits, f"operator of {self.axis}", self.operator, allowed, "it re-opens what is left revisable")
         first = self._candidates[self.calibration.reference]
         name = self.calibration.candidates[self.calibration.reference]
@@ -88,7 +88,8 @@ class Arms:
     @property
     def _base(self) -> Policy:
         """All but the axis is the reference's. The score signal compares with the fixed mixture, so that is read."""
-        return written_out(_inner(self.fixed) if self.axis == "score" else self.reference, self.axis)
+        policy = _inner(self.fixed) if AXES[self.axis].mixes else self.reference
+        return written_out(policy, self.diagnostic.ordered)
 
     def _revised(self, policy: Policy) -> Policy:
         return policy if self.operator is None else Revised(policy, self.operator)
@@ -98,7 +99,7 @@ def joint_arm(arms: Sequence[Arms]) -> Policy:
     """Several axes adapted together: the fixed actions of all of them, and a gate for each."""
     kinds = {one.reference_kind for one in arms}
     require(len(kinds) == 1, "references of the arms", sorted(kinds), "one", "combine axes of one model")
-    ordered = sorted(arms, key=lambda one: AXES.index(one.axis))
+    ordered = sorted(arms, key=lambda one: list(AXES).index(one.axis))
     names = {one.axis: one.calibration.candidates[one.calibration.fixed.action] for one in ordered}
     require(len(names) == len(arms), "axes", [one.axis for one in arms], "no axis twice", "drop one")
     policy = JointPolicy(

@@ -61,7 +61,7 @@ class Gated(Policy):
 
     @cached_property
     def _base(self) -> Policy:
-        return written_out(self.fixed if self.base is None else self.base, self.diagnostic.axis)
+        return written_out(self.fixed if self.base is None else self.base, self.diagnostic.ordered)
 
 
 def read_together(policies: Mapping[str, Gated], traj: Trajectory) -> dict[str, Reading]:

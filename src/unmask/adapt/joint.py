@@ -10,10 +10,11 @@ from torch import Tensor
 from unmask.adapt.detector import Lookup
 from unmask.adapt.gated import choose, memory_of, needs_of, plain
 from unmask.adapt.notes import noted
+from unmask.axes import AXES
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.diagnostics import Diagnostic, replay
 from unmask.errors import require
-from unmask.policies.candidates import AXES, written_out
+from unmask.policies.candidates import written_out
 
 
 @dataclass(frozen=True)
@@ -69,4 +70,4 @@ class JointPolicy(Policy):
 
     @cached_property
     def _base(self) -> Policy:
-        return written_out(self.fixed, "score")
+        return written_out(self.fixed)

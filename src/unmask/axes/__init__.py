@@ -5,8 +5,15 @@ from unmask.axes.cardinality import Cardinality
 from unmask.axes.commitment import Commitment
 from unmask.axes.region import Region
 from unmask.axes.revision import ReMDM
+from unmask.axes.table import AXES, CARDINALITY, COMMITMENT, REGION, SCORE, Axis
 
 __all__ = [
+    "AXES",
+    "CARDINALITY",
+    "COMMITMENT",
+    "REGION",
+    "SCORE",
+    "Axis",
     "Cardinality",
     "Commitment",
     "ReMDM",

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unmask.core import Prediction, State
+from unmask.core import Action, Prediction, State
 from unmask.errors import UnknownName, require
+
+CANDIDATES = ("schedule", "count:1", "count:2", "count:4", "count:8", "share:0.25", "share:0.5", "share:1.0")
 
 
 def reveal_count(kappa_B: Tensor, n_B: Tensor) -> Tensor:
@@ -120,3 +122,12 @@ def _number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
+
+
+def distance(state: State, one: Action, other: Action, revealed_BL: Tensor) -> Tensor:
+    """Of the numbers of positions revealed."""
+    return (_count(state, one) - _count(state, other)).abs().double()
+
+
+def _count(state: State, action: Action) -> Tensor:
+    return reveal_count(action.kappa_B, (action.region_BL & state.masked_BL).sum(-1))

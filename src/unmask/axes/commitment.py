@@ -5,8 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unmask.core import Prediction, State
+from unmask.core import Action, Prediction, State
 from unmask.errors import UnknownName, require
+
+CANDIDATES = ("all", "none", "confidence:0.9", "margin:0.5")
 
 
 def everything(state: State) -> Tensor:
@@ -57,3 +59,8 @@ class Commitment:
 
     def __str__(self) -> str:
         return self.rule if self.rule in ("all", "none") else f"{self.rule}:{self.threshold:g}"
+
+
+def distance(state: State, one: Action, other: Action, revealed_BL: Tensor) -> Tensor:
+    """Revealed positions that only one of them commits."""
+    return ((one.commit_BL ^ other.commit_BL) & revealed_BL).sum(-1).double()

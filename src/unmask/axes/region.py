@@ -13,8 +13,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unmask.core import State
+from unmask.core import Action, State
 from unmask.errors import ConfigError, UnknownName, require
+
+CANDIDATES = ("full", "block:8", "block:16", "block:32", "window:16", "dilated:2", "dilated:4", "last-block:16")
 
 _NEVER = torch.iinfo(torch.long).max
 
@@ -129,3 +131,9 @@ class Region:
 
     def __str__(self) -> str:
         return self.rule if self.size is None else f"{self.rule}:{self.size}"
+
+
+def distance(state: State, one: Action, other: Action, revealed_BL: Tensor) -> Tensor:
+    """Masked positions in one region only, as a share of those in either."""
+    one_BL, other_BL = one.region_BL & state.masked_BL, other.region_BL & state.masked_BL
+    return (one_BL ^ other_BL).sum(-1).double() / (one_BL | other_BL).sum(-1).clamp(min=1)

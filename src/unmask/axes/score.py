@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from unmask.core import RULES, Needs, Prediction, State
+from unmask.core import RULES, Action, Needs, Prediction, State
 from unmask.errors import UnknownName, require
+
+CANDIDATES = ("confidence", "margin", "certainty", "stability", "dependency", "uniform")
 
 Mixture = str | Mapping[str, float] | Sequence[float]
 """A rule's name, "uniform", weights by rule name, or all J weights in the order of `RULES`."""
@@ -107,3 +109,8 @@ def needs(mixture: Mixture) -> Needs:
     """What a policy with this mixture must ask of the denoiser."""
     by_name = dict(zip(RULES, weights(mixture), strict=True))
     return Needs(divergence=by_name["stability"] > 0, attention=by_name["dependency"] > 0)
+
+
+def distance(state: State, one: Action, other: Action, revealed_BL: Tensor) -> Tensor:
+    """Of the mixtures, summed over rules."""
+    return (one.alpha_BJ.double() - other.alpha_BJ.double()).abs().sum(-1)

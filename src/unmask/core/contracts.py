@@ -52,8 +52,8 @@ class NoLookAhead:
         self, states: State, owner_R: Tensor, needs: Needs | None = None, given_RL: Tensor | None = None
     ) -> Prediction:
         raise ContractError(
-            "a policy asked to look ahead without saying so; allowed: `looks_ahead` is True for policies that do; define "
-            "the property"
+            "a policy asked to look ahead without saying so; allowed: `looks_ahead` is True for policies that do; "
+            "define the property"
         )
 
 

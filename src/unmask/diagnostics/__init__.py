@@ -1,4 +1,4 @@
-"""Diagnostics: for each axis a signal and a proposal, from the recorded trajectory and without another forward."""
+"""Diagnostics: a signal and a proposal, from the recorded trajectory and without another forward."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -10,9 +10,9 @@ from unmask.diagnostics.region import RegionDiagnostic
 from unmask.diagnostics.score import ScoreDiagnostic
 
 DIAGNOSTICS: Mapping[str, type[Diagnostic]] = MappingProxyType(
-    {kind.axis: kind for kind in (ScoreDiagnostic, RegionDiagnostic, CardinalityDiagnostic, CommitmentDiagnostic)}
+    {kind.name: kind for kind in (ScoreDiagnostic, RegionDiagnostic, CardinalityDiagnostic, CommitmentDiagnostic)}
 )
-"""The diagnostic of each axis, by the axis's name."""
+"""Every diagnostic by its name; an axis may have several."""
 
 __all__ = [
     "DIAGNOSTICS",

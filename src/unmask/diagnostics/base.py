@@ -34,7 +34,12 @@ class Diagnostic(ABC):
     Frozen, draws nothing, runs no model. The decoder must ask for its `needs` and keep `memory` steps.
     """
 
+    name: ClassVar[str]
+    """What studies, tables and gate files call it."""
     axis: ClassVar[str]
+    """The axis that it proposes another action on; there may be several diagnostics of one axis."""
+    ordered: ClassVar[bool] = True
+    """Whether it reads the order in which the action reveals, or only which positions."""
     replays: ClassVar[bool] = False
     """Whether `read`, once it is `sized`, only starts kernels of shapes that follow from its arguments' shapes. A GPU
     may then record and replay it."""

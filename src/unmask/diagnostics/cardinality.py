@@ -6,6 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from unmask.axes import CARDINALITY
 from unmask.axes.cardinality import fraction, k_min
 from unmask.core import Action, Trajectory
 from unmask.diagnostics.base import Diagnostic, Reading, eligible, mixed, silence
@@ -17,7 +18,8 @@ from unmask.errors import require
 class CardinalityDiagnostic(Diagnostic):
     """Context transfer within the reference's region. Signal: V(k-hat), the balance of what goes beyond k_min."""
 
-    axis: ClassVar[str] = "cardinality"
+    name: ClassVar[str] = "cardinality"
+    axis: ClassVar[str] = CARDINALITY.name
     replays: ClassVar[bool] = True
     epsilon: float = 1e-3
     """Attention below this share of a row is too little to credit an answer to."""

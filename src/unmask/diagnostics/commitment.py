@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unmask.axes import score
+from unmask.axes import COMMITMENT, score
 from unmask.core import Action, Trajectory
 from unmask.diagnostics.base import Diagnostic, Reading, asked, count, eligible, mixed, silence
 from unmask.diagnostics.transfer import attention, reliability, sensitivity, supplied
@@ -22,7 +22,9 @@ from unmask.mechanisms import flip_radius
 class CommitmentDiagnostic(Diagnostic):
     """Context value against revision pressure. Signal: the largest pressure minus value of the new tokens."""
 
-    axis: ClassVar[str] = "commitment"
+    name: ClassVar[str] = "commitment"
+    axis: ClassVar[str] = COMMITMENT.name
+    ordered: ClassVar[bool] = False
     replays: ClassVar[bool] = True
     epsilon: float = 1e-3
     """As in the cardinality diagnostic."""

@@ -11,6 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from unmask.axes import REGION
 from unmask.axes.cardinality import fraction, k_min
 from unmask.core import Action, Needs, Trajectory
 from unmask.diagnostics.base import Diagnostic, Reading, count, masked_twice, mixed, silence, total
@@ -21,7 +22,8 @@ from unmask.errors import require
 class RegionDiagnostic(Diagnostic):
     """Priority drift. Signal: the transport radius. The proposal keeps the reference's mixture and count."""
 
-    axis: ClassVar[str] = "region"
+    name: ClassVar[str] = "region"
+    axis: ClassVar[str] = REGION.name
     replays: ClassVar[bool] = True
     loops: ClassVar[tuple[int, int] | None] = None
     budget: float = 0.5

@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unmask.axes import score
+from unmask.axes import SCORE, score
 from unmask.core import Action, Noise, Trajectory
 from unmask.diagnostics.base import Diagnostic, Reading, asked, masked_twice, silence
 from unmask.errors import require
@@ -24,7 +24,8 @@ from unmask.mechanisms import psi
 class ScoreDiagnostic(Diagnostic):
     """Retrospective ranking evidence. Signal: Psi of the proposed mixture minus Psi of the reference's."""
 
-    axis: ClassVar[str] = "score"
+    name: ClassVar[str] = "score"
+    axis: ClassVar[str] = SCORE.name
     replays: ClassVar[bool] = True
     pairs: int = 256
     """How many pairs of positions are compared; all of them where there are fewer."""

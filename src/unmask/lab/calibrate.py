@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from unmask.adapt import Gate
 from unmask.adapt.arms import Arms
 from unmask.adapt.gate import EndToEnd, Lift
-from unmask.axes import ReMDM
+from unmask.axes import AXES, ReMDM
 from unmask.core import Policy
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, OtherStudy, UnknownName, require
@@ -84,7 +84,7 @@ def calibrate(
     assert outcome.complete
     table = _table(store, model, task, axis)
     chosen = choose(table, CalibrationSettings(seed=seed, deterministic=rollouts == 1))
-    arms = Arms(axis, model.reference, chosen, DIAGNOSTICS[axis](), OPERATOR if axis == "commitment" else None)
+    arms = Arms(axis, model.reference, chosen, DIAGNOSTICS[axis](), OPERATOR if AXES[axis].revises else None)
     return Gate(
         model=model.name,
         fingerprint=model.fingerprint,
@@ -242,8 +242,8 @@ def _study(
         raise UnknownName(f"reference of {model.name}", model.reference, REFERENCES)
     for name, value, least in (("prompts", prompts, 2), ("states", states, 1), ("rollouts", rollouts, 1)):
         require(value >= least, name, value, f"{least} or more", "ask for more")
-    ok = rollouts > 1 or axis != "commitment"
-    require(ok, "rollouts", rollouts, "2 or more on the commitment axis", "re-masking draws, so that one says little")
+    ok = rollouts > 1 or not AXES[axis].revises
+    require(ok, "rollouts", rollouts, f"2 or more on the {axis} axis", "re-masking draws, so that one says little")
     require(0 < steps_share <= 1, "steps_share", steps_share, "above 0, at most 1", "0.5 is two tokens per step")
     require(seed >= 0, "seed", seed, "0 or more", "choose another")
     return Study(
@@ -282,5 +282,5 @@ def _table(store: Store, model: CalibratedModel, task: Task, axis: str) -> Valid
             f"no validation state of {task.name} has a judged answer of every candidate: nothing can be chosen; "
             "allowed: answers that can be scored; see the reasons in the table `branches`"
         ) from error
-    mixture = mixture_of(model.reference, utilities.candidates[fixed.action]) if axis == "score" else None
+    mixture = mixture_of(model.reference, utilities.candidates[fixed.action]) if AXES[axis].mixes else None
     return table_of(ValidationTable, utilities, rows, mixture)

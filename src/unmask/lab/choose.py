@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from unmask.axes import SCORE
 from unmask.axes.score import weights
 from unmask.diagnostics import score
 from unmask.errors import SchemaError
@@ -82,7 +83,7 @@ def score_signal(rows: Sequence[Row], mixture: Sequence[float]) -> Array:
 
 def mixture_of(reference: str, name: str) -> list[float]:
     """The weights of a candidate of the score axis."""
-    policy = written_out(candidate(reference, "score", name), "score")
+    policy = written_out(candidate(reference, SCORE.name, name))
     assert isinstance(policy, Fixed | Instead)
     assert policy.alpha is not None
     return weights(policy.alpha)

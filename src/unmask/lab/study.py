@@ -11,14 +11,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from unmask.axes import ReMDM
+from unmask.axes import AXES, ReMDM
 from unmask.core import Policy
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, UnknownName, require
 from unmask.lab.branch.engine import Engine, Plan
 from unmask.lab.compare import FRESH
 from unmask.options import check_types
-from unmask.policies.candidates import AXES, Sets, candidate, candidates, reference_of
+from unmask.policies.candidates import Sets, candidate, candidates, reference_of
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Task
 from unmask.tasks.own import own as own_task
 from unmask.tasks.table import find

@@ -5,7 +5,7 @@ the LLaDA-type reference (confidence, full answer, k_min, all committed), as `fi
 are those of Dream's native update.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -14,20 +14,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unmask.axes import Cardinality, Commitment, Region, ReMDM, cardinality, score
+from unmask.axes import AXES, SCORE, Axis, Cardinality, Commitment, Region, ReMDM, cardinality, score
 from unmask.axes.score import Mixture
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.errors import UnknownName, require
 from unmask.policies.dream import Dream
 from unmask.policies.fixed import Fixed
 from unmask.policies.revised import Revised
-
-AXES = ("score", "region", "cardinality", "commitment")
-
-SCORES = ("confidence", "margin", "certainty", "stability", "dependency", "uniform")
-REGIONS = ("full", "block:8", "block:16", "block:32", "window:16", "dilated:2", "dilated:4", "last-block:16")
-COUNTS = ("schedule", "count:1", "count:2", "count:4", "count:8", "share:0.25", "share:0.5", "share:1.0")
-COMMITMENTS = ("all", "none", "confidence:0.9", "margin:0.5")
 
 Sets = Mapping[str, Mapping[str, Policy]]
 """Policies by axis and name."""
@@ -122,7 +115,7 @@ def candidates(reference: str = "llada") -> Sets:
 
 def reference_of(sets: Sets) -> Policy:
     """The policy that all four sets share."""
-    return next(iter(sets["score"].values()))
+    return next(iter(next(iter(sets.values())).values()))
 
 
 def candidate(reference: str, axis: str, name: str, operator: ReMDM | None = None) -> Policy:
@@ -131,36 +124,35 @@ def candidate(reference: str, axis: str, name: str, operator: ReMDM | None = Non
     if axis not in sets:
         raise UnknownName("axis", axis, AXES)
     policy = sets[axis].get(name) or combined(reference, {axis: name})
-    if axis == "commitment" and not isinstance(policy, Revised) and policy != reference_of(sets):
+    if AXES[axis].revises and not isinstance(policy, Revised) and policy != reference_of(sets):
         policy = Revised(policy)
     return replace(policy, operator=operator) if operator and isinstance(policy, Revised) else policy
 
 
 def combined(reference: str, names: Mapping[str, str]) -> Policy:
     """The reference with the named candidate of each axis, all at once; nobody re-opens what it leaves revisable."""
-    field = {"score": "alpha", "region": "region", "cardinality": "kappa", "commitment": "commit"}
-    own = {axis: next(iter(found)) for axis, found in candidates(reference).items()}
-    changed = {field[axis]: name for axis, name in names.items() if name != own[axis]}
+    own = {axis: next(iter(named)) for axis, named in candidates(reference).items()}
+    changed = [AXES[axis] for axis, name in names.items() if name != own[axis]]
+    settings = {axis.setting: names[axis.name] for axis in changed}
     if reference == "llada":
-        return Fixed(**changed)
+        return Fixed(**settings)
     if not changed:
         return _NATIVE
-    ordered = {"alpha": "certainty"} if changed.keys() & {"region", "kappa"} else {}
-    return Instead(_NATIVE, **{**ordered, **changed})
+    return Instead(_NATIVE, **{**_order(changed), **settings})
 
 
-def written_out(policy: Policy, axis: str) -> Policy:
-    """The same policy with an action that a diagnostic of the axis can read: a mixture, a region and a count.
+def written_out(policy: Policy, ordered: bool = True) -> Policy:
+    """The same policy with an action that a diagnostic can read: a mixture, a region and a count.
 
-    Dream's action is the very set that it reveals, so its order has to be given again. The commitment diagnostic asks
-    for nothing but that set.
+    Dream's action is the very set that it reveals, so its order has to be given again; not where the diagnostic asks
+    for nothing but that set (`ordered=False`).
     """
-    if not isinstance(policy, Dream) or axis == "commitment":
+    if not isinstance(policy, Dream) or not ordered:
         return policy
     rules = {"entropy": "certainty", "topk_margin": "margin", "maskgit_plus": "confidence"}
-    ordered = policy.alg in rules and policy.alg_temp == 0
+    readable = policy.alg in rules and policy.alg_temp == 0
     require(
-        ordered,
+        readable,
         "alg, alg_temp of dream",
         (policy.alg, policy.alg_temp),
         f"{', '.join(rules)} and 0 under a diagnostic",
@@ -169,35 +161,43 @@ def written_out(policy: Policy, axis: str) -> Policy:
     return Instead(policy, alpha=rules[policy.alg])
 
 
-def _frozen(sets: Mapping[str, Mapping[str, Policy]]) -> Sets:
-    return MappingProxyType({axis: MappingProxyType(dict(sets[axis])) for axis in AXES})
+_NATIVE = Dream()
 
 
-CANDIDATES: Sets = _frozen(
-    {
-        "score": {name: Fixed(alpha=name) for name in SCORES},
-        "region": {name: Fixed(region=name) for name in REGIONS},
-        "cardinality": {name: Fixed(kappa=name) for name in COUNTS},
-        # What a rule leaves revisable is re-opened by ReMDM's operator; under "all" it would find nothing.
-        "commitment": {name: Fixed() if name == "all" else Revised(Fixed(commit=name)) for name in COMMITMENTS},
-    }
-)
+def _fixed(axis: Axis, name: str) -> Policy:
+    """A candidate of the LLaDA-type reference."""
+    policy = Fixed(**{axis.setting: name})
+    # What a rule leaves revisable is re-opened by ReMDM's operator; under the first rule it would find nothing.
+    return Revised(policy) if axis.revises and name != axis.candidates[0] else policy
+
+
+def _instead(axis: Axis, name: str) -> Policy:
+    """A candidate of Dream's native update."""
+    if axis is not SCORE and name == axis.candidates[0]:
+        return _NATIVE
+    policy = Instead(_NATIVE, **{**_order([axis]), axis.setting: name})
+    return Revised(policy) if axis.revises else policy
+
+
+def _order(changed: Iterable[Axis]) -> dict[str, str]:
+    """Dream's action is the very set that it reveals. Cut to a region, or with another count, its order has to be
+    given again: by certainty, which is the native order at temperature 0 and without filters."""
+    return {SCORE.setting: "certainty"} if any(axis.cuts for axis in changed) else {}
+
+
+def _sets(make: Callable[[Axis, str], Policy], own: Mapping[str, Mapping[str, Policy]] = MappingProxyType({})) -> Sets:
+    """All axes' candidates; `own` are the reference's where no rule of the axis is."""
+    return MappingProxyType(
+        {
+            axis.name: MappingProxyType(
+                {**own.get(axis.name, {}), **{name: make(axis, name) for name in axis.candidates}}
+            )
+            for axis in AXES.values()
+        }
+    )
+
+
+CANDIDATES: Sets = _sets(_fixed)
 """Candidates by axis and name; the first of each set is the reference."""
 
-_NATIVE = Dream()
-_DREAM: Sets = _frozen(
-    {
-        # Dream's action is the very set that it reveals. Cut to a region, or with another count, its order has to be
-        # given again: by certainty, which is the native order at temperature 0 and without filters.
-        "score": {"entropy": _NATIVE, **{name: Instead(_NATIVE, alpha=name) for name in SCORES}},
-        "region": {
-            name: _NATIVE if name == "full" else Instead(_NATIVE, alpha="certainty", region=name) for name in REGIONS
-        },
-        "cardinality": {
-            name: _NATIVE if name == "schedule" else Instead(_NATIVE, alpha="certainty", kappa=name) for name in COUNTS
-        },
-        "commitment": {
-            name: _NATIVE if name == "all" else Revised(Instead(_NATIVE, commit=name)) for name in COMMITMENTS
-        },
-    }
-)
+_DREAM: Sets = _sets(_instead, {SCORE.name: {"entropy": _NATIVE}})

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unmask.axes import AXES
 from unmask.errors import SchemaError
 from unmask.lab.analysis.opportunity import Missing, OpportunityFindings, one_draw, parts
 from unmask.lab.analysis.opportunity import OpportunityCell as Opportunities
@@ -48,7 +49,7 @@ from unmask.stats.tables import PROPOSALS
 
 def is_extension(reference: str, axis: str) -> bool:
     """Dream's native decoder is monotone: revising is not a choice that it has, but an extension of it."""
-    return (reference, axis) == ("dream", "commitment")
+    return reference in AXES[axis].extends
 
 
 class OfAxis:
@@ -256,7 +257,7 @@ def _choice(
 
 def _mixture(validation: Utilities, reference: str, axis: str) -> list[float] | None:
     """That of the fixed action, which the score signal compares with; other signals compare with nothing."""
-    if axis != "score":
+    if not AXES[axis].mixes:
         return None
     fixed = choose_fixed(validation.utility_SAR, reference=0)
     return mixture_of(reference, validation.candidates[fixed.action])
@@ -279,7 +280,7 @@ def _table(
 
 def _by_state(axis: str, part: pa.Table) -> dict[tuple[str, int], Row]:
     """Ingredients are long, and only those of the score axis are needed."""
-    rows = (part if axis == "score" else part.drop_columns("ingredients")).to_pylist()
+    rows = (part if AXES[axis].mixes else part.drop_columns("ingredients")).to_pylist()
     return {(row["prompt"], row["state"]): row for row in rows}
 
 

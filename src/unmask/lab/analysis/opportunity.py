@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unmask.axes import AXES
 from unmask.errors import SchemaError
 from unmask.lab.branch.engine import BranchCost
 from unmask.lab.run.driver import totals
@@ -371,7 +372,7 @@ def _absent(manifest: Mapping[str, Any], extents: Sequence[Extent], model: str, 
 def one_draw(study: Mapping[str, Any], axis: str) -> str:
     """Why nothing can be cross-fitted on an axis; empty if it can."""
     # The revision operator draws, on the commitment axis, whatever the temperature.
-    if study["rollouts"] == 1 and (study["temperature"] > 0 or axis == "commitment"):
+    if study["rollouts"] == 1 and (study["temperature"] > 0 or AXES[axis].revises):
         return "1 rollout of something that draws cannot be cross-fitted; 2 or more are needed"
     return ""
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from unmask.adapt import Proposed
 from unmask.adapt.gated import read_together
-from unmask.axes import ReMDM
+from unmask.axes import AXES, ReMDM
 from unmask.core import Action, Denoiser, Needs, Noise, Policy, Prediction, Proposal, State, Trajectory, View, row_key
 from unmask.core.rows import concat
 from unmask.diagnostics import Diagnostic
@@ -105,7 +105,7 @@ class Plan:
 
     def continuation(self, axis: str) -> Continuation:
         """The reference; for commitment together with the operator, or revisable positions would mean nothing."""
-        if axis != "commitment":
+        if not AXES[axis].revises:
             return Continuation(self.reference)
         settled = self.reference if self.reference.memory == 0 else None
         return Continuation(Revised(self.reference, self.operator), settled)

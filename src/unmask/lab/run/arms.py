@@ -16,6 +16,7 @@ import pyarrow as pa
 import torch
 
 from unmask.adapt import Arms, Coverage, JointPolicy, coverage, joint_arm
+from unmask.axes import AXES
 from unmask.core import Noise, Policy, Trajectory, row_key
 from unmask.core import Proposal as Drawing
 from unmask.decode import decode
@@ -287,7 +288,7 @@ class _ArmDecoder:
                 spec.reference,
                 choice.calibration,
                 plan.diagnostics[axis],
-                study.revision if axis == "commitment" else None,
+                study.revision if AXES[axis].revises else None,
             )
             for axis in study.axes
             if (choice := work.chosen.get(axis)) is not None
@@ -395,9 +396,7 @@ def _joint_fixed(joint: Policy, arms: Sequence[Arms]) -> Policy:
     """The joint arm with all gates shut; the operator stays only where something is left revisable."""
     inner = joint.base if isinstance(joint, Revised) else joint
     assert isinstance(inner, JointPolicy)
-    revises = any(
-        one.axis == "commitment" and one.calibration.fixed.action != one.calibration.reference for one in arms
-    )
+    revises = any(AXES[one.axis].revises and one.calibration.fixed.action != one.calibration.reference for one in arms)
     return Revised(inner.fixed, joint.operator) if revises and isinstance(joint, Revised) else inner.fixed
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
+from unmask.axes import AXES
 from unmask.core import Needs, View
 from unmask.denoisers import canvas_of
 from unmask.errors import ConfigError, ContractError, SchemaError, require
@@ -619,8 +620,8 @@ def _expected(study: Study, sets: Mapping[str, Mapping[str, Any]], left: Sequenc
     """Row-forwards of one prompt with merging; the reference's own run included."""
     greedy = study.temperature == 0
     share = RUN_SHARE["greedy" if greedy else "drawn"]
-    others = sum(len(named) - 1 for axis, named in sets.items() if axis != "commitment")
-    free = sum(len(named) - 1 for axis, named in sets.items() if axis == "commitment")
+    others = sum(len(named) - 1 for axis, named in sets.items() if not AXES[axis].revises)
+    free = sum(len(named) - 1 for axis, named in sets.items() if AXES[axis].revises)
     runs = (
         others * share * (1 if greedy else study.rollouts)
         + free * RUN_SHARE["revised"] * study.rollouts
