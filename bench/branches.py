@@ -18,10 +18,9 @@ import torch
 from unmask.axes import ReMDM
 from unmask.catalog import load
 from unmask.lab.branch.engine import AxisCost, Block, Engine, Plan, run
-from unmask.lab.branch.states import Request
-from unmask.lab.compare import TextModel
-from unmask.lab.run.driver import start_of
+from unmask.lab.run.driver import request_of
 from unmask.policies.candidates import candidates, reference_of
+from unmask.request import Request, TextModel
 from unmask.tasks import examples, find
 
 
@@ -58,7 +57,7 @@ def main() -> None:
 
 def starts_of(model: TextModel, task: str, prompts: int) -> list[Request]:
     steps = -(-find(task).horizon // 2)
-    return [start_of(model, task, steps, example) for example in examples(task, "development")[:prompts]]
+    return [request_of(model, find(task), steps, example) for example in examples(task, "development")[:prompts]]
 
 
 def timed(model: TextModel, plan: Plan, starts: Sequence[Request], engine: Engine) -> tuple[Block, float]:

@@ -30,6 +30,7 @@ ORDER = [
     "diagnostics",
     "adapt",
     "tasks",
+    "request",
     "lab",
     "train",
     "report",

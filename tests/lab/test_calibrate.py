@@ -21,11 +21,12 @@ from unmask.lab.calibrate import calibrate, compared, lift_of, verdict
 from unmask.lab.compare import evaluate
 from unmask.lab.run import driver
 from unmask.lab.run.arms import DecodeCache
-from unmask.lab.run.driver import prompts_of, run_study, start_of
+from unmask.lab.run.driver import prompts_of, request_of, run_study
 from unmask.lab.store.store import Store
 from unmask.lab.study import Study
 from unmask.stats import CalibrationSettings, HeldOutTable, LeakageError, ProposedAction, ValidationTable, gate_lift
 from unmask.stats import calibrate as choose
+from unmask.tasks import find
 from unmask.tasks.own import own, task_of
 
 LINES = [{"prompt": f"Say the word w{n}.", "target": f"w{n}", "id": f"p{n}"} for n in range(8)]
@@ -218,10 +219,10 @@ class TestStudies:
             with pytest.raises(OtherStudy, match="own differ"):
                 Store.create(tmp_path / "out", one.config)
 
-    def test_a_start_takes_a_task_or_a_name(self, task, model):
+    def test_a_request_has_the_horizon_of_its_task(self, task, model):
         example = task.members["validation"][0]
-        assert start_of(model, task, 3, example).steps == 3
-        assert start_of(model, "carry-rtl", 3, example).answer != start_of(model, task, 3, example).answer
+        assert request_of(model, task, 3, example).steps == 3
+        assert request_of(model, find("carry-rtl"), 3, example).answer != request_of(model, task, 3, example).answer
 
     def test_what_cannot_be_scored_is_counted(self, mine, model, scorer, tmp_path):
         study = parsed(mine.parent, own__mine__score=scorer("sometimes"))

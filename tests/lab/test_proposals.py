@@ -15,8 +15,8 @@ from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, UnknownName
 from unmask.lab.branch.engine import PROPOSAL, Engine, Plan, run
 from unmask.lab.branch.snap import nearest
-from unmask.lab.branch.states import Request
 from unmask.lab.study import Study
+from unmask.request import Request
 
 N, V, PROMPT = 9, 3, 2
 MODEL = Exact(Joint.random(N, V, dependence=2.5, seed=4))

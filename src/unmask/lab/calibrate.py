@@ -22,11 +22,11 @@ from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, OtherStudy, UnknownName, require
 from unmask.lab.branch.engine import Engine
 from unmask.lab.choose import mixture_of, table_of
-from unmask.lab.compare import TextModel
 from unmask.lab.run.arms import DecodeCache, Judge
 from unmask.lab.run.driver import ProgressTracker, StudyProgress, jobs_of, prompts_of, run_study
 from unmask.lab.store.store import Store
 from unmask.lab.study import REFERENCES, ModelSpec, PromptRange, Study
+from unmask.request import TextModel, steps_of
 from unmask.stats import Calibration, CalibrationSettings, ValidationTable, choose_fixed, gate_lift, ratio_intervals
 from unmask.stats import calibrate as choose
 from unmask.stats.bootstrap import RESAMPLES
@@ -253,7 +253,7 @@ def _study(
         tasks=(task.name,),
         axes=(axis,),
         splits={ROLE: PromptRange(ROLE, 0, prompts)},
-        steps={task.name: -int(-task.horizon * steps_share // 1)},
+        steps={task.name: steps_of(steps_share, task.horizon)},
         states=states,
         rollouts=rollouts,
         temperature=0.0,

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from unmask.decode import decode
 from unmask.denoisers import Codec, canvas_of
 from unmask.errors import ConfigError, SchemaError, UnknownName, UnmaskError, require
 from unmask.policies import settings
+from unmask.request import TextModel
 from unmask.stats.paired import RESAMPLES, Interval, against, macro_intervals, mean_intervals
 from unmask.tasks import SPLITS, Example, Task, examples, find, score_all, training
 from unmask.tasks.suite import DataDir
@@ -36,21 +37,6 @@ MACRO = "macro"
 MOST_ROWS = 256
 MOST_LOGITS = {"cuda": 1 << 30, "cpu": 1 << 24}
 """Numbers in the logits of one forward: the default batch is cut to this."""
-
-
-class TextModel(Protocol):
-    """What `evaluate` needs of a model; `unmask.Model` has it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def denoiser(self) -> Denoiser: ...
-    @property
-    def codec(self) -> Codec: ...
-    @property
-    def options(self) -> Mapping[str, Any]: ...
-    @property
-    def length(self) -> int | None: ...
 
 
 class CompareProgress(NamedTuple):

@@ -18,9 +18,10 @@ from unmask.denoisers import Exact, Joint
 from unmask.errors import ConfigError, ContractError
 from unmask.lab.branch import engine as lab
 from unmask.lab.branch.engine import Engine, Plan, run, stream
-from unmask.lab.branch.states import Request, spaced
+from unmask.lab.branch.states import spaced
 from unmask.policies import WINO, CoRe, Fixed, LLaDA, Revised
 from unmask.policies.candidates import CANDIDATES, Instead, candidates, reference_of
+from unmask.request import Request
 
 N, V, PROMPT = 8, 3, 2
 MODEL = Exact(Joint.random(N, V, dependence=2.0, seed=0))

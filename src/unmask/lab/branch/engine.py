@@ -30,9 +30,10 @@ from unmask.core.rows import concat
 from unmask.diagnostics import Diagnostic
 from unmask.errors import ContractError, Unfinished, require
 from unmask.lab.branch.snap import nearest
-from unmask.lab.branch.states import ReferenceRun, Request, Sampled, Stepper, advance, moved, sample, without_noise
+from unmask.lab.branch.states import ReferenceRun, Sampled, Stepper, advance, moved, sample, without_noise
 from unmask.policies import Revised
 from unmask.policies.candidates import Sets
+from unmask.request import Request
 from unmask.transition import Transition
 
 PROPOSAL = "proposal"

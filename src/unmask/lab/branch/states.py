@@ -21,7 +21,6 @@ from unmask.core import (
     Denoiser,
     Logits,
     Needs,
-    Noise,
     NoNoise,
     Policy,
     Proposal,
@@ -29,36 +28,14 @@ from unmask.core import (
     Trajectory,
     View,
     propose,
-    row_key,
 )
 from unmask.core.rows import concat, mapped, select
 from unmask.decode import record_of
 from unmask.errors import Unfinished, require
+from unmask.request import Request, begin
 from unmask.transition import Transition, apply, raise_faults
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Request:
-    """One prompt, ready to be decoded."""
-
-    id: str
-    canvas: tuple[int, ...]
-    given: tuple[bool, ...]
-    steps: int
-    """T, the planned number of steps."""
-    answer: tuple[int, int]
-    """Where on the canvas the answer begins and ends."""
-
-    @property
-    def key(self) -> bytes:
-        """What random numbers know of the prompt; `Model.generate` takes the same."""
-        return np.array(self.canvas, "<i8").tobytes()
-
-    def slots(self, bucket: int) -> int:
-        """The canvas rounded up to its bucket: a function of this prompt alone."""
-        return -(-len(self.canvas) // bucket) * bucket
 
 
 @dataclass(frozen=True)
@@ -297,21 +274,6 @@ def _paths(
             states=whole.select(torch.tensor([before[at] + row for at, row in places[prompt]])),
             end_L=ends[prompt],
         )
-
-
-def begin(denoiser: Denoiser, starts: Sequence[Request], seed: int, slots: int) -> Trajectory:
-    """The prompts before their first step, on canvases of `slots`."""
-    mask_id, device = denoiser.vocabulary.mask_id, denoiser.device
-    state = State.from_canvases(
-        [start.canvas for start in starts],
-        steps=[start.steps for start in starts],
-        mask_id=mask_id,
-        given=[start.given for start in starts],
-        device=device,
-    )
-    # The keys of `Model.generate`, so that the reference's answers are the ones it gives.
-    noise = Noise.of([row_key(seed, start.key) for start in starts], device)
-    return Trajectory.start(state.pad_to(slots), noise)
 
 
 def _light(traj: Trajectory) -> Trajectory:

@@ -24,12 +24,11 @@ from unmask.errors import OtherStudy
 from unmask.lab.analysis.detection import Choice, choices, is_extension
 from unmask.lab.analysis.end_to_end import ARMS, CONTROLS, JOINT, JOINT_FIXED
 from unmask.lab.analysis.opportunity import Missing
-from unmask.lab.branch.states import Request, begin
-from unmask.lab.compare import TextModel
 from unmask.lab.run.driver import Job, jobs_of, judge, loose, provenance, work_through
 from unmask.lab.store.store import Store, Unit, fingerprint
 from unmask.lab.study import ROLES, ModelSpec, Study
 from unmask.policies import Revised
+from unmask.request import Request, TextModel, begin
 from unmask.stats import choose_fixed
 from unmask.tasks import Example
 from unmask.versions import versions

@@ -14,15 +14,15 @@ import torch
 
 from unmask.axes import AXES
 from unmask.core import Needs, View
-from unmask.denoisers import canvas_of
 from unmask.errors import ConfigError, ContractError, SchemaError, require
 from unmask.lab.branch.engine import PROPOSAL, AxisCost, Block, Branch, BranchCost, Engine, StoredReading, run
 from unmask.lab.branch.engine import BranchProgress as Inside
-from unmask.lab.branch.states import ReferenceRun, Request, begin, spaced
-from unmask.lab.compare import FRESH, FRESH_FROM, TextModel, scores
+from unmask.lab.branch.states import ReferenceRun, spaced
+from unmask.lab.compare import FRESH, FRESH_FROM, scores
 from unmask.lab.store.store import SCHEMAS, Shard, Store, Unit, fingerprint
 from unmask.lab.study import ModelSpec, PromptRange, Study
-from unmask.tasks import Example, Task, examples, find, training
+from unmask.request import Request, TextModel, begin, generation
+from unmask.tasks import Example, Task, examples, training
 from unmask.tasks.suite import DataDir
 from unmask.versions import versions
 
@@ -258,7 +258,7 @@ def jobs_of(
     found = []
     for task, roles in tasks.items():
         for role, members in roles.items():
-            pairs = [(start_of(model, study.task(task), study.steps[task], example), example) for example in members]
+            pairs = [(request_of(model, study.task(task), study.steps[task], example), example) for example in members]
             fits = [(s, e) for s, e in pairs if model.length is None or len(s.canvas) <= model.length]
             buckets = sorted({s.slots(study.engine.bucket) for s, _ in fits})
             block = 0
@@ -274,12 +274,9 @@ def jobs_of(
     return found
 
 
-def start_of(model: TextModel, task: str | Task, steps: int, example: Example) -> Request:
+def request_of(model: TextModel, task: Task, steps: int, example: Example) -> Request:
     """The canvas that `compare` and `generate` decode, too."""
-    horizon = find(task).horizon
-    prompt = model.codec.encode(example.prompt)
-    canvas, given = canvas_of(model.codec, prompt, horizon, model.denoiser.vocabulary.mask_id)
-    return Request(example.id, tuple(canvas), tuple(given), steps, (len(prompt), len(prompt) + horizon))
+    return generation(model, example.prompt, task.horizon, steps, example.id)
 
 
 def provenance(spec: ModelSpec, model: TextModel, work: Sequence[Job]) -> dict[str, Any]:
@@ -586,7 +583,7 @@ def estimate(
     measured: dict[int, float] = {}
     for task, roles in tasks.items():
         steps = study.steps[task]
-        starts = [start_of(model, study.task(task), steps, e) for members in roles.values() for e in members]
+        starts = [request_of(model, study.task(task), steps, e) for members in roles.values() for e in members]
         starts = [s for s in starts if model.length is None or len(s.canvas) <= model.length]
         at = spaced(steps, study.states)
         left = [steps - step for step in at]

@@ -1,0 +1,88 @@
+"""From a prompt to a canvas, its steps and its random numbers: one place for `generate`, `compare` and studies.
+
+Whoever decodes a prompt goes through here, so that the same prompt, seed and policy give the same answer everywhere.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from unmask.core import Denoiser, Noise, State, Trajectory, row_key
+from unmask.denoisers import Codec, Prompt
+
+
+class TextModel(Protocol):
+    """A denoiser that reads and writes text; `unmask.Model` is one."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def denoiser(self) -> Denoiser: ...
+    @property
+    def codec(self) -> Codec: ...
+    @property
+    def options(self) -> Mapping[str, Any]: ...
+    @property
+    def length(self) -> int | None: ...
+
+
+@dataclass(frozen=True)
+class Request:
+    """One prompt, ready to be decoded."""
+
+    id: str
+    canvas: tuple[int, ...]
+    given: tuple[bool, ...]
+    steps: int
+    """T, the planned number of steps."""
+    answer: tuple[int, int]
+    """Where on the canvas the answer begins and ends."""
+
+    @property
+    def key(self) -> bytes:
+        """What random numbers know of the prompt: its first canvas, and nothing of its company."""
+        return np.array(self.canvas, "<i8").tobytes()
+
+    def slots(self, bucket: int) -> int:
+        """The canvas rounded up to its bucket: a function of this prompt alone."""
+        return -(-len(self.canvas) // bucket) * bucket
+
+
+def generation(model: TextModel, prompt: Prompt, horizon: int, steps: int, id: str = "") -> Request:
+    """A prompt followed by `horizon` blanks."""
+    return after_tokens(model, model.codec.encode(prompt), horizon, steps, id)
+
+
+def after_tokens(model: TextModel, prompt: Sequence[int], horizon: int, steps: int, id: str = "") -> Request:
+    """The same for a prompt that is encoded already."""
+    closing = model.codec.closing
+    canvas = (*prompt, *(model.denoiser.vocabulary.mask_id,) * horizon, *closing)
+    given = (*(True,) * len(prompt), *(False,) * horizon, *(True,) * len(closing))
+    return Request(id, canvas, given, steps, (len(prompt), len(prompt) + horizon))
+
+
+def steps_of(share: float, blanks: int) -> int:
+    """T as a share of the blanks, rounded up; the one rounding of the package.
+
+    A product such as 0.07 * 100 may lie a rounding error above its whole number, hence the tolerance.
+    """
+    return max(math.ceil(share * blanks - 1e-9), 1)
+
+
+def begin(
+    denoiser: Denoiser, requests: Sequence[Request], seed: int, slots: int | None = None, streams: Sequence[int] = ()
+) -> Trajectory:
+    """The prompts before their first step, on canvases of `slots`; `streams` tell repeated prompts apart."""
+    device = denoiser.device
+    state = State.from_canvases(
+        [request.canvas for request in requests],
+        steps=[request.steps for request in requests],
+        mask_id=denoiser.vocabulary.mask_id,
+        given=[request.given for request in requests],
+        device=device,
+    )
+    keys = [row_key(seed, request.key, s) for request, s in zip(requests, streams or [0] * len(requests), strict=True)]
+    return Trajectory.start(state if slots is None else state.pad_to(slots), Noise.of(keys, device))
