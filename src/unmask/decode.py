@@ -1,6 +1,6 @@
 """The decode loop, and how methods look ahead. The only runtime code that calls a denoiser."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -14,6 +14,7 @@ from unmask.core import (
     Logits,
     Needs,
     Noise,
+    NoNoise,
     Policy,
     Prediction,
     Proposal,
@@ -36,6 +37,7 @@ def decode(
     *,
     noise: Noise | None = None,
     proposal: Proposal | None = None,
+    planner: Denoiser | None = None,
     eos_fill: bool = False,
     record: bool = True,
     on_step: Callable[[Trajectory], None] | None = None,
@@ -44,31 +46,29 @@ def decode(
 
     A state needs `noise`; a trajectory brings its own unless other noise is given.
 
-    `eos_fill` closes a row's tail with end-of-text tokens once one is revealed. `record=False` returns no steps.
+    `planner` is a second network, for methods that ask one. `eos_fill` closes a row's tail with end-of-text tokens once
+    one is revealed. `record=False` returns no steps.
     `on_step` sees the rows still running after every transition.
     """
-    traj = _begin(denoiser, start, noise)
-    runner = Runner(denoiser, proposal or Proposal())
+    traj = _begin(denoiser, policy, start, noise)
+    runner = Runner(denoiser, proposal or Proposal(), planner, denoiser.vocabulary.eos_ids if eos_fill else ())
     if isinstance(policy, Search):
         own = "it owns its loop: leave the option out"
-        require(not eos_fill and on_step is None, "eos_fill or on_step", "set", f"neither with {policy.name}", own)
-        return _search(policy, runner, traj)
-    policy.check(traj.state)
-    eos_ids = denoiser.vocabulary.eos_ids if eos_fill else ()
+        require(on_step is None, "on_step", "set", f"None with {policy.name}", own)
+        return _search(policy, runner, traj, record)
+    look_ahead = runner if policy.looks_ahead else NO_LOOK_AHEAD
     finished = _Finished(traj, record)
-    traj = runner.recall(traj, policy)
+    traj = runner.recall(traj, policy.view, policy.needs)
     for _ in range(limit := _step_limit(traj.state)):
         traj = finished.retire(traj, policy.done(traj))
         if traj.state.batch == 0:
             return finished.whole()
         traj = runner.observe(traj, policy.view(traj), policy.needs)
-        action = policy.act(traj, runner if policy.looks_ahead else NO_LOOK_AHEAD)
-        change = apply(traj.state, traj.seen, action)
-        if eos_ids:
-            change = fill_after_eos(change, eos_ids)
+        action = policy.act(traj, look_ahead)
+        change = runner.change(traj, action)
         step = runner.step(traj, policy.name, action, change)
         finished.record(step, change.fault_B)
-        traj = _advance(traj, step, change.state, policy.memory)
+        traj = advance(traj, step, change.state, policy.memory or 1)
         if on_step is not None:
             on_step(traj)
     raise Unfinished(
@@ -83,8 +83,16 @@ class Runner:
     Looks are remembered by canvas until the next real forward, so a look-ahead that comes true is not run again.
     """
 
-    def __init__(self, denoiser: Denoiser, proposal: Proposal):
-        self.denoiser, self.proposal = denoiser, proposal
+    def __init__(
+        self,
+        denoiser: Denoiser,
+        proposal: Proposal,
+        planner: Denoiser | None = None,
+        eos_ids: tuple[int, ...] = (),
+    ):
+        self.denoiser, self.proposal, self.planner = denoiser, proposal, planner
+        self.eos_ids = eos_ids
+        """Tokens after which a row's tail is closed; none where it is not."""
         self._memo: dict[bytes, tuple[Logits, int]] = {}
 
     def begin(self, traj: Trajectory) -> None:
@@ -92,42 +100,81 @@ class Runner:
         self.rows_B = traj.rows_B
         self.forwards_B = torch.zeros_like(traj.rows_B)
         self.processed_B = torch.zeros_like(traj.rows_B)
+        self.planner_forwards_B = None if self.planner is None else torch.zeros_like(traj.rows_B)
 
     def observe(self, traj: Trajectory, view: View, needs: Needs) -> Trajectory:
         """The step's own forward: the trajectory with its prediction."""
         self.begin(traj)
         logits = self._run(replace(view, row_B=traj.rows_B), needs)
+        return self.predict(traj, logits, view, needs)
+
+    def predict(self, traj: Trajectory, logits: Logits, view: View, needs: Needs) -> Trajectory:
+        """The trajectory with what the logits say under its noise."""
         return replace(traj, prediction=self._propose(logits, view, needs, traj, self.proposal))
 
     def look(
-        self, states: State, owner_R: Tensor, needs: Needs | None = None, given_RL: Tensor | None = None
+        self,
+        states: State,
+        owner_R: Tensor,
+        needs: Needs | None = None,
+        given_RL: Tensor | None = None,
+        *,
+        view: View | None = None,
+        noise: Noise | None = None,
     ) -> Prediction:
-        """Greedy predictions for hypothetical rows; `owner_R` says which running row pays for each."""
+        """Predictions for hypothetical rows, greedy or drawn; `owner_R` says which running row pays for each."""
         needs = needs or Needs()
-        view = replace(View.of(states, needs), given_BN=given_RL)
+        view = replace(view or View.of(states, needs), row_B=None)
+        if given_RL is not None:
+            view = replace(view, given_BN=given_RL)
         logits = self._forward(view, needs, owner_R)
-        for row, key in enumerate(_keys(view, needs, self.rows_B[owner_R])):
-            self._memo[key] = (logits, row)
-        alone = Trajectory.start(states, Noise(torch.zeros_like(states.step_B)))
-        return self._propose(logits, view, needs, alone, self.proposal.greedy)
+        if view.attend_BNN is None:
+            for row, key in enumerate(_keys(view, needs, self.rows_B[owner_R])):
+                self._memo[key] = (logits, row)
+        alone = Trajectory.start(states, noise or Noise(torch.zeros_like(states.step_B)))
+        return self._propose(logits, view, needs, alone, self.proposal if noise else self.proposal.greedy)
 
-    def recall(self, traj: Trajectory, policy: Policy) -> Trajectory:
-        """Give a resumed trajectory back the posterior a recording does not keep, if the policy reads it.
+    def ask_planner(
+        self, states: State, owner_R: Tensor, needs: Needs | None = None, *, view: View | None = None
+    ) -> Logits:
+        """What the second network says of hypothetical rows."""
+        if self.planner is None or self.planner_forwards_B is None:
+            raise ConfigError("the policy asks a planner; allowed: a run that has one; pass planner=... to decode")
+        needs = needs or Needs()
+        logits = self.planner(replace(view or View.of(states, needs), row_B=None), needs)
+        self.planner_forwards_B = _charged(self.planner_forwards_B, owner_R, logits.forwards)
+        return logits
+
+    def take(self, traj: Trajectory, policy: str, action: Action) -> Trajectory:
+        """One transition of hypothetical rows, recorded. What it cost is counted for the whole search."""
+        change = self.change(traj, action)
+        raise_faults(change.fault_B, traj.state.step_B, traj.rows_B)
+        nothing_B = torch.zeros_like(traj.rows_B)
+        step = record_of(traj, policy, action, change, nothing_B, nothing_B)
+        return advance(traj, replace(step, prediction=step.prediction.light), change.state, ALL)
+
+    def change(self, traj: Trajectory, action: Action) -> Transition:
+        """What an action does to the rows; its fault flags are not looked at yet."""
+        change = apply(traj.state, traj.seen, action)
+        return fill_after_eos(change, self.eos_ids) if self.eos_ids else change
+
+    def recall(self, traj: Trajectory, view_of: Callable[[Trajectory], View], needs: Needs) -> Trajectory:
+        """Give a resumed trajectory back the posterior and the attention that a recording does not keep.
 
         This repeats a forward that the recorded past has already been charged for.
         """
-        needs = policy.needs
-        if not traj.steps or not (needs.divergence or needs.posterior or needs.attention):
+        if traj.last is None or not (needs.divergence or needs.posterior or needs.attention):
             return traj
-        last = traj.steps[-1]
+        last = traj.last
         before = replace(traj, state=last.state, steps=traj.steps[:-1])
-        again = self.observe(before, policy.view(before), needs).seen
+        again = self.observe(before, view_of(before), needs).seen
         whole = replace(last.prediction, posterior=again.posterior, attention_BNN=again.attention_BNN)
         return replace(traj, steps=(*traj.steps[:-1], replace(last, prediction=whole)))
 
     def step(self, traj: Trajectory, name: str, action: Action, change: Transition) -> Step:
         """The record of one transition, with what it cost."""
-        return record_of(traj, name, action, change, self.forwards_B, self.processed_B)
+        step = record_of(traj, name, action, change, self.forwards_B, self.processed_B)
+        return replace(step, planner_forwards_B=self.planner_forwards_B)
 
     def _propose(self, logits: Logits, view: View, needs: Needs, traj: Trajectory, proposal: Proposal) -> Prediction:
         return propose(
@@ -159,10 +206,14 @@ class Runner:
 
     def _forward(self, view: View, needs: Needs, owner_R: Tensor) -> Logits:
         logits = self.denoiser(view, needs)
-        self.forwards_B = self.forwards_B.index_add(0, owner_R, torch.full_like(owner_R, logits.forwards))
+        self.forwards_B = _charged(self.forwards_B, owner_R, logits.forwards)
         read_R = view.valid_BN.sum(-1) if logits.processed_B is None else logits.processed_B
         self.processed_B = self.processed_B.index_add(0, owner_R, logits.forwards * read_R)
         return logits
+
+
+def _charged(spent_B: Tensor, owner_R: Tensor, forwards: int) -> Tensor:
+    return spent_B.index_add(0, owner_R, torch.full_like(owner_R, forwards))
 
 
 def record_of(
@@ -181,6 +232,13 @@ def record_of(
         forwards_B=forwards_B,
         processed_B=processed_B,
     )
+
+
+def joined(parts: Sequence[Trajectory], steps: tuple[Step, ...] | None = None) -> Trajectory:
+    """Rows that ended at different times as one trajectory; each step names its rows. By default the parts' steps."""
+    everyone = concat([replace(part, steps=(), prediction=None) for part in parts])
+    every_step = tuple(step for part in parts for step in part.steps) if steps is None else steps
+    return replace(everyone.select(everyone.rows_B.argsort()), steps=every_step)
 
 
 class _Finished:
@@ -211,49 +269,79 @@ class _Finished:
 
     def whole(self) -> Trajectory:
         """Every row's last state, in the order they came, and all steps."""
-        everyone = concat(self.parts)
-        return replace(everyone.select(everyone.rows_B.argsort()), steps=tuple(self.steps))
+        return joined([replace(part, steps=()) for part in self.parts], tuple(self.steps))
 
 
-def _advance(traj: Trajectory, step: Step, state: State, memory: int) -> Trajectory:
-    """The next state; of the past, only what the policy reads, and heavy parts only of the last step."""
-    past = [replace(s, prediction=s.prediction.light) for s in traj.steps[-1:]]
+def advance(traj: Trajectory, step: Step, state: State, keep: int) -> Trajectory:
+    """The next state; of the past `keep` steps (`ALL` for every one), and heavy parts only of the last."""
+    past = tuple(replace(s, prediction=s.prediction.light) for s in traj.steps[-1:])
     steps = (*traj.steps[:-1], *past, step)
     return replace(
         traj,
         state=state,
         prediction=None,
-        steps=steps if memory == ALL else steps[-max(memory, 1) :],
+        steps=steps if keep == ALL else steps[-keep:],
         forwards_B=traj.forwards_B + step.forwards_B,
         processed_B=traj.processed_B + step.processed_B,
+        planner_forwards_B=_sum(traj.planner_forwards_B, step.planner_forwards_B),
     )
 
 
-def _search(policy: Search, runner: Runner, start: Trajectory) -> Trajectory:
+def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    return other if one is None else one if other is None else one + other
+
+
+def _search(search: Search, runner: Runner, start: Trajectory, record: bool) -> Trajectory:
     runner.begin(start)
-    end = policy.decode(runner, start)
-    fixed_BL = start.state.fixed_BL
-    if not torch.equal(end.state.tokens_BL[fixed_BL], start.state.tokens_BL[fixed_BL]):
-        raise InvalidAction(f"{policy.name} changed a given token; allowed: answer positions only; leave the rest")
-    if bool(end.state.masked_BL.any()):
-        row = int(end.state.masked_BL.any(-1).nonzero()[0])
-        raise Unfinished(f"{policy.name} left masks in row {row}; allowed: none; fill every answer position")
+    shown = start if search.random else replace(start, noise=NoNoise(start.noise.key_B))
+    end = search.decode(runner, shown)
+    _check_end(search, start.state, end.state)
     return replace(
         end,
+        noise=start.noise,
+        prediction=None,
+        steps=(*start.steps, *end.steps[len(start.steps) :]) if record else (),
         forwards_B=start.forwards_B + runner.forwards_B,
         processed_B=start.processed_B + runner.processed_B,
+        planner_forwards_B=_sum(start.planner_forwards_B, runner.planner_forwards_B),
     )
 
 
-def _begin(denoiser: Denoiser, start: State | Trajectory, noise: Noise | None) -> Trajectory:
+def _check_end(search: Search, start: State, end: State) -> None:
+    """What a loop of its own must leave behind."""
+    if not torch.equal(end.tokens_BL[start.fixed_BL], start.tokens_BL[start.fixed_BL]):
+        raise InvalidAction(f"{search.name} changed a given token; allowed: answer positions only; leave the rest")
+    if bool(end.masked_BL.any()):
+        row = int(end.masked_BL.any(-1).nonzero()[0])
+        raise Unfinished(f"{search.name} left masks in row {row}; allowed: none; fill every answer position")
+
+
+def _begin(denoiser: Denoiser, policy: Policy | Search, start: State | Trajectory, noise: Noise | None) -> Trajectory:
     state = start.state if isinstance(start, Trajectory) else start
     theirs, ours = denoiser.vocabulary.mask_id, state.mask_id
     require(ours == theirs, "mask_id of the state", ours, f"{theirs}, the denoiser's", "build the state with that one")
+    _check_clock(policy, state)
+    policy.check(state)
     if isinstance(start, Trajectory):
         return start if noise is None else replace(start, noise=noise)
     if noise is None:
         raise ConfigError("noise is None; allowed: a Noise with one key per row; e.g. Noise.of([row_key(0, prompt)])")
     return Trajectory.start(start, noise)
+
+
+def _check_clock(policy: Policy | Search, state: State) -> None:
+    """More steps than answer positions are for policies that say so; for others some steps would find nothing."""
+    over_B = state.horizon_B > state.answer_BL.sum(-1)
+    if not policy.own_clock and bool(over_B.any()):
+        row = int(over_B.nonzero()[0])
+        most = int(state.answer_BL[row].sum())
+        require(
+            False,
+            f"steps of row {row}",
+            int(state.horizon_B[row]),
+            f"1 to {most} (the row's number of answer positions) with {policy.name}",
+            "lower steps or ask for more tokens",
+        )
 
 
 def _step_limit(state: State) -> int:

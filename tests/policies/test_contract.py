@@ -8,6 +8,7 @@ import torch
 
 from unmask.axes import ReMDM, cardinality, commitment, score
 from unmask.core import Action, Policy, Search
+from unmask.decode import joined
 from unmask.denoisers import Guided
 from unmask.errors import ContractError, UnmaskError
 from unmask.policies import METHODS, Fixed, LLaDA, Revised, make
@@ -164,44 +165,64 @@ class BestOfGreedy(Search):
     name: ClassVar[str] = "best-of-greedy"
     width: int = 2
     sloppy: bool = False
+    silent: bool = False
 
-    def decode(self, door, traj):
-        state = traj.state
-        beams = [self._complete(door, state, first) for first in range(self.width)]
-        value_BW = torch.stack([value for _, value in beams], -1)
-        tokens_BWL = torch.stack([s.tokens_BL for s, _ in beams], 1)
-        tokens_BL = tokens_BWL[torch.arange(state.batch), value_BW.argmax(-1)]
+    def decode(self, run, traj):
+        ends = []
+        for row in range(traj.state.batch):
+            one = traj.select(torch.tensor([row]))
+            beams = [self._complete(run, one, torch.tensor([row]), first) for first in range(self.width)]
+            ends.append(max(beams, key=lambda beam: beam[1])[0])
+        end = joined(ends)
         if self.sloppy:
-            tokens_BL = torch.where(state.masked_BL, state.batch % 3, tokens_BL)
-        return replace(traj, state=replace(state, tokens_BL=tokens_BL))
+            tokens_BL = torch.where(traj.state.masked_BL, traj.state.batch % 3, end.state.tokens_BL)
+            end = replace(end, state=replace(end.state, tokens_BL=tokens_BL))
+        return replace(end, steps=()) if self.silent else end
 
-    def _complete(self, door, state, first):
-        value_B = torch.zeros(state.batch, dtype=torch.float64)
-        owner_B = torch.arange(state.batch)
-        turn = 0
-        while bool(state.masked_BL.any()):
-            live = state.masked_BL.any(-1).nonzero().flatten()
-            seen = door.look(state.select(live), owner_B[live])
-            masked_BL = state.masked_BL[live]
-            confidence_BL = torch.where(masked_BL, seen.confidence_BN, -1.0)
-            order_BL = confidence_BL.sort(dim=-1, descending=True, stable=True).indices
-            pick = torch.minimum(torch.full_like(live, first if turn == 0 else 0), masked_BL.sum(-1) - 1)
-            at_B = order_BL.gather(1, pick[:, None])
-            tokens_BL = state.tokens_BL.clone()
-            tokens_BL[live] = tokens_BL[live].scatter(1, at_B, seen.token_BN.gather(1, at_B))
-            value_B[live] += confidence_BL.gather(1, at_B).squeeze(1).log()
-            state = replace(state, tokens_BL=tokens_BL)
+    def _complete(self, run, traj, owner_R, first):
+        value, turn = 0.0, 0
+        while bool(traj.state.masked_BL.any()):
+            seen = run.look(traj.state, owner_R)
+            confidence_BL = torch.where(traj.state.masked_BL, seen.confidence_BN, -1.0)
+            order = confidence_BL[0].sort(descending=True, stable=True).indices
+            at = int(order[min(first if turn == 0 else 0, int(traj.state.masked_BL.sum()) - 1)])
+            region_BL = torch.zeros_like(traj.state.masked_BL)
+            region_BL[0, at] = True
+            value += float(confidence_BL[0, at].log())
+            action = replace(_everything(traj.state), region_BL=region_BL)
+            traj = run.take(replace(traj, prediction=seen), self.name, action)
             turn += 1
-        return state, value_B
+        return traj, value
 
 
 def test_a_method_that_owns_its_loop_keeps_its_contract():
     assert check_search(BestOfGreedy()) is None
 
 
+@dataclass(frozen=True)
+class ReadsTheBatch(BestOfGreedy):
+    """Looks further when it has company."""
+
+    def decode(self, run, traj):
+        return replace(self, width=min(traj.state.batch, 3))._alone(run, traj)
+
+    def _alone(self, run, traj):
+        return BestOfGreedy.decode(self, run, traj)
+
+
 def test_a_search_whose_rows_read_each_other_is_caught():
     with pytest.raises(ContractError, match="neighbours"):
-        check_search(BestOfGreedy(sloppy=True))
+        check_search(ReadsTheBatch())
+
+
+def test_a_search_that_records_nothing_is_caught():
+    with pytest.raises(ContractError, match="records its steps"):
+        check_search(BestOfGreedy(silent=True))
+
+
+def test_a_search_whose_end_is_not_where_its_steps_lead_is_caught():
+    with pytest.raises(ContractError, match="records its steps"):
+        check_search(BestOfGreedy(sloppy=True), Problem.default(seed=1))
 
 
 @pytest.mark.parametrize("method", [LLaDA(), make("info-gain", threshold=None), make("core", revise_every=1, tail=0)])

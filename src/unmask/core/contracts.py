@@ -9,6 +9,7 @@ from torch import Tensor
 from unmask.core.action import Action
 from unmask.core.prediction import Logits, Prediction
 from unmask.core.proposal import Vocabulary
+from unmask.core.rng import Noise
 from unmask.core.state import State
 from unmask.core.trajectory import Trajectory
 from unmask.core.view import Needs, View
@@ -33,28 +34,67 @@ class Denoiser(Protocol):
 
 
 class LookAhead(Protocol):
-    """The one way to run the denoiser on a canvas that is not (yet) real: batched, counted, remembered."""
+    """The one way to run a network on a canvas that is not (yet) real: batched, counted, remembered."""
 
     def look(
-        self, states: State, owner_R: Tensor, needs: Needs | None = None, given_RL: Tensor | None = None
+        self,
+        states: State,
+        owner_R: Tensor,
+        needs: Needs | None = None,
+        given_RL: Tensor | None = None,
+        *,
+        view: View | None = None,
+        noise: Noise | None = None,
     ) -> Prediction:
-        """Greedy predictions for hypothetical rows; `owner_R` says which running row pays for each.
+        """Predictions for hypothetical rows; `owner_R` says which running row pays for each.
 
-        `given_RL` asks for the probability of these tokens (-1: none), as `View.given_BN` does.
+        They are greedy, or drawn as the run draws where `noise` is given (one key per row, e.g.
+        `traj.noise.select(owner_R)`). `needs` may ask for attention, hidden rows and several draws. `given_RL` asks
+        for the probability of these tokens (-1: none), as `View.given_BN` does. A `view` of its own lets the pass
+        read less, or more, than the canvas; it is remembered unless it has an attention of its own.
         """
         ...
+
+    def ask_planner(
+        self, states: State, owner_R: Tensor, needs: Needs | None = None, *, view: View | None = None
+    ) -> Logits:
+        """What the run's second network says of hypothetical rows; its passes are counted apart."""
+        ...
+
+
+class SearchRun(LookAhead, Protocol):
+    """What a search moves its hypothetical rows with."""
+
+    def take(self, traj: Trajectory, policy: str, action: Action) -> Trajectory:
+        """The rows after an action on their prediction, tails closed where the run fills them, the step recorded."""
+        ...
+
+
+_NOT_DECLARED = (
+    "a policy asked to look ahead without saying so; allowed: `looks_ahead` is True for policies that do; define the "
+    "property"
+)
 
 
 class NoLookAhead:
     """For policies that decide from the step's own forward."""
 
     def look(
-        self, states: State, owner_R: Tensor, needs: Needs | None = None, given_RL: Tensor | None = None
+        self,
+        states: State,
+        owner_R: Tensor,
+        needs: Needs | None = None,
+        given_RL: Tensor | None = None,
+        *,
+        view: View | None = None,
+        noise: Noise | None = None,
     ) -> Prediction:
-        raise ContractError(
-            "a policy asked to look ahead without saying so; allowed: `looks_ahead` is True for policies that do; "
-            "define the property"
-        )
+        raise ContractError(_NOT_DECLARED)
+
+    def ask_planner(
+        self, states: State, owner_R: Tensor, needs: Needs | None = None, *, view: View | None = None
+    ) -> Logits:
+        raise ContractError(_NOT_DECLARED)
 
 
 NO_LOOK_AHEAD = NoLookAhead()
@@ -98,7 +138,12 @@ class Policy(ABC):
 
     @property
     def looks_ahead(self) -> bool:
-        """Whether it runs the model on hypothetical canvases. Nobody may who does not say so."""
+        """Whether it runs a network on hypothetical canvases. Nobody may who does not say so."""
+        return False
+
+    @property
+    def own_clock(self) -> bool:
+        """Whether it may take more steps than the answer has positions; all others are refused such a horizon."""
         return False
 
 
@@ -108,5 +153,28 @@ class Search(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def decode(self, look_ahead: LookAhead, traj: Trajectory) -> Trajectory:
-        """From a started trajectory to a finished one; `Trajectory.forwards_B` is filled in by the caller."""
+    def decode(self, run: SearchRun, traj: Trajectory) -> Trajectory:
+        """From a started trajectory to a finished one, with the steps that led there.
+
+        Rows move by `run.take`, so that steps are recorded and end-of-text filling is honoured. What was spent is
+        filled in by the caller.
+        """
+
+    def check(self, state: State) -> None:
+        """Refuse a start this method cannot decode; called once."""
+        return None
+
+    @property
+    def needs(self) -> Needs:
+        """What the method reads of its predictions: static."""
+        return Needs()
+
+    @property
+    def random(self) -> bool:
+        """Whether it asks for random numbers of its own."""
+        return False
+
+    @property
+    def own_clock(self) -> bool:
+        """Whether it may take more steps than the answer has positions."""
+        return False

@@ -5,7 +5,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,9 @@ from unmask.core.rng import Noise
 from unmask.core.rows import Selectable, select
 from unmask.core.state import State
 from unmask.errors import ConfigError, SchemaError
+
+_LATER: Mapping[str, Any] = {"omitted_if_none": True}
+"""Of fields that came later: a file without them holds the same bytes as before."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class Step:
     """Denoiser passes spent on the row in this step, looks ahead included."""
     processed_B: Tensor
     """Tokens those passes read."""
+    planner_forwards_B: Tensor | None = field(default=None, metadata=_LATER)
+    """Passes of a second network; None where there is none."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,8 @@ class Trajectory(Selectable):
     processed_B: Tensor
     prediction: Prediction | None = None
     steps: tuple[Step, ...] = ()
+    planner_forwards_B: Tensor | None = field(default=None, metadata=_LATER)
+    """Passes of a second network so far; None where there is none."""
 
     @classmethod
     def start(cls, state: State, noise: Noise) -> "Trajectory":
@@ -120,6 +127,7 @@ class Trajectory(Selectable):
             steps=past,
             forwards_B=sum((s.forwards_B for s in past), zero_B),
             processed_B=sum((s.processed_B for s in past), zero_B),
+            planner_forwards_B=_total([s.planner_forwards_B for s in past], own.planner_forwards_B),
         )
 
     def canvases(self) -> Iterator[Tensor]:
@@ -198,9 +206,20 @@ def _flatten(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     if _TYPES.get(name) is type(value):
         return {
             "type": name,
-            "fields": {f.name: _flatten(getattr(value, f.name), f"{path}.{f.name}", arrays) for f in fields(value)},
+            "fields": {f.name: _flatten(getattr(value, f.name), f"{path}.{f.name}", arrays) for f in _kept(value)},
         }
     return {"value": value}
+
+
+def _kept(value: Any) -> "list[Field[Any]]":
+    return [f for f in fields(value) if not (f.metadata.get("omitted_if_none") and getattr(value, f.name) is None)]
+
+
+def _total(parts: list[Tensor | None], whole: Tensor | None) -> Tensor | None:
+    """What some steps spent; None where nobody counted."""
+    if whole is None:
+        return None
+    return sum((part for part in parts if part is not None), torch.zeros_like(whole))
 
 
 def _unflatten(tree: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:

@@ -71,12 +71,13 @@ def check_policy(policy: Policy, problem: Problem | None = None) -> None:
 
 
 def check_search(search: Search, problem: Problem | None = None) -> None:
-    """The same for a method that owns its loop: no steps to resume, the rest holds."""
+    """The same for a method that owns its loop: nobody resumes inside it, and its steps must tell the way."""
     _check_frozen(search)
     problem = problem or Problem.default()
     trial = _Trial(search, problem, Proposal())
     whole = trial.run(problem.state, problem.noise)
     trial.check_end(problem.state, whole)
+    trial.check_steps(problem.state, whole)
     trial.check_counts()
     trial.check_repeats(whole)
     trial.check_rows(whole)
@@ -103,6 +104,18 @@ class _Trial:
         size = self.problem.denoiser.vocabulary.size
         legal = bool(((answers >= 0) & (answers < size)).all())
         self._must(legal, "writes tokens of the vocabulary", "an id out of range")
+
+    def check_steps(self, start: State, end: Trajectory) -> None:
+        """Recorded steps lead from the start to the end, each changing only what it says it changes."""
+        for row in range(start.batch):
+            own = end.row(row)
+            canvases = list(own.canvases())
+            begins = torch.equal(canvases[0], start.tokens_BL[row])
+            self._must(bool(own.steps) and begins, "records its steps", f"row {row} has no first step at its start")
+            for step, before_L, after_L in zip(own.steps, canvases, canvases[1:], strict=False):
+                said_L = step.revealed_BL[0] | step.remasked_BL[0]
+                same = torch.equal(before_L[~said_L], after_L[~said_L])
+                self._must(same, "records its steps", f"row {row} changed where no step says so")
 
     def check_counts(self) -> None:
         counted = int(self.last.forwards_B.sum()), int(self.last.processed_B.sum())

@@ -30,7 +30,7 @@ from unmask.core.rows import concat
 from unmask.diagnostics import Diagnostic
 from unmask.errors import ContractError, Unfinished, require
 from unmask.lab.branch.snap import nearest
-from unmask.lab.branch.states import ReferenceRun, Sampled, Stepper, advance, moved, sample, without_noise
+from unmask.lab.branch.states import ReferenceRun, Sampled, Stepper, moved, moved_on, sample, without_noise
 from unmask.policies import Revised
 from unmask.policies.candidates import Sets
 from unmask.request import Request
@@ -566,7 +566,7 @@ class _BranchRun:
                 continue
             keep = max(policy.memory, 0)
             past = replace(seen, prediction=_trimmed(seen.seen, policy.needs)) if keep else seen
-            traj = advance(past, "candidate", plain, change, keep)
+            traj = moved_on(past, "candidate", plain, change, keep)
             if len(members) < len(rows):
                 traj = traj.select(torch.tensor(members, device=self.device))
             pool = self._pool(policy, settled, traj)
@@ -607,7 +607,7 @@ class _BranchRun:
                 f"the reference {pool.policy.name} left a position revisable after a branch, but not on its own way; "
                 "allowed: always or never; study commitment around a reference that commits all it reveals"
             )
-        traj = advance(seen, pool.policy.name, action, change, pool.keep)
+        traj = moved_on(seen, pool.policy.name, action, change, pool.keep)
         for future in pool.futures:
             future.length += 1
             self._paid(self.choices[self.tickets[future.owner].choice][0], 1)

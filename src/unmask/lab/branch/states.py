@@ -27,13 +27,13 @@ from unmask.core import (
     State,
     Trajectory,
     View,
-    propose,
+    Vocabulary,
 )
 from unmask.core.rows import concat, mapped, select
-from unmask.decode import record_of
+from unmask.decode import Runner, advance, record_of
 from unmask.errors import Unfinished, require
 from unmask.request import Request, begin
-from unmask.transition import Transition, apply, raise_faults
+from unmask.transition import Transition, raise_faults
 
 T = TypeVar("T")
 
@@ -82,22 +82,28 @@ def spaced(steps: int, n: int) -> list[int]:
     return sorted({i * steps // n for i in range(n)})
 
 
-class Stepper:
-    """Transitions at one forward shape: `rows` canvases of one length, the last ones filled up with dummies.
+class FixedRows:
+    """A denoiser at one forward shape: `rows` canvases of one length, the last ones filled up with dummies.
 
     At one shape a row's bits do not depend on its neighbours, so neither do tables on the order of work. A batch of any
-    size goes through as many forwards as it takes; all else is done for the whole batch at once.
+    size goes through as many forwards as it takes.
     """
 
-    def __init__(self, denoiser: Denoiser, proposal: Proposal, rows: int, live: int = 1):
+    def __init__(self, denoiser: Denoiser, rows: int):
         require(rows >= 1, "rows", rows, "1 or more", "the batch needs a row")
-        self.denoiser, self.proposal, self.rows = denoiser, proposal, rows
-        self.live = max(rows, live)
-        """Rows that take a step together, at most."""
+        self.denoiser, self.rows = denoiser, rows
         self.calls = 0
         """Forward passes, whatever they held."""
 
-    def forward(self, view: View, needs: Needs) -> Logits:
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return self.denoiser.vocabulary
+
+    @property
+    def device(self) -> torch.device:
+        return self.denoiser.device
+
+    def __call__(self, view: View, needs: Needs) -> Logits:
         """Logits of all rows, `rows` at a time."""
         require(
             view.attend_BNN is None and view.given_BN is None,
@@ -127,41 +133,45 @@ class Stepper:
             attention_BNN=None if logits.attention_BNN is None else logits.attention_BNN[:live],
         )
 
+
+class Stepper:
+    """The decoder's own stepping at one forward shape; batches of any size take a step at once."""
+
+    def __init__(self, denoiser: Denoiser, proposal: Proposal, rows: int, live: int = 1):
+        self.forward = FixedRows(denoiser, rows)
+        self.runner = Runner(self.forward, proposal)
+        self.live = max(rows, live)
+        """Rows that take a step together, at most."""
+
+    @property
+    def denoiser(self) -> Denoiser:
+        return self.forward.denoiser
+
+    @property
+    def calls(self) -> int:
+        """Forward passes, whatever they held."""
+        return self.forward.calls
+
     def predict(self, traj: Trajectory, logits: Logits, view: View, needs: Needs) -> Trajectory:
         """The trajectory with what the logits say under its noise."""
-        prediction = propose(
-            logits,
-            view,
-            self.proposal,
-            needs,
-            self.denoiser.vocabulary,
-            noise=traj.noise,
-            step_B=traj.state.step_B,
-            previous=traj.posterior,
-        )
-        return replace(traj, prediction=prediction)
+        return self.runner.predict(traj, logits, view, needs)
 
     def observe(self, traj: Trajectory, policy: Policy, needs: Needs | None = None) -> Trajectory:
         """The step's own forward; `needs` if somebody else reads it, too."""
-        view, needs = policy.view(traj), needs or policy.needs
+        view = policy.view(traj)
         same = view.tokens_BN.shape == traj.state.tokens_BL.shape
         require(same, f"the view of {policy.name}", "longer", "the canvas itself", "such methods cannot be branched")
-        return self.predict(traj, self.forward(view, needs), view, needs)
+        return self.runner.observe(traj, view, needs or policy.needs)
 
     def recall(self, traj: Trajectory, needs: Needs) -> Trajectory:
         """Give the last step back what is not stored, if anybody reads it: its posterior and its attention.
 
         Costs a forward that was already paid for.
         """
-        if traj.last is None or not (needs.divergence or needs.posterior):
+        if not (needs.divergence or needs.posterior):
             return traj
         needs = replace(needs, hidden=False)
-        before = replace(traj, state=traj.last.state, steps=())
-        view = View.of(before.state, needs)
-        again = self.predict(before, self.forward(view, needs), view, needs).seen
-        whole = replace(traj.last.prediction, posterior=again.posterior, attention_BNN=again.attention_BNN)
-        last = replace(traj.last, prediction=whole)
-        return replace(traj, steps=(*traj.steps[:-1], last))
+        return self.runner.recall(traj, lambda before: View.of(before.state, needs), needs)
 
     def act(self, traj: Trajectory, policy: Policy) -> tuple[Action, Transition]:
         """The policy's action on a prediction, and what it does."""
@@ -177,7 +187,7 @@ class Stepper:
 
     def change(self, traj: Trajectory, action: Action) -> Transition:
         """What an action does."""
-        change = apply(traj.state, traj.seen, action)
+        change = self.runner.change(traj, action)
         raise_faults(change.fault_B, traj.state.step_B, traj.rows_B)
         return change
 
@@ -187,15 +197,12 @@ def without_noise(traj: Trajectory, *policies: Policy) -> Trajectory:
     return traj if any(policy.random for policy in policies) else replace(traj, noise=NoNoise(traj.noise.key_B))
 
 
-def advance(traj: Trajectory, name: str, action: Action, change: Transition, keep: int) -> Trajectory:
-    """The next state, with `keep` steps of the past (`ALL` for every one)."""
+def moved_on(traj: Trajectory, name: str, action: Action, change: Transition, keep: int) -> Trajectory:
+    """The next state, with `keep` steps of the past (`ALL` for every one); nobody counts what it cost."""
     if keep == 0:
         return replace(traj, state=change.state, prediction=None, steps=())
     nothing_B = torch.zeros_like(traj.rows_B)
-    step = record_of(traj, name, action, change, nothing_B, nothing_B)
-    past = tuple(replace(s, prediction=s.prediction.light) for s in traj.steps)
-    steps = (*past, step)
-    return replace(traj, state=change.state, prediction=None, steps=steps if keep == ALL else steps[-keep:])
+    return advance(traj, record_of(traj, name, action, change, nothing_B, nothing_B), change.state, keep)
 
 
 def sample(
@@ -244,7 +251,7 @@ def _sample(
         history.append(_light(traj))
         seen = stepper.observe(traj, reference, needs)
         action, change = stepper.act(seen, reference)
-        traj = advance(seen, reference.name, action, change, keep)
+        traj = moved_on(seen, reference.name, action, change, keep)
     else:
         raise Unfinished(f"the reference {reference.name} did not finish {starts[0].id}; look at what it reveals")
     yield from _paths(starts, history, ends, states)
