@@ -94,6 +94,38 @@ def complaints(source: str, module: str, is_package: bool = False) -> list[str]:
     return found
 
 
+def modules() -> dict[str, Path]:
+    return {module_name(path): path for path in sorted((SRC / PACKAGE).rglob("*.py"))}
+
+
+def graph(sources: dict[str, tuple[str, bool]]) -> dict[str, set[str]]:
+    """Which module imports which, lazy imports included; a name of a package counts as the package."""
+    edges: dict[str, set[str]] = {}
+    for module, (source, is_package) in sources.items():
+        names = {name for _, name in imported(source, module, is_package)}
+        targets = {name if name in sources else name.rpartition(".")[0] for name in names}
+        edges[module] = {target for target in targets if target in sources} - {module}
+    return edges
+
+
+def cycle(edges: dict[str, set[str]]) -> list[str]:
+    """Modules that import each other in a circle; empty if there are none."""
+    done: set[str] = set()
+
+    def walk(module: str, path: list[str]) -> list[str]:
+        if module in path:
+            return [*path[path.index(module) :], module]
+        if module in done:
+            return []
+        for target in sorted(edges[module]):
+            if circle := walk(target, [*path, module]):
+                return circle
+        done.add(module)
+        return []
+
+    return next((circle for module in sorted(edges) if (circle := walk(module, []))), [])
+
+
 def load(*modules: str) -> set[str]:
     """Names of the modules that are loaded after a fresh Python imported the given ones."""
     code = f"import sys, {', '.join(modules)}; print(*sys.modules)"
@@ -117,6 +149,46 @@ def test_order_of_imports():
         if path != SRC / PACKAGE / "__init__.py":
             found += complaints(path.read_text(encoding="utf-8"), module_name(path), path.name == "__init__.py")
     assert not found, "\n" + "\n".join(found)
+
+
+def test_no_module_imports_itself_in_a_circle():
+    sources = {
+        name: (path.read_text(encoding="utf-8"), path.name == "__init__.py")
+        for name, path in modules().items()
+        if name != PACKAGE
+    }
+    assert not cycle(graph(sources))
+
+
+def test_what_runs_a_study_never_imports_its_analysis():
+    for name, path in modules().items():
+        if name.startswith(("unmask.lab.store", "unmask.lab.branch", "unmask.lab.run", "unmask.lab.choose")):
+            names = [n for _, n in imported(path.read_text(encoding="utf-8"), name, path.name == "__init__.py")]
+            assert not [n for n in names if n.startswith("unmask.lab.analysis")], name
+
+
+def test_no_import_of_ours_waits_inside_a_function():
+    """Commands are there without torch and optional packages may be missing; anything else would hide a circle."""
+    late = {
+        f"{name}:{node.lineno}"
+        for name, path in modules().items()
+        if not name.startswith("unmask.cli")
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").partition(".")[0] == PACKAGE)
+    }
+    assert not late
+
+
+def test_a_circle_is_seen():
+    sources = {
+        "unmask.a": ("from unmask.b import x", False),
+        "unmask.b": ("def f():\n    from unmask import c", False),
+        "unmask.c": ("from unmask.a import y", False),
+    }
+    assert cycle(graph(sources)) == ["unmask.a", "unmask.b", "unmask.c", "unmask.a"]
+    assert not cycle(graph({**sources, "unmask.c": ("import os", False)}))
 
 
 def test_package_loads_no_torch():
