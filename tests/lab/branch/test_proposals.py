@@ -13,8 +13,7 @@ from unmask.core import Action, State
 from unmask.denoisers import Exact, Joint
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, UnknownName
-from unmask.lab.branch.engine import PROPOSAL, Engine, Plan, run
-from unmask.lab.branch.snap import nearest
+from unmask.lab.branch import PROPOSAL, EngineSettings, Plan, nearest, run
 from unmask.lab.study import Study
 from unmask.request import Request
 
@@ -45,7 +44,7 @@ def plan(axes=AXES, reference="llada", **options):
 
 
 TABLE = {
-    "name": "told",
+    "name": "proposals",
     "seed": 0,
     "tasks": ["csv-missing-cells"],
     "axes": ["score"],
@@ -62,14 +61,14 @@ TABLE = {
 
 @pytest.fixture(scope="module")
 def block():
-    return run(MODEL, plan(), STARTS, Engine(rows=16))
+    return run(MODEL, plan(), STARTS, EngineSettings(rows=16))
 
 
 class TestEngine:
     @pytest.mark.parametrize("temperature", [0.0, 0.8])
     def test_merging_changes_nothing(self, temperature):
         chosen = plan(temperature=temperature)
-        merged, naive = (run(MODEL, chosen, STARTS, Engine(rows=16, merge=merge)) for merge in (True, False))
+        merged, naive = (run(MODEL, chosen, STARTS, EngineSettings(rows=16, merge=merge)) for merge in (True, False))
         assert merged.branches == naive.branches
         assert repr(merged.readings) == repr(naive.readings)
         assert merged.report.total.done < naive.report.total.done
@@ -79,13 +78,15 @@ class TestEngine:
         mask = model.denoiser.vocabulary.mask_id
         starts = [Request(f"p{i}", (5, 6 + i) + (mask,) * 8, (True,) * 2 + (False,) * 8, 4, (2, 10)) for i in range(2)]
         chosen = plan(states=3, reference="dream")
-        merged, naive = (run(model.denoiser, chosen, starts, Engine(rows=8, merge=merge)) for merge in (True, False))
+        merged, naive = (
+            run(model.denoiser, chosen, starts, EngineSettings(rows=8, merge=merge)) for merge in (True, False)
+        )
         assert merged.branches == naive.branches
         assert repr(merged.readings) == repr(naive.readings)
         assert not all(reading.abstained for reading in merged.readings)
 
     def test_candidates_do_not_notice(self, block):
-        without = run(MODEL, plan(axes=()), STARTS, Engine(rows=16))
+        without = run(MODEL, plan(axes=()), STARTS, EngineSettings(rows=16))
         assert tuple(b for b in block.branches if b.candidate != PROPOSAL) == without.branches
         assert without.readings == ()
 
@@ -124,13 +125,13 @@ class TestEngine:
         assert any(not r.same for r in block.readings) or any(len(r.same) < 3 for r in block.readings)
 
     def test_company_does_not_matter(self, block):
-        alone = run(MODEL, plan(), STARTS[1:2], Engine(rows=16))
+        alone = run(MODEL, plan(), STARTS[1:2], EngineSettings(rows=16))
         assert repr(alone.readings) == repr(tuple(r for r in block.readings if r.prompt == STARTS[1].id))
 
     def test_ingredients_are_kept(self, block):
-        told = [json.loads(r.ingredients) for r in block.readings if r.axis == "score" and not r.abstained]
-        assert told
-        assert all({"mu_BJ", "sigma_BJJ", "alpha_BJ"} <= set(found) for found in told)
+        ingredients = [json.loads(r.ingredients) for r in block.readings if r.axis == "score" and not r.abstained]
+        assert ingredients
+        assert all({"mu_BJ", "sigma_BJJ", "alpha_BJ"} <= set(parts) for parts in ingredients)
 
     def test_an_axis_without_candidates(self):
         sets = {"score": plan().candidates["score"]}
@@ -153,8 +154,8 @@ class TestNearest:
         )
 
     def near(self, axis, proposed, *others):
-        found = nearest(axis, self.state, self.action(**proposed), self.revealed_BL, [self.action(**o) for o in others])
-        return found.tolist()
+        candidates = [self.action(**other) for other in others]
+        return nearest(axis, self.state, self.action(**proposed), self.revealed_BL, candidates).tolist()
 
     def test_score(self):
         pure, margin, uniform = ({"alpha": a} for a in ((1, 0, 0, 0, 0), (0, 1, 0, 0, 0), (0.2,) * 5))
