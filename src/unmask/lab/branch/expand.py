@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
+from itertools import groupby, product
 
 import torch
 
@@ -52,6 +52,7 @@ class Expander:
         bucket = self.bucket
         view = View.of(start.state, bucket.needs)
         logits = self.stepper.forward(view, bucket.needs)
+        # Booked on the first of them.
         self.ledger.pay(0, len(points))
         greedy = bucket.plan.temperature == 0
         seen: Trajectory | None = None
@@ -91,12 +92,12 @@ class Expander:
             batch = rows[at : at + self.stepper.live]
             alone = start.select(torch.tensor([row for row, _, _ in batch], device=self.device))
             seen = self._seen(alone, [points[row] for row, _, _ in batch], [rollout for _, _, rollout in batch])
-            for alternative, rollout in dict.fromkeys((one, rollout) for _, one, rollout in batch):
-                members = [i for i, (_, *branch) in enumerate(batch) if branch == [alternative, rollout]]
-                self.ledger.pay(alternative, len(members))
-                part = seen.select(torch.tensor(members, device=self.device))
+            for (alternative, rollout), members in groupby(range(len(batch)), key=lambda i: batch[i][1:]):
+                rows_of_branch = list(members)
+                self.ledger.pay(alternative, len(rows_of_branch))
+                part = seen.select(torch.tensor(rows_of_branch, device=self.device))
                 step = self.stepper.act(part, bucket.alternatives[alternative].policy)
-                self._leave([points[batch[i][0]] for i in members], alternative, rollout, part, step)
+                self._leave([points[batch[i][0]] for i in rows_of_branch], alternative, rollout, part, step)
 
     def _seen(self, traj: Trajectory, points: list[int], rollouts: list[int]) -> Trajectory:
         """Rows with a forward of their own, under the random numbers of their branches."""
