@@ -78,7 +78,7 @@ class Ledger:
     def close(self, number: int, ticket: Ticket, steps: int) -> None:
         """What a finished branch would have cost alone is what it paid and, by reason, what it saved.
 
-        Branches are closed state by state, and in one order: the first with a future is the one that has it run.
+        Branches are closed in the order of states, alternatives and rollouts.
         """
         cost = self._cost(ticket.alternative)
         cost.branches += 1

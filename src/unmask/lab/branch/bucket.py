@@ -40,8 +40,7 @@ class Bucket:
             self.continuations = {axis: replace(after, settled=None) for axis, after in self.continuations.items()}
 
     @property
-    def branches(self) -> int:
-        """From one state."""
+    def branches_per_state(self) -> int:
         return len(self.alternatives) * self.plan.rollouts
 
     @property

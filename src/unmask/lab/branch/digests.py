@@ -1,7 +1,7 @@
 """What a row's future depends on, as a digest: rows of one prompt with equal digests have one future.
 
 A memoryless continuation reads the canvas, what is committed, the step and, if anything is drawn, the row's random
-numbers. One with memory reads its last step too, and there only rows that have just left a state are told alike.
+numbers. One with memory reads its last step too, and there only rows that have just left a state have digests.
 """
 
 import hashlib

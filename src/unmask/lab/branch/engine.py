@@ -147,7 +147,7 @@ class BucketRun:
 
     def branches(self) -> Iterator[Branch]:
         """Run everything; branches in the order of prompts, states, candidates and rollouts."""
-        per_state = self.bucket.branches
+        per_state = self.bucket.branches_per_state
         # As many states at once as the limit on waiting branches allows.
         todo = self.bucket.chunks(max(1, min(self.stepper.live, self.settings.waiting // per_state)))
         for _ in range(8 * (len(self.bucket.points) + 1) * per_state * self.bucket.most_steps):
@@ -172,11 +172,11 @@ class BucketRun:
 
     def _check_commits(self, pool: RowPool, change: Transition) -> None:
         """A policy that rows settle under must not make anything revisable again."""
-        settles = any(pool.policy == after.settled for after in self.bucket.continuations.values())
-        if settles and bool((change.revealed_BL & ~change.state.committed_BL).any()):
+        axes = [axis for axis, after in self.bucket.continuations.items() if pool.policy == after.settled]
+        if axes and bool((change.revealed_BL & ~change.state.committed_BL).any()):
             raise ContractError(
                 f"the reference {pool.policy.name} left a position revisable after a branch, but not on its own way; "
-                "allowed: always or never; study commitment around a reference that commits all it reveals"
+                f"allowed: always or never; study {', '.join(axes)} around a reference that commits all it reveals"
             )
 
     def _answers(self) -> Iterator[Branch]:
