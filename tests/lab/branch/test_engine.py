@@ -336,6 +336,24 @@ class TestRefusals:
         with pytest.raises(ContractError, match="without saying so"):
             run(MODEL, plan(sets={"score": {"ref": REFERENCE, "sly": Sly()}}), STARTS[:1], EngineSettings(rows=4))
 
+    def test_references_that_commit_on_their_own_way_alone(self):
+        @dataclass(frozen=True)
+        class Fickle(Fixed):
+            """Commits while an even number of positions is masked, as there always is if it reveals two at a time."""
+
+            def act(self, traj, look_ahead):
+                action = super().act(traj, look_ahead)
+                even_B = traj.state.masked_BL.sum(-1) % 2 == 0
+                return replace(action, commit_BL=action.commit_BL & even_B[:, None])
+
+        fickle = Fickle()
+        sets = {
+            "cardinality": {"ref": fickle, "count:1": Instead(fickle, kappa="count:1")},
+            "commitment": {"ref": fickle},
+        }
+        with pytest.raises(ContractError, match=r"left a position revisable after a branch.*study commitment around"):
+            run(MODEL, plan(fickle, sets), STARTS[:1], EngineSettings(rows=4))
+
     def test_impossible_prompts(self):
         with pytest.raises(ConfigError, match="no id twice"):
             run(MODEL, plan(), [STARTS[0], replace(STARTS[1], id=STARTS[0].id)], EngineSettings(rows=4))
