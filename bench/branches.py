@@ -15,9 +15,9 @@ from dataclasses import replace
 
 import torch
 
-from unmask.axes import ReMDM
+from unmask.axes import AXES, ReMDM
 from unmask.catalog import load
-from unmask.lab.branch.engine import AxisCost, Block, Engine, Plan, run
+from unmask.lab.branch import AxisCost, Block, EngineSettings, Plan, run
 from unmask.lab.run.driver import request_of
 from unmask.policies.candidates import candidates, reference_of
 from unmask.request import Request, TextModel
@@ -48,11 +48,11 @@ def main() -> None:
         seed=0,
         temperature=args.temperature,
     )
-    engine = Engine(args.rows, bucket=64)
+    settings = EngineSettings(args.rows, bucket=64)
     if args.linear:
-        linear(model, plan, args.task, args.prompts, engine)
+        linear(model, plan, args.task, args.prompts, settings)
     else:
-        compare(model, plan, starts_of(model, args.task, args.prompts), engine)
+        compare(model, plan, starts_of(model, args.task, args.prompts), settings)
 
 
 def starts_of(model: TextModel, task: str, prompts: int) -> list[Request]:
@@ -60,28 +60,29 @@ def starts_of(model: TextModel, task: str, prompts: int) -> list[Request]:
     return [request_of(model, find(task), steps, example) for example in examples(task, "development")[:prompts]]
 
 
-def timed(model: TextModel, plan: Plan, starts: Sequence[Request], engine: Engine) -> tuple[Block, float]:
+def timed(model: TextModel, plan: Plan, starts: Sequence[Request], settings: EngineSettings) -> tuple[Block, float]:
     began = time.perf_counter()
-    block = run(model.denoiser, plan, starts, engine)
+    block = run(model.denoiser, plan, starts, settings)
     return block, time.perf_counter() - began
 
 
-def compare(model: TextModel, plan: Plan, starts: Sequence[Request], engine: Engine) -> None:
-    timed(model, replace(plan, states=1, rollouts=1), starts[:1], engine)  # warm-up
-    merged, fast = timed(model, plan, starts, engine)
-    naive, slow = timed(model, plan, starts, replace(engine, merge=False))
+def compare(model: TextModel, plan: Plan, starts: Sequence[Request], settings: EngineSettings) -> None:
+    timed(model, replace(plan, states=1, rollouts=1), starts[:1], settings)  # warm-up
+    merged, fast = timed(model, plan, starts, settings)
+    naive, slow = timed(model, plan, starts, replace(settings, merge=False))
     assert merged.branches == naive.branches, "the tables differ"
     print(f"{len(merged.branches):,} branches of {len(starts)} prompts, {plan.rollouts} rollouts; equal tables")
     print(f"{'axis':24}{'naive':>10}{'engine':>10}{'fewer':>8}   rollouts apart")
-    apart = [axis for axis in merged.report.axes if axis != "commitment"]
+    revising = [axis for axis in merged.report.axes if AXES[axis].revises]
+    others = [cost for axis, cost in merged.report.axes.items() if axis not in revising]
     for axis, work in merged.report.axes.items():
         line(axis, work)
-    line("all but commitment", sum((merged.report.axes[a] for a in apart), AxisCost()))
+    line(f"all but {', '.join(revising)}", sum(others, AxisCost()))
     line("all", merged.report.total)
     total = merged.report.total
     print(f"saved by: rollouts {total.rollouts:,}, first transitions {total.first:,}, ", end="")
     print(f"merged futures {total.futures:,}, nothing left to revise {total.settled:,}")
-    filled = (total.done + merged.report.trajectory + merged.report.recalled) / merged.report.calls / engine.rows
+    filled = (total.done + merged.report.trajectory + merged.report.recalled) / merged.report.calls / settings.rows
     print(f"wall time: naive {slow:.1f} s, engine {fast:.1f} s: {slow / fast:.1f}x; rows filled {filled:.0%}")
 
 
@@ -91,10 +92,10 @@ def line(name: str, work: AxisCost) -> None:
     print(f"{name:24}{work.naive:>10,}{work.done:>10,}{work.naive / work.done:>7.1f}x   {apart:.1f}x")
 
 
-def linear(model: TextModel, plan: Plan, task: str, prompts: int, engine: Engine) -> None:
+def linear(model: TextModel, plan: Plan, task: str, prompts: int, settings: EngineSettings) -> None:
     print(f"{'states':>8}{'forwards':>10}{'seconds':>9}{'ms per state':>14}")
     for times in (1, 4, 16):
-        block, seconds = timed(model, plan, starts_of(model, task, prompts * times), engine)
+        block, seconds = timed(model, plan, starts_of(model, task, prompts * times), settings)
         states = sum(len(path.sampled) for path in block.paths)
         print(f"{states:>8,}{block.report.total.done:>10,}{seconds:>9.1f}{1000 * seconds / states:>14.1f}")
 

@@ -20,7 +20,7 @@ from unmask.axes import AXES, ReMDM
 from unmask.core import Policy
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, OtherStudy, UnknownName, require
-from unmask.lab.branch.engine import Engine
+from unmask.lab.branch import EngineSettings
 from unmask.lab.choose import mixture_of, table_of
 from unmask.lab.run.arms import DecodeCache, Judge
 from unmask.lab.run.driver import ProgressTracker, StudyProgress, jobs_of, prompts_of, run_study
@@ -258,7 +258,7 @@ def _study(
         rollouts=rollouts,
         temperature=0.0,
         revision=OPERATOR,
-        engine=Engine(rows),
+        engine=EngineSettings(rows),
         shard=SHARD,
         diagnostics=(axis,),
         own={} if task.members is None else {task.name: task},

@@ -15,7 +15,7 @@ from unmask.axes import AXES, ReMDM
 from unmask.core import Policy
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, UnknownName, require
-from unmask.lab.branch.engine import Engine, Plan
+from unmask.lab.branch import EngineSettings, Plan
 from unmask.lab.compare import FRESH
 from unmask.options import check_types
 from unmask.policies.candidates import Sets, candidate, candidates, reference_of
@@ -77,7 +77,7 @@ class Study:
     rollouts: int
     temperature: float
     revision: ReMDM
-    engine: Engine
+    engine: EngineSettings
     shard: int
     """Prompts per shard: what a killed process loses, and what bounds memory."""
     candidates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -342,10 +342,10 @@ def _steps(value: Any, tasks: Mapping[str, Task]) -> Mapping[str, int]:
     return found
 
 
-def _engine(value: Any) -> Engine:
+def _engine(value: Any) -> EngineSettings:
     _keys("engine", value, ("rows",), ("live", "bucket", "waiting", "prompts"))
     given: dict[str, Any] = {key: _whole(f"engine.{key}", value[key], 1) for key in value if key != "prompts"}
-    return Engine(**given)
+    return EngineSettings(**given)
 
 
 def _candidate_names(value: Any, axes: Sequence[str]) -> Mapping[str, tuple[str, ...]]:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from unmask.axes import AXES
 from unmask.errors import SchemaError
-from unmask.lab.branch.engine import BranchCost
+from unmask.lab.branch import BranchCost
 from unmask.lab.run.driver import totals
 from unmask.lab.store.store import FORMAT, Store, Utilities, utilities_of
 from unmask.lab.study import ROLES

@@ -1,1 +1,27 @@
 """Branches from real states: what is tried, the engine that does equal work once, what it cost."""
+
+from unmask.lab.branch.accounting import AxisCost, BranchCost
+from unmask.lab.branch.engine import Block, Branch, BranchProgress, run
+from unmask.lab.branch.plan import PROPOSAL, Alternative, Continuation, EngineSettings, Plan, stream
+from unmask.lab.branch.readings import StoredReading, nearest
+from unmask.lab.branch.states import ReferenceRun, Sampled, spaced
+
+__all__ = [
+    "PROPOSAL",
+    "Alternative",
+    "AxisCost",
+    "Block",
+    "Branch",
+    "BranchCost",
+    "BranchProgress",
+    "Continuation",
+    "EngineSettings",
+    "Plan",
+    "ReferenceRun",
+    "Sampled",
+    "StoredReading",
+    "nearest",
+    "run",
+    "spaced",
+    "stream",
+]

@@ -15,9 +15,19 @@ import torch
 from unmask.axes import AXES
 from unmask.core import Needs, View
 from unmask.errors import ConfigError, ContractError, SchemaError, require
-from unmask.lab.branch.engine import PROPOSAL, AxisCost, Block, Branch, BranchCost, Engine, StoredReading, run
-from unmask.lab.branch.engine import BranchProgress as Inside
-from unmask.lab.branch.states import ReferenceRun, spaced
+from unmask.lab.branch import (
+    PROPOSAL,
+    AxisCost,
+    Block,
+    Branch,
+    BranchCost,
+    EngineSettings,
+    ReferenceRun,
+    StoredReading,
+    run,
+    spaced,
+)
+from unmask.lab.branch import BranchProgress as Inside
 from unmask.lab.compare import FRESH, FRESH_FROM, scores
 from unmask.lab.store.store import SCHEMAS, Shard, Store, Unit, fingerprint
 from unmask.lab.study import ModelSpec, PromptRange, Study
@@ -160,7 +170,7 @@ def _branch(
     spec: ModelSpec,
     model: TextModel,
     tasks: Mapping[str, Mapping[str, Sequence[Example]]],
-    engine: Engine,
+    engine: EngineSettings,
     jobs: int | None,
     watch: "ProgressTracker",
     stop: Callable[[], str],

@@ -2,19 +2,17 @@
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
-import torch
 
 from unmask.axes import ReMDM
 from unmask.catalog import load
-from unmask.core import Action, State
 from unmask.denoisers import Exact, Joint
-from unmask.diagnostics import DIAGNOSTICS
-from unmask.errors import ConfigError, UnknownName
-from unmask.lab.branch.engine import PROPOSAL, Engine, Plan, run
-from unmask.lab.branch.snap import nearest
+from unmask.diagnostics import DIAGNOSTICS, RegionDiagnostic, ScoreDiagnostic
+from unmask.errors import ConfigError
+from unmask.lab.branch import PROPOSAL, EngineSettings, Plan, run
 from unmask.lab.study import Study
 from unmask.request import Request
 
@@ -45,7 +43,7 @@ def plan(axes=AXES, reference="llada", **options):
 
 
 TABLE = {
-    "name": "told",
+    "name": "proposals",
     "seed": 0,
     "tasks": ["csv-missing-cells"],
     "axes": ["score"],
@@ -62,14 +60,14 @@ TABLE = {
 
 @pytest.fixture(scope="module")
 def block():
-    return run(MODEL, plan(), STARTS, Engine(rows=16))
+    return run(MODEL, plan(), STARTS, EngineSettings(rows=16))
 
 
 class TestEngine:
     @pytest.mark.parametrize("temperature", [0.0, 0.8])
     def test_merging_changes_nothing(self, temperature):
         chosen = plan(temperature=temperature)
-        merged, naive = (run(MODEL, chosen, STARTS, Engine(rows=16, merge=merge)) for merge in (True, False))
+        merged, naive = (run(MODEL, chosen, STARTS, EngineSettings(rows=16, merge=merge)) for merge in (True, False))
         assert merged.branches == naive.branches
         assert repr(merged.readings) == repr(naive.readings)
         assert merged.report.total.done < naive.report.total.done
@@ -79,13 +77,15 @@ class TestEngine:
         mask = model.denoiser.vocabulary.mask_id
         starts = [Request(f"p{i}", (5, 6 + i) + (mask,) * 8, (True,) * 2 + (False,) * 8, 4, (2, 10)) for i in range(2)]
         chosen = plan(states=3, reference="dream")
-        merged, naive = (run(model.denoiser, chosen, starts, Engine(rows=8, merge=merge)) for merge in (True, False))
+        merged, naive = (
+            run(model.denoiser, chosen, starts, EngineSettings(rows=8, merge=merge)) for merge in (True, False)
+        )
         assert merged.branches == naive.branches
         assert repr(merged.readings) == repr(naive.readings)
         assert not all(reading.abstained for reading in merged.readings)
 
     def test_candidates_do_not_notice(self, block):
-        without = run(MODEL, plan(axes=()), STARTS, Engine(rows=16))
+        without = run(MODEL, plan(axes=()), STARTS, EngineSettings(rows=16))
         assert tuple(b for b in block.branches if b.candidate != PROPOSAL) == without.branches
         assert without.readings == ()
 
@@ -124,13 +124,13 @@ class TestEngine:
         assert any(not r.same for r in block.readings) or any(len(r.same) < 3 for r in block.readings)
 
     def test_company_does_not_matter(self, block):
-        alone = run(MODEL, plan(), STARTS[1:2], Engine(rows=16))
+        alone = run(MODEL, plan(), STARTS[1:2], EngineSettings(rows=16))
         assert repr(alone.readings) == repr(tuple(r for r in block.readings if r.prompt == STARTS[1].id))
 
     def test_ingredients_are_kept(self, block):
-        told = [json.loads(r.ingredients) for r in block.readings if r.axis == "score" and not r.abstained]
-        assert told
-        assert all({"mu_BJ", "sigma_BJJ", "alpha_BJ"} <= set(found) for found in told)
+        ingredients = [json.loads(r.ingredients) for r in block.readings if r.axis == "score" and not r.abstained]
+        assert ingredients
+        assert all({"mu_BJ", "sigma_BJJ", "alpha_BJ"} <= set(parts) for parts in ingredients)
 
     def test_an_axis_without_candidates(self):
         sets = {"score": plan().candidates["score"]}
@@ -138,52 +138,63 @@ class TestEngine:
             replace(plan(), candidates=sets)
 
 
-class TestNearest:
-    """By hand, on a canvas of a prompt and six masks."""
+@dataclass(frozen=True)
+class NarrowRegion(RegionDiagnostic):
+    """Another diagnostic of the region axis."""
 
-    state = State.from_prompts([[0]], new_tokens=6, steps=3, mask_id=3)
-    revealed_BL = torch.tensor([[False, True, True, False, False, False, False]])
+    name: ClassVar[str] = "narrow region"
+    budget: float = 0.25
 
-    def action(self, alpha=(1, 0, 0, 0, 0), region=(0, 1, 1, 1, 1, 1, 1), kappa=1.0, commit=(1,) * 7):
-        return Action(
-            torch.tensor([alpha], dtype=torch.float64),
-            torch.tensor([region], dtype=torch.bool),
-            torch.tensor([kappa], dtype=torch.float64),
-            torch.tensor([commit], dtype=torch.bool),
-        )
 
-    def near(self, axis, proposed, *others):
-        found = nearest(axis, self.state, self.action(**proposed), self.revealed_BL, [self.action(**o) for o in others])
-        return found.tolist()
+def proposals_of(block, name):
+    """Readings of one diagnostic, and the branches of its proposals."""
+    return (
+        repr([reading for reading in block.readings if reading.diagnostic == name]),
+        [branch for branch in block.branches if branch.diagnostic == name],
+    )
 
-    def test_score(self):
-        pure, margin, uniform = ({"alpha": a} for a in ((1, 0, 0, 0, 0), (0, 1, 0, 0, 0), (0.2,) * 5))
-        assert self.near("score", {"alpha": (0.1, 0.9, 0, 0, 0)}, pure, margin, uniform) == [1]
-        assert self.near("score", {"alpha": (0.3, 0.3, 0.2, 0.1, 0.1)}, pure, margin, uniform) == [2]
 
-    def test_region(self):
-        whole, left, right = ({"region": r} for r in ((0, *(1,) * 6), (0, 1, 1, 0, 0, 0, 0), (0, 0, 0, 0, 0, 1, 1)))
-        assert self.near("region", {"region": (0, 0, 0, 0, 1, 1, 1)}, whole, left, right) == [2]
-        assert self.near("region", {"region": (0, 1, 1, 1, 1, 0, 1)}, whole, left, right) == [0]
+TWO = {one.name: one for one in (NarrowRegion(), ScoreDiagnostic(), RegionDiagnostic())}
+"""Two of the region axis, and one of another between them."""
 
-    def test_cardinality(self):
-        one, three, six = ({"kappa": k / 6} for k in (1, 3, 6))
-        assert self.near("cardinality", {"kappa": 4 / 6}, one, three, six) == [1]
-        assert self.near("cardinality", {"kappa": 5 / 6}, one, three, six) == [2]
 
-    def test_commitment_looks_at_what_is_revealed(self):
-        every, none, first = ({"commit": c} for c in ((1,) * 7, (0,) * 7, (0, 1, 0, 0, 0, 0, 0)))
-        assert self.near("commitment", {"commit": (0, 0, 0, 1, 1, 1, 1)}, every, none, first) == [1]
-        assert self.near("commitment", {"commit": (0, 1, 0, 1, 1, 1, 1)}, every, none, first) == [2]
+@pytest.fixture(scope="module")
+def both():
+    return run(MODEL, plan(diagnostics=TWO), STARTS, EngineSettings(rows=16))
 
-    def test_the_first_of_equally_near_ones(self):
-        two, four = {"kappa": 2 / 6}, {"kappa": 4 / 6}
-        assert self.near("cardinality", {"kappa": 3 / 6}, four, two) == [0]
-        assert self.near("cardinality", {"kappa": 3 / 6}, two, four) == [0]
 
-    def test_an_unknown_axis(self):
-        with pytest.raises(UnknownName, match="unknown axis 'regoin'"):
-            self.near("regoin", {}, {})
+class TestSeveralOfOneAxis:
+    @pytest.mark.parametrize("temperature", [0.0, 0.8])
+    def test_merging_changes_nothing(self, temperature):
+        chosen = plan(diagnostics=TWO, temperature=temperature)
+        merged, naive = (run(MODEL, chosen, STARTS, EngineSettings(rows=16, merge=merge)) for merge in (True, False))
+        assert merged.branches == naive.branches
+        assert repr(merged.readings) == repr(naive.readings)
+        for axis, cost in merged.report.axes.items():
+            assert cost.naive == naive.report.axes[axis].done
+            assert cost.branches == naive.report.axes[axis].branches
+
+    def test_each_is_read_and_branched_at_every_state(self, both):
+        points = list(dict.fromkeys((b.prompt, b.state) for b in both.branches))
+        named = [("score", "score"), ("region", "narrow region"), ("region", "region")]
+        assert [(r.prompt, r.state, r.axis, r.diagnostic) for r in both.readings] == [
+            (*point, *one) for point in points for one in named
+        ]
+        proposed = [b for b in both.branches if b.candidate == PROPOSAL]
+        assert [(b.prompt, b.state, b.axis, b.diagnostic, b.rollout) for b in proposed] == [
+            (*point, *one, rollout) for point in points for one in named for rollout in range(2)
+        ]
+        assert all(b.diagnostic == "" for b in both.branches if b.candidate != PROPOSAL)
+
+    @pytest.mark.parametrize("name", TWO)
+    def test_as_if_it_were_alone(self, both, name):
+        alone = run(MODEL, plan(diagnostics={name: TWO[name]}), STARTS, EngineSettings(rows=16))
+        assert proposals_of(both, name) == proposals_of(alone, name)
+
+    def test_they_say_different_things(self, both):
+        by_name = {name: [r for r in both.readings if r.diagnostic == name] for name in TWO}
+        pairs = list(zip(by_name["narrow region"], by_name["region"], strict=True))
+        assert any(narrow.snapped != wide.snapped or narrow.same != wide.same for narrow, wide in pairs)
 
 
 class TestFile:

@@ -1,0 +1,75 @@
+"""A plan laid out over the states of prompts whose canvases have one length: who acts where, and what follows."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+
+from unmask.adapt.gated import needs_of
+from unmask.core import Noise, Policy, row_key
+from unmask.lab.branch.plan import Plan, stream
+from unmask.lab.branch.states import ReferenceRun, Sampled
+from unmask.request import Request
+
+
+class BranchPoint(NamedTuple):
+    """A sampled state, and whose it is."""
+
+    path: int
+    """Index of the prompt's reference run in the bucket."""
+    request: Request
+    sampled: Sampled
+
+
+class Bucket:
+    """Prompts of one canvas length: their states, the alternatives tried at each, the continuation of each axis."""
+
+    def __init__(self, plan: Plan, paths: Sequence[ReferenceRun]):
+        self.plan, self.paths = plan, paths
+        self.points = [BranchPoint(at, path.start, one) for at, path in enumerate(paths) for one in path.sampled]
+        self.alternatives = plan.alternatives
+        self.policies: list[Policy] = []
+        """Those of the alternatives, each once: the reference is a candidate of every axis."""
+        self.policy_of = [number_of(one.policy, self.policies) for one in self.alternatives]
+        """Index into `policies` of every alternative."""
+        self.needs = needs_of(self.policies)
+        """The first forward at a state serves every alternative."""
+        self.continuations = {axis: plan.continuation(axis) for axis in plan.candidates}
+        if any(bool(path.states.revisable_BL.any()) for path in paths):
+            self.continuations = {axis: replace(after, settled=None) for axis, after in self.continuations.items()}
+
+    @property
+    def branches_per_state(self) -> int:
+        return len(self.alternatives) * self.plan.rollouts
+
+    @property
+    def most_steps(self) -> int:
+        """More than any run that makes progress takes."""
+        return 4 * max(path.start.steps + path.states.tokens_BL.shape[1] for path in self.paths)
+
+    def chunks(self, most: int) -> Iterator[list[int]]:
+        """Indices of points that are expanded together: with as much past, `most` at a time."""
+        past = [len(point.sampled.traj.steps) for point in self.points]
+        for steps in sorted(set(past)):
+            alike = [at for at, n in enumerate(past) if n == steps]
+            yield from (alike[at : at + most] for at in range(0, len(alike), most))
+
+    def draws(self, policy: Policy) -> bool:
+        """Whether random numbers decide what happens under a policy: its own, or those of the tokens."""
+        return policy.random or self.plan.temperature > 0
+
+    def noise(self, points: Sequence[int], rollouts: Sequence[int], device: torch.device) -> Noise:
+        """The random numbers of branches: every candidate at a state has those of its rollout."""
+        keys = []
+        for at, rollout in zip(points, rollouts, strict=True):
+            point = self.points[at]
+            keys.append(row_key(self.plan.seed, point.request.key, stream(point.sampled.step, rollout)))
+        return Noise.of(keys, device)
+
+
+def number_of(policy: Policy, policies: list[Policy]) -> int:
+    """Place of a policy in the list, at its end if it is new. By equality: settings may not be hashable."""
+    if policy not in policies:
+        policies.append(policy)
+    return policies.index(policy)

@@ -1,0 +1,175 @@
+"""The alternatives' own step: what each does at sampled states, and the rows that go on from there."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby, product
+
+import torch
+
+from unmask.core import Action, Needs, Policy, Prediction, State, Trajectory, View
+from unmask.core.prediction import Statistics
+from unmask.core.rows import concat
+from unmask.errors import require
+from unmask.lab.branch.accounting import Ledger
+from unmask.lab.branch.bucket import Bucket
+from unmask.lab.branch.futures import FutureTable, settled_rows
+from unmask.lab.branch.plan import Continuation
+from unmask.lab.branch.pools import selected
+from unmask.lab.branch.readings import StoredReading, Taken, diagnose
+from unmask.lab.branch.states import Stepper, moved, moved_on
+from unmask.transition import Transition
+
+
+class Expander:
+    """Takes every alternative's action at sampled states and hands the rows to their futures."""
+
+    def __init__(self, bucket: Bucket, stepper: Stepper, futures: FutureTable, ledger: Ledger):
+        self.bucket, self.stepper, self.futures, self.ledger = bucket, stepper, futures, ledger
+        self.device = stepper.denoiser.device
+        self.readings: list[StoredReading] = []
+        self.begun = 0
+        """States expanded so far."""
+
+    def expand(self, points: list[int]) -> None:
+        """Read the diagnostics at some states, and leave each by every alternative and rollout."""
+        self.begun += len(points)
+        start = moved(concat([self.bucket.points[at].sampled.traj for at in points]), self.device)
+        start = replace(start, rows_B=torch.arange(len(points), device=self.device))
+        for policy in self.bucket.policies:
+            _check(policy, start)
+        # Only diagnostics read the attention of the step before.
+        needs = self.bucket.needs
+        start = self.stepper.recall(start, needs if self.bucket.plan.diagnostics else replace(needs, attention=False))
+        if start.posterior is not None:
+            self.ledger.report.recalled += len(points)
+        if self.futures.merge:
+            self._together(points, start)
+        else:
+            self._each(points, start)
+
+    def _together(self, points: list[int], start: Trajectory) -> None:
+        """One forward serves all branches of a state; what nobody draws for is done once for all rollouts."""
+        bucket = self.bucket
+        view = View.of(start.state, bucket.needs)
+        logits = self.stepper.forward(view, bucket.needs)
+        # Booked on the first of them.
+        self.ledger.pay(0, len(points))
+        greedy = bucket.plan.temperature == 0
+        seen: Trajectory | None = None
+        taken: dict[int, Taken] = {}
+        """By the policy's index; those that nobody draws for stay from rollout to rollout."""
+        drawless: dict[int, slice] = {}
+        """Alternatives that nothing is drawn for, neither by them nor after them: the tickets of their branches."""
+        for rollout in range(bucket.plan.rollouts):
+            noise = bucket.noise(points, [rollout] * len(points), self.device)
+            if seen is None or not greedy:
+                seen = self.stepper.predict(replace(start, noise=noise), logits, view, bucket.needs)
+            seen = replace(seen, noise=noise)
+            for at, policy in enumerate(bucket.policies):
+                if at not in taken or not greedy or policy.random:
+                    taken[at] = self.stepper.act(seen, policy)
+            if rollout == 0:
+                self._diagnose(points, seen, [taken[at] for at in bucket.policy_of])
+            for alternative, at in enumerate(bucket.policy_of):
+                if alternative in drawless:
+                    self.futures.repeat(drawless[alternative], rollout)
+                    continue
+                first = len(self.futures.tickets)
+                self._leave(points, alternative, rollout, seen, taken[at])
+                after = bucket.continuations[bucket.alternatives[alternative].axis].policy
+                if not (bucket.draws(bucket.policies[at]) or bucket.draws(after)):
+                    drawless[alternative] = slice(first, len(self.futures.tickets))
+
+    def _each(self, points: list[int], start: Trajectory) -> None:
+        """Every branch takes its own forward."""
+        bucket = self.bucket
+        if bucket.plan.diagnostics:
+            seen = self._seen(start, points, [0] * len(points))
+            self._diagnose(points, seen, [self.stepper.act(seen, one.policy) for one in bucket.alternatives])
+        branches = list(product(range(len(bucket.alternatives)), range(bucket.plan.rollouts)))
+        rows = [(row, *branch) for branch in branches for row in range(len(points))]
+        for at in range(0, len(rows), self.stepper.live):
+            batch = rows[at : at + self.stepper.live]
+            alone = start.select(torch.tensor([row for row, _, _ in batch], device=self.device))
+            seen = self._seen(alone, [points[row] for row, _, _ in batch], [rollout for _, _, rollout in batch])
+            for (alternative, rollout), members in groupby(range(len(batch)), key=lambda i: batch[i][1:]):
+                rows_of_branch = list(members)
+                self.ledger.pay(alternative, len(rows_of_branch))
+                part = seen.select(torch.tensor(rows_of_branch, device=self.device))
+                step = self.stepper.act(part, bucket.alternatives[alternative].policy)
+                self._leave([points[batch[i][0]] for i in rows_of_branch], alternative, rollout, part, step)
+
+    def _seen(self, traj: Trajectory, points: list[int], rollouts: list[int]) -> Trajectory:
+        """Rows with a forward of their own, under the random numbers of their branches."""
+        needs = self.bucket.needs
+        traj = replace(traj, noise=self.bucket.noise(points, rollouts, self.device))
+        view = View.of(traj.state, needs)
+        return self.stepper.predict(traj, self.stepper.forward(view, needs), view, needs)
+
+    def _diagnose(self, points: list[int], seen: Trajectory, taken: list[Taken]) -> None:
+        self.readings += diagnose(self.bucket, self.stepper, points, seen, taken)
+
+    def _leave(self, points: list[int], alternative: int, rollout: int, seen: Trajectory, step: Taken) -> None:
+        """Rows after one alternative's action go on under the continuation of its axis."""
+        action, change = step
+        axis = self.bucket.alternatives[alternative].axis
+        after = self.bucket.continuations[axis]
+        plain = plain_action(action, change, axis)
+        for continuation, rows in self._continuations(after, change.state):
+            policy = continuation.policy
+            past = replace(seen, prediction=trimmed(seen.seen, policy.needs)) if policy.memory else seen
+            traj = selected(moved_on(past, "candidate", plain, change, policy.memory), rows)
+            self.futures.join(continuation, traj, [points[row] for row in rows], alternative, rollout)
+
+    def _continuations(self, after: Continuation, state: State) -> Iterator[tuple[Continuation, list[int]]]:
+        """Which rows go on how: where futures are merged, those with nothing to revise under the settled policy."""
+        if after.settled is None or not self.futures.merge:
+            yield after, list(range(state.batch))
+            return
+        settled = settled_rows(state)
+        for continuation, still in ((after, False), (Continuation(after.settled), True)):
+            if rows := [row for row in range(state.batch) if settled[row] == still]:
+                yield continuation, rows
+
+
+def _check(policy: Policy, start: Trajectory) -> None:
+    """Refuse policies that read anything but the canvas."""
+    policy.check(start.state)
+    view = policy.view(start)
+    plain = view.tokens_BN is start.state.tokens_BL and view.attend_BNN is None
+    require(plain, f"the view of {policy.name}", "special", "the canvas itself", "it cannot be branched")
+
+
+def plain_action(action: Action, change: Transition, axis: str) -> Action:
+    """An action as what it did, so that two ways to the same transition leave the same past."""
+    return Action(
+        action.alpha_BJ.new_zeros(action.alpha_BJ.shape),
+        change.revealed_BL,
+        change.revealed_BL.any(-1).to(action.kappa_B.dtype),
+        action.commit_BL & change.revealed_BL,
+        remask_BL=change.remasked_BL,
+        # Without the record of a gate, which no continuation reads.
+        notes={name: note for name, note in action.notes.items() if not name.startswith(f"{axis}/")},
+    )
+
+
+def trimmed(prediction: Prediction, needs: Needs) -> Prediction:
+    """What the continuation would have asked for, so that rows of all alternatives have one structure."""
+    k, draws = max(needs.top_k, 2), needs.draws
+
+    def cut(statistics: Statistics) -> Statistics:
+        return replace(statistics, top_BNK=statistics.top_BNK[..., :k], p_BNK=statistics.p_BNK[..., :k])
+
+    return replace(
+        prediction,
+        clean=cut(prediction.clean),
+        filtered=cut(prediction.filtered),
+        token_BND=prediction.token_BND[..., :draws],
+        confidence_BND=prediction.confidence_BND[..., :draws],
+        drift_BN=prediction.drift_BN if needs.divergence else None,
+        displacement_BN=prediction.displacement_BN if needs.divergence else None,
+        attention_BNN=prediction.attention_BNN if needs.attention else None,
+        visible_BN=prediction.visible_BN if needs.attention else None,
+        hidden_BNH=None,
+        posterior=prediction.posterior if needs.divergence or needs.posterior else None,
+    )

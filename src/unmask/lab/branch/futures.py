@@ -1,0 +1,180 @@
+"""What waits for what: the future of every branch, each run once however many branches have it.
+
+Futures are a function of what the continuation reads (`digests`), whatever states, candidates or axes rows come from.
+A row that arrives where another has been joins that one's future there, and its own run ends.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from unmask.core import Noise, Policy, State, Trajectory
+from unmask.errors import ContractError
+from unmask.lab.branch.bucket import Bucket, number_of
+from unmask.lab.branch.digests import RowSummary, summarize
+from unmask.lab.branch.plan import Continuation
+from unmask.lab.branch.pools import Future, RowPool, selected
+
+
+class Ticket(NamedTuple):
+    """A branch that waits for its future."""
+
+    point: int
+    """Index of the sampled state in the bucket."""
+    alternative: int
+    rollout: int
+    future: Future
+    at: int
+    """How many forwards into the future it joined."""
+
+
+class FutureTable:
+    """The futures of one bucket: rows that run them by pool, those known by digest, and the branches that wait."""
+
+    def __init__(self, bucket: Bucket, merge: bool):
+        self.bucket, self.merge = bucket, merge
+        self.tickets: list[Ticket] = []
+        self.pools: dict[object, RowPool] = {}
+        self._policies: list[Policy] = []
+        """Continuations, numbered."""
+        self._known: list[dict[bytes, tuple[Future, int]]] = [{} for _ in bucket.paths]
+        """Per prompt: which future a row has, and where in it the row is, by digest."""
+        if merge:
+            self._know_reference()
+
+    @property
+    def largest(self) -> RowPool | None:
+        """The pool with most rows."""
+        return max(self.pools.values(), key=lambda pool: pool.size, default=None)
+
+    def join(self, after: Continuation, traj: Trajectory, points: list[int], alternative: int, rollout: int) -> None:
+        """Rows that have left their states by one alternative: each has a future already, or starts one."""
+        pool = self._pool(after, traj)
+        first = len(self.tickets)
+        owners = range(first, first + len(points))
+        prompts = [self.bucket.points[at].path for at in points]
+        places = self._enter(pool, traj, prompts, owners, points)
+        self.tickets += [
+            Ticket(point, alternative, rollout, *place) for point, place in zip(points, places, strict=True)
+        ]
+
+    def repeat(self, tickets: slice, rollout: int) -> None:
+        """Another rollout of branches that draw nothing: it has their futures."""
+        self.tickets += [ticket._replace(rollout=rollout) for ticket in self.tickets[tickets]]
+
+    def stepped(self, pool: RowPool, traj: Trajectory) -> None:
+        """The pool's batch after a step: each row has ended, or settled, or run into a known future, or goes on."""
+        for future in pool.futures:
+            future.length += 1
+        settled_B = settled_rows(traj.state) if pool.settled is not None and self.merge else [False] * traj.state.batch
+        rows = self._summary(pool, traj)
+        going_on: list[int] = []
+        settled: list[int] = []
+        for row, future in enumerate(pool.futures):
+            known = self._known[pool.prompts[row]]
+            if rows.done[row]:
+                future.end = rows.canvas_BL[row].copy()
+            elif settled_B[row]:
+                settled.append(row)
+            elif rows.digests and rows.digests[row] in known:
+                future.next, future.at = known[rows.digests[row]]
+            else:
+                if rows.digests:
+                    known[rows.digests[row]] = (future, future.length)
+                going_on.append(row)
+        if settled:
+            self._hand_over(pool, traj, settled)
+        pool.retire(traj, going_on)
+        self._rehouse(pool, traj)
+
+    def _hand_over(self, pool: RowPool, traj: Trajectory, rows: list[int]) -> None:
+        """Rows with nothing left to revise go on under the settled policy."""
+        assert pool.settled is not None
+        leaving = replace(selected(traj, rows), steps=())
+        futures, prompts = [pool.futures[row] for row in rows], [pool.prompts[row] for row in rows]
+        owners = [future.owner for future in futures]
+        places = self._enter(self._pool(Continuation(pool.settled), leaving), leaving, prompts, owners)
+        for future, place in zip(futures, places, strict=True):
+            future.next, future.at = place
+
+    def _rehouse(self, pool: RowPool, traj: Trajectory) -> None:
+        """After its own first step the continuation's notes are there, whatever the candidate's were."""
+        home = self._pool(Continuation(pool.policy, pool.settled), traj)
+        if home is not pool and pool.futures:
+            assert pool.live is not None
+            home.add(pool.live, pool.futures, pool.prompts)
+            pool.retire(pool.live, [])
+
+    def _enter(
+        self,
+        pool: RowPool,
+        traj: Trajectory,
+        prompts: Sequence[int],
+        owners: Sequence[int],
+        points: Sequence[int] | None = None,
+    ) -> list[tuple[Future, int]]:
+        """The future of each row that comes to a pool, and where it joins; new ones wait there to be run."""
+        rows = self._summary(pool, traj, points)
+        places: list[tuple[Future, int]] = []
+        fresh: list[int] = []
+        for row, (prompt, owner) in enumerate(zip(prompts, owners, strict=True)):
+            known = self._known[prompt]
+            place = known.get(rows.digests[row]) if rows.digests else None
+            if place is None:
+                place = (Future(owner), 0)
+                if rows.digests:
+                    known[rows.digests[row]] = place
+                if rows.done[row]:
+                    place[0].end = rows.canvas_BL[row].copy()
+                else:
+                    fresh.append(row)
+            places.append(place)
+        if fresh:
+            pool.add(selected(traj, fresh), [places[row][0] for row in fresh], [prompts[row] for row in fresh])
+        return places
+
+    def _summary(self, pool: RowPool, traj: Trajectory, points: Sequence[int] | None = None) -> RowSummary:
+        return summarize(pool, traj, merge=self.merge, draws=self.bucket.draws(pool.policy), points=points)
+
+    def _pool(self, after: Continuation, traj: Trajectory) -> RowPool:
+        """Rows can share a batch if their pasts have the same structure."""
+        kind = number_of(after.policy, self._policies)
+        notes = tuple((name, tuple(x.shape[1:]), x.dtype) for name, x in sorted(traj.notes.items()))
+        key = (kind, after.settled is not None, len(traj.steps), notes)
+        if key not in self.pools:
+            self.pools[key] = RowPool(kind, after)
+        return self.pools[key]
+
+    def _know_reference(self) -> None:
+        """Branches that come back to the reference's own way end as it did."""
+        reference = self.bucket.plan.reference
+        if reference.memory != 0 or self.bucket.draws(reference):
+            return
+        pool = RowPool(number_of(reference, self._policies), Continuation(reference))
+        for prompt, path in enumerate(self.bucket.paths):
+            future = Future(owner=-1)
+            future.length, future.end = path.steps, path.end_L
+            noise = Noise(torch.zeros(path.steps, dtype=torch.long))
+            digests = self._summary(pool, Trajectory.start(path.states, noise)).digests
+            assert digests is not None
+            self._known[prompt] = {digest: (future, at) for at, digest in enumerate(digests)}
+
+
+def settled_rows(state: State) -> list[bool]:
+    """Rows with nothing left to revise."""
+    settled: list[bool] = (~state.revisable_BL.any(-1)).tolist()
+    return settled
+
+
+def follow(future: Future, at: int) -> tuple[np.ndarray, int]:
+    """The final canvas of a future, and the forwards from its `at`-th on."""
+    steps = -at
+    while future.next is not None:
+        steps += future.length - future.at
+        future = future.next
+    if future.end is None:
+        raise ContractError("a branch has no end; allowed: futures that finish; this is a bug of the engine")
+    return future.end, steps + future.length

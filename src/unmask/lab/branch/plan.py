@@ -1,0 +1,129 @@
+"""What is tried at every state of the reference, what follows, and how the work is done."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from unmask.adapt import Proposed
+from unmask.axes import AXES, ReMDM
+from unmask.core import Policy
+from unmask.diagnostics import Diagnostic
+from unmask.errors import require
+from unmask.policies import Revised
+from unmask.policies.candidates import Sets
+
+PROPOSAL = "proposal"
+"""The candidate's name under which a diagnostic's own action is branched; the diagnostic's name tells several apart."""
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """How the work is done; tables depend on `rows` and `bucket` alone, and only as rounding does."""
+
+    rows: int
+    """Canvases of one forward."""
+    live: int = 64
+    """Branches that take a step together, `rows` at a time through the denoiser; never fewer than `rows`."""
+    bucket: int = 32
+    """Canvases are padded to a multiple of this."""
+    waiting: int = 4096
+    """Branches that are held at once, about: what bounds memory."""
+    merge: bool = True
+    """False runs every branch for itself."""
+
+    def __post_init__(self) -> None:
+        require(self.rows >= 1, "rows", self.rows, "1 or more", "a forward needs a row")
+        require(self.live >= 1, "live", self.live, "1 or more", "a step needs a branch")
+        ok = self.bucket >= 1 and self.bucket % 32 == 0
+        require(ok, "bucket", self.bucket, "a multiple of 32", "networks pad to that anyway")
+        require(self.waiting >= 1, "waiting", self.waiting, "1 or more", "a few thousand are few megabytes")
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """Who decodes after the candidate's action."""
+
+    policy: Policy
+    settled: Policy | None = None
+    """Does the same as `policy` once nothing is revisable, and reads less. It must commit all it reveals."""
+
+    def __post_init__(self) -> None:
+        short = self.policy.memory in (0, 1)
+        require(short, f"memory of {self.policy.name}", self.policy.memory, "0 or 1", "take another continuation")
+
+
+class Alternative(NamedTuple):
+    """One action that is tried at every state: a candidate's, or what a diagnostic proposes there."""
+
+    axis: str
+    candidate: str
+    """`PROPOSAL` for every diagnostic's."""
+    policy: Policy
+    diagnostic: str = ""
+    """The name of the one that proposes; empty for a candidate."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is tried at every state, and what follows."""
+
+    reference: Policy
+    candidates: Sets
+    """By axis and name; the first of every axis is the reference."""
+    operator: ReMDM
+    """Re-opens what candidates on a revising axis leave revisable."""
+    rollouts: int
+    states: int
+    """Per prompt."""
+    seed: int
+    temperature: float = 0.0
+    diagnostics: Mapping[str, Diagnostic] = field(default_factory=dict)
+    """By name, any number per axis: read at every state, and what they propose is branched, too."""
+
+    def __post_init__(self) -> None:
+        for name, diagnostic in self.diagnostics.items():
+            ok = name == diagnostic.name
+            require(ok, "name of a diagnostic", name, f"'{diagnostic.name}', its own", "readings go by it")
+            ok = diagnostic.axis in self.candidates and PROPOSAL not in self.candidates[diagnostic.axis]
+            require(ok, "axis of a diagnostic", diagnostic.axis, ", ".join(self.candidates), "add its candidates")
+        require(self.rollouts >= 1, "rollouts", self.rollouts, "1 or more", "continue each branch at least once")
+        for axis, named in self.candidates.items():
+            first = next(iter(named.values()), None)
+            ok = first == self.reference
+            require(ok, f"the first candidate of {axis}", first, "the reference", "put it first")
+        require(bool(self.candidates), "axes", [], "one or more", "name an axis")
+
+    def continuation(self, axis: str) -> Continuation:
+        """The reference; on a revising axis with the operator, or revisable positions would mean nothing."""
+        if not AXES[axis].revises:
+            return Continuation(self.reference)
+        settled = self.reference if self.reference.memory == 0 else None
+        return Continuation(Revised(self.reference, self.operator), settled)
+
+    @cached_property
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """Axis by axis: its candidates, then the proposals of its diagnostics."""
+        alternatives = []
+        for axis, named in self.candidates.items():
+            alternatives += [Alternative(axis, name, policy) for name, policy in named.items()]
+            proposals = {name: policy for name, policy in self.proposals.items() if policy.diagnostic.axis == axis}
+            alternatives += [Alternative(axis, PROPOSAL, policy, name) for name, policy in proposals.items()]
+        return tuple(alternatives)
+
+    @cached_property
+    def proposals(self) -> Mapping[str, Proposed]:
+        """By the diagnostic's name, axis by axis: its action, and the reference's where it has none."""
+        return {
+            name: Proposed(self.reference, diagnostic)
+            for axis in self.candidates
+            for name, diagnostic in self.diagnostics.items()
+            if diagnostic.axis == axis
+        }
+
+
+def stream(step: int, rollout: int) -> int:
+    """The random numbers of a rollout from a state; never of the candidate. 0 is the reference's own run."""
+    digest = hashlib.blake2b(f"{step}/{rollout}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") | 1

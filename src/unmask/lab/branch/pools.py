@@ -1,0 +1,89 @@
+"""Rows that run and rows that wait, and the futures that they run."""
+
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from unmask.core import Trajectory
+from unmask.core.rows import concat
+from unmask.lab.branch.plan import Continuation
+
+
+class Future:
+    """A stretch of steps that one branch ran: its end, or the other future it turned out to be."""
+
+    __slots__ = ("at", "end", "length", "next", "owner")
+
+    def __init__(self, owner: int):
+        self.owner = owner
+        """The branch that pays, by the number of its ticket; -1 for the reference's own run."""
+        self.length = 0
+        self.end: np.ndarray | None = None
+        self.next: Future | None = None
+        self.at = 0
+        """Where in `next` it joins."""
+
+
+class WaitingRows(NamedTuple):
+    """Rows that came to a pool together."""
+
+    traj: Trajectory
+    futures: list[Future]
+    prompts: list[int]
+    """Index of each row's prompt in the bucket."""
+
+    def split(self, n: int) -> tuple["WaitingRows", "WaitingRows"]:
+        """The first n rows, and the others."""
+        at_R = torch.arange(len(self.futures), device=self.traj.rows_B.device)
+        first = WaitingRows(self.traj.select(at_R[:n]), self.futures[:n], self.prompts[:n])
+        return first, WaitingRows(self.traj.select(at_R[n:]), self.futures[n:], self.prompts[n:])
+
+
+class RowPool:
+    """Live and waiting rows of one continuation policy, all of one structure, so that they can share a batch."""
+
+    def __init__(self, kind: int, after: Continuation):
+        self.kind = kind
+        """The number of the policy among continuations."""
+        self.policy, self.settled = after.policy, after.settled
+        self.keep = after.policy.memory
+        self.live: Trajectory | None = None
+        self.futures: list[Future] = []
+        """Of the live rows, as are their prompts."""
+        self.prompts: list[int] = []
+        self.waiting: deque[WaitingRows] = deque()
+
+    @property
+    def size(self) -> int:
+        return len(self.futures) + sum(len(rows.futures) for rows in self.waiting)
+
+    def add(self, traj: Trajectory, futures: list[Future], prompts: list[int]) -> None:
+        self.waiting.append(WaitingRows(traj, futures, prompts))
+
+    def fill(self, most: int) -> Trajectory:
+        """The next batch: who is running, and who was waiting longest."""
+        parts = [] if self.live is None or not self.futures else [self.live]
+        while self.waiting and len(self.futures) < most:
+            rows = self.waiting.popleft()
+            room = most - len(self.futures)
+            if len(rows.futures) > room:
+                rows, others = rows.split(room)
+                self.waiting.appendleft(others)
+            parts.append(rows.traj)
+            self.futures, self.prompts = self.futures + rows.futures, self.prompts + rows.prompts
+        return parts[0] if len(parts) == 1 else concat(parts)
+
+    def retire(self, traj: Trajectory, stay: list[int]) -> None:
+        """Keep the rows that go on."""
+        self.live = selected(traj, stay)
+        self.futures = [self.futures[row] for row in stay]
+        self.prompts = [self.prompts[row] for row in stay]
+
+
+def selected(traj: Trajectory, rows: list[int]) -> Trajectory:
+    """Some rows of a batch in their order; the batch itself where these are all."""
+    if len(rows) == len(traj.rows_B):
+        return traj
+    return traj.select(torch.tensor(rows, dtype=torch.long, device=traj.rows_B.device))

@@ -1,0 +1,106 @@
+"""What diagnostics say at the states that are branched, and which candidates their proposals come close to."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from unmask.adapt.gated import read_together
+from unmask.axes import AXES
+from unmask.core import Action, State, Trajectory
+from unmask.diagnostics import Reading
+from unmask.errors import UnknownName
+from unmask.lab.branch.bucket import Bucket
+from unmask.lab.branch.states import Stepper, without_noise
+from unmask.transition import Transition
+
+Taken = tuple[Action, Transition]
+"""The action that a policy takes at some states, and what comes of it."""
+
+
+class StoredReading(NamedTuple):
+    """What a diagnostic said at a state."""
+
+    prompt: str
+    state: int
+    axis: str
+    diagnostic: str
+    """Its name; there may be several of one axis."""
+    signal: float
+    """NaN where it abstained."""
+    abstained: bool
+    snapped: str
+    """The candidate nearest to the proposal."""
+    same: tuple[str, ...]
+    """Candidates that lead to the same next state."""
+    ingredients: str
+    """What the signal was made of, as JSON."""
+
+
+def diagnose(
+    bucket: Bucket, stepper: Stepper, points: Sequence[int], seen: Trajectory, taken: Sequence[Taken]
+) -> list[StoredReading]:
+    """What every diagnostic says at some states, beside what every alternative does there (`taken`, in their order)."""
+    proposals = bucket.plan.proposals
+    stored = []
+    for name, reading in read_together(proposals, without_noise(seen, *proposals.values())).items():
+        axis = proposals[name].diagnostic.axis
+        pairs = zip(bucket.alternatives, taken, strict=True)
+        candidates = {one.candidate: step for one, step in pairs if one.axis == axis and not one.diagnostic}
+        proposed = (reading.action, stepper.change(seen, reading.action))
+        snapped, same = _compared(axis, seen.state, proposed, candidates)
+        signals, abstained, ingredients = reading.signal_B.tolist(), reading.abstains_B.tolist(), _ingredients(reading)
+        stored += [
+            StoredReading(
+                prompt=bucket.points[at].request.id,
+                state=bucket.points[at].sampled.index,
+                axis=axis,
+                diagnostic=name,
+                signal=signals[row],
+                abstained=abstained[row],
+                snapped=snapped[row],
+                same=same[row],
+                ingredients=ingredients[row],
+            )
+            for row, at in enumerate(points)
+        ]
+    return stored
+
+
+def _compared(
+    axis: str, state: State, proposed: Taken, candidates: Mapping[str, Taken]
+) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Row by row: the candidate nearest to the proposal, and all that lead to the same next state."""
+    names, (action, change) = list(candidates), proposed
+    nearest_B = nearest(axis, state, action, change.revealed_BL, [other for other, _ in candidates.values()])
+    same_AB = torch.stack([_same(change.state, other.state) for _, other in candidates.values()])
+    same = [tuple(name for name, equal in zip(names, row, strict=True) if equal) for row in same_AB.T.tolist()]
+    return [names[at] for at in nearest_B.tolist()], same
+
+
+def _ingredients(reading: Reading) -> list[str]:
+    """What each row's signal was made of, as JSON."""
+    parts = {name: value.tolist() for name, value in sorted(reading.ingredients.items())}
+    rows = range(len(reading.signal_B))
+    return [json.dumps({name: values[row] for name, values in parts.items()}) for row in rows]
+
+
+def nearest(axis: str, state: State, proposed: Action, revealed_BL: Tensor, candidates: Sequence[Action]) -> Tensor:
+    """Index of the candidate nearest to a proposal on its axis, row by row; the first of equally near ones.
+
+    `revealed_BL` is what the proposal reveals.
+    """
+    if axis not in AXES:
+        raise UnknownName("axis", axis, AXES)
+    distance_AB = torch.stack([AXES[axis].distance(state, proposed, other, revealed_BL) for other in candidates])
+    # Not argmin, which promises no order among ties.
+    least_B = distance_AB.min(0).values
+    return (distance_AB == least_B).to(torch.int8).argmax(0)
+
+
+def _same(one: State, other: State) -> Tensor:
+    """Rows whose next states are equal."""
+    canvas_B = (one.tokens_BL == other.tokens_BL).all(-1)
+    return canvas_B & (one.committed_BL == other.committed_BL).all(-1)
