@@ -2,6 +2,7 @@
 
 import html
 import json
+from functools import cache
 from importlib.resources import files as resources
 
 import jinja2
@@ -33,6 +34,7 @@ def _prose(text: str) -> Markup:
     return Markup(html.escape(text, quote=False))
 
 
+@cache
 def _template() -> jinja2.Template:
     source = resources("unmask.report").joinpath("report.html.j2").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)

@@ -51,8 +51,8 @@ def predictable(opportunity: OpportunityFindings, cells: Sequence[DetectionCell]
             f"In part: on {tally(opportunity, cells, sure)} the 95 % interval of AUROC {what}"
             f"{chance(len(cells), 'above 0.5', 'at most about')}.",
             f"The highest is {number(_auroc(best))} ({_where(opportunity, best)}{flatters(len(cells))}); on "
-            f"{len(more)} of {len(sure)} the 10 % of states ranked first also hold more of the opportunity than 10 % at "
-            "random.",
+            f"{len(more)} of {len(sure)} the 10 % of states ranked first also hold more of the opportunity than 10 % "
+            "at random.",
             f"Among states as far into their run, where knowing the stage does not help, the interval still lies above "
             f"0.5 on {sum(c.raw.auroc_within.low > 0.5 for c in sure)} of {len(sure)}.",
         ]
