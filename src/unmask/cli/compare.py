@@ -90,6 +90,7 @@ def compare(
     from unmask.lab.compare import evaluate, plan, summarise
     from unmask.report import compare as page
     from unmask.report import files
+    from unmask.report.formats import counted
 
     # What is wrong with the command line comes before the model is read, and the folder before the work is done.
     if quiet and out is None and not json_:
@@ -141,7 +142,7 @@ def compare(
         console.print(page.screen(summary))
         for line in page.remarks(summary):
             console.print(line, style="dim", highlight=False, markup=False)
-        answers = page.count(len(evaluation.rows), "answer")
+        answers = counted(len(evaluation.rows), "answer")
         console.print(f"[dim]{answers} in {seconds:.1f} s. {page.LEGEND}[/]", highlight=False)
     for path in written:
         say(str(path))

@@ -141,45 +141,28 @@ def report(
 ) -> None:
     """Say how much opportunity a study found, how concentrated, whether predictable, and whether acting on it pays.
 
-    Writes a page, Markdown and CSV tables; the answers are the last screen. The last two questions need diagnostics in
-    the study, and decoding end to end its own setting. A study that is still running is reported on what is finished.
+    Writes a page, Markdown, and the tables as CSV and LaTeX; the answers are the last screen. The last two questions
+    need diagnostics in the study, and decoding end to end its own setting. A study that is still running is reported on
+    what is finished.
 
     \b
     Example:
       unmask study report out/study
     """
-    from rich.text import Text
-
-    from unmask.lab.analysis.detection import detect
-    from unmask.lab.analysis.end_to_end import end_to_end
-    from unmask.lab.analysis.opportunity import measure
+    from unmask.lab.analysis.findings import findings
     from unmask.lab.store.store import Store
-    from unmask.report import study as pages
+    from unmask.report.plain import document
+    from unmask.report.screen import show
+    from unmask.report.study import study_report, write
 
-    store = Store.open(folder)
-    found = measure(store)
-    detected = detect(store, found)
-    decoded = None if detected is None else end_to_end(store, found, detected)
-    written = pages.write(found, folder / "report" if out is None else out, detected, decoded)
+    made = study_report(findings(Store.open(folder)))
+    written = write(made, folder / "report" if out is None else out)
     if json_:
-        told = {**pages.document(found, detected, decoded), "files": [str(path) for path in written.paths]}
-        say(json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False))
+        values = {**document(made), "files": [str(path) for path in written.paths]}
+        say(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
         return
-    console = _console()
-    if found.cells:
-        console.print(pages.screen(found))
-    if detected is not None and detected.cells:
-        console.print(pages.screen_e23(detected))
-    if decoded is not None and decoded.cells:
-        console.print(pages.screen_e4(decoded))
-    for text in pages.legend(found, detected, decoded):
-        say(text)
-    for text in (*pages.notes(found, detected, decoded), *pages.warnings(found)):
-        console.print(Text(f"\n{text}"), soft_wrap=not console.is_terminal)
-    say(f"\nwritten: {written.page}, {written.text.name} and {len(written.tables)} tables as CSV")
-    for one in pages.answer(found, detected, decoded):
-        console.print(Text(f"\n{one.question}", style="bold"))
-        console.print(Text(one.text), soft_wrap=not console.is_terminal)
+    what = f"{written.page}, {written.text.name} and {len(written.tables)} tables as CSV and LaTeX"
+    show(made, what, _console())
 
 
 def _status(store: Any) -> dict[str, Any]:

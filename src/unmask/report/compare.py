@@ -1,10 +1,8 @@
 """The report on policies evaluated end to end: a line per answer as CSV, tables in Markdown, JSON and on screen."""
 
-import csv
-import io
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,11 @@ from rich.table import Table
 from unmask.errors import ConfigError, SchemaError
 from unmask.lab.compare import MACRO, AnswerRow, CompareSummary, Evaluation, PolicyLine
 from unmask.report import files
+from unmask.report.csv import records_csv
+from unmask.report.formats import counted
+from unmask.report.markdown import grid_markdown
+from unmask.report.plain import plain
+from unmask.report.sheet import Column, Sheet, attribute
 from unmask.stats.paired import Interval
 
 ABOVE, BELOW = "↑", "↓"
@@ -67,17 +70,13 @@ def read_picks(path: str | Path) -> dict[str, str]:
 
 def table_csv(rows: Sequence[AnswerRow]) -> str:
     """Every answer; an empty cell where there is no utility."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(AnswerRow._fields)
-    writer.writerows(["" if isinstance(cell, float) and isnan(cell) else cell for cell in row] for row in rows)
-    return text.getvalue()
+    return records_csv(AnswerRow._fields, rows)
 
 
 def summary_json(evaluation: Evaluation, summary: CompareSummary) -> str:
     """All numbers and the configuration behind them; null where there is no number."""
     document = {**asdict(summary), "picks": summary.picks(), "config": evaluation.config}
-    return json.dumps(_plain(document), indent=2, ensure_ascii=False, allow_nan=False)
+    return json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def markdown(evaluation: Evaluation, summary: CompareSummary, picks: Mapping[str, str] | None = None) -> str:
@@ -95,7 +94,7 @@ def markdown(evaluation: Evaluation, summary: CompareSummary, picks: Mapping[str
     for task in (*(run.task for run in summary.tasks), MACRO):
         lines = summary.of(task)
         if lines:
-            parts += [f"\n## {_heading(summary, task)}\n", _table(_HEADS, [_cells(line) for line in lines])]
+            parts += [f"\n## {_heading(summary, task)}\n", _lines_table(lines)]
     return "\n".join(parts) + f"\n\n{LEGEND}\n"
 
 
@@ -105,16 +104,33 @@ def card_table(summary: CompareSummary, picks: Mapping[str, str] | None = None) 
     The candidate is the best on these very prompts, the reference itself if none is better, or the one that `picks`
     name: `Summary.picks` of another split.
     """
-    rows = []
+    columns: tuple[Column[CardRow], ...] = (
+        attribute("task", "task", path="reference.task", left=True),
+        attribute("prompts", "prompts", path="reference.utility.n"),
+        Column("reference", "reference", lambda row: _interval(row.reference.utility)),
+        Column("candidate", "candidate", lambda row: row.best.policy if row.best else "", left=True),
+        Column("utility", "its utility", lambda row: _number(row.best.utility.mean) if row.best else ""),
+        Column("difference", "difference", lambda row: _difference(row.best) if row.best else ""),
+    )
+    table = grid_markdown(Sheet("card", "", "", columns, list(_card_rows(summary, picks))))
+    chosen = "here, on the same prompts: its interval flatters" if picks is None else "beforehand, on other prompts"
+    return f"{table}\n\nMeans with 95 % intervals over prompts. The best candidate was chosen {chosen}."
+
+
+@dataclass(frozen=True)
+class CardRow:
+    """The reference on one task, and the candidate beside it; None where there is none."""
+
+    reference: PolicyLine
+    best: PolicyLine | None
+
+
+def _card_rows(summary: CompareSummary, picks: Mapping[str, str] | None) -> Iterator[CardRow]:
     for task in (*(run.task for run in summary.tasks), MACRO):
         lines = {line.policy: line for line in summary.of(task)}
         if summary.reference in lines:
-            reference = lines[summary.reference]
             best = summary.best(task) if picks is None else lines.get(picks.get(task, ""))
-            rows.append([task, str(reference.utility.n), _interval(reference.utility), *_best(best)])
-    table = _table(("task", "prompts", "reference", "candidate", "its utility", "difference"), rows)
-    chosen = "here, on the same prompts: its interval flatters" if picks is None else "beforehand, on other prompts"
-    return f"{table}\n\nMeans with 95 % intervals over prompts. The best candidate was chosen {chosen}."
+            yield CardRow(lines[summary.reference], best)
 
 
 def screen(summary: CompareSummary) -> Table:
@@ -127,11 +143,11 @@ def screen(summary: CompareSummary) -> Table:
     table.add_column("for wards", justify="right", width=5)
     lines = {(line.task, line.policy): line for line in (*summary.lines, *summary.macro)}
     for policy in dict.fromkeys(line.policy for line in summary.lines):
-        own = [lines.get((task, policy)) for task in (*tasks, MACRO)]
-        spent = [line.forwards for line in own[:-1] if line is not None]
+        by_task = [lines.get((task, policy)) for task in (*tasks, MACRO)]
+        spent = [line.forwards for line in by_task[:-1] if line is not None]
         table.add_row(
             policy,
-            *("" if line is None else _number(line.utility.mean) + (_mark(line) or " ") for line in own),
+            *("" if line is None else _number(line.utility.mean) + (_mark(line) or " ") for line in by_task),
             f"{sum(spent) / len(spent):.1f}",
             style="bold" if policy == summary.reference else "",
         )
@@ -140,42 +156,34 @@ def screen(summary: CompareSummary) -> Table:
 
 def remarks(summary: CompareSummary) -> list[str]:
     """What is missing from the table, in words."""
-    found = [f"{run.task}: not available ({run.unavailable})" for run in summary.tasks if run.unavailable]
-    found += [
-        f"{run.task}: {count(run.skipped, 'prompt')} skipped, longer with the answer than the model's limit"
+    lines = [f"{run.task}: not available ({run.unavailable})" for run in summary.tasks if run.unavailable]
+    lines += [
+        f"{run.task}: {counted(run.skipped, 'prompt')} skipped, longer with the answer than the model's limit"
         for run in summary.tasks
         if run.skipped
     ]
-    found += [f"{left.task}: without {left.policy} ({left.reason})" for left in summary.left_out]
+    lines += [f"{left.task}: without {left.policy} ({left.reason})" for left in summary.left_out]
     for line in summary.lines:
         if line.unscored:
-            found.append(f"{line.task}: {count(line.unscored, 'answer')} of {line.policy} could not be judged")
-    return found
+            lines.append(f"{line.task}: {counted(line.unscored, 'answer')} of {line.policy} could not be judged")
+    return lines
 
 
-def count(number: int, noun: str) -> str:
-    """1 answer, 2 answers."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+_LINE: tuple[Column[PolicyLine], ...] = (
+    attribute("policy", "policy", left=True),
+    attribute("prompts", "prompts", path="utility.n"),
+    Column("utility", "utility", lambda line: _interval(line.utility)),
+    Column("difference", "difference", lambda line: _difference(line)),
+    Column("forwards", "forwards", lambda line: f"{line.forwards:.1f}"),
+)
 
 
-_HEADS = ("policy", "prompts", "utility", "difference", "forwards")
+def _lines_table(lines: Sequence[PolicyLine]) -> str:
+    return grid_markdown(Sheet("lines", "", "", _LINE, lines))
 
 
-def _cells(line: PolicyLine) -> list[str]:
-    return [
-        line.policy,
-        str(line.utility.n),
-        _interval(line.utility),
-        _signed(line.difference) + (f" {_mark(line)}" if _mark(line) else ""),
-        f"{line.forwards:.1f}",
-    ]
-
-
-def _best(line: PolicyLine | None) -> list[str]:
-    if line is None:
-        return ["", "", ""]
-    mark = f" {_mark(line)}" if _mark(line) else ""
-    return [line.policy, _number(line.utility.mean), _signed(line.difference) + mark]
+def _difference(line: PolicyLine) -> str:
+    return f"{_signed(line.difference)} {_mark(line)}".rstrip()
 
 
 def _mark(line: PolicyLine) -> str:
@@ -184,14 +192,9 @@ def _mark(line: PolicyLine) -> str:
 
 def _heading(summary: CompareSummary, task: str) -> str:
     if task == MACRO:
-        return f"Mean over {count(len(summary.macro_tasks), 'task')}"
+        return f"Mean over {counted(len(summary.macro_tasks), 'task')}"
     run = next(run for run in summary.tasks if run.task == task)
-    return f"{task} (horizon {run.horizon}, {count(run.steps, 'step')})"
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    sides = ["---" if head in ("task", "policy", "candidate") else "---:" for head in heads]
-    return "\n".join(f"| {' | '.join(line)} |" for line in (heads, sides, *rows))
+    return f"{task} (horizon {run.horizon}, {counted(run.steps, 'step')})"
 
 
 def _interval(value: Interval) -> str:
@@ -204,12 +207,3 @@ def _signed(value: Interval) -> str:
 
 def _number(value: float) -> str:
     return "none" if isnan(value) else f"{value:.3f}"
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no NaN."""
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and isnan(value) else value

@@ -1,7 +1,7 @@
 """What the command line shows: canvases as they fill in, results, and tables."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import isnan
 from types import TracebackType
 from typing import Any
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from unmask.core import State, Step, Trajectory
 from unmask.denoisers import Codec
-from unmask.report.demo.summary import DemoSummary
+from unmask.report.demo.summary import DemoSummary, summary_columns
 
 # From Okabe and Ito's palette, which the colour-blind can tell apart.
 _CONFIDENCE = ((0.9, "black on #56b4e9"), (0.6, "black on #2fc99b"), (0.3, "black on #f0e442"))
@@ -218,16 +218,10 @@ def comparison(summaries: Sequence[DemoSummary]) -> Table:
     """The demonstration's result, best utility first."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("policy", no_wrap=True)
-    show: dict[str, Callable[[DemoSummary], str]] = {
-        "utility": lambda s: f"{s.utility:.3f}",
-        "s.e.": lambda s: "" if s.deterministic else f"{s.stderr:.3f}",
-        "forwards": lambda s: s.show_forwards,
-        "tokens/forward": lambda s: s.show_speed,
-    }
-    for name in (*show, "computed"):
-        table.add_column(name, justify="left" if name == "computed" else "right", no_wrap=True)
+    shown = summary_columns()
+    for column in shown:
+        table.add_column(column.head or "", justify="left" if column.left else "right", no_wrap=True)
     for s in summaries:
-        star = " *" if s.frontier else ""
-        style = "dim italic" if s.baseline else ""
-        table.add_row(f"{s.label}{star}", *(make(s) for make in show.values()), s.computed, style=style)
+        cells = (column.show(column.get(s)) for column in shown)
+        table.add_row(f"{s.label}{' *' * s.frontier}", *cells, style="dim italic" if s.baseline else "")
     return table

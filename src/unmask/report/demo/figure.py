@@ -157,12 +157,12 @@ def _gap(one: Bbox, other: Bbox) -> float:
 def _lines(ax: Axes, shown: Sequence[DemoSummary], scale: float) -> list[Bbox]:
     """What the frontier covers: its level parts, and its rises."""
     xs, ys = _frontier(shown)
-    found = []
+    boxes = []
     for i in range(len(xs) - 1):
         (left, low), (right, high) = ax.transData.transform([(xs[i], ys[i]), (xs[i + 1], ys[i + 1])])
-        found.append(Bbox.from_extents(left, low - scale, right, low + scale))
-        found.append(Bbox.from_extents(right - scale, low, right + scale, high))
-    return found
+        boxes.append(Bbox.from_extents(left, low - scale, right, low + scale))
+        boxes.append(Bbox.from_extents(right - scale, low, right + scale, high))
+    return boxes
 
 
 def _footprint(ax: Axes, s: DemoSummary, scale: float) -> Bbox:

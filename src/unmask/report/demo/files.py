@@ -1,16 +1,16 @@
 """The report on a comparison of policies: a page, a figure, a table in Markdown and every row as CSV."""
 
-import csv
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from unmask.lab.demo import DemoComparison, DemoRow
-from unmask.report import files
+from unmask.report import csv, files
 from unmask.report.demo.figure import figure
 from unmask.report.demo.page import page
-from unmask.report.demo.summary import DemoSummary, summarise
+from unmask.report.demo.summary import DemoSummary, summarise, summary_columns
+from unmask.report.markdown import grid_markdown
+from unmask.report.sheet import Column, Sheet, Value
 
 __all__ = ["DemoFiles", "DemoSummary", "summarise", "write"]
 
@@ -43,22 +43,23 @@ def write(comparison: DemoComparison, out: str | Path) -> DemoFiles:
 
 def table_csv(rows: Sequence[DemoRow]) -> str:
     """Every row with all digits; an empty cell where there is no number."""
-    names = [f.name for f in fields(DemoRow)] + ["tokens_per_forward"]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows([getattr(row, name) for name in names] for row in rows)
-    return text.getvalue()
+    names = [*(f.name for f in fields(DemoRow)), "tokens_per_forward"]
+    return csv.table_csv(Sheet("demo", "", "", tuple(Column(name, None, _value(name)) for name in names), rows))
+
+
+def _value(name: str) -> Callable[[DemoRow], Value]:
+    def get(row: DemoRow) -> Value:
+        value: Value = getattr(row, name)
+        return str(value) if isinstance(value, bool) else value
+
+    return get
 
 
 def markdown(comparison: DemoComparison) -> str:
     """The summary as a table, best utility first."""
     summaries = summarise(comparison.rows)
-    families = list(summaries[0].by_family)
-    head = ["policy", "utility", "s.e.", "forwards", "tokens/forward", *families, "computed"]
-    lines = [head, ["---", *["---:"] * (len(head) - 2), "---"]]
-    lines += [_cells(summary, summary.by_family) for summary in summaries]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    columns = (Column("policy", "policy", _label, left=True), *summary_columns(summaries[0].by_family))
+    table = grid_markdown(Sheet("summary", "", "", columns, summaries))
     problems, seeds = len({row.problem for row in comparison.rows}), comparison.config["seeds"]
     return (
         f"# Unmasking policies on {problems} problems with known answers\n\n"
@@ -70,15 +71,6 @@ def markdown(comparison: DemoComparison) -> str:
     )
 
 
-def _cells(summary: DemoSummary, by_family: Mapping[str, float]) -> list[str]:
-    star = " ★" if summary.frontier else ""
+def _label(summary: DemoSummary) -> str:
     name = f"*{summary.label}*" if summary.baseline else summary.label
-    return [
-        f"{name}{star}",
-        f"{summary.utility:.3f}",
-        "" if summary.deterministic else f"{summary.stderr:.3f}",
-        summary.show_forwards,
-        summary.show_speed,
-        *(f"{value:.3f}" for value in by_family.values()),
-        summary.computed,
-    ]
+    return f"{name}{' ★' * summary.frontier}"

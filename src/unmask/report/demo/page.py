@@ -130,12 +130,12 @@ def _problems(config: dict[str, Any]) -> str:
         f'<td class="left">{escape(", ".join(map(str, seeds)))}</td></tr>'
         for family, seeds in used.items()
     )
-    told = (
+    about = (
         f"{first['n']} positions, {first['vocab']} tokens, dependence {first['dependence']:g}; prompts are the first "
         f"{first['prompt_length']} positions, all {first['vocab'] ** first['prompt_length']} of them."
     )
     return (
-        f"<p>Each problem is a random joint distribution over {escape(told)}</p>"
+        f"<p>Each problem is a random joint distribution over {escape(about)}</p>"
         '<table><thead><tr><th>family</th><th class="left">dependence</th><th class="left">seeds of the '
         f"distributions</th></tr></thead><tbody>{rows}</tbody></table><br>"
     )

@@ -1,10 +1,11 @@
 """One line per policy out of a row per policy and problem."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 
 from unmask.lab.demo import DemoRow
+from unmask.report.sheet import Column, attribute
 
 _EQUAL = 1e-9
 """Expected utilities and forwards closer than this differ by rounding only."""
@@ -49,14 +50,30 @@ class DemoSummary:
         return "" if self.tokens_per_forward is None else f"{self.tokens_per_forward:.2f}"
 
 
+def summary_columns(families: Iterable[str] = ()) -> tuple[Column[DemoSummary], ...]:
+    """What is said about a policy beside its name; `families` with a column each."""
+    return (
+        Column("utility", "utility", lambda s: f"{s.utility:.3f}"),
+        Column("stderr", "s.e.", lambda s: "" if s.deterministic else f"{s.stderr:.3f}"),
+        attribute("forwards", "forwards", path="show_forwards"),
+        attribute("tokens_per_forward", "tokens/forward", path="show_speed"),
+        *(Column(family, family, _in_family(family)) for family in families),
+        attribute("computed", "computed", left=True),
+    )
+
+
+def _in_family(family: str) -> Callable[[DemoSummary], str]:
+    return lambda summary: f"{summary.by_family[family]:.3f}"
+
+
 def summarise(rows: Sequence[DemoRow]) -> list[DemoSummary]:
     """Best utility first, then fewest forwards."""
     by_label: dict[str, list[DemoRow]] = {}
     for row in rows:
         by_label.setdefault(row.label, []).append(row)
-    found = [_mean(own) for own in by_label.values()]
-    found = [replace(one, frontier=_undominated(one, found)) for one in found]
-    return sorted(found, key=lambda s: (-round(s.utility, 9), s.spent, s.label))
+    means = [_mean(rows_of_label) for rows_of_label in by_label.values()]
+    summaries = [replace(one, frontier=_undominated(one, means)) for one in means]
+    return sorted(summaries, key=lambda s: (-round(s.utility, 9), s.spent, s.label))
 
 
 def _mean(rows: Sequence[DemoRow]) -> DemoSummary:

@@ -5,9 +5,11 @@ from html import escape
 from math import isfinite, isinf
 
 from unmask.lab.analysis.detection import DetectionCell
-from unmask.report.figures.opportunity import AxisScale, Box, label, marker, svg
-from unmask.report.tables.detection import held_out_bins, verdict
-from unmask.report.tables.opportunity import mark, number
+from unmask.report.figures.svg import AxisScale, Box, coverage_ticks, label, marker, svg
+from unmask.report.formats import number
+from unmask.report.tables.detection import held_out_bins
+from unmask.report.tables.shared import FEW, mark
+from unmask.report.verdicts import lift_verdict
 from unmask.stats import Curve, Threshold
 from unmask.stats.crossfit import Array
 
@@ -15,18 +17,25 @@ _DETECTOR: Box = (60.0, 34.0, 400.0, 190.0)
 _COVERAGE: Box = (500.0, 34.0, 840.0, 190.0)
 _HEIGHT = 236
 
+CAPTION = f"""\
+Left: mean opportunity of the states in each bin of the signal, filled on validation prompts, which is what
+the detector predicts, hollow on evaluation prompts; the gate is open in bins at or above τ. Right: lift over the fixed
+action when only the best-ranked share of states takes the diagnostic's action. \
+Thick: the detector, with its 95 % interval;
+dotted: random states; thin: an oracle gate with the same actions. Dashed: {FEW}, not to be relied on."""
+
 
 def setting_figure(cell: DetectionCell, name: str) -> str:
     """Both panels of one model, task and axis, for the diagnostic's own action."""
     utility = cell.raw.utility
     doubt = " doubt" if utility.unreliable else ""
-    lift = f"{verdict(utility)}: {number(utility.lift['selective'])} {mark(utility, cell.partial)}".rstrip()
+    lift = f"{lift_verdict(utility)}: {number(utility.lift['selective'])} {mark(utility, cell.partial)}".rstrip()
     # In the left panel hollow means held out, whatever the doubt.
     parts = [f'<g class="axis-{cell.axis}">', *_detector(cell), "</g>"]
     parts += [f'<g class="axis-{cell.axis}{doubt}">', *_lifts(cell), "</g>"]
     title = f"Detector, and lift by coverage: {cell.model}, {cell.task}, {cell.axis}"
-    told = f"AUROC {number(utility.detection.auroc)}; selective policy, {lift}"
-    return svg(name, _HEIGHT, title, told, parts)
+    description = f"AUROC {number(utility.detection.auroc)}; selective policy, {lift}"
+    return svg(name, _HEIGHT, title, description, parts)
 
 
 def _detector(cell: DetectionCell) -> Iterator[str]:
@@ -71,8 +80,7 @@ def _lifts(cell: DetectionCell) -> Iterator[str]:
     scale = AxisScale.spanning([float(x) for column in columns for x in column], bottom, top)
     yield label(left, 12, "Lift by coverage", "head")
     yield from _levels(scale, _COVERAGE)
-    for part in (0.1, 0.2, 0.5, 1.0):
-        yield label(left + (right - left) * part, bottom + 14, f"{100 * part:.0f}", "soft", "middle")
+    yield from coverage_ticks(_COVERAGE)
 
     def points(y_C: Array) -> str:
         both = zip([0.0, *curve.coverage_C], [0.0, *y_C], strict=True)
@@ -82,8 +90,8 @@ def _lifts(cell: DetectionCell) -> Iterator[str]:
     yield f'<polygon class="band" points="{around}"/>'
     yield f'<polyline class="even" fill="none" points="{points(curve.random_C)}"/>'
     yield f'<polyline class="curve thin" points="{points(curve.oracle_C)}"/>'
-    told = f"detector: {number(float(curve.lift_C[-1]))} everywhere"
-    yield _titled(f'<polyline class="curve thick" points="{points(curve.lift_C)}"/>', told)
+    everywhere = f"detector: {number(float(curve.lift_C[-1]))} everywhere"
+    yield _titled(f'<polyline class="curve thick" points="{points(curve.lift_C)}"/>', everywhere)
     yield label(left, bottom + 34, "share of states in %, best-ranked first", "soft")
 
 
@@ -95,5 +103,5 @@ def _levels(scale: AxisScale, box: Box) -> Iterator[str]:
         yield label(left - 6, y, f"{tick + 0.0:.4g}", "soft", "end")
 
 
-def _titled(shape: str, told: str) -> str:
-    return f"<g><title>{escape(told)}</title>{shape}</g>"
+def _titled(shape: str, title: str) -> str:
+    return f"<g><title>{escape(title)}</title>{shape}</g>"

@@ -1,28 +1,30 @@
-"""The tables of E2 and E3: which actions diagnostics choose, and whether their signals say where to take them."""
+"""The tables of E3: whether a diagnostic's signal says where to act, and what that gains. Those of E2 come first."""
 
-from collections.abc import Iterator
-from enum import StrEnum
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
-from unmask.lab.analysis.detection import RANKINGS, DetectionFindings, SettingOutcome
-from unmask.report.tables.opportunity import (
-    CELL,
-    NOTES,
-    RATE,
-    Column,
-    Sheet,
-    Value,
-    count,
-    notes,
-    number,
-    share,
-    text_or_none,
+from unmask.lab.analysis.detection import RANKINGS, DetectionCell, DetectionFindings, DetectionMean, SettingOutcome
+from unmask.report.formats import count, edge, number, percent, share, share_point, text_or_none, yes_no
+from unmask.report.sheet import AnySheet, Column, Sheet, Value, attribute
+from unmask.report.tables import shared
+from unmask.report.tables.selection import (
+    OUTCOME,
+    PROPOSAL,
+    OutcomeRow,
+    diagnostics_sheet,
+    outcome_rows,
+    selection_sheet,
+    threshold,
 )
-from unmask.report.tables.selection import PROPOSAL, STATES, cell_key, diagnostics, outcomes, selection, threshold
-from unmask.stats import ARMS, COVERAGES, Detection, TransitionUtility
+from unmask.report.tables.shared import counts, mark, named, notes, positive_rate
+from unmask.report.verdicts import lift_verdict
+from unmask.stats import ARMS, COVERAGES
 
 ARM_NAMES = {
     "fixed": "fixed",
@@ -34,55 +36,61 @@ ARM_NAMES = {
 }
 
 
-def sheets(found: DetectionFindings, suffix: str = "") -> tuple[Sheet, ...]:
-    """All tables, in the order of the page; `suffix` is for the names of files."""
-    made = (selection, diagnostics, _lifts, _utility, _detection, _means, _coverage, _bins)
-    return tuple(build(found, suffix) for build in made)
-
-
-def missing_sheet(found: DetectionFindings) -> Sheet:
-    return Sheet(
-        "e23-missing",
-        "Diagnostics without numbers",
-        "Models, tasks and diagnosed axes that nothing is reported on.",
-        (*CELL, Column("reason", "reason", left=True)),
-        tuple((m.model, m.task, m.axis, m.reason) for m in found.missing),
-        empty="None: every diagnosed model, task and axis has numbers.",
+def sheets(findings: DetectionFindings, suffix: str = "") -> tuple[AnySheet, ...]:
+    """In the order of the page; `suffix` is for the names of files."""
+    return tuple(
+        build(findings, suffix)
+        for build in (
+            selection_sheet,
+            diagnostics_sheet,
+            lift_sheet,
+            utility_sheet,
+            detection_sheet,
+            means_sheet,
+            coverage_sheet,
+            bins_sheet,
+        )
     )
 
 
-class DetectionVerdict(StrEnum):
-    """What the interval of the selective policy's lift allows to say."""
-
-    LIFT = "lift"
-    HINT = "hint: too few prompts"
-    NOTHING = "no significant lift"
-    LOSS = "loss"
-    NEVER = "never deviates"
-
-
-def verdict(utility: TransitionUtility) -> DetectionVerdict:
-    lift = utility.lift["selective"]
-    if utility.calibration.tau.value is None:
-        return DetectionVerdict.NEVER
-    if lift.positive:
-        return DetectionVerdict.HINT if utility.unreliable else DetectionVerdict.LIFT
-    return DetectionVerdict.LOSS if lift.high < 0 else DetectionVerdict.NOTHING
+def missing_sheet(findings: DetectionFindings) -> AnySheet:
+    return shared.missing_sheet(
+        "e23-missing",
+        "Diagnostics without numbers",
+        "Models, tasks and diagnosed axes that nothing is reported on.",
+        findings.missing,
+        "None: every diagnosed model, task and axis has numbers.",
+    )
 
 
-def _lifts(found: DetectionFindings, suffix: str) -> Sheet:
-    columns = (
-        *CELL,
-        PROPOSAL,
-        Column("verdict", "selective policy", left=True),
-        *NOTES,
-        Column("coverage", "deviates at", share, wide=True),
-        *(Column(arm, ARM_NAMES[arm], number, wide=True) for arm in ARMS[1:]),
-        Column("tau", "", number),
-        Column("", "deviates where the prediction is at least", left=True),
-        Column("tau_reason", ""),
-        Column("tau_out_of_fold", "out-of-fold lift on validation", number),
-        Column("tau_error", "± standard error", number),
+def _entry(path: str, key: str) -> Callable[[Any], Value]:
+    """One entry of a mapping; `path` leads to that."""
+    mapping = attrgetter(path)
+    return lambda item: mapping(item)[key]
+
+
+def lift_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
+    columns: tuple[Column[OutcomeRow], ...] = (
+        *OUTCOME,
+        Column("verdict", "selective policy", lambda row: lift_verdict(row.outcome.utility), left=True),
+        *notes(attrgetter("outcome.utility"), attrgetter("partial")),
+        attribute("coverage", "deviates at", share, path="outcome.utility.coverage", wide=True),
+        *(Column(arm, ARM_NAMES[arm], _entry("outcome.utility.lift", arm), number, wide=True) for arm in ARMS[1:]),
+        attribute("tau", None, path="outcome.calibration.tau.value"),
+        Column(
+            None,
+            "deviates where the prediction is at least",
+            lambda row: threshold(row.outcome.calibration.tau),
+            left=True,
+        ),
+        attribute("tau_reason", None, path="outcome.calibration.tau.reason"),
+        attribute(
+            "tau_out_of_fold",
+            "out-of-fold lift on validation",
+            number,
+            path="outcome.calibration.tau.out_of_fold",
+        ),
+        attribute("tau_error", "± standard error", number, path="outcome.calibration.tau.error"),
     )
     return Sheet(
         f"e3-lift{suffix}",
@@ -93,43 +101,24 @@ def _lifts(found: DetectionFindings, suffix: str) -> Sheet:
         "chosen on validation prompts; never: they gave no reason to deviate. A lift is one if its interval lies "
         "above zero.",
         columns,
-        tuple(
-            (
-                *cell_key(cell),
-                proposal,
-                verdict(outcome.utility),
-                *notes(outcome.utility, cell.partial),
-                outcome.utility.coverage,
-                *(outcome.utility.lift[arm] for arm in ARMS[1:]),
-                outcome.calibration.tau.value,
-                threshold(outcome.calibration.tau),
-                outcome.calibration.tau.reason,
-                outcome.calibration.tau.out_of_fold,
-                outcome.calibration.tau.error,
-            )
-            for cell, proposal, outcome in outcomes(found)
-        ),
+        list(outcome_rows(findings)),
         empty="None.",
     )
 
 
-def _utility(found: DetectionFindings, suffix: str) -> Sheet:
+def utility_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
+    columns: tuple[Column[OutcomeRow], ...] = (
+        *OUTCOME,
+        *(Column(arm, ARM_NAMES[arm], _entry("outcome.utility.utility", arm), number, wide=True) for arm in ARMS),
+        *notes(attrgetter("outcome.utility"), attrgetter("partial")),
+        *counts("states", "excluded", path="outcome.utility."),
+    )
     return Sheet(
         f"e3-utility{suffix}",
         "Transition utility",
         "Mean utility of each way to choose one action, after which the reference goes on to the end.",
-        (*CELL, PROPOSAL, *(Column(arm, ARM_NAMES[arm], number, wide=True) for arm in ARMS), *NOTES, *STATES),
-        tuple(
-            (
-                *cell_key(cell),
-                proposal,
-                *(outcome.utility.utility[arm] for arm in ARMS),
-                *notes(outcome.utility, cell.partial),
-                outcome.utility.states,
-                outcome.utility.excluded,
-            )
-            for cell, proposal, outcome in outcomes(found)
-        ),
+        columns,
+        list(outcome_rows(findings)),
         empty="None.",
     )
 
@@ -144,18 +133,18 @@ _AT_TEN = (
 )
 
 
-def _detection(found: DetectionFindings, suffix: str) -> Sheet:
-    columns = (
-        *CELL,
-        PROPOSAL,
-        Column("auroc", "AUROC", number, wide=True),
-        Column("auroc_among", "where there is a signal", number, wide=True),
-        Column("auroc_within", "at the same step", number, wide=True),
-        Column("spearman", "Spearman", number, wide=True),
-        RATE,
-        *(Column(f"{key}_10", head, show, wide=True) for key, head, show in _AT_TEN),
-        *NOTES,
-        Column("reason", "why something is missing", left=True, show=text_or_none),
+def detection_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
+    ranking = "outcome.utility.detection"
+    columns: tuple[Column[OutcomeRow], ...] = (
+        *OUTCOME,
+        attribute("auroc", "AUROC", number, path=f"{ranking}.auroc", wide=True),
+        attribute("auroc_among", "where there is a signal", number, path="outcome.auroc_among", wide=True),
+        attribute("auroc_within", "at the same step", number, path="outcome.auroc_within", wide=True),
+        attribute("spearman", "Spearman", number, path=f"{ranking}.spearman", wide=True),
+        positive_rate(ranking),
+        *(Column(f"{key}_10", head, _at_ten(key), show, wide=True) for key, head, show in _AT_TEN),
+        *notes(attrgetter(ranking), attrgetter("partial")),
+        attribute("reason", "why something is missing", text_or_none, path=f"{ranking}.reason", left=True),
     )
     return Sheet(
         f"e3-detection{suffix}",
@@ -167,47 +156,38 @@ def _detection(found: DetectionFindings, suffix: str) -> Sheet:
         "Lifts are those of the diagnostic's action on those 10 % only, whatever theta. To rank well and to gain are "
         "two things.",
         columns,
-        tuple(
-            (
-                *cell_key(cell),
-                proposal,
-                ranking.auroc,
-                outcome.auroc_among,
-                outcome.auroc_within,
-                ranking.spearman,
-                ranking.positive_rate,
-                *(getattr(ranking.at[0.1], key) for key, _, _ in _AT_TEN),
-                *notes(ranking, cell.partial),
-                ranking.reason,
-            )
-            for cell, proposal, outcome in outcomes(found)
-            for ranking in (outcome.utility.detection,)
-        ),
+        list(outcome_rows(findings)),
         empty="None.",
     )
 
 
-def _means(found: DetectionFindings, suffix: str) -> Sheet:
-    heads = {
-        "auroc": ("AUROC", number),
-        "spearman": ("Spearman", number),
-        "captured_10": ("C_det(10 %)", share),
-        "efficiency_10": ("efficiency", share),
-        "lift_10": ("lift at 10 %", number),
-    }
-    columns = (
-        Column("model", "model", left=True),
-        Column("axis", "axis", left=True),
+def _at_ten(key: str) -> Callable[[OutcomeRow], Value]:
+    read = attrgetter(key)
+    return lambda row: read(row.outcome.utility.detection.at[0.1])
+
+
+_RANKINGS = {
+    "auroc": ("AUROC", number),
+    "spearman": ("Spearman", number),
+    "captured_10": ("C_det(10 %)", share),
+    "efficiency_10": ("efficiency", share),
+    "lift_10": ("lift at 10 %", number),
+}
+
+
+def means_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
+    columns: tuple[Column[DetectionMean], ...] = (
+        *named("model", "axis"),
         PROPOSAL,
-        Column("tasks", "tasks", count),
-        Column("fixed", "fixed", number, wide=True),
-        *(Column(arm, "", wide=True) for arm in ARMS[1:]),
-        *(Column(f"{arm}_lift", f"{ARM_NAMES[arm]} lift", number, wide=True) for arm in ARMS[1:]),
-        Column("less_regret", "regret saved", number, wide=True),
-        Column("recovered", "recovered gap", share, wide=True),
-        Column("coverage", "deviates at", share, wide=True),
-        *(c for key, (head, show) in heads.items() for c in (Column(key, head, show), Column(f"{key}_tasks", ""))),
-        *NOTES,
+        Column("tasks", "tasks", lambda mean: len(mean.tasks), count),
+        Column("fixed", "fixed", _entry("utility", "fixed"), number, wide=True),
+        *(Column(arm, None, _entry("utility", arm), wide=True) for arm in ARMS[1:]),
+        *(Column(f"{arm}_lift", f"{ARM_NAMES[arm]} lift", _entry("lift", arm), number, wide=True) for arm in ARMS[1:]),
+        attribute("less_regret", "regret saved", number, wide=True),
+        attribute("recovered", "recovered gap", share, wide=True),
+        attribute("coverage", "deviates at", share, wide=True),
+        *(column for name in RANKINGS for column in _mean_of_ranking(name)),
+        *notes(lambda mean: mean, attrgetter("partial")),
     )
     return Sheet(
         f"e3-means{suffix}",
@@ -216,24 +196,29 @@ def _means(found: DetectionFindings, suffix: str) -> Sheet:
         "The recovered gap is mean lift by mean gap. Means of AUROC, Spearman, C_det, efficiency and lift at 10 % are "
         "over the tasks on which they exist, and have no intervals.",
         columns,
-        tuple(
-            (
-                m.model,
-                m.axis,
-                m.proposal,
-                len(m.tasks),
-                *(m.utility[arm] for arm in ARMS),
-                *(m.lift[arm] for arm in ARMS[1:]),
-                m.less_regret,
-                m.recovered,
-                m.coverage,
-                *(x for name in RANKINGS for x in (m.plain[name].value, m.plain[name].tasks)),
-                *notes(m, m.partial),
-            )
-            for m in found.means
-        ),
+        findings.means,
         empty="None.",
     )
+
+
+def _mean_of_ranking(name: str) -> tuple[Column[DetectionMean], ...]:
+    """Its mean, and over how many tasks."""
+    head, show = _RANKINGS[name]
+    return (
+        Column(name, head, lambda mean: mean.plain[name].value, show),
+        Column(f"{name}_tasks", None, lambda mean: mean.plain[name].tasks),
+    )
+
+
+@dataclass(frozen=True)
+class CoverageRow(OutcomeRow):
+    """An outcome where only the best-ranked share of states may deviate."""
+
+    coverage: float
+
+    @property
+    def at(self) -> object:
+        return self.outcome.utility.detection.at[self.coverage]
 
 
 _AT = (
@@ -249,13 +234,12 @@ _AT = (
 )
 
 
-def _coverage(found: DetectionFindings, suffix: str) -> Sheet:
-    columns = (
-        *CELL,
-        PROPOSAL,
-        Column("coverage", "coverage", _percent),
-        *(Column(key, head, show, wide=True) for key, head, show in _AT),
-        *NOTES,
+def coverage_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
+    columns: tuple[Column[CoverageRow], ...] = (
+        *OUTCOME,
+        attribute("coverage", "coverage", percent),
+        *(attribute(key, head, show, path=f"at.{key}", wide=True) for key, head, show in _AT),
+        *notes(attrgetter("outcome.utility.detection"), attrgetter("partial")),
     )
     return Sheet(
         f"e3-coverage{suffix}",
@@ -265,22 +249,10 @@ def _coverage(found: DetectionFindings, suffix: str) -> Sheet:
         "other fold. Precision: share of the chosen states with a gain; recall: share of the states with a gain that "
         "are chosen.",
         columns,
-        tuple(_coverage_rows(found)),
+        [CoverageRow(r.cell, r.proposal, r.outcome, c) for r in outcome_rows(findings) for c in COVERAGES],
         folded=True,
         empty="None.",
     )
-
-
-def _coverage_rows(found: DetectionFindings) -> Iterator[tuple[Value, ...]]:
-    for cell, proposal, outcome in outcomes(found):
-        detection: Detection = outcome.utility.detection
-        for c in COVERAGES:
-            values = (getattr(detection.at[c], key) for key, _, _ in _AT)
-            yield (*cell_key(cell), proposal, c, *values, *notes(detection, cell.partial))
-
-
-def _percent(value: Value) -> str:
-    return f"{100 * float(value):g} %" if isinstance(value, float) else str(value)
 
 
 def held_out_bins(outcome: SettingOutcome) -> list[tuple[int, float]]:
@@ -290,19 +262,44 @@ def held_out_bins(outcome: SettingOutcome) -> list[tuple[int, float]]:
     return [(len(g), float(np.mean(g)) if len(g) else float("nan")) for g in inside]
 
 
-def _bins(found: DetectionFindings, suffix: str) -> Sheet:
-    columns = (
-        *CELL,
-        PROPOSAL,
-        Column("bin", "bin", count),
-        Column("from", "signal from", _edge),
-        Column("to", "to below", _edge),
-        Column("states", "validation states", count),
-        Column("positive", "with a gain", count),
-        Column("predicted", "predicted opportunity", number),
-        Column("opens", "deviates", _yes),
-        Column("held_out_states", "held-out states", count),
-        Column("held_out", "their opportunity", number),
+@dataclass(frozen=True)
+class BinRow(OutcomeRow):
+    """One bin of a detector's signal."""
+
+    bin: int
+    low: float
+    high: float
+    states: int
+    positive: int
+    predicted: float
+    opens: bool
+    held_out_states: int
+    held_out: float
+
+
+def _bin_rows(findings: DetectionFindings) -> Iterator[BinRow]:
+    for row in outcome_rows(findings):
+        detector, tau = row.outcome.calibration.detector, row.outcome.calibration.tau
+        opens_B = tau.active(detector.g_B)
+        edges = [-inf, *detector.start_E.tolist(), inf]
+        bins = zip(pairwise(edges), held_out_bins(row.outcome), strict=True)
+        for b, ((low, high), (states, g)) in enumerate(bins):
+            seen = (int(detector.states_B[b]), int(detector.positive_B[b]), float(detector.g_B[b]))
+            yield BinRow(row.cell, row.proposal, row.outcome, b, low, high, *seen, bool(opens_B[b]), states, g)
+
+
+def bins_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
+    columns: tuple[Column[BinRow], ...] = (
+        *OUTCOME,
+        *counts("bin"),
+        attribute("from", "signal from", edge, path="low"),
+        attribute("to", "to below", edge, path="high"),
+        attribute("states", "validation states", count),
+        attribute("positive", "with a gain", count),
+        attribute("predicted", "predicted opportunity", number),
+        attribute("opens", "deviates", yes_no),
+        attribute("held_out_states", "held-out states", count),
+        attribute("held_out", "their opportunity", number),
     )
     return Sheet(
         f"e3-bins{suffix}",
@@ -310,25 +307,22 @@ def _bins(found: DetectionFindings, suffix: str) -> Sheet:
         "Bins of the signal with the mean opportunity of their validation states, which is what a detector predicts, "
         "and beside it that of the held-out states in the same bin. States without a signal are in none.",
         columns,
-        tuple(_bin_rows(found)),
+        list(_bin_rows(findings)),
         folded=True,
         empty="None.",
     )
 
 
-def _bin_rows(found: DetectionFindings) -> Iterator[tuple[Value, ...]]:
-    for cell, proposal, outcome in outcomes(found):
-        detector = outcome.calibration.detector
-        opens_B = outcome.calibration.tau.active(detector.g_B)
-        edges = [-inf, *detector.start_E.tolist(), inf]
-        for b, ((low, high), (states, g)) in enumerate(zip(pairwise(edges), held_out_bins(outcome), strict=True)):
-            seen = (int(detector.states_B[b]), int(detector.positive_B[b]), float(detector.g_B[b]))
-            yield (*cell_key(cell), proposal, b, low, high, *seen, bool(opens_B[b]), states, g)
-
-
-def _edge(value: Value) -> str:
-    return "–∞" if value == -inf else "∞" if value == inf else f"{value:.4g}"
-
-
-def _yes(value: Value) -> str:
-    return "yes" if value else "no"
+def screen_sheet(findings: DetectionFindings) -> AnySheet:
+    """What fits on a terminal, of the diagnostics' own actions."""
+    several = len({cell.model for cell in findings.cells}) > 1
+    utility = "raw.utility"
+    columns: tuple[Column[DetectionCell], ...] = (
+        *named(*["model"] * several, "task", "axis"),
+        attribute("auroc", "AUROC", number, path=f"{utility}.detection.auroc"),
+        Column("selective", "selective lift", _entry(f"{utility}.lift", "selective"), number),
+        Column(None, "", lambda cell: mark(cell.raw.utility, cell.partial)),
+        attribute("coverage", "deviates at", share_point, path=f"{utility}.coverage"),
+        Column("verdict", "", lambda cell: lift_verdict(cell.raw.utility)),
+    )
+    return Sheet("screen-detection", "", "", columns, findings.cells)

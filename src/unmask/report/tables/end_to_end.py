@@ -1,75 +1,29 @@
 """The tables of E4: what the arms are worth when they decode whole answers."""
 
-from collections.abc import Sequence
-from enum import StrEnum
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from math import isnan
 
 from unmask.lab.analysis.end_to_end import ARMS, CHOSEN, EndToEndCell, EndToEndFindings, EndToEndMean, JointCell
 from unmask.policies.candidates import AXES
-from unmask.report.tables.opportunity import CELL, Column, Sheet, Value, count, number, share, text_or_none
+from unmask.report.formats import count, number, point, share, text_or_none, yes_no
+from unmask.report.sheet import AnySheet, Column, Sheet, Value, attribute
+from unmask.report.tables import shared
+from unmask.report.tables.shared import CELL, MEAN, PARTIAL, counts, named
+from unmask.report.verdicts import (
+    GAIN,
+    EndToEndVerdict,
+    averaged,
+    cell_verdict,
+    chosen_cells,
+    chosen_means,
+    mean_verdict,
+    plain_verdict,
+    score_line,
+)
 from unmask.stats import Estimate
-from unmask.stats.opportunity import FEWEST
-
-MEAN = "mean over tasks"
-GAIN = ("selective", "fixed")
 
 ARM_HEADS = dict(zip(ARMS, ("Ref.", "Fixed", "Stage", "Always", "Selective"), strict=True))
-
-
-class EndToEndVerdict(StrEnum):
-    """What the interval of a paired difference allows to say."""
-
-    BETTER = "better"
-    WORSE = "worse"
-    HINT_BETTER = "hint of better: too few prompts differ"
-    HINT_WORSE = "hint of worse: too few prompts differ"
-    NOTHING = "not significant"
-    NEVER = "never deviates"
-    UNKNOWN = "not known: no prompt was judged"
-
-
-def verdict(difference: Estimate, differ: int, never: str = "") -> EndToEndVerdict:
-    """`differ`: prompts on which the two differ; an interval over few of them is too short to rely on."""
-    if isnan(difference.value):
-        return EndToEndVerdict.UNKNOWN
-    if never:
-        return EndToEndVerdict.NEVER
-    few = differ < FEWEST
-    if difference.low > 0:
-        return EndToEndVerdict.HINT_BETTER if few else EndToEndVerdict.BETTER
-    if difference.high < 0:
-        return EndToEndVerdict.HINT_WORSE if few else EndToEndVerdict.WORSE
-    return EndToEndVerdict.NOTHING
-
-
-def cell_verdict(cell: EndToEndCell) -> EndToEndVerdict:
-    return verdict(cell.difference[GAIN], cell.wins + cell.losses, cell.never)
-
-
-def chosen_cells(found: EndToEndFindings, model: str | None = None) -> tuple[EndToEndCell, ...]:
-    """On the axis that validation chose for each task."""
-    return tuple(c for c in found.cells if c.chosen and model in (None, c.model))
-
-
-def averaged(found: EndToEndFindings, mean: EndToEndMean) -> tuple[EndToEndCell, ...]:
-    """The cells that a mean is over."""
-    mine = [c for c in found.cells if c.model == mean.model and c.task in mean.tasks]
-    return tuple(c for c in mine if (c.chosen if mean.axis == CHOSEN else c.axis == mean.axis))
-
-
-def mean_verdict(found: EndToEndFindings, mean: EndToEndMean) -> EndToEndVerdict:
-    """A mean never deviates where none of its cells does."""
-    cells = averaged(found, mean)
-    never = "all" if cells and all(c.never for c in cells) else ""
-    return verdict(mean.difference[GAIN], sum(c.wins + c.losses for c in cells), never)
-
-
-def score_line(mean: EndToEndMean) -> str:
-    """Tasks won and lost, and how many of them by more than chance."""
-    return (
-        f"{mean.better} better, {mean.worse} worse, {mean.same} same; intervals exclude 0 on "
-        f"{mean.significant_up} above, {mean.significant_down} below"
-    )
 
 
 def covered(cell: EndToEndCell, arm: str = "selective") -> str:
@@ -83,71 +37,135 @@ def covered(cell: EndToEndCell, arm: str = "selective") -> str:
 # By arm
 
 
-_COVERAGE = (Column("coverage", "", share), Column("", "Coverage"))
-_DELTA = Column("delta", "Δ = Selective − Fixed", number, wide=True)
-_VERDICT = (Column("verdict", ""), Column("", "interval of Δ", left=True))
-_PROMPTS = (
-    Column("wins", "won", count),
-    Column("losses", "lost", count),
-    Column("ties", "tied", count),
-    Column("prompts", "prompts", count),
-    Column("unjudged", "unjudged", count),
+@dataclass(frozen=True)
+class ArmsRow:
+    """A cell, or a mean over tasks, as a row of the tables by arm."""
+
+    model: str
+    task: str
+    axis: str
+    utility: Mapping[str, Estimate]
+    difference: Mapping[tuple[str, str], Estimate]
+    coverage: float
+    """Of the selective arm."""
+    covered: str
+    verdict: EndToEndVerdict
+    said: str
+    """The verdict for people."""
+    wins: int
+    losses: int
+    ties: int
+    prompts: int
+    unjudged: int
+    cell: EndToEndCell | None = None
+    mean: EndToEndMean | None = None
+
+    @property
+    def partial(self) -> str:
+        return self.mean.partial if self.mean else ""
+
+
+def _cell_row(cell: EndToEndCell) -> ArmsRow:
+    said = cell_verdict(cell)
+    return ArmsRow(
+        model=cell.model,
+        task=cell.task,
+        axis=cell.axis,
+        utility=cell.utility,
+        difference=cell.difference,
+        coverage=cell.coverage["selective"],
+        covered=covered(cell),
+        verdict=said,
+        said=said,
+        wins=cell.wins,
+        losses=cell.losses,
+        ties=cell.ties,
+        prompts=cell.prompts,
+        unjudged=cell.unjudged,
+        cell=cell,
+    )
+
+
+def _mean_row(findings: EndToEndFindings, mean: EndToEndMean) -> ArmsRow:
+    cells, said = averaged(findings, mean), mean_verdict(findings, mean)
+    return ArmsRow(
+        model=mean.model,
+        task=MEAN,
+        axis=mean.axis,
+        utility=mean.utility,
+        difference=mean.difference,
+        coverage=mean.coverage,
+        covered="no step had a signal" if isnan(mean.coverage) else share(mean.coverage),
+        verdict=said,
+        said=f"{said}; {score_line(mean)}",
+        wins=sum(c.wins for c in cells),
+        losses=sum(c.losses for c in cells),
+        ties=sum(c.ties for c in cells),
+        prompts=sum(c.prompts for c in cells),
+        unjudged=sum(c.unjudged for c in cells),
+        mean=mean,
+    )
+
+
+def chosen_rows(findings: EndToEndFindings) -> Iterator[ArmsRow]:
+    """Each model's tasks on the axis that validation chose, and then their mean."""
+    for model in dict.fromkeys(c.model for c in findings.cells):
+        yield from map(_cell_row, chosen_cells(findings, model))
+        for mean in chosen_means(findings):
+            if mean.model == model:
+                yield _mean_row(findings, mean)
+
+
+def _of_cell(get: Callable[[EndToEndCell], Value], otherwise: Value = None) -> Callable[[ArmsRow], Value]:
+    """What only cells have."""
+    return lambda row: otherwise if row.cell is None else get(row.cell)
+
+
+def _of_mean(key: str) -> Column[ArmsRow]:
+    """In files only: what only means have."""
+    return Column(key, None, lambda row: None if row.mean is None else getattr(row.mean, key))
+
+
+def _arm(key: str, head: str, arm: str) -> Column[ArmsRow | JointCell]:
+    return Column(key, head, lambda row: row.utility[arm], point, wide=True)
+
+
+def _difference(key: str, head: str, pair: tuple[str, str]) -> Column[ArmsRow | JointCell]:
+    return Column(key, head, lambda row: row.difference[pair], number, wide=True)
+
+
+def _plain_verdict_of(key: str, pair: tuple[str, str]) -> Column[ArmsRow | JointCell]:
+    return Column(f"{key}_verdict", "interval", lambda row: plain_verdict(row.difference[pair]), left=True)
+
+
+_ARMS = tuple(_arm(arm, head, arm) for arm, head in ARM_HEADS.items())
+_DELTA = _difference("delta", "Δ = Selective − Fixed", GAIN)
+_COVERAGE = (attribute("coverage", None), Column[ArmsRow](None, "Coverage", lambda row: row.covered))
+_VERDICT = (
+    attribute("verdict", None),
+    Column[ArmsRow](None, "interval of Δ", lambda row: row.said, left=True),
 )
-_SCORES = tuple(Column(key, "") for key in ("better", "worse", "same", "significant_up", "significant_down"))
+_PARTIAL = attribute("partial", "note", text_or_none, left=True)
+_CHOSEN = Column("chosen", "chosen", _of_cell(lambda cell: cell.chosen), yes_no)
+_PROMPTS = (
+    attribute("wins", "won", count),
+    attribute("losses", "lost", count),
+    attribute("ties", "tied", count),
+    *counts("prompts", "unjudged"),
+)
 
 
-def _value(value: Value) -> str:
-    """Without the interval, which CSV has: so many do not fit."""
-    return number(value.value) if isinstance(value, Estimate) else number(value)
-
-
-_ARMS = tuple(Column(arm, head, _value, wide=True) for arm, head in ARM_HEADS.items())
-
-
-def full_sheet(found: EndToEndFindings) -> Sheet:
-    columns = (
+def full_sheet(findings: EndToEndFindings) -> AnySheet:
+    columns: tuple[Column[ArmsRow], ...] = (
         *CELL,
         *_ARMS,
         _DELTA,
         *_COVERAGE,
         *_VERDICT,
-        *_SCORES,
-        Column("partial", "note", left=True, show=text_or_none),
+        *(_of_mean(key) for key in ("better", "worse", "same", "significant_up", "significant_down")),
+        _PARTIAL,
         *_PROMPTS,
     )
-    rows: list[tuple[Value, ...]] = []
-    for model in dict.fromkeys(c.model for c in found.cells):
-        rows += [
-            (
-                *_key(c),
-                *(c.utility[arm] for arm in ARMS),
-                c.difference[GAIN],
-                c.coverage["selective"],
-                covered(c),
-                *(cell_verdict(c),) * 2,
-                *(None,) * len(_SCORES),
-                "",
-                *_prompts(c),
-            )
-            for c in chosen_cells(found, model)
-        ]
-        rows += [
-            (
-                model,
-                MEAN,
-                CHOSEN,
-                *(m.utility[arm] for arm in ARMS),
-                m.difference[GAIN],
-                m.coverage,
-                _mean_coverage(m),
-                *_mean_said(found, m),
-                *(m.better, m.worse, m.same, m.significant_up, m.significant_down),
-                m.partial,
-                *_sums(averaged(found, m)),
-            )
-            for m in found.means
-            if (m.model, m.axis) == (model, CHOSEN)
-        ]
     return Sheet(
         "e4-end-to-end",
         "End to end, on the axis that validation chose",
@@ -158,149 +176,61 @@ def full_sheet(found: EndToEndFindings) -> Sheet:
         "tasks Δ is above, below or equal to zero, and on how many of them the interval excludes zero. Won, lost, "
         "tied: prompts. Unjudged: prompts left out because the answer of some arm could not be judged.",
         columns,
-        tuple(rows),
+        list(chosen_rows(findings)),
         empty="None: no axis could be chosen; the reasons are below.",
     )
 
 
-def _key(cell: EndToEndCell) -> tuple[Value, ...]:
-    return cell.model, cell.task, cell.axis
-
-
-def _prompts(cell: EndToEndCell) -> tuple[Value, ...]:
-    return cell.wins, cell.losses, cell.ties, cell.prompts, cell.unjudged
-
-
-def _sums(cells: Sequence[EndToEndCell]) -> tuple[Value, ...]:
-    keys = ("wins", "losses", "ties", "prompts", "unjudged")
-    return tuple(sum(getattr(c, key) for c in cells) for key in keys)
-
-
-def _mean_said(found: EndToEndFindings, mean: EndToEndMean) -> tuple[Value, ...]:
-    said = mean_verdict(found, mean)
-    return said, f"{said}; {score_line(mean)}"
-
-
-def _mean_coverage(mean: EndToEndMean) -> str:
-    return "no step had a signal" if isnan(mean.coverage) else share(mean.coverage)
-
-
-def axes_sheet(found: EndToEndFindings, suffix: str = "") -> Sheet:
+def axes_sheet(findings: EndToEndFindings, suffix: str = "") -> AnySheet:
     """Every axis, whether chosen or not."""
-    pairs = {
-        "over_reference": (("selective", "reference"), "Selective − Ref."),
-        "over_always": (("selective", "always"), "Selective − Always"),
-        "always_over_fixed": (("always", "fixed"), "Always − Fixed"),
-        "fixed_over_reference": (("fixed", "reference"), "Fixed − Ref."),
-    }
-    columns = (
+    columns: tuple[Column[ArmsRow], ...] = (
         *CELL,
-        Column("chosen", "chosen", _yes),
-        Column("fixed_name", "fixed action", left=True, show=text_or_none),
+        _CHOSEN,
+        Column("fixed_name", "fixed action", _of_cell(lambda cell: cell.fixed_name, ""), text_or_none, left=True),
         *_ARMS,
         _DELTA,
         *_VERDICT,
         *_COVERAGE,
-        *(Column(key, head, number, wide=True) for key, (_, head) in pairs.items()),
-        Column("out_of_fold", "out-of-fold lift on validation", number),
-        Column("never", "why the gate never opens", left=True, show=text_or_none),
-        Column("partial", "note", left=True, show=text_or_none),
+        _difference("over_reference", "Selective − Ref.", ("selective", "reference")),
+        _difference("over_always", "Selective − Always", ("selective", "always")),
+        _difference("always_over_fixed", "Always − Fixed", ("always", "fixed")),
+        _difference("fixed_over_reference", "Fixed − Ref.", ("fixed", "reference")),
+        Column("out_of_fold", "out-of-fold lift on validation", _of_cell(lambda cell: cell.out_of_fold), number),
+        Column("never", "why the gate never opens", _of_cell(lambda cell: cell.never, ""), text_or_none, left=True),
+        _PARTIAL,
         *_PROMPTS,
     )
-    rows: list[tuple[Value, ...]] = [
-        (
-            *_key(c),
-            c.chosen,
-            c.fixed_name,
-            *(c.utility[arm] for arm in ARMS),
-            c.difference[GAIN],
-            *(cell_verdict(c),) * 2,
-            c.coverage["selective"],
-            covered(c),
-            *(c.difference[pair] for pair, _ in pairs.values()),
-            c.out_of_fold,
-            c.never,
-            "",
-            *_prompts(c),
-        )
-        for c in found.cells
-    ]
-    rows += [
-        (
-            *(m.model, MEAN, m.axis),
-            None,
-            "",
-            *(m.utility[arm] for arm in ARMS),
-            m.difference[GAIN],
-            *_mean_said(found, m),
-            m.coverage,
-            _mean_coverage(m),
-            *(m.difference[pair] for pair, _ in pairs.values()),
-            None,
-            "",
-            m.partial,
-            *_sums(averaged(found, m)),
-        )
-        for m in found.means
-        if m.axis != CHOSEN
-    ]
+    rows = [_cell_row(cell) for cell in findings.cells]
+    rows += [_mean_row(findings, mean) for mean in findings.means if mean.axis != CHOSEN]
     return Sheet(
         f"e4-axes{suffix}",
         "End to end, every axis",
         "The same arms on each axis, chosen or not, with all paired differences. The axis is chosen by the gate's "
         "out-of-fold lift on validation; a gate that never opens decodes as the fixed action.",
         columns,
-        tuple(rows),
+        rows,
         empty="None.",
     )
 
 
-def _yes(value: Value) -> str:
-    return "" if value is None else "yes" if value else "no"
-
-
-def controls_sheet(found: EndToEndFindings, suffix: str = "") -> Sheet:
-    columns = (
+def controls_sheet(findings: EndToEndFindings, suffix: str = "") -> AnySheet:
+    columns: tuple[Column[ArmsRow], ...] = (
         *CELL,
-        Column("chosen", "chosen", _yes),
-        Column("selective", "Selective", _value, wide=True),
-        Column("end_to_end_name", "best fixed end to end", left=True, show=text_or_none),
-        *_compared("end_to_end_fixed", "its utility", "Selective − it"),
-        *_compared("random_gate", "Random gate", "Selective − random"),
+        _CHOSEN,
+        _arm("selective", "Selective", "selective"),
+        Column(
+            "end_to_end_name",
+            "best fixed end to end",
+            _of_cell(lambda cell: cell.end_to_end_name, ""),
+            text_or_none,
+            left=True,
+        ),
+        *_compared("end_to_end_fixed", "its utility", "Selective − it", "end-to-end fixed"),
+        *_compared("random_gate", "Random gate", "Selective − random", "random gate"),
         *_COVERAGE,
-        Column("random_gate_coverage", ""),
-        Column("", "of the random gate"),
+        Column("random_gate_coverage", None, _of_cell(lambda cell: cell.coverage["random gate"])),
+        Column(None, "of the random gate", _of_cell(lambda cell: covered(cell, "random gate"), "")),
     )
-    rows: list[tuple[Value, ...]] = [
-        (
-            *_key(c),
-            c.chosen,
-            c.utility["selective"],
-            c.end_to_end_name,
-            *_against(c, "end-to-end fixed"),
-            *_against(c, "random gate"),
-            c.coverage["selective"],
-            covered(c),
-            c.coverage["random gate"],
-            covered(c, "random gate"),
-        )
-        for c in found.cells
-    ]
-    rows += [
-        (
-            *(m.model, MEAN, m.axis),
-            None,
-            m.utility["selective"],
-            "",
-            *_against(m, "end-to-end fixed"),
-            *_against(m, "random gate"),
-            m.coverage,
-            _mean_coverage(m),
-            None,
-            "",
-        )
-        for m in found.means
-    ]
     return Sheet(
         f"e4-controls{suffix}",
         "Controls",
@@ -308,33 +238,29 @@ def controls_sheet(found: EndToEndFindings, suffix: str = "") -> Sheet:
         "to beat than the best of single steps. Random gate: takes the same actions at random, as often as selective "
         "did; mean of several draws. What is not better than that does not come from the signal.",
         columns,
-        tuple(rows),
+        [*map(_cell_row, findings.cells), *(_mean_row(findings, mean) for mean in findings.means)],
         empty="None.",
     )
 
 
-def _compared(key: str, head: str, difference: str) -> tuple[Column, ...]:
+def _compared(key: str, head: str, difference: str, control: str) -> tuple[Column[ArmsRow | JointCell], ...]:
+    pair = ("selective", control)
     return (
-        Column(key, head, _value, wide=True),
-        Column(f"over_{key}", difference, number, wide=True),
-        Column(f"over_{key}_verdict", "interval", left=True),
+        _arm(key, head, control),
+        _difference(f"over_{key}", difference, pair),
+        _plain_verdict_of(f"over_{key}", pair),
     )
-
-
-def _against(row: EndToEndCell | EndToEndMean, control: str) -> tuple[Value, ...]:
-    difference = row.difference["selective", control]
-    return row.utility[control], difference, plain_verdict(difference)
-
-
-def plain_verdict(difference: Estimate) -> EndToEndVerdict:
-    """Of a difference whose prompts won and lost are not counted."""
-    return verdict(difference, FEWEST)
 
 
 # Beyond the paper, and what is not there
 
 
-_JOINT = ("reference", "joint fixed", "joint", "selective")
+_JOINT_ARMS = {
+    "reference": "Ref.",
+    "joint fixed": "Joint fixed",
+    "joint": "Joint",
+    "selective": "Selective, chosen axis",
+}
 _JOINT_PAIRS = {
     "over_reference": (("joint", "reference"), "Joint − Ref."),
     "over_joint_fixed": (("joint", "joint fixed"), "Joint − Joint fixed"),
@@ -342,20 +268,19 @@ _JOINT_PAIRS = {
 }
 
 
-def joint_sheet(found: EndToEndFindings) -> Sheet:
-    heads = ("Ref.", "Joint fixed", "Joint", "Selective, chosen axis")
-    columns = (
-        *CELL[:2],
-        Column("axes", "axes", left=True),
-        *(Column(arm.replace(" ", "_"), head, _value, wide=True) for arm, head in zip(_JOINT, heads, strict=True)),
+def joint_sheet(findings: EndToEndFindings) -> AnySheet:
+    columns: tuple[Column[JointCell], ...] = (
+        *named("model", "task"),
+        Column("axes", "axes", lambda cell: ", ".join(cell.axes), left=True),
+        *(_arm(arm.replace(" ", "_"), head, arm) for arm, head in _JOINT_ARMS.items()),
         *(
             column
-            for key, (_, head) in _JOINT_PAIRS.items()
-            for column in (Column(key, head, number, wide=True), Column(f"{key}_verdict", "interval", left=True))
+            for key, (pair, head) in _JOINT_PAIRS.items()
+            for column in (_difference(key, head, pair), _plain_verdict_of(key, pair))
         ),
-        *(Column(f"coverage_{axis}", "") for axis in AXES),
-        Column("", "Coverage by axis", left=True),
-        *_PROMPTS[-2:],
+        *map(_joint_coverage, AXES),
+        Column(None, "Coverage by axis", _joint_coverages, left=True),
+        *counts("prompts", "unjudged"),
     )
     return Sheet(
         "e4-joint",
@@ -363,38 +288,40 @@ def joint_sheet(found: EndToEndFindings) -> Sheet:
         "Joint fixed: the fixed action of every axis at once. Joint: each axis deviates from it where its own gate "
         "opens. The gates were calibrated one at a time. Beside them the selective arm of the chosen axis alone.",
         columns,
-        tuple(
-            (
-                *(j.model, j.task),
-                ", ".join(j.axes),
-                *(j.utility[arm] for arm in _JOINT),
-                *(x for pair, _ in _JOINT_PAIRS.values() for x in _joint_difference(j, pair)),
-                *(j.coverage.get(axis) for axis in AXES),
-                ", ".join(f"{axis} {_joint_coverage(j, axis)}" for axis in j.axes),
-                *(j.prompts, j.unjudged),
-            )
-            for j in found.joints
-        ),
+        findings.joints,
         empty="None.",
     )
 
 
-def _joint_difference(cell: JointCell, pair: tuple[str, str]) -> tuple[Value, ...]:
-    difference = cell.difference[pair]
-    return difference, plain_verdict(difference)
+def _joint_coverage(axis: str) -> Column[JointCell]:
+    return Column(f"coverage_{axis}", None, lambda cell: cell.coverage.get(axis))
 
 
-def _joint_coverage(cell: JointCell, axis: str) -> str:
-    value = cell.coverage.get(axis, float("nan"))
-    return "no signal" if isnan(value) else share(value)
+def _joint_coverages(cell: JointCell) -> str:
+    coverage = {axis: cell.coverage.get(axis, float("nan")) for axis in cell.axes}
+    return ", ".join(f"{axis} {'no signal' if isnan(value) else share(value)}" for axis, value in coverage.items())
 
 
-def missing_sheet(found: EndToEndFindings) -> Sheet:
-    return Sheet(
+def missing_sheet(findings: EndToEndFindings) -> AnySheet:
+    return shared.missing_sheet(
         "e4-missing",
         "End to end without numbers",
         "Models, tasks and axes that were to be decoded end to end and that nothing is reported on.",
-        (*CELL, Column("reason", "reason", left=True)),
-        tuple((m.model, m.task, m.axis, m.reason) for m in found.missing),
-        empty="None: every model, task and diagnosed axis has numbers.",
+        findings.missing,
+        "None: every model, task and diagnosed axis has numbers.",
     )
+
+
+def screen_sheet(findings: EndToEndFindings) -> AnySheet:
+    """What fits on a terminal, of the axes that validation chose."""
+    several = len({cell.model for cell in findings.cells}) > 1
+    columns: tuple[Column[ArmsRow], ...] = (
+        *named(*["model"] * several, "task"),
+        Column("axis", "axis", lambda row: "" if row.cell is None else row.axis),
+        *(_arm(arm, head.lower(), arm) for arm, head in ARM_HEADS.items()),
+        _difference("delta", "selective − fixed", GAIN),
+        Column(None, "", lambda row: PARTIAL * bool(row.partial)),
+        Column(None, "coverage", lambda row: row.covered if row.cell else share(row.coverage)),
+        attribute("verdict", ""),
+    )
+    return Sheet("screen-end-to-end", "", "", columns, list(chosen_rows(findings)))

@@ -1,14 +1,39 @@
 """The tables of E2: which actions diagnostics choose, and what those are worth."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import isinf
+from operator import attrgetter
 
 from unmask.lab.analysis.detection import DetectionCell, DetectionFindings, SettingOutcome
-from unmask.report.tables.opportunity import CELL, NOTES, Column, Sheet, Value, count, notes, number, share
+from unmask.report.formats import count, number, share
+from unmask.report.sheet import AnySheet, Column, Sheet, Value, attribute
+from unmask.report.tables.shared import CELL, counts, named, notes
 from unmask.stats import Threshold
 
-PROPOSAL = Column("proposal", "action", left=True)
-STATES = (Column("states", "states", count), Column("excluded", "excluded", count))
+
+@dataclass(frozen=True)
+class OutcomeRow:
+    """One kind of proposal of a cell."""
+
+    cell: DetectionCell
+    proposal: str
+    outcome: SettingOutcome
+
+    @property
+    def partial(self) -> str:
+        return self.cell.partial
+
+
+def outcome_rows(findings: DetectionFindings) -> Iterator[OutcomeRow]:
+    for cell in findings.cells:
+        for proposal, outcome in cell.outcomes.items():
+            yield OutcomeRow(cell, proposal, outcome)
+
+
+PROPOSAL = attribute("proposal", "action", left=True)
+OUTCOME = (*named("model", "task", "axis", path="cell."), PROPOSAL)
+"""Which outcome a row is about."""
 
 
 def threshold(value: Threshold) -> str:
@@ -18,29 +43,26 @@ def threshold(value: Threshold) -> str:
     return "wherever there is a signal" if isinf(value.value) else f"{value.value:.4g}"
 
 
-def outcomes(found: DetectionFindings) -> Iterator[tuple[DetectionCell, str, SettingOutcome]]:
-    for cell in found.cells:
-        for proposal, outcome in cell.outcomes.items():
-            yield cell, proposal, outcome
-
-
-def cell_key(cell: DetectionCell) -> tuple[Value, ...]:
-    return cell.model, cell.task, cell.axis
-
-
-def selection(found: DetectionFindings, suffix: str) -> Sheet:
-    keys = (
+def selection_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
+    estimates = (
         ("oracle_gap", "oracle gap", number),
         ("lift", "lift", number),
-        ("stage_lift", "", number),
+        ("stage_lift", None, number),
         ("regret", "regret", number),
         ("stage_regret", "stage-only regret", number),
         ("less_regret", "regret saved", number),
         ("recovered", "recovered gap", share),
-        ("stage_recovered", "", share),
+        ("stage_recovered", None, share),
     )
-    screen = (Column("viable", "exploratory screen", _passed), Column("lower_regret", ""), Column("recovers", ""))
-    wide = tuple(Column(key, head, show, wide=True) for key, head, show in keys)
+    columns: tuple[Column[OutcomeRow], ...] = (
+        *OUTCOME,
+        attribute("viable", "exploratory screen", _passed, path="outcome.choice.viability.passed"),
+        attribute("lower_regret", None, path="outcome.choice.viability.lower_regret"),
+        attribute("recovers", None, path="outcome.choice.viability.recovers"),
+        *notes(attrgetter("outcome.choice"), attrgetter("partial")),
+        *(attribute(key, head, show, path=f"outcome.choice.{key}", wide=True) for key, head, show in estimates),
+        *counts("states", "excluded", path="outcome.choice."),
+    )
     return Sheet(
         f"e2-selection{suffix}",
         "Action selection",
@@ -49,21 +71,8 @@ def selection(found: DetectionFindings, suffix: str) -> Sheet:
         "from outside the candidate set beat all of them. Regret saved: stage-only less diagnostic, on the same "
         "prompts. Recovered gap: lift by oracle gap. The screen asks for less regret than stage-only and a recovered "
         "gap above 0; it sees held-out outcomes, so it is exploratory: it describes settings and confirms nothing.",
-        (*CELL, PROPOSAL, *screen, *NOTES, *wide, *STATES),
-        tuple(
-            (
-                *cell_key(cell),
-                proposal,
-                outcome.choice.viability.passed,
-                outcome.choice.viability.lower_regret,
-                outcome.choice.viability.recovers,
-                *notes(outcome.choice, cell.partial),
-                *(getattr(outcome.choice, key) for key, _, _ in keys),
-                outcome.choice.states,
-                outcome.choice.excluded,
-            )
-            for cell, proposal, outcome in outcomes(found)
-        ),
+        columns,
+        list(outcome_rows(findings)),
         empty="None.",
     )
 
@@ -72,45 +81,28 @@ def _passed(value: Value) -> str:
     return "passes" if value else "fails"
 
 
-def diagnostics(found: DetectionFindings, suffix: str) -> Sheet:
-    keys = (
-        ("abstained", "abstains"),
-        ("acted", "acts"),
-        ("agrees_fixed", "agrees with fixed"),
-        ("agrees_oracle", "with the oracle"),
-        ("agrees_any", "with any candidate"),
-    )
-    columns = (
+def diagnostics_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
+    shares = {
+        "abstained": "abstains",
+        "acted": "acts",
+        "agrees_fixed": "agrees with fixed",
+        "agrees_oracle": "with the oracle",
+        "agrees_any": "with any candidate",
+    }
+    columns: tuple[Column[DetectionCell], ...] = (
         *CELL,
-        Column("fixed", "fixed action", left=True),
-        Column("theta", "", number),
-        *(Column(key, head, share, wide=True) for key, head in keys),
-        Column("", "acts where the signal is at least", left=True),
-        Column("theta_reason", ""),
-        *NOTES,
-        Column("prompts", "prompts", count),
-        *STATES,
-        Column("validation_prompts", "validation prompts", count),
+        attribute("fixed", "fixed action", path="fixed_name", left=True),
+        attribute("theta", None, path="raw.choice.calibration.theta.value"),
+        *(attribute(key, head, share, path=f"raw.choice.{key}", wide=True) for key, head in shares.items()),
+        Column(
+            None, "acts where the signal is at least", lambda c: threshold(c.raw.choice.calibration.theta), left=True
+        ),
+        attribute("theta_reason", None, path="raw.choice.calibration.theta.reason"),
+        *notes(attrgetter("raw.choice"), attrgetter("partial")),
+        *counts("prompts"),
+        *counts("states", "excluded", path="raw.choice."),
+        attribute("validation_prompts", "validation prompts", count, path="raw.choice.calibration.prompts"),
     )
-    rows = []
-    for cell in found.cells:
-        choice = cell.raw.choice
-        chosen = choice.calibration
-        rows.append(
-            (
-                *cell_key(cell),
-                cell.fixed_name,
-                chosen.theta.value,
-                *(getattr(choice, key) for key, _ in keys),
-                threshold(chosen.theta),
-                chosen.theta.reason,
-                *notes(choice, cell.partial),
-                cell.prompts,
-                choice.states,
-                choice.excluded,
-                chosen.prompts,
-            )
-        )
     return Sheet(
         f"e2-diagnostics{suffix}",
         "What diagnostics do",
@@ -119,6 +111,6 @@ def diagnostics(found: DetectionFindings, suffix: str) -> Sheet:
         "Agreement is that of its own actions: studies do not say which candidates lead to the same state as a "
         "snapped one.",
         columns,
-        tuple(rows),
+        findings.cells,
         empty="None.",
     )

@@ -2,20 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 
-from unmask.lab.analysis.end_to_end import CHOSEN, JOINT, EndToEndFindings, EndToEndMean
+from unmask.lab.analysis.end_to_end import JOINT, EndToEndFindings, EndToEndMean
 from unmask.lab.analysis.opportunity import OpportunityFindings
-from unmask.report.compare import count
-from unmask.report.tables.end_to_end import (
+from unmask.report.formats import counted, number
+from unmask.report.verdicts import (
     GAIN,
     EndToEndVerdict,
     averaged,
     cell_verdict,
+    chosen_means,
     mean_verdict,
     plain_verdict,
     score_line,
 )
-from unmask.report.tables.opportunity import number
-from unmask.report.words.opportunity import chance, listed, name
+from unmask.report.words.phrases import chance, listed, model_name
 from unmask.stats.opportunity import FEWEST
 
 NOT_MEASURED = (
@@ -37,41 +37,41 @@ _SAID = {
 }
 
 
-def pays(found: OpportunityFindings, decoded: EndToEndFindings) -> str:
+def pays(opportunity: OpportunityFindings, end_to_end: EndToEndFindings) -> str:
     """Native decoders, each task on the axis that validation chose for it."""
-    means = [m for m in decoded.means if m.axis == CHOSEN]
+    means = chosen_means(end_to_end)
     if not means:
         return "End to end: not known, no axis could be chosen or nothing was judged; the tables have the reasons."
-    beside = [f"{_beside(m)} with {name(found, m.model)}" for m in means]
+    beside = [f"{_beside(m)} with {model_name(opportunity, m.model)}" for m in means]
     return (
-        f"End to end, each task on the axis that validation chose, {_gains(found, decoded, means)}. Selective differs "
-        f"{'; '.join(beside)}."
+        f"End to end, each task on the axis that validation chose, {_gains(opportunity, end_to_end, means)}. "
+        f"Selective differs {'; '.join(beside)}."
     )
 
 
-def extension(found: OpportunityFindings, decoded: EndToEndFindings) -> str:
+def extension(opportunity: OpportunityFindings, end_to_end: EndToEndFindings) -> str:
     """The revision extension alone."""
-    return f"End to end, {_gains(found, decoded, decoded.means)}." if decoded.means else ""
+    return f"End to end, {_gains(opportunity, end_to_end, end_to_end.means)}." if end_to_end.means else ""
 
 
-def _gains(found: OpportunityFindings, decoded: EndToEndFindings, means: Sequence[EndToEndMean]) -> str:
+def _gains(opportunity: OpportunityFindings, end_to_end: EndToEndFindings, means: Sequence[EndToEndMean]) -> str:
     """Means over tasks, won and lost tasks, and how many looks these were."""
-    told = [_mean(found, decoded, m) for m in means]
+    gains = [_mean(opportunity, end_to_end, m) for m in means]
     partial = "".join(f"; {m.model} {m.partial}" for m in means if m.partial)
     # Without a significant result there is nothing that chance could have made; nor can it move a gate that stays shut.
-    found_some = any(m.significant_up or m.significant_down for m in means)
-    open_ = [c for m in means for c in averaged(decoded, m) if cell_verdict(c) is not EndToEndVerdict.NEVER]
-    by_chance = chance(len(open_) if found_some else 0, what="open gates")
-    return f"selective − fixed is {listed(told)}{by_chance}{_hints(decoded, means)}{partial}"
+    some = any(m.significant_up or m.significant_down for m in means)
+    open_ = [c for m in means for c in averaged(end_to_end, m) if cell_verdict(c) is not EndToEndVerdict.NEVER]
+    by_chance = chance(len(open_) if some else 0, what="open gates")
+    return f"selective − fixed is {listed(gains)}{by_chance}{_hints(end_to_end, means)}{partial}"
 
 
-def _mean(found: OpportunityFindings, decoded: EndToEndFindings, mean: EndToEndMean) -> str:
-    over = f"over {count(len(mean.tasks), 'task')} of {name(found, mean.model)}"
-    return f"{number(mean.difference[GAIN])} {over} ({_SAID[mean_verdict(decoded, mean)]}: {score_line(mean)})"
+def _mean(opportunity: OpportunityFindings, end_to_end: EndToEndFindings, mean: EndToEndMean) -> str:
+    over = f"over {counted(len(mean.tasks), 'task')} of {model_name(opportunity, mean.model)}"
+    return f"{number(mean.difference[GAIN])} {over} ({_SAID[mean_verdict(end_to_end, mean)]}: {score_line(mean)})"
 
 
-def _hints(decoded: EndToEndFindings, means: Sequence[EndToEndMean]) -> str:
-    said = [cell_verdict(c) for m in means for c in averaged(decoded, m)]
+def _hints(end_to_end: EndToEndFindings, means: Sequence[EndToEndMean]) -> str:
+    said = [cell_verdict(c) for m in means for c in averaged(end_to_end, m)]
     hints = sum(s in (EndToEndVerdict.HINT_BETTER, EndToEndVerdict.HINT_WORSE) for s in said)
     if not hints:
         return ""
@@ -85,24 +85,21 @@ def _beside(mean: EndToEndMean) -> str:
         "end-to-end fixed": "from the best fixed action end to end",
         "random gate": "from a random gate of equal coverage",
     }
-    told = []
-    for to, head in heads.items():
-        difference = mean.difference["selective", to]
-        told.append(f"{head} by {number(difference)} ({plain_verdict(difference)})")
-    return listed(told)
+    differences = {head: mean.difference["selective", to] for to, head in heads.items()}
+    return listed([f"{head} by {number(x)} ({plain_verdict(x)})" for head, x in differences.items()])
 
 
-def notes(decoded: EndToEndFindings) -> Iterator[str]:
+def notes(end_to_end: EndToEndFindings) -> Iterator[str]:
     """What the answer leaves out."""
-    if decoded.joints:
-        told = [
+    if end_to_end.joints:
+        clauses = [
             f"joint − {to} lies above zero on {said.count(EndToEndVerdict.BETTER)} and below on "
             f"{said.count(EndToEndVerdict.WORSE)}"
             for to in ("reference", "selective")
-            for said in ([plain_verdict(j.difference[JOINT, to]) for j in decoded.joints],)
+            for said in ([plain_verdict(j.difference[JOINT, to]) for j in end_to_end.joints],)
         ]
-        yield f"{BEYOND} Of {count(len(decoded.joints), 'model-task pair')}, the interval of {listed(told)}."
-    counts = [(c.prompts, c.unjudged) for c in decoded.cells] + [(j.prompts, j.unjudged) for j in decoded.joints]
+        yield f"{BEYOND} Of {counted(len(end_to_end.joints), 'model-task pair')}, the interval of {listed(clauses)}."
+    counts = [(c.prompts, c.unjudged) for c in end_to_end.cells] + [(j.prompts, j.unjudged) for j in end_to_end.joints]
     lost = sum(unjudged for _, unjudged in counts)
     if lost:
         whole = sum(prompts + unjudged for prompts, unjudged in counts)
@@ -110,9 +107,9 @@ def notes(decoded: EndToEndFindings) -> Iterator[str]:
             f"End to end, {lost:,} of {whole:,} prompts, counted once for each axis, are left out because some arm's "
             "answer could not be judged; they are missing, not 0."
         )
-    if decoded.missing:
+    if end_to_end.missing:
         axes: dict[str, list[str]] = {}
-        for m in decoded.missing:
+        for m in end_to_end.missing:
             axes.setdefault(f"{m.task} of {m.model}", []).append(m.axis)
-        told = [f"{where} ({', '.join(which)})" for where, which in axes.items()]
-        yield f"End to end without numbers: {listed(told)}; the tables have the reasons."
+        places = [f"{where} ({', '.join(which)})" for where, which in axes.items()]
+        yield f"End to end without numbers: {listed(places)}; the tables have the reasons."

@@ -1,0 +1,48 @@
+"""All that a study's tables say, worked out once: opportunity, detection, and whole answers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from unmask.lab.analysis.detection import DetectionFindings, detect
+from unmask.lab.analysis.end_to_end import EndToEndFindings, end_to_end
+from unmask.lab.analysis.opportunity import OpportunityFindings, measure
+from unmask.lab.store.store import Store
+from unmask.stats.bootstrap import RESAMPLES
+from unmask.stats.detection import DRAWS
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a study found."""
+
+    opportunity: OpportunityFindings
+    detection: DetectionFindings | None = None
+    """None where the study has no readings."""
+    end_to_end: EndToEndFindings | None = None
+    """None where it decoded nothing end to end."""
+
+
+def findings(store: Store, *, resamples: int = RESAMPLES, draws: int = DRAWS) -> Findings:
+    """E1 always; E2 and E3 where the study has readings; E4 where it decoded its arms end to end."""
+    once = _ReadOnce(store.folder)
+    opportunity = measure(once, resamples=resamples)
+    detection = detect(once, opportunity, draws=draws)
+    decoded = None if detection is None else end_to_end(once, opportunity, detection)
+    return Findings(opportunity, detection, decoded)
+
+
+class _ReadOnce(Store):
+    """A store that reads each of its tables once: E1, its hashes, E2 and E3 all ask for the same ones."""
+
+    def __init__(self, folder: str | Path):
+        super().__init__(folder)
+        self._tables: dict[str, pa.Table] = {}
+
+    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """With all columns, whatever is asked for: somebody else will ask for the others."""
+        if name not in self._tables:
+            self._tables[name] = super().table(name)
+        return self._tables[name]

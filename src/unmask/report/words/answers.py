@@ -1,0 +1,61 @@
+"""The four answers to what every study is asked, and the notes that go with them."""
+
+from collections.abc import Iterator
+
+from unmask.lab.analysis.detection import DetectionFindings
+from unmask.lab.analysis.end_to_end import EndToEndFindings
+from unmask.lab.analysis.findings import Findings
+from unmask.lab.analysis.opportunity import OpportunityFindings
+from unmask.report.report import Answer
+from unmask.report.words import detection as detection_words
+from unmask.report.words import end_to_end as end_to_end_words
+from unmask.report.words import opportunity as opportunity_words
+
+
+def answers(findings: Findings) -> Iterator[Answer]:
+    """The four questions that every study is asked."""
+    opportunity, detection = findings.opportunity, findings.detection
+    yield Answer("How much?", opportunity_words.how_much(opportunity))
+    yield Answer("How concentrated?", opportunity_words.how_concentrated(opportunity))
+    if detection is None:
+        yield Answer("Predictable?", f"Not asked: {detection_words.NOT_ASKED}")
+        yield Answer("Does acting pay?", f"Not measured: {detection_words.NOT_ASKED}")
+        return
+    native = detection.of(extension=False).cells
+    yield Answer("Predictable?", detection_words.predictable(opportunity, native))
+    yield Answer("Does acting pay?", f"{detection_words.pays(opportunity, native)}\n{_end_to_end_answer(findings)}")
+
+
+def _end_to_end_answer(findings: Findings) -> str:
+    if findings.end_to_end is None:
+        return end_to_end_words.NOT_MEASURED
+    return end_to_end_words.pays(findings.opportunity, findings.end_to_end.of(extension=False))
+
+
+def notes(findings: Findings) -> Iterator[str]:
+    """What goes with the answers: how far to trust them, what stands apart, what is not in them."""
+    yield from opportunity_words.notes(findings.opportunity)
+    if findings.detection is not None:
+        yield from detection_words.notes(findings.opportunity, findings.detection)
+        yield from _extension_note(findings.opportunity, findings.detection, findings.end_to_end)
+    if findings.end_to_end is not None:
+        yield from end_to_end_words.notes(findings.end_to_end)
+
+
+def _extension_note(
+    opportunity: OpportunityFindings, detection: DetectionFindings, end_to_end: EndToEndFindings | None
+) -> Iterator[str]:
+    """The revision extension counts in no answer and has its own."""
+    cells = detection.of(extension=True).cells
+    if not cells:
+        return
+    sentences = [
+        detection_words.EXTENSION,
+        "Predictable?",
+        detection_words.predictable(opportunity, cells),
+        "Does acting pay?",
+        detection_words.pays(opportunity, cells),
+    ]
+    if end_to_end is not None:
+        sentences.append(end_to_end_words.extension(opportunity, end_to_end.of(extension=True)))
+    yield " ".join(sentences).rstrip()
