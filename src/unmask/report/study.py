@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from unmask.axes import AXES
 from unmask.lab.analysis.findings import Findings
 from unmask.lab.analysis.opportunity import OpportunityFindings
-from unmask.policies.candidates import AXES
 from unmask.report import files
 from unmask.report.csv import table_csv
 from unmask.report.html import page
@@ -68,7 +68,7 @@ def study_report(findings: Findings) -> Report:
         sections=tuple(sections(findings)),
         screens=tuple(_screens(findings)),
         signs={sign: meaning for sign, meaning in LEGEND.items() if sign in _signs(findings)},
-        axes=AXES,
+        axes=tuple(AXES),
         facts=_facts(opportunity),
         resamples=opportunity.resamples,
         unreliable_below=FEWEST,

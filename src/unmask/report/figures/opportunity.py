@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from html import escape
 from math import isnan
 
+from unmask.axes import AXES
 from unmask.lab.analysis.opportunity import OpportunityCell, OpportunityFindings, OpportunityMean
-from unmask.policies.candidates import AXES
 from unmask.report.figures.svg import Box, WhiskerRow, coverage_ticks, label, svg, whiskers
 from unmask.report.formats import share
 from unmask.report.tables.opportunity import partial_mean

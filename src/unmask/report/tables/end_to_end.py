@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import isnan
 
+from unmask.axes import AXES
 from unmask.lab.analysis.end_to_end import ARMS, CHOSEN, EndToEndCell, EndToEndFindings, EndToEndMean, JointCell
-from unmask.policies.candidates import AXES
 from unmask.report.formats import count, number, point, share, text_or_none, yes_no
 from unmask.report.sheet import AnySheet, Column, Sheet, Value, attribute
 from unmask.report.tables import shared

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from unmask.axes import AXES
 from unmask.lab.analysis.opportunity import Cost, OpportunityFindings
-from unmask.policies.candidates import AXES
 from unmask.report.formats import count, seconds, text_or_none
 from unmask.report.sheet import AnySheet, Column, Sheet, attribute
 from unmask.report.tables.shared import counts, missing_sheet, named
