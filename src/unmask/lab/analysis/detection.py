@@ -49,7 +49,7 @@ from unmask.stats.tables import PROPOSALS
 
 def is_extension(reference: str, axis: str) -> bool:
     """Dream's native decoder is monotone: revising is not a choice that it has, but an extension of it."""
-    return reference in AXES[axis].extends
+    return axis in AXES and reference in AXES[axis].extends
 
 
 class OfAxis:
