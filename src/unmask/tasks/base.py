@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from unmask.tasks.constructed.draw import Draw
+    from unmask.tasks.draw import Draw
     from unmask.tasks.scoring.verdict import Verdict
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"

@@ -17,7 +17,7 @@ from itertools import count
 from unmask.errors import ConfigError, ContractError, UnknownName, require
 from unmask.tasks import official
 from unmask.tasks.base import LEVELS, SPLITS, TRAINING, Draft, Example, Generator, Task, digest
-from unmask.tasks.constructed.draw import Draw
+from unmask.tasks.draw import Draw
 from unmask.tasks.scoring.extract import squeeze
 
 REDRAWS = 1000

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from unmask.errors import ConfigError, ContractError, require
 from unmask.tasks import CONTROLS, SPLITS, TASKS, TRAINING, Task, examples, training
 from unmask.tasks.base import digest
-from unmask.tasks.constructed.draw import Draw
+from unmask.tasks.draw import Draw
 from unmask.tasks.scoring.extract import squeeze
 from unmask.train import texts
 

@@ -22,7 +22,7 @@ from unmask.errors import ConfigError
 from unmask.tasks import words
 from unmask.tasks.base import Draft, Generator, canonical
 from unmask.tasks.constructed import carry, cloze, constrained_json, csv_cells, html_tags, sparse, unique_list
-from unmask.tasks.constructed.draw import Draw
+from unmask.tasks.draw import Draw
 from unmask.tasks.words import text
 
 SUITE = (csv_cells, cloze, carry, sparse, constrained_json, unique_list, html_tags)

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from unmask.errors import require
 from unmask.tasks.base import Draft
-from unmask.tasks.constructed.draw import Draw
+from unmask.tasks.draw import Draw
 from unmask.tasks.words import (
     ANIMALS,
     COMMON,

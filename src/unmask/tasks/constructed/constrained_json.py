@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from unmask.errors import require
 from unmask.tasks.base import Draft, Json
-from unmask.tasks.constructed.draw import Draw
+from unmask.tasks.draw import Draw
 from unmask.tasks.words import (
     ADJECTIVES,
     ANIMALS,

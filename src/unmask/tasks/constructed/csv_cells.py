@@ -11,7 +11,7 @@ from datetime import date, timedelta
 
 from unmask.errors import require
 from unmask.tasks.base import Draft, Json
-from unmask.tasks.constructed.draw import Draw
+from unmask.tasks.draw import Draw
 from unmask.tasks.words import (
     ANIMALS,
     CODE_LETTERS,

@@ -7,7 +7,7 @@ comments, and tags quoted in attributes.
 
 from unmask.errors import require
 from unmask.tasks.base import Draft
-from unmask.tasks.constructed.draw import Draw
+from unmask.tasks.draw import Draw
 from unmask.tasks.words import (
     ADJECTIVES,
     ANIMALS,

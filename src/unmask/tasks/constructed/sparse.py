@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from unmask.errors import require
 from unmask.tasks.base import Draft, Json
-from unmask.tasks.constructed.draw import Draw
+from unmask.tasks.draw import Draw
 from unmask.tasks.words import (
     ADJECTIVES,
     ANIMALS,

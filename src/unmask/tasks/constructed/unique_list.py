@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from unmask.errors import require
 from unmask.tasks.base import Draft
-from unmask.tasks.constructed.draw import Draw
+from unmask.tasks.draw import Draw
 from unmask.tasks.words import (
     ADJECTIVES,
     ANIMALS,
