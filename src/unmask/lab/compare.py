@@ -21,7 +21,7 @@ from unmask.errors import ConfigError, SchemaError, UnknownName, UnmaskError, re
 from unmask.policies import settings
 from unmask.stats.paired import RESAMPLES, Interval, against, macro_intervals, mean_intervals
 from unmask.tasks import SPLITS, Example, Task, examples, find, score_all, training
-from unmask.tasks.suite import DataDir
+from unmask.tasks.base import DataDir
 from unmask.versions import versions
 
 FRESH = "fresh"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from unmask.errors import UnknownName
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Example, examples, score, training
-from unmask.tasks.scoring.extract import TEXT_LIMIT
+from unmask.tasks.base import TEXT_LIMIT
 from unmask.tasks.scoring.utility import binary, part_credit, same
 
 CONSTRUCTED = [name for name, task in {**TASKS, **CONTROLS}.items() if task.generator]

@@ -22,7 +22,7 @@ from unmask.lab.compare import FRESH, FRESH_FROM, TextModel, scores
 from unmask.lab.store.store import SCHEMAS, Shard, Store, Unit, fingerprint
 from unmask.lab.study import ModelSpec, PromptRange, Study
 from unmask.tasks import Example, Task, examples, find, training
-from unmask.tasks.suite import DataDir
+from unmask.tasks.base import DataDir
 from unmask.versions import versions
 
 Load = Callable[[ModelSpec], TextModel]
