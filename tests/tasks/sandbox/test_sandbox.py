@@ -32,8 +32,10 @@ from hypothesis import strategies as st
 
 from unmask.errors import ConfigError, UnknownName
 from unmask.tasks import sandbox
-from unmask.tasks.sandbox import Limits, SandboxVerdict, check_completion, check_many, run_program
+from unmask.tasks.sandbox import Limits, SandboxVerdict, check_completion, check_many, probe, process, run_program
+from unmask.tasks.sandbox import run as run_module
 from unmask.tasks.sandbox.jail import linux, values
+from unmask.tasks.sandbox.walls import Walls
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are those of Linux")
 
@@ -100,8 +102,10 @@ def mode(request) -> str | None:
 
 
 @functools.cache
-def holds(walls: sandbox._Walls) -> bool:
-    return sandbox._holds(sandbox._run({"kind": "program", "program": sandbox._PROBE_PROGRAM}, {}, SHORT, walls), walls)
+def holds(walls: Walls) -> bool:
+    return probe.holds(
+        run_module.run_jail({"kind": "program", "program": probe.PROBE_PROGRAM}, {}, SHORT, walls), walls
+    )
 
 
 @pytest.fixture
@@ -109,17 +113,17 @@ def use(monkeypatch):
     """Make runs use particular walls, to see that each holds without the others; returns the mode to ask for."""
 
     def use(kind: str, layers: tuple[str, ...]) -> str:
-        walls = sandbox._Walls(kind, layers)
+        walls = Walls(kind, layers)
         if not holds(walls):
             pytest.skip(f"{kind} with {layers}: not possible for this user and interpreter")
-        monkeypatch.setitem(sandbox._PROBES, kind, walls)
+        monkeypatch.setitem(probe.PROBES, kind, walls)
         return kind
 
     return use
 
 
 def needs_seccomp(mode: str | None, why: str) -> None:
-    if "seccomp" not in sandbox._walls(mode).layers:
+    if "seccomp" not in probe.find_walls(mode).layers:
         pytest.skip(f"no seccomp here: {why}")
 
 
@@ -153,7 +157,7 @@ def test_right_and_wrong(mode):
     verdict = check_completion(PROBLEM, WRONG, mode=mode)
     assert verdict.status == "fail"
     assert "assert candidate(2) == 4" in verdict.detail
-    assert verdict.mode == sandbox._walls(mode).text
+    assert verdict.mode == probe.find_walls(mode).text
     assert verdict.wall_s > 0
 
 
@@ -405,7 +409,7 @@ def test_files_are_small_and_few(mode):
 
 
 def test_memory_for_files_is_bounded_too():
-    if sandbox._walls(None).kind != "namespace":
+    if probe.find_walls(None).kind != "namespace":
         pytest.skip("this mode says that it is not")
     result = run(
         """
@@ -712,7 +716,7 @@ def victim() -> Iterator[Path]:
 
 
 def can_keep_files_apart(mode: str | None) -> bool:
-    walls = sandbox._walls(mode)
+    walls = probe.find_walls(mode)
     return walls.kind != "weak" or "landlock" in walls.layers
 
 
@@ -798,7 +802,7 @@ def test_reading_secrets(victim, mode, monkeypatch):
     assert result.stdout.startswith("{}\n")
     if can_keep_files_apart(mode):
         assert result.stdout == "{}\n"
-    elif "uid" in sandbox._walls(mode).layers:
+    elif "uid" in probe.find_walls(mode).layers:
         assert "swordfish" not in result.stdout
 
 
@@ -894,7 +898,7 @@ def test_no_interpreter_is_unavailable(monkeypatch, tmp_path):
     verdict = check_completion(PROBLEM, RIGHT)
     assert verdict.status == "unavailable"
     assert "did not start" in verdict.detail
-    monkeypatch.setattr(sandbox, "_PROBES", {})
+    monkeypatch.setattr(probe, "PROBES", {})
     verdict = check_completion(PROBLEM, RIGHT)
     assert (verdict.status, verdict.mode) == ("unavailable", "none")
     monkeypatch.undo()
@@ -916,8 +920,8 @@ def test_no_room_for_the_folder_is_unavailable(monkeypatch, tmp_path):
 def test_wall_that_cannot_be_built_is_unavailable(monkeypatch):
     """A run never falls back to weaker walls than the report will name."""
     assert check_completion(PROBLEM, RIGHT, mode="weak").status == "pass"
-    monkeypatch.setattr(sandbox, "_visible", lambda: ("/no-such-place",))
-    monkeypatch.setattr(sandbox, "_work_folder", lambda walls: contextlib.nullcontext("/no-such-place"))
+    monkeypatch.setattr(run_module, "visible", lambda: ("/no-such-place",))
+    monkeypatch.setattr(run_module, "work_folder", lambda walls: contextlib.nullcontext("/no-such-place"))
     verdict = check_completion(PROBLEM, RIGHT, mode="weak")
     assert verdict.status == "unavailable"
     assert "/no-such-place" in verdict.detail
@@ -925,7 +929,7 @@ def test_wall_that_cannot_be_built_is_unavailable(monkeypatch):
 
 def test_slow_start_is_unavailable(monkeypatch):
     assert check_completion(PROBLEM, RIGHT).status == "pass"
-    monkeypatch.setattr(sandbox, "SETUP_S", 0.001)
+    monkeypatch.setattr(process, "SETUP_S", 0.001)
     verdict = check_completion(PROBLEM, RIGHT)
     assert verdict.status == "unavailable"
     assert "not ready" in verdict.detail
@@ -941,7 +945,7 @@ def test_killed_supervisor_is_unavailable(monkeypatch, mode):
             super().__init__(*args, **kwargs)
             started.append(self)
 
-    monkeypatch.setattr(sandbox.subprocess, "Popen", Recorded)
+    monkeypatch.setattr(process.subprocess, "Popen", Recorded)
     verdicts: list[SandboxVerdict] = []
     thread = threading.Thread(
         target=lambda: verdicts.append(check_completion(PROBLEM, "    while True: pass\n", mode=mode))
@@ -965,8 +969,8 @@ def test_unknown_mode_and_impossible_limits():
 
 
 def test_system_without_any_of_this(monkeypatch):
-    monkeypatch.setattr(sandbox, "_PROBES", {})
-    monkeypatch.setattr(sandbox, "_candidates", lambda kind: [])
+    monkeypatch.setattr(probe, "PROBES", {})
+    monkeypatch.setattr(probe, "candidates", lambda kind: [])
     verdict = check_completion(PROBLEM, RIGHT)
     assert (verdict.status, verdict.mode) == ("unavailable", "none")
     assert run_program("pass").status == "unavailable"
@@ -978,7 +982,7 @@ def test_modes_are_stated():
     assert modes
     assert modes[0] == check_completion(PROBLEM, RIGHT).mode
     assert all(text.startswith(("namespace", "bubblewrap", "weak: ")) for text in modes)
-    walls = [sandbox._Walls("weak", layers) for layers in ((), ("seccomp", "uid"), ("seccomp", "landlock", "uid"))]
+    walls = [Walls("weak", layers) for layers in ((), ("seccomp", "uid"), ("seccomp", "landlock", "uid"))]
     assert [wall.text for wall in walls] == [
         "weak: resource limits (no namespaces, no seccomp, no landlock, no own user)",
         "weak: seccomp + own user (no namespaces, no landlock)",
