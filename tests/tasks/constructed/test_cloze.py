@@ -259,16 +259,18 @@ def opposite(word: str, start: str, length: str) -> str:
     return fitting.pop()
 
 
+FORMS = (
+    {noun: words.plural(noun) for noun in (*words.GOODS, *words.ANIMALS)},
+    PAST,
+    {word: words.graded(word, "er") for word in words.GRADED},
+    {word: words.graded(word, "est") for word in words.GRADED},
+    {words.cardinal(n): words.ordinal(n) for n in range(1, 100)},
+)
+
+
 def analogy(x: str, formed: str, y: str) -> str:
     """The form of y that stands to it as `formed` to x. All ways to explain the first pair must agree on it."""
-    tables = [
-        {noun: words.plural(noun) for noun in (*words.GOODS, *words.ANIMALS)},
-        PAST,
-        {w: words.graded(w, "er") for w in words.GRADED},
-        {w: words.graded(w, "est") for w in words.GRADED},
-        {words.cardinal(n): words.ordinal(n) for n in range(1, 100)},
-    ]
-    answers = {table[y] for table in tables if table.get(x) == formed and y in table}
+    answers = {forms[y] for forms in FORMS if forms.get(x) == formed and y in forms}
     assert len(answers) == 1, (x, formed, y)
     return answers.pop()
 
