@@ -83,9 +83,19 @@ def examples(task: Task, split: str, data_dir: DataDir = None) -> tuple[Example,
         raise UnknownName("split", split, SPLITS)
     if task.members is not None:
         return task.members[split]
-    drafts = {n.id: n.draft for n in task.reader(data_dir)} if task.reader else _constructed(task)
+    if task.reader:
+        return _ranked(task, split, {numbered.id: numbered.draft for numbered in task.reader(data_dir)})
+    return _drawn_split(task, split)
+
+
+def _ranked(task: Task, split: str, drafts: Mapping[str, Draft]) -> tuple[Example, ...]:
     ids = cut(task.lineage, list(drafts), task.counts)[split]
     return tuple(named(drafts[id], id.replace(task.lineage, task.name, 1), task.name, split) for id in ids)
+
+
+@lru_cache(maxsize=64)
+def _drawn_split(task: Task, split: str) -> tuple[Example, ...]:
+    return _ranked(task, split, _constructed(task))
 
 
 @lru_cache(maxsize=32)
