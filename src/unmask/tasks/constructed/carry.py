@@ -279,12 +279,5 @@ def generate(draw: Draw, level: int) -> Draft:
     return Draft(prompt, indexed(parts), parts, {"frame": f"{level}.{at}", "addends": [a, b]}, level)
 
 
-TASK = constructed_task(
-    name="carry-rtl",
-    title="Carry RTL",
-    horizon=32,
-    output="three carry bits",
-    judge=TaskJudge("partial", utility.spans),
-    generator=generate,
-    version="1",
-)
+JUDGE = TaskJudge("partial", utility.spans)
+TASK = constructed_task("carry-rtl", "Carry RTL", JUDGE, generate, horizon=32, output="three carry bits", version="1")

@@ -11,10 +11,11 @@ COUNTS = split_counts(100, 100, 500)
 def constructed_task(
     name: str,
     title: str,
-    horizon: int,
-    output: str,
     judge: TaskJudge,
     generator: Generator,
+    *,
+    horizon: int,
+    output: str,
     version: str,
     twin: str = "",
 ) -> Task:

@@ -172,8 +172,8 @@ def _nesting(draw: Draw, depth: int, custom: float) -> list[str]:
         inline = 0
     blocks = depth - len(ladder) - inline
     # Few names, often repeated, are the other way to be hard: they must be counted.
-    known = draw.sample(_BLOCKS[:-1], 2) if depth > 4 and draw.chance(0.25) else _BLOCKS[:-1]
-    outer = [_custom(draw) if draw.chance(custom) else draw.choice(known) for _ in range(blocks)]
+    choices = draw.sample(_BLOCKS[:-1], 2) if depth > 4 and draw.chance(0.25) else _BLOCKS[:-1]
+    outer = [_custom(draw) if draw.chance(custom) else draw.choice(choices) for _ in range(blocks)]
     if outer and draw.chance(0.15):
         outer[0] = "body"
     if outer and not ladder and draw.chance(0.5):
@@ -279,12 +279,7 @@ def generate(draw: Draw, level: int) -> Draft:
     return Draft(prompt, target, parts, {"frame": str(at), "depth": len(names), "html": html}, level)
 
 
+JUDGE = TaskJudge("exact/partial", utility.closing_tags)
 TASK = constructed_task(
-    name="html-close-tags",
-    title="HTML Close Tags",
-    horizon=48,
-    output="closing-tag suffix",
-    judge=TaskJudge("exact/partial", utility.closing_tags),
-    generator=generate,
-    version="1",
+    "html-close-tags", "HTML Close Tags", JUDGE, generate, horizon=48, output="closing-tag suffix", version="1"
 )

@@ -187,12 +187,7 @@ def generate(draw: Draw, level: int) -> Draft:
     return Draft(prompt, target, parts, {"frame": str(at), "pool": pool}, level)
 
 
+JUDGE = TaskJudge("partial", utility.items)
 TASK = constructed_task(
-    name="unique-list-commit",
-    title="Unique List Commit",
-    horizon=48,
-    output="ordered list",
-    judge=TaskJudge("partial", utility.items),
-    generator=generate,
-    version="1",
+    "unique-list-commit", "Unique List Commit", JUDGE, generate, horizon=48, output="ordered list", version="1"
 )

@@ -113,12 +113,7 @@ def generate(draw: Draw, level: int) -> Draft:
     return Draft(prompt, indexed(parts), parts, {"frame": str(at), "links": [clue.link for clue in clues]}, level)
 
 
+JUDGE = TaskJudge("partial", utility.spans)
 TASK = constructed_task(
-    name="multi-span-cloze",
-    title="Multi-Span Cloze",
-    horizon=64,
-    output="indexed spans",
-    judge=TaskJudge("partial", utility.spans),
-    generator=generate,
-    version="1",
+    "multi-span-cloze", "Multi-Span Cloze", JUDGE, generate, horizon=64, output="indexed spans", version="1"
 )

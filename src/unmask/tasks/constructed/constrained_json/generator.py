@@ -113,12 +113,13 @@ def generate(draw: Draw, level: int) -> Draft:
     return Draft(prompt, compact(record.gold), parts, constraints, level)
 
 
+JUDGE = TaskJudge("partial", utility.record)
 TASK = constructed_task(
-    name="constrained-json-fill",
-    title="Constrained JSON Fill",
+    "constrained-json-fill",
+    "Constrained JSON Fill",
+    JUDGE,
+    generate,
     horizon=96,
     output="constrained JSON",
-    judge=TaskJudge("partial", utility.record),
-    generator=generate,
     version="1",
 )

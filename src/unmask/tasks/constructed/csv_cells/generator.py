@@ -140,12 +140,7 @@ def generate(draw: Draw, level: int) -> Draft:
     return Draft(prompt, answer, (answer,), constraints, level)
 
 
+JUDGE = TaskJudge("binary", utility.cell)
 TASK = constructed_task(
-    name="csv-missing-cells",
-    title="CSV Missing Cells",
-    horizon=16,
-    output="one cell",
-    judge=TaskJudge("binary", utility.cell),
-    generator=generate,
-    version="1",
+    "csv-missing-cells", "CSV Missing Cells", JUDGE, generate, horizon=16, output="one cell", version="1"
 )

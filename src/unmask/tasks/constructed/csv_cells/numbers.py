@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from unmask.tasks.constructed.csv_cells.sheet import CsvSheet, hide_cell, labels, row_count
+from unmask.tasks.constructed.csv_cells.sheet import CsvSheet, hide_cell, labelled, labels, row_count
 from unmask.tasks.draw import Draw
 from unmask.tasks.words import DAYS, TEAMS, distinct
 
@@ -28,8 +28,7 @@ _PRODUCTS = (
 
 def product(draw: Draw, level: int) -> CsvSheet:
     """One column is the product of two others."""
-    n = row_count(draw, level)
-    label, names = labels(draw, n)
+    n, label, names = labelled(draw, level)
     x, y, z = draw.choice(_PRODUCTS)
     low, high = ((2, 9), (2, 9), (11, 30), (12, 60))[level - 1]
     a = [draw.between(low, high) for _ in range(n)]
@@ -66,8 +65,7 @@ _THIRDS = ("other", "late", "extra", "spare", "gift", "third", "rest", "more")
 
 def total(draw: Draw, level: int) -> CsvSheet:
     """One column is the sum of two or three others."""
-    n = row_count(draw, level)
-    label, names = labels(draw, n)
+    n, label, names = labelled(draw, level)
     x, y, z = draw.choice(_SUMS)
     parts = [x, y] if level == 1 else [x, y, draw.choice(_THIRDS)]
     top = (40, 99, 300, 900)[level - 1]
@@ -94,8 +92,7 @@ _DIFFERENCES = (
 
 def difference(draw: Draw, level: int) -> CsvSheet:
     """One column is the difference of two others."""
-    n = row_count(draw, level)
-    label, names = labels(draw, n)
+    n, label, names = labelled(draw, level)
     x, y, z = draw.choice(_DIFFERENCES)
     top = (30, 99, 900, 5000)[level - 1]
     b = [draw.between(1, top // 2) for _ in range(n)]
@@ -163,8 +160,7 @@ _UNITS = (
 
 def convert(draw: Draw, level: int) -> CsvSheet:
     """The same amounts in two units."""
-    n = row_count(draw, level)
-    label, names = labels(draw, n)
+    n, label, names = labelled(draw, level)
     big, small, factor = draw.choice(_UNITS)
     top = (9, 30, 90, 400)[level - 1]
     values = [draw.between(2, top if factor < 500 else min(top, 90)) for _ in range(n)]
@@ -198,8 +194,7 @@ def points(draw: Draw, level: int) -> CsvSheet:
 
 def discount(draw: Draw, level: int) -> CsvSheet:
     """A price, a discount in percent, and what is left to pay."""
-    n = row_count(draw, level)
-    label, names = labels(draw, n)
+    n, label, names = labelled(draw, level)
     offs = [draw.choice((10, 20, 50) if level < 3 else (5, 10, 15, 20, 25, 30, 40, 60)) for _ in range(n)]
     prices = [draw.between(1, 9 if level < 3 else 45) * 20 for _ in range(n)]
     pays = [p * (100 - o) // 100 for p, o in zip(prices, offs, strict=True)]
@@ -210,8 +205,7 @@ def discount(draw: Draw, level: int) -> CsvSheet:
 
 def rank(draw: Draw, level: int) -> CsvSheet:
     """Places by a score."""
-    n = row_count(draw, level)
-    label, names = labels(draw, n)
+    n, label, names = labelled(draw, level)
     score = draw.choice(("score", "height", "speed", "age", "price", "weight", "mark", "depth", "income", "area"))
     values = draw.sample(range(10, (60, 99, 400, 999)[level - 1]), n)
     low = level > 2 and draw.chance(0.5)
@@ -232,8 +226,7 @@ _EXTREMES: tuple[tuple[int, str, Callable[[Sequence[int]], int], str], ...] = (
 
 def extreme(draw: Draw, level: int) -> CsvSheet:
     """The best, the worst or the spread of several tries."""
-    n = row_count(draw, level)
-    label, names = labels(draw, n)
+    n, label, names = labelled(draw, level)
     tries = ["try1", "try2", "try3", "try4"][: (2, 3, 3, 4)[level - 1]]
     columns = {t: [draw.between(10, (50, 99, 400, 999)[level - 1]) for _ in range(n)] for t in tries}
     _, header, make, rule = draw.choice([entry for entry in _EXTREMES if entry[0] <= level])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 
-from unmask.tasks.constructed.csv_cells.sheet import CsvSheet, hide_cell, labels, row_count
+from unmask.tasks.constructed.csv_cells.sheet import CsvSheet, hide_cell, labelled, labels, row_count
 from unmask.tasks.draw import Draw
 from unmask.tasks.words import CODE_LETTERS, DAYS, FIRST, GOODS, MONTHS, clock, distinct, place_name
 
@@ -53,8 +53,7 @@ def step(draw: Draw, level: int) -> CsvSheet:
 
 def duration(draw: Draw, level: int) -> CsvSheet:
     """A start, a number of minutes and an end."""
-    n = row_count(draw, level)
-    label, names = labels(draw, n)
+    n, label, names = labelled(draw, level)
     grain = (10, 5, 5, 1)[level - 1]
     begins = [draw.between(360 // grain, 1080 // grain) * grain for _ in range(n)]
     lengths = [draw.between(10, (50, 90, 180, 300)[level - 1]) // grain * grain for _ in range(n)]

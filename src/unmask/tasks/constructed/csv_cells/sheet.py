@@ -70,6 +70,12 @@ def labels(draw: Draw, n: int) -> tuple[str, list[str]]:
     return header, distinct(draw, words, n)
 
 
+def labelled(draw: Draw, level: int) -> tuple[int, str, list[str]]:
+    """How many rows a table has, and the header and cells of its first column."""
+    n = row_count(draw, level)
+    return n, *labels(draw, n)
+
+
 def hide_cell(
     draw: Draw, columns: Mapping[str, Sequence[object]], hide: str, rule: str, plain: bool = False, first: int = 0
 ) -> CsvSheet:

@@ -137,7 +137,7 @@ _SHORT_GOODS = [goods for goods in GOODS if len(goods) < 10]
 _SHORT_COLOURS = [colour for colour in COLOURS if len(colour) < 7]
 
 
-class _Row(NamedTuple):
+class _CodeParts(NamedTuple):
     """What a code can be made of."""
 
     first: str
@@ -149,7 +149,7 @@ class _Row(NamedTuple):
 
 
 # First level, the columns shown, the header of the code, how it is made, and the rule in words.
-_CODES: tuple[tuple[int, tuple[str, str], str, Callable[[_Row], str], str], ...] = (
+_CODES: tuple[tuple[int, tuple[str, str], str, Callable[[_CodeParts], str], str], ...] = (
     (1, ("first", "last"), "initials", lambda r: r.first[0] + r.last[0], "initials = first letters of first and last"),
     (1, ("item", "no"), "code", lambda r: f"{r.item[:3]}{r.no:03d}",
      "code = first three letters of item, then no with three digits"),
@@ -179,7 +179,7 @@ def coded(draw: Draw, level: int) -> CsvSheet:
     items = distinct(draw, _SHORT_GOODS, n)
     colours = [draw.choice(_SHORT_COLOURS) for _ in range(n)]
     numbers = draw.sample(range(1, 99 if level < 3 else 999), n)
-    rows = [_Row(*cells) for cells in zip(firsts, lasts, towns, items, colours, numbers, strict=True)]
+    rows = [_CodeParts(*cells) for cells in zip(firsts, lasts, towns, items, colours, numbers, strict=True)]
     _, shown, header, make, rule = draw.choice([entry for entry in _CODES if entry[0] <= level])
     columns: dict[str, Sequence[object]] = {name: [getattr(row, name) for row in rows] for name in shown}
     return hide_cell(draw, {**columns, header: [make(row) for row in rows]}, header, rule)

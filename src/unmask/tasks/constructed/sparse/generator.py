@@ -169,24 +169,17 @@ def generate_clustered(draw: Draw, level: int) -> Draft:
     return _draft(draw, level, clustered=True)
 
 
-_JUDGE = TaskJudge("partial", utility.spans)
-
+JUDGE = TaskJudge("partial", utility.spans)
 TASK = constructed_task(
-    name="td07-sparse-mask",
-    title="TD07 Sparse Mask",
-    horizon=48,
-    output="three spans",
-    judge=_JUDGE,
-    generator=generate,
-    version="1",
+    "td07-sparse-mask", "TD07 Sparse Mask", JUDGE, generate, horizon=48, output="three spans", version="1"
 )
 CLUSTERED = constructed_task(
-    name="td07-clustered-mask",
-    title="TD07 Clustered Mask",
+    "td07-clustered-mask",
+    "TD07 Clustered Mask",
+    JUDGE,
+    generate_clustered,
     horizon=TASK.horizon,
     output=TASK.output,
-    judge=_JUDGE,
-    generator=generate_clustered,
     version=TASK.version,
     twin=TASK.name,
 )
