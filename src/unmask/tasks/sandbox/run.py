@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from unmask.tasks.sandbox.jail import linux
 from unmask.tasks.sandbox.jail.folder import remove
 from unmask.tasks.sandbox.limits import Limits
 from unmask.tasks.sandbox.process import JailProcess, SandboxRun, jail_code
@@ -54,8 +55,6 @@ def _hidden(walls: Walls) -> Iterator[None]:
     if sys.platform != "linux" or walls.kind != "weak" or {"landlock", "uid"} & set(walls.layers):
         yield
         return
-    from unmask.tasks.sandbox.jail import linux
-
     with _HIDDEN_LOCK:
         if not _HIDDEN["runs"]:
             _HIDDEN["before"] = linux.hide_memory()
