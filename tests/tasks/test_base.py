@@ -28,9 +28,9 @@ CONSTRUCTED = [name for name, task in {**TASKS, **CONTROLS}.items() if task.gene
 
 
 def test_table_is_the_papers():
-    found = {t.title: (t.horizon, t.source, t.output, t.utility) for t in TASKS.values()}
-    assert found == PAPER
-    assert list(found) == list(PAPER)
+    table = {t.title: (t.horizon, t.source, t.output, t.utility) for t in TASKS.values()}
+    assert table == PAPER
+    assert list(table) == list(PAPER)
 
 
 def test_table_in_tex_agrees(shared):

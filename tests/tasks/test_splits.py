@@ -59,10 +59,10 @@ def test_a_version_always_means_the_same_prompts(name):
 
 @pytest.mark.parametrize("name", CONSTRUCTED)
 def test_no_prompt_twice(name):
-    found = prompts(name)
+    by_split = prompts(name)
     ids = [e.id for split in SPLITS for e in examples(name, split)]
-    assert {split: len(found[split]) for split in SPLITS} == dict(find(name).counts)
-    assert len(set().union(*found.values())) == len(ids) == len(set(ids))
+    assert {split: len(by_split[split]) for split in SPLITS} == dict(find(name).counts)
+    assert len(set().union(*by_split.values())) == len(ids) == len(set(ids))
 
 
 @pytest.mark.parametrize("name", CONSTRUCTED)

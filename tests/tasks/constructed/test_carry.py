@@ -54,8 +54,8 @@ def addends(draft: Draft) -> list[int]:
         return numbers(story)
     entries = re.findall(r"\b([A-Za-z]+): (?=([a-z0-9][a-z0-9 -]*))", story)
     entries = [(label, numbers(text)) for label, text in entries if numbers(text)]
-    asked = [found[0] for label, found in entries if len(re.findall(rf"\b{label}\b", story)) == 2]
-    assert all(len(found) == 1 for _, found in entries)
+    asked = [values[0] for label, values in entries if len(re.findall(rf"\b{label}\b", story)) == 2]
+    assert all(len(values) == 1 for _, values in entries)
     assert 4 <= len(entries) <= 6
     return asked
 

@@ -46,13 +46,13 @@ def ordering(text: str) -> SOLVED:
     names = sorted({name for pair in pairs for name in pair})
     orders = [o for o in permutations(names) if all(o.index(a) < o.index(b) for a, b in pairs)]
     assert len(orders) == 1
-    found = {}
+    solved = {}
     for pattern, at in ((TOP, 0), (BOTTOM, -1)):
         for a, b in re.findall(rf"[Tt]he (?:{pattern}) is (?:the )?\[(\d)\]|\[(\d)\] is the (?:{pattern})\.", text):
-            found[int(a or b)] = orders[0][at]
+            solved[int(a or b)] = orders[0][at]
     for index, place in re.findall(rf"Counting from the (?:{TOP}), (?:the )?\[(\d)\] is (\w+)\.", text):
-        found[int(index)] = orders[0][PLACES.index(place)]
-    return found
+        solved[int(index)] = orders[0][PLACES.index(place)]
+    return solved
 
 
 def temporal(text: str) -> SOLVED:
@@ -138,15 +138,15 @@ def calculate(sign: str, x: int, y: int) -> int:
 
 def sums(text: str) -> SOLVED:
     for story, sign in STORIES.items():
-        if told := re.search(story.replace("{n}", N), text, re.IGNORECASE):
-            first = calculate(sign, number(told[1]), number(told[2]))
+        if match := re.search(story.replace("{n}", N), text, re.IGNORECASE):
+            first = calculate(sign, number(match[1]), number(match[2]))
             asked = re.search(FIRST_STEP, text)
             assert asked, text
-            found = {int(asked[asked.lastindex]): str(first)}  # type: ignore[index]
+            solved = {int(asked[asked.lastindex]): str(first)}  # type: ignore[index]
             for step, then in SECOND_STEP.items():
                 if more := re.search(step.replace("{n}", N), text, re.IGNORECASE):
-                    found[int(more[2])] = str(calculate(then, first, number(more[1])))
-            return found
+                    solved[int(more[2])] = str(calculate(then, first, number(more[1])))
+            return solved
     return {}
 
 
@@ -195,7 +195,7 @@ def entities(text: str) -> SOLVED:
         for person in known:
             if person.get("job") == job:
                 person[attribute] = value
-    found: SOLVED = {}
+    solved: SOLVED = {}
     for sentence in re.split(r"(?<=[.!]) |\n", text):
         blanks = {int(m[m.lastindex]): a for a, p in ASKED.items() for m in re.finditer(p, sentence)}  # type: ignore[index]
         if not blanks or re.search(OTHER_CLUES, sentence):
@@ -206,13 +206,13 @@ def entities(text: str) -> SOLVED:
             ]
             if people_:
                 assert len({p["name"] for p in people_}) == 1, sentence
-                found |= {index: people_[0][wanted] for index, wanted in blanks.items()}
+                solved |= {index: people_[0][wanted] for index, wanted in blanks.items()}
                 break
-    return found
+    return solved
 
 
 def lexical(text: str) -> SOLVED:
-    found: SOLVED = {}
+    solved: SOLVED = {}
     quoted, blank = r"'(\w+)'", r"'\[(\d)\]'"
     direct: tuple[tuple[str, Callable[..., str]], ...] = (
         (rf"Spelled backwards, {quoted} reads {blank}", lambda w: w[::-1]),
@@ -233,11 +233,11 @@ def lexical(text: str) -> SOLVED:
     )
     for pattern, work_out in direct:
         for *given, index in re.findall(pattern, text, re.IGNORECASE):
-            found[int(index)] = work_out(*given)
-    return found
+            solved[int(index)] = work_out(*given)
+    return solved
 
 
-def derived(text: str, found: SOLVED) -> SOLVED:
+def derived(text: str, solved: SOLVED) -> SOLVED:
     forms: tuple[tuple[str, Callable[[str], str]], ...] = (
         (r"The word '\[(\d)\]' begins with the letter '\[(\d)\]'", lambda w: w[0]),
         (r"The last letter of '\[(\d)\]' is '\[(\d)\]'", lambda w: w[-1]),
@@ -248,8 +248,8 @@ def derived(text: str, found: SOLVED) -> SOLVED:
     )
     steps = [(int(i), int(j), rule) for pattern, rule in forms for i, j in re.findall(pattern, text)]
     for _ in steps:  # one may build on another
-        found = found | {j: rule(found[i]) for i, j, rule in steps if i in found}
-    return found
+        solved = solved | {j: rule(solved[i]) for i, j, rule in steps if i in solved}
+    return solved
 
 
 def opposite(word: str, start: str, length: str) -> str:
@@ -279,13 +279,13 @@ def test_the_blanks_follow_from_the_passage() -> None:
     solvers = {"ordering": ordering, "temporal": temporal, "arithmetic": sums, "entity": entities, "lexical": lexical}
     for draft in many(cloze.TASK):
         text = passage_of(draft)
-        found: SOLVED = {}
+        solved: SOLVED = {}
         for link in dict.fromkeys(draft.constraints["links"]):
             part = solvers[link](text)
-            assert not set(part) & set(found), draft.prompt
-            found |= part
-        found = derived(text, found)
-        assert tuple(found.get(i) for i in range(1, len(draft.parts) + 1)) == draft.parts, draft.prompt
+            assert not set(part) & set(solved), draft.prompt
+            solved |= part
+        solved = derived(text, solved)
+        assert tuple(solved.get(i) for i in range(1, len(draft.parts) + 1)) == draft.parts, draft.prompt
 
 
 def test_blanks_are_two_or_three_apart_and_often_repeated() -> None:

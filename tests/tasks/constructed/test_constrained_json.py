@@ -90,9 +90,9 @@ def compare(v: dict, left: str, sign: str, right: str) -> bool:
 def fields(draft: Draft) -> dict:
     """The given fields as the prompt shows them; where it tells them in prose, at least all values must occur."""
     given = draft.constraints["given"]
-    found = re.search(r'(?<!as )\{".*\}', draft.prompt)
-    if found:
-        return json.loads(found[0])
+    written = re.search(r'(?<!as )\{".*\}', draft.prompt)
+    if written:
+        return json.loads(written[0])
     pairs = re.findall(r"(?:^|[;,:\n]|from) ?(\w+)(?:=| = |: )(\[[^\]]*\]|[^;,\n]+?)(?=[;,\n])", draft.prompt + "\n")
     shown = {key: json.loads(v) if re.fullmatch(r"-?\d+|\[.*\]", v) else v for key, v in pairs if key in given}
     if shown == given:

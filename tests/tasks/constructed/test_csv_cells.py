@@ -244,8 +244,8 @@ def test_unstated_rules_leave_no_second_reading() -> None:
     assert len(unstated) > 300
     for draft in unstated:
         table = Table(draft.prompt)
-        found = set(arithmetic(table)) | set(dependencies(table))
-        assert found <= {draft.target}, (found, draft.prompt)
+        readings = set(arithmetic(table)) | set(dependencies(table))
+        assert readings <= {draft.target}, (readings, draft.prompt)
 
 
 def arithmetic(t: Table) -> Iterator[str]:

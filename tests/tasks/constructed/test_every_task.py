@@ -114,9 +114,9 @@ def test_articles_agree(task: Task) -> None:
 
 @each
 def test_prompts_and_answers_are_varied(task: Task) -> None:
-    found = list(everything(task))
-    assert len({draft.prompt for draft in found}) >= 0.995 * len(found)
-    targets = {draft.target for draft in found}
+    all_drafts = list(everything(task))
+    assert len({draft.prompt for draft in all_drafts}) >= 0.995 * len(all_drafts)
+    targets = {draft.target for draft in all_drafts}
     least = {"carry-rtl": 4, "csv-missing-cells": 2500}.get(task.name, 4500)
     assert len(targets) >= least
 

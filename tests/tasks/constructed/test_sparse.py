@@ -67,10 +67,10 @@ def hidden_by(kind: str, draft: Draft) -> set[str] | None:
 
 def corrections(evidence: str) -> list[tuple[str, str]]:
     line = next((line for line in evidence.splitlines() if line.startswith("Corrections: ")), "")
-    found = re.findall(r"not (\w+) but (\w+)", line) + re.findall(r"read (?P<new>\w+) for (?P<old>\w+)", line)
+    pairs = re.findall(r"not (\w+) but (\w+)", line) + re.findall(r"read (?P<new>\w+) for (?P<old>\w+)", line)
     if " for " in line:
-        found = [(old, new) for new, old in found]
-    return found + [(old, new) for new, old in re.findall(r"(\w+) instead of (\w+)", line)]
+        pairs = [(old, new) for new, old in pairs]
+    return pairs + [(old, new) for new, old in re.findall(r"(\w+) instead of (\w+)", line)]
 
 
 COUNTED = {noun: words.plural(noun) for noun in (*words.THINGS, *words.FOODS, *words.ANIMALS)}
@@ -95,15 +95,15 @@ def test_the_missing_words_are_the_ones_the_evidence_adds(task: Task) -> None:
         if kind == "pieces":
             assert pieces_make(draft), draft.prompt
             continue
-        found = hidden_by(kind, draft)
+        added = hidden_by(kind, draft)
         if kind == "base":
-            options = [set(value.split("|")) for value in found]
+            options = [set(value.split("|")) for value in added]
             assert all(any(answer in option for option in options) for answer in answers), draft.prompt
         elif draft.level == 2 and kind in ("record", "questions"):
-            assert answers < found, draft.prompt
-            assert len(found) <= 5
+            assert answers < added, draft.prompt
+            assert len(added) <= 5
         else:
-            assert answers == found, draft.prompt
+            assert answers == added, draft.prompt
     assert len(counts) == 7
 
 

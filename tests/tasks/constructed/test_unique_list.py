@@ -11,12 +11,12 @@ from unmask.tasks.constructed import unique_list
 def pool_of(prompt: str) -> list[str]:
     word = "[a-z]+"
     for joint in (",", ", ", " / ", r"\|", "; ", "', '"):
-        found = re.search(rf"(?<![a-z,])(?:{word}{joint}){{11}}{word}", prompt)
-        if found:
-            return re.findall(word, found[0])
-    found = re.search(rf"(?:^|: |\n)((?:{word}[ \n]){{11}}{word})(?=\n)", prompt)
-    assert found, prompt
-    return found[1].split()
+        row = re.search(rf"(?<![a-z,])(?:{word}{joint}){{11}}{word}", prompt)
+        if row:
+            return re.findall(word, row[0])
+    row = re.search(rf"(?:^|: |\n)((?:{word}[ \n]){{11}}{word})(?=\n)", prompt)
+    assert row, prompt
+    return row[1].split()
 
 
 def test_the_list_follows_from_the_pool_in_the_prompt() -> None:

@@ -30,10 +30,10 @@ def no_folder(monkeypatch):
 
 @pytest.mark.parametrize("name", OFFICIAL)
 def test_splits_cover_the_data_set(name, data):
-    found = {split: examples(name, split, data) for split in SPLITS}
-    assert {split: len(found[split]) for split in SPLITS} == dict(TASKS[name].counts)
-    ids = [e.id for split in SPLITS for e in found[split]]
-    prompts = {squeeze(e.prompt) for split in SPLITS for e in found[split]}
+    by_split = {split: examples(name, split, data) for split in SPLITS}
+    assert {split: len(by_split[split]) for split in SPLITS} == dict(TASKS[name].counts)
+    ids = [e.id for split in SPLITS for e in by_split[split]]
+    prompts = {squeeze(e.prompt) for split in SPLITS for e in by_split[split]}
     assert len(ids) == len(set(ids)) == len(prompts) == FILES[name].rows
 
 

@@ -262,9 +262,9 @@ def test_hostile_texts_take_linear_time():
 
 @given(st.text(max_size=300) | st.lists(st.sampled_from(HOSTILE), max_size=60).map("".join))
 def test_nothing_raises(text):
-    found = extract.find(text)
-    extract.spans(found.text)
-    extract.items(found.text)
-    extract.closing_tags(found.text)
+    answer = extract.find(text)
+    extract.spans(answer.text)
+    extract.items(answer.text)
+    extract.closing_tags(answer.text)
     extract.number(extract.find_number(text).text)
     extract.json_object(extract.find_object(text).text)
