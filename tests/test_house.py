@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from unmask.axes import AXES
-from unmask.tasks import CONTROLS, TASKS
 
 SRC = Path(__file__).resolve().parents[1] / "src" / "unmask"
 FILES = sorted(SRC.rglob("*.py"))
@@ -59,10 +58,3 @@ def test_an_axis_is_spelt_in_its_own_rooms_only(axis):
         for path, tree in TREES.items()
         if axis in literals(tree) and path.parts[0] not in rooms and path not in files
     ]
-
-
-@pytest.mark.parametrize("task", [*TASKS, *CONTROLS])
-def test_a_task_is_spelt_in_its_own_file_only(task):
-    homes = [str(path) for path, tree in TREES.items() if task in literals(tree)]
-    assert len(homes) == 1
-    assert homes[0].startswith("tasks")

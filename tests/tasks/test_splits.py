@@ -5,31 +5,29 @@ import os
 import subprocess
 import sys
 from itertools import islice
-from types import SimpleNamespace
 
 import pytest
 
 from unmask.errors import ConfigError, ContractError
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Draft, examples, find, jsonl, splits, training
-from unmask.tasks.base import Task
+from unmask.tasks.base import Task, TaskJudge, split_counts
+from unmask.tasks.scoring import utility
 from unmask.tasks.scoring.extract import squeeze
 
 CONSTRUCTED = [name for name, task in {**TASKS, **CONTROLS}.items() if task.generator]
 
 
-def stand_in(prompts: int = 10**9, version: str = "1") -> SimpleNamespace:
-    """A generator with so many different prompts."""
+def stand_in(prompts: int = 10**9, version: str = "1", counts=(3, 4, 5)) -> Task:
+    """A task with so many different prompts."""
 
     def generate(draw, level):
         n = draw.below(prompts)
         return Draft(f"{n}  +  0?", str(n), (str(n),), {"n": n}, level)
 
-    return SimpleNamespace(NAME="plus-zero", TITLE="Plus Zero", HORIZON=8, VERSION=version, generate=generate)
-
-
-def task(generator: SimpleNamespace, counts=(3, 4, 5)) -> Task:
-    by_split = dict(zip(SPLITS, counts, strict=True))
-    return Task("plus-zero", "Plus Zero", 8, "constructed", "number", "binary", by_split, generator.VERSION, generator)
+    judge = TaskJudge("binary", utility.number)
+    return Task(
+        "plus-zero", "Plus Zero", 8, "constructed", "number", judge, split_counts(*counts), version, generator=generate
+    )
 
 
 def prompts(name: str) -> dict[str, set[str]]:
@@ -61,10 +59,10 @@ def test_a_version_always_means_the_same_prompts(name):
 
 @pytest.mark.parametrize("name", CONSTRUCTED)
 def test_no_prompt_twice(name):
-    found = prompts(name)
+    by_split = prompts(name)
     ids = [e.id for split in SPLITS for e in examples(name, split)]
-    assert {split: len(found[split]) for split in SPLITS} == dict(find(name).counts)
-    assert len(set().union(*found.values())) == len(ids) == len(set(ids))
+    assert {split: len(by_split[split]) for split in SPLITS} == dict(find(name).counts)
+    assert len(set().union(*by_split.values())) == len(ids) == len(set(ids))
 
 
 @pytest.mark.parametrize("name", CONSTRUCTED)
@@ -101,25 +99,26 @@ def test_same_bytes_in_another_interpreter():
 def test_regeneration_without_the_cache():
     before = export_hash("carry-rtl")
     splits._constructed.cache_clear()
+    splits._drawn_split.cache_clear()
     assert export_hash("carry-rtl") == before
 
 
 def test_repeated_prompts_are_drawn_again():
-    drafts = splits.universe(stand_in(prompts=12), "plus-zero", 12)
+    drafts = splits.universe(stand_in(prompts=12), 12)
     assert len({d.prompt for d in drafts}) == 12
     assert [d.level for d in drafts] == [1, 2, 3, 4] * 3
-    assert splits.universe(stand_in(prompts=12), "plus-zero", 12) == drafts
+    assert splits.universe(stand_in(prompts=12), 12) == drafts
     # More examples leave the first ones as they are.
-    assert splits.universe(stand_in(), "plus-zero", 5) == splits.universe(stand_in(), "plus-zero", 9)[:5]
+    assert splits.universe(stand_in(), 5) == splits.universe(stand_in(), 9)[:5]
 
 
 def test_narrow_generator_is_refused():
     with pytest.raises(ContractError, match="plus-zero gave 1000 prompts in a row"):
-        splits.universe(stand_in(prompts=11), "plus-zero", 12)
+        splits.universe(stand_in(prompts=11), 12)
 
 
 def test_training_redraws_prompts_of_the_splits():
-    narrow = task(stand_in(prompts=15))
+    narrow = stand_in(prompts=15)
     taken = {e.prompt for split in SPLITS for e in splits.examples(narrow, split)}
     drawn = [e.prompt for e in islice(splits.training(narrow), 50)]
     assert len(taken) == 12
@@ -128,7 +127,7 @@ def test_training_redraws_prompts_of_the_splits():
 
 
 def test_version_moves_everything():
-    old, new = task(stand_in()), task(stand_in(version="2"))
+    old, new = stand_in(), stand_in(version="2")
     for split in SPLITS:
         a, b = splits.examples(old, split), splits.examples(new, split)
         assert {e.id for e in a}.isdisjoint(e.id for e in b)

@@ -32,7 +32,7 @@ from unmask.stats import calibrate as choose
 from unmask.stats.bootstrap import RESAMPLES
 from unmask.stats.opportunity import FEWEST
 from unmask.tasks import Task
-from unmask.tasks.suite import DataDir
+from unmask.tasks.base import DataDir
 
 ROLE = "validation"
 SHARD = 8

@@ -22,7 +22,7 @@ from unmask.policies import settings
 from unmask.request import TextModel
 from unmask.stats.paired import RESAMPLES, Interval, against, macro_intervals, mean_intervals
 from unmask.tasks import SPLITS, Example, Task, examples, find, score_all, training
-from unmask.tasks.suite import DataDir
+from unmask.tasks.base import DataDir
 from unmask.versions import versions
 
 FRESH = "fresh"

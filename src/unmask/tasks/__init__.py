@@ -1,11 +1,19 @@
 """The ten-task suite: prompts with one right answer each, and utilities in [0, 1]. Works without torch."""
 
-from unmask.tasks.base import LEVELS, SPLITS, TRAINING, Draft, Example, Task
+from unmask.tasks.base import (
+    LEVELS,
+    SPLITS,
+    TRAINING,
+    Draft,
+    Example,
+    Extraction,
+    Part,
+    Task,
+    TaskJudge,
+    Verdict,
+)
 from unmask.tasks.official import ChangedData, MissingData
 from unmask.tasks.scoring.explanation import explain
-from unmask.tasks.scoring.extract import Extraction
-from unmask.tasks.scoring.utility import score
-from unmask.tasks.scoring.verdict import Part, Verdict
 from unmask.tasks.suite import (
     LevelSummary,
     Scores,
@@ -13,6 +21,7 @@ from unmask.tasks.suite import (
     examples,
     export,
     listing,
+    score,
     score_all,
     score_predictions,
     show,
@@ -36,6 +45,7 @@ __all__ = [
     "ScoreSummary",
     "Scores",
     "Task",
+    "TaskJudge",
     "Verdict",
     "examples",
     "explain",

@@ -1,20 +1,30 @@
-"""What an example of a task is, and what every generator of examples promises."""
+"""What an example of a task is, what a verdict on an answer to it is, and what every task declares."""
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from types import MappingProxyType
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from unmask.tasks.constructed.draw import Draw
-    from unmask.tasks.scoring.verdict import Verdict
+from unmask.tasks.draw import Draw
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+DataDir: TypeAlias = str | os.PathLike[str] | None
+"""Where the files of official tasks lie; None: where the environment says, else the hub."""
 
 LEVELS = (1, 2, 3, 4)
 SPLITS = ("development", "validation", "evaluation")
 TRAINING = "training"
+
+TEXT_LIMIT = 1 << 18
+"""Characters. A longer output is no answer to any task here, whose horizons end at 256 tokens: it scores 0."""
+TOO_LONG = "too long"
+"""How the answer was found in such an output: not at all."""
+
+
+# Examples
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,14 @@ class Draft:
 
 
 @dataclass(frozen=True)
+class Numbered:
+    """A draft with the id that its data set gives it."""
+
+    id: str
+    draft: Draft
+
+
+@dataclass(frozen=True)
 class Example(Draft):
     """One prompt of a task with all that is needed to score an answer to it."""
 
@@ -44,24 +62,92 @@ class Example(Draft):
 
 @dataclass(frozen=True)
 class OwnExample(Example):
-    """A prompt of a task outside the suite, which brings its judge along."""
+    """A prompt of a task outside the suite: its task cannot be found by name, so it brings its judge along."""
 
-    judge: "Callable[[str, Example], Verdict]" = field(repr=False, compare=False)
+    judge: "TaskJudge" = field(repr=False, compare=False)
 
 
-class Generator(Protocol):
-    """A module that makes examples of one constructed task.
+# Verdicts
 
-    `generate` is pure: the same draws and level give the same draft on every machine, now and later. A change of
-    what it returns comes with a new `VERSION`, which also moves the task to other draws.
-    """
 
-    NAME: str
-    TITLE: str
-    HORIZON: int
-    VERSION: str
+@dataclass(frozen=True)
+class Extraction:
+    """Every step from the output to what is compared."""
 
-    def generate(self, draw: "Draw", level: int) -> Draft: ...
+    raw: str
+    """The output as it came."""
+    how: str
+    """Which rule found the answer."""
+    extracted: str
+    """The part of the output that the rule points at."""
+    normalised: str
+    """What is compared with the target."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the K parts of a target and what became of it."""
+
+    name: str
+    expected: str
+    given: str | None
+    right: bool
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an output is worth, with every step that led there."""
+
+    id: str
+    utility: float | None
+    """In [0, 1]; None if the evaluator could not tell, which is not the same as wrong."""
+    reason: str
+    extraction: Extraction
+    parts: tuple[Part, ...]
+
+
+# Tasks
+
+Answers: TypeAlias = Sequence[tuple[str, Example]]
+"""Outputs, each with the example it answers."""
+Generator: TypeAlias = Callable[[Draw, int], Draft]
+"""Makes an example of a level. Pure: the same draws and level give the same draft on every machine, now and later. A
+change of what it returns comes with a new version of its task, which also moves the task to other draws."""
+Reader: TypeAlias = Callable[[DataDir], Sequence[Numbered]]
+"""Reads all examples of a file that somebody published, in the order of the file."""
+
+
+@dataclass(frozen=True, eq=False)
+class TaskJudge:
+    """How answers to a task are scored."""
+
+    name: str
+    """What the paper's table calls the utility, or the rule of a task of one's own; studies record it."""
+    one: Callable[[str, Example], Verdict]
+    many: Callable[[Answers, int, Callable[[Verdict], None]], list[Verdict]] | None = None
+    """For answers that take long and can be judged side by side, so many at a time."""
+
+    def judge(self, text: str, example: Example) -> Verdict:
+        """The verdict on one output. Never raises for the sake of the output, and takes time linear in it."""
+        if len(text) <= TEXT_LIMIT:
+            return self.one(text, example)
+        return Verdict(
+            example.id,
+            0.0,
+            f"{len(text)} characters; at most {TEXT_LIMIT} are read",
+            Extraction(text, TOO_LONG, "", ""),
+            tuple(Part(str(k), part, None, False) for k, part in enumerate(example.parts, 1)),
+        )
+
+    def judge_all(self, answers: Answers, workers: int, on_done: Callable[[Verdict], None]) -> list[Verdict]:
+        """Verdicts in the order of the answers; `on_done` hears of each as it falls."""
+        if self.many is not None:
+            return self.many(answers, workers, on_done)
+        verdicts = []
+        for text, example in answers:
+            verdicts.append(self.judge(text, example))
+            on_done(verdicts[-1])
+        return verdicts
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,22 +160,39 @@ class Task:
     """Tokens that a model has for its output."""
     source: str
     output: str
-    utility: str
+    judge: TaskJudge = field(repr=False)
     counts: Mapping[str, int]
-    """Examples per split."""
+    """Examples per split. An id's split follows from these numbers, so they stay."""
     version: str
     """Of the prompts; part of the ids of constructed tasks, so that predictions never meet another version."""
     generator: Generator | None = field(default=None, repr=False)
-    """None for official tasks, whose examples are read from files."""
+    """Of a constructed task; None for the others."""
+    reader: Reader | None = field(default=None, repr=False)
+    """Of an official task, whose examples are read from a file."""
+    training_reader: Reader | None = field(default=None, repr=False)
+    """Of an official task that comes with a file to train on."""
     twin: str = ""
     """A task whose draws and splits this one shares, number by number, so that the two can be compared in pairs."""
     members: Mapping[str, tuple[OwnExample, ...]] | None = field(default=None, repr=False)
     """By split, of a task outside the suite; see `own`."""
 
     @property
+    def utility(self) -> str:
+        """The name of the utility."""
+        return self.judge.name
+
+    @property
     def lineage(self) -> str:
         """The name that draws and splits are made with."""
         return self.twin or self.name
+
+
+def split_counts(development: int, validation: int, evaluation: int) -> Mapping[str, int]:
+    """How many examples each split has."""
+    return MappingProxyType(dict(zip(SPLITS, (development, validation, evaluation), strict=True)))
+
+
+# Hashes
 
 
 def canonical(value: Json) -> str:

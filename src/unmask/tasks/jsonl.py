@@ -8,11 +8,11 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from unmask.atomic import atomic_write
 from unmask.errors import ConfigError, SchemaError
 from unmask.tasks.base import Example, Json, canonical
 
@@ -75,18 +75,13 @@ def _hash(record: Mapping[str, Json]) -> str:
 
 
 def write_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> Path:
-    """Write a file whole or not at all: beside the target first, then renamed."""
+    """Write a file of lines, whole or not at all."""
     target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
-        with partial.open("w", encoding="utf-8", newline="\n") as file:
+        with atomic_write(target) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{text}\n" for text in lines)
-        partial.replace(target)
     except OSError as error:
         raise ConfigError(f"{str(target)!r} cannot be written ({error.strerror}); choose another place") from error
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
     return target
 
 
@@ -129,7 +124,7 @@ def _object(content: bytes, number: int, place: str) -> dict[str, Any]:
 
 def read_examples(path: str | os.PathLike[str]) -> list[Stored]:
     """The examples of an export; every line is checked against its hash."""
-    found = []
+    stored = []
     for number, record in read_lines(path):
         where = f"line {number} of {str(path)!r}"
         given = record.pop("sha256", None)
@@ -142,23 +137,23 @@ def read_examples(path: str | os.PathLike[str]) -> list[Stored]:
             )
         fields = {key: record[key] for key in _FIELDS if key not in ("parts", "version")}
         parts = tuple(str(part) for part in record["parts"])
-        found.append(Stored(Example(**fields, parts=parts), record["version"], given))
-    return found
+        stored.append(Stored(Example(**fields, parts=parts), record["version"], given))
+    return stored
 
 
 def read_predictions(path: str | os.PathLike[str]) -> list[StoredAnswer]:
     """The predictions of a file: `{"id": ..., "text": ...}` per line, other fields ignored, no id twice."""
-    found: dict[str, StoredAnswer] = {}
+    answers: dict[str, StoredAnswer] = {}
     for number, record in read_lines(path):
         where = f"line {number} of {str(path)!r}"
         id = _text(record, ID_KEYS, where)
-        if id in found:
+        if id in answers:
             raise SchemaError(
-                f"{where} has the id {id!r}, which line {found[id].line} has too; "
+                f"{where} has the id {id!r}, which line {answers[id].line} has too; "
                 "allowed: one prediction per id; keep one"
             )
-        found[id] = StoredAnswer(id, _text(record, TEXT_KEYS, where), number)
-    return list(found.values())
+        answers[id] = StoredAnswer(id, _text(record, TEXT_KEYS, where), number)
+    return list(answers.values())
 
 
 def _text(record: Mapping[str, Any], keys: tuple[str, ...], where: str) -> str:

@@ -1,7 +1,8 @@
 """Tasks of your own: prompts from a JSONL file or from Python, and a rule that scores answers to them.
 
-Nothing is registered anywhere. `own` returns a `Task` that holds its examples, and every example brings its judge
-along, so that whoever can take a task of the suite can take this one. docs/tasks.md describes files and rules.
+Nothing is registered anywhere. `own` returns a `Task` that holds its examples and its judge, and every example brings
+the judge along, so that whoever can take a task of the suite can take this one. docs/tasks.md describes files and
+rules.
 """
 
 import hashlib
@@ -19,13 +20,21 @@ from typing import Any, Protocol, runtime_checkable
 
 from unmask.errors import ConfigError, ContractError, SchemaError, UnknownName, require
 from unmask.tasks import jsonl, table
-from unmask.tasks.base import SPLITS, Example, Json, OwnExample, Task, canonical, digest
+from unmask.tasks.base import (
+    SPLITS,
+    Example,
+    Extraction,
+    Json,
+    OwnExample,
+    Task,
+    TaskJudge,
+    Verdict,
+    canonical,
+    digest,
+)
 from unmask.tasks.scoring import extract, utility
-from unmask.tasks.scoring.extract import WHOLE_TEXT, Extraction, Found, squeeze
-from unmask.tasks.scoring.verdict import Part, Verdict
+from unmask.tasks.scoring.extract import WHOLE_TEXT, RawAnswer, squeeze
 from unmask.tasks.splits import cut, rank
-
-Judge = Callable[[str, Example], Verdict]
 
 KEYS = ("prompt", "target", "id", "split")
 LEAST = 2
@@ -49,56 +58,54 @@ class OwnSource(Protocol):
 
 def _exact(text: str, example: Example) -> Verdict:
     """The answer as the suite finds it, character by character."""
-    found = extract.find(text)
-    return _binary(text, example, found, found.text.strip(), example.target.strip())
+    answer = extract.find(text)
+    given = answer.text.strip()
+    return _binary(text, example, answer, given, given == example.target.strip())
 
 
 def _answer(text: str, example: Example) -> Verdict:
     """What is inside the tags, or all of the text; runs of whitespace do not matter."""
-    found = _inside(text)
-    return _binary(text, example, found, squeeze(found.text), squeeze(example.target))
+    answer = _inside(text)
+    given = squeeze(answer.text)
+    return _binary(text, example, answer, given, given == squeeze(example.target))
 
 
 def _contains(text: str, example: Example) -> Verdict:
     """The target somewhere in the text; runs of whitespace do not matter."""
-    given, gold = squeeze(text), squeeze(example.target)
-    return _binary(text, example, Found(WHOLE_TEXT, text), given, gold, gold in given)
+    given = squeeze(text)
+    return _binary(text, example, RawAnswer(WHOLE_TEXT, text), given, squeeze(example.target) in given)
 
 
 def _parts(text: str, example: Example) -> Verdict:
     """The share of words in their places; each word too many is one more place."""
-    found = _inside(text)
-    return utility.positions(text, example, found, found.text.split(), str, ("part", "parts", " "))
+    answer = _inside(text)
+    return utility.positions(text, example, answer, answer.text.split(), str, ("part", "parts", " "))
 
 
-def _inside(text: str) -> Found:
-    return extract.tagged(text) or Found(WHOLE_TEXT, text.strip())
+def _inside(text: str) -> RawAnswer:
+    return extract.tagged(text) or RawAnswer(WHOLE_TEXT, text.strip())
 
 
-def _binary(text: str, example: Example, found: Found, given: str, gold: str, right: bool | None = None) -> Verdict:
-    right = given == gold if right is None else right
-    return Verdict(
-        example.id,
-        utility.binary(right),
-        "the target" if right else "another text" if given else "no answer",
-        Extraction(text, found.how, found.text, given),
-        (Part("target", example.target, given or None, right),),
-    )
+def _binary(text: str, example: Example, answer: RawAnswer, given: str, right: bool) -> Verdict:
+    return utility.single(text, example, answer, given, right, ("target", "another text", "no answer"))
 
 
-RULES: Mapping[str, Judge] = MappingProxyType(
+RULES: Mapping[str, TaskJudge] = MappingProxyType(
     {
-        "exact": _exact,
-        "answer": _answer,
-        "contains": _contains,
-        "number": utility.number,
-        "json": utility.record,
-        "parts": _parts,
+        judge.name: judge
+        for judge in (
+            TaskJudge("exact", _exact),
+            TaskJudge("answer", _answer),
+            TaskJudge("contains", _contains),
+            TaskJudge("number", utility.number),
+            TaskJudge("json", utility.record),
+            TaskJudge("parts", _parts),
+        )
     }
 )
 
 
-def _by(function: Callable[[str, dict[str, Any]], float], name: str) -> Judge:
+def _by(function: Callable[[str, dict[str, Any]], float], name: str) -> TaskJudge:
     """A user's function as a judge. What it cannot score has no utility; what it must not return is an error."""
 
     def judge(text: str, example: Example) -> Verdict:
@@ -121,7 +128,7 @@ def _by(function: Callable[[str, dict[str, Any]], float], name: str) -> Judge:
             )
         return Verdict(example.id, float(value), f"scored by {name}", how, ())
 
-    return judge
+    return TaskJudge(name, judge)
 
 
 # From a name to a task
@@ -130,11 +137,11 @@ def _by(function: Callable[[str, dict[str, Any]], float], name: str) -> Judge:
 def task_of(given: str, *, score: str | None = None, horizon: int | None = None) -> Task:
     """A task as a command line names it: of the suite, a JSONL file, or a dotted Python name."""
     if not is_own(given):
-        found = table.find(given)
+        task = table.find(given)
         asked = {"score": score, "horizon": horizon}
         for key, value in asked.items():
             require(value is None, f"{key} of {given}", value, "none with a task of the suite", "leave it out")
-        return found
+        return task
     stem = Path(given).stem if _is_file(given) else re.split(r"[.:]", given)[-1]
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_") or "own"
     return own(name, given, score=score, horizon=horizon)
@@ -161,8 +168,8 @@ def own(
     require(ok, f"horizon of {name}", horizon, "1 or more", "say how many tokens an answer may take")
     assert horizon is not None
     thing, records = _written(Path(folder) / prompts) if _is_file(prompts) else _produced(prompts)
-    rule, judge, code = _rule(name, score, thing, prompts)
-    entries = _entries(records, rule)
+    judge, code = _rule(name, score, thing, prompts)
+    entries = _entries(records, judge.name)
     members = _split(name, entries, judge)
     least = len(members["validation"])
     require(least >= LEAST, f"validation prompts of {name}", least, f"{LEAST} or more", "add prompts")
@@ -173,9 +180,9 @@ def own(
         horizon=horizon,
         source=prompts,
         output="text",
-        utility=rule,
-        counts=MappingProxyType({split: len(found) for split, found in members.items()}),
-        version=digest(rule, code, canonical(content)).hex()[:16],
+        judge=judge,
+        counts=MappingProxyType({split: len(part) for split, part in members.items()}),
+        version=digest(judge.name, code, canonical(content)).hex()[:16],
         members=MappingProxyType(members),
     )
 
@@ -196,7 +203,7 @@ def _is_file(given: str) -> bool:
 
 
 def _entries(records: Iterable[tuple[str, Any]], rule: str) -> list[_Entry]:
-    found: list[_Entry] = []
+    entries: list[_Entry] = []
     prompts: dict[str, str] = {}
     ids: dict[str, str] = {}
     for where, record in records:
@@ -206,8 +213,8 @@ def _entries(records: Iterable[tuple[str, Any]], rule: str) -> list[_Entry]:
             if key in seen:
                 raise SchemaError(f"{where} has the {what} of {seen[key]}: {key[:80]!r}; allowed: once; drop one")
             seen[key] = where
-        found.append(entry)
-    return found
+        entries.append(entry)
+    return entries
 
 
 def _entry(where: str, record: Any) -> _Entry:
@@ -231,8 +238,8 @@ def _entry(where: str, record: Any) -> _Entry:
     except (TypeError, ValueError) as error:
         raise SchemaError(f"target in {where} is no JSON value ({error}); allowed: a text, a number, ...") from error
     # Without an id the prompt is its own: moving lines about changes nothing.
-    known = str(id) if id is not None else digest(LINEAGE, prompt).hex()[:16]
-    return _Entry(where, known, prompt, record["target"], split)
+    id = str(id) if id is not None else digest(LINEAGE, prompt).hex()[:16]
+    return _Entry(where, id, prompt, record["target"], split)
 
 
 def _check_target(entry: _Entry, rule: str) -> None:
@@ -254,18 +261,18 @@ def _text(target: Json) -> str:
     return target if isinstance(target, str) else canonical(target)
 
 
-def _split(name: str, entries: list[_Entry], judge: Judge) -> dict[str, tuple[OwnExample, ...]]:
+def _split(name: str, entries: list[_Entry], judge: TaskJudge) -> dict[str, tuple[OwnExample, ...]]:
     """Examples by split, in the order of a hash of their ids: the first n are a fair sample."""
     open_ = [e.id for e in entries if e.split is None]
     half = -(-len(open_) // 2)
     dealt = cut(LINEAGE, open_, {"development": 0, "validation": half, "evaluation": len(open_) - half})
     split_of = {id: split for split, ids in dealt.items() for id in ids} | {e.id: e.split for e in entries if e.split}
     by_id = {e.id: e for e in entries}
-    found: dict[str, list[OwnExample]] = {split: [] for split in SPLITS}
+    members: dict[str, list[OwnExample]] = {split: [] for split in SPLITS}
     for id in rank(LINEAGE, by_id):
         entry, split = by_id[id], split_of[id]
         text = _text(entry.target)
-        found[split].append(
+        members[split].append(
             OwnExample(
                 prompt=entry.prompt,
                 target=text,
@@ -278,25 +285,24 @@ def _split(name: str, entries: list[_Entry], judge: Judge) -> dict[str, tuple[Ow
                 judge=judge,
             )
         )
-    return {split: tuple(members) for split, members in found.items()}
+    return {split: tuple(part) for split, part in members.items()}
 
 
-def _rule(name: str, score: str | None, thing: OwnSource | None, prompts: str) -> tuple[str, Judge, str]:
-    """Name, judge and code of the scoring rule."""
+def _rule(name: str, score: str | None, thing: OwnSource | None, prompts: str) -> tuple[TaskJudge, str]:
+    """Judge and code of the scoring rule."""
     if thing is not None:
         require(score is None, f"score of {name}", score, f"none: {prompts} has its own", "leave it out")
-        rule = f"{prompts}.score"
-        return rule, _by(thing.score, rule), _code(thing.score)
+        return _by(thing.score, f"{prompts}.score"), _code(thing.score)
     if score is None:
-        known = f"{', '.join(RULES)} or package.module:function"
-        raise ConfigError(f"score of {name} is missing; allowed: {known}; say how answers are scored")
+        allowed = f"{', '.join(RULES)} or package.module:function"
+        raise ConfigError(f"score of {name} is missing; allowed: {allowed}; say how answers are scored")
     if score in RULES:
-        return score, RULES[score], ""
+        return RULES[score], ""
     if not is_own(score):
         raise UnknownName("scoring rule", score, [*RULES, "package.module:function"])
     function = _find(score)
     require(callable(function), f"score of {name}", score, "a function of text and example", "name another")
-    return score, _by(function, score), _code(function)
+    return _by(function, score), _code(function)
 
 
 def _written(path: Path) -> tuple[None, Iterator[tuple[str, Any]]]:
@@ -335,7 +341,7 @@ def _find(name: str) -> Any:
         sys.path.insert(0, os.getcwd())
     importlib.invalidate_caches()
     try:
-        found: Any = importlib.import_module(module)
+        value: Any = importlib.import_module(module)
     except Exception as error:
         missing = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
         why = "is not found" if missing else f"cannot be imported ({type(error).__name__}: {error})"
@@ -343,10 +349,10 @@ def _find(name: str) -> Any:
             f"module {module!r} of {name!r} {why}; allowed: an installed one, or one in the current folder; check it"
         ) from error
     for part in path.split("."):
-        if part not in dir(found):
-            raise UnknownName(f"name in {module}", path, [n for n in dir(found) if not n.startswith("_")])
-        found = getattr(found, part)
-    return found
+        if part not in dir(value):
+            raise UnknownName(f"name in {module}", path, [n for n in dir(value) if not n.startswith("_")])
+        value = getattr(value, part)
+    return value
 
 
 def _code(function: Any) -> str:

@@ -10,12 +10,7 @@ from pathlib import Path
 
 from unmask.errors import ConfigError, SchemaError, require
 from unmask.tasks import jsonl, splits, table
-from unmask.tasks.base import SPLITS, Example, Json, Task
-from unmask.tasks.scoring import programs
-from unmask.tasks.scoring.utility import score
-from unmask.tasks.scoring.verdict import Verdict
-
-DataDir = str | os.PathLike[str] | None
+from unmask.tasks.base import SPLITS, Answers, DataDir, Example, Json, OwnExample, Task, TaskJudge, Verdict
 
 
 def listing() -> list[dict[str, Json]]:
@@ -60,7 +55,7 @@ def export(
     """Write `TASK.SPLIT.jsonl` for every task and split asked for; all ten tasks if none is named."""
     # All examples before the first file: a missing data set should not leave half an export behind.
     chosen = [table.find(name) for name in (names if names is not None else table.TASKS)]
-    found = [(task, split, examples(task.name, split, data_dir)) for task in chosen for split in splits]
+    parts = [(task, split, examples(task, split, data_dir)) for task in chosen for split in splits]
     place = Path(folder)
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -68,7 +63,7 @@ def export(
         raise ConfigError(f"the folder {str(place)!r} cannot be made ({error.strerror}); choose another") from error
     return tuple(
         jsonl.write_lines(place / f"{task.name}.{split}.jsonl", (jsonl.line(e, task.version) for e in members))
-        for task, split, members in found
+        for task, split, members in parts
     )
 
 
@@ -150,18 +145,29 @@ def score_predictions(
     return Scores(summary, tuple(verdicts))
 
 
+def judge_of(example: Example) -> TaskJudge:
+    """Who scores answers to an example: the judge of its task."""
+    return example.judge if isinstance(example, OwnExample) else table.find(example.task).judge
+
+
+def score(text: str, example: Example) -> Verdict:
+    """Score one output. Never raises for the sake of the output, and takes time linear in it."""
+    return judge_of(example).judge(text, example)
+
+
 def score_all(
-    pairs: Sequence[tuple[str, Example]],
+    answers: Answers,
     jobs: int | None = None,
     on_done: Callable[[Verdict], None] = lambda verdict: None,
 ) -> list[Verdict]:
     """Verdicts on outputs and their examples, in order. Programs run side by side, `jobs` at a time."""
     jobs = jobs if jobs is not None else os.cpu_count() or 1
     require(jobs >= 1, "jobs", jobs, "1 or more", "use one at least")
-    if pairs and all(example.task == "humaneval" for _, example in pairs):
-        return programs.judge_all(pairs, jobs, on_done)
+    judges = {judge_of(example) for _, example in answers}
+    if len(judges) == 1:
+        return judges.pop().judge_all(answers, jobs, on_done)
     verdicts = []
-    for text, example in pairs:
+    for text, example in answers:
         verdicts.append(score(text, example))
         on_done(verdicts[-1])
     return verdicts

@@ -16,7 +16,8 @@ from typing import NamedTuple
 from unmask.errors import ConfigError, ContractError, require
 from unmask.tasks import CONTROLS, SPLITS, TASKS, TRAINING, Task, examples, training
 from unmask.tasks.base import digest
-from unmask.tasks.constructed.draw import Draw
+from unmask.tasks.draw import Draw
+from unmask.tasks.official import gsm8k
 from unmask.tasks.scoring.extract import squeeze
 from unmask.train import texts
 
@@ -31,7 +32,7 @@ ROOMS = (16, 24, 32, 48, 64, 96, 128)
 FILES = "texts"
 """Plain text from a folder that the user names."""
 CONSTRUCTED = tuple(name for name, task in {**TASKS, **CONTROLS}.items() if task.generator)
-GSM8K = "gsm8k"
+GSM8K = gsm8k.TASK.name
 SOURCES = (*CONSTRUCTED, GSM8K, *WRITTEN, FILES)
 
 STRIDE = 10**9
@@ -120,7 +121,7 @@ def _gsm8k(folder: str | None) -> tuple[Text, ...]:
         Text(
             example.prompt,
             f"{_CALCULATOR.sub('', str(example.constraints['solution']))}\n<answer>{example.target}</answer>",
-            TASKS[GSM8K].horizon,
+            gsm8k.TASK.horizon,
         )
         for example in training(GSM8K, 0, folder)
     )

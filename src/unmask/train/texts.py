@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from unmask.tasks import words
-from unmask.tasks.constructed.draw import Draw
+from unmask.tasks.draw import Draw
 
 
 class Pair(NamedTuple):

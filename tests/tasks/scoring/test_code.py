@@ -16,9 +16,9 @@ PROSE = "This doubles every number: it's simple.\n"
 
 def result(text: str) -> list[int]:
     """What the completed function makes of [1, 2]."""
-    found = code.completion(text, HEAD, "double_all")
+    completion = code.completion(text, HEAD, "double_all")
     namespace: dict = {}
-    exec(HEAD + found.normalised, namespace)
+    exec(HEAD + completion.normalised, namespace)
     return namespace["double_all"]([1, 2])
 
 
@@ -110,14 +110,14 @@ def test_how(text, how):
     ],
 )
 def test_mistakes_stay_mistakes(mistake):
-    found = code.completion(mistake, HEAD, "double_all")
+    completion = code.completion(mistake, HEAD, "double_all")
     with pytest.raises(SyntaxError):
-        ast.parse(HEAD + found.normalised)
+        ast.parse(HEAD + completion.normalised)
 
 
 def test_what_cannot_be_written_to_a_file_is_replaced():
-    found = code.completion("    return '\ud800'\n", HEAD, "double_all")
-    assert found.normalised.encode("utf-8") == b"    return '?'\n"
+    completion = code.completion("    return '\ud800'\n", HEAD, "double_all")
+    assert completion.normalised.encode("utf-8") == b"    return '?'\n"
     assert code.completion("    return '\x00'\n", HEAD, "double_all").normalised
 
 

@@ -1,6 +1,6 @@
 """Verdicts in words, and the walk-throughs of docs/tasks.md, which are made from them.
 
-python tests/tasks/test_explanation.py      writes them into docs/tasks.md again
+python tests/tasks/scoring/test_explanation.py      writes them into docs/tasks.md again
 """
 
 import json
@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from unmask.tasks import CONTROLS, TASKS, Example, explain, find, official, score, show, splits
-from unmask.tasks.scoring.extract import Extraction
-from unmask.tasks.scoring.verdict import Part, Verdict
+from unmask.tasks import CONTROLS, TASKS, Example, Extraction, Part, Verdict, explain, find, score, show, splits
+from unmask.tasks.base import Numbered
+from unmask.tasks.official import gsm8k, humaneval, json_mode_eval
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "tasks.md"
-START, END = "<!-- walk-throughs: made by tests/tasks/test_explanation.py -->\n", "<!-- end of walk-throughs -->\n"
+START, END = (
+    "<!-- walk-throughs: made by tests/tasks/scoring/test_explanation.py -->\n",
+    "<!-- end of walk-throughs -->\n",
+)
 
 WORD_PROBLEM = {
     "question": "A crate holds 24 lemons. Five crates arrive; 7 lemons are spoiled. How many good lemons are there?",
@@ -44,9 +47,9 @@ REQUEST = {
     ),
 }
 MADE_UP = {
-    "gsm8k": lambda: official._gsm8k(0, WORD_PROBLEM),
-    "humaneval": lambda: official._humaneval(0, FUNCTION),
-    "json-mode-eval": lambda: official._json_mode(0, REQUEST),
+    "gsm8k": lambda: Numbered("gsm8k-test-0000", gsm8k.draft(WORD_PROBLEM)),
+    "humaneval": lambda: humaneval.problem(FUNCTION),
+    "json-mode-eval": lambda: json_mode_eval.request(0, REQUEST),
 }
 
 
@@ -114,7 +117,7 @@ def test_docs_are_true():
     written = DOCS.read_text(encoding="utf-8").partition(START)[2].partition(END)[0]
     if score(FUNCTION["canonical_solution"], example("humaneval")).utility is None:
         pytest.skip("no sandbox here for the walk-through of HumanEval")
-    assert written.strip() == walk_throughs().strip(), "run python tests/tasks/test_explanation.py"
+    assert written.strip() == walk_throughs().strip(), "run python tests/tasks/scoring/test_explanation.py"
 
 
 def test_docs_name_every_task():

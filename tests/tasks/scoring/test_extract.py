@@ -41,12 +41,12 @@ words = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters=
     ],
 )
 def test_find(text, how, answer):
-    assert extract.find(text) == extract.Found(how, answer)
+    assert extract.find(text) == extract.RawAnswer(how, answer)
 
 
 @given(words, words, words)
 def test_answer_tags_win_over_what_surrounds_them(before, answer, after):
-    assert extract.find(f"{before}<answer>{answer}</answer>{after}") == extract.Found("answer tag", answer.strip())
+    assert extract.find(f"{before}<answer>{answer}</answer>{after}") == extract.RawAnswer("answer tag", answer.strip())
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_number_in_every_spelling(value, spelling):
     ],
 )
 def test_find_number(text, how, answer):
-    assert extract.find_number(text) == extract.Found(how, answer)
+    assert extract.find_number(text) == extract.RawAnswer(how, answer)
 
 
 @pytest.mark.parametrize(
@@ -250,9 +250,9 @@ def test_hostile_texts_take_linear_time():
     """No timing: a quadratic rule would need hours for these, and the limit is minutes."""
     code = (
         "import sys\n"
-        "from unmask.tasks.scoring import code, extract\n"
+        "from unmask.tasks.base import TEXT_LIMIT\nfrom unmask.tasks.scoring import code, extract\n"
         "for unit in eval(sys.stdin.read()):\n"
-        "    text = unit * (extract.TEXT_LIMIT // len(unit)) + 'x'\n"
+        "    text = unit * (TEXT_LIMIT // len(unit)) + 'x'\n"
         "    extract.find(text), extract.find(text + '</answer>'), extract.find_number(text), extract.number(text)\n"
         "    extract.spans(text), extract.items(text), extract.closing_tags(text), extract.json_object(text)\n"
         '    code.completion(text[: code.CODE_LIMIT], \'def f():\\n    """Do."""\\n\', \'f\')\n'
@@ -262,9 +262,9 @@ def test_hostile_texts_take_linear_time():
 
 @given(st.text(max_size=300) | st.lists(st.sampled_from(HOSTILE), max_size=60).map("".join))
 def test_nothing_raises(text):
-    found = extract.find(text)
-    extract.spans(found.text)
-    extract.items(found.text)
-    extract.closing_tags(found.text)
+    answer = extract.find(text)
+    extract.spans(answer.text)
+    extract.items(answer.text)
+    extract.closing_tags(answer.text)
     extract.number(extract.find_number(text).text)
     extract.json_object(extract.find_object(text).text)

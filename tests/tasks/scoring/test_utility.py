@@ -11,12 +11,16 @@ from hypothesis import strategies as st
 
 from unmask.errors import UnknownName
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Example, examples, score, training
-from unmask.tasks.scoring.extract import TEXT_LIMIT
+from unmask.tasks.base import TEXT_LIMIT
 from unmask.tasks.scoring.utility import binary, part_credit, same
 
 CONSTRUCTED = [name for name, task in {**TASKS, **CONTROLS}.items() if task.generator]
 SPANS = [name for name in CONSTRUCTED if name.startswith(("multi", "carry", "td07"))]
-FIRST = {name: examples(name, "development")[:12] for name in CONSTRUCTED}
+
+
+def some(name: str) -> tuple[Example, ...]:
+    """Some examples. Made when asked for: who only collects the tests should not have to wait for them."""
+    return examples(name, "development")[:12]
 
 
 def example(task: str, target: str, parts: list[str], **constraints) -> Example:
@@ -51,7 +55,7 @@ def test_gold_scores_one(name, split):
 
 @pytest.mark.parametrize("name", CONSTRUCTED)
 def test_gold_scores_one_in_other_dress(name):
-    for e in FIRST[name]:
+    for e in some(name):
         for text in (
             e.target,
             f"  {e.target}\n\n",
@@ -75,13 +79,13 @@ def test_training_gold_scores_one(name):
     "garbage", ["", "\n", "I do not know.", "<answer></answer>", "<answer>%%%</answer>", "{", "\x00", "\\boxed{?}"]
 )
 def test_garbage_scores_zero(name, garbage):
-    for e in FIRST[name]:
+    for e in some(name):
         assert score(garbage, e).utility == 0.0
 
 
 @pytest.mark.parametrize("name", CONSTRUCTED)
 def test_prompt_does_not_answer_itself(name):
-    for e in FIRST[name]:
+    for e in some(name):
         assert score(e.prompt, e).utility < 1.0
 
 
@@ -95,7 +99,7 @@ def test_prompt_does_not_answer_itself(name):
     ),
 )
 def test_never_raises_and_stays_in_range(name, index, text, cut, shape):
-    e = FIRST[name][index]
+    e = some(name)[index]
     for output in (text, shape.replace("{}", text), shape.replace("{}", e.target[:cut] + text + e.target[cut:])):
         verdict = score(output, e)
         assert 0.0 <= verdict.utility <= 1.0
@@ -106,7 +110,7 @@ def test_never_raises_and_stays_in_range(name, index, text, cut, shape):
 
 def test_outputs_beyond_the_limit_score_zero():
     for name in CONSTRUCTED:
-        e = FIRST[name][0]
+        e = some(name)[0]
         long = f"<answer>{e.target}</answer>".rjust(1_000_000)
         verdict = score(long, e)
         assert verdict.utility == 0.0
@@ -141,7 +145,7 @@ def test_cell_keeps_its_case_but_not_its_spacing():
 @pytest.mark.parametrize("name", SPANS)
 @given(data=st.data())
 def test_part_credit_counts_parts(name, data):
-    e = data.draw(st.sampled_from(FIRST[name]))
+    e = data.draw(st.sampled_from(some(name)))
     kept = data.draw(st.lists(st.booleans(), min_size=len(e.parts), max_size=len(e.parts)))
     given_parts = [part if keep else "wrong!" for part, keep in zip(e.parts, kept, strict=True)]
     order = data.draw(st.permutations(range(len(given_parts))))
@@ -269,7 +273,7 @@ def test_field_credit_counts_fields(gold, data):
 
 @pytest.mark.parametrize("name", ["constrained-json-fill"])
 def test_permuted_keys_of_real_examples(name):
-    for e in FIRST[name]:
+    for e in some(name):
         gold = json.loads(e.target)
         assert score(json.dumps(dict(reversed(gold.items())), indent=1), e).utility == 1.0
         first = next(iter(gold))

@@ -33,7 +33,7 @@ from unmask.lab.store.store import SCHEMAS, Shard, Store, Unit, fingerprint
 from unmask.lab.study import ModelSpec, PromptRange, Study
 from unmask.request import Request, TextModel, begin, generation
 from unmask.tasks import Example, Task, examples, training
-from unmask.tasks.suite import DataDir
+from unmask.tasks.base import DataDir
 from unmask.versions import versions
 
 Load = Callable[[ModelSpec], TextModel]

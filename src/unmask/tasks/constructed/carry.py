@@ -7,9 +7,10 @@ other numbers that must be left alone.
 
 from collections.abc import Callable
 
-from unmask.errors import require
-from unmask.tasks.base import Draft
-from unmask.tasks.constructed.draw import Draw
+from unmask.tasks.base import Draft, TaskJudge
+from unmask.tasks.constructed.common import check_level, constructed_task, indexed
+from unmask.tasks.draw import Draw
+from unmask.tasks.scoring import utility
 from unmask.tasks.words import (
     ANIMALS,
     DAYS,
@@ -29,12 +30,6 @@ from unmask.tasks.words import (
     with_article,
 )
 from unmask.tasks.words.text import words
-
-NAME = "carry-rtl"
-TITLE = "Carry RTL"
-HORIZON = 32
-VERSION = "1"
-LEVELS = (1, 2, 3, 4)
 
 PATTERNS = ((1, 1, 0), (1, 0, 1), (0, 1, 1), (1, 1, 1))
 """The carries out of ones, tens and hundreds: every case with at least two that are nonzero."""
@@ -98,7 +93,7 @@ _STORIES = (
     "{name} owns {a} stamps; a gift from {other} adds {b}. Add the numbers.",
 )
 
-_TOLD = (
+_DESCRIBED = (
     "The first number is {a}. The second number is {b}. Add them.",
     "One number is {a}; the other is {b}. Add the two.",
     "Add these two numbers. First: {a}. Second: {b}.",
@@ -265,10 +260,10 @@ def _plain(draw: Draw, n: int) -> str:
 
 def generate(draw: Draw, level: int) -> Draft:
     """One example of the given level."""
-    require(level in LEVELS, "level", level, "1 to 4", "choose one of them")
+    check_level(level)
     pattern = draw.choice(PATTERNS)
     a, b = _operands(draw, pattern, close=(0.2, 0.3, 0.5, 0.6)[level - 1])
-    frames = (_PLAIN, _STORIES, _TOLD, _AMONG)[level - 1]
+    frames = (_PLAIN, _STORIES, _DESCRIBED, _AMONG)[level - 1]
     at = draw.below(len(frames))
     props = _props(draw)
     if level == 4:
@@ -281,5 +276,8 @@ def generate(draw: Draw, level: int) -> Draft:
         task = sentence_case(frames[at].format(a=first(draw, a), b=second(draw, b), **props))
     prompt = f"{task}\n{draw.choice(_RULES)}\n{closing(draw, draw.choice(_WHAT))}"
     parts = tuple(str(carry) for carry in pattern)
-    target = "; ".join(f"[{i}]={part}" for i, part in enumerate(parts, start=1))
-    return Draft(prompt, target, parts, {"frame": f"{level}.{at}", "addends": [a, b]}, level)
+    return Draft(prompt, indexed(parts), parts, {"frame": f"{level}.{at}", "addends": [a, b]}, level)
+
+
+JUDGE = TaskJudge("partial", utility.spans)
+TASK = constructed_task("carry-rtl", "Carry RTL", JUDGE, generate, horizon=32, output="three carry bits", version="1")

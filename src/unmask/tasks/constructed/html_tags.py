@@ -5,9 +5,10 @@ A model that only reverses a list of names finds this easy, so from level 2 on t
 comments, and tags quoted in attributes.
 """
 
-from unmask.errors import require
-from unmask.tasks.base import Draft
-from unmask.tasks.constructed.draw import Draw
+from unmask.tasks.base import Draft, TaskJudge
+from unmask.tasks.constructed.common import check_level, constructed_task
+from unmask.tasks.draw import Draw
+from unmask.tasks.scoring import utility
 from unmask.tasks.words import (
     ADJECTIVES,
     ANIMALS,
@@ -23,12 +24,6 @@ from unmask.tasks.words import (
     place_name,
 )
 from unmask.tasks.words.text import words
-
-NAME = "html-close-tags"
-TITLE = "HTML Close Tags"
-HORIZON = 48
-VERSION = "1"
-LEVELS = (1, 2, 3, 4)
 
 LIMIT = 84
 """Characters of the answer, so that it fits the horizon in a small vocabulary."""
@@ -177,8 +172,8 @@ def _nesting(draw: Draw, depth: int, custom: float) -> list[str]:
         inline = 0
     blocks = depth - len(ladder) - inline
     # Few names, often repeated, are the other way to be hard: they must be counted.
-    known = draw.sample(_BLOCKS[:-1], 2) if depth > 4 and draw.chance(0.25) else _BLOCKS[:-1]
-    outer = [_custom(draw) if draw.chance(custom) else draw.choice(known) for _ in range(blocks)]
+    choices = draw.sample(_BLOCKS[:-1], 2) if depth > 4 and draw.chance(0.25) else _BLOCKS[:-1]
+    outer = [_custom(draw) if draw.chance(custom) else draw.choice(choices) for _ in range(blocks)]
     if outer and draw.chance(0.15):
         outer[0] = "body"
     if outer and not ladder and draw.chance(0.5):
@@ -271,7 +266,7 @@ def _fits(html: str, target: str, level: int) -> bool:
 
 def generate(draw: Draw, level: int) -> Draft:
     """One example of the given level."""
-    require(level in LEVELS, "level", level, "1 to 4", "choose one of them")
+    check_level(level)
     while True:
         html, names = _fragment(draw, level)
         parts = tuple(f"</{name}>" for name in reversed(names))
@@ -282,3 +277,9 @@ def generate(draw: Draw, level: int) -> Draft:
     task = _FRAMES[at].format(html=html, name=draw.choice(FIRST), site=draw.choice(SITES))
     prompt = f"{task}\n{closing(draw, draw.choice(_WHAT))}"
     return Draft(prompt, target, parts, {"frame": str(at), "depth": len(names), "html": html}, level)
+
+
+JUDGE = TaskJudge("exact/partial", utility.closing_tags)
+TASK = constructed_task(
+    "html-close-tags", "HTML Close Tags", JUDGE, generate, horizon=48, output="closing-tag suffix", version="1"
+)

@@ -6,9 +6,10 @@ that must be compared: the first letter decides at level 1, the fourth or later 
 
 from collections.abc import Callable, Sequence
 
-from unmask.errors import require
-from unmask.tasks.base import Draft
-from unmask.tasks.constructed.draw import Draw
+from unmask.tasks.base import Draft, TaskJudge
+from unmask.tasks.constructed.common import check_level, constructed_task
+from unmask.tasks.draw import Draw
+from unmask.tasks.scoring import utility
 from unmask.tasks.words import (
     ADJECTIVES,
     ANIMALS,
@@ -29,12 +30,6 @@ from unmask.tasks.words import (
     closing,
     invented,
 )
-
-NAME = "unique-list-commit"
-TITLE = "Unique List Commit"
-HORIZON = 48
-VERSION = "1"
-LEVELS = (1, 2, 3, 4)
 
 POOL = 12
 WANTED = 8
@@ -112,30 +107,6 @@ _WHAT = (
 )
 
 
-def _comma(words: Sequence[str]) -> str:
-    return ",".join(words)
-
-
-def _comma_space(words: Sequence[str]) -> str:
-    return ", ".join(words)
-
-
-def _spaces(words: Sequence[str]) -> str:
-    return " ".join(words)
-
-
-def _slashes(words: Sequence[str]) -> str:
-    return " / ".join(words)
-
-
-def _bars(words: Sequence[str]) -> str:
-    return "|".join(words)
-
-
-def _semicolons(words: Sequence[str]) -> str:
-    return "; ".join(words)
-
-
 def _quoted(words: Sequence[str]) -> str:
     return "[" + ", ".join(f"'{word}'" for word in words) + "]"
 
@@ -144,16 +115,8 @@ def _grid(words: Sequence[str]) -> str:
     return "\n" + "\n".join(" ".join(words[at : at + 4]) for at in range(0, len(words), 4))
 
 
-_STYLES: tuple[Callable[[Sequence[str]], str], ...] = (
-    _comma,
-    _comma_space,
-    _spaces,
-    _slashes,
-    _bars,
-    _semicolons,
-    _quoted,
-    _grid,
-)
+_JOINTS = (",", ", ", " ", " / ", "|", "; ")
+_STYLES: tuple[Callable[[Sequence[str]], str], ...] = (*(joint.join for joint in _JOINTS), _quoted, _grid)
 
 
 def _by_first_letter(draw: Draw) -> tuple[list[str], str]:
@@ -202,7 +165,7 @@ def _prefixed(words: Sequence[str]) -> bool:
 
 def generate(draw: Draw, level: int) -> Draft:
     """One example of the given level."""
-    require(level in LEVELS, "level", level, "1 to 4", "choose one of them")
+    check_level(level)
     while True:
         pool, topic = _POOLS[level - 1](draw)
         pool = draw.shuffled(pool)
@@ -222,3 +185,9 @@ def generate(draw: Draw, level: int) -> Draft:
     hint = [_HINT] if _prefixed(pool) else []
     prompt = "\n".join([task, *hint, closing(draw, draw.choice(_WHAT))])
     return Draft(prompt, target, parts, {"frame": str(at), "pool": pool}, level)
+
+
+JUDGE = TaskJudge("partial", utility.items)
+TASK = constructed_task(
+    "unique-list-commit", "Unique List Commit", JUDGE, generate, horizon=48, output="ordered list", version="1"
+)

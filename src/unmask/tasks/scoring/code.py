@@ -12,8 +12,9 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from unmask.tasks.base import TEXT_LIMIT, TOO_LONG, Extraction
 from unmask.tasks.scoring import extract
-from unmask.tasks.scoring.extract import CODE_FENCE, NOTHING, TEXT_LIMIT, TOO_LONG, WHOLE_TEXT, Extraction, Found
+from unmask.tasks.scoring.extract import CODE_FENCE, NOTHING, WHOLE_TEXT, RawAnswer
 
 CODE_LIMIT = 1 << 15
 """Characters. A longer completion is not looked at."""
@@ -35,21 +36,21 @@ def completion(text: str, head: str, entry: str) -> Extraction:
         return Extraction(text, TOO_LONG, "", "")
     # A lone surrogate has no place in a file, and a program is one.
     clean = text.encode("utf-8", "replace").decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
-    found = find_code(clean, entry)
-    if not found.text.strip():
+    marked = find_code(clean, entry)
+    if not marked.text.strip():
         return Extraction(text, NOTHING, "", "")
-    if len(found.text) > CODE_LIMIT:
+    if len(marked.text) > CODE_LIMIT:
         return Extraction(text, TOO_LONG, "", "")
-    return Extraction(text, found.how, found.text, _append(found.text, head, entry))
+    return Extraction(text, marked.how, marked.text, _append(marked.text, head, entry))
 
 
-def find_code(text: str, entry: str) -> Found:
+def find_code(text: str, entry: str) -> RawAnswer:
     """The part of a text that is marked as code: by answer tags, by a block of code, or by both."""
-    found = extract.tagged(text, strip=False) or Found(WHOLE_TEXT, text)
-    block = _block(found.text, entry)
+    answer = extract.tagged(text, strip=False) or RawAnswer(WHOLE_TEXT, text)
+    block = _block(answer.text, entry)
     if block is None:
-        return found
-    return Found(CODE_FENCE if found.how == WHOLE_TEXT else found.how, block)
+        return answer
+    return RawAnswer(CODE_FENCE if answer.how == WHOLE_TEXT else answer.how, block)
 
 
 def _block(text: str, entry: str) -> str | None:

@@ -1,6 +1,6 @@
 """A verdict as text a person can follow, step by step."""
 
-from unmask.tasks.scoring.verdict import Verdict
+from unmask.tasks.base import Verdict
 
 WIDTH = 100
 """Characters of a text that are shown; the middle of a longer one is left out."""

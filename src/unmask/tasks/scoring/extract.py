@@ -19,8 +19,6 @@ from types import MappingProxyType
 
 from unmask.tasks.base import Json, canonical
 
-TEXT_LIMIT = 1 << 18
-"""Characters. A longer output is no answer to any task here, whose horizons end at 256 tokens: it scores 0."""
 JSON_DEPTH = 64
 """Levels of nesting beyond which a JSON text is refused."""
 REREADING = 4
@@ -35,26 +33,11 @@ LAST_LINE = "last line"
 WHOLE_TEXT = "whole text"
 HASHES = "#### line"
 CODE_FENCE = "code fence"
-TOO_LONG = "too long"
 NOTHING = "nothing"
 
 
 @dataclass(frozen=True)
-class Extraction:
-    """Every step from the output to what is compared."""
-
-    raw: str
-    """The output as it came."""
-    how: str
-    """Which rule found the answer."""
-    extracted: str
-    """The part of the output that the rule points at."""
-    normalised: str
-    """What is compared with the target."""
-
-
-@dataclass(frozen=True)
-class Found:
+class RawAnswer:
     """The answer before a task has read it."""
 
     how: str
@@ -65,12 +48,12 @@ _TAG = re.compile(r"<(/?)answer>", re.IGNORECASE | re.ASCII)
 _BRACE = re.compile(r"\\boxed\s*+\{|\\.|[{}]", re.DOTALL)
 
 
-def find(text: str) -> Found:
+def find(text: str) -> RawAnswer:
     """The answer in a text: tags, then a box, then the last line."""
     return tagged(text) or _boxed(text) or last_line(text)
 
 
-def tagged(text: str, strip: bool = True) -> Found | None:
+def tagged(text: str, strip: bool = True) -> RawAnswer | None:
     """What the answer tags mark, if there are any."""
     pair: tuple[int, int] | None = None
     opened: int | None = None
@@ -90,10 +73,10 @@ def tagged(text: str, strip: bool = True) -> Found | None:
         how, inside = OPEN_TAG, text[:closed]
     else:
         return None
-    return Found(how, inside.strip() if strip else inside)
+    return RawAnswer(how, inside.strip() if strip else inside)
 
 
-def _boxed(text: str) -> Found | None:
+def _boxed(text: str) -> RawAnswer | None:
     """The content of the last box that is closed; a box in a box counts as the later one."""
     if "\\boxed" not in text:
         return None
@@ -107,15 +90,15 @@ def _boxed(text: str) -> Found | None:
                     last = (start, brace.start())
         elif brace[0].endswith("{") and brace[0] != "\\{":
             opened.append((brace.end(), brace[0] != "{"))
-    return Found(BOXED, text[slice(*last)].strip()) if last else None
+    return RawAnswer(BOXED, text[slice(*last)].strip()) if last else None
 
 
-def last_line(text: str) -> Found:
+def last_line(text: str) -> RawAnswer:
     """The last line with something on it; the marks around a block of code are not an answer."""
     for line in reversed(text.splitlines()):
         if (kept := line.strip()) and not kept.startswith("```"):
-            return Found(LAST_LINE, kept)
-    return Found(NOTHING, "")
+            return RawAnswer(LAST_LINE, kept)
+    return RawAnswer(NOTHING, "")
 
 
 def squeeze(text: str) -> str:
@@ -142,11 +125,11 @@ def spans(text: str) -> Mapping[int, tuple[str, ...]]:
     """
     marks = list(_SPAN.finditer(text))
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
-    found: dict[int, dict[str, str]] = {}
+    values_by_index: dict[int, dict[str, str]] = {}
     for mark, end in zip(marks, ends, strict=False):
         value = squeeze(_SPAN_END.split(text[mark.end() : end].lstrip(), maxsplit=1)[0])
-        found.setdefault(int(mark[1]), {}).setdefault(value.casefold(), value)
-    return MappingProxyType({index: tuple(values.values()) for index, values in sorted(found.items())})
+        values_by_index.setdefault(int(mark[1]), {}).setdefault(value.casefold(), value)
+    return MappingProxyType({index: tuple(values.values()) for index, values in sorted(values_by_index.items())})
 
 
 # Lists: cat, dog, elk
@@ -226,17 +209,16 @@ def _value(match: "re.Match[str]") -> Fraction | None:
     return -value if negative else value
 
 
-def find_number(text: str) -> Found:
+def find_number(text: str) -> RawAnswer:
     """Where the final number stands: tags, a box, a line that starts with ####, or the last line with a digit."""
-    found = tagged(text) or _boxed(text)
-    if found:
-        return found
+    if answer := tagged(text) or _boxed(text):
+        return answer
     marks = _HASHES.findall(text)
     if marks:
-        return Found(HASHES, marks[-1].strip())
+        return RawAnswer(HASHES, marks[-1].strip())
     for line in reversed(text.splitlines()):
         if _DIGIT.search(line):
-            return Found(LAST_LINE, line.strip())
+            return RawAnswer(LAST_LINE, line.strip())
     return last_line(text)
 
 
@@ -257,9 +239,9 @@ _BEGUN = re.compile(r'\{\s*+"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"\s*+:', re.DOTALL)
 _NESTING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 
 
-def find_object(text: str) -> Found:
+def find_object(text: str) -> RawAnswer:
     """Where the JSON object stands: tags, a box, or anywhere in the text, because an object may take many lines."""
-    return tagged(text) or _boxed(text) or Found(WHOLE_TEXT if text.strip() else NOTHING, text.strip())
+    return tagged(text) or _boxed(text) or RawAnswer(WHOLE_TEXT if text.strip() else NOTHING, text.strip())
 
 
 def json_object(text: str) -> Parsed:
@@ -276,10 +258,10 @@ def json_object(text: str) -> Parsed:
     budget = REREADING * len(text)
     while budget > 0 and (start := text.find("{", at)) >= 0:
         end = _closing_brace(text, start)
-        found = parse(text[start:end]) if end else last
+        inner = parse(text[start:end]) if end else last
         budget -= (end or len(text)) - start
-        if end and isinstance(found.value, dict):
-            last, at = found, end
+        if end and isinstance(inner.value, dict):
+            last, at = inner, end
         elif not _BEGUN.match(text, start):
             at = start + 1
         elif end:

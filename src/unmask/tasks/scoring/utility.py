@@ -1,19 +1,19 @@
 """The terminal utility u(y, e) of an output, in [0, 1], and how it came about.
 
-The small functions at the top are the utilities of the paper on values that have been read already. `score` does all
-of it: extract, normalise, compare part by part, add up. A wrong answer, however odd, scores 0; only what is no fault
-of the answer, such as a checker that could not run, has no utility.
+The small functions at the top are the utilities of the paper on values that have been read already. The judges below
+do all of it: extract, normalise, compare part by part, add up; each task says which of them is its own. A wrong
+answer, however odd, scores 0; only what is no fault of the answer, such as a checker that could not run, has no
+utility.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from unmask.errors import ConfigError, UnknownName
-from unmask.tasks.base import Example, Json, OwnExample, canonical
-from unmask.tasks.scoring import extract, programs
-from unmask.tasks.scoring.extract import TEXT_LIMIT, TOO_LONG, Extraction, fold, squeeze
-from unmask.tasks.scoring.verdict import Part, Verdict
+from unmask.errors import ConfigError
+from unmask.tasks.base import Example, Extraction, Json, Part, Verdict, canonical
+from unmask.tasks.scoring import extract
+from unmask.tasks.scoring.extract import RawAnswer, fold, squeeze
 
 # The utilities
 
@@ -58,49 +58,45 @@ def fields_right(given: Mapping[str, Json], gold: Mapping[str, Json]) -> list[bo
 # From an output to a verdict
 
 
-def score(text: str, example: Example) -> Verdict:
-    """Score one output. Never raises for the sake of the output, and takes time linear in it."""
-    judge = example.judge if isinstance(example, OwnExample) else JUDGES.get(example.task)
-    if judge is None:
-        raise UnknownName("task", example.task, JUDGES)
-    if len(text) > TEXT_LIMIT:
-        return Verdict(
-            example.id,
-            0.0,
-            f"{len(text)} characters; at most {TEXT_LIMIT} are read",
-            Extraction(text, TOO_LONG, "", ""),
-            tuple(Part(str(k), part, None, False) for k, part in enumerate(example.parts, 1)),
-        )
-    return judge(text, example)
-
-
-def utility(text: str, example: Example) -> float | None:
-    """u(y, e): the number alone."""
-    return score(text, example).utility
-
-
 def _tally(right: Sequence[bool], unit: str) -> str:
     return f"{sum(right)} of {len(right)} {unit} right"
 
 
-def _cell(text: str, example: Example) -> Verdict:
-    """CSV Missing Cells: the cell, in the case it is written in."""
-    found = extract.find(text)
-    given, gold = squeeze(found.text), squeeze(example.target)
-    right = given == gold
+def single(
+    text: str,
+    example: Example,
+    answer: RawAnswer,
+    given: str,
+    right: bool,
+    words: tuple[str, str, str],
+    shown: str = "",
+) -> Verdict:
+    """The verdict on an answer that is right or not; `words` name the target, another answer, and none.
+
+    `shown` is the answer as the verdict shows it, where that is not what is compared.
+    """
+    name, another, none = words
     return Verdict(
         example.id,
         binary(right),
-        "the cell" if right else "another value" if given else "no answer",
-        Extraction(text, found.how, found.text, given),
-        (Part("cell", example.target, found.text or None, right),),
+        f"the {name}" if right else another if given else none,
+        Extraction(text, answer.how, answer.text, given),
+        (Part(name, example.target, shown or given or None, right),),
     )
 
 
-def _spans(text: str, example: Example) -> Verdict:
-    """Multi-Span Cloze, Carry RTL and TD07 Sparse Mask: Eq. (eq:part_credit) over indexed spans."""
-    found = extract.find(text)
-    given = extract.spans(found.text)
+def cell(text: str, example: Example) -> Verdict:
+    """One cell, in the case it is written in."""
+    answer = extract.find(text)
+    given, gold = squeeze(answer.text), squeeze(example.target)
+    words = ("cell", "another value", "no answer")
+    return single(text, example, answer, given, given == gold, words, shown=answer.text)
+
+
+def spans(text: str, example: Example) -> Verdict:
+    """Eq. (eq:part_credit) over indexed spans."""
+    answer = extract.find(text)
+    given = extract.spans(answer.text)
     parts = []
     for index, gold in enumerate(example.parts, 1):
         values = given.get(index, ())
@@ -113,23 +109,23 @@ def _spans(text: str, example: Example) -> Verdict:
         example.id,
         part_credit(right),
         _tally(right, "spans"),
-        Extraction(text, found.how, found.text, normalised),
+        Extraction(text, answer.how, answer.text, normalised),
         tuple(parts),
     )
 
 
-def _list(text: str, example: Example) -> Verdict:
-    """Unique List Commit: the share of positions with the right item; each item too many is one more position."""
-    found = extract.find(text)
-    return positions(text, example, found, extract.items(found.text), fold, ("item", "items", ","))
+def items(text: str, example: Example) -> Verdict:
+    """The share of positions of a list with the right item; each item too many is one more position."""
+    answer = extract.find(text)
+    return positions(text, example, answer, extract.items(answer.text), fold, ("item", "items", ","))
 
 
-def _tags(text: str, example: Example) -> Verdict:
-    """HTML Close Tags: the share of positions with the right tag; 0 if the answer is not closing tags only."""
-    found = extract.find(text)
-    names = extract.closing_tags(found.text)
+def closing_tags(text: str, example: Example) -> Verdict:
+    """The share of positions with the right tag; 0 if the answer is not closing tags only."""
+    answer = extract.find(text)
+    names = extract.closing_tags(answer.text)
     verdict = positions(
-        text, example, found, [f"</{name}>" for name in names or ()], str.lower, ("tag", "closing tags", "")
+        text, example, answer, [f"</{name}>" for name in names or ()], str.lower, ("tag", "closing tags", "")
     )
     if names is not None:
         return verdict
@@ -139,11 +135,12 @@ def _tags(text: str, example: Example) -> Verdict:
 def positions(
     text: str,
     example: Example,
-    found: extract.Found,
+    answer: RawAnswer,
     given: Sequence[str],
     norm: Callable[[str], str],
     words: tuple[str, str, str],
 ) -> Verdict:
+    """Part credit place by place; `words` are the names of a part and of several, and what stands between them."""
     name, unit, joint = words
     gold = example.parts
     parts = tuple(
@@ -161,46 +158,39 @@ def positions(
         example.id,
         part_credit(right, surplus),
         _tally(right, unit) + (f", {surplus} too many" if surplus else ""),
-        Extraction(text, found.how, found.text, joint.join(norm(item) for item in given)),
+        Extraction(text, answer.how, answer.text, joint.join(norm(item) for item in given)),
         parts,
     )
 
 
 def number(text: str, example: Example) -> Verdict:
-    """GSM8K: the final number."""
-    found = extract.find_number(text)
-    given, gold = extract.number(found.text), extract.number(example.target)
-    right = given is not None and given == gold
+    """The final number."""
+    answer = extract.find_number(text)
+    given, gold = extract.number(answer.text), extract.number(example.target)
     spelled = "" if given is None else str(given)
-    return Verdict(
-        example.id,
-        binary(right),
-        "the number" if right else "another number" if spelled else "no number",
-        Extraction(text, found.how, found.text, spelled),
-        (Part("number", example.target, spelled or None, right),),
-    )
+    right = given is not None and given == gold
+    return single(text, example, answer, spelled, right, ("number", "another number", "no number"))
 
 
 def record(text: str, example: Example) -> Verdict:
-    """Constrained JSON Fill: the share of fields that are right; a field nobody asked for is one more, and wrong."""
+    """The share of fields of an object that are right; a field nobody asked for is one more, and wrong."""
     return _object(text, example, schema=None, count_surplus=True)
 
 
-def _schema_record(text: str, example: Example) -> Verdict:
-    """JSON Mode Eval: 0 if not JSON or against the schema, else the share of gold fields that are right.
+def schema_record(text: str, example: Example) -> Verdict:
+    """0 if not JSON or against the schema, else the share of gold fields that are right.
 
     The paper counts gold fields and nothing else, and whether others may be present is for the schema to say.
     """
-    schema = example.constraints["schema"]
-    return _object(text, example, schema=schema, count_surplus=False)
+    return _object(text, example, schema=example.constraints["schema"], count_surplus=False)
 
 
 def _object(text: str, example: Example, schema: Json, count_surplus: bool) -> Verdict:
     gold = extract.parse(example.target).value
     if not isinstance(gold, dict):
         raise ConfigError(f"the target of {example.id} is not a JSON object; allowed: an object; mend the example")
-    found = extract.find_object(text)
-    parsed = extract.json_object(found.text)
+    answer = extract.find_object(text)
+    parsed = extract.json_object(answer.text)
     given = parsed.value if isinstance(parsed.value, dict) else None
     problem = parsed.problem if given is None else _against(schema, given)
     right = fields_right(given, gold) if given is not None else [False] * len(gold)
@@ -213,7 +203,7 @@ def _object(text: str, example: Example, schema: Json, count_surplus: bool) -> V
         example.id,
         0.0 if problem else part_credit(right, len(surplus)),
         problem or _tally(right, "fields") + (f", {len(surplus)} too many" if surplus else ""),
-        Extraction(text, found.how, parsed.text, "" if given is None else extract.spell(given)),
+        Extraction(text, answer.how, parsed.text, "" if given is None else extract.spell(given)),
         parts,
     )
 
@@ -246,18 +236,3 @@ def _need_jsonschema() -> NoReturn:
         "the Python package jsonschema is not installed, and JSON Mode Eval checks answers against their schemas; "
         "allowed: version 4 or newer; run `pip install jsonschema`"
     )
-
-
-JUDGES: dict[str, Callable[[str, Example], Verdict]] = {
-    "csv-missing-cells": _cell,
-    "humaneval": programs.judge,
-    "multi-span-cloze": _spans,
-    "gsm8k": number,
-    "carry-rtl": _spans,
-    "td07-sparse-mask": _spans,
-    "td07-clustered-mask": _spans,
-    "json-mode-eval": _schema_record,
-    "constrained-json-fill": record,
-    "unique-list-commit": _list,
-    "html-close-tags": _tags,
-}

@@ -206,3 +206,6 @@ IDEAS = words(
     """
 )
 """Words for lists and spelling; not used as things that someone does something to."""
+
+GOODS = (*THINGS, *CLOTHES, *FOODS)
+"""What a shop could sell by the piece."""

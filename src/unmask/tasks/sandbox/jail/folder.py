@@ -28,11 +28,11 @@ def remove(folder: str) -> None:
 def _delete_files(folder: int) -> list[str]:
     """Delete what is not a folder; returns the names of the folders."""
     with os.scandir(folder) as entries:
-        found = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
-    for name, is_folder in found.items():
-        if not is_folder:
+        is_folder = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+    for name in is_folder:
+        if not is_folder[name]:
             os.unlink(name, dir_fd=folder)
-    return [name for name, is_folder in found.items() if is_folder]
+    return [name for name in is_folder if is_folder[name]]
 
 
 def _walk(here: int, name: str) -> int:

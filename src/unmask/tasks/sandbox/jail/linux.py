@@ -114,11 +114,11 @@ def enter_root(visible: Iterable[str], work: str, disk_mb: int, owner: int) -> N
 def outermost(paths: Iterable[str]) -> list[str]:
     """The paths that exist and, where links lead elsewhere, their real places; none that lies inside another."""
     there = [path for path in paths if os.path.exists(path)]
-    found: list[str] = []
+    outer_paths: list[str] = []
     for path in sorted({*map(os.path.abspath, there), *map(os.path.realpath, there)}):
-        if not any(path == outer or path.startswith(outer.rstrip("/") + "/") for outer in found):
-            found.append(path)
-    return found
+        if not any(path == outer or path.startswith(outer.rstrip("/") + "/") for outer in outer_paths):
+            outer_paths.append(path)
+    return outer_paths
 
 
 def _hiding_place(paths: list[str]) -> str:

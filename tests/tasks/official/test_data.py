@@ -1,44 +1,40 @@
 """GSM8K, HumanEval and JSON Mode Eval: the right files, or a clear word about what is missing."""
 
 import gzip
-import json
 import shutil
 import sys
-from itertools import islice
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from unmask.tasks import SPLITS, TASKS, ChangedData, MissingData, examples, official, score, training
-from unmask.tasks.scoring import code
+from unmask.tasks import SPLITS, TASKS, ChangedData, MissingData, examples, score
+from unmask.tasks.official import VARIABLE, gsm8k, humaneval, json_mode_eval
+from unmask.tasks.official import data as official_data
 from unmask.tasks.scoring.extract import squeeze
 
+FILES = {
+    gsm8k.TASK.name: gsm8k.TEST,
+    humaneval.TASK.name: humaneval.FILE,
+    json_mode_eval.TASK.name: json_mode_eval.FILE,
+}
 OFFICIAL = [name for name, task in TASKS.items() if not task.generator]
-
-
-@pytest.fixture(scope="session")
-def data(shared) -> Path:
-    if not (shared / "data").is_dir():
-        pytest.skip("needs the data sets: there is no folder 'shared/data' beside the checkout")
-    return shared / "data"
 
 
 @pytest.fixture
 def no_folder(monkeypatch):
-    monkeypatch.delenv(official.VARIABLE, raising=False)
-    official._from_hub.cache_clear()
+    monkeypatch.delenv(VARIABLE, raising=False)
+    official_data._from_hub.cache_clear()
     yield
-    official._from_hub.cache_clear()
+    official_data._from_hub.cache_clear()
 
 
 @pytest.mark.parametrize("name", OFFICIAL)
 def test_splits_cover_the_data_set(name, data):
-    found = {split: examples(name, split, data) for split in SPLITS}
-    assert {split: len(found[split]) for split in SPLITS} == dict(TASKS[name].counts)
-    ids = [e.id for split in SPLITS for e in found[split]]
-    prompts = {squeeze(e.prompt) for split in SPLITS for e in found[split]}
-    assert len(ids) == len(set(ids)) == len(prompts) == official.FILES[name].rows
+    by_split = {split: examples(name, split, data) for split in SPLITS}
+    assert {split: len(by_split[split]) for split in SPLITS} == dict(TASKS[name].counts)
+    ids = [e.id for split in SPLITS for e in by_split[split]]
+    prompts = {squeeze(e.prompt) for split in SPLITS for e in by_split[split]}
+    assert len(ids) == len(set(ids)) == len(prompts) == FILES[name].rows
 
 
 @pytest.mark.parametrize(
@@ -64,77 +60,22 @@ def test_gold_scores_one(name, data):
             assert score("nothing", e).utility == 0.0
 
 
-def test_gsm8k_reads_its_own_solutions(data):
-    for file in ("gsm8k", "gsm8k-train"):
-        for numbered in official.drafts(file, data):
-            example = official_example(numbered)
-            text = f"{numbered.draft.constraints['solution']}\n#### {numbered.draft.target}"
-            assert score(text, example).utility == 1.0
-            assert "answer>" not in numbered.draft.target
-
-
-def official_example(numbered):
-    from unmask.tasks.splits import named
-
-    return named(numbered.draft, numbered.id, "gsm8k", "training")
-
-
-def test_json_mode_permuted_keys(data):
-    for e in examples("json-mode-eval", "evaluation", data):
-        gold = json.loads(e.target)
-        assert score(json.dumps(dict(reversed(gold.items()))), e).utility == 1.0
-        assert 0.0 <= score(json.dumps(dict.fromkeys(gold)), e).utility < 1.0
-        assert "Required fields:" in e.prompt
-
-
-def test_every_canonical_solution_is_extracted(data):
-    """Alone, at the margin, in a block of code, and with the function around it. The sandbox has its own tests."""
-    for numbered in official.drafts("humaneval", data):
-        head, entry = (str(numbered.draft.constraints[key]) for key in ("prompt", "entry_point"))
-        solution = numbered.draft.target
-        want = squeeze(solution)
-        for text in (solution, solution.strip(), f"Sure:\n```python\n{solution}```\nThat is it."):
-            assert squeeze(code.completion(text, head, entry).normalised) == want, numbered.id
-        whole = code.completion(f"Here:\n```python\n{head}{solution}```", head, entry).normalised
-        assert want in squeeze(whole)
-        compile(head + whole, "whole", "exec")
-
-
-def test_humaneval_verdicts(data):
-    e = examples("humaneval", "development", data)[0]
-    right = score(e.target, e)
-    if right.utility is None:
-        pytest.skip(f"no sandbox here: {right.reason}")
-    assert right.utility == 1.0
-    assert score("    return None\n", e).utility == 0.0
-    assert score("", e).utility == 0.0
-    assert score("", e).reason == "no code"
-
-
-def test_gsm8k_training_is_the_other_file(data):
-    taken = {squeeze(e.prompt) for split in SPLITS for e in examples("gsm8k", split, data)}
-    drawn = list(training("gsm8k", data_dir=data))
-    assert len(drawn) == 7473
-    assert taken.isdisjoint(squeeze(e.prompt) for e in drawn)
-    assert list(islice(training("gsm8k", 5, data), 2)) == drawn[5:7]
-
-
 def test_environment_variable(data, monkeypatch):
-    monkeypatch.setenv(official.VARIABLE, str(data))
+    monkeypatch.setenv(VARIABLE, str(data))
     assert len(examples("humaneval")) == 100
 
 
 def test_rows_hash_fits_the_file(data):
     """What a download from the hub is checked against."""
-    for name, file in official.FILES.items():
-        found = official.rows(name, data)
-        assert len(found) == file.rows
-        assert official.rows_hash(found) == file.rows_sha256
+    for file in (*FILES.values(), gsm8k.TRAIN):
+        rows = official_data.rows(file, data)
+        assert len(rows) == file.rows
+        assert official_data.rows_hash(rows) == file.rows_sha256
 
 
 @pytest.mark.parametrize("name", OFFICIAL)
 def test_missing_file(name, tmp_path):
-    file = official.FILES[name]
+    file = FILES[name]
     with pytest.raises(MissingData) as caught:
         examples(name, data_dir=tmp_path)
     for expected in (str(tmp_path / file.path), file.sha256, file.origin, file.licence):
@@ -150,20 +91,20 @@ def test_folder_in_place_of_the_file(tmp_path):
 @pytest.mark.parametrize("content", [b"", b'{"question": "1?", "answer": "#### 1"}\n', b"\xff\xfe", b"\x00" * 1000])
 def test_wrong_hash(content, tmp_path):
     for name in OFFICIAL:
-        path = tmp_path / official.FILES[name].path
+        path = tmp_path / FILES[name].path
         path.parent.mkdir(parents=True)
         path.write_bytes(content)
-        with pytest.raises(ChangedData, match=official.FILES[name].sha256):
+        with pytest.raises(ChangedData, match=FILES[name].sha256):
             examples(name, data_dir=tmp_path)
 
 
 def test_mended_file_is_read_again(data, tmp_path):
-    path = tmp_path / official.FILES["humaneval"].path
+    path = tmp_path / FILES["humaneval"].path
     path.parent.mkdir()
     path.write_bytes(gzip.compress(b"{}"))
     with pytest.raises(ChangedData):
         examples("humaneval", data_dir=tmp_path)
-    shutil.copy(data / official.FILES["humaneval"].path, path)
+    shutil.copy(data / FILES["humaneval"].path, path)
     assert len(examples("humaneval", data_dir=tmp_path)) == 100
 
 
@@ -200,7 +141,7 @@ def test_unreachable_hub(no_folder, monkeypatch):
 def test_hub(no_folder, monkeypatch, data, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data/train-00000-of-00001.parquet").touch()
-    rows = [{**row, "extra": 1} for row in official.rows("json-mode-eval", data)]
+    rows = [{**row, "extra": 1} for row in official_data.rows(json_mode_eval.FILE, data)]
     asked = []
 
     def download(**keywords):

@@ -1,0 +1,167 @@
+"""The constructed tasks: the same for ever, varied, and clear about what they ask.
+
+The files beside this one solve the prompts of one task each without looking at its generator: they read the text a
+model would see, work out the answer, and compare. What they cannot read fails the test.
+"""
+
+import hashlib
+import json
+import re
+from collections import Counter
+
+import pytest
+
+from tests.helpers.constructed import LEVELS, PER_LEVEL, drafts, everything, many
+from unmask.errors import ConfigError
+from unmask.tasks import base, words
+from unmask.tasks.base import Task, canonical
+from unmask.tasks.constructed import carry, cloze, constrained_json, csv_cells, html_tags, sparse, unique_list
+from unmask.tasks.draw import Draw
+
+SUITE = tuple(module.TASK for module in (csv_cells, cloze, carry, sparse, constrained_json, unique_list, html_tags))
+ALL = (*SUITE, sparse.CLUSTERED)
+HORIZONS = {
+    "csv-missing-cells": 16,
+    "multi-span-cloze": 64,
+    "carry-rtl": 32,
+    "td07-sparse-mask": 48,
+    "td07-clustered-mask": 48,
+    "constrained-json-fill": 96,
+    "unique-list-commit": 48,
+    "html-close-tags": 48,
+}
+LONGEST = {
+    "csv-missing-cells": 24,
+    "multi-span-cloze": 100,
+    "carry-rtl": 19,
+    "td07-sparse-mask": 80,
+    "td07-clustered-mask": 80,
+    "constrained-json-fill": 180,
+    "unique-list-commit": 80,
+    "html-close-tags": 90,
+}
+GOLDEN = {
+    "csv-missing-cells": "1958fa73656662c0a9b91937e6c4cef4a92280713cedf2cb0b9c5cb1f0997684",
+    "multi-span-cloze": "d434d6c24ad1937d0906da1eb78d25b0aca744f8e765a832089abc321e1bb62c",
+    "carry-rtl": "b38de915a12c53e0ed5b00817149f505f41b2380771be197ccaac704e8c17dc3",
+    "td07-sparse-mask": "0fcd398be2ccfaa5cd376d24debde834bf3d5e6d8270dd52e4ab09b40caf1d2c",
+    "constrained-json-fill": "38c362c7b63b047e37a62b7dd43c1c783e17a2d57d4c2e1ad9f1e785c890b32f",
+    "unique-list-commit": "c7bc4d94dada2e21d2500e92905a31abfb243cde3d59ef361e047ddbb831ba26",
+    "html-close-tags": "48b32fb52a7a414c81574fd3d9fc56dd80876bdc74d8a12b7ad62e8762b6b127",
+    "td07-clustered-mask": "caa2485af589a7370626f190fd1046875ad0d5c13f148943934be4708f0262f3",
+}
+each = pytest.mark.parametrize("task", ALL, ids=lambda task: task.name)
+
+
+def tokens(text: str) -> int:
+    """A cautious guess at a small vocabulary: three letters, one digit or two marks to a token."""
+    runs = re.findall(r"[A-Za-z]+|[0-9]|[^A-Za-z0-9\s]+", text)
+    return sum(-(-len(run) // (3 if run[0].isalpha() else 2)) for run in runs)
+
+
+@each
+def test_the_first_fifty_drafts_never_change(task: Task) -> None:
+    """If this fails, the prompts have moved: raise VERSION, because published results name it."""
+    sha = hashlib.sha256()
+    for i in range(50):
+        draft = task.generator(Draw(f"golden/{i}".encode()), LEVELS[i % 4])
+        fields = [draft.prompt, draft.target, list(draft.parts), draft.constraints, draft.level]
+        sha.update(canonical(fields).encode())
+    assert sha.hexdigest() == GOLDEN[task.name]
+
+
+@each
+def test_names_and_horizons_are_the_papers(task: Task) -> None:
+    assert HORIZONS[task.name] == task.horizon
+    assert task.version == "1"
+    assert base.LEVELS == LEVELS
+    assert task.title
+
+
+@each
+def test_drafts_are_plain_text_of_bounded_length(task: Task) -> None:
+    for draft in many(task):
+        assert draft.prompt.isascii()
+        assert draft.prompt == draft.prompt.strip()
+        assert not re.search(r"[ \t]\n|\n\n|\{\w*\}|\.\.(?!\.)(?<!\.\.\.)|, ,|\bNone\b", draft.prompt), draft.prompt
+        assert len(draft.prompt) <= (420 if draft.level < 3 else 700)
+        assert draft.target.isascii()
+        assert draft.target == draft.target.strip()
+        assert 0 < len(draft.target) <= LONGEST[task.name]
+        # Room is left for the answer tags.
+        assert tokens(draft.target) <= task.horizon - 5, draft.target
+        assert json.loads(canonical(draft.constraints)) == draft.constraints
+
+
+@each
+def test_prompts_end_by_asking_for_the_answer_tags(task: Task) -> None:
+    asks = Counter()
+    for draft in many(task):
+        last = draft.prompt.splitlines()[-1]
+        assert "<answer>" in last
+        assert last.count("</answer>") == 1
+        assert draft.prompt.count("<answer>") == 1
+        asks[last.split()[0]] += 1
+    assert len(asks) >= 8
+
+
+@each
+def test_articles_agree(task: Task) -> None:
+    for draft in many(task):
+        for given, word in re.findall(r"\b([Aa]n?) ([a-z]{3,})", draft.prompt):
+            assert given.lower() == words.article(word), draft.prompt
+
+
+@each
+def test_prompts_and_answers_are_varied(task: Task) -> None:
+    all_drafts = list(everything(task))
+    assert len({draft.prompt for draft in all_drafts}) >= 0.995 * len(all_drafts)
+    targets = {draft.target for draft in all_drafts}
+    least = {"carry-rtl": 4, "csv-missing-cells": 2500}.get(task.name, 4500)
+    assert len(targets) >= least
+
+
+def test_answers_draw_on_thousands_of_words() -> None:
+    seen: dict[str, set[str]] = {}
+    for task in SUITE:
+        seen[task.name] = {w for draft in everything(task) for w in re.findall("[A-Za-z]+", draft.target)}
+    for name, least in {
+        "csv-missing-cells": 1500,
+        "multi-span-cloze": 3000,
+        "td07-sparse-mask": 3000,
+        "constrained-json-fill": 3500,
+        "unique-list-commit": 4000,
+        "html-close-tags": 1000,
+    }.items():
+        assert len(seen[name]) >= least, name
+    assert len(set().union(*seen.values())) > 10_000
+
+
+@each
+def test_no_frame_or_kind_is_rare(task: Task) -> None:
+    for field in ("frame", "kind", "family"):
+        counts = Counter(draft.constraints[field] for draft in everything(task) if field in draft.constraints)
+        if counts:
+            assert len(counts) >= (7 if field == "kind" else 12)
+            assert min(counts.values()) > 0.25 * sum(counts.values()) / len(counts), counts
+
+
+@each
+def test_levels_get_harder_by_size(task: Task) -> None:
+    mean = [sum(len(draft.prompt) for draft in drafts(task, level)) / PER_LEVEL for level in LEVELS]
+    assert mean[3] > 1.15 * mean[0]
+    assert all(draft.level == level for level in LEVELS for draft in drafts(task, level, 5))
+
+
+@each
+@pytest.mark.parametrize("level", [0, 5, -1])
+def test_other_levels_are_refused(task: Task, level: int) -> None:
+    with pytest.raises(ConfigError, match="level"):
+        task.generator(Draw(b""), level)
+
+
+@pytest.mark.parametrize("task", [cloze.TASK, carry.TASK, sparse.TASK, sparse.CLUSTERED], ids=lambda task: task.name)
+def test_indexed_targets_spell_their_parts(task: Task) -> None:
+    for draft in many(task):
+        assert draft.target == "; ".join(f"[{i}]={part}" for i, part in enumerate(draft.parts, 1))
+        assert all(part and not set(part) & set("[];=\n") for part in draft.parts)
