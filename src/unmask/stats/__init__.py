@@ -22,6 +22,7 @@ from unmask.stats.detector import (
     fit_schedule,
     fit_theta,
 )
+from unmask.stats.errors import NotEnough
 from unmask.stats.estimates import Audit, FixedAction, Gap, audit, choose_fixed, choose_fixed_by_task, gap, stages
 from unmask.stats.opportunity import Opportunity, OpportunitySummary, PairEstimates, summary
 from unmask.stats.pairs import Bidirectional, bidirectional, over, pairwise_reversal
@@ -61,6 +62,7 @@ __all__ = [
     "Graded",
     "HeldOutTable",
     "LeakageError",
+    "NotEnough",
     "Opportunity",
     "OpportunitySummary",
     "PairEstimates",

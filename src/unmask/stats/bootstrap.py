@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from unmask.stats.errors import NotEnough
+
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -148,7 +150,8 @@ def codes(prompt_S: ArrayLike) -> tuple[Ints, int]:
     """Prompts of any name as 0..P-1, and P."""
     names = np.asarray(prompt_S)
     if names.ndim != 1 or len(names) == 0:
-        raise ValueError(f"prompt_S has shape {names.shape}; it must name the prompt of each state, one or more")
+        wrong = NotEnough if names.ndim == 1 else ValueError
+        raise wrong(f"prompt_S has shape {names.shape}; it must name the prompt of each state, one or more")
     found, index = np.unique(names, return_inverse=True)
     return index.astype(np.int64), len(found)
 

@@ -26,6 +26,7 @@ from unmask.stats.detector import (
     gate_gains,
     prompt_folds,
 )
+from unmask.stats.errors import NotEnough
 from unmask.stats.estimates import FixedAction, choose_fixed
 from unmask.stats.hashed_json import HashMismatch, from_hashed_json, to_hashed_json
 from unmask.stats.tables import PROPOSALS, Graded, T, ValidationTable, grade, only_validation
@@ -176,7 +177,7 @@ def graded_apart(table: ValidationTable, fixed: int, settings: CalibrationSettin
     fold_S = prompt_folds(prompts, settings.prompt_folds, settings.seed)[prompt_S]
     fixed_S = np.full(len(fold_S), fixed)
     for fold in range(int(fold_S.max()) + 1):
-        with suppress(ValueError):  # No state of the others has every utility.
+        with suppress(NotEnough):  # No state of the others has every utility.
             fixed_S[fold_S == fold] = choose_fixed(table.q_SAR[fold_S != fold], reference=table.reference).action
     return graded(table, fixed_S, settings)
 

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 
 from unmask.stats.capture import rounded
 from unmask.stats.crossfit import Array, Ints
+from unmask.stats.errors import NotEnough
 
 
 def auroc(
@@ -78,8 +79,10 @@ def _group_sums(x_RS: Array, place_S: Ints, groups: int) -> Array:
 def _checked(score_S: ArrayLike, value_S: ArrayLike, weight_RS: ArrayLike | None) -> tuple[Array, Array, Array]:
     score, value = np.asarray(score_S, dtype=np.float64), np.asarray(value_S, dtype=np.float64)
     weight = np.ones((1, len(score))) if weight_RS is None else np.asarray(weight_RS, dtype=np.float64)
-    if score.ndim != 1 or not len(score) or score.shape != value.shape or weight.shape != (len(weight), len(score)):
-        raise ValueError(
+    fits = score.ndim == 1 and score.shape == value.shape and weight.shape == (len(weight), len(score))
+    if not (fits and len(score)):
+        wrong = NotEnough if fits else ValueError
+        raise wrong(
             f"scores have shape {score.shape}, values {value.shape} and weights {weight.shape}; "
             "pass one score and one value for each state, one or more, and weights with a column for each"
         )

@@ -12,6 +12,7 @@ from unmask.stats.bootstrap import Estimate, ratio
 from unmask.stats.calibration import Calibration, calibrate, graded
 from unmask.stats.crossfit import Array, Bools
 from unmask.stats.detection import ExperimentSettings
+from unmask.stats.errors import NotEnough
 from unmask.stats.resample import few_positive, means, resampled
 from unmask.stats.tables import Graded, HeldOutTable, ValidationTable, check_apart
 
@@ -97,7 +98,7 @@ def measured(held: Graded[HeldOutTable], chosen: Calibration) -> tuple[Array, Bo
     stage_S = held.action_gain(chosen.schedule.actions(held.table.masked_S))
     used_S = held.used_S & np.isfinite(stage_S)
     if not used_S.any():
-        raise ValueError(
+        raise NotEnough(
             "no held-out state has utilities of the fixed action, the scheduled action and the proposal in both folds; "
             "one or more are needed: add rollouts, or leave this setting out"
         )
