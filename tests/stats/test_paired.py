@@ -14,6 +14,84 @@ from unmask.stats.paired import (
     replicates,
 )
 
+NAN = float("nan")
+
+
+def thirds(seed, prompts, columns, lost=0.0):
+    """Utilities in thirds, some of them missing."""
+    rng = np.random.default_rng(seed)
+    x_PA = rng.integers(0, 4, (prompts, columns)) / 3
+    return np.where(rng.random(x_PA.shape) < lost, np.nan, x_PA)
+
+
+PINNED = {
+    "one column": (
+        lambda: mean_intervals(thirds(0, 12, 1), seed=0),
+        [(0.47222222222222227, 0.25, 0.6944444444444443, 12)],
+    ),
+    "three columns, some missing": (
+        lambda: mean_intervals(thirds(1, 25, 3, 0.2), seed=5),
+        [
+            (0.47222222222222227, 0.3188241106719368, 0.6266666666666666, 24),
+            (0.4509803921568627, 0.26666666666666666, 0.6666666666666666, 17),
+            (0.5263157894736842, 0.37493872549019613, 0.6874999999999999, 19),
+        ],
+    ),
+    "another level": (
+        lambda: mean_intervals(thirds(2, 40, 2), seed=7, resamples=500, level=0.8),
+        [(0.5666666666666667, 0.5, 0.6416666666666666, 40), (0.5083333333333333, 0.4333333333333333, 0.575, 40)],
+    ),
+    "differences": (
+        lambda: paired_differences(thirds(3, 17, 3, 0.3), 1, seed=11),
+        [
+            (1.2335811384723961e-17, -0.37514880952380925, 0.35909090909090846, 9),
+            (0.0, 0.0, 0.0, 13),
+            (0.09523809523809523, -0.11111111111111112, 0.2666666666666667, 7),
+        ],
+    ),
+    "three tasks": (
+        lambda: macro_intervals([thirds(k, n, 2, 0.1) for k, n in ((4, 10), (5, 31), (6, 4))], seed=2),
+        [
+            (0.5851851851851851, 0.45483870967741935, 0.7213620071684587, 43),
+            (0.5206349206349206, 0.4144971264367817, 0.6257253086419752, 42),
+        ],
+    ),
+    "nine tasks": (
+        lambda: macro_intervals([thirds(k, 6, 1) for k in range(9)], seed=3, resamples=100),
+        [(0.5679012345679013, 0.4844135802469136, 0.6481481481481481, 54)],
+    ),
+    "one difference": (
+        lambda: [paired_difference([0.5, 1.0, NAN, 0.25], [0.25, 0.0, 1.0, NAN], seed=1)],
+        [(0.625, 0.25, 1.0, 2)],
+    ),
+    "one prompt": (lambda: [mean_interval([0.75], seed=9)], [(0.75, 0.75, 0.75, 1)]),
+    "no prompt": (lambda: [mean_interval([], seed=9)], [(NAN, NAN, NAN, 0)]),
+    "one resample": (
+        lambda: mean_intervals(thirds(7, 5, 2), seed=4, resamples=1),
+        [(0.6666666666666666, 0.3333333333333333, 0.3333333333333333, 5), (0.6, 0.4, 0.4, 5)],
+    ),
+    "mostly missing": (
+        lambda: [mean_interval([NAN, 0.5, NAN, NAN, 1.0], seed=6, resamples=50)],
+        [(0.75, 0.5, 1.0, 2)],
+    ),
+    "a column without values": (
+        lambda: mean_intervals([[0.5, NAN], [1.0, NAN]], seed=8, resamples=20),
+        [(0.75, 0.5, 1.0, 2), (NAN, NAN, NAN, 0)],
+    ),
+    "a task without values": (
+        lambda: macro_intervals([[[0.5], [1.0]], [[NAN], [NAN]]], seed=8, resamples=20),
+        [(NAN, NAN, NAN, 2)],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PINNED)
+def test_pinned(case):
+    """Seeds and the percentile rule decide these numbers; whoever changes either, changes every comparison."""
+    call, expected = PINNED[case]
+    found = [(i.mean, i.low, i.high, i.n) for i in call()]
+    assert np.array(found) == pytest.approx(np.array(expected), rel=1e-14, abs=1e-15, nan_ok=True)
+
 
 class TestMean:
     def test_of_a_constant(self):
