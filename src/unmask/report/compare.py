@@ -14,7 +14,7 @@ from rich.table import Table
 from unmask.errors import ConfigError, SchemaError
 from unmask.lab.compare import MACRO, AnswerRow, CompareSummary, Evaluation, PolicyLine
 from unmask.report import files
-from unmask.stats.paired import Interval
+from unmask.stats import Estimate
 
 ABOVE, BELOW = "↑", "↓"
 LEGEND = f"{ABOVE} better than the reference on the same prompts, {BELOW} worse: the 95 % interval leaves out zero."
@@ -76,7 +76,7 @@ def table_csv(rows: Sequence[AnswerRow]) -> str:
 
 def summary_json(evaluation: Evaluation, summary: CompareSummary) -> str:
     """All numbers and the configuration behind them; null where there is no number."""
-    document = {**asdict(summary), "picks": summary.picks(), "config": evaluation.config}
+    document = {**asdict(summary, dict_factory=_entry), "picks": summary.picks(), "config": evaluation.config}
     return json.dumps(_plain(document), indent=2, ensure_ascii=False, allow_nan=False)
 
 
@@ -131,7 +131,7 @@ def screen(summary: CompareSummary) -> Table:
         spent = [line.forwards for line in own[:-1] if line is not None]
         table.add_row(
             policy,
-            *("" if line is None else _number(line.utility.mean) + (_mark(line) or " ") for line in own),
+            *("" if line is None else _number(line.utility.value) + (_mark(line) or " ") for line in own),
             f"{sum(spent) / len(spent):.1f}",
             style="bold" if policy == summary.reference else "",
         )
@@ -175,7 +175,7 @@ def _best(line: PolicyLine | None) -> list[str]:
     if line is None:
         return ["", "", ""]
     mark = f" {_mark(line)}" if _mark(line) else ""
-    return [line.policy, _number(line.utility.mean), _signed(line.difference) + mark]
+    return [line.policy, _number(line.utility.value), _signed(line.difference) + mark]
 
 
 def _mark(line: PolicyLine) -> str:
@@ -194,12 +194,20 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in (heads, sides, *rows))
 
 
-def _interval(value: Interval) -> str:
-    return f"{_number(value.mean)} [{_number(value.low)}, {_number(value.high)}]"
+def _interval(value: Estimate) -> str:
+    return f"{_number(value.value)} [{_number(value.low)}, {_number(value.high)}]"
 
 
-def _signed(value: Interval) -> str:
-    return f"{value.mean:+.3f} [{value.low:+.3f}, {value.high:+.3f}]" if not isnan(value.mean) else "none"
+def _signed(value: Estimate) -> str:
+    return f"{value.value:+.3f} [{value.low:+.3f}, {value.high:+.3f}]" if not isnan(value.value) else "none"
+
+
+def _entry(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A dataclass as an entry of `summary.json`; an estimate is there with its mean and its prompts."""
+    entry = dict(fields)
+    if "undefined" not in entry:
+        return entry
+    return {"mean": entry["value"], "low": entry["low"], "high": entry["high"], "n": entry["n"]}
 
 
 def _number(value: float) -> str:

@@ -1,6 +1,15 @@
 """Numbers from tables: NumPy in, numbers out. Imports nothing else of this package."""
 
-from unmask.stats.bootstrap import Estimate, ratio_intervals
+from unmask.stats.bootstrap import (
+    Estimate,
+    against,
+    macro_intervals,
+    mean_interval,
+    mean_intervals,
+    paired_difference,
+    paired_differences,
+    ratio_intervals,
+)
 from unmask.stats.calibration import Calibration, CalibrationSettings, DetectorFileError, calibrate, gate_lift
 from unmask.stats.capture import COVERAGES, concentration, top_sums
 from unmask.stats.crossfit import CrossFit, cross_fit
@@ -75,6 +84,7 @@ __all__ = [
     "ValidationTable",
     "Viability",
     "adaptation_gap",
+    "against",
     "audit",
     "auroc",
     "best_fixed",
@@ -93,7 +103,12 @@ __all__ = [
     "gap",
     "gate_lift",
     "grade",
+    "macro_intervals",
+    "mean_interval",
+    "mean_intervals",
     "over",
+    "paired_difference",
+    "paired_differences",
     "pairwise_gap",
     "pairwise_reversal",
     "random_coverage",
