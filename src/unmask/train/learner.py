@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from unmask.core.graphs import record
 from unmask.denoisers.graphs import compile_layers
 from unmask.denoisers.transformer import Spec, Transformer
 from unmask.train import muon
@@ -18,7 +19,7 @@ from unmask.train.config import Config, Optimizer
 from unmask.train.data import Pool, Rows
 from unmask.train.feed import Feed, Inputs
 from unmask.train.loss import token_losses
-from unmask.train.replay import Replay, undone
+from unmask.train.replay import REHEARSALS, undone
 
 SHIFT = {"llada": 0, "dream": 1}
 
@@ -140,7 +141,7 @@ class Learner:
         if self._to_record:
             # Not before the first step: a resumed run has its state by now.
             with undone(self.model, self.optimizers):
-                self._update = Replay(self._eager, self.device)
+                self._update = record(self._eager, self.device, rehearsals=REHEARSALS)
             self._to_record = False
         stepped = self._update()
         # The device has work now: time to draw what comes next.
