@@ -110,17 +110,13 @@ class Calibration:
         """Whether the two are equal, but for how the arithmetic of another machine may round."""
         return _close(_body(self), _body(other))
 
-    def save(self, path: str | Path) -> None:
-        """Write the file."""
-        Path(path).write_text(self.to_json(), encoding="utf-8")
-
     @classmethod
     def load(cls, path: str | Path) -> "Calibration":
-        """Read a file that `save` wrote."""
+        """Read a file with the text of `to_json`; whoever writes it decides how."""
         try:
             return cls.from_json(Path(path).read_text(encoding="utf-8"))
         except UnicodeDecodeError as error:
-            raise DetectorFileError(f"{path} is not text ({error}); pass a file that `save` wrote") from error
+            raise DetectorFileError(f"{path} is not text ({error}); pass one with the text of `to_json`") from error
         except DetectorFileError as error:
             raise DetectorFileError(f"{path}: {error}") from error
 
@@ -250,7 +246,7 @@ def _opened(text: str) -> dict[str, Any]:
     try:
         return from_hashed_json(FORMAT, text, "detector file")
     except HashMismatch as error:
-        raise DetectorFileError(f"{error}; pass a file that `save` wrote, or calibrate again") from error
+        raise DetectorFileError(f"{error}; pass one with the text of `to_json`, or calibrate again") from error
 
 
 def _numbers(x: Array) -> list[Any]:
