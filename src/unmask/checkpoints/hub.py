@@ -52,9 +52,9 @@ def locate(
         return folder
     _refuse_paths(name, folder)
     _check_revision(revision)
-    found = cached(name, revision)
-    if found is not None:
-        return found
+    local = cached(name, revision)
+    if local is not None:
+        return local
     if _offline() if offline is None else offline:
         raise HubError(
             f"{name} is not complete in the local cache {_cache()} (missing: {_left(name, revision)}), and downloads "

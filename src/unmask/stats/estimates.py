@@ -126,8 +126,8 @@ def gap(fit: CrossFit) -> Gap:
     Frequency times margin holds for cross-fitted numbers too: where the picking fold sees no reversal it keeps the
     fixed action, which gains exactly 0, so delta = frequency * margin however noisy the rollouts are.
     """
-    found = dict(zip(RATIOS, ratios(state_columns(fit).sum(0, keepdims=True))[0].tolist(), strict=True))
-    return Gap(**{name: found[name] for name in Gap.__dataclass_fields__})
+    ratio_of = dict(zip(RATIOS, ratios(state_columns(fit).sum(0, keepdims=True))[0].tolist(), strict=True))
+    return Gap(**{name: ratio_of[name] for name in Gap.__dataclass_fields__})
 
 
 def audit(fit: CrossFit, row_S: Ints | None = None) -> Audit:

@@ -184,7 +184,7 @@ def _only(group: _Group, keep_S: Bools) -> _Group:
 def _measure(group: _Group, settings: _Settings) -> Opportunity:
     """Numbers, intervals and counts of one group."""
     sum_PK = cluster_sums(group.column_SK[group.row_S] * group.weight_S[:, None], group.prompt_S, sum(group.prompts_T))
-    found = bootstrap(
+    estimates = bootstrap(
         _statistic(group, sum_PK, settings.coverages),
         group.prompts_T,
         seeds=task_seeds(settings.seed, group.task_T),
@@ -192,7 +192,7 @@ def _measure(group: _Group, settings: _Settings) -> Opportunity:
         level=settings.level,
         width=len(group.row_S),
     )
-    base, mass, rest = found[: len(RATIOS)], found[len(RATIOS)], found[len(RATIOS) + 1 :]
+    base, mass, rest = estimates[: len(RATIOS)], estimates[len(RATIOS)], estimates[len(RATIOS) + 1 :]
     fit, row = group.fit, group.row_S
     prompts = len(np.unique(group.prompt_S[fit.used_S[row]]))
     positive = len(np.unique(group.prompt_S[fit.g_S[row] > 0]))
@@ -272,12 +272,12 @@ def _best_pair(sum_PK: Array, actions: int) -> tuple[int, int] | None:
     return int(a_K[k]), int(b_K[k])
 
 
-def _pair_estimates(found: Sequence[Estimate], actions: int) -> PairEstimates:
+def _pair_estimates(estimates: Sequence[Estimate], actions: int) -> PairEstimates:
     """From a list over pairs a < b to symmetric tables."""
     a, b = np.triu_indices(actions, 1)
     tables = np.zeros((4, actions, actions))
     for table_AA, name in zip(tables, ("value", "low", "high", "undefined"), strict=True):
-        table_AA[a, b] = table_AA[b, a] = [getattr(estimate, name) for estimate in found]
+        table_AA[a, b] = table_AA[b, a] = [getattr(estimate, name) for estimate in estimates]
     return PairEstimates(*tables)
 
 

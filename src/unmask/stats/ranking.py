@@ -27,9 +27,9 @@ def auroc(
         raise ValueError(f"group_S has shape {group.shape}; it must have one entry for each of {len(score)} states")
     wins_R, pairs_R = np.zeros((2, len(weight)))
     for one in np.unique(group):
-        mine_S = group == one
-        place_S, places = dense(score[mine_S])
-        up_RS, down_RS = weight[:, mine_S] * positive[mine_S], weight[:, mine_S] * (1 - positive[mine_S])
+        member_S = group == one
+        place_S, places = dense(score[member_S])
+        up_RS, down_RS = weight[:, member_S] * positive[member_S], weight[:, member_S] * (1 - positive[member_S])
         up_RG, down_RG = _group_sums(up_RS, place_S, places), _group_sums(down_RS, place_S, places)
         wins_R += (up_RG * (down_RG.cumsum(1) - down_RG / 2)).sum(1)
         pairs_R += up_RS.sum(1) * down_RS.sum(1)
@@ -51,8 +51,8 @@ def spearman(score_S: ArrayLike, value_S: ArrayLike, weight_RS: ArrayLike | None
 
 def dense(score_S: Array) -> tuple[Ints, int]:
     """Place of each state among the distinct scores, smallest first, and how many there are."""
-    found, place_S = np.unique(np.where(np.isnan(score_S), -np.inf, score_S), return_inverse=True)
-    return place_S.ravel().astype(np.int64), len(found)
+    distinct, place_S = np.unique(np.where(np.isnan(score_S), -np.inf, score_S), return_inverse=True)
+    return place_S.ravel().astype(np.int64), len(distinct)
 
 
 def by_signal(score_S: ArrayLike, signal_S: ArrayLike) -> Array:

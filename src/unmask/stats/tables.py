@@ -186,10 +186,10 @@ def _column(name: str, value: NDArray, shape: tuple[int, ...]) -> NDArray:
 
 
 def _truths(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Bools:
-    found = _column(name, np.asarray(value), shape)
-    if found.dtype != np.bool_:
-        raise ValueError(f"{name} has type {found.dtype}; it must be true or false for each entry")
-    return found
+    truths = _column(name, np.asarray(value), shape)
+    if truths.dtype != np.bool_:
+        raise ValueError(f"{name} has type {truths.dtype}; it must be true or false for each entry")
+    return truths
 
 
 def _frozen(value: NDArray) -> NDArray:

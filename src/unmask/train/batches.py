@@ -88,7 +88,7 @@ def groups(rows: Rows, lengths: Sequence[int], weights: Sequence[float], batch: 
     for source, count in enumerate(count_S):
         require(count > 0, f"rows of source {source}", 0, "1 or more", "its examples are all too long")
     bucket_E = np.searchsorted(lengths, rows.length_E)
-    found = []
+    groups_of_rows = []
     for bucket, length in enumerate(lengths):
         chosen_E = np.flatnonzero(bucket_E == bucket)
         if len(chosen_E) == 0:
@@ -96,7 +96,7 @@ def groups(rows: Rows, lengths: Sequence[int], weights: Sequence[float], batch: 
         source_E = rows.source_E[chosen_E]
         part_S = weight_S * np.bincount(source_E, minlength=len(weights)) / count_S
         present = np.flatnonzero(part_S)
-        found.append(
+        groups_of_rows.append(
             Group(
                 length,
                 chosen_E,
@@ -108,7 +108,7 @@ def groups(rows: Rows, lengths: Sequence[int], weights: Sequence[float], batch: 
                 max(1, round(batch * part_S.sum())),
             )
         )
-    return found
+    return groups_of_rows
 
 
 def draw(group: Group, seed: int, step: int, least_ratio: float) -> Batch:
@@ -137,12 +137,12 @@ def fixed(group: Group, seed: int, least_ratio: float, weights: Mapping[int, flo
     weight_E = np.zeros(size)
     for source, members in enumerate(group.members):
         weight_E[members] = weights[source]
-    found = []
+    batches = []
     for start in range(0, size, n):
         rows_B = np.resize(order[start : start + n], n)
         counts_B = np.where(np.arange(n) < min(n, size - start), weight_E[rows_B], 0.0)
-        found.append(mask(rows_B, group, _Noise("validation", seed, start, group.length), least_ratio, counts_B))
-    return found
+        batches.append(mask(rows_B, group, _Noise("validation", seed, start, group.length), least_ratio, counts_B))
+    return batches
 
 
 def mask(rows_B: Ints, group: Group, noise: "_Noise", least_ratio: float, counts_B: Floats) -> Batch:

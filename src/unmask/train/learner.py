@@ -223,7 +223,7 @@ def _held_out_tables(
     """
     rows = pool.held_out
     count_S = np.bincount(rows.source_E, minlength=len(config.sources))
-    found = []
+    tables = []
     for group in groups(rows, config.data.lengths, [1.0] * len(config.sources), 1):
         shaped = replace(group, rows=shapes.get(group.length, 32))
         source_E = rows.source_E[group.chosen_E]
@@ -232,8 +232,8 @@ def _held_out_tables(
         for batch in fixed(shaped, config.seed, config.optimizer.least_ratio, weights):
             source_R = source_E[batch.rows_B[batch.place_R // group.length]]
             batches.append((Inputs.of(batch, device), torch.from_numpy(source_R).to(device)))
-        found.append((Table.of(shaped, rows, pool.ids.eos, device), batches))
-    return found
+        tables.append((Table.of(shaped, rows, pool.ids.eos, device), batches))
+    return tables
 
 
 def _optimizers(model: Transformer, settings: Optimizer, rate: Tensor | None) -> list[torch.optim.Optimizer]:

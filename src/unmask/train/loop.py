@@ -191,10 +191,10 @@ class _TrainingRun:
         folder = self.out / SNAPSHOT
         with clock.paused():
             export(self.learner.model, self.pool.tokenizer, self.config, folder, {"steps": self.done})
-            found = dict(score(folder, self.config.run.score_prompts))
-        self.record.scores += [(self.done, task, value) for task, value in found.items()]
+            scores = dict(score(folder, self.config.run.score_prompts))
+        self.record.scores += [(self.done, task, value) for task, value in scores.items()]
         self.record.write(self.out)
-        self.on_step(TrainingProgress(self.done, self.config.optimizer.steps, scores=found))
+        self.on_step(TrainingProgress(self.done, self.config.optimizer.steps, scores=scores))
 
     def _state(self) -> dict[str, Any]:
         return {
