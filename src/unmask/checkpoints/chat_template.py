@@ -110,7 +110,7 @@ class _Refused(Exception):
     """A template called raise_exception."""
 
 
-class _Generation(Extension):
+class _GenerationTag(Extension):
     """{% generation %} marks an answer for training; here it only shows what it encloses."""
 
     tags = {"generation"}  # noqa: RUF012
@@ -143,7 +143,7 @@ def _refuse_underscore(name: object) -> None:
 def _compiled(source: str) -> jinja2.Template:
     """The template with all that transformers gives to published ones."""
     sandbox = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
+        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, "jinja2.ext.loopcontrols"]
     )
     sandbox.filters["tojson"] = _to_json
     sandbox.globals |= {

@@ -295,7 +295,7 @@ def _bars(on_progress: OnProgress | None) -> Any:
     arrived: dict[Any, int] = {}
     coming: dict[Any, int] = {}
 
-    class Bar(tqdm):
+    class DownloadBar(tqdm):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             # One of the bars counts the bytes of all files together.
             self._key = object() if kwargs.get("name") == "huggingface_hub.snapshot_download" else None
@@ -311,4 +311,4 @@ def _bars(on_progress: OnProgress | None) -> Any:
                     on_progress(sum(arrived.values()), sum(coming.values()))
             return super().update(n)
 
-    return Bar
+    return DownloadBar

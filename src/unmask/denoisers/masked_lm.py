@@ -24,7 +24,7 @@ PACK = 64
 """Rows of the head come in multiples of this, for the same reason."""
 
 
-class _Family(NamedTuple):
+class _Architecture(NamedTuple):
     """What the adapter has to know about an architecture to run its head on the wanted slots only."""
 
     head: tuple[str, ...]
@@ -33,16 +33,16 @@ class _Family(NamedTuple):
     """Positions are counted from pad_token_id + 1, over tokens that are not padding."""
 
 
-_FAMILIES = {
-    "albert": _Family(("predictions",)),
-    "bert": _Family(("cls",)),
-    "camembert": _Family(("lm_head",), after_pad=True),
-    "distilbert": _Family(("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector")),
-    "electra": _Family(("generator_predictions", "generator_lm_head")),
-    "esm": _Family(("lm_head",), after_pad=True),
-    "modernbert": _Family(("head", "decoder")),
-    "roberta": _Family(("lm_head",), after_pad=True),
-    "xlm-roberta": _Family(("lm_head",), after_pad=True),
+_ARCHITECTURES = {
+    "albert": _Architecture(("predictions",)),
+    "bert": _Architecture(("cls",)),
+    "camembert": _Architecture(("lm_head",), after_pad=True),
+    "distilbert": _Architecture(("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector")),
+    "electra": _Architecture(("generator_predictions", "generator_lm_head")),
+    "esm": _Architecture(("lm_head",), after_pad=True),
+    "modernbert": _Architecture(("head", "decoder")),
+    "roberta": _Architecture(("lm_head",), after_pad=True),
+    "xlm-roberta": _Architecture(("lm_head",), after_pad=True),
 }
 """By config.model_type. Others run whole, and the wanted slots are taken from their logits: slower, as right."""
 
@@ -76,12 +76,14 @@ class MaskedLM:
     @torch.inference_mode()
     def __call__(self, view: View, needs: Needs) -> Logits:
         self._check(view, needs)
-        family = _FAMILIES.get(self.model.config.model_type)
-        output = self._run(view, needs, family)
-        hidden_BNH = output.hidden_states[-1] if family is None else output.last_hidden_state
+        architecture = _ARCHITECTURES.get(self.model.config.model_type)
+        output = self._run(view, needs, architecture)
+        hidden_BNH = output.hidden_states[-1] if architecture is None else output.last_hidden_state
         index_R = self._index(view, hidden_BNH.shape[1])
         hidden_RH = hidden_BNH.flatten(0, 1)[index_R]
-        logits_RV = output.logits.flatten(0, 1)[index_R] if family is None else self._head(hidden_RH, family)
+        logits_RV = (
+            output.logits.flatten(0, 1)[index_R] if architecture is None else self._head(hidden_RH, architecture)
+        )
         return Logits(
             logits_RV,
             view.wanted_BN,
@@ -89,7 +91,7 @@ class MaskedLM:
             hidden_RH=hidden_RH if needs.hidden else None,
         )
 
-    def _run(self, view: View, needs: Needs, family: _Family | None) -> Any:
+    def _run(self, view: View, needs: Needs, architecture: _Architecture | None) -> Any:
         """The layers alone where the head is known, else the whole model."""
         extra = self._slots(view.tokens_BN.shape[1]) - view.tokens_BN.shape[1]
         valid_BN = F.pad(view.valid_BN, (0, extra))
@@ -100,7 +102,7 @@ class MaskedLM:
             "attention_mask": valid_BN.long(),
             "output_attentions": needs.attention,
         }
-        if family is None:
+        if architecture is None:
             return self.model(**options, output_hidden_states=True)
         first = _first_position(self.model.config)
         if first:
@@ -123,10 +125,10 @@ class MaskedLM:
         wanted_BN = F.pad(view.wanted_BN, (0, slots - view.wanted_BN.shape[1]))
         return wanted_BN.flatten().nonzero().squeeze(-1)
 
-    def _head(self, hidden_RH: Tensor, family: _Family) -> Tensor:
+    def _head(self, hidden_RH: Tensor, architecture: _Architecture) -> Tensor:
         rows = len(hidden_RH)
         out = F.pad(hidden_RH, (0, 0, 0, -rows % PACK))
-        for name in family.head:
+        for name in architecture.head:
             out = getattr(self.model, name)(out)
         return out[:rows]
 
@@ -329,8 +331,9 @@ def _check_model(folder: Path, model: Any, codec: MaskedLMCodec) -> None:
 
 def _first_position(config: Any) -> int:
     """The number of the first position, where the architecture counts from its padding token on."""
-    family = _FAMILIES.get(config.model_type)
-    if family is None or not family.after_pad or getattr(config, "position_embedding_type", "absolute") == "rotary":
+    architecture = _ARCHITECTURES.get(config.model_type)
+    rotary = getattr(config, "position_embedding_type", "absolute") == "rotary"
+    if architecture is None or not architecture.after_pad or rotary:
         return 0
     return int(config.pad_token_id) + 1
 
