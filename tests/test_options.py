@@ -1,11 +1,22 @@
 """Settings of the wrong type are refused before anything runs."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import pytest
 
-from unmask.errors import ConfigError
-from unmask.options import check_types, fits
+from unmask.errors import ConfigError, UnknownName, require
+from unmask.options import (
+    check_keys,
+    check_types,
+    fits,
+    parse_names,
+    parse_number,
+    parse_part,
+    parse_text,
+    parse_whole,
+    read_toml,
+)
 from unmask.policies import LLaDA, Revised, make
 
 
@@ -57,3 +68,62 @@ def test_the_word_none_reaches_settings_that_know_it():
     assert make("info-gain", threshold=None).threshold is None
     with pytest.raises(ConfigError, match="remasking"):
         make("llada", remasking=None)
+
+
+@dataclass(frozen=True)
+class Shape:
+    width: int
+    height: int = 1
+
+    def __post_init__(self) -> None:
+        require(self.width > 0, "width of shape", self.width, "1 or more", "raise it")
+
+
+class TestStrictFiles:
+    def test_content(self, tmp_path):
+        (tmp_path / "a.toml").write_text("[shape]\nwidth = 3\n", encoding="utf-8")
+        raw = read_toml(tmp_path / "a.toml", "shape file")
+        assert parse_part(Shape, raw["shape"], "shape", required=("width",)) == Shape(3)
+
+    @pytest.mark.parametrize(("content", "words"), [(b"name = ", "is not TOML"), (b"a = '\xff'", "is not TOML")])
+    def test_no_toml(self, tmp_path, content, words):
+        (tmp_path / "a.toml").write_bytes(content)
+        with pytest.raises(ConfigError, match=rf"shape file '.*a\.toml' {words} \(.*\); correct that line"):
+            read_toml(tmp_path / "a.toml", "shape file")
+
+    def test_no_file(self, tmp_path):
+        with pytest.raises(ConfigError, match=r"shape file '.*' cannot be read \(No such file.*\); check the path"):
+            read_toml(tmp_path / "none.toml", "shape file")
+
+    def test_keys(self):
+        check_keys("shape", {"width": 1}, ("width",), ("height",))
+        with pytest.raises(UnknownName, match="unknown key of shape 'hight'; did you mean height"):
+            check_keys("shape", {"width": 1, "hight": 1}, ("width",), ("height",))
+        with pytest.raises(ConfigError, match="shape has no 'width'; allowed: every one of width, for none has a"):
+            check_keys("shape", {}, ("width",), ("height",))
+        with pytest.raises(ConfigError, match="shape is 3; allowed: a table of keys: width, height"):
+            check_keys("shape", 3, ("width",), ("height",))
+
+    def test_parts(self):
+        with pytest.raises(ConfigError, match="shape has no 'height'"):
+            parse_part(Shape, {"width": 1}, "shape")
+        with pytest.raises(ConfigError, match="width of shape is 'wide'; allowed: int"):
+            parse_part(Shape, {"width": "wide", "height": 1}, "shape")
+        with pytest.raises(ConfigError, match=r"^\[shape\] of a.toml: width of shape is 0"):
+            parse_part(Shape, {"width": 0, "height": 1}, "[shape] of a.toml")
+
+    @pytest.mark.parametrize(
+        ("call", "words"),
+        [
+            (lambda: parse_text("name", ""), "name is ''; allowed: a text"),
+            (lambda: parse_whole("seed", True, 0), "seed is True; allowed: a whole number, 0 or more"),
+            (lambda: parse_whole("seed", 0, 1), "a whole number, 1 or more"),
+            (lambda: parse_number("share", "1", 0.0), "a number, 0 or more"),
+            (lambda: parse_number("share", float("inf"), 0.0), "a number, 0 or more"),
+            (lambda: parse_names("axes", []), "a list of names"),
+            (lambda: parse_names("axes", ["a", "a"]), "none twice"),
+        ],
+    )
+    def test_values(self, call, words):
+        with pytest.raises(ConfigError, match=words):
+            call()

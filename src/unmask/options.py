@@ -1,12 +1,20 @@
-"""Settings checked against the annotations of the class that holds them, before anything runs."""
+"""Settings checked before anything runs: against the annotations of the class that holds them, and TOML files strictly.
+
+A strict file has no unknown key, no missing one and no value of another type; study files and training runs are such.
+"""
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from unmask.errors import require
+from unmask.errors import ConfigError, UnknownName, require
+
+T = TypeVar("T")
 
 
 def check_types(owner: Any, values: Mapping[str, Any], path: str) -> None:
@@ -34,3 +42,71 @@ def fits(value: object, hint: Any) -> bool:
     if origin is Sequence:
         return isinstance(value, tuple | list) and all(fits(v, args[0]) for v in value)
     return isinstance(value, origin or hint)
+
+
+def read_toml(path: str | Path, kind: str) -> dict[str, Any]:
+    """The tables of a TOML file; `kind` is what messages call it, such as 'study file'."""
+    try:
+        return tomllib.loads(Path(path).read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{kind} {str(path)!r} cannot be read ({error.strerror}); check the path") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{kind} {str(path)!r} is not TOML ({error}); correct that line") from error
+
+
+def check_keys(where: str, table: Any, required: Sequence[str], optional: Sequence[str] = ()) -> None:
+    """Refuse what is no table, a key that is not among these, and a table without a required one."""
+    keys = (*required, *optional)
+    require(isinstance(table, Mapping), where, table, f"a table of keys: {', '.join(keys)}", "write it so")
+    for key in table:
+        check_name(f"key of {where}", key, keys)
+    for key in required:
+        if key not in table:
+            raise ConfigError(
+                f"{where} has no {key!r}; allowed: every one of {', '.join(required)}, for none has a default; add it"
+            )
+
+
+def check_name(kind: str, name: Any, known: Collection[str]) -> None:
+    """Refuse a name that is not among the known ones, with those close to it."""
+    if name not in known:
+        raise UnknownName(kind, str(name), known)
+
+
+def parse_part(owner: type[T], table: Any, where: str, required: Sequence[str] | None = None) -> T:
+    """A table as the dataclass `owner`; keys are its fields, all of them required unless said otherwise."""
+    names = [part.name for part in fields(owner)]  # type: ignore[arg-type]
+    wanted = names if required is None else required
+    check_keys(where, table, wanted, [name for name in names if name not in wanted])
+    check_types(owner, table, where)
+    try:
+        return owner(**table)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def parse_text(name: str, value: Any) -> str:
+    """A text that is not empty."""
+    require(isinstance(value, str) and bool(value), name, value, "a text", "write it in quotes")
+    return str(value)
+
+
+def parse_whole(name: str, value: Any, least: int) -> int:
+    """A whole number."""
+    ok = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    require(ok, name, value, f"a whole number, {least} or more", "change it")
+    return int(value)
+
+
+def parse_number(name: str, value: Any, least: float) -> float:
+    """A finite number."""
+    ok = isinstance(value, int | float) and not isinstance(value, bool) and least <= value < float("inf")
+    require(ok, name, value, f"a number, {least:g} or more", "change it")
+    return float(value)
+
+
+def parse_names(name: str, value: Any) -> tuple[str, ...]:
+    """One name or more, each of them once."""
+    ok = isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value)
+    require(ok and len(set(value)) == len(value), name, value, "a list of names, none twice", "change the list")
+    return tuple(value)

@@ -794,7 +794,7 @@ def test_what_is_saved_is_loaded_again(kind, shards, published, tmp_path):
     again = weights.load(model.spec, family.names, tmp_path, "cpu", torch.float32)
     assert all(torch.equal(p, again.get_parameter(name)) for name, p in model.named_parameters())
     files = sorted(path.name for path in tmp_path.iterdir())
-    assert not any(name.endswith(".part") for name in files)
+    assert not any(name.endswith(".partial") for name in files)
     if shards == 1:
         assert files == ["model.safetensors"]
     else:

@@ -18,11 +18,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tests.helpers.tiny_tokenizer import CLS, MASK, PAD, SEP, SPECIAL, tiny_tokenizer
 from unmask.api import Model
 from unmask.core import Logits, Needs, Noise, Proposal, State, View, row_key
 from unmask.core.rows import select
 from unmask.decode import decode
-from unmask.denoisers.masked_lm import BUCKET, MaskedLM, MaskedLMCodec, load_masked_lm
+from unmask.denoisers.masked_lm import BUCKET, MaskedLM, load_masked_lm
 from unmask.errors import CheckpointError, ConfigError, DenoiserError
 from unmask.policies import Fixed, LLaDA, Revised, make
 from unmask.policies.check import Problem, check_policy
@@ -30,16 +31,6 @@ from unmask.policies.check import Problem, check_policy
 tf = pytest.importorskip("transformers", reason="needs transformers: pip install 'unmask[hf]'")
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors  # noqa: E402
 
-# In RoBERTa's order: the padding of a canvas, 0, is not the padding of the model.
-CLS, PAD, SEP, UNK, MASK = range(5)
-SPECIAL = {
-    "cls_token": "[CLS]",
-    "pad_token": "[PAD]",
-    "sep_token": "[SEP]",
-    "unk_token": "[UNK]",
-    "mask_token": "[MASK]",
-}
-WORDS = [*SPECIAL.values(), *(f"w{n}" for n in range(5, 45))]
 VOCAB = 48
 """Three more than there are words: many models pad their vocabulary."""
 WINDOW = 70
@@ -80,15 +71,6 @@ ROWS = [
     [CLS, MASK, MASK, 8, 6, 5, 11, SEP],
     [CLS, *[MASK, 9, 30] * 12, SEP],
 ]
-
-
-def tiny_tokenizer(closing: str = " [SEP]", **changes):
-    core = Tokenizer(models.WordLevel({word: n for n, word in enumerate(WORDS)}, unk_token="[UNK]"))
-    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    core.post_processor = processors.TemplateProcessing(
-        single=f"[CLS] $A{closing}", special_tokens=[("[CLS]", CLS), ("[SEP]", SEP)]
-    )
-    return tf.PreTrainedTokenizerFast(tokenizer_object=core, **{**SPECIAL, **changes})
 
 
 def save(folder, config, seed=0):
@@ -266,56 +248,6 @@ def test_views_it_cannot_read_are_refused(home):
         denoiser(replace(view, tokens_BN=torch.where(view.tokens_BN == 7, 48, view.tokens_BN)), Needs())
     with pytest.raises(DenoiserError, match="wino"):
         decode(denoiser, make("wino"), state, noise=Noise.of([1, 2, 3]))
-
-
-def test_codec_frames_canvases_and_leaves_prompts_open():
-    codec = MaskedLMCodec(tiny_tokenizer())
-    assert codec.mask == "[MASK]"
-    assert codec.eos_ids == (SEP,)
-    assert codec.encode("w7 w8") == [CLS, 7, 8]
-    assert codec.encode("") == [CLS]
-    assert codec.canvas("w7 [MASK] w8 [MASK*3]") == [CLS, 7, MASK, 8, MASK, MASK, MASK, SEP]
-    assert codec.decode([CLS, 7, MASK, SEP, PAD]) == "[CLS] w7 [MASK] [SEP] [PAD]"
-    assert codec.answer([CLS, 7, 8, SEP, 9]) == "w7 w8"
-    assert codec.answer((7, PAD, 8)) == "w7 w8"
-    for blank in ("w7 [MASK]", "[MASK*2] w7"):
-        with pytest.raises(ConfigError, match="use infill"):
-            codec.encode(blank)
-    with pytest.raises(ConfigError, match="no chat format"):
-        codec.encode([{"role": "user", "content": "w7"}])
-
-
-def test_text_that_the_vocabulary_cannot_write_is_refused():
-    codec = MaskedLMCodec(tiny_tokenizer())
-    with pytest.raises(ConfigError, match="the text holds 'quux', for which the model has no token; allowed"):
-        codec.canvas("w7 [MASK*2] quux")
-    with pytest.raises(ConfigError, match="'zebra'"):
-        codec.encode("zebra w7 quux")
-
-
-def test_codec_takes_the_tokenizers_own_signs():
-    """RoBERTa's words for everything, its mask that swallows the space before it, and no closing token."""
-    words = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "a", "Ġb", "b", "Ġ"]
-    core = Tokenizer(models.BPE({w: n for n, w in enumerate(words)}, [("Ġ", "b")], unk_token="<unk>"))
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    core.decoder = decoders.ByteLevel()
-    core.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
-    tokenizer = tf.PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        bos_token="<s>",
-        eos_token="</s>",
-        pad_token="<pad>",
-        mask_token=tf.AddedToken("<mask>", lstrip=True, special=True),
-    )
-    codec = MaskedLMCodec(tokenizer)
-    assert codec.mask == "<mask>"
-    assert codec.eos_ids == (2,)
-    assert codec.canvas("a [MASK] b") == codec.canvas("a <mask> b") == [0, 5, 4, 6]
-    assert codec.canvas("a[MASK*2]") == [0, 5, 4, 4]
-    assert codec.encode("a b") == [0, 5, 6]
-    assert codec.answer([5, 6, 2, 6]) == "a b"
-    with pytest.raises(ConfigError, match="holds a blank"):
-        codec.encode("a <mask>")
 
 
 def test_another_tokenizer_can_stand_in(home):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.helpers import fake_cuda
 from unmask.checkpoints.read import read
 from unmask.core import Noise, State
 from unmask.core.rows import leaves, mapped, part
@@ -58,6 +59,20 @@ def test_sizes_cover_regions_that_the_horizon_widens(kit):
     traj, _ = kit.states_of(*kit.exact_problem(n=9, steps=3))[1]
     last = replace(traj, state=replace(traj.state, step_B=traj.state.horizon_B - 1))
     assert RegionDiagnostic(budget=0.1).sized(last).loops[1] >= int(traj.state.masked_BL.sum(-1).max())
+
+
+@pytest.mark.parametrize("axes", [*([axis] for axis in DIAGNOSTICS), list(DIAGNOSTICS)])
+def test_a_recording_of_one_state_reads_others_of_its_shape(kit, monkeypatch, axes):
+    """Without a GPU; the recording is replayed, and what it gave earlier stays as it was."""
+    events = fake_cuda.install(monkeypatch)
+    first, *others = (kit.states_of(*kit.exact_problem(seed=seed, n=9, steps=5))[3] for seed in range(3))
+    diagnostics = [DIAGNOSTICS[axis]().sized(first[0]) for axis in axes]
+    recorded = replay._record(diagnostics, *first)
+    assert [name for name, _ in events] == ["capture", *["stream"] * len(axes)]
+    kept = [recorded(*state) for state in others]
+    assert recorded.recording.graph.replays == 2
+    for state, readings in zip(others, kept, strict=True):
+        same(tuple(readings), tuple(diagnostic.read(*state) for diagnostic in diagnostics))
 
 
 @gpu

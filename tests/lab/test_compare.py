@@ -22,7 +22,7 @@ from unmask.lab import compare
 from unmask.lab.compare import FRESH, MACRO, evaluate, summarise
 from unmask.policies import Fixed, LLaDA, Revised
 from unmask.report import compare as report
-from unmask.stats.paired import Interval, mean_interval, paired_difference
+from unmask.stats import Estimate, mean_interval, paired_difference
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Extraction, Verdict, examples, score, training
 from unmask.train.sources import STRIDE, Folders, generate
 
@@ -234,7 +234,7 @@ class TestMissing:
         found = evaluate(oracle(), [CARRY], split="development", prompts=6, policies={"reference": REFERENCE})
         assert sum(math.isnan(row.utility) for row in found.rows) == 3
         line = summarise(found).line(CARRY, "reference")
-        assert line.utility == Interval(1.0, 1.0, 1.0, 3)
+        assert replace(line.utility, undefined=0) == Estimate(1.0, 1.0, 1.0, n=3)
         assert line.unscored == 3
         rows = list(csv.DictReader(io.StringIO(report.table_csv(found.rows))))
         assert sorted(row["utility"] for row in rows) == ["", "", "", "1.0", "1.0", "1.0"]
@@ -252,7 +252,9 @@ class TestMissing:
         summary = summarise(found)
         assert summary.macro == ()
         assert "none" in report.card_table(summary)
-        assert json.loads(report.summary_json(found, summary))["lines"][0]["utility"]["mean"] is None
+        assert json.loads(report.summary_json(found, summary))["lines"][0]["utility"] == dict.fromkeys(
+            ("mean", "low", "high")
+        ) | {"n": 0}
 
     def test_prompts_that_do_not_fit_are_counted(self):
         lengths = [len(e.prompt.encode()) for e in examples(CARRY, "development")]
@@ -348,7 +350,7 @@ class TestSummary:
         for policy in two.policies:
             own = [summary.line(task, policy) for task in (CARRY, "td07-sparse-mask")]
             macro = summary.line(MACRO, policy)
-            assert macro.utility.mean == pytest.approx(np.mean([line.utility.mean for line in own]))
+            assert macro.utility.value == pytest.approx(np.mean([line.utility.value for line in own]))
             assert macro.forwards == pytest.approx(np.mean([line.forwards for line in own]))
             assert macro.utility.n == 24
 
@@ -378,7 +380,7 @@ class TestSummary:
         lines = report.card_table(summary).splitlines()
         assert lines[0].startswith("| task | prompts | reference | candidate |")
         assert lines[2].startswith(
-            f"| {CARRY} | 20 | {reference.mean:.3f} [{reference.low:.3f}, {reference.high:.3f}] |"
+            f"| {CARRY} | 20 | {reference.value:.3f} [{reference.low:.3f}, {reference.high:.3f}] |"
         )
         assert "| in order | 1.000 | +" in lines[2]
         assert lines[2].endswith("↑ |")

@@ -20,7 +20,7 @@ def found(world):
 
 class TestFile:
     def test_there_and_back(self, found, tmp_path):
-        found.save(tmp_path / "detector.json")
+        (tmp_path / "detector.json").write_text(found.to_json(), encoding="utf-8")
         again = Calibration.load(tmp_path / "detector.json")
         assert again.to_json() == found.to_json() == (tmp_path / "detector.json").read_text()
         signal_S = np.array([-9, 0.1, np.nan, 9])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unmask.train.batches import Batch, Group, _Noise, draw, fit, fixed, groups
+from unmask.train.batches import Batch, Group, _MaskNoise, draw, fit, fixed, groups
 from unmask.train.data import Rows
 
 LEAST = 0.001
@@ -146,7 +146,7 @@ def test_a_group_of_one_row_has_room_for_every_answer(rows):
 
 
 def test_fillers_are_other_places_without_weight():
-    place_R, weight_R = fit(np.array([3, 5]), np.array([0.5, 2.0]), 6, 8, _Noise("test", 0, 0, 8))
+    place_R, weight_R = fit(np.array([3, 5]), np.array([0.5, 2.0]), 6, 8, _MaskNoise("test", 0, 0, 8))
     assert place_R.tolist() == [3, 5, 1, 2, 4, 6]
     assert weight_R.tolist() == [0.5, 2.0, 0.0, 0.0, 0.0, 0.0]
     assert weight_R.dtype == np.float32
@@ -157,11 +157,11 @@ def test_too_many_masked_tokens_are_sampled_without_bias():
     place_R, weight_R = np.array([2, 3, 5, 7, 11]), np.array([0.5, 1.0, 2.0, 4.0, 8.0])
     total, draws = np.zeros(12), 10_000
     for step in range(draws):
-        place, weight = fit(place_R, weight_R, 3, 12, _Noise("test", 0, step, 8))
+        place, weight = fit(place_R, weight_R, 3, 12, _MaskNoise("test", 0, step, 8))
         assert len(place) == len(np.unique(place)) == 3
         np.add.at(total, place, weight / draws)
     assert np.allclose(total[place_R], weight_R, rtol=0.03)
-    again = fit(place_R, weight_R, 3, 12, _Noise("test", 0, step, 8))
+    again = fit(place_R, weight_R, 3, 12, _MaskNoise("test", 0, step, 8))
     assert np.array_equal(again[0], place)
 
 

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 
 from unmask.checkpoints import weights
+from unmask.checkpoints.codec import TextCodec
 from unmask.checkpoints.config import CheckpointConfig as Published
 from unmask.checkpoints.dream import DREAM
 from unmask.checkpoints.llada import LLADA
-from unmask.checkpoints.text import TextCodec
 from unmask.core import Needs, State, View
 from unmask.train.config import Config
 from unmask.train.data import load

@@ -62,9 +62,9 @@ def test_a_killed_run_ends_in_the_same_bits(config, cache, tables, unbroken, tmp
     assert not (tmp_path / "model").exists()
     assert [p.name for p in journal.checkpoints(tmp_path)] == ["step-00000002.pt", "step-00000004.pt"]
     # As if the kill had come while a checkpoint and the export were being written.
-    (tmp_path / "checkpoints" / "step-00000006.pt.part").write_bytes(b"half")
-    (tmp_path / "model.part").mkdir()
-    (tmp_path / "model.part" / "config.json").write_text("{")
+    (tmp_path / "checkpoints" / ".step-00000006.pt.1.partial").write_bytes(b"half")
+    (tmp_path / ".model.partial").mkdir()
+    (tmp_path / ".model.partial" / "config.json").write_text("{")
     lines: list[str] = []
     run(config, tmp_path, cache, say=lines.append)
     assert "going on from step 4" in lines
@@ -72,7 +72,7 @@ def test_a_killed_run_ends_in_the_same_bits(config, cache, tables, unbroken, tmp
         unbroken / "model" / "model.safetensors"
     ).read_bytes()
     assert manifest(tmp_path) == manifest(unbroken)
-    assert not (tmp_path / "model.part").exists()
+    assert not list(tmp_path.rglob("*.partial"))
     # The curve has no gap and no line twice, and but for the time it is the same.
     assert curve(tmp_path) == curve(unbroken)
 

@@ -8,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import unmask.train.learner
-from unmask.train import replay
+from unmask.core.graphs import Recording
 from unmask.train.config import Config
 from unmask.train.learner import Learner, Stepped, _optimizers
 
@@ -18,8 +18,9 @@ CPU = torch.device("cpu")
 class Pretended:
     """A recording without a GPU: rehearsals are real, and so is the recording, which there computes nothing."""
 
-    def __init__(self, work: Callable[[], Stepped], device: torch.device):
-        for _ in range(replay.REHEARSALS + 1):
+    def __init__(self, work: Callable[[], Stepped], device: torch.device, rehearsals: int):
+        assert rehearsals == 3
+        for _ in range(rehearsals + 1):
             work()
         self.work = work
 
@@ -29,7 +30,7 @@ class Pretended:
 
 @pytest.fixture
 def recorded(monkeypatch) -> Callable[[Learner], Learner]:
-    monkeypatch.setattr(unmask.train.learner, "Replay", Pretended)
+    monkeypatch.setattr(unmask.train.learner, "record", Pretended)
 
     def prepare(learner: Learner) -> Learner:
         learner._to_record = True
@@ -184,7 +185,7 @@ def test_a_recorded_step_on_a_gpu_is_the_plain_one(tables, pool, family, kind, c
         assert losses["recorded"] == pytest.approx(losses["cpu"], rel=1e-2)
         validated = [learners[name].validate() for name in ("plain", "recorded")]
         assert validated[0] == pytest.approx(validated[1], rel=1e-3)
-    assert isinstance(learners["recorded"]._update, replay.Replay)
+    assert isinstance(learners["recorded"]._update, Recording)
     for a, b in zip(learners["plain"].model.parameters(), learners["recorded"].model.parameters(), strict=True):
         assert torch.allclose(a, b, atol=2e-3)
 

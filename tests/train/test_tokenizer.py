@@ -2,7 +2,7 @@
 
 import pytest
 
-from unmask.checkpoints.text import TextCodec
+from unmask.checkpoints.codec import TextCodec
 from unmask.errors import ConfigError
 from unmask.train.tokenizer import CHATS, Ids, files, learn
 

@@ -52,9 +52,9 @@ def locate(
         return folder
     _refuse_paths(name, folder)
     _check_revision(revision)
-    found = cached(name, revision)
-    if found is not None:
-        return found
+    local = cached(name, revision)
+    if local is not None:
+        return local
     if _offline() if offline is None else offline:
         raise HubError(
             f"{name} is not complete in the local cache {_cache()} (missing: {_left(name, revision)}), and downloads "
@@ -295,7 +295,7 @@ def _bars(on_progress: OnProgress | None) -> Any:
     arrived: dict[Any, int] = {}
     coming: dict[Any, int] = {}
 
-    class Bar(tqdm):
+    class DownloadBar(tqdm):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             # One of the bars counts the bytes of all files together.
             self._key = object() if kwargs.get("name") == "huggingface_hub.snapshot_download" else None
@@ -311,4 +311,4 @@ def _bars(on_progress: OnProgress | None) -> Any:
                     on_progress(sum(arrived.values()), sum(coming.values()))
             return super().update(n)
 
-    return Bar
+    return DownloadBar

@@ -7,12 +7,12 @@ from pathlib import Path
 import torch
 
 from unmask.checkpoints import weights
+from unmask.checkpoints.codec import TextCodec
 from unmask.checkpoints.config import CheckpointConfig
 from unmask.checkpoints.device import check_memory
 from unmask.checkpoints.dream import DREAM
 from unmask.checkpoints.family import Family
 from unmask.checkpoints.llada import LLADA
-from unmask.checkpoints.text import TextCodec
 from unmask.core import Vocabulary
 from unmask.denoisers.graphs import Graphs, compile_layers
 from unmask.denoisers.network import Network

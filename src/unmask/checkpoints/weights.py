@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unmask.atomic import atomic_write
+from unmask.atomic import atomic_write, write_text
 from unmask.checkpoints.config import INDEX, SINGLE, weight_map
 from unmask.denoisers.transformer import Spec, Transformer
 from unmask.errors import CheckpointError
@@ -163,8 +163,7 @@ def save(model: Transformer, names: Names, folder: Path, shards: int = 1, dtype:
     if shards > 1:
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
         index = {"metadata": {"total_size": size}, "weight_map": dict(sorted(home.items()))}
-        with atomic_write(folder / INDEX) as part:
-            part.write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+        write_text(folder / INDEX, json.dumps(index, indent=2) + "\n")
     else:
         # An older checkpoint's index would be read first.
         (folder / INDEX).unlink(missing_ok=True)

@@ -11,6 +11,8 @@ from unmask.core.statistics import PassOptions, Sampling, one_pass
 from unmask.core.view import Needs, View
 from unmask.errors import DenoiserError, require
 
+NAN = float("nan")
+
 
 @dataclass(frozen=True)
 class Vocabulary:
@@ -120,9 +122,6 @@ def propose(
 
     token_BND, confidence_BND = spread(result.token_RD), spread(result.confidence_RD)
     keep = needs.posterior or needs.divergence
-    attention_BNN = logits.attention_BNN
-    visible_BN = view.valid_BN & (view.tokens_BN != vocabulary.mask_id)
-    nan = float("nan")
     return Prediction(
         wanted_BN=logits.wanted_BN,
         token_BN=token_BND[..., 0],
@@ -137,13 +136,21 @@ def propose(
         token_BND=token_BND,
         confidence_BND=confidence_BND,
         given_BN=None if view.given_BN is None else spread(result.given_R),
-        drift_BN=spread(result.drift_R, nan) if needs.divergence else None,
-        displacement_BN=spread(result.displacement_R, nan) if needs.divergence else None,
-        attention_BNN=attention_BNN,
-        visible_BN=None if attention_BNN is None else (attention_BNN * visible_BN[:, None, :]).sum(-1),
+        drift_BN=spread(result.drift_R, NAN) if needs.divergence else None,
+        displacement_BN=spread(result.displacement_R, NAN) if needs.divergence else None,
+        attention_BNN=logits.attention_BNN,
+        visible_BN=_visible(logits.attention_BNN, view, vocabulary.mask_id),
         hidden_BNH=None if logits.hidden_RH is None else spread(logits.hidden_RH),
         posterior=Posterior(logits.logits_RV, result.logz_R, logits.slot_BN, edit) if keep else None,
     )
+
+
+def _visible(attention_BNN: Tensor | None, view: View, mask_id: int) -> Tensor | None:
+    """How much each slot attends to tokens that stand, rather than to masks and padding."""
+    if attention_BNN is None:
+        return None
+    visible_BN = view.valid_BN & (view.tokens_BN != mask_id)
+    return (attention_BNN * visible_BN[:, None, :]).sum(-1)
 
 
 def _draw(proposal: Proposal, draws: int, noise: Noise, at: tuple[Tensor, Tensor, Tensor], vocab: int) -> Sampling:

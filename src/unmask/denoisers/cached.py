@@ -38,7 +38,7 @@ class ApproximateCache:
     """Answer positions per block: the policy's own block length."""
     refresh: int = 0
     """A complete pass every so many passes of a block; 0 for one at its start, 1 for no reuse at all."""
-    _kept: "dict[str, _Memory]" = field(default_factory=dict, repr=False, compare=False)
+    _kept: "dict[str, _CachedRows]" = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         require(self.kind in KINDS, "cache", self.kind, " or ".join(KINDS), "or leave it out: the exact network")
@@ -88,7 +88,7 @@ class ApproximateCache:
         stop_B = torch.where(last_BN, slot_N + 1, 0).amax(-1)
         return list(zip(start_B.tolist(), stop_B.tolist(), strict=True))
 
-    def _recall(self, view: View, spans: list[tuple[int, int]]) -> "_Memory":
+    def _recall(self, view: View, spans: list[tuple[int, int]]) -> "_CachedRows":
         """What is remembered of these rows. A new block begins anew, at age 0; so does any change of the canvas
         since the last pass but masks of the span being filled: re-masked tokens, or another run.
         """
@@ -97,7 +97,7 @@ class ApproximateCache:
         slots = -(-view.tokens_BN.shape[1] // BUCKET) * BUCKET + _SPARE
         canvas_BN = torch.where(view.valid_BN, view.tokens_BN, -1)
         if old is None or old.tokens_BN.shape[1] != canvas_BN.shape[1] or not set(ids) <= set(old.ids):
-            return _Memory.empty(self.network, ids, spans, canvas_BN, slots)
+            return _CachedRows.empty(self.network, ids, spans, canvas_BN, slots)
         at = [old.ids.index(i) for i in ids]
         if ids != old.ids:
             old = old.select(torch.tensor(at, device=self.device))
@@ -109,7 +109,7 @@ class ApproximateCache:
         ]
         return replace(old, ids=ids, spans=spans, tokens_BN=canvas_BN, age=age)
 
-    def _fill(self, view: View, needs: Needs, memory: "_Memory", rows: list[int]) -> Logits:
+    def _fill(self, view: View, needs: Needs, memory: "_CachedRows", rows: list[int]) -> Logits:
         """A complete pass that leaves its keys and values behind."""
         target = _Fill(memory, torch.tensor(rows, device=self.device))
 
@@ -118,7 +118,7 @@ class ApproximateCache:
 
         return replace(self.network, forward=forward)(view, needs)
 
-    def _reuse(self, view: View, needs: Needs, memory: "_Memory", rows: list[int]) -> Logits:
+    def _reuse(self, view: View, needs: Needs, memory: "_CachedRows", rows: list[int]) -> Logits:
         """A pass over each row's span that reads the remembered rest."""
         batch, slots = view.tokens_BN.shape
         whole = pad_view(view, memory.keys[0].shape[2])
@@ -161,7 +161,7 @@ class ApproximateCache:
 
 
 @dataclass(frozen=True)
-class _Memory:
+class _CachedRows:
     """Keys and values of running rows, by layer, and what they were computed from."""
 
     ids: list[int]
@@ -176,7 +176,7 @@ class _Memory:
     @classmethod
     def empty(
         cls, network: Network, ids: list[int], spans: list[tuple[int, int]], tokens_BN: Tensor, slots: int
-    ) -> "_Memory":
+    ) -> "_CachedRows":
         spec, model = network.model.spec, network.model
         shape = (len(ids), spec.kv_heads, slots, spec.head_dim)
         keys, values = (
@@ -184,7 +184,7 @@ class _Memory:
         )
         return cls(ids, spans, tokens_BN, [0] * len(ids), keys, values)
 
-    def select(self, rows_R: Tensor) -> "_Memory":
+    def select(self, rows_R: Tensor) -> "_CachedRows":
         """Tensors of some rows; the caller names them anew."""
         return replace(
             self,
@@ -196,7 +196,7 @@ class _Memory:
 
 @dataclass(frozen=True)
 class _Fill:
-    memory: _Memory
+    memory: _CachedRows
     rows_R: Tensor
 
     def exchange(self, layer: int, k_BGND: Tensor, v_BGND: Tensor) -> tuple[Tensor, Tensor]:
@@ -210,7 +210,7 @@ class _Fill:
 class _Reuse:
     """Remembered keys and values, those of the span overwritten by the pass's own."""
 
-    memory: _Memory
+    memory: _CachedRows
     index_BS: Tensor
 
     def exchange(self, layer: int, k_BGSD: Tensor, v_BGSD: Tensor) -> tuple[Tensor, Tensor]:

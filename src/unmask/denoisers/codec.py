@@ -22,12 +22,12 @@ def cut_at_blanks(text: str, mask: str) -> list[str | int]:
     """A text's parts in order: strings without blanks, and numbers, each for so many blanks in a row."""
     parts: list[str | int] = []
     end = 0
-    for found in re.finditer(rf"\[MASK(?:\*([0-9]+))?\]|{re.escape(mask)}", text):
-        count = found[1] or "1"
+    for blank in re.finditer(rf"\[MASK(?:\*([0-9]+))?\]|{re.escape(mask)}", text):
+        count = blank[1] or "1"
         few = len(count) <= 6 and 1 <= int(count) <= MOST_BLANKS
-        require(few, "the number of blanks", found[0][:20], f"[MASK*1] to [MASK*{MOST_BLANKS}]", "change the number")
-        parts += [text[end : found.start()], int(count)]
-        end = found.end()
+        require(few, "the number of blanks", blank[0][:20], f"[MASK*1] to [MASK*{MOST_BLANKS}]", "change the number")
+        parts += [text[end : blank.start()], int(count)]
+        end = blank.end()
     return [part for part in [*parts, text[end:]] if part != ""]
 
 

@@ -2,34 +2,27 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from unmask.core.graphs import Recording, record
 from unmask.denoisers.readout import Output, run
 from unmask.denoisers.transformer import Layer, Transformer
-
-
-class _RecordedForward(NamedTuple):
-    """A graph with the buffers it reads and writes."""
-
-    graph: Any
-    inputs: tuple[Tensor, ...]
-    output: Output
 
 
 class Graphs:
     """Runs a network's layers; from the second pass of a shape on, by replaying a recording of them.
 
-    A replay's result lives in the recording's buffers until the next call: read it at once. The same kernels run on
-    the same numbers, so replays are bitwise equal to plain passes.
+    A replay's result lives in the recording's memory until the next call: read it at once.
     """
 
     def __init__(self, model: Transformer, limit: int = 16):
         self.model, self.limit = model, limit
         self._seen: set[tuple[object, ...]] = set()
-        self._recorded: OrderedDict[tuple[object, ...], _RecordedForward] = OrderedDict()
+        self._recorded: OrderedDict[tuple[object, ...], Recording[Output]] = OrderedDict()
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, tokens_BN: Tensor, position_BN: Tensor, bias: Tensor, *, watch: Sequence[int] = ()) -> Output:
@@ -43,18 +36,12 @@ class Graphs:
             if len(self._recorded) > self.limit:
                 self._recorded.popitem(last=False)
         self._recorded.move_to_end(key)
-        recorded = self._recorded[key]
-        for buffer, value in zip(recorded.inputs, (tokens_BN, position_BN, bias), strict=True):
-            buffer.copy_(value)
-        recorded.graph.replay()
-        return recorded.output
+        return self._recorded[key](tokens_BN, position_BN, bias)
 
-    def _record(self, values: tuple[Tensor, ...], watch: Sequence[int]) -> _RecordedForward:
+    def _record(self, values: tuple[Tensor, ...], watch: Sequence[int]) -> Recording[Output]:
         inputs = tuple(value.clone(memory_format=torch.contiguous_format) for value in values)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
-            output = run(self.model, *inputs, watch=watch)
-        return _RecordedForward(graph, inputs, output)
+        work = partial(run, self.model, *inputs, watch=watch)
+        return record(work, values[0].device, buffers=inputs, pool=self._pool)
 
 
 def compile_layers(model: Transformer) -> None:

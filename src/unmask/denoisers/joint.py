@@ -172,8 +172,8 @@ class Joint:
         evidence = self._checked(evidence)
         table = self._conditional(evidence)
         best = np.unravel_index(int(table.argmax()), table.shape)
-        found = dict(zip(self._free(evidence), best, strict=True)) | dict(evidence)
-        return Mode(tuple(int(found[i]) for i in range(self.n)), float(table[best]))
+        value_of = dict(zip(self._free(evidence), best, strict=True)) | dict(evidence)
+        return Mode(tuple(int(value_of[i]) for i in range(self.n)), float(table[best]))
 
     def factorised(self, batches: Iterable[Iterable[int]], evidence: Evidence = NO_EVIDENCE) -> Array:
         """Q_S: each batch drawn as a product of conditionals given the evidence and the earlier batches.

@@ -7,7 +7,6 @@ it lacks is an end: it was trained on windows of text, so an answer is as long a
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unmask.core import Logits, Needs, View, Vocabulary
-from unmask.denoisers.codec import MASK_WORD, Prompt, cut_at_blanks
+from unmask.denoisers.masked_lm_codec import MaskedLMCodec
 from unmask.errors import CheckpointError, ConfigError, DenoiserError, require
 
 BUCKET = 32
@@ -25,7 +24,7 @@ PACK = 64
 """Rows of the head come in multiples of this, for the same reason."""
 
 
-class _Family(NamedTuple):
+class _Architecture(NamedTuple):
     """What the adapter has to know about an architecture to run its head on the wanted slots only."""
 
     head: tuple[str, ...]
@@ -34,16 +33,16 @@ class _Family(NamedTuple):
     """Positions are counted from pad_token_id + 1, over tokens that are not padding."""
 
 
-_FAMILIES = {
-    "albert": _Family(("predictions",)),
-    "bert": _Family(("cls",)),
-    "camembert": _Family(("lm_head",), after_pad=True),
-    "distilbert": _Family(("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector")),
-    "electra": _Family(("generator_predictions", "generator_lm_head")),
-    "esm": _Family(("lm_head",), after_pad=True),
-    "modernbert": _Family(("head", "decoder")),
-    "roberta": _Family(("lm_head",), after_pad=True),
-    "xlm-roberta": _Family(("lm_head",), after_pad=True),
+_ARCHITECTURES = {
+    "albert": _Architecture(("predictions",)),
+    "bert": _Architecture(("cls",)),
+    "camembert": _Architecture(("lm_head",), after_pad=True),
+    "distilbert": _Architecture(("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector")),
+    "electra": _Architecture(("generator_predictions", "generator_lm_head")),
+    "esm": _Architecture(("lm_head",), after_pad=True),
+    "modernbert": _Architecture(("head", "decoder")),
+    "roberta": _Architecture(("lm_head",), after_pad=True),
+    "xlm-roberta": _Architecture(("lm_head",), after_pad=True),
 }
 """By config.model_type. Others run whole, and the wanted slots are taken from their logits: slower, as right."""
 
@@ -77,12 +76,14 @@ class MaskedLM:
     @torch.inference_mode()
     def __call__(self, view: View, needs: Needs) -> Logits:
         self._check(view, needs)
-        family = _FAMILIES.get(self.model.config.model_type)
-        output = self._run(view, needs, family)
-        hidden_BNH = output.hidden_states[-1] if family is None else output.last_hidden_state
+        architecture = _ARCHITECTURES.get(self.model.config.model_type)
+        output = self._run(view, needs, architecture)
+        hidden_BNH = output.hidden_states[-1] if architecture is None else output.last_hidden_state
         index_R = self._index(view, hidden_BNH.shape[1])
         hidden_RH = hidden_BNH.flatten(0, 1)[index_R]
-        logits_RV = output.logits.flatten(0, 1)[index_R] if family is None else self._head(hidden_RH, family)
+        logits_RV = (
+            output.logits.flatten(0, 1)[index_R] if architecture is None else self._head(hidden_RH, architecture)
+        )
         return Logits(
             logits_RV,
             view.wanted_BN,
@@ -90,7 +91,7 @@ class MaskedLM:
             hidden_RH=hidden_RH if needs.hidden else None,
         )
 
-    def _run(self, view: View, needs: Needs, family: _Family | None) -> Any:
+    def _run(self, view: View, needs: Needs, architecture: _Architecture | None) -> Any:
         """The layers alone where the head is known, else the whole model."""
         extra = self._slots(view.tokens_BN.shape[1]) - view.tokens_BN.shape[1]
         valid_BN = F.pad(view.valid_BN, (0, extra))
@@ -101,7 +102,7 @@ class MaskedLM:
             "attention_mask": valid_BN.long(),
             "output_attentions": needs.attention,
         }
-        if family is None:
+        if architecture is None:
             return self.model(**options, output_hidden_states=True)
         first = _first_position(self.model.config)
         if first:
@@ -124,10 +125,10 @@ class MaskedLM:
         wanted_BN = F.pad(view.wanted_BN, (0, slots - view.wanted_BN.shape[1]))
         return wanted_BN.flatten().nonzero().squeeze(-1)
 
-    def _head(self, hidden_RH: Tensor, family: _Family) -> Tensor:
+    def _head(self, hidden_RH: Tensor, architecture: _Architecture) -> Tensor:
         rows = len(hidden_RH)
         out = F.pad(hidden_RH, (0, 0, 0, -rows % PACK))
-        for name in family.head:
+        for name in architecture.head:
             out = getattr(self.model, name)(out)
         return out[:rows]
 
@@ -170,105 +171,6 @@ class MaskedLM:
             )
 
 
-@dataclass(frozen=True)
-class MaskedLMCodec:
-    """Text through a transformers tokenizer.
-
-    A canvas is framed as the tokenizer frames a text, e.g. [CLS] ... [SEP]. A prompt gets only the opening, since
-    the answer follows; `closing` goes behind it, because these models seldom write a closing token themselves.
-    """
-
-    tokenizer: Any
-    """Any `PreTrainedTokenizerBase` with a mask token."""
-
-    def __post_init__(self) -> None:
-        if self.tokenizer.mask_token_id is None:
-            raise CheckpointError(
-                "the tokenizer has no mask token; allowed: the tokenizer of a masked language model; set its "
-                "mask_token, or choose another checkpoint"
-            )
-
-    @property
-    def mask(self) -> str:
-        mask: str = self.tokenizer.mask_token
-        return mask
-
-    @property
-    def mask_id(self) -> int:
-        return int(self.tokenizer.mask_token_id)
-
-    @property
-    def eos_ids(self) -> tuple[int, ...]:
-        """What closes a text: [SEP], </s> or <eos>."""
-        names = self.tokenizer.special_tokens_map
-        closing = names.get("sep_token", names.get("eos_token"))
-        return () if closing is None else (int(self.tokenizer.convert_tokens_to_ids(str(closing))),)
-
-    @cached_property
-    def frame(self) -> tuple[list[int], list[int]]:
-        """What the tokenizer puts before and after a text, seen on a text of one mask."""
-        tokens = self._tokens(self.mask, framed=True)
-        at = tokens.index(self.mask_id)
-        return tokens[:at], tokens[at + 1 :]
-
-    def encode(self, prompt: Prompt) -> list[int]:
-        if not isinstance(prompt, str):
-            raise ConfigError(
-                f"prompt is {prompt!r}, a conversation; allowed: one text; a masked language model has no chat format, "
-                "pass a string"
-            )
-        tokens = self._tokens(prompt)
-        if self.mask_id in tokens:
-            raise ConfigError(
-                f"prompt {prompt!r} holds a blank; allowed: text without {self.mask} or {MASK_WORD}; use infill to "
-                "fill blanks"
-            )
-        return [*self.frame[0], *tokens]
-
-    def canvas(self, text: str) -> list[int]:
-        opening, closing = self.frame
-        return [*opening, *self._tokens(text), *closing]
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        return self._text(tokens, skip=False)
-
-    def answer(self, tokens: Sequence[int]) -> str:
-        """The text up to the first closing token, without special tokens."""
-        ends = [at for at, token in enumerate(tokens) if token in self.eos_ids]
-        return self._text(tokens[: ends[0]] if ends else tokens, skip=True)
-
-    def text(self, tokens: Sequence[int]) -> str:
-        return self._text(tokens, skip=True)
-
-    @property
-    def closing(self) -> tuple[int, ...]:
-        return tuple(self.frame[1])
-
-    def _tokens(self, text: str, framed: bool = False) -> list[int]:
-        # One text, not part by part: whether a space before a word or a blank counts is the tokenizer's to say.
-        parts = cut_at_blanks(text, self.mask)
-        plain = "".join(part if isinstance(part, str) else self.mask * part for part in parts)
-        tokens: list[int] = self.tokenizer(plain, add_special_tokens=framed, verbose=False)["input_ids"]
-        if not framed and self.tokenizer.unk_token_id in tokens:
-            raise ConfigError(
-                f"the text holds {self._unknown(plain)!r}, for which the model has no token; allowed: text of its "
-                "vocabulary; write it otherwise, or load a model that knows it"
-            )
-        return tokens
-
-    def _unknown(self, text: str) -> str:
-        """The first piece that is no token; tokenizers in plain Python do not say where it stands."""
-        if not self.tokenizer.is_fast:
-            return text
-        found = self.tokenizer(text, add_special_tokens=False, verbose=False, return_offsets_mapping=True)
-        start, end = found["offset_mapping"][found["input_ids"].index(self.tokenizer.unk_token_id)]
-        return text[start:end]
-
-    def _text(self, tokens: Sequence[int], skip: bool) -> str:
-        text: str = self.tokenizer.decode(list(tokens), skip_special_tokens=skip, clean_up_tokenization_spaces=False)
-        return text
-
-
 class LoadedMaskedLM(NamedTuple):
     """What `load_masked_lm` returns."""
 
@@ -306,7 +208,7 @@ def load_masked_lm(
     with _quiet(transformers), _named(folder, "model"):
         _check_files(folder)
         eager = {"attn_implementation": "eager"} if attention else {}
-        model, found = transformers.AutoModelForMaskedLM.from_pretrained(
+        model, info = transformers.AutoModelForMaskedLM.from_pretrained(
             folder,
             dtype=dtype,
             use_safetensors=True,
@@ -316,7 +218,7 @@ def load_masked_lm(
             **eager,
             **ours,
         )
-    _check_weights(folder, found)
+    _check_weights(folder, info)
     _check_model(folder, model, codec)
     denoiser = MaskedLM(
         model=model.to(device).eval().requires_grad_(False),
@@ -333,9 +235,9 @@ def _transformers() -> Any:
         import transformers
     except ImportError as error:
         raise ConfigError(f"transformers is not installed; {remedy}") from error
-    found = transformers.__version__
-    if tuple(map(int, found.split(".")[:2])) < OLDEST:
-        raise ConfigError(f"transformers is version {found}; {remedy}")
+    version = transformers.__version__
+    if tuple(map(int, version.split(".")[:2])) < OLDEST:
+        raise ConfigError(f"transformers is version {version}; {remedy}")
     return transformers
 
 
@@ -382,16 +284,16 @@ def _check_files(folder: Path) -> None:
         )
 
 
-def _check_weights(folder: Path, found: Mapping[str, Any]) -> None:
-    """Every weight has its place and every place its weight; `found` is transformers' loading info."""
-    lacking, surplus = _read(found["missing_keys"]), _read(found["unexpected_keys"])
+def _check_weights(folder: Path, info: Mapping[str, Any]) -> None:
+    """Every weight has its place and every place its weight; `info` is transformers' loading info."""
+    lacking, surplus = _read(info["missing_keys"]), _read(info["unexpected_keys"])
     if lacking:
         raise CheckpointError(
             f"{folder} lacks the weights {_listed(lacking)}; allowed: a checkpoint saved with its masked-LM head; "
             "choose one that was pretrained as a masked language model, or its generator (ELECTRA)"
         )
     # Each is a name with its shape in the file and in the model.
-    other = sorted(f"{name} {list(stored)} for {list(wanted)}" for name, stored, wanted in found["mismatched_keys"])
+    other = sorted(f"{name} {list(stored)} for {list(wanted)}" for name, stored, wanted in info["mismatched_keys"])
     if other:
         raise CheckpointError(
             f"{folder} has weights of other shapes than its config.json says: {_listed(other)}; allowed: weights and "
@@ -429,8 +331,9 @@ def _check_model(folder: Path, model: Any, codec: MaskedLMCodec) -> None:
 
 def _first_position(config: Any) -> int:
     """The number of the first position, where the architecture counts from its padding token on."""
-    family = _FAMILIES.get(config.model_type)
-    if family is None or not family.after_pad or getattr(config, "position_embedding_type", "absolute") == "rotary":
+    architecture = _ARCHITECTURES.get(config.model_type)
+    rotary = getattr(config, "position_embedding_type", "absolute") == "rotary"
+    if architecture is None or not architecture.after_pad or rotary:
         return 0
     return int(config.pad_token_id) + 1
 

@@ -1,11 +1,9 @@
-"""Readings replayed as CUDA graphs: one launch instead of hundreds, which at a small batch cost more than the forward.
-
-The same kernels run on the same numbers, so a replay is bitwise equal to a plain reading.
-"""
+"""Readings replayed as CUDA graphs: at a small batch hundreds of launches would cost more than the forward."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -14,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from unmask.core import Action, Prediction, Step, Trajectory
+from unmask.core.graphs import Recording, record
 from unmask.core.rows import Path, leaves, mapped, part
 from unmask.diagnostics.base import Diagnostic, Reading
 
@@ -52,24 +51,21 @@ def read_all(diagnostics: Sequence[Diagnostic], traj: Trajectory, action: Action
 
 @dataclass(frozen=True)
 class _RecordedReading:
-    """A graph, what it reads and where, and its results, which the next replay overwrites."""
+    """Readings side by side in one recording, and where it finds what it reads."""
 
-    graph: Any
+    recording: Recording[list[Reading]]
     paths: list[Path]
-    buffers: list[Tensor]
-    readings: list[Reading]
 
     def __call__(self, traj: Trajectory, action: Action) -> list[Reading]:
         values = [part((traj, action), path) for path in self.paths]
-        for targets, sources in _alike(self.buffers, values):
-            torch._foreach_copy_(targets, sources)
-        self.graph.replay()
-        given = {id(buffer): value for buffer, value in zip(self.buffers, values, strict=True)}
+        readings = self.recording(*values)
+        given = {id(buffer): value for buffer, value in zip(self.recording.buffers, values, strict=True)}
 
-        def own(result: Tensor) -> Tensor:
+        def kept(result: Tensor) -> Tensor:
+            """Out of the recording's memory: what was only handed on is there already."""
             return given[id(result)] if id(result) in given else result.clone()
 
-        return [mapped(reading, own) for reading in self.readings]
+        return [mapped(reading, kept) for reading in readings]
 
 
 _RECORDED: OrderedDict[tuple[object, ...], _RecordedReading | None] = OrderedDict()
@@ -79,22 +75,32 @@ _RECORDED: OrderedDict[tuple[object, ...], _RecordedReading | None] = OrderedDic
 def _record(diagnostics: Sequence[Diagnostic], traj: Trajectory, action: Action) -> _RecordedReading:
     light = replace(traj, prediction=_light(traj.seen), steps=tuple(map(_light_step, traj.steps)))
     buffers = {path: value.clone() for path, value in leaves((light, action)).items()}
-    graph, touched, readings = torch.cuda.CUDAGraph(), _Touched(), []
-    with torch.cuda.device(traj.state.tokens_BL.device), torch.cuda.graph(graph), touched:
-        main = torch.cuda.current_stream()
-        sides = [torch.cuda.Stream() for _ in diagnostics]
-        for diagnostic, side in zip(diagnostics, sides, strict=True):
-            # Values of its own: what a state keeps of its masks must not be shared between streams.
-            own_traj, own_action = _made_of(buffers.values(), (light, action))
-            side.wait_stream(main)
-            with torch.cuda.stream(side):
-                readings.append(diagnostic.read(own_traj, own_action))
-        for side in sides:
-            main.wait_stream(side)
+    touched = _Touched()
+
+    def work() -> list[Reading]:
+        # Each has values of its own: what a state keeps of its masks must not be shared between streams.
+        values = (_made_of(buffers.values(), (light, action)) for _ in diagnostics)
+        with touched:
+            return _side_by_side([partial(one.read, *given) for one, given in zip(diagnostics, values, strict=True)])
+
+    recording = record(work, traj.state.tokens_BL.device)
     # What a result only hands on must be among the values too.
-    touched.ids |= {id(value) for value in leaves(tuple(readings)).values()}
+    touched.ids |= {id(value) for value in leaves(tuple(recording.result)).values()}
     used = {path: buffer for path, buffer in buffers.items() if id(buffer) in touched.ids}
-    return _RecordedReading(graph, list(used), list(used.values()), readings)
+    return _RecordedReading(replace(recording, buffers=list(used.values())), list(used))
+
+
+def _side_by_side(readers: Sequence[Callable[[], Reading]]) -> list[Reading]:
+    """Each on a stream of its own, between what came before and what comes after."""
+    main, readings = torch.cuda.current_stream(), []
+    sides = [torch.cuda.Stream() for _ in readers]
+    for reader, side in zip(readers, sides, strict=True):
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            readings.append(reader())
+    for side in sides:
+        main.wait_stream(side)
+    return readings
 
 
 def _made_of(tensors: Iterable[Tensor], value: T) -> T:
@@ -145,14 +151,3 @@ def _shape(prediction: Prediction) -> tuple[object, ...]:
     optional = (prediction.drift_BN, prediction.displacement_BN, prediction.attention_BNN, prediction.visible_BN)
     known = tuple(value is not None for value in (*optional, prediction.given_BN))
     return prediction.vocab, prediction.wanted_BN.shape, prediction.clean.p_BNK.shape, known
-
-
-def _alike(buffers: list[Tensor], values: list[Tensor]) -> Iterable[tuple[list[Tensor], list[Tensor]]]:
-    """Buffers and values that one kernel can copy together: of one type, laid out alike; the others one by one."""
-    groups: dict[object, tuple[list[Tensor], list[Tensor]]] = {}
-    for at, (buffer, value) in enumerate(zip(buffers, values, strict=True)):
-        together = buffer.stride() == value.stride()
-        targets, sources = groups.setdefault(buffer.dtype if together else at, ([], []))
-        targets.append(buffer)
-        sources.append(value)
-    return groups.values()

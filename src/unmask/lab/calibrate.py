@@ -30,6 +30,7 @@ from unmask.request import TextModel, steps_of
 from unmask.stats import Calibration, CalibrationSettings, ValidationTable, choose_fixed, gate_lift, ratio_intervals
 from unmask.stats import calibrate as choose
 from unmask.stats.bootstrap import RESAMPLES
+from unmask.stats.errors import NotEnough
 from unmask.stats.opportunity import FEWEST
 from unmask.tasks import Task
 from unmask.tasks.base import DataDir
@@ -277,7 +278,7 @@ def _table(store: Store, model: CalibratedModel, task: Task, axis: str) -> Valid
     rows = [read[key] for key in zip(utilities.prompt_S, utilities.state_S.tolist(), strict=True)]
     try:
         fixed = choose_fixed(utilities.utility_SAR, reference=0)
-    except ValueError as error:
+    except NotEnough as error:
         raise ConfigError(
             f"no validation state of {task.name} has a judged answer of every candidate: nothing can be chosen; "
             "allowed: answers that can be scored; see the reasons in the table `branches`"

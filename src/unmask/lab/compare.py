@@ -20,7 +20,7 @@ from unmask.denoisers import Codec, canvas_of
 from unmask.errors import ConfigError, SchemaError, UnknownName, UnmaskError, require
 from unmask.policies import settings
 from unmask.request import TextModel
-from unmask.stats.paired import RESAMPLES, Interval, against, macro_intervals, mean_intervals
+from unmask.stats.bootstrap import MEAN_RESAMPLES, Estimate, against, macro_intervals, mean_intervals
 from unmask.tasks import SPLITS, Example, Task, examples, find, score_all, training
 from unmask.tasks.base import DataDir
 from unmask.versions import versions
@@ -369,8 +369,8 @@ class PolicyLine:
 
     task: str
     policy: str
-    utility: Interval
-    difference: Interval
+    utility: Estimate
+    difference: Estimate
     """To the reference, on the prompts that both have a utility for."""
     forwards: float
     """Per prompt."""
@@ -408,9 +408,9 @@ class CompareSummary:
 
         Its interval flatters: it was chosen on the same prompts. `picks` of another split avoid that.
         """
-        others = [x for x in self.of(task) if x.policy != self.reference and not math.isnan(x.difference.mean)]
-        best = max(others, key=lambda line: line.difference.mean, default=None)
-        return best if best is None or best.difference.mean > 0 else self.line(task, self.reference)
+        others = [x for x in self.of(task) if x.policy != self.reference and not math.isnan(x.difference.value)]
+        best = max(others, key=lambda line: line.difference.value, default=None)
+        return best if best is None or best.difference.value > 0 else self.line(task, self.reference)
 
     def picks(self) -> dict[str, str]:
         """The best policy of each task, and over all: to be shown on other prompts than it was chosen on."""
@@ -418,7 +418,7 @@ class CompareSummary:
         return {task: line.policy for task, line in found.items() if line is not None}
 
 
-def summarise(evaluation: Evaluation, *, resamples: int = RESAMPLES, seed: int | None = None) -> CompareSummary:
+def summarise(evaluation: Evaluation, *, resamples: int = MEAN_RESAMPLES, seed: int | None = None) -> CompareSummary:
     """Means with 95 % intervals from `resamples` bootstrap draws of the prompts; `seed` defaults to the run's."""
     seed = evaluation.config["seed"] if seed is None else seed
     grids = [_PolicyGrid.of(evaluation, run) for run in evaluation.tasks if not run.unavailable]

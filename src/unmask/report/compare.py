@@ -17,7 +17,7 @@ from unmask.report.formats import counted
 from unmask.report.markdown import grid_markdown
 from unmask.report.plain import plain
 from unmask.report.sheet import Column, Sheet, attribute
-from unmask.stats.paired import Interval
+from unmask.stats import Estimate
 
 ABOVE, BELOW = "↑", "↓"
 LEGEND = f"{ABOVE} better than the reference on the same prompts, {BELOW} worse: the 95 % interval leaves out zero."
@@ -75,7 +75,7 @@ def table_csv(rows: Sequence[AnswerRow]) -> str:
 
 def summary_json(evaluation: Evaluation, summary: CompareSummary) -> str:
     """All numbers and the configuration behind them; null where there is no number."""
-    document = {**asdict(summary), "picks": summary.picks(), "config": evaluation.config}
+    document = {**asdict(summary, dict_factory=_entry), "picks": summary.picks(), "config": evaluation.config}
     return json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False)
 
 
@@ -109,7 +109,7 @@ def card_table(summary: CompareSummary, picks: Mapping[str, str] | None = None) 
         attribute("prompts", "prompts", path="reference.utility.n"),
         Column("reference", "reference", lambda row: _interval(row.reference.utility)),
         Column("candidate", "candidate", lambda row: row.best.policy if row.best else "", left=True),
-        Column("utility", "its utility", lambda row: _number(row.best.utility.mean) if row.best else ""),
+        Column("utility", "its utility", lambda row: _number(row.best.utility.value) if row.best else ""),
         Column("difference", "difference", lambda row: _difference(row.best) if row.best else ""),
     )
     table = grid_markdown(Sheet("card", "", "", columns, list(_card_rows(summary, picks))))
@@ -147,7 +147,7 @@ def screen(summary: CompareSummary) -> Table:
         spent = [line.forwards for line in by_task[:-1] if line is not None]
         table.add_row(
             policy,
-            *("" if line is None else _number(line.utility.mean) + (_mark(line) or " ") for line in by_task),
+            *("" if line is None else _number(line.utility.value) + (_mark(line) or " ") for line in by_task),
             f"{sum(spent) / len(spent):.1f}",
             style="bold" if policy == summary.reference else "",
         )
@@ -197,12 +197,20 @@ def _heading(summary: CompareSummary, task: str) -> str:
     return f"{task} (horizon {run.horizon}, {counted(run.steps, 'step')})"
 
 
-def _interval(value: Interval) -> str:
-    return f"{_number(value.mean)} [{_number(value.low)}, {_number(value.high)}]"
+def _interval(value: Estimate) -> str:
+    return f"{_number(value.value)} [{_number(value.low)}, {_number(value.high)}]"
 
 
-def _signed(value: Interval) -> str:
-    return f"{value.mean:+.3f} [{value.low:+.3f}, {value.high:+.3f}]" if not isnan(value.mean) else "none"
+def _signed(value: Estimate) -> str:
+    return f"{value.value:+.3f} [{value.low:+.3f}, {value.high:+.3f}]" if not isnan(value.value) else "none"
+
+
+def _entry(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A dataclass as an entry of `summary.json`; an estimate is there with its mean and its prompts."""
+    entry = dict(fields)
+    if "undefined" not in entry:
+        return entry
+    return {"mean": entry["value"], "low": entry["low"], "high": entry["high"], "n": entry["n"]}
 
 
 def _number(value: float) -> str:

@@ -1,6 +1,15 @@
 """Numbers from tables: NumPy in, numbers out. Imports nothing else of this package."""
 
-from unmask.stats.bootstrap import Estimate, ratio_intervals
+from unmask.stats.bootstrap import (
+    Estimate,
+    against,
+    macro_intervals,
+    mean_interval,
+    mean_intervals,
+    paired_difference,
+    paired_differences,
+    ratio_intervals,
+)
 from unmask.stats.calibration import Calibration, CalibrationSettings, DetectorFileError, calibrate, gate_lift
 from unmask.stats.capture import COVERAGES, concentration, top_sums
 from unmask.stats.crossfit import CrossFit, cross_fit
@@ -22,6 +31,7 @@ from unmask.stats.detector import (
     fit_schedule,
     fit_theta,
 )
+from unmask.stats.errors import NotEnough
 from unmask.stats.estimates import Audit, FixedAction, Gap, audit, choose_fixed, choose_fixed_by_task, gap, stages
 from unmask.stats.opportunity import Opportunity, OpportunitySummary, PairEstimates, summary
 from unmask.stats.pairs import Bidirectional, bidirectional, over, pairwise_reversal
@@ -61,6 +71,7 @@ __all__ = [
     "Graded",
     "HeldOutTable",
     "LeakageError",
+    "NotEnough",
     "Opportunity",
     "OpportunitySummary",
     "PairEstimates",
@@ -73,6 +84,7 @@ __all__ = [
     "ValidationTable",
     "Viability",
     "adaptation_gap",
+    "against",
     "audit",
     "auroc",
     "best_fixed",
@@ -91,7 +103,12 @@ __all__ = [
     "gap",
     "gate_lift",
     "grade",
+    "macro_intervals",
+    "mean_interval",
+    "mean_intervals",
     "over",
+    "paired_difference",
+    "paired_differences",
     "pairwise_gap",
     "pairwise_reversal",
     "random_coverage",

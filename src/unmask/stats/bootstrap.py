@@ -2,19 +2,26 @@
 
 A replicate is a vector of counts, how often each prompt was drawn. Whatever is a ratio of sums over states is then
 one matrix product: counts (replicates by prompts) times sums (prompts by columns). NumPy in, numbers out.
+
+`ratio_intervals` is for states; `mean_intervals` and those beside it are for one number per prompt and policy, where
+NaN is a missing value: it leaves the mean and the count, and never counts as 0.
 """
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from unmask.stats.errors import NotEnough
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 RESAMPLES = 1000
+MEAN_RESAMPLES = 2000
+"""Of means over prompts, which are quick."""
 LEVEL = 0.95
 _CELLS = 1 << 21
 """Entries of the widest array held at a time: 16 MiB. A statistic may hold a few of them."""
@@ -29,6 +36,8 @@ class Estimate:
     high: float
     undefined: int = 0
     """Replicates in which the number does not exist; the interval is that of the others."""
+    n: int | None = None
+    """Prompts behind a mean over prompts; None for other numbers."""
 
     @property
     def positive(self) -> bool:
@@ -64,6 +73,72 @@ def ratio_intervals(
         level=level,
         width=top.shape[1],
     )
+
+
+def mean_interval(x_P: ArrayLike, *, seed: int, resamples: int = MEAN_RESAMPLES, level: float = LEVEL) -> Estimate:
+    """Mean over prompts."""
+    return mean_intervals(_vector("x_P", x_P)[:, None], seed=seed, resamples=resamples, level=level)[0]
+
+
+def mean_intervals(
+    x_PA: ArrayLike, *, seed: int, resamples: int = MEAN_RESAMPLES, level: float = LEVEL
+) -> tuple[Estimate, ...]:
+    """Mean of every column, all from the same resampled prompts: policies stay paired in every replicate."""
+    return macro_intervals([x_PA], seed=seed, resamples=resamples, level=level)
+
+
+def paired_difference(
+    a_P: ArrayLike, b_P: ArrayLike, *, seed: int, resamples: int = MEAN_RESAMPLES, level: float = LEVEL
+) -> Estimate:
+    """Mean of a - b over the prompts that have both."""
+    a, b = _vector("a_P", a_P), _vector("b_P", b_P)
+    if len(a) != len(b):
+        raise ValueError(f"a_P has {len(a)} prompts and b_P {len(b)}; they must be the same prompts, in one order")
+    return mean_interval(a - b, seed=seed, resamples=resamples, level=level)
+
+
+def paired_differences(
+    x_PA: ArrayLike, reference: int, *, seed: int, resamples: int = MEAN_RESAMPLES, level: float = LEVEL
+) -> tuple[Estimate, ...]:
+    """Mean of every column less the reference's, over the prompts that have both."""
+    return mean_intervals(against(x_PA, reference), seed=seed, resamples=resamples, level=level)
+
+
+def macro_intervals(
+    tables: Sequence[ArrayLike], *, seed: int, resamples: int = MEAN_RESAMPLES, level: float = LEVEL
+) -> tuple[Estimate, ...]:
+    """Mean over tasks of the mean over prompts, for every column; tasks are fixed, prompts are resampled in each.
+
+    A column without any value in some task has no such mean. `n` counts the prompts of all tasks.
+    """
+    tables_T = [_table(x_PA) for x_PA in tables]
+    if len({x_PA.shape[1] for x_PA in tables_T}) != 1:
+        columns = [x_PA.shape[1] for x_PA in tables_T]
+        raise ValueError(f"tables have {columns} columns; pass one or more tables, as many in each")
+    edges = np.cumsum([0, *(len(x_PA) for x_PA in tables_T)])
+
+    def means(count_RP: Array) -> Array:
+        parts_T = [count_RP[:, start : start + len(x_PA)] for start, x_PA in zip(edges, tables_T, strict=False)]
+        return np.asarray(np.mean([_column_means(*pair) for pair in zip(parts_T, tables_T, strict=True)], 0))
+
+    estimates = bootstrap(
+        means,
+        [len(x_PA) for x_PA in tables_T],
+        seeds=[(seed, task) for task in range(len(tables_T))],
+        resamples=resamples,
+        level=level,
+        width=len(tables_T) * tables_T[0].shape[1],
+    )
+    n_A = np.sum([np.isfinite(x_PA).sum(0) for x_PA in tables_T], 0)
+    return tuple(replace(estimate, n=int(n)) for estimate, n in zip(estimates, n_A, strict=True))
+
+
+def against(x_PA: ArrayLike, reference: int) -> Array:
+    """Every column less the reference's; NaN where either is."""
+    x = _table(x_PA)
+    if not 0 <= reference < x.shape[1]:
+        raise ValueError(f"reference is {reference}; the table has columns 0..{x.shape[1] - 1}")
+    return np.asarray(x - x[:, [reference]])
 
 
 def bootstrap(
@@ -139,8 +214,8 @@ def cluster_sums(x_SK: Array, prompt_S: Ints, prompts: int) -> Array:
     out_PK = np.zeros((prompts, x_SK.shape[1]))
     if len(x_SK):
         order = np.argsort(prompt_S, kind="stable")
-        found, starts = np.unique(prompt_S[order], return_index=True)
-        out_PK[found] = np.add.reduceat(x_SK[order], starts, axis=0)
+        present, starts = np.unique(prompt_S[order], return_index=True)
+        out_PK[present] = np.add.reduceat(x_SK[order], starts, axis=0)
     return out_PK
 
 
@@ -148,9 +223,10 @@ def codes(prompt_S: ArrayLike) -> tuple[Ints, int]:
     """Prompts of any name as 0..P-1, and P."""
     names = np.asarray(prompt_S)
     if names.ndim != 1 or len(names) == 0:
-        raise ValueError(f"prompt_S has shape {names.shape}; it must name the prompt of each state, one or more")
-    found, index = np.unique(names, return_inverse=True)
-    return index.astype(np.int64), len(found)
+        wrong = NotEnough if names.ndim == 1 else ValueError
+        raise wrong(f"prompt_S has shape {names.shape}; it must name the prompt of each state, one or more")
+    distinct, index = np.unique(names, return_inverse=True)
+    return index.astype(np.int64), len(distinct)
 
 
 def ratio(top: Array, bottom: Array) -> Array:
@@ -159,8 +235,16 @@ def ratio(top: Array, bottom: Array) -> Array:
 
 
 def _counts(rng: np.random.Generator, rows: int, prompts: int) -> Array:
+    if prompts == 0:
+        return np.zeros((rows, 0))
     drawn = rng.integers(prompts, size=(rows, prompts)) + prompts * np.arange(rows)[:, None]
     return np.bincount(drawn.ravel(), minlength=rows * prompts).reshape(rows, prompts).astype(np.float64)
+
+
+def _column_means(count_RP: Array, x_PA: Array) -> Array:
+    """Mean of each column over the prompts that have a value; NaN in a replicate that drew none of them."""
+    known_PA = np.isfinite(x_PA)
+    return ratio(count_RP @ np.where(known_PA, x_PA, 0.0), count_RP @ known_PA.astype(np.float64))
 
 
 def _columns(name: str, value_SK: ArrayLike) -> Array:
@@ -169,3 +253,17 @@ def _columns(name: str, value_SK: ArrayLike) -> Array:
     if value.ndim != 2 or not np.isfinite(value).all():
         raise ValueError(f"{name} has shape {value.shape}; it must be finite, states by columns: leave missing out")
     return value
+
+
+def _vector(name: str, value_P: ArrayLike) -> Array:
+    value = np.asarray(value_P, dtype=np.float64)
+    if value.ndim != 1 or np.isinf(value).any():
+        raise ValueError(f"{name} has shape {value.shape}; it must be one number per prompt, finite or NaN")
+    return value
+
+
+def _table(x_PA: ArrayLike) -> Array:
+    x = np.asarray(x_PA, dtype=np.float64)
+    if x.ndim != 2 or x.shape[1] == 0 or np.isinf(x).any():
+        raise ValueError(f"x_PA has shape {x.shape}; it must be prompts by columns, finite or NaN")
+    return x

@@ -26,6 +26,7 @@ from unmask.stats.detector import (
     gate_gains,
     prompt_folds,
 )
+from unmask.stats.errors import NotEnough
 from unmask.stats.estimates import FixedAction, choose_fixed
 from unmask.stats.hashed_json import HashMismatch, from_hashed_json, to_hashed_json
 from unmask.stats.tables import PROPOSALS, Graded, T, ValidationTable, grade, only_validation
@@ -95,31 +96,27 @@ class Calibration:
         """Back from the file's text; refused if it is of another format or not exactly what was written."""
         body = _opened(text)
         try:
-            found = _calibration(body)
-            same = _body(found) == body
+            calibration = _calibration(body)
+            same = _body(calibration) == body
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise DetectorFileError(
                 f"the detector file does not describe a detector ({error}); calibrate again"
             ) from error
         if not same:
             raise DetectorFileError("the detector file has entries that no calibration writes; calibrate again")
-        return found
+        return calibration
 
     def agrees(self, other: "Calibration") -> bool:
         """Whether the two are equal, but for how the arithmetic of another machine may round."""
         return _close(_body(self), _body(other))
 
-    def save(self, path: str | Path) -> None:
-        """Write the file."""
-        Path(path).write_text(self.to_json(), encoding="utf-8")
-
     @classmethod
     def load(cls, path: str | Path) -> "Calibration":
-        """Read a file that `save` wrote."""
+        """Read a file with the text of `to_json`; whoever writes it decides how."""
         try:
             return cls.from_json(Path(path).read_text(encoding="utf-8"))
         except UnicodeDecodeError as error:
-            raise DetectorFileError(f"{path} is not text ({error}); pass a file that `save` wrote") from error
+            raise DetectorFileError(f"{path} is not text ({error}); pass one with the text of `to_json`") from error
         except DetectorFileError as error:
             raise DetectorFileError(f"{path}: {error}") from error
 
@@ -157,9 +154,9 @@ def gate_lift(table: ValidationTable, chosen: Calibration, *, resamples: int = R
         return Estimate(0.0, 0.0, 0.0)
     how = chosen.settings
     seen = graded_apart(table, chosen.fixed.action, how)
-    found = gate_gains(seen, how.bins, folds=how.prompt_folds, seed=how.seed)
-    ones_S = np.ones(len(found.gain_S))
-    return ratio_intervals(found.gain_S, ones_S, found.prompt_S, seed=how.seed, resamples=resamples)[0]
+    gains = gate_gains(seen, how.bins, folds=how.prompt_folds, seed=how.seed)
+    ones_S = np.ones(len(gains.gain_S))
+    return ratio_intervals(gains.gain_S, ones_S, gains.prompt_S, seed=how.seed, resamples=resamples)[0]
 
 
 def graded(table: T, fixed: ArrayLike, settings: CalibrationSettings) -> Graded[T]:
@@ -176,24 +173,24 @@ def graded_apart(table: ValidationTable, fixed: int, settings: CalibrationSettin
     fold_S = prompt_folds(prompts, settings.prompt_folds, settings.seed)[prompt_S]
     fixed_S = np.full(len(fold_S), fixed)
     for fold in range(int(fold_S.max()) + 1):
-        with suppress(ValueError):  # No state of the others has every utility.
+        with suppress(NotEnough):  # No state of the others has every utility.
             fixed_S[fold_S == fold] = choose_fixed(table.q_SAR[fold_S != fold], reference=table.reference).action
     return graded(table, fixed_S, settings)
 
 
-def _body(found: Calibration) -> dict[str, Any]:
+def _body(calibration: Calibration) -> dict[str, Any]:
     """Lists, numbers and texts only, in one order."""
-    fixed, detector = found.fixed, found.detector
+    fixed, detector, folds = calibration.fixed, calibration.detector, calibration.settings.folds
     return {
-        "candidates": list(found.candidates),
-        "reference": found.reference,
+        "candidates": list(calibration.candidates),
+        "reference": calibration.reference,
         "fixed": {
             "action": fixed.action,
             "mean_A": _numbers(fixed.mean_A),
             "states": fixed.states,
             "excluded": fixed.excluded,
         },
-        "schedule": {name: getattr(found.schedule, name).tolist() for name in ("action_K", "states_K")},
+        "schedule": {name: getattr(calibration.schedule, name).tolist() for name in ("action_K", "states_K")},
         "detector": {
             "start_E": _numbers(detector.start_E),
             "g_B": _numbers(detector.g_B),
@@ -201,12 +198,12 @@ def _body(found: Calibration) -> dict[str, Any]:
             "positive_B": detector.positive_B.tolist(),
             "silent": detector.silent,
         },
-        "theta": {**asdict(found.theta), "value": _number(found.theta.value)},
-        "tau": {**asdict(found.tau), "value": _number(found.tau.value)},
-        "prompts": found.prompts,
+        "theta": {**asdict(calibration.theta), "value": _number(calibration.theta.value)},
+        "tau": {**asdict(calibration.tau), "value": _number(calibration.tau.value)},
+        "prompts": calibration.prompts,
         "settings": {
-            **asdict(found.settings),
-            "folds": None if found.settings.folds is None else [list(fold) for fold in found.settings.folds],
+            **asdict(calibration.settings),
+            "folds": None if folds is None else [list(fold) for fold in folds],
         },
     }
 
@@ -249,7 +246,7 @@ def _opened(text: str) -> dict[str, Any]:
     try:
         return from_hashed_json(FORMAT, text, "detector file")
     except HashMismatch as error:
-        raise DetectorFileError(f"{error}; pass a file that `save` wrote, or calibrate again") from error
+        raise DetectorFileError(f"{error}; pass one with the text of `to_json`, or calibrate again") from error
 
 
 def _numbers(x: Array) -> list[Any]:
@@ -273,19 +270,19 @@ def _threshold(entry: dict[str, Any]) -> Threshold:
     return Threshold(**{**entry, "value": None if entry["value"] is None else float(entry["value"])})
 
 
-def _lines(found: Calibration) -> list[str]:
-    names, detector = found.candidates, found.detector
+def _lines(calibration: Calibration) -> list[str]:
+    names, fixed, detector = calibration.candidates, calibration.fixed, calibration.detector
     lines = [
-        f"calibrated on {found.prompts} validation prompts, {found.settings.proposal} proposals",
-        f"fixed action: {names[found.fixed.action]} (mean utility {found.fixed.mean_A[found.fixed.action]:.4f}, "
-        f"{found.fixed.states} states); reference: {names[found.reference]}",
-        "stages, most masked first: " + ", ".join(names[a] for a in found.schedule.action_K),
-        f"theta: the diagnostic acts {_where(found.theta, 'its signal')}",
-        f"tau: the selective policy deviates {_where(found.tau, 'the expected opportunity')}",
+        f"calibrated on {calibration.prompts} validation prompts, {calibration.settings.proposal} proposals",
+        f"fixed action: {names[fixed.action]} (mean utility {fixed.mean_A[fixed.action]:.4f}, "
+        f"{fixed.states} states); reference: {names[calibration.reference]}",
+        "stages, most masked first: " + ", ".join(names[a] for a in calibration.schedule.action_K),
+        f"theta: the diagnostic acts {_where(calibration.theta, 'its signal')}",
+        f"tau: the selective policy deviates {_where(calibration.tau, 'the expected opportunity')}",
         f"{'signal':>24}  {'states':>6}  {'positive':>8}  expected opportunity",
     ]
     edges = [-math.inf, *detector.start_E.tolist(), math.inf]
-    open_B = found.tau.active(detector.g_B)
+    open_B = calibration.tau.active(detector.g_B)
     for b, (low, high) in enumerate(itertools.pairwise(edges)):
         lines.append(
             f"{f'[{low:.4g}, {high:.4g})':>24}  {detector.states_B[b]:>6}  {detector.positive_B[b]:>8}  "

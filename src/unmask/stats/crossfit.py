@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from unmask.stats.errors import NotEnough
+
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -100,7 +102,8 @@ def utilities(q_SAR: ArrayLike) -> Array:
     """The table as floats, checked: states by actions by rollouts, in [0, 1] or NaN."""
     q = np.asarray(q_SAR, dtype=np.float64)
     if q.ndim != 3 or 0 in q.shape:
-        raise ValueError(f"q_SAR has shape {q.shape}; it must be states by actions by rollouts, none of them 0")
+        wrong = NotEnough if q.ndim == 3 and 0 not in q.shape[1:] else ValueError
+        raise wrong(f"q_SAR has shape {q.shape}; it must be states by actions by rollouts, none of them 0")
     wrong_SAR = (q < -TIE) | (q > 1 + TIE)
     if wrong_SAR.any():
         s, a, r = (int(i) for i in np.argwhere(wrong_SAR)[0])
@@ -160,7 +163,7 @@ def _at(x_SA: NDArray[np.generic], action_S: Ints) -> NDArray[np.generic]:
 def _two_folds(folds: Folds | None, rollouts: int) -> Folds:
     if folds is None:
         if rollouts == 1:
-            raise ValueError(
+            raise NotEnough(
                 "q_SAR has 1 rollout; cross-fitting needs 2 or more: add rollouts, or pass deterministic=True if "
                 "another rollout could not differ"
             )

@@ -124,7 +124,7 @@ class Detection:
 def detection_measures(states: Scored, settings: ExperimentSettings) -> Detection:
     """All measures, with intervals over held-out prompts; what the score was calibrated to stays as it is."""
     coverages = tuple(dict.fromkeys((*settings.coverages, *settings.curve)))
-    found = resampled(
+    estimates = resampled(
         lambda weight_RS: _numbers(states, coverages, weight_RS),
         states.prompt_S,
         seed=settings.seed,
@@ -141,16 +141,16 @@ def detection_measures(states: Scored, settings: ExperimentSettings) -> Detectio
     )
     at = {
         c: AtCoverage(
-            **{name: found[name, c] for name in _AT}, random_captured=random_captured[c], random_lift=random_lift[c]
+            **{name: estimates[name, c] for name in _AT}, random_captured=random_captured[c], random_lift=random_lift[c]
         )
         for c in settings.coverages
     }
     return Detection(
-        auroc=found["auroc", 0.0],
-        spearman=found["spearman", 0.0],
-        positive_rate=found["positive_rate", 0.0],
+        auroc=estimates["auroc", 0.0],
+        spearman=estimates["spearman", 0.0],
+        positive_rate=estimates["positive_rate", 0.0],
         at=at,
-        curve=_curve(found, settings.curve, float(gain_S.mean())),
+        curve=_curve(estimates, settings.curve, float(gain_S.mean())),
         reason=_reason(states),
         unreliable=few_positive(states.prompt_S, states.g_S),
     )
@@ -212,8 +212,8 @@ def _total(g_S: Array) -> float:
     return total if total > TIE * len(g_S) else float("nan")
 
 
-def _curve(found: dict[tuple[str, float], Estimate], coverages: tuple[float, ...], always: float) -> Curve:
-    lift, oracle = ([found[name, c] for c in coverages] for name in ("lift", "oracle_lift"))
+def _curve(estimates: dict[tuple[str, float], Estimate], coverages: tuple[float, ...], always: float) -> Curve:
+    lift, oracle = ([estimates[name, c] for c in coverages] for name in ("lift", "oracle_lift"))
     columns = ([e.value for e in lift], [e.low for e in lift], [e.high for e in lift])
     random = [c * always for c in coverages]
     return Curve(*(np.array(x) for x in (coverages, *columns, random, [e.value for e in oracle])))

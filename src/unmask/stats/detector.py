@@ -169,8 +169,8 @@ def _starts(signal_S: Array, bins: int) -> Array:
     known = np.sort(signal_S[~np.isnan(signal_S)])
     if not len(known):
         return known
-    found = np.unique(known[np.arange(1, bins) * len(known) // bins])
-    return found[found > known[0]]
+    start_E = np.unique(known[np.arange(1, bins) * len(known) // bins])
+    return start_E[start_E > known[0]]
 
 
 def _gate_scores(

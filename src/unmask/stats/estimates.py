@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from unmask.stats.bootstrap import ratio
 from unmask.stats.crossfit import TIE, Array, CrossFit, Ints, mean_of, utilities
+from unmask.stats.errors import NotEnough
 
 STAGES = 4
 
@@ -85,13 +86,13 @@ def choose_fixed(q_SAR: ArrayLike, *, reference: int | None = None) -> FixedActi
     mean_SA = mean_of(utilities(q_SAR))
     known_A = np.asarray(np.isfinite(mean_SA).any(0))
     complete_S = np.isfinite(mean_SA[:, known_A]).all(1)
+    if reference is not None and not 0 <= reference < len(known_A):
+        raise ValueError(f"reference is {reference}; the table has actions 0..{len(known_A) - 1}")
     if not known_A.any() or not complete_S.any():
-        raise ValueError(
+        raise NotEnough(
             f"q_SAR has no state where all of its {int(known_A.sum())} actions with a utility have one; "
             "they must share one or more: leave out the action that is missing most"
         )
-    if reference is not None and not 0 <= reference < len(known_A):
-        raise ValueError(f"reference is {reference}; the table has actions 0..{len(known_A) - 1}")
     mean_A = np.where(known_A, mean_SA[complete_S].mean(0), np.nan)
     tied_A = np.nan_to_num(mean_A, nan=-1.0) >= np.nanmax(mean_A) - TIE
     action = reference if reference is not None and tied_A[reference] else int(tied_A.argmax())
@@ -125,8 +126,8 @@ def gap(fit: CrossFit) -> Gap:
     Frequency times margin holds for cross-fitted numbers too: where the picking fold sees no reversal it keeps the
     fixed action, which gains exactly 0, so delta = frequency * margin however noisy the rollouts are.
     """
-    found = dict(zip(RATIOS, ratios(state_columns(fit).sum(0, keepdims=True))[0].tolist(), strict=True))
-    return Gap(**{name: found[name] for name in Gap.__dataclass_fields__})
+    ratio_of = dict(zip(RATIOS, ratios(state_columns(fit).sum(0, keepdims=True))[0].tolist(), strict=True))
+    return Gap(**{name: ratio_of[name] for name in Gap.__dataclass_fields__})
 
 
 def audit(fit: CrossFit, row_S: Ints | None = None) -> Audit:

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class HashMismatch(ValueError):
-    """A text is not what `seal` wrote."""
+    """A text is not what `to_hashed_json` wrote."""
 
 
 def to_hashed_json(format: str, body: Mapping[str, Any]) -> str:

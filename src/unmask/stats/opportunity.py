@@ -145,7 +145,7 @@ class _Settings:
 
 
 @dataclass(frozen=True)
-class _Group:
+class _StateGroup:
     """Some states of a table, and the prompts that are resampled for them."""
 
     fit: CrossFit
@@ -161,7 +161,7 @@ class _Group:
     task_T: list[str]
 
 
-def _group(fit: CrossFit, column_SK: Array, task_S: NDArray, prompt_S: NDArray, chosen: list[str]) -> _Group:
+def _group(fit: CrossFit, column_SK: Array, task_S: NDArray, prompt_S: NDArray, chosen: list[str]) -> _StateGroup:
     """All states of the chosen tasks. Prompts of two tasks differ, whatever their names."""
     row, prompt, weight = [], [], []
     prompts_T: list[int] = []
@@ -173,18 +173,18 @@ def _group(fit: CrossFit, column_SK: Array, task_S: NDArray, prompt_S: NDArray, 
         weight.append(np.full(len(row_S), 1 / max(1, int(fit.used_S[row_S].sum()))))
         prompts_T.append(prompts)
     whole = [np.concatenate(parts) for parts in (row, prompt, weight)]
-    return _Group(fit, column_SK, whole[0], whole[1], whole[2], prompts_T, chosen)
+    return _StateGroup(fit, column_SK, whole[0], whole[1], whole[2], prompts_T, chosen)
 
 
-def _only(group: _Group, keep_S: Bools) -> _Group:
+def _only(group: _StateGroup, keep_S: Bools) -> _StateGroup:
     """Some of its states; the prompts to draw from stay the same."""
     return replace(group, row_S=group.row_S[keep_S], prompt_S=group.prompt_S[keep_S], weight_S=group.weight_S[keep_S])
 
 
-def _measure(group: _Group, settings: _Settings) -> Opportunity:
+def _measure(group: _StateGroup, settings: _Settings) -> Opportunity:
     """Numbers, intervals and counts of one group."""
     sum_PK = cluster_sums(group.column_SK[group.row_S] * group.weight_S[:, None], group.prompt_S, sum(group.prompts_T))
-    found = bootstrap(
+    estimates = bootstrap(
         _statistic(group, sum_PK, settings.coverages),
         group.prompts_T,
         seeds=task_seeds(settings.seed, group.task_T),
@@ -192,7 +192,7 @@ def _measure(group: _Group, settings: _Settings) -> Opportunity:
         level=settings.level,
         width=len(group.row_S),
     )
-    base, mass, rest = found[: len(RATIOS)], found[len(RATIOS)], found[len(RATIOS) + 1 :]
+    base, mass, rest = estimates[: len(RATIOS)], estimates[len(RATIOS)], estimates[len(RATIOS) + 1 :]
     fit, row = group.fit, group.row_S
     prompts = len(np.unique(group.prompt_S[fit.used_S[row]]))
     positive = len(np.unique(group.prompt_S[fit.g_S[row] > 0]))
@@ -213,7 +213,7 @@ def _measure(group: _Group, settings: _Settings) -> Opportunity:
     )
 
 
-def _statistic(group: _Group, sum_PK: Array, coverages: Sequence[float]) -> Callable[[Array], Array]:
+def _statistic(group: _StateGroup, sum_PK: Array, coverages: Sequence[float]) -> Callable[[Array], Array]:
     """All numbers of a group as a function of prompt counts: the ratios, B, C*, then each pair's reversal."""
     halves = [_cells(group, f) for f in (0, 1)]
     # A replicate does not choose the pair again: the largest of resampled masses lies above the largest mass.
@@ -233,7 +233,7 @@ def _statistic(group: _Group, sum_PK: Array, coverages: Sequence[float]) -> Call
     return numbers
 
 
-def _cells(group: _Group, fold: int) -> tuple[Array, Array, Ints, Array]:
+def _cells(group: _StateGroup, fold: int) -> tuple[Array, Array, Ints, Array]:
     """What fold f ranks, as score, value, prompt and mass. States of one prompt with one score are one cell.
 
     They are drawn together and tied, so joining them changes no number and leaves little where opportunity is rare.
@@ -272,12 +272,12 @@ def _best_pair(sum_PK: Array, actions: int) -> tuple[int, int] | None:
     return int(a_K[k]), int(b_K[k])
 
 
-def _pair_estimates(found: Sequence[Estimate], actions: int) -> PairEstimates:
+def _pair_estimates(estimates: Sequence[Estimate], actions: int) -> PairEstimates:
     """From a list over pairs a < b to symmetric tables."""
     a, b = np.triu_indices(actions, 1)
     tables = np.zeros((4, actions, actions))
     for table_AA, name in zip(tables, ("value", "low", "high", "undefined"), strict=True):
-        table_AA[a, b] = table_AA[b, a] = [getattr(estimate, name) for estimate in found]
+        table_AA[a, b] = table_AA[b, a] = [getattr(estimate, name) for estimate in estimates]
     return PairEstimates(*tables)
 
 

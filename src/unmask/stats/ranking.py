@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 
 from unmask.stats.capture import rounded
 from unmask.stats.crossfit import Array, Ints
+from unmask.stats.errors import NotEnough
 
 
 def auroc(
@@ -26,9 +27,9 @@ def auroc(
         raise ValueError(f"group_S has shape {group.shape}; it must have one entry for each of {len(score)} states")
     wins_R, pairs_R = np.zeros((2, len(weight)))
     for one in np.unique(group):
-        mine_S = group == one
-        place_S, places = dense(score[mine_S])
-        up_RS, down_RS = weight[:, mine_S] * positive[mine_S], weight[:, mine_S] * (1 - positive[mine_S])
+        member_S = group == one
+        place_S, places = dense(score[member_S])
+        up_RS, down_RS = weight[:, member_S] * positive[member_S], weight[:, member_S] * (1 - positive[member_S])
         up_RG, down_RG = _group_sums(up_RS, place_S, places), _group_sums(down_RS, place_S, places)
         wins_R += (up_RG * (down_RG.cumsum(1) - down_RG / 2)).sum(1)
         pairs_R += up_RS.sum(1) * down_RS.sum(1)
@@ -50,8 +51,8 @@ def spearman(score_S: ArrayLike, value_S: ArrayLike, weight_RS: ArrayLike | None
 
 def dense(score_S: Array) -> tuple[Ints, int]:
     """Place of each state among the distinct scores, smallest first, and how many there are."""
-    found, place_S = np.unique(np.where(np.isnan(score_S), -np.inf, score_S), return_inverse=True)
-    return place_S.ravel().astype(np.int64), len(found)
+    distinct, place_S = np.unique(np.where(np.isnan(score_S), -np.inf, score_S), return_inverse=True)
+    return place_S.ravel().astype(np.int64), len(distinct)
 
 
 def by_signal(score_S: ArrayLike, signal_S: ArrayLike) -> Array:
@@ -78,8 +79,10 @@ def _group_sums(x_RS: Array, place_S: Ints, groups: int) -> Array:
 def _checked(score_S: ArrayLike, value_S: ArrayLike, weight_RS: ArrayLike | None) -> tuple[Array, Array, Array]:
     score, value = np.asarray(score_S, dtype=np.float64), np.asarray(value_S, dtype=np.float64)
     weight = np.ones((1, len(score))) if weight_RS is None else np.asarray(weight_RS, dtype=np.float64)
-    if score.ndim != 1 or not len(score) or score.shape != value.shape or weight.shape != (len(weight), len(score)):
-        raise ValueError(
+    fits = score.ndim == 1 and score.shape == value.shape and weight.shape == (len(weight), len(score))
+    if not (fits and len(score)):
+        wrong = NotEnough if fits else ValueError
+        raise wrong(
             f"scores have shape {score.shape}, values {value.shape} and weights {weight.shape}; "
             "pass one score and one value for each state, one or more, and weights with a column for each"
         )

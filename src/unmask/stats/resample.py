@@ -29,9 +29,9 @@ def resampled(
     names: list[K] = []
 
     def columns(count_RP: Array) -> Array:
-        found = numbers(count_RP[:, code_S])
-        names[:] = found
-        return np.stack(list(found.values()), 1)
+        values = numbers(count_RP[:, code_S])
+        names[:] = values
+        return np.stack(list(values.values()), 1)
 
     estimates = bootstrap(columns, [prompts], seeds=[(seed, 0)], resamples=resamples, level=level, width=len(code_S))
     return dict(zip(names, estimates, strict=True))

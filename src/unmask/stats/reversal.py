@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from unmask.stats.errors import NotEnough
+
 Array = NDArray[np.float64]
 
 
@@ -96,14 +98,16 @@ def reversal_lower_bound(
 def _table(q_SA: ArrayLike) -> Array:
     q = np.asarray(q_SA, dtype=np.float64)
     if q.ndim != 2 or 0 in q.shape or not np.isfinite(q).all():
-        raise ValueError(f"q_SA has shape {q.shape}; it must be states by actions, non-empty and finite")
+        wrong = NotEnough if q.ndim == 2 and len(q) == 0 else ValueError
+        raise wrong(f"q_SA has shape {q.shape}; it must be states by actions, non-empty and finite")
     return q
 
 
 def _vector(name: str, value_S: ArrayLike) -> Array:
     value = np.asarray(value_S, dtype=np.float64)
     if value.ndim != 1 or value.size == 0 or not np.isfinite(value).all():
-        raise ValueError(f"{name} has shape {value.shape}; it must be one finite number per state")
+        wrong = NotEnough if value.shape == (0,) else ValueError
+        raise wrong(f"{name} has shape {value.shape}; it must be one finite number per state")
     return value
 
 

@@ -12,6 +12,7 @@ from unmask.stats.bootstrap import Estimate, ratio
 from unmask.stats.calibration import Calibration, calibrate, graded
 from unmask.stats.crossfit import Array, Bools
 from unmask.stats.detection import ExperimentSettings
+from unmask.stats.errors import NotEnough
 from unmask.stats.resample import few_positive, means, resampled
 from unmask.stats.tables import Graded, HeldOutTable, ValidationTable, check_apart
 
@@ -97,7 +98,7 @@ def measured(held: Graded[HeldOutTable], chosen: Calibration) -> tuple[Array, Bo
     stage_S = held.action_gain(chosen.schedule.actions(held.table.masked_S))
     used_S = held.used_S & np.isfinite(stage_S)
     if not used_S.any():
-        raise ValueError(
+        raise NotEnough(
             "no held-out state has utilities of the fixed action, the scheduled action and the proposal in both folds; "
             "one or more are needed: add rollouts, or leave this setting out"
         )
@@ -126,23 +127,23 @@ def _choice(validation: ValidationTable, held_out: HeldOutTable, settings: Exper
     column = {name: x_S[used_S].astype(np.float64) for name, x_S in column.items()}
 
     def numbers(weight_RS: Array) -> dict[str, Array]:
-        found = {name: means(weight_RS, x_S) for name, x_S in column.items()}
+        mean = {name: means(weight_RS, x_S) for name, x_S in column.items()}
         for name in ("agrees_fixed", "agrees_oracle", "agrees_any"):
-            found[name] = ratio(found[name], 1 - found["abstained"])
-        return found | {
-            "regret": found["oracle_gap"] - found["lift"],
-            "stage_regret": found["oracle_gap"] - found["stage_lift"],
-            "less_regret": found["lift"] - found["stage_lift"],
-            "recovered": ratio(found["lift"], found["oracle_gap"]),
-            "stage_recovered": ratio(found["stage_lift"], found["oracle_gap"]),
+            mean[name] = ratio(mean[name], 1 - mean["abstained"])
+        return mean | {
+            "regret": mean["oracle_gap"] - mean["lift"],
+            "stage_regret": mean["oracle_gap"] - mean["stage_lift"],
+            "less_regret": mean["lift"] - mean["stage_lift"],
+            "recovered": ratio(mean["lift"], mean["oracle_gap"]),
+            "stage_recovered": ratio(mean["stage_lift"], mean["oracle_gap"]),
         }
 
     prompt_S = held_out.prompt_S[used_S]
-    found = resampled(numbers, prompt_S, seed=settings.seed, resamples=settings.resamples, level=settings.level)
+    estimates = resampled(numbers, prompt_S, seed=settings.seed, resamples=settings.resamples, level=settings.level)
     return ActionChoice(
         calibration=chosen,
-        **found,
-        viability=Viability(found["less_regret"].value > 0, found["recovered"].value > 0),
+        **estimates,
+        viability=Viability(estimates["less_regret"].value > 0, estimates["recovered"].value > 0),
         states=int(used_S.sum()),
         excluded=int((~used_S).sum()),
         unreliable=few_positive(prompt_S, held.fit.g_S[used_S]),

@@ -82,11 +82,11 @@ def _transition(validation: ValidationTable, held_out: HeldOutTable, settings: E
         base_R = means(weight_RS, fixed_S)
         lift = {name: means(weight_RS, x_S) for name, x_S in gain.items()}
         utility = {"fixed": base_R} | {name: base_R + x_R for name, x_R in lift.items()}
-        found = {("utility", name): x_R for name, x_R in utility.items()}
-        found |= {("lift", name): x_R for name, x_R in lift.items()}
-        return found | {("gate", "coverage"): means(weight_RS, deviates_S)}
+        columns = {("utility", name): x_R for name, x_R in utility.items()}
+        columns |= {("lift", name): x_R for name, x_R in lift.items()}
+        return columns | {("gate", "coverage"): means(weight_RS, deviates_S)}
 
-    found = resampled(
+    estimates = resampled(
         numbers, held_out.prompt_S[used_S], seed=settings.seed, resamples=settings.resamples, level=settings.level
     )
     states = Scored(
@@ -99,9 +99,9 @@ def _transition(validation: ValidationTable, held_out: HeldOutTable, settings: E
     )
     return TransitionUtility(
         calibration=chosen,
-        utility={arm: found["utility", arm] for arm in ARMS},
-        lift={arm: found["lift", arm] for arm in ARMS[1:]},
-        coverage=found["gate", "coverage"],
+        utility={arm: estimates["utility", arm] for arm in ARMS},
+        lift={arm: estimates["lift", arm] for arm in ARMS[1:]},
+        coverage=estimates["gate", "coverage"],
         detection=detection_measures(states, settings),
         states=int(used_S.sum()),
         excluded=int((~used_S).sum()),

@@ -33,7 +33,7 @@ class ProposedAction:
 
 
 @dataclass(frozen=True)
-class _States:
+class _StateTable:
     """The columns of both types, checked. Use `ValidationTable` or `HeldOutTable`."""
 
     prompt_S: NDArray
@@ -84,15 +84,15 @@ class _States:
         return len(self.q_SAR)
 
 
-class ValidationTable(_States):
+class ValidationTable(_StateTable):
     """States of validation prompts: all choices are made here."""
 
 
-class HeldOutTable(_States):
+class HeldOutTable(_StateTable):
     """States of held-out prompts: nothing is chosen here."""
 
 
-T = TypeVar("T", bound=_States)
+T = TypeVar("T", bound=_StateTable)
 
 
 @dataclass(frozen=True)
@@ -186,10 +186,10 @@ def _column(name: str, value: NDArray, shape: tuple[int, ...]) -> NDArray:
 
 
 def _truths(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Bools:
-    found = _column(name, np.asarray(value), shape)
-    if found.dtype != np.bool_:
-        raise ValueError(f"{name} has type {found.dtype}; it must be true or false for each entry")
-    return found
+    truths = _column(name, np.asarray(value), shape)
+    if truths.dtype != np.bool_:
+        raise ValueError(f"{name} has type {truths.dtype}; it must be true or false for each entry")
+    return truths
 
 
 def _frozen(value: NDArray) -> NDArray:

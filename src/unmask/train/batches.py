@@ -88,7 +88,7 @@ def groups(rows: Rows, lengths: Sequence[int], weights: Sequence[float], batch: 
     for source, count in enumerate(count_S):
         require(count > 0, f"rows of source {source}", 0, "1 or more", "its examples are all too long")
     bucket_E = np.searchsorted(lengths, rows.length_E)
-    found = []
+    groups_of_rows = []
     for bucket, length in enumerate(lengths):
         chosen_E = np.flatnonzero(bucket_E == bucket)
         if len(chosen_E) == 0:
@@ -96,7 +96,7 @@ def groups(rows: Rows, lengths: Sequence[int], weights: Sequence[float], batch: 
         source_E = rows.source_E[chosen_E]
         part_S = weight_S * np.bincount(source_E, minlength=len(weights)) / count_S
         present = np.flatnonzero(part_S)
-        found.append(
+        groups_of_rows.append(
             Group(
                 length,
                 chosen_E,
@@ -108,12 +108,12 @@ def groups(rows: Rows, lengths: Sequence[int], weights: Sequence[float], batch: 
                 max(1, round(batch * part_S.sum())),
             )
         )
-    return found
+    return groups_of_rows
 
 
 def draw(group: Group, seed: int, step: int, least_ratio: float) -> Batch:
     """The group's rows of one step: sources and mask ratios stratified over the batch, the rest independent."""
-    noise = _Noise("training", seed, step, group.length)
+    noise = _MaskNoise("training", seed, step, group.length)
     n = group.rows
     # Sources in proportion: row i takes the source at a jittered i-th quantile.
     quantile_B = (np.arange(n) + noise.uniform(n)) / n
@@ -133,19 +133,19 @@ def fixed(group: Group, seed: int, least_ratio: float, weights: Mapping[int, flo
     """
     size, n = len(group.chosen_E), group.rows
     # Spread over the batches like the ratios, which rise with the place in the batch.
-    order = np.argsort(_Noise("order", seed, 0, group.length).uniform(size), kind="stable")
+    order = np.argsort(_MaskNoise("order", seed, 0, group.length).uniform(size), kind="stable")
     weight_E = np.zeros(size)
     for source, members in enumerate(group.members):
         weight_E[members] = weights[source]
-    found = []
+    batches = []
     for start in range(0, size, n):
         rows_B = np.resize(order[start : start + n], n)
         counts_B = np.where(np.arange(n) < min(n, size - start), weight_E[rows_B], 0.0)
-        found.append(mask(rows_B, group, _Noise("validation", seed, start, group.length), least_ratio, counts_B))
-    return found
+        batches.append(mask(rows_B, group, _MaskNoise("validation", seed, start, group.length), least_ratio, counts_B))
+    return batches
 
 
-def mask(rows_B: Ints, group: Group, noise: "_Noise", least_ratio: float, counts_B: Floats) -> Batch:
+def mask(rows_B: Ints, group: Group, noise: "_MaskNoise", least_ratio: float, counts_B: Floats) -> Batch:
     """Mask each answer token of row b with probability t_b and weigh it by counts_b / (t_b n_b).
 
     The mask ratios t are uniform on (least_ratio, 1), one in each of B equal strata, in random order.
@@ -164,7 +164,9 @@ def mask(rows_B: Ints, group: Group, noise: "_Noise", least_ratio: float, counts
     return Batch(rows_B, hidden_BN, *fit(place_R, weight_B[row_R], group.room, n * group.length, noise))
 
 
-def fit(place_R: Ints, weight_R: Floats, room: int, slots: int, noise: "_Noise") -> tuple[Ints, NDArray[np.float32]]:
+def fit(
+    place_R: Ints, weight_R: Floats, room: int, slots: int, noise: "_MaskNoise"
+) -> tuple[Ints, NDArray[np.float32]]:
     """Exactly `room` places and weights with the same expected sum of losses.
 
     Too few are filled up by places of weight 0. Of too many, all still masked, a random subset is read, each for
@@ -185,7 +187,7 @@ def fit(place_R: Ints, weight_R: Floats, room: int, slots: int, noise: "_Noise")
     return np.concatenate([place_R, fillers]), weight
 
 
-class _Noise:
+class _MaskNoise:
     """Uniform numbers that are a function of their key: Philox words, whose bits NumPy never changes."""
 
     def __init__(self, purpose: str, seed: int, step: int, length: int):

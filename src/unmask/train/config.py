@@ -3,15 +3,14 @@
 import hashlib
 import json
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from unmask.errors import ConfigError, UnknownName, require
-from unmask.options import check_types
+from unmask.errors import require
+from unmask.options import check_keys, check_name, check_types, parse_part, read_toml
 from unmask.train.sources import SOURCES
 
 FAMILIES = ("llada", "dream")
@@ -188,8 +187,7 @@ class Config:
         require(0 <= self.seed < 2**31, "seed", self.seed, "0 to 2147483647", "pick one in this range")
         require(bool(self.sources), "sources", {}, f"one or more of {', '.join(SOURCES)}", "add a [sources.NAME] table")
         for name in self.sources:
-            if name not in SOURCES:
-                raise UnknownName("source", name, SOURCES)
+            check_name("source", name, SOURCES)
         longest, context = self.data.lengths[-1], self.model.context
         require(longest <= context, "lengths of data", longest, f"up to {context}, the context", "raise the context")
         rows, kinds = self.optimizer.batch, len(self.data.lengths)
@@ -198,18 +196,7 @@ class Config:
     @classmethod
     def read(cls, path: str | Path) -> "Config":
         """The configuration in a TOML file."""
-        try:
-            document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise ConfigError(
-                f"{str(path)!r} cannot be read ({reason}); allowed: a TOML file; check the path"
-            ) from error
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigError(
-                f"{str(path)!r} is not TOML ({error}); allowed: see configs/mini.toml; mend it"
-            ) from error
-        return cls.of(document, str(path))
+        return cls.of(read_toml(path, "configuration"), str(path))
 
     @classmethod
     def of(cls, document: Mapping[str, Any], where: str = "the configuration") -> "Config":
@@ -221,22 +208,23 @@ class Config:
             "optimizer": Optimizer,
             "run": Run,
         }
-        _check_keys(cls, document, where)
-        parts = {name: _table(kind, document[name], f"[{name}] of {where}") for name, kind in tables.items()}
+        check_keys(where, document, [part.name for part in fields(cls)])
+        parts: dict[str, Any] = {
+            name: parse_part(kind, document[name], f"[{name}] of {where}") for name, kind in tables.items()
+        }
         named = document["sources"]
         require(isinstance(named, Mapping), "sources", named, "tables [sources.NAME]", "see configs/mini.toml")
         for name in named:
-            if name not in SOURCES:
-                raise UnknownName("source", name, SOURCES)
-        sources = {name: _table(Source, named[name], f"[sources.{name}] of {where}") for name in named}
+            check_name("source", name, SOURCES)
+        sources = {name: parse_part(Source, named[name], f"[sources.{name}] of {where}") for name in named}
         check_types(cls, {"seed": document["seed"]}, where)
         return cls(seed=document["seed"], sources=MappingProxyType(sources), **parts)
 
     def flat(self) -> dict[str, Any]:
         """Every value under its dotted name."""
-        found: dict[str, Any] = {}
-        _flatten("", self, found)
-        return found
+        flat: dict[str, Any] = {}
+        _flatten("", self, flat)
+        return flat
 
     @property
     def digest(self) -> str:
@@ -260,35 +248,14 @@ def _shown(flat: Mapping[str, Any], name: str) -> str:
     return json.dumps(flat[name]) if name in flat else "absent"
 
 
-def _flatten(name: str, value: Any, found: dict[str, Any]) -> None:
+def _flatten(name: str, value: Any, flat: dict[str, Any]) -> None:
     if is_dataclass(value):
         value = {part.name: getattr(value, part.name) for part in fields(value)}
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            _flatten(f"{name}.{key}" if name else key, inner, found)
+            _flatten(f"{name}.{key}" if name else key, inner, flat)
     else:
-        found[name] = list(value) if isinstance(value, tuple) else value
-
-
-def _table(kind: Any, table: Any, where: str) -> Any:
-    require(isinstance(table, Mapping), where, table, "a table of keys", "see configs/mini.toml")
-    _check_keys(kind, table, where)
-    check_types(kind, table, where)
-    try:
-        return kind(**table)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from error
-
-
-def _check_keys(kind: Any, table: Mapping[str, Any], where: str) -> None:
-    """Exactly the fields of `kind`: a key that is left out could mean two different models."""
-    wanted = [part.name for part in fields(kind)]
-    for name in table:
-        if name not in wanted:
-            raise UnknownName(f"key in {where}", name, wanted)
-    for name in wanted:
-        if name not in table:
-            raise ConfigError(f"{where} has no {name!r}; allowed: all of {', '.join(wanted)}; add it")
+        flat[name] = list(value) if isinstance(value, tuple) else value
 
 
 def _positive(table: str, name: str, value: float) -> None:

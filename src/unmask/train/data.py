@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from unmask import __version__
+from unmask.atomic import atomic_write
 from unmask.errors import ConfigError, SchemaError, require
 from unmask.train import sources
 from unmask.train.config import Config, hash_of
@@ -215,9 +216,8 @@ def write(pool: Pool, path: Path) -> None:
         tensors |= {f"{name}.tokens": rows.tokens, f"{name}.length": rows.length_E.astype(np.int32)}
         tensors |= {f"{name}.prompt": rows.prompt_E.astype(np.int32), f"{name}.source": rows.source_E.astype(np.int32)}
     notes = {"key": pool.key, "tokenizer": pool.tokenizer.to_str(), "left_out": json.dumps(dict(pool.left_out))}
-    part = path.with_name(path.name + ".part")
-    save_file(tensors, part, metadata=notes)
-    part.replace(path)
+    with atomic_write(path) as partial:
+        save_file(tensors, partial, metadata=notes)
 
 
 def read(path: Path, key: str, config: Config) -> Pool:
@@ -227,15 +227,15 @@ def read(path: Path, key: str, config: Config) -> Pool:
     try:
         with safe_open(str(path), framework="numpy") as file:
             notes = file.metadata()
-            found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except Exception as error:
         raise SchemaError(f"{path} cannot be read ({error}); allowed: a complete file of rows; delete it") from error
     if notes.get("key") != key:
         raise SchemaError(f"{path} belongs to other data; allowed: rows with the key {key}; delete it")
 
     def rows(name: str) -> Rows:
-        kept = [found[f"{name}.{part}"].astype(np.int64) for part in ("length", "prompt", "source")]
-        return Rows(found[f"{name}.tokens"], *kept)
+        kept = [tensors[f"{name}.{part}"].astype(np.int64) for part in ("length", "prompt", "source")]
+        return Rows(tensors[f"{name}.tokens"], *kept)
 
     tokenizer = Tokenizer.from_str(notes["tokenizer"])
     ids = Ids.of(tokenizer, CHATS[config.model.family])

@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import os
 import platform
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import torch
 from tokenizers import Tokenizer
 
 from unmask import __version__
+from unmask.atomic import atomic_folder, write_text
 from unmask.checkpoints import dream, llada, weights
 from unmask.denoisers.transformer import Spec, Transformer
 from unmask.errors import SchemaError
@@ -32,26 +31,23 @@ def export(
 
     `notes` are what the manifest says beyond files, versions and configuration. Nothing in it depends on the time.
     """
-    part = folder.with_name(folder.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
     ids = Ids.of(tokenizer, CHATS[config.model.family])
     settings, generation = _DOCUMENTS[config.model.family](model.spec, ids, config)
-    _write_json(part / "config.json", settings)
-    _write_json(part / "generation_config.json", generation)
-    for name, text in files(tokenizer, CHATS[config.model.family], config.model.context).items():
-        (part / name).write_text(text, encoding="utf-8", newline="\n")
-    weights.save(model, NAMES[config.model.family], part, dtype=DTYPES[config.run.export])
-    manifest = {
-        "files": {path.name: _sha256(path) for path in sorted(part.iterdir())},
-        "parameters": model.spec.parameters,
-        "config_sha256": config.digest,
-        "config": config.flat(),
-        "versions": versions(),
-        **notes,
-    }
-    _write_json(part / MANIFEST, manifest)
-    _replace(part, folder)
+    with atomic_folder(folder) as partial:
+        _write_json(partial / "config.json", settings)
+        _write_json(partial / "generation_config.json", generation)
+        for name, text in files(tokenizer, CHATS[config.model.family], config.model.context).items():
+            write_text(partial / name, text)
+        weights.save(model, NAMES[config.model.family], partial, dtype=DTYPES[config.run.export])
+        manifest = {
+            "files": {path.name: _sha256(path) for path in sorted(partial.iterdir())},
+            "parameters": model.spec.parameters,
+            "config_sha256": config.digest,
+            "config": config.flat(),
+            "versions": versions(),
+            **notes,
+        }
+        _write_json(partial / MANIFEST, manifest)
     return manifest
 
 
@@ -91,22 +87,12 @@ def versions() -> dict[str, str]:
     }
 
 
-def _replace(part: Path, folder: Path) -> None:
-    """A folder cannot be renamed over another, so the old one steps aside first."""
-    old = folder.with_name(folder.name + ".old")
-    shutil.rmtree(old, ignore_errors=True)
-    if folder.exists():
-        os.replace(folder, old)
-    os.replace(part, folder)
-    shutil.rmtree(old, ignore_errors=True)
-
-
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 # config.json and generation_config.json with the published files' keys. No `auto_map`: there is no code to run.

@@ -76,9 +76,9 @@ def _bytes(dtype: torch.dtype, shape: tuple[int, ...]) -> int:
 
 
 def _views(buffer: Tensor, shapes: Sequence[tuple[torch.dtype, tuple[int, ...]]]) -> list[Tensor]:
-    found, start = [], 0
+    parts, start = [], 0
     for dtype, shape in shapes:
         used = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
-        found.append(buffer[start : start + used].view(dtype).view(shape))
+        parts.append(buffer[start : start + used].view(dtype).view(shape))
         start += _bytes(dtype, shape)
-    return found
+    return parts

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from unmask.atomic import atomic_write, sync, write_text
 from unmask.errors import ConfigError, SchemaError
 from unmask.train.config import Config, differences
 
@@ -49,15 +50,17 @@ class Record:
     def write(self, folder: Path) -> None:
         """Both CSV files, complete or as they were."""
         names = [part.name for part in fields(Point)]
-        _write(folder / CURVE, _csv(names, [list(asdict(point).values()) for point in self.points]))
+        write_text(folder / CURVE, _csv(names, [list(asdict(point).values()) for point in self.points]))
         if self.scores:
-            _write(folder / SCORES, _csv(["step", "task", "score"], self.scores))
+            write_text(folder / SCORES, _csv(["step", "task", "score"], self.scores))
 
 
 def claim(folder: Path, config: Config, data: str) -> None:
-    """Take a folder for this run."""
+    """Take a folder for this run, and throw away what a kill left half written."""
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / IDENTITY, json.dumps({"config": config.flat(), "data": data}, indent=2) + "\n")
+    for stale in (folder / CHECKPOINTS).glob(".step-*.partial"):
+        stale.unlink()
+    write_text(folder / IDENTITY, json.dumps({"config": config.flat(), "data": data}, indent=2) + "\n")
 
 
 def check_writable(folder: Path) -> None:
@@ -98,12 +101,9 @@ def save(folder: Path, state: Mapping[str, Any], step: int) -> Path:
     home = folder / CHECKPOINTS
     home.mkdir(parents=True, exist_ok=True)
     path = home / f"step-{step:08d}.pt"
-    part = path.with_name(path.name + ".part")
-    with part.open("wb") as file:
+    with atomic_write(path) as partial, partial.open("wb") as file:
         torch.save(dict(state), file)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+        sync(file)
     for old in checkpoints(folder)[:-KEPT]:
         old.unlink()
     return path
@@ -116,14 +116,14 @@ def checkpoints(folder: Path) -> list[Path]:
 
 def newest(folder: Path, device: torch.device) -> dict[str, Any] | None:
     """The last checkpoint, or None; tensors and plain values only, no code."""
-    found = checkpoints(folder)
-    if not found:
+    paths = checkpoints(folder)
+    if not paths:
         return None
     try:
-        state: dict[str, Any] = torch.load(found[-1], map_location=device, weights_only=True)
+        state: dict[str, Any] = torch.load(paths[-1], map_location=device, weights_only=True)
     except Exception as error:
         raise SchemaError(
-            f"{found[-1]} cannot be read ({error}); allowed: a checkpoint of this run; delete it to go on from the one "
+            f"{paths[-1]} cannot be read ({error}); allowed: a checkpoint of this run; delete it to go on from the one "
             "before"
         ) from error
     return state
@@ -135,9 +135,3 @@ def _csv(head: list[str], rows: Any) -> str:
     writer.writerow(head)
     writer.writerows([["" if value is None else value for value in row] for row in rows])
     return text.getvalue()
-
-
-def _write(path: Path, text: str) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8", newline="\n")
-    part.replace(path)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from unmask.core.graphs import record
 from unmask.denoisers.graphs import compile_layers
 from unmask.denoisers.transformer import Spec, Transformer
 from unmask.train import muon
@@ -18,7 +19,7 @@ from unmask.train.config import Config, Optimizer
 from unmask.train.data import Pool, Rows
 from unmask.train.feed import Feed, Inputs
 from unmask.train.loss import token_losses
-from unmask.train.replay import Replay, undone
+from unmask.train.replay import REHEARSALS, undone
 
 SHIFT = {"llada": 0, "dream": 1}
 
@@ -140,7 +141,7 @@ class Learner:
         if self._to_record:
             # Not before the first step: a resumed run has its state by now.
             with undone(self.model, self.optimizers):
-                self._update = Replay(self._eager, self.device)
+                self._update = record(self._eager, self.device, rehearsals=REHEARSALS)
             self._to_record = False
         stepped = self._update()
         # The device has work now: time to draw what comes next.
@@ -222,7 +223,7 @@ def _held_out_tables(
     """
     rows = pool.held_out
     count_S = np.bincount(rows.source_E, minlength=len(config.sources))
-    found = []
+    tables = []
     for group in groups(rows, config.data.lengths, [1.0] * len(config.sources), 1):
         shaped = replace(group, rows=shapes.get(group.length, 32))
         source_E = rows.source_E[group.chosen_E]
@@ -231,8 +232,8 @@ def _held_out_tables(
         for batch in fixed(shaped, config.seed, config.optimizer.least_ratio, weights):
             source_R = source_E[batch.rows_B[batch.place_R // group.length]]
             batches.append((Inputs.of(batch, device), torch.from_numpy(source_R).to(device)))
-        found.append((Table.of(shaped, rows, pool.ids.eos, device), batches))
-    return found
+        tables.append((Table.of(shaped, rows, pool.ids.eos, device), batches))
+    return tables
 
 
 def _optimizers(model: Transformer, settings: Optimizer, rate: Tensor | None) -> list[torch.optim.Optimizer]:

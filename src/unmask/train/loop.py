@@ -121,7 +121,7 @@ class _TrainingRun:
     def finish(self) -> Result:
         """Every step that is left, then the export."""
         config, steps = self.config, self.config.optimizer.steps
-        clock = _Clock(self.seconds, self.done)
+        clock = _Stopwatch(self.seconds, self.done)
         while self.done < steps:
             stepped = self.learner.step(self.done)
             self.sum, self.count = self.sum + stepped.loss, self.count + 1
@@ -154,7 +154,7 @@ class _TrainingRun:
         manifest = export(self.learner.model, self.pool.tokenizer, config, self.out / MODEL, notes)
         return Result(self.out / MODEL, manifest)
 
-    def _log(self, stepped: Stepped, validated: bool, clock: "_Clock") -> None:
+    def _log(self, stepped: Stepped, validated: bool, clock: "_Stopwatch") -> None:
         loss = float(self.sum) / self.count
         if not math.isfinite(loss):
             raise TrainingFailed(
@@ -187,14 +187,14 @@ class _TrainingRun:
             )
         )
 
-    def _score(self, score: Score, clock: "_Clock") -> None:
+    def _score(self, score: Score, clock: "_Stopwatch") -> None:
         folder = self.out / SNAPSHOT
         with clock.paused():
             export(self.learner.model, self.pool.tokenizer, self.config, folder, {"steps": self.done})
-            found = dict(score(folder, self.config.run.score_prompts))
-        self.record.scores += [(self.done, task, value) for task, value in found.items()]
+            scores = dict(score(folder, self.config.run.score_prompts))
+        self.record.scores += [(self.done, task, value) for task, value in scores.items()]
         self.record.write(self.out)
-        self.on_step(TrainingProgress(self.done, self.config.optimizer.steps, scores=found))
+        self.on_step(TrainingProgress(self.done, self.config.optimizer.steps, scores=scores))
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -223,7 +223,7 @@ def _due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
 
 
-class _Clock:
+class _Stopwatch:
     """Seconds of training over all attempts, and the speed of this one without its first steps."""
 
     def __init__(self, before: float, step: int):
@@ -249,7 +249,7 @@ class _Clock:
 class _Pause:
     """Time that does not count."""
 
-    def __init__(self, clock: _Clock):
+    def __init__(self, clock: _Stopwatch):
         self.clock = clock
 
     def __enter__(self) -> None:

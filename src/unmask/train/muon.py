@@ -77,10 +77,10 @@ class Muon(torch.optim.Optimizer):
 
 def matrices(model: Transformer) -> dict[Tensor, tuple[int, ...]]:
     """The layers' matrices, and the rows of the maps each consists of: q, k and v; gate and up; or one."""
-    found: dict[Tensor, tuple[int, ...]] = {}
+    rows_of: dict[Tensor, tuple[int, ...]] = {}
     for module in model.layers.modules():
         if isinstance(module, Fused):
-            found[module.weight] = module.rows
+            rows_of[module.weight] = module.rows
         elif isinstance(module, nn.Linear):
-            found[module.weight] = (module.out_features,)
-    return found
+            rows_of[module.weight] = (module.out_features,)
+    return rows_of

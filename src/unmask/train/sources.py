@@ -135,7 +135,7 @@ def passages(folder: str | None) -> tuple[Text, ...]:
             f"the configuration has [sources.{FILES}], but no folder of texts was given; allowed: a folder of "
             f"{', '.join(_SUFFIXES)} files; name it with --texts, or take the table out"
         )
-    found: list[Text] = []
+    texts: list[Text] = []
     for path in sorted(path for path in Path(folder).rglob("*") if path.suffix in _SUFFIXES and path.is_file()):
         try:
             content = path.read_text(encoding="utf-8")
@@ -145,12 +145,12 @@ def passages(folder: str | None) -> tuple[Text, ...]:
             ) from error
         _check_foreign(path, content)
         for paragraph in content.split("\n\n"):
-            found += (Text(None, piece, None) for piece in _pieces(paragraph.strip("\n")))
-    if not found:
+            texts += (Text(None, piece, None) for piece in _pieces(paragraph.strip("\n")))
+    if not texts:
         raise ConfigError(
             f"{folder!r} has no text; allowed: a folder of {', '.join(_SUFFIXES)} files; name another with --texts"
         )
-    return tuple(found)
+    return tuple(texts)
 
 
 def _pieces(paragraph: str) -> Iterator[str]:

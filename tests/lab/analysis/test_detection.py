@@ -294,6 +294,15 @@ class TestMissing:
         found = found_in(made.store(tmp_path / "s", tables, read={**read, key: {"region": fewer}}))
         assert [m.reason for m in found.missing] == ["4 of 96 evaluation states have no reading"]
 
+    def test_a_shape_bug_is_not_a_missing_row(self, planted, tmp_path, monkeypatch):
+        tables, read = planted
+        place = made.store(tmp_path / "s", tables, read=read)
+        monkeypatch.setattr("unmask.stats.calibration.choose_fixed", lambda q_SAR, **_: np.ones(2) + np.ones(3))
+        with pytest.raises(ValueError, match="broadcast"):
+            found_in(place)
+        with pytest.raises(ValueError, match="broadcast"):
+            detection.choices(place)
+
     def test_what_e1_misses(self, planted, tmp_path):
         tables, read = planted
         lost = ("small", "mute", "evaluation")

@@ -136,6 +136,12 @@ class TestUnjudged:
             "commitment": ("fill", "sort"),
         }
 
+    def test_a_shape_bug_is_not_a_missing_row(self, tmp_path, monkeypatch):
+        place = made.store(tmp_path / "s", made.known())
+        monkeypatch.setattr("unmask.stats.estimates.mean_of", lambda q_SAR: np.ones(2) + np.ones(3))
+        with pytest.raises(ValueError, match="broadcast"):
+            measure(place)
+
 
 class TestIncomplete:
     def test_tasks_and_models_that_are_not_there_yet(self, tmp_path):

@@ -41,6 +41,7 @@ from unmask.stats.bootstrap import bootstrap, cluster_sums, codes, mean_of_tasks
 from unmask.stats.calibration import graded
 from unmask.stats.crossfit import Array, Ints
 from unmask.stats.detection import DRAWS
+from unmask.stats.errors import NotEnough
 from unmask.stats.ranking import auroc
 from unmask.stats.resample import few_positive, resampled
 from unmask.stats.selection import measured
@@ -251,7 +252,7 @@ def _choice(
         table = _table(ValidationTable, utilities, read, "validation", _mixture(utilities, reference, key[2]))
         found = calibrate(table, settings)
         return Choice(found, gap(graded(table, found.fixed.action, settings).fit).delta)
-    except ValueError as error:
+    except NotEnough as error:
         return Missing(*key, str(error))
 
 
@@ -274,7 +275,7 @@ def _table(
     keys = list(zip(utilities.prompt_S, utilities.state_S.tolist(), strict=True))
     silent = sum(key not in read for key in keys)
     if silent:
-        raise ValueError(f"{silent} of {len(keys)} {role} states have no reading")
+        raise NotEnough(f"{silent} of {len(keys)} {role} states have no reading")
     return table_of(kind, utilities, [read[key] for key in keys], mixture)
 
 
@@ -301,7 +302,7 @@ def _cell(
         raise SchemaError(
             f"{one.model}, {one.task}, {one.axis}: {error}; allowed: splits without a common prompt; run it again"
         ) from error
-    except ValueError as error:
+    except NotEnough as error:
         return Missing(one.model, one.task, one.axis, str(error))
     outcomes = {}
     for proposal in PROPOSALS:

@@ -22,6 +22,7 @@ from unmask.lab.study import ROLES
 from unmask.stats import Audit, FixedAction, Opportunity, OpportunitySummary, choose_fixed, stages, summary
 from unmask.stats.bootstrap import RESAMPLES
 from unmask.stats.crossfit import mean_of
+from unmask.stats.errors import NotEnough
 
 
 @dataclass(frozen=True)
@@ -221,7 +222,7 @@ def _axis(
     for task, (validation, _) in tables.items():
         try:
             fixed[task] = choose_fixed(validation.utility_SAR, reference=0)
-        except ValueError:
+        except NotEnough:
             why = "no validation state has a judged answer of every candidate, so no fixed action can be chosen"
             yield Missing(model, task, axis, why)
     if not fixed:

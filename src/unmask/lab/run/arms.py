@@ -30,6 +30,7 @@ from unmask.lab.study import ROLES, ModelSpec, Study
 from unmask.policies import Revised
 from unmask.request import Request, TextModel, begin
 from unmask.stats import choose_fixed
+from unmask.stats.errors import NotEnough
 from unmask.tasks import Example
 from unmask.versions import versions
 
@@ -323,7 +324,7 @@ class _ArmDecoder:
             # The reference is the first candidate, to which ties without the fixed action go.
             best = choose_fixed(utility_PA[:, :, None], reference=found.fixed.action).action
             self.best[axis] = found.candidates[best]
-        except ValueError:
+        except NotEnough:
             self.missing[axis] = "no validation prompt has a judged answer of every candidate end to end"
 
     def _evaluation(self, axis: str) -> Iterator[DecodeLine]:

@@ -1,0 +1,82 @@
+"""Work recorded once as a CUDA graph and then replayed: one launch instead of thousands. Nothing else records graphs.
+
+The same kernels run on the same numbers, so a replay is bitwise equal to the plain work.
+"""
+
+import gc
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Recording(Generic[T]):
+    """A graph, the buffers that it reads its inputs from, and its result, which the next replay overwrites."""
+
+    graph: Any
+    result: T
+    buffers: Sequence[Tensor] = ()
+
+    def __call__(self, *values: Tensor) -> T:
+        """The result for these values, one for each buffer."""
+        copy_in(self.buffers, values)
+        self.graph.replay()
+        return self.result
+
+
+def record(
+    work: Callable[[], T],
+    device: torch.device,
+    *,
+    buffers: Sequence[Tensor] = (),
+    pool: Any = None,
+    rehearsals: int = 0,
+) -> Recording[T]:
+    """Capture `work`, which reads `buffers` and writes to the same memory every time.
+
+    It must have run before: compilation, autotuning and library handles cannot be captured. Who has not done so asks
+    for `rehearsals`. It may not wait for the device, nor read from the host, nor draw random numbers. Graphs of one
+    `pool` share their memory, so that only the latest one's result may be read.
+    """
+    with torch.cuda.device(device):
+        stream = _rehearse(work, rehearsals) if rehearsals else None
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool, stream=stream):
+            result = work()
+    return Recording(graph, result, buffers)
+
+
+def _rehearse(work: Callable[[], object], times: int) -> Any:
+    """Run it on a stream, to be recorded on the same one: nothing that it leaves behind then belongs to another."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(times):
+            work()
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.synchronize()
+    # Memory that is freed by chance while recording is a pitfall; now nothing is left to free.
+    gc.collect()
+    return stream
+
+
+def copy_in(buffers: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    """Each value into its buffer, with as few kernels as can be."""
+    for targets, sources in _alike(buffers, values):
+        torch._foreach_copy_(targets, sources)
+
+
+def _alike(buffers: Sequence[Tensor], values: Sequence[Tensor]) -> Iterable[tuple[list[Tensor], list[Tensor]]]:
+    """Buffers and values that one kernel can copy together: of one type, laid out alike; the others one by one."""
+    groups: dict[object, tuple[list[Tensor], list[Tensor]]] = {}
+    for at, (buffer, value) in enumerate(zip(buffers, values, strict=True)):
+        together = buffer.stride() == value.stride()
+        targets, sources = groups.setdefault(buffer.dtype if together else at, ([], []))
+        targets.append(buffer)
+        sources.append(value)
+    return groups.values()

@@ -1,0 +1,283 @@
+"""The codec of published checkpoints: texts and conversations as the authors read them, and what does not fit."""
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.helpers.checkpoint_texts import KINDS, MASK, ROWS, VARIANTS, edit, read
+from unmask.errors import CheckpointError, ConfigError
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+IDS = st.lists(st.integers(-3, ROWS + 20), max_size=20)
+
+
+# Published behaviour.
+
+
+@VARIANTS
+def test_texts_as_the_authors_tokenizers_read_them(name, codecs, golden):
+    codec = codecs[name]
+    assert codec.tokenizer.get_vocab_size() == golden[name]["length"]
+    for case in golden[name]["texts"]:
+        assert codec.tokenizer.encode(case["text"], add_special_tokens=False).ids == case["ids"], case["text"]
+        assert codec.canvas(case["text"]) == case["ids"], case["text"]
+        assert codec.decode(case["ids"]) == case["decoded"], case["text"]
+        if case["decoded"] == case["decoded_plain"] and "<|im" not in case["text"]:
+            assert codec.answer(case["ids"]) == case["decoded_plain"], case["text"]
+
+
+@VARIANTS
+def test_conversations_as_the_authors_tokenizers_read_them(name, codecs, golden):
+    codec = codecs[name]
+    assert codec.template is not None
+    for case in golden[name]["chats"]:
+        assert codec.template.render(case["messages"], case["add_generation_prompt"]) == case["text"]
+        if case["add_generation_prompt"]:
+            assert codec.encode(case["messages"]) == case["ids"]
+
+
+@KINDS
+def test_a_text_is_one_user_turn(kind, codecs):
+    assert codecs[kind].encode("Add 3 and 4.") == codecs[kind].encode([{"role": "user", "content": "Add 3 and 4."}])
+
+
+def test_the_published_ids(codecs):
+    llada, dream = codecs["llada_real_ids"], codecs["dream_real_ids"]
+    assert (llada.mask_id, llada.mask, llada.eos_ids) == (126336, "<|mdm_mask|>", (126081, 126348))
+    assert (dream.mask_id, dream.mask, dream.eos_ids) == (151666, "<|mask|>", (151643, 151645))
+    assert llada.encode("Hi")[:2] == [126080, 126346]
+    assert dream.encode("Hi")[0] == 151644
+
+
+def test_llada_always_opens_the_answer(codecs):
+    template = codecs["llada"].template
+    messages = [{"role": "user", "content": "Hi"}]
+    assert template.render(messages, add_generation_prompt=False) == template.render(messages)
+    assert template.render(messages).endswith("<|start_header_id|>assistant<|end_header_id|>\n\n")
+
+
+def test_dream_adds_its_system_line_unless_there_is_one(codecs):
+    dream = codecs["dream"]
+    assert dream.decode(dream.encode("Hi")).startswith("<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n")
+    own = dream.encode([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}])
+    assert dream.decode(own).startswith("<|im_start|>system\nBe brief.<|im_end|>\n")
+    assert "helpful" not in dream.decode(own)
+
+
+# The codec.
+
+
+@KINDS
+def test_chat_can_be_turned_off(kind, folders, scaled):
+    plain = read(folders[kind], kind, scaled.special_ids(folders[kind]), chat=False)
+    assert plain.template is None
+    assert plain.decode(plain.encode("Hello, world!")) == "Hello, world!"
+    with pytest.raises(ConfigError, match="prompt is a list; allowed: one text, because there is no chat template"):
+        plain.encode([{"role": "user", "content": "Hi"}])
+
+
+@KINDS
+def test_blanks_in_every_spelling(kind, codecs):
+    codec = codecs[kind]
+    canvas = codec.canvas(f"The[MASK] is[MASK*3]{codec.mask} red")
+    assert codec.decode(canvas) == f"The{codec.mask} is{codec.mask * 4} red"
+    assert canvas.count(codec.mask_id) == 5
+    assert codec.canvas("[MASK][MASK]") == codec.canvas("[MASK*2]") == [codec.mask_id] * 2
+
+
+@pytest.mark.parametrize("word", ["[MASK*0]", "[MASK*100001]", "[MASK*99999999999999999999]"])
+def test_a_number_of_blanks_has_limits(word, codecs):
+    with pytest.raises(ConfigError, match=r"the number of blanks is .*allowed: \[MASK\*1\] to"):
+        codecs["llada"].canvas(f"a{word}")
+
+
+@KINDS
+@pytest.mark.parametrize("chat", [None, False])
+def test_a_prompt_has_no_blanks(kind, chat, folders, scaled):
+    codec = read(folders[kind], kind, scaled.special_ids(folders[kind]), chat=chat)
+    for blank in ("[MASK]", "[MASK*2]", codec.mask):
+        with pytest.raises(ConfigError, match=r"the prompt holds a blank: 'Fill .*use infill"):
+            codec.encode(f"Fill {blank} in")
+    if chat is None:
+        with pytest.raises(ConfigError, match="use infill"):
+            codec.encode([{"role": "system", "content": codec.mask}, {"role": "user", "content": "Hi"}])
+
+
+def test_a_long_prompt_is_quoted_in_part(codecs):
+    with pytest.raises(ConfigError) as refused:
+        codecs["llada"].encode("a" * 10_000 + "[MASK]")
+    assert len(str(refused.value)) < 300
+
+
+@KINDS
+def test_the_answer_ends_at_the_first_end(kind, codecs):
+    codec = codecs[kind]
+    body = codec.canvas("The answer is 72.")
+    for end in codec.eos_ids:
+        assert codec.answer([*body, end, *body, end]) == "The answer is 72."
+    assert codec.answer([codec.eos_ids[0]]) == codec.answer([]) == ""
+
+
+@KINDS
+def test_the_answer_shows_masks_and_hides_control_tokens(kind, codecs, folders, scaled):
+    codec, ids = codecs[kind], scaled.special_ids(folders[kind])
+    control = ids["<|start_header_id|>" if kind == "llada" else "<|im_start|>"]
+    tokens = [control, *codec.canvas("Hi"), codec.mask_id, codec.mask_id, *codec.canvas(" you")]
+    assert codec.answer(tokens) == f"Hi{codec.mask * 2} you"
+
+
+def test_tokens_that_are_added_but_not_special_belong_to_the_answer(codecs):
+    dream = codecs["dream"]
+    assert dream.answer(dream.canvas("<tool_call>{}</tool_call>")) == "<tool_call>{}</tool_call>"
+
+
+@KINDS
+def test_rows_of_the_embedding_without_a_token(kind, codecs):
+    codec = codecs[kind]
+    tokens = [*codec.canvas("a"), ROWS - 1, ROWS - 1, -1, 2**40, *codec.canvas("b")]
+    assert codec.decode(tokens) == codec.answer(tokens) == f"a<{ROWS - 1}><{ROWS - 1}><-1><{2**40}>b"
+
+
+@KINDS
+def test_half_a_character_is_shown_as_such(kind, codecs):
+    codec = codecs[kind]
+    tokens = codec.canvas("🙂")
+    assert len(tokens) > 1
+    assert codec.answer(tokens) == "🙂"
+    assert "\N{REPLACEMENT CHARACTER}" in codec.answer(tokens[:-1])
+    assert codec.mask in codec.answer([tokens[0], codec.mask_id, *tokens[1:]])
+
+
+@KINDS
+def test_text_that_utf8_cannot_write(kind, codecs):
+    with pytest.raises(ConfigError, match=r"the text holds '\\ud800' at character 1"):
+        codecs[kind].canvas("a\ud800b")
+    with pytest.raises(ConfigError, match="the prompt holds"):
+        codecs[kind].encode("a\ud800b")
+
+
+@given(text=TEXT)
+@KINDS
+def test_any_text_comes_back(kind, codecs, text):
+    codec = codecs[kind]
+    shown = text.replace("[MASK]", codec.mask)
+    expected = unicodedata.normalize("NFC", shown) if kind == "dream" else shown
+    assert codec.decode(codec.canvas(text)) == expected
+    if codec.mask not in shown:
+        assert expected.strip() in codec.decode(codec.encode(text))
+
+
+@given(parts=st.lists(TEXT, min_size=1, max_size=4), counts=st.lists(st.integers(1, 5), min_size=3, max_size=3))
+@KINDS
+def test_blanks_stand_where_they_were_put(kind, codecs, parts, counts):
+    codec = codecs[kind]
+    text = parts[0] + "".join(f"[MASK*{n}]{part}" for n, part in zip(counts, parts[1:], strict=False))
+    canvas = codec.canvas(text)
+    assert canvas.count(codec.mask_id) == sum(counts[: len(parts) - 1])
+    tokens = [codec.canvas(part) for part in parts]
+    joined = tokens[0] + [t for n, part in zip(counts, tokens[1:], strict=False) for t in [codec.mask_id] * n + part]
+    assert canvas == joined
+
+
+@given(tokens=IDS)
+@KINDS
+def test_any_ids_can_be_shown(kind, codecs, tokens):
+    codec = codecs[kind]
+    shown, answer = codec.decode(tokens), codec.answer(tokens)
+    assert shown.count(codec.mask) == tokens.count(codec.mask_id)
+    cut = next((i for i, token in enumerate(tokens) if token in codec.eos_ids), len(tokens))
+    assert answer.count(codec.mask) == tokens[:cut].count(codec.mask_id)
+    assert answer == codec.answer(tokens[:cut])
+
+
+# Conversations.
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ([], r"prompt is \[\]; allowed: a text, or messages"),
+        (3, "prompt is 3; allowed: a text, or messages"),
+        (["Hi"], "message 0 of the prompt is 'Hi'; allowed: role and content"),
+        ([{"role": "user"}], "message 0 of the prompt is"),
+        ([{"role": "user", "content": "Hi", "name": "x"}], "write these two keys and no others"),
+        ([{"role": "tool", "content": "Hi"}], "role of message 0 is 'tool'; allowed: system, user, assistant"),
+        ([{"role": ["user"], "content": "Hi"}], "role of message 0 is"),
+        ([{"role": "user", "content": ["Hi"]}], r"content of message 0 is \['Hi'\]; allowed: a text"),
+        ([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}], "last message is 'assistant'"),
+        ([{"role": "system", "content": "Hi"}], "role of the last message is 'system'; allowed: user"),
+    ],
+)
+def test_conversations_that_cannot_be_answered(prompt, message, codecs):
+    with pytest.raises(ConfigError, match=message):
+        codecs["dream"].encode(prompt)
+
+
+# Templates that are there or not.
+
+
+def test_without_a_template(copy, scaled):
+    folder = copy("llada")
+    ids = scaled.special_ids(folder)
+    edit(folder / "tokenizer_config.json", lambda d: d.pop("chat_template"))
+    assert read(folder, "llada", ids).template is None
+    with pytest.raises(ConfigError, match=r"chat is True, but .* has no chat template .*leave chat out"):
+        read(folder, "llada", ids, chat=True)
+
+
+def test_no_template_is_needed_without_chat(copy, scaled):
+    folder = copy("llada")
+    ids = scaled.special_ids(folder)
+    edit(folder / "tokenizer_config.json", lambda d: d.update(chat_template=3))
+    assert read(folder, "llada", ids, chat=False).template is None
+
+
+# Tokenizer and model must fit each other.
+
+
+@KINDS
+def test_more_tokens_than_rows(kind, folders, scaled):
+    ids = scaled.special_ids(folders[kind])
+    last = max(ids.values())
+    assert read(folders[kind], kind, ids, vocab=last + 1).mask == MASK[kind]
+    file = r"tokenizer\.json" if kind == "llada" else r"tokenizer_config\.json"
+    with pytest.raises(CheckpointError, match=rf"{file} has the token '.*' with id {last}; allowed: ids below {last},"):
+        read(folders[kind], kind, ids, vocab=last)
+
+
+@KINDS
+@pytest.mark.parametrize(("mask_id", "what"), [(511, "no token"), (-1, "no token"), (5, "the ordinary token '&'")])
+def test_a_mask_that_is_none(kind, mask_id, what, folders, scaled):
+    with pytest.raises(CheckpointError, match=rf"json has {what} under the mask id {mask_id};"):
+        read(folders[kind], kind, scaled.special_ids(folders[kind]), mask_id=mask_id)
+
+
+@pytest.mark.parametrize("end", ["<|none|>", 511, -1])
+def test_an_end_that_is_none(end, folders, scaled):
+    ids = scaled.special_ids(folders["llada"])
+    with pytest.raises(
+        CheckpointError, match=r"tokenizer\.json has no token .*, which should end an answer"
+    ) as refused:
+        read(folders["llada"], "llada", ids, ends=["<|eot_id|>", end])
+    assert repr(end) in str(refused.value)
+
+
+def test_ends_by_text_and_by_id_are_named_once(folders, scaled):
+    ids = scaled.special_ids(folders["llada"])
+    codec = read(folders["llada"], "llada", ids, ends=[ids["<|eot_id|>"], "<|eot_id|>", "<|endoftext|>"])
+    assert codec.eos_ids == (ids["<|eot_id|>"], ids["<|endoftext|>"])
+
+
+def test_a_tokenizer_that_adds_tokens_of_its_own(copy, scaled):
+    """Plain prompts get them, as from the authors' programs; templates write theirs, and blanks stand in bare text."""
+    folder = copy("llada")
+    ids = scaled.special_ids(folder)
+    bos = {"id": "<|startoftext|>", "ids": [ids["<|startoftext|>"]], "tokens": ["<|startoftext|>"]}
+    single = [{"SpecialToken": {"id": "<|startoftext|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    adds = {"type": "TemplateProcessing", "single": single, "pair": single, "special_tokens": {"<|startoftext|>": bos}}
+    edit(folder / "tokenizer.json", lambda d: d.update(post_processor=adds))
+    plain, chat = read(folder, "llada", ids, chat=False), read(folder, "llada", ids)
+    assert plain.encode("Hi") == [ids["<|startoftext|>"], *plain.canvas("Hi")]
+    assert chat.encode("Hi").count(ids["<|startoftext|>"]) == 1
