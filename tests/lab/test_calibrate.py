@@ -20,8 +20,9 @@ from unmask.lab.analysis.opportunity import measure
 from unmask.lab.calibrate import calibrate, compared, lift_of, verdict
 from unmask.lab.compare import evaluate
 from unmask.lab.run import driver
-from unmask.lab.run.arms import DecodeCache
-from unmask.lab.run.driver import prompts_of, request_of, run_study
+from unmask.lab.run.decode_cache import DecodeCache
+from unmask.lab.run.driver import run_study
+from unmask.lab.run.jobs import jobs_of, prompts_of, request_of
 from unmask.lab.store.store import Store
 from unmask.lab.study import Study
 from unmask.stats import CalibrationSettings, HeldOutTable, LeakageError, ProposedAction, ValidationTable, gate_lift
@@ -212,7 +213,7 @@ class TestStudies:
         changed.append(parsed(mine.parent))
         names = []
         for one in (study, *changed):
-            names.append({job.shard.name for job in driver.jobs_of(one, one.models[0], model, prompts_of(one)[0])})
+            names.append({job.shard.name for job in jobs_of(one, one.models[0], model, prompts_of(one)[0])})
         assert not names[0] & names[1]
         assert not names[0] & names[2]
         for one in changed:

@@ -21,10 +21,11 @@ from unmask.cli.app import main
 from unmask.core import Trajectory
 from unmask.decode import decode
 from unmask.errors import ConfigError, ContractError, OtherStudy, SchemaError, StorageError, UnknownName
-from unmask.lab.run import driver
+from unmask.lab.run import judging
 from unmask.lab.run.driver import run_study
 from unmask.lab.store import store as storage
-from unmask.lab.store.store import Store, table_hash
+from unmask.lab.store.hashes import table_hash
+from unmask.lab.store.store import Store
 from unmask.lab.study import Study
 from unmask.policies import Fixed, Revised
 
@@ -288,7 +289,7 @@ class TestKilled:
 
     def test_a_dead_process_holds_nothing(self, whole, study, loaded, tmp_path, monkeypatch):
         """Its lock is free and its litter is removed."""
-        monkeypatch.setattr(storage, "_rename_folder", lambda partial, target: os.kill(os.getpid(), signal.SIGKILL))
+        monkeypatch.setattr(storage, "rename_folder", lambda partial, target: os.kill(os.getpid(), signal.SIGKILL))
         child = spawn(study, loaded, tmp_path / "out")
         child.join(60)
         assert child.exitcode == -signal.SIGKILL
@@ -373,7 +374,7 @@ class TestOtherResults:
 
 class TestUtilities:
     def test_what_cannot_be_judged_is_missing_not_zero(self, study, loaded, tmp_path, monkeypatch):
-        monkeypatch.setattr(driver, "scores", lambda pairs, jobs: [(float("nan"), "no evaluator here")] * len(pairs))
+        monkeypatch.setattr(judging, "scores", lambda pairs, jobs: [(float("nan"), "no evaluator here")] * len(pairs))
         place = Store.create(tmp_path / "out", study.config)
         run_study(study, place, loaded)
         table = place.table("branches")
@@ -384,7 +385,7 @@ class TestUtilities:
         assert info["judged"] == 0
 
     def test_outside_of_the_unit_interval_is_refused(self, study, loaded, tmp_path, monkeypatch):
-        monkeypatch.setattr(driver, "scores", lambda pairs, jobs: [(1.5, "generous")] * len(pairs))
+        monkeypatch.setattr(judging, "scores", lambda pairs, jobs: [(1.5, "generous")] * len(pairs))
         place = Store.create(tmp_path / "out", study.config)
         with pytest.raises(ContractError, match=r"1\.5; allowed: 0 to 1"):
             run_study(study, place, loaded)

@@ -16,7 +16,8 @@ from unmask.core import Policy
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, UnknownName, require
 from unmask.lab.branch.engine import Engine, Plan
-from unmask.lab.compare import FRESH
+from unmask.lab.prompts import FRESH
+from unmask.lab.store.schemas import by_axis
 from unmask.options import check_types
 from unmask.policies.candidates import Sets, candidate, candidates, reference_of
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Task
@@ -133,6 +134,8 @@ class Study:
             budget=_part("budget", raw.get("budget", {}), Budget),
             own=own,
         )
+        # Refused where two are of one axis.
+        by_axis({name: DIAGNOSTICS[name].axis for name in study.diagnostics})
         for spec in study.models:
             study.sets(spec.reference)
         return study
@@ -360,9 +363,10 @@ def _diagnosed(value: Any, axes: Sequence[str]) -> tuple[str, ...]:
     if value == []:
         return ()
     found = _names("diagnostics", value)
-    for axis in found:
-        if axis not in axes:
-            raise UnknownName("axis of diagnostics", axis, axes)
+    known = [name for axis in axes for name, kind in DIAGNOSTICS.items() if kind.axis == axis]
+    for name in found:
+        if name not in known:
+            raise UnknownName("axis of diagnostics", name, known)
     return found
 
 

@@ -12,7 +12,7 @@ from unmask.catalog import load
 from unmask.errors import SchemaError
 from unmask.lab import choose
 from unmask.lab.analysis import detection
-from unmask.lab.analysis.detection import detect, macro
+from unmask.lab.analysis.detection import detect
 from unmask.lab.analysis.opportunity import measure
 from unmask.lab.choose import mixture_of, score_signal, stored_signal
 from unmask.lab.run.driver import run_study
@@ -30,6 +30,7 @@ from unmask.stats import (
     select_actions,
     selective_utility,
 )
+from unmask.stats.held_out import macro
 
 KINDS = {"find": "finds", "guess": "useless", "same": "constant", "mute": "abstains"}
 

@@ -17,8 +17,7 @@ import torch
 from tests.helpers import made_studies as made
 from unmask.catalog import load
 from unmask.errors import ConfigError, OtherStudy, SchemaError
-from unmask.lab.analysis import detection
-from unmask.lab.analysis.detection import Choice, choices, detect
+from unmask.lab.analysis.detection import detect
 from unmask.lab.analysis.end_to_end import (
     ARMS,
     CHOSEN,
@@ -27,14 +26,17 @@ from unmask.lab.analysis.end_to_end import (
     GATED,
     JOINT,
     JOINT_FIXED,
-    choose_axis,
     end_to_end,
 )
 from unmask.lab.analysis.opportunity import measure
+from unmask.lab.choose import Choice, choices, choose_axis, settings_of
 from unmask.lab.compare import evaluate
-from unmask.lab.run import arms, driver
-from unmask.lab.run.driver import loose, run_study
-from unmask.lab.store.store import Store, Unit, table_hash
+from unmask.lab.run import arms, decode_cache, judging
+from unmask.lab.run.driver import run_study
+from unmask.lab.store.hashes import table_hash
+from unmask.lab.store.schemas import loose
+from unmask.lab.store.shards import Unit
+from unmask.lab.store.store import Store
 from unmask.lab.study import Study
 from unmask.stats import Calibration, Threshold, calibration, fit_detector
 
@@ -104,7 +106,7 @@ def half_open(seen, bins, **how):
 
 
 def patched(patch):
-    patch.setattr(driver, "scores", by_hash)
+    patch.setattr(judging, "scores", by_hash)
     patch.setattr(calibration, "fit_detector", rising)
     patch.setattr(calibration, "fit_gate", half_open)
 
@@ -263,7 +265,7 @@ class TestRun:
 def counted(monkeypatch):
     """Calls of the decoder, as policies and first rows; and what was judged."""
     seen, judged = [], []
-    real = arms.decode
+    real = decode_cache.decode
 
     def decode(denoiser, policy, start, **how):
         rows = start.state.tokens_BL.tolist(), how["noise"].key_B.tolist()
@@ -275,8 +277,8 @@ def counted(monkeypatch):
         judged.extend((text, example.id) for text, example in pairs)
         return by_hash(pairs)
 
-    monkeypatch.setattr(arms, "decode", decode)
-    monkeypatch.setattr(driver, "scores", scores)
+    monkeypatch.setattr(decode_cache, "decode", decode)
+    monkeypatch.setattr(judging, "scores", scores)
     return seen, judged
 
 
@@ -327,7 +329,7 @@ def work(study, loaded, out):
 class TestInterrupted:
     def test_a_kill_loses_the_unit_in_flight_only(self, copy, whole, study, loaded, monkeypatch):
         calls = []
-        real = arms.decode
+        real = decode_cache.decode
         first = whole.decode_infos()[1]["policies"] + 3
 
         def decode(*given, **how):
@@ -336,12 +338,12 @@ class TestInterrupted:
                 raise Killed
             return real(*given, **how)
 
-        monkeypatch.setattr(arms, "decode", decode)
+        monkeypatch.setattr(decode_cache, "decode", decode)
         with pytest.raises(Killed):
             run_study(study, copy, loaded)
         assert len(copy.decoded()) == 1
         assert not [p for p in copy.folder.rglob("*") if p.name.startswith(".")]
-        monkeypatch.setattr(arms, "decode", real)
+        monkeypatch.setattr(decode_cache, "decode", real)
         kept = (copy.decodes / copy.decoded()[0] / "unit.json").read_bytes()
         assert run_study(study, copy, loaded).hashes == whole.content_hash()
         assert kept in [(copy.decodes / name / "unit.json").read_bytes() for name in copy.decoded()]
@@ -415,6 +417,7 @@ def forced(found):
     """Arms of the region axis that all differ: the reference is not fixed, stages differ, the gate is half open."""
     one = found.calibration
     return Choice(
+        found.axis,
         replace(
             one,
             fixed=replace(one.fixed, action=1),
@@ -689,7 +692,7 @@ class TestUnjudged:
 
     def test_answers_that_nobody_can_judge(self, copy, study, loaded, monkeypatch):
         """Of a real run: the axis is left out with its reason, what was decoded is kept."""
-        monkeypatch.setattr(driver, "scores", lambda pairs, jobs: [(float("nan"), "timed out") for _ in pairs])
+        monkeypatch.setattr(judging, "scores", lambda pairs, jobs: [(float("nan"), "timed out") for _ in pairs])
         run_study(study, copy, loaded)
         found = rows_of(copy)
         assert {row["split"] for row in found} == {"validation"}
@@ -773,7 +776,7 @@ class TestStored:
 
     def test_settings_have_one_home(self, place):
         found, _ = measured(place)
-        assert detection.settings_of(place.manifest["study"]) == found.settings.calibration
+        assert settings_of(place.manifest["study"]) == found.settings.calibration
 
     def test_hash_sees_every_value(self, place):
         decodes(place, {"region": KNOWN}, steps=STEPS)
