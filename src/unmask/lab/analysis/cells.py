@@ -7,11 +7,17 @@ from unmask.lab.choose import is_extension
 from unmask.stats import Estimate
 
 
-class OfAxis:
-    """What is said about one axis of a reference's decoder."""
+class OfDiagnostic:
+    """What is said about one diagnostic around a reference's decoder."""
 
     reference: str
     axis: str
+    diagnostic: str
+    """By name; left out, it is the one that is called as its axis."""
+
+    def __post_init__(self) -> None:
+        if not self.diagnostic:
+            object.__setattr__(self, "diagnostic", self.axis)
 
     @property
     def extension(self) -> bool:
@@ -19,7 +25,7 @@ class OfAxis:
 
 
 @dataclass(frozen=True)
-class DiagnosedCell(OfAxis):
+class DiagnosedCell(OfDiagnostic):
     """One model, task and diagnostic."""
 
     model: str
@@ -28,11 +34,6 @@ class DiagnosedCell(OfAxis):
     reference: str
     """Whose decoder, and whose update continues every branch: llada or dream."""
     diagnostic: str = field(default="", kw_only=True)
-    """By name; left out, it is the one that is called as its axis."""
-
-    def __post_init__(self) -> None:
-        if not self.diagnostic:
-            object.__setattr__(self, "diagnostic", self.axis)
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -41,20 +42,15 @@ class DiagnosedCell(OfAxis):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiagnosedMean(OfAxis):
+class DiagnosedMean(OfDiagnostic):
     """One model and diagnostic over its tasks, each of which counts the same."""
 
     model: str
     axis: str
     reference: str
     diagnostic: str = ""
-    """By name; left out, it is the one that is called as its axis."""
     tasks: tuple[str, ...]
     utility: Mapping[str, Estimate]
     """By arm."""
     partial: str
     """Which tasks are missing or not complete; empty if none is."""
-
-    def __post_init__(self) -> None:
-        if not self.diagnostic:
-            object.__setattr__(self, "diagnostic", self.axis)

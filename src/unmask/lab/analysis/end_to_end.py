@@ -10,18 +10,16 @@ from math import isfinite, nan
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from unmask.errors import SchemaError
 from unmask.lab.analysis.cells import DiagnosedCell, DiagnosedMean
+from unmask.lab.analysis.decoded import DecodedUnit, StoredChoice, evaluation_grids, stored_choices, unit_infos
 from unmask.lab.analysis.detection import DetectionFindings
 from unmask.lab.analysis.opportunity import OpportunityFindings
 from unmask.lab.choose import ARMS, CONTROLS, JOINT, JOINT_FIXED, Missing, choose_axis, diagnostic_names, is_extension
 from unmask.lab.store.store import Store
-from unmask.lab.store.utilities import parts
-from unmask.stats import Calibration, DetectorFileError, Estimate
-from unmask.stats.arm_grid import ArmGrid, arm_estimates, arm_grid, gate_coverage, paired_columns
+from unmask.stats import Estimate
+from unmask.stats.arm_grid import ArmGrid, arm_estimates, gate_coverage, paired_columns
 from unmask.stats.crossfit import TIE, Array
 
 CHOSEN = "chosen"
@@ -129,39 +127,6 @@ class _Resampling(NamedTuple):
     resamples: int
 
 
-class _StoredChoice(NamedTuple):
-    """What validation chose for one diagnostic, as the arms were made of it."""
-
-    axis: str
-    calibration: Calibration
-    opportunity: float
-    """Cross-fitted Delta_adapt on validation states."""
-    end_to_end: str
-
-    @property
-    def lift(self) -> float:
-        """What the gate promises; one that never opens promises nothing."""
-        tau = self.calibration.tau
-        return 0.0 if tau.value is None else tau.out_of_fold
-
-
-class _DecodedUnit(NamedTuple):
-    """One model and task: what was decoded, and what with."""
-
-    model: str
-    task: str
-    reference: str
-    chosen: Mapping[str, _StoredChoice]
-    """By diagnostic."""
-    best: str | None
-    """The diagnostic that validation chose."""
-    grids: Mapping[str, ArmGrid]
-    """Evaluation prompts, by the axis they are stored under."""
-    missing: Mapping[str, str]
-    """Reasons by axis."""
-    joint: Mapping[str, Any] | None
-
-
 class _Measured(NamedTuple):
     """A cell and the columns behind it, which means over tasks need again."""
 
@@ -171,12 +136,12 @@ class _Measured(NamedTuple):
 
 def end_to_end(store: Store, e1: OpportunityFindings, e23: DetectionFindings) -> EndToEndFindings | None:
     """What a study's decodes say; None where it decoded nothing end to end."""
-    infos = _unit_infos(store)
+    infos = unit_infos(store)
     if not infos:
         return None
     study = e1.manifest["study"]
     how = _Resampling(int(study["seed"]), e1.resamples)
-    grids = _evaluation(store)
+    grids = evaluation_grids(store)
     calibrations = {cell.key: cell.raw.calibration for cell in e23.cells}
     reasons = {(lost.model, lost.task, lost.diagnostic): lost.reason for lost in e23.missing}
     axis_of = {cell.diagnostic: cell.axis for cell in e23.cells}
@@ -189,10 +154,10 @@ def end_to_end(store: Store, e1: OpportunityFindings, e23: DetectionFindings) ->
             if key not in infos:
                 results += _not_decoded(key, axis_of, reasons)
                 continue
-            chosen = _stored_choices(store, infos[key], diagnostic_names(study), calibrations)
+            chosen = stored_choices(store, infos[key], diagnostic_names(study), calibrations)
             best = _best(spec["reference"], axis_of, chosen)
             about, held = infos[key], grids.get(key, {})
-            unit = _DecodedUnit(*key, spec["reference"], chosen, best, held, about["missing"], about["joint"])
+            unit = DecodedUnit(*key, spec["reference"], chosen, best, held, about["missing"], about["joint"])
             results += [*_cells(unit, axis_of, reasons, how), *_joint(unit, how)]
     measured = [result for result in results if isinstance(result, _Measured)]
     return EndToEndFindings(
@@ -210,80 +175,17 @@ def _not_decoded(
         yield Missing(*key, axis, reasons.get((*key, name), "not decoded end to end yet"), name)
 
 
-def _best(reference: str, axis_of: Mapping[str, str], chosen: Mapping[str, _StoredChoice]) -> str | None:
+def _best(reference: str, axis_of: Mapping[str, str], chosen: Mapping[str, StoredChoice]) -> str | None:
     """Of the axes that the reference's decoder has."""
     native = [name for name in axis_of if name in chosen and not is_extension(reference, axis_of[name])]
     return choose_axis({name: (chosen[name].lift, chosen[name].opportunity) for name in native})
-
-
-# What is stored
-
-
-def _unit_infos(store: Store) -> dict[tuple[str, str], Mapping[str, Any]]:
-    infos: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for info in store.decode_infos():
-        key = (str(info["unit"]["model"]), str(info["unit"]["task"]))
-        if key in infos:
-            raise SchemaError(
-                f"{key[0]}, {key[1]} was decoded end to end twice, with keys {infos[key]['unit']['depends']} and "
-                f"{info['unit']['depends']}; allowed: once; remove the one of an older run from {str(store.decodes)!r}"
-            )
-        infos[key] = info
-    return infos
-
-
-def _stored_choices(
-    store: Store,
-    info: Mapping[str, Any],
-    names: Mapping[str, str],
-    calibrations: Mapping[tuple[str, str, str], Calibration],
-) -> dict[str, _StoredChoice]:
-    """What the arms were made of, by diagnostic; refused if the study's tables choose otherwise."""
-    model, task = info["unit"]["model"], info["unit"]["task"]
-    chosen = {}
-    for axis, entry in info["axes"].items():
-        try:
-            calibration = Calibration.from_json(entry["calibration"])
-        except DetectorFileError as error:
-            raise SchemaError(f"the calibration of {model}, {task}, {axis}: {error}") from error
-        if not calibration.agrees(calibrations.get((model, task, names[axis]), calibration)):
-            raise SchemaError(
-                f"{model}, {task}, {axis} was decoded with another calibration than the study's tables give; allowed: "
-                f"the same; remove its folder from {str(store.decodes)!r} and run the study"
-            )
-        opportunity = nan if entry["opportunity"] is None else float(entry["opportunity"])
-        chosen[names[axis]] = _StoredChoice(axis, calibration, opportunity, str(entry["end_to_end"]))
-    return chosen
-
-
-def _evaluation(store: Store) -> dict[tuple[str, str], dict[str, ArmGrid]]:
-    """By model and task, then by the axis that decodes are stored under."""
-    table = store.table("decodes", ("utility", "evaluated", "deviated"))
-    table = table.filter(pc.equal(table["split"], "evaluation"))
-    grids: dict[tuple[str, str], dict[str, ArmGrid]] = {}
-    for (model, task, axis), part in parts(table, ("model", "task", "axis")):
-        grids.setdefault((model, task), {})[axis] = _grid(part)
-    return grids
-
-
-def _grid(part: pa.Table) -> ArmGrid:
-    column = {name: part[name].to_pylist() for name in part.column_names}
-    number = {name: [nan if x is None else x for x in column[name]] for name in ("utility", "evaluated", "deviated")}
-    return arm_grid(
-        column["arm"],
-        column["draw"],
-        column["prompt"],
-        utility_N=number["utility"],
-        evaluated_N=number["evaluated"],
-        deviated_N=number["deviated"],
-    )
 
 
 # Cells
 
 
 def _cells(
-    unit: _DecodedUnit,
+    unit: DecodedUnit,
     axis_of: Mapping[str, str],
     reasons: Mapping[tuple[str, str, str], str],
     how: _Resampling,
@@ -308,7 +210,7 @@ def _cells(
         yield _cell(unit, name, grid, used_P, how)
 
 
-def _cell(unit: _DecodedUnit, name: str, grid: ArmGrid, used_P: np.ndarray, how: _Resampling) -> _Measured:
+def _cell(unit: DecodedUnit, name: str, grid: ArmGrid, used_P: np.ndarray, how: _Resampling) -> _Measured:
     columns_PK = paired_columns(grid.utility, used_P, (*ARMS, *CONTROLS), DIFFERENCES)
     utility, difference = arm_estimates({unit.task: columns_PK}, (*ARMS, *CONTROLS), DIFFERENCES, **how._asdict())
     gain_P = (grid.utility["selective"] - grid.utility["fixed"])[used_P]
@@ -336,7 +238,7 @@ def _cell(unit: _DecodedUnit, name: str, grid: ArmGrid, used_P: np.ndarray, how:
     return _Measured(cell, columns_PK)
 
 
-def _joint(unit: _DecodedUnit, how: _Resampling) -> Iterator[JointCell | Missing]:
+def _joint(unit: DecodedUnit, how: _Resampling) -> Iterator[JointCell | Missing]:
     grid, about = unit.grids.get(JOINT), unit.joint
     if grid is None or about is None or unit.best is None:
         return

@@ -20,12 +20,9 @@ def branches_table(
     references: Mapping[str, str],
 ) -> pa.Table:
     """What every branch came to; `references` are the reference's candidates by axis."""
-    n = len(branches)
     return pa.table(
         {
-            "model": [shard.model] * n,
-            "task": [shard.task] * n,
-            "split": [shard.split] * n,
+            **_of_shard(shard, len(branches)),
             "prompt": [b.prompt for b in branches],
             "state": [b.state for b in branches],
             "step": [b.step for b in branches],
@@ -52,9 +49,7 @@ def readings_table(
     rows = [(r, [] if r.abstained else worth[r.prompt, r.state, r.axis]) for r in readings]
     return pa.table(
         {
-            "model": [shard.model] * len(rows),
-            "task": [shard.task] * len(rows),
-            "split": [shard.split] * len(rows),
+            **_of_shard(shard, len(rows)),
             "prompt": [r.prompt for r, _ in rows],
             "state": [r.state for r, _ in rows],
             "axis": [r.axis for r, _ in rows],
@@ -78,9 +73,7 @@ def states_table(shard: Shard, paths: Sequence[ReferenceRun]) -> pa.Table:
     cut = list(zip(states, lengths, strict=True))
     return pa.table(
         {
-            "model": [shard.model] * len(rows),
-            "task": [shard.task] * len(rows),
-            "split": [shard.split] * len(rows),
+            **_of_shard(shard, len(rows)),
             "prompt": [sampled.prompt for _, sampled in rows],
             "state": [sampled.index for _, sampled in rows],
             "step": [sampled.step for _, sampled in rows],
@@ -122,3 +115,8 @@ def decodes_table(unit: Unit, lines: Sequence[DecodeLine], judged: Sequence[Judg
 def _storable(text: str) -> str:
     """Half a character at the end of an answer is no text."""
     return text.encode("utf-8", "replace").decode()
+
+
+def _of_shard(shard: Shard, rows: int) -> dict[str, list[str]]:
+    """The columns that are the same in all rows."""
+    return {"model": [shard.model] * rows, "task": [shard.task] * rows, "split": [shard.split] * rows}
