@@ -2,8 +2,6 @@
 
 import json
 import math
-import sys
-import tomllib
 from itertools import product
 
 import numpy as np
@@ -16,251 +14,21 @@ from unmask.catalog import load
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, ContractError, OtherStudy, StorageError, UnknownName
 from unmask.lab import calibrate as lab
-from unmask.lab.analysis.opportunity import measure
 from unmask.lab.calibrate import calibrate, compared, lift_of, verdict
 from unmask.lab.compare import evaluate
 from unmask.lab.run import driver
 from unmask.lab.run.decode_cache import DecodeCache
-from unmask.lab.run.driver import run_study
-from unmask.lab.run.jobs import jobs_of, prompts_of, request_of
 from unmask.lab.store.store import Store
-from unmask.lab.study import Study
 from unmask.stats import CalibrationSettings, HeldOutTable, LeakageError, ProposedAction, ValidationTable, gate_lift
 from unmask.stats import calibrate as choose
-from unmask.tasks import find
 from unmask.tasks.own import own, task_of
 
-LINES = [{"prompt": f"Say the word w{n}.", "target": f"w{n}", "id": f"p{n}"} for n in range(8)]
 QUICK = {"prompts": 3, "states": 2, "rollouts": 2, "rows": 4}
 
-TEXT = """
-name = "own"
-seed = 3
-tasks = ["mine"]
-axes = ["region"]
-states = 2
-rollouts = 2
-temperature = 0.0
-
-[own.mine]
-prompts = "mine.jsonl"
-score = "contains"
-horizon = 6
-
-[[models]]
-name = "tiny"
-model = "tiny"
-reference = "llada"
-
-[splits]
-validation = 3
-evaluation = 2
-
-[steps]
-share = 0.5
-
-[revision]
-variant = "conf"
-
-[candidates]
-region = ["full", "block:8"]
-
-[engine]
-rows = 4
-bucket = 256
-prompts = 2
-"""
-
-SCORER = """
-calls = []
-
-def score(text, example):
-    calls.append(example["id"])
-    return MODE(text, example)
-
-def fair(text, example):
-    return len(text) % 7 / 7
-
-def sometimes(text, example):
-    if example["id"] in ("p0", "p3", "p5"):
-        raise ValueError("cannot tell")
-    return 0.5
-
-def always(text, example):
-    raise ValueError("cannot tell")
-
-def high(text, example):
-    return 1.7
-
-def same(text, example):
-    return float(text == example["target"])
-
-def picky(text, example):
-    if example["id"].endswith("b") and text != example["target"]:
-        raise ValueError("cannot tell")
-    return same(text, example)
-
-MODE = NAMED
-"""
-
-
-@pytest.fixture(scope="module")
-def model(scaled, tmp_path_factory):
-    small = {"layers": 1, "d_model": 32, "mlp": 64, "heads": 2, "kv_heads": 2}
-    return load(str(scaled.llada(tmp_path_factory.mktemp("ck") / "llada", **small)), device="cpu", dtype="fp32")
-
 
 @pytest.fixture
-def mine(tmp_path):
-    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, LINES)), encoding="utf-8")
-    return tmp_path / "mine.jsonl"
-
-
-@pytest.fixture
-def task(mine):
-    return own("mine", str(mine), score="contains", horizon=6)
-
-
-@pytest.fixture
-def scorer(tmp_path, monkeypatch):
-    """A scoring function in the current folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-
-    def call(mode):
-        name = f"scorer_{tmp_path.name.replace('-', '_')}"
-        (tmp_path / f"{name}.py").write_text(SCORER.replace("NAMED", mode), encoding="utf-8")
-        sys.modules.pop(name, None)
-        return f"{name}:score"
-
-    return call
-
-
-def parsed(folder, **changes):
-    raw = tomllib.loads(TEXT)
-    for path, value in changes.items():
-        *way, last = path.split("__")
-        at = raw
-        for key in way:
-            at = at[key]
-        if value is ...:
-            del at[last]
-        else:
-            at[last] = value
-    return Study.parse(raw, folder)
-
-
-class TestStudies:
-    def test_an_own_task_beside_one_of_the_suite(self, mine):
-        study = parsed(mine.parent, tasks=["carry-rtl", "mine"])
-        assert study.steps == {"carry-rtl": 16, "mine": 3}
-        assert (study.task("mine").horizon, study.task("carry-rtl").horizon) == (6, 32)
-        tasks, _ = prompts_of(study)
-        assert [len(members) for members in tasks["mine"].values()] == [3, 2]
-        assert study.config["own"]["mine"]["data"] == study.task("mine").version
-        assert json.dumps(study.config)
-
-    def test_a_file_is_looked_for_beside_the_study(self, mine, monkeypatch):
-        (mine.parent / "study.toml").write_text(TEXT, encoding="utf-8")
-        monkeypatch.chdir("/")
-        assert Study.read(mine.parent / "study.toml").own["mine"].counts["validation"] == 4
-
-    def test_a_study_without_one_has_the_configuration_it_always_had(self, mine):
-        assert "own" not in parsed(mine.parent, tasks=["carry-rtl"], own=...).config
-
-    @pytest.mark.parametrize(
-        ("changes", "message"),
-        [
-            ({"own__mine__prompts": "none.jsonl"}, "cannot be read"),
-            ({"own__mine__prompt": "x"}, "did you mean prompts"),
-            ({"own__mine__horizon": ...}, "own.mine has no 'horizon'"),
-            ({"own__mine__score": "exakt"}, "did you mean exact"),
-            ({"own__mine__score": 3}, "score of own.mine"),
-            ({"own": {"other": {}}}, "own.other has no 'prompts'"),
-            ({"tasks": ["carry-rtl"]}, "own.mine is not among the tasks"),
-            ({"tasks": ["mine", "mien"]}, "did you mean mine"),
-            ({"own__mine": 3}, "own.mine is 3"),
-        ],
-    )
-    def test_refused(self, mine, changes, message):
-        with pytest.raises(ConfigError, match=message):
-            parsed(mine.parent, **changes)
-
-    def test_carried_out_and_reported(self, mine, model, tmp_path):
-        study = parsed(mine.parent)
-        store = Store.create(tmp_path / "out", study.config)
-        assert run_study(study, store, lambda spec: model).complete
-        branches = store.table("branches")
-        known = {e.id: role for role, members in prompts_of(study)[0]["mine"].items() for e in members}
-        seen = set(zip(branches["prompt"].to_pylist(), branches["split"].to_pylist(), strict=True))
-        assert seen == set(known.items())
-        assert store.manifest["tasks"]["mine"]["version"] == study.task("mine").version
-        (cell,) = measure(store).cells
-        assert (cell.task, cell.axis) == ("mine", "region")
-
-    def test_end_to_end(self, mine, model, tmp_path):
-        study = parsed(mine.parent, diagnostics=["region"], end_to_end=True)
-        store = Store.create(tmp_path / "out", study.config)
-        outcome = run_study(study, store, lambda spec: model)
-        assert outcome.complete
-        assert set(outcome.hashes) == {"states", "branches", "readings", "decodes"}
-
-    def test_shards_depend_on_the_data_and_the_rule(self, mine, model, tmp_path):
-        study = parsed(mine.parent)
-        Store.create(tmp_path / "out", study.config)
-        changed = [parsed(mine.parent, own__mine__score="exact")]
-        mine.write_text("\n".join(map(json.dumps, [*LINES[:-1], LINES[-1] | {"target": "x"}])), encoding="utf-8")
-        changed.append(parsed(mine.parent))
-        names = []
-        for one in (study, *changed):
-            names.append({job.shard.name for job in jobs_of(one, one.models[0], model, prompts_of(one)[0])})
-        assert not names[0] & names[1]
-        assert not names[0] & names[2]
-        for one in changed:
-            with pytest.raises(OtherStudy, match="own differ"):
-                Store.create(tmp_path / "out", one.config)
-
-    def test_a_request_has_the_horizon_of_its_task(self, task, model):
-        example = task.members["validation"][0]
-        assert request_of(model, task, 3, example).steps == 3
-        assert request_of(model, find("carry-rtl"), 3, example).answer != request_of(model, task, 3, example).answer
-
-    def test_what_cannot_be_scored_is_counted(self, mine, model, scorer, tmp_path):
-        study = parsed(mine.parent, own__mine__score=scorer("sometimes"))
-        store = Store.create(tmp_path / "out", study.config)
-        assert run_study(study, store, lambda spec: model).complete
-        table = store.table("branches")
-        odd = {"p0", "p3", "p5"} & set(table["prompt"].to_pylist())
-        assert odd, "none of the prompts that raise is in the study"
-        for row in table.select(["prompt", "utility", "reason"]).to_pylist():
-            raised = row["prompt"] in odd
-            assert row["utility"] == (None if raised else 0.5)
-            assert (f"ValueError for prompt {row['prompt']}: cannot tell" in row["reason"]) == raised
-        assert sum(info["branches"] - info["judged"] for info in store.infos()) == table["utility"].null_count > 0
-
-    def test_a_function_that_always_raises_stops_the_study(self, mine, model, scorer, tmp_path):
-        study = parsed(mine.parent, own__mine__score=scorer("always"))
-        store = Store.create(tmp_path / "out", study.config)
-        for _ in range(2):
-            with pytest.raises(ContractError, match=r"no answer to mine could be scored \(.*ValueError.*cannot tell"):
-                run_study(study, store, lambda spec: model)
-
-    def test_an_impossible_utility_leaves_nothing_behind(self, mine, model, scorer, tmp_path):
-        study = parsed(mine.parent, own__mine__score=scorer("high"))
-        store = Store.create(tmp_path / "out", study.config)
-        with pytest.raises(ContractError, match=r"returned 1.7 for prompt 'p\d'"):
-            run_study(study, store, lambda spec: model)
-        assert list(store.shards.iterdir()) == []
-
-    def test_equal_answers_are_scored_once(self, mine, model, scorer, tmp_path):
-        name = scorer("fair")
-        study = parsed(mine.parent, own__mine__score=name)
-        store = Store.create(tmp_path / "out", study.config)
-        run_study(study, store, lambda spec: model)
-        calls = sys.modules[name.partition(":")[0]].calls
-        table = store.table("branches")
-        assert sorted(set(calls)) == sorted(set(table["prompt"].to_pylist()))
-        assert len(calls) < len(table)
+def model(tiny_model):
+    return tiny_model
 
 
 class TestCalibrations:

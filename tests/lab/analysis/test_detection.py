@@ -8,16 +8,12 @@ import pytest
 
 from tests.helpers import made_studies as made
 from unmask.axes.score import weights
-from unmask.catalog import load
 from unmask.errors import SchemaError
 from unmask.lab import choose
 from unmask.lab.analysis import detection
 from unmask.lab.analysis.detection import detect
 from unmask.lab.analysis.opportunity import measure
 from unmask.lab.choose import mixture_of, score_signal, stored_signal
-from unmask.lab.run.driver import run_study
-from unmask.lab.store.store import Store
-from unmask.lab.study import Study
 from unmask.stats import (
     ARMS,
     CalibrationSettings,
@@ -330,29 +326,8 @@ def test_revision_of_dream_is_an_extension(tmp_path):
     assert {m.axis for m in found.of(extension=True).means} == {"commitment"}
 
 
-REAL = {
-    "name": "tiny",
-    "seed": 3,
-    "tasks": ["csv-missing-cells"],
-    "axes": ["score", "region", "commitment"],
-    "diagnostics": ["score", "commitment"],
-    "states": 3,
-    "rollouts": 2,
-    "temperature": 0.0,
-    "splits": {"validation": 2, "evaluation": 2},
-    "steps": {"share": 0.5, "tasks": {"csv-missing-cells": 4}},
-    "revision": {"variant": "conf"},
-    "candidates": {"score": ["confidence", "margin"], "region": ["full", "block:8"]},
-    "engine": {"rows": 4, "bucket": 512, "prompts": 2},
-}
-
-
-def test_a_real_study(scaled, tmp_path):
-    folder = scaled.llada(tmp_path / "ck", layers=1, d_model=32, mlp=64, heads=2, kv_heads=2)
-    study = Study.parse({**REAL, "models": [{"name": "tiny", "model": str(folder), "reference": "llada"}]})
-    place = Store.create(tmp_path / "out", study.config)
-    model = load(str(folder), device="cpu", dtype="fp32")
-    run_study(study, place, lambda spec: model)
+def test_a_real_study(tiny_run):
+    place = tiny_run
     found = found_in(place)
     assert [c.axis for c in found.cells] == ["score", "commitment"]
     assert found.missing == ()
@@ -360,7 +335,7 @@ def test_a_real_study(scaled, tmp_path):
     assert not all(row["abstained"] for row in rows)
     # Over the reference's own mixture the recomputed signal is the stored one.
     np.testing.assert_allclose(score_signal(rows, mixture_of("llada", "confidence")), stored_signal(rows), rtol=1e-12)
-    assert all(json.loads(c.raw.calibration.to_json())["body"]["prompts"] == 2 for c in found.cells)
+    assert all(json.loads(c.raw.calibration.to_json())["body"]["prompts"] == 3 for c in found.cells)
     for one in found.cells:
         held = place.utilities("tiny", one.task, "evaluation", one.axis)
         assert one.raw.utility.states == len(held.prompt_S)

@@ -1,17 +1,10 @@
 """From stores with known truth to E1; from a real tiny study to the very numbers of the statistics."""
 
-import json
-
 import numpy as np
 import pytest
 
 from tests.helpers import made_studies as made
-from unmask.catalog import load
-from unmask.errors import SchemaError
 from unmask.lab.analysis.opportunity import OpportunityFindings, measure
-from unmask.lab.run.driver import run_study
-from unmask.lab.store.store import Store
-from unmask.lab.study import Study
 from unmask.stats import choose_fixed, stages, summary
 
 
@@ -137,58 +130,6 @@ class TestUnjudged:
         }
 
 
-class TestIncomplete:
-    def test_tasks_and_models_that_are_not_there_yet(self, tmp_path):
-        tables = made.known()
-        lost = ("small", "sort", "evaluation")
-        del tables[lost]
-        place = made.store(
-            tmp_path / "s",
-            tables,
-            models={"small": "small", "later": "later"},
-            unfinished=[lost],
-            unavailable={"gsm8k": "no file gsm8k.jsonl"},
-        )
-        found = measure(place)
-        assert not found.complete
-        assert {c.task for c in found.cells} == {"fill"}
-        why = {(m.model, m.task): m.reason for m in found.missing}
-        assert why == {
-            ("small", "sort"): "no evaluation prompt is finished yet",
-            ("small", "gsm8k"): "no file gsm8k.jsonl",
-            ("later", "fill"): "no validation prompt is finished yet",
-            ("later", "sort"): "no validation prompt is finished yet",
-            ("later", "gsm8k"): "no file gsm8k.jsonl",
-        }
-        extents = {(e.model, e.task, e.split): e for e in found.extents}
-        assert extents["small", "sort", "evaluation"].planned == 1
-        assert extents["small", "sort", "evaluation"].shards == 0
-        assert extents["later", "fill", "validation"].planned is None
-        assert ("small", "gsm8k", "validation") not in extents
-
-    def test_part_of_a_task_is_marked(self, tmp_path):
-        place = made.store(tmp_path / "s", made.known())
-        path = place.folder / "manifest.json"
-        manifest = place.manifest
-        manifest["models"]["small"]["shards"].append("small.fill.evaluation.0001.beef")
-        path.write_text(json.dumps(manifest))
-        found = measure(place)
-        assert cell(found, "fill", "score").partial == "1 of 2 evaluation shards"
-        assert cell(found, "sort", "score").partial == ""
-        assert not found.complete
-
-    def test_a_model_without_room_for_any_prompt(self, tmp_path):
-        tables = made.known()
-        del tables["small", "sort", "validation"], tables["small", "sort", "evaluation"]
-        place = made.store(tmp_path / "s", tables, unavailable={"sort": "later"})
-        manifest = place.manifest
-        manifest["tasks"]["sort"] = {"data": "d", "version": "1"}
-        (place.folder / "manifest.json").write_text(json.dumps(manifest))
-        found = measure(place)
-        assert {m.reason for m in found.missing} == {"no validation prompt fits into the model"}
-        assert found.complete
-
-
 class TestOneRollout:
     def test_is_the_truth_where_nothing_is_drawn(self, tmp_path):
         found = measure(made.store(tmp_path / "s", made.known(rollouts=1)))
@@ -204,65 +145,8 @@ class TestOneRollout:
         assert len(found.missing) == 6
 
 
-class TestRefusals:
-    @pytest.mark.parametrize(
-        ("split", "message"), [("evaluation", "0 evaluation prompts"), ("validation", "0 validation prompts")]
-    )
-    def test_half_a_study(self, tmp_path, split, message):
-        tables = {key: axes for key, axes in made.known().items() if key[2] != split}
-        with pytest.raises(SchemaError, match=rf"{message}.*allowed: 1 or more.*unmask study run"):
-            measure(made.store(tmp_path / "s", tables))
-
-    def test_nothing_finished(self, tmp_path):
-        place = made.store(tmp_path / "s", {}, unfinished=[("small", "fill", "evaluation")])
-        with pytest.raises(SchemaError, match=r"'made'.*0 finished shards; allowed.*unmask study run"):
-            measure(place)
-
-    def test_a_shard_of_another_version(self, tmp_path):
-        place = made.store(tmp_path / "s", made.known())
-        path = place.shards / place.names()[0] / "shard.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), "format": "unmask-study-0"}))
-        with pytest.raises(SchemaError, match=r"'unmask-study-0'; allowed: 'unmask-study-2'"):
-            measure(place)
-        path.write_text("{")
-        with pytest.raises(SchemaError, match="remove that shard"):
-            measure(place)
-
-    @pytest.mark.parametrize(("part", "name"), [("study", "seed"), ("models", None)])
-    def test_a_manifest_that_lacks_something(self, tmp_path, part, name):
-        place = made.store(tmp_path / "s", made.known())
-        manifest = place.manifest
-        if name is None:
-            del manifest[part]
-        else:
-            del manifest[part][name]
-        (place.folder / "manifest.json").write_text(json.dumps(manifest))
-        with pytest.raises(SchemaError, match=f"has no {part if name is None else f'{part}.{name}'}; allowed"):
-            measure(place)
-
-
-REAL = {
-    "name": "tiny",
-    "seed": 3,
-    "tasks": ["csv-missing-cells"],
-    "axes": ["score", "commitment"],
-    "states": 3,
-    "rollouts": 2,
-    "temperature": 0.0,
-    "splits": {"validation": 2, "evaluation": 2},
-    "steps": {"share": 0.5, "tasks": {"csv-missing-cells": 4}},
-    "revision": {"variant": "conf"},
-    "candidates": {"score": ["confidence", "margin"]},
-    "engine": {"rows": 4, "bucket": 512, "prompts": 2},
-}
-
-
-def test_a_real_study_gives_the_numbers_of_the_statistics(scaled, tmp_path):
-    folder = scaled.llada(tmp_path / "ck", layers=1, d_model=32, mlp=64, heads=2, kv_heads=2)
-    study = Study.parse({**REAL, "models": [{"name": "tiny", "model": str(folder), "reference": "llada"}]})
-    place = Store.create(tmp_path / "out", study.config)
-    model = load(str(folder), device="cpu", dtype="fp32")
-    run_study(study, place, lambda spec: model)
+def test_a_real_study_gives_the_numbers_of_the_statistics(tiny_study, tiny_run):
+    study, place = tiny_study, tiny_run
     found = measure(place)
     assert [(c.task, c.axis) for c in found.cells] == [("csv-missing-cells", axis) for axis in study.axes]
     assert found.hashes == place.content_hash()
