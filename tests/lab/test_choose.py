@@ -1,9 +1,13 @@
 """What validation chooses: the axis of E4, the settings, and whose readings stored rows are."""
 
+import json
+
 import pytest
 
 from tests.helpers import made_studies as made
+from unmask.diagnostics import DIAGNOSTICS, RegionDiagnostic
 from unmask.errors import UnknownName
+from unmask.lab import choose
 from unmask.lab.analysis.detection import detect
 from unmask.lab.analysis.opportunity import measure
 from unmask.lab.choose import choices, choose_axis, diagnostic_names, is_extension, settings_of
@@ -46,6 +50,27 @@ def test_choices_go_by_diagnostic_with_the_axis_beside_it(tmp_path):
     ((key, choice),) = choices(made.store(tmp_path / "s", tables, read=read)).items()
     assert key == ("small", "find", "region")
     assert choice.axis == "region"
+
+
+def test_a_diagnostic_that_is_not_called_as_its_axis(tmp_path, monkeypatch):
+    """Stored rows name the axis; whose they are is in the manifest, and everything said of them goes by that name."""
+
+    class Other(RegionDiagnostic):
+        name = "other-region"
+
+    monkeypatch.setattr(choose, "DIAGNOSTICS", {**DIAGNOSTICS, "other-region": Other})
+    tables, read = made.diagnosed({"find": "finds"})
+    lost = ("small", "gone", "evaluation")
+    place = made.store(tmp_path / "s", tables, read=read, unfinished=[lost])
+    manifest = place.manifest
+    manifest["study"]["diagnostics"] = {"other-region": {}}
+    (place.folder / "manifest.json").write_text(json.dumps(manifest))
+    assert list(choices(place)) == [("small", "find", "other-region")]
+    found = detect(place, measure(place, resamples=50), draws=20)
+    (cell,) = found.cells
+    assert (cell.axis, cell.diagnostic, cell.key) == ("region", "other-region", ("small", "find", "other-region"))
+    assert {(m.axis, m.diagnostic, m.partial) for m in found.means} == {("region", "other-region", "without gone")}
+    assert {(m.axis, m.diagnostic) for m in found.missing} == {("region", "other-region")}
 
 
 @pytest.mark.parametrize(

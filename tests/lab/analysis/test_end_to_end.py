@@ -2,13 +2,13 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from tests.helpers import made_studies as made
+from tests.helpers.made_gates import known_gates
 from unmask.errors import SchemaError
 from unmask.lab.analysis.detection import detect
 from unmask.lab.analysis.end_to_end import ARMS, CHOSEN, CONTROLS, DIFFERENCES, JOINT, JOINT_FIXED, end_to_end
@@ -17,28 +17,14 @@ from unmask.lab.choose import choices
 from unmask.lab.store.hashes import table_hash
 from unmask.lab.store.schemas import loose
 from unmask.lab.store.shards import Unit
-from unmask.stats import Threshold, calibration, fit_detector
-
-
-def rising(seen, bins):
-    """Bins of the real signal whose prediction rises with it, below 0 in the lower half."""
-    found = fit_detector(seen, bins)
-    return replace(found, g_B=np.linspace(-0.5, 0.5, len(found.g_B)))
-
-
-def half_open(seen, bins, **how):
-    """The upper half of the region's signals opens its gate, nothing the score's."""
-    if "full" not in seen.table.candidates and "all" not in seen.table.candidates:
-        return Threshold(None, 0.0, -0.25, 0.1, "made shut")
-    return Threshold(0.0, 0.5, 0.25, 0.1, "")
+from unmask.stats import Threshold, calibration
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _made():
     """Gates that are known: that of the region is half open."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calibration, "fit_detector", rising)
-        patch.setattr(calibration, "fit_gate", half_open)
+        known_gates(patch)
         yield
 
 

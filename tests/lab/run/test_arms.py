@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from tests.helpers.made_gates import known_gates
 from tests.helpers.tiny_studies import SMALL, by_hash
 from unmask.catalog import load
 from unmask.errors import ConfigError, OtherStudy, SchemaError
@@ -25,7 +26,7 @@ from unmask.lab.run import arms, decode_cache, judging
 from unmask.lab.run.driver import run_study
 from unmask.lab.store.store import Store
 from unmask.lab.study import Study
-from unmask.stats import Calibration, Threshold, calibration, fit_detector
+from unmask.stats import Calibration, Threshold, calibration
 
 TASKS = ["csv-missing-cells", "carry-rtl"]
 RAW = {
@@ -68,29 +69,11 @@ class TestFile:
         assert on.config == off.config
 
 
-def rising(seen, bins):
-    """Bins of the real signal whose prediction rises with it, below 0 in the lower half."""
-    found = fit_detector(seen, bins)
-    return replace(found, g_B=np.linspace(-0.5, 0.5, len(found.g_B)))
-
-
-def half_open(seen, bins, **how):
-    """The upper half of the region's signals opens its gate, nothing the score's."""
-    if "full" not in seen.table.candidates and "all" not in seen.table.candidates:
-        return Threshold(None, 0.0, -0.25, 0.1, "made shut")
-    return Threshold(0.0, 0.5, 0.25, 0.1, "")
-
-
-def patched(patch):
-    patch.setattr(judging, "scores", by_hash)
-    patch.setattr(calibration, "fit_detector", rising)
-    patch.setattr(calibration, "fit_gate", half_open)
-
-
 @pytest.fixture(scope="module", autouse=True)
 def _made():
     with pytest.MonkeyPatch.context() as patch:
-        patched(patch)
+        patch.setattr(judging, "scores", by_hash)
+        known_gates(patch)
         yield
 
 

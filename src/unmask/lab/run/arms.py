@@ -150,12 +150,13 @@ class _ArmDecoder:
         self.work, self.cache, self.judge = work, cache, judge
         plan = study.plan(spec.reference)
         self.reference, self.candidates = spec.reference, plan.candidates
+        diagnostics = {diagnostic.name: diagnostic for diagnostic in plan.diagnostics.values()}
         self.arms = {
             name: Arms(
                 axis,
                 spec.reference,
                 choice.calibration,
-                plan.diagnostics[name],
+                diagnostics[name],
                 study.revision if AXES[axis].revises else None,
             )
             for axis in study.axes
