@@ -9,8 +9,8 @@ from unmask.stats import Threshold, calibration, fit_detector
 
 def rising(seen, bins):
     """Bins of the real signal whose prediction rises with it, below 0 in the lower half."""
-    found = fit_detector(seen, bins)
-    return replace(found, g_B=np.linspace(-0.5, 0.5, len(found.g_B)))
+    detector = fit_detector(seen, bins)
+    return replace(detector, g_B=np.linspace(-0.5, 0.5, len(detector.g_B)))
 
 
 def half_open(seen, bins, **how):

@@ -44,14 +44,14 @@ def tiny_run(tiny_study, tiny_load, tmp_path_factory):
 
 
 @pytest.fixture
-def mine(tmp_path):
+def prompt_file(tmp_path):
     (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, LINES)), encoding="utf-8")
     return tmp_path / "mine.jsonl"
 
 
 @pytest.fixture
-def task(mine):
-    return own("mine", str(mine), score="contains", horizon=6)
+def task(prompt_file):
+    return own("mine", str(prompt_file), score="contains", horizon=6)
 
 
 @pytest.fixture

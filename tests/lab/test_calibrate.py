@@ -49,8 +49,8 @@ class TestCalibrations:
         assert out.tokens == model.generate("Say w0.", policy=gate.arms.fixed, max_new_tokens=6, steps=3).tokens
 
     @pytest.mark.parametrize("axis", ["score", "cardinality", "commitment"])
-    def test_the_other_axes(self, model, mine, scorer, tmp_path, axis):
-        task = own("mine", str(mine), score=scorer("fair"), horizon=6)
+    def test_the_other_axes(self, model, prompt_file, scorer, tmp_path, axis):
+        task = own("mine", str(prompt_file), score=scorer("fair"), horizon=6)
         gate = calibrate(model, task, axis, work=tmp_path / "work", **QUICK)
         assert gate.arms.axis == axis
         assert (gate.arms.operator is not None) == (axis == "commitment")
@@ -104,18 +104,18 @@ class TestCalibrations:
             calibrate(model, task, given.pop("axis"), work=tmp_path / "work", **given)
         assert not (tmp_path / "work").exists()
 
-    def test_prompts_that_do_not_fit(self, model, tmp_path, mine):
-        task = own("mine", str(mine), score="contains", horizon=10**6)
+    def test_prompts_that_do_not_fit(self, model, tmp_path, prompt_file):
+        task = own("mine", str(prompt_file), score="contains", horizon=10**6)
         with pytest.raises(ConfigError, match=r"no validation prompt of mine leaves room for 1000000 tokens"):
             calibrate(model, task, "region", work=tmp_path / "work", **QUICK)
 
-    def test_nothing_that_can_be_scored(self, model, mine, scorer, tmp_path):
-        task = own("mine", str(mine), score=scorer("always"), horizon=6)
+    def test_nothing_that_can_be_scored(self, model, prompt_file, scorer, tmp_path):
+        task = own("mine", str(prompt_file), score=scorer("always"), horizon=6)
         with pytest.raises(ContractError, match="no answer to mine could be scored"):
             calibrate(model, task, "region", work=tmp_path / "work", **QUICK)
 
-    def test_in_python(self, model, mine, tmp_path):
-        given = {"task": str(mine), "axis": "region", "score": "contains", "horizon": 6}
+    def test_in_python(self, model, prompt_file, tmp_path):
+        given = {"task": str(prompt_file), "axis": "region", "score": "contains", "horizon": 6}
         gate = unmask.calibrate(model, **given, **QUICK, work=tmp_path / "work")
         assert gate.to_json() == unmask.calibrate(model, **given, **QUICK).to_json()
         assert (tmp_path / "work" / "manifest.json").exists()
@@ -125,12 +125,12 @@ class TestCalibrations:
             unmask.calibrate(model, **given | {"axis": "regions"})
 
     def test_what_is_decoded_is_told(self, model, task, tmp_path):
-        told = []
-        calibrate(model, task, "region", work=tmp_path / "work", on_progress=told.append, **QUICK)
-        decoded = [now for now in told if not math.isnan(now.decoded)]
+        progress = []
+        calibrate(model, task, "region", work=tmp_path / "work", on_progress=progress.append, **QUICK)
+        decoded = [now for now in progress if not math.isnan(now.decoded)]
         assert decoded
         assert all(now.shard == f"{model.name}/mine" and 0 <= now.decoded <= 1 for now in decoded)
-        assert math.isnan(told[0].decoded)
+        assert math.isnan(progress[0].decoded)
 
 
 @pytest.fixture(scope="module")
@@ -168,15 +168,15 @@ class TestEndToEnd:
     def test_a_fixed_action_that_is_ruinous_at_every_step(self, echo, gate_from):
         gate = gate_from(echo(one_step("count:1")))
         assert gate.summary["fixed"] == "count:1"
-        found = gate.end_to_end
-        assert (found.reference, found.prompts) == (1, 20)
-        assert found.fixed == found.selective <= 0.5
-        assert found.differ >= 10
-        assert found.low < found.difference < found.high < 0
+        runs = gate.end_to_end
+        assert (runs.reference, runs.prompts) == (1, 20)
+        assert runs.fixed == runs.selective <= 0.5
+        assert runs.differ >= 10
+        assert runs.low < runs.difference < runs.high < 0
         assert verdict(gate).endswith(
-            f"Decoded end to end, the same prompts score 1.000 with the reference, {found.fixed:.3f} with the fixed "
-            f"action at every step and {found.fixed:.3f} with this gate: worse than the reference "
-            f"([{found.low:+.3f}, {found.high:+.3f}]), so do not use it."
+            f"Decoded end to end, the same prompts score 1.000 with the reference, {runs.fixed:.3f} with the fixed "
+            f"action at every step and {runs.fixed:.3f} with this gate: worse than the reference "
+            f"([{runs.low:+.3f}, {runs.high:+.3f}]), so do not use it."
         )
 
     @pytest.mark.parametrize("opens", [False, True])
@@ -345,7 +345,7 @@ def test_the_verdict_in_words():
 
 
 @pytest.mark.parametrize(
-    ("found", "words"),
+    ("runs", "words"),
     [
         (EndToEnd(0.904, 0.385, 0.385, -0.58, -0.46, 100, 60), "worse than the reference ([-0.580, -0.460]), so do"),
         (EndToEnd(0.9, 0.8, 0.8, -0.2, -0.02, 40, 4), "([-0.200, -0.020]), but only 4 of 40 prompts differ, so this"),
@@ -357,25 +357,25 @@ def test_the_verdict_in_words():
         (None, "could all be judged: what whole runs are worth is not known."),
     ],
 )
-def test_the_verdict_on_whole_runs(found, words):
-    gate = Gate(**{**vars(gate_of("finds")), "end_to_end": found})
-    told = verdict(gate)
-    assert words in told
-    assert told.startswith("Expected lift over the fixed action")
-    clear = found is not None and "no clear" not in told
-    assert ("do not use it" in told) == (clear and found.high < 0)
-    assert ("calibrated on, which flatters" in told) == (clear and found.low > 0)
+def test_the_verdict_on_whole_runs(runs, words):
+    gate = Gate(**{**vars(gate_of("finds")), "end_to_end": runs})
+    text = verdict(gate)
+    assert words in text
+    assert text.startswith("Expected lift over the fixed action")
+    clear = runs is not None and "no clear" not in text
+    assert ("do not use it" in text) == (clear and runs.high < 0)
+    assert ("calibrated on, which flatters" in text) == (clear and runs.low > 0)
 
 
 def test_whole_runs_compared():
     rng = np.random.default_rng(0)
     utility_PA = rng.random((30, 3))
     ids = [f"p{n}" for n in range(30)]
-    found = compared(utility_PA, ids, seed=3)
-    assert (found.reference, found.fixed, found.selective) == pytest.approx(tuple(utility_PA.mean(0)))
-    assert found.low < found.difference < found.high
-    assert (found.prompts, found.differ) == (30, 30)
-    assert found == compared(utility_PA, ids, seed=3) != compared(utility_PA, ids, seed=4)
+    runs = compared(utility_PA, ids, seed=3)
+    assert (runs.reference, runs.fixed, runs.selective) == pytest.approx(tuple(utility_PA.mean(0)))
+    assert runs.low < runs.difference < runs.high
+    assert (runs.prompts, runs.differ) == (30, 30)
+    assert runs == compared(utility_PA, ids, seed=3) != compared(utility_PA, ids, seed=4)
     missing_PA = utility_PA.copy()
     missing_PA[[1, 4, 9], [0, 1, 2]] = math.nan
     left = [n for n in range(30) if n not in (1, 4, 9)]

@@ -33,8 +33,8 @@ def test_one_rollout_of_something_that_draws(tmp_path):
 def test_settings_have_one_home(tmp_path):
     tables, read = made.diagnosed({"find": "finds"})
     place = made.store(tmp_path / "s", tables, read=read)
-    found = detect(place, measure(place, resamples=50), draws=20)
-    assert settings_of(place.manifest["study"]) == found.settings.calibration
+    findings = detect(place, measure(place, resamples=50), draws=20)
+    assert settings_of(place.manifest["study"]) == findings.settings.calibration
 
 
 def test_rows_belong_to_diagnostics_by_name():
@@ -66,11 +66,11 @@ def test_a_diagnostic_that_is_not_called_as_its_axis(tmp_path, monkeypatch):
     manifest["study"]["diagnostics"] = {"other-region": {}}
     (place.folder / "manifest.json").write_text(json.dumps(manifest))
     assert list(choices(place)) == [("small", "find", "other-region")]
-    found = detect(place, measure(place, resamples=50), draws=20)
-    (cell,) = found.cells
+    findings = detect(place, measure(place, resamples=50), draws=20)
+    (cell,) = findings.cells
     assert (cell.axis, cell.diagnostic, cell.key) == ("region", "other-region", ("small", "find", "other-region"))
-    assert {(m.axis, m.diagnostic, m.partial) for m in found.means} == {("region", "other-region", "without gone")}
-    assert {(m.axis, m.diagnostic) for m in found.missing} == {("region", "other-region")}
+    assert {(m.axis, m.diagnostic, m.partial) for m in findings.means} == {("region", "other-region", "without gone")}
+    assert {(m.axis, m.diagnostic) for m in findings.missing} == {("region", "other-region")}
 
 
 @pytest.mark.parametrize(

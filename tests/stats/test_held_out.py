@@ -87,12 +87,12 @@ def test_means_count_tasks_alike(states, arms):
         deviates_S=states.deviates_S[few_S],
         bin_S=states.bin_S[few_S],
     )
-    found = macro({"many": states, "few": few}, SETTINGS)
+    means = macro({"many": states, "few": few}, SETTINGS)
     for arm in ARMS[1:]:
         wanted = (states.gain[arm].mean() + few.gain[arm].mean()) / 2
-        assert found["lift", arm].value == pytest.approx(wanted)
-        assert found["utility", arm].value == pytest.approx(found["utility", "fixed"].value + wanted)
-    assert found["gate", "coverage"].value == pytest.approx((states.deviates_S.mean() + few.deviates_S.mean()) / 2)
-    lift = {arm: found["lift", arm].value for arm in ARMS[1:]}
-    assert found["choice", "recovered"].value == pytest.approx(lift["diagnostic"] / lift["oracle"])
-    assert found["choice", "less_regret"].value == pytest.approx(lift["diagnostic"] - lift["stage"])
+        assert means["lift", arm].value == pytest.approx(wanted)
+        assert means["utility", arm].value == pytest.approx(means["utility", "fixed"].value + wanted)
+    assert means["gate", "coverage"].value == pytest.approx((states.deviates_S.mean() + few.deviates_S.mean()) / 2)
+    lift = {arm: means["lift", arm].value for arm in ARMS[1:]}
+    assert means["choice", "recovered"].value == pytest.approx(lift["diagnostic"] / lift["oracle"])
+    assert means["choice", "less_regret"].value == pytest.approx(lift["diagnostic"] - lift["stage"])

@@ -9,8 +9,8 @@ from unmask.errors import SchemaError
 from unmask.lab.analysis.opportunity import measure
 
 
-def cell(found, task, axis, model="small"):
-    (one,) = [c for c in found.cells if (c.model, c.task, c.axis) == (model, task, axis)]
+def cell(findings, task, axis, model="small"):
+    (one,) = [c for c in findings.cells if (c.model, c.task, c.axis) == (model, task, axis)]
     return one
 
 
@@ -26,10 +26,10 @@ class TestIncomplete:
             unfinished=[lost],
             unavailable={"gsm8k": "no file gsm8k.jsonl"},
         )
-        found = measure(place)
-        assert not found.complete
-        assert {c.task for c in found.cells} == {"fill"}
-        why = {(m.model, m.task): m.reason for m in found.missing}
+        findings = measure(place)
+        assert not findings.complete
+        assert {c.task for c in findings.cells} == {"fill"}
+        why = {(m.model, m.task): m.reason for m in findings.missing}
         assert why == {
             ("small", "sort"): "no evaluation prompt is finished yet",
             ("small", "gsm8k"): "no file gsm8k.jsonl",
@@ -37,7 +37,7 @@ class TestIncomplete:
             ("later", "sort"): "no validation prompt is finished yet",
             ("later", "gsm8k"): "no file gsm8k.jsonl",
         }
-        extents = {(e.model, e.task, e.split): e for e in found.extents}
+        extents = {(e.model, e.task, e.split): e for e in findings.extents}
         assert extents["small", "sort", "evaluation"].planned == 1
         assert extents["small", "sort", "evaluation"].shards == 0
         assert extents["later", "fill", "validation"].planned is None
@@ -49,10 +49,10 @@ class TestIncomplete:
         manifest = place.manifest
         manifest["models"]["small"]["shards"].append("small.fill.evaluation.0001.beef")
         path.write_text(json.dumps(manifest))
-        found = measure(place)
-        assert cell(found, "fill", "score").partial == "1 of 2 evaluation shards"
-        assert cell(found, "sort", "score").partial == ""
-        assert not found.complete
+        findings = measure(place)
+        assert cell(findings, "fill", "score").partial == "1 of 2 evaluation shards"
+        assert cell(findings, "sort", "score").partial == ""
+        assert not findings.complete
 
     def test_a_model_without_room_for_any_prompt(self, tmp_path):
         tables = made.known()
@@ -61,9 +61,9 @@ class TestIncomplete:
         manifest = place.manifest
         manifest["tasks"]["sort"] = {"data": "d", "version": "1"}
         (place.folder / "manifest.json").write_text(json.dumps(manifest))
-        found = measure(place)
-        assert {m.reason for m in found.missing} == {"no validation prompt fits into the model"}
-        assert found.complete
+        findings = measure(place)
+        assert {m.reason for m in findings.missing} == {"no validation prompt fits into the model"}
+        assert findings.complete
 
 
 class TestRefusals:

@@ -30,8 +30,8 @@ def _made():
 
 def measured(place, resamples=100):
     e1 = measure(place, resamples=resamples)
-    found = detect(place, e1, draws=20)
-    return found, end_to_end(place, e1, found)
+    findings = detect(place, e1, draws=20)
+    return findings, end_to_end(place, e1, findings)
 
 
 def decodes(place, utilities, *, steps=None, best="block:8", joint=None, task="find", model="small", missing=None):
@@ -104,16 +104,16 @@ def place(planted, tmp_path):
     return made.store(tmp_path / "s", tables, read=read)
 
 
-def cell(found, task="find", axis="region"):
-    (one,) = [c for c in found.cells if (c.task, c.axis) == (task, axis)]
+def cell(findings, task="find", axis="region"):
+    (one,) = [c for c in findings.cells if (c.task, c.axis) == (task, axis)]
     return one
 
 
 class TestKnownTruth:
     def test_numbers(self, place):
         decodes(place, {"region": KNOWN}, steps=STEPS)
-        _, found = measured(place)
-        one = cell(found)
+        _, findings = measured(place)
+        one = cell(findings)
         means = {arm: np.mean(values) for arm, values in KNOWN.items()}
         assert {arm: e.value for arm, e in one.utility.items()} == pytest.approx(means)
         assert set(one.difference) == set(DIFFERENCES)
@@ -125,7 +125,7 @@ class TestKnownTruth:
         assert (one.prompts, one.unjudged) == (4, 0)
         assert (one.fixed_name, one.end_to_end_name, one.chosen) == ("full", "block:8", True)
         assert one.out_of_fold == 0.25
-        assert [(m.task, m.reason) for m in found.missing] == [("other", "not decoded end to end yet")]
+        assert [(m.task, m.reason) for m in findings.missing] == [("other", "not decoded end to end yet")]
 
     def test_differences_are_paired(self, place):
         """Arms that differ by as much on every prompt differ for certain, however unlike the prompts are."""
@@ -141,8 +141,8 @@ class TestKnownTruth:
         decodes(place, {"region": KNOWN}, steps=STEPS)
         worse = {**FLAT, "selective": [0.25] * 4}
         decodes(place, {"region": worse}, steps={**STEPS, "selective": (8, 4)}, task="other")
-        _, found = measured(place)
-        for mean in found.means:
+        _, findings = measured(place)
+        for mean in findings.means:
             assert mean.tasks == ("find", "other")
             assert mean.utility["selective"].value == pytest.approx((0.625 + 0.25) / 2)
             assert mean.difference["selective", "fixed"].value == pytest.approx((0.125 - 0.25) / 2)
@@ -150,7 +150,7 @@ class TestKnownTruth:
             assert (mean.better, mean.worse, mean.same) == (1, 1, 0)
             assert (mean.significant_up, mean.significant_down) == (0, 1)
             assert mean.partial == ""
-        assert [mean.axis for mean in found.means] == [CHOSEN, "region"]
+        assert [mean.axis for mean in findings.means] == [CHOSEN, "region"]
 
     def test_a_task_that_is_missing_is_named(self, place):
         decodes(place, {"region": KNOWN}, steps=STEPS)
@@ -170,9 +170,9 @@ class TestKnownTruth:
 
     def test_without_any_signal_there_is_no_coverage(self, place):
         decodes(place, {"region": FLAT}, steps=dict.fromkeys(STEPS, (0, 0)))
-        _, found = measured(place)
-        assert np.isnan(list(cell(found).coverage.values())).all()
-        assert np.isnan([mean.coverage for mean in found.means]).all()
+        _, findings = measured(place)
+        assert np.isnan(list(cell(findings).coverage.values())).all()
+        assert np.isnan([mean.coverage for mean in findings.means]).all()
 
 
 class TestUnjudged:
@@ -188,11 +188,11 @@ class TestUnjudged:
 
     def test_nothing_judged_is_missing(self, place):
         decodes(place, {"region": {**KNOWN, "always": [None] * 4}}, steps=STEPS)
-        _, found = measured(place)
+        _, findings = measured(place)
         assert ("find", "no evaluation prompt has a judged answer of every arm") in [
-            (lost.task, lost.reason) for lost in found.missing
+            (lost.task, lost.reason) for lost in findings.missing
         ]
-        assert found.cells == found.means == ()
+        assert findings.cells == findings.means == ()
 
     def test_an_axis_that_could_not_be_decoded_is_named(self, place):
         decodes(place, {}, missing={"region": "no validation prompt has a judged answer"})
@@ -212,10 +212,10 @@ class TestAxes:
 
     def test_revision_of_dream_is_never_chosen_and_stands_apart(self, both):
         decodes(both, {"commitment": KNOWN, "region": FLAT}, steps=STEPS)
-        _, found = measured(both)
+        _, findings = measured(both)
         # Its gate promises as much as the region's, and comes first.
-        assert {c.axis: c.chosen for c in found.cells} == {"commitment": False, "region": True}
-        apart, rest = found.of(extension=True), found.of(extension=False)
+        assert {c.axis: c.chosen for c in findings.cells} == {"commitment": False, "region": True}
+        apart, rest = findings.of(extension=True), findings.of(extension=False)
         assert [c.axis for c in apart.cells] == [m.axis for m in apart.means] == ["commitment"]
         assert [m.axis for m in rest.means] == [CHOSEN, "region"]
         chosen = next(m for m in rest.means if m.axis == CHOSEN)

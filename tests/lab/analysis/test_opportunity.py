@@ -9,21 +9,21 @@ from unmask.stats import choose_fixed, stages, summary
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory) -> OpportunityFindings:
+def findings(tmp_path_factory) -> OpportunityFindings:
     return measure(made.store(tmp_path_factory.mktemp("e1") / "study", made.known()))
 
 
-def cell(found, task, axis, model="small"):
-    (one,) = [c for c in found.cells if (c.model, c.task, c.axis) == (model, task, axis)]
+def cell(findings, task, axis, model="small"):
+    (one,) = [c for c in findings.cells if (c.model, c.task, c.axis) == (model, task, axis)]
     return one
 
 
 class TestKnownTruth:
-    def test_fixed_action_comes_from_validation_alone(self, found):
+    def test_fixed_action_comes_from_validation_alone(self, findings):
         """On the evaluation prompts of fill, block:8 is better everywhere: to choose there would give 0."""
-        assert {(c.task, c.axis) for c in found.cells} == set(made.TRUTH)
+        assert {(c.task, c.axis) for c in findings.cells} == set(made.TRUTH)
         for (task, axis), (fixed, base, delta) in made.TRUTH.items():
-            one = cell(found, task, axis)
+            one = cell(findings, task, axis)
             assert one.fixed_name == fixed
             assert one.base == pytest.approx(base)
             # All prompts are alike, so that no resample differs.
@@ -31,19 +31,19 @@ class TestKnownTruth:
                 [delta] * 3
             )
 
-    def test_anatomy(self, found):
-        score = cell(found, "fill", "score").overall
+    def test_anatomy(self, findings):
+        score = cell(findings, "fill", "score").overall
         assert score.frequency.value == score.positive_rate.value == pytest.approx(0.25)
         assert score.margin.value == pytest.approx(0.5)
-        assert cell(found, "fill", "score").names(score.pair) == ("confidence", "margin")
+        assert cell(findings, "fill", "score").names(score.pair) == ("confidence", "margin")
         assert score.bidirectional.value == pytest.approx(0.125)
         shares = {c: round(e.value, 9) for c, e in score.concentration.items()}
         assert shares == {0.05: 0.2, 0.1: 0.4, 0.2: 0.8, 0.5: 1.0, 1.0: 1.0}
-        assert cell(found, "fill", "commitment").names(None) is None
+        assert cell(findings, "fill", "commitment").names(None) is None
 
-    def test_stages_are_quarters_of_the_masked_share(self, found):
+    def test_stages_are_quarters_of_the_masked_share(self, findings):
         """Only the last of four states gains."""
-        parts = cell(found, "fill", "score").found.stages
+        parts = cell(findings, "fill", "score").found.stages
         assert {k: round(part.delta.value, 9) for k, part in parts.items()} == {0: 0.0, 1: 0.0, 2: 0.0, 3: 0.5}
 
     def test_tasks_count_the_same(self, tmp_path):
@@ -56,23 +56,23 @@ class TestKnownTruth:
         assert means["region"].overall.delta.value == pytest.approx(0.35)
         assert means["region"].tasks == ("fill", "sort")
 
-    def test_complete(self, found):
-        assert found.complete
-        assert found.missing == found.unjudged == ()
-        assert found.models == ("small",)
-        assert all(c.partial == "" for c in found.cells)
+    def test_complete(self, findings):
+        assert findings.complete
+        assert findings.missing == findings.unjudged == ()
+        assert findings.models == ("small",)
+        assert all(c.partial == "" for c in findings.cells)
 
-    def test_audit_without_noise(self, found):
-        audit = found.audit
+    def test_audit_without_noise(self, findings):
+        audit = findings.audit
         assert (audit.states, audit.same, audit.noisy) == (2 * 3 * 80, 2 * 3 * 80, 0)
         assert audit.optimism == pytest.approx(0)
 
-    def test_few_positive_prompts_are_marked(self, found):
-        assert cell(found, "fill", "score").overall.unreliable == ""
-        assert "0 of 20 prompts" in cell(found, "sort", "score").overall.unreliable
+    def test_few_positive_prompts_are_marked(self, findings):
+        assert cell(findings, "fill", "score").overall.unreliable == ""
+        assert "0 of 20 prompts" in cell(findings, "sort", "score").overall.unreliable
 
-    def test_cost_adds_up(self, found):
-        (cost,) = found.costs
+    def test_cost_adds_up(self, findings):
+        (cost,) = findings.costs
         assert cost.seconds == pytest.approx(4 * 1.5)
         assert cost.forwards.total.naive == 4 * 3 * 50
         assert cost.forwards.trajectory == 4 * 7
@@ -84,13 +84,13 @@ def test_noise_is_cross_fitted_and_audited(tmp_path):
     lucky[:, :, :2] = 1.0
     tables = made.known()
     tables["small", "fill", "evaluation"]["score"] = {"confidence": lucky, "margin": made.flat(0.5)}
-    found = measure(made.store(tmp_path / "s", tables))
-    overall = cell(found, "fill", "score").overall
+    findings = measure(made.store(tmp_path / "s", tables))
+    overall = cell(findings, "fill", "score").overall
     assert overall.delta.value == pytest.approx(-0.05)
     assert overall.naive.value == pytest.approx(0.2)
     assert overall.bracket == pytest.approx((-0.05, 0.2))
-    assert found.audit.noisy == 80
-    assert found.audit.naive - found.audit.crossfitted == pytest.approx(0.25 * 80 / 480)
+    assert findings.audit.noisy == 80
+    assert findings.audit.naive - findings.audit.crossfitted == pytest.approx(0.25 * 80 / 480)
 
 
 class TestUnjudged:
@@ -99,8 +99,8 @@ class TestUnjudged:
         margin = tables["small", "fill", "evaluation"]["score"]["margin"].copy()
         margin[0, 3] = np.nan
         tables["small", "fill", "evaluation"]["score"]["margin"] = margin
-        found = measure(made.store(tmp_path / "s", tables))
-        (lost,) = found.unjudged
+        findings = measure(made.store(tmp_path / "s", tables))
+        (lost,) = findings.unjudged
         assert (lost.task, lost.split, lost.axis, lost.reason, lost.branches) == (
             "fill",
             "evaluation",
@@ -108,7 +108,7 @@ class TestUnjudged:
             "timed out",
             4,
         )
-        overall = cell(found, "fill", "score").overall
+        overall = cell(findings, "fill", "score").overall
         assert (overall.states, overall.excluded) == (79, 1)
         assert overall.delta.value == pytest.approx(19 * 0.5 / 79)
 
@@ -118,12 +118,12 @@ class TestUnjudged:
             held = tables["small", "fill", split]
             held["score"] = {name: q * np.nan for name, q in held["score"].items()}
         tables["small", "fill", "evaluation"]["region"]["full"] *= np.nan
-        found = measure(made.store(tmp_path / "s", tables))
-        why = {(m.task, m.axis): m.reason for m in found.missing}
+        findings = measure(made.store(tmp_path / "s", tables))
+        why = {(m.task, m.axis): m.reason for m in findings.missing}
         assert set(why) == {("fill", "score"), ("fill", "region")}
         assert "no fixed action can be chosen" in why["fill", "score"]
         assert "judged answer of the fixed action" in why["fill", "region"]
-        assert {m.axis: m.tasks for m in found.means} == {
+        assert {m.axis: m.tasks for m in findings.means} == {
             "score": ("sort",),
             "region": ("sort",),
             "commitment": ("fill", "sort"),
@@ -132,26 +132,26 @@ class TestUnjudged:
 
 class TestOneRollout:
     def test_is_the_truth_where_nothing_is_drawn(self, tmp_path):
-        found = measure(made.store(tmp_path / "s", made.known(rollouts=1)))
-        score = cell(found, "fill", "score").overall
+        findings = measure(made.store(tmp_path / "s", made.known(rollouts=1)))
+        score = cell(findings, "fill", "score").overall
         assert score.delta.value == pytest.approx(0.125)
         assert not score.crossfitted
-        assert {(m.axis, m.task) for m in found.missing} == {("commitment", "fill"), ("commitment", "sort")}
-        assert all("cannot be cross-fitted" in m.reason for m in found.missing)
+        assert {(m.axis, m.task) for m in findings.missing} == {("commitment", "fill"), ("commitment", "sort")}
+        assert all("cannot be cross-fitted" in m.reason for m in findings.missing)
 
     def test_is_not_enough_at_a_temperature(self, tmp_path):
-        found = measure(made.store(tmp_path / "s", made.known(rollouts=1), temperature=0.7))
-        assert found.cells == found.means == ()
-        assert len(found.missing) == 6
+        findings = measure(made.store(tmp_path / "s", made.known(rollouts=1), temperature=0.7))
+        assert findings.cells == findings.means == ()
+        assert len(findings.missing) == 6
 
 
 def test_a_real_study_gives_the_numbers_of_the_statistics(tiny_study, tiny_run):
     study, place = tiny_study, tiny_run
-    found = measure(place)
-    assert [(c.task, c.axis) for c in found.cells] == [("csv-missing-cells", axis) for axis in study.axes]
-    assert found.hashes == place.content_hash()
+    findings = measure(place)
+    assert [(c.task, c.axis) for c in findings.cells] == [("csv-missing-cells", axis) for axis in study.axes]
+    assert findings.hashes == place.content_hash()
     length = {row["prompt"]: row["fixed"].count(False) for row in place.table("states").to_pylist()}
-    for one in found.cells:
+    for one in findings.cells:
         tables = {role: place.utilities("tiny", one.task, role, one.axis) for role in study.splits}
         held_out = tables["evaluation"]
         share = held_out.masked_S / np.array([length[prompt] for prompt in held_out.prompt_S])

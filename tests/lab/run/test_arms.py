@@ -129,14 +129,14 @@ def rows_of(place, **wanted):
 
 
 def answers(place, axis, arm, task=TASKS[0], split="evaluation"):
-    found = rows_of(place, axis=axis, arm=arm, task=task, split=split)
-    return {(row["prompt"], row["draw"]): row["answer"] for row in found}
+    rows = rows_of(place, axis=axis, arm=arm, task=task, split=split)
+    return {(row["prompt"], row["draw"]): row["answer"] for row in rows}
 
 
 def measured(place, resamples=100):
     e1 = measure(place, resamples=resamples)
-    found = detect(place, e1, draws=20)
-    return found, end_to_end(place, e1, found)
+    findings = detect(place, e1, draws=20)
+    return findings, end_to_end(place, e1, findings)
 
 
 class TestRun:
@@ -151,13 +151,13 @@ class TestRun:
     def test_every_arm_of_every_axis_is_there(self, whole):
         for task in TASKS:
             for axis in ("score", "region"):
-                found = rows_of(whole, task=task, axis=axis, split="evaluation")
-                assert {row["arm"] for row in found} == {*ARMS, *CONTROLS}
-                draws = {arm: {r["draw"] for r in found if r["arm"] == arm} for arm in (*ARMS, *CONTROLS)}
+                rows = rows_of(whole, task=task, axis=axis, split="evaluation")
+                assert {row["arm"] for row in rows} == {*ARMS, *CONTROLS}
+                draws = {arm: {r["draw"] for r in rows if r["arm"] == arm} for arm in (*ARMS, *CONTROLS)}
                 wanted = {0, 1, 2, 3} if axis == "region" else {0}
                 assert draws.pop("random gate") == wanted
                 assert set(map(tuple, draws.values())) == {(0,)}
-                for row in found:
+                for row in rows:
                     gate = row["arm"] in GATED
                     assert (row["deviated"] is not None) == gate
                     assert row["forwards"] >= 1
@@ -168,57 +168,61 @@ class TestRun:
 
     def test_the_reference_answers_as_it_does_in_the_branches(self, whole):
         table = whole.table("branches").to_pylist()
-        known = {(r["task"], r["prompt"]): r["answer"] for r in table if r["is_reference"] and r["state"] == 0}
-        found = [row for row in rows_of(whole, arm="reference") if row["axis"] != JOINT]
-        assert len(found) == 2 * 3 * len(TASKS)
-        assert all(row["answer"] == known[row["task"], row["prompt"]] for row in found)
+        answers_in_branches = {
+            (r["task"], r["prompt"]): r["answer"] for r in table if r["is_reference"] and r["state"] == 0
+        }
+        rows = [row for row in rows_of(whole, arm="reference") if row["axis"] != JOINT]
+        assert len(rows) == 2 * 3 * len(TASKS)
+        assert all(row["answer"] == answers_in_branches[row["task"], row["prompt"]] for row in rows)
 
     def test_arms_answer_as_the_decoder_of_the_suite(self, whole, study, loaded):
         choice = choices(whole)["tiny", TASKS[0], "region"]
         one = arms.Arms("region", "llada", choice.calibration, study.plan("llada").diagnostics["region"])
         policies = {"reference": one.reference, "always": one.always, "selective": one.selective}
-        found = evaluate(
+        evaluation = evaluate(
             loaded(None), [TASKS[0]], split="evaluation", policies=policies, prompts=3, steps=6, seed=study.seed
         )
         for arm in policies:
-            texts = {(r.prompt, 0): r.answer.encode("utf-8", "replace").decode() for r in found.rows if r.policy == arm}
+            texts = {
+                (r.prompt, 0): r.answer.encode("utf-8", "replace").decode() for r in evaluation.rows if r.policy == arm
+            }
             assert answers(whole, "region", arm) == texts
 
     def test_calibrations_are_those_of_the_steps(self, whole):
-        found, _ = measured(whole)
-        assert len(found.cells) == 4
+        findings, _ = measured(whole)
+        assert len(findings.cells) == 4
         stored = {
             (info["unit"]["task"], axis): entry["calibration"]
             for info in whole.decode_infos()
             for axis, entry in info["axes"].items()
         }
-        assert {(c.task, c.axis): c.raw.calibration.to_json() for c in found.cells} == stored
+        assert {(c.task, c.axis): c.raw.calibration.to_json() for c in findings.cells} == stored
 
     def test_the_random_gate_deviates_about_as_often(self, whole):
         for task in TASKS:
-            found = rows_of(whole, task=task, axis="region")
+            rows = rows_of(whole, task=task, axis="region")
             share = {}
             for arm in ("selective", "random gate"):
-                mine = [row for row in found if row["arm"] == arm]
-                share[arm] = sum(r["deviated"] for r in mine) / sum(r["evaluated"] for r in mine)
+                of_arm = [row for row in rows if row["arm"] == arm]
+                share[arm] = sum(r["deviated"] for r in of_arm) / sum(r["evaluated"] for r in of_arm)
             assert 0 < share["selective"] < 1
             assert share["random gate"] == pytest.approx(share["selective"], abs=0.25)
 
     def test_a_gate_that_never_opens_is_the_fixed_arm(self, whole):
         for arm in ("selective", "random gate"):
             assert answers(whole, "score", arm) == answers(whole, "score", "fixed")
-            found = rows_of(whole, axis="score", arm=arm)
-            assert {(row["evaluated"], row["deviated"]) for row in found} == {(None, 0)}
+            rows = rows_of(whole, axis="score", arm=arm)
+            assert {(row["evaluated"], row["deviated"]) for row in rows} == {(None, 0)}
 
     def test_what_it_says(self, whole):
-        _, found = measured(whole)
-        assert [(c.task, c.axis) for c in found.cells] == [(t, a) for t in TASKS for a in ("score", "region")]
-        assert [c.axis for c in found.cells if c.chosen] == ["region", "region"]
-        assert {c.never for c in found.cells} == {"", "made shut"}
-        assert {m.axis: m.tasks for m in found.means} == dict.fromkeys((CHOSEN, "score", "region"), tuple(TASKS))
-        assert [j.axes for j in found.joints] == [("score", "region")] * 2
-        assert all(joint.coverage["score"] == 0 < joint.coverage["region"] for joint in found.joints)
-        assert found.missing == ()
+        _, findings = measured(whole)
+        assert [(c.task, c.axis) for c in findings.cells] == [(t, a) for t in TASKS for a in ("score", "region")]
+        assert [c.axis for c in findings.cells if c.chosen] == ["region", "region"]
+        assert {c.never for c in findings.cells} == {"", "made shut"}
+        assert {m.axis: m.tasks for m in findings.means} == dict.fromkeys((CHOSEN, "score", "region"), tuple(TASKS))
+        assert [j.axes for j in findings.joints] == [("score", "region")] * 2
+        assert all(joint.coverage["score"] == 0 < joint.coverage["region"] for joint in findings.joints)
+        assert findings.missing == ()
 
 
 def counted(monkeypatch):
@@ -258,12 +262,12 @@ class TestOnce:
         assert len(judged) == len(set(judged))
 
     def test_progress_tells_branches_and_then_decodes(self, study, loaded, tmp_path):
-        told = []
-        run_study(study, Store.create(tmp_path / "out", study.config), loaded, on_progress=told.append)
-        branches = [now for now in told if math.isnan(now.decoded)]
+        progress = []
+        run_study(study, Store.create(tmp_path / "out", study.config), loaded, on_progress=progress.append)
+        branches = [now for now in progress if math.isnan(now.decoded)]
         assert all(now.branches <= now.branches_total for now in branches)
         assert branches[-1].branches == branches[-1].branches_total
-        shares = [now.decoded for now in told[len(branches) :]]
+        shares = [now.decoded for now in progress[len(branches) :]]
         assert len(shares) > 4
         assert shares == sorted(shares)
         assert 0 == shares[0] < shares[-1] < 1
@@ -372,18 +376,18 @@ class TestInterrupted:
                 measured(moved)
 
 
-def forced(found):
+def forced(choice):
     """Arms of the region axis that all differ: the reference is not fixed, stages differ, the gate is half open."""
-    one = found.calibration
+    one = choice.calibration
     return Choice(
-        found.axis,
+        choice.axis,
         replace(
             one,
             fixed=replace(one.fixed, action=1),
             schedule=replace(one.schedule, action_K=np.array([0, 1, 2, 0])),
             tau=Threshold(0.0, 0.1, 0.1, 0.1, ""),
         ),
-        found.opportunity,
+        choice.opportunity,
     )
 
 
@@ -391,13 +395,13 @@ def test_every_arm_has_an_effect(copy, study, loaded, monkeypatch):
     asked = {key: one for key, one in choices(copy).items() if key[1:] == (TASKS[0], "region")}
     monkeypatch.setattr(arms, "choices", lambda store: {key: forced(one) for key, one in asked.items()})
     monkeypatch.setattr(arms, "choose_fixed", lambda q_PAR, reference: replace(one.fixed, action=2))
-    (one,) = (found.calibration for found in asked.values())
+    (one,) = (choice.calibration for choice in asked.values())
     run_study(study, copy, loaded)
-    found = {arm: answers(copy, "region", arm) for arm in (*ARMS, *CONTROLS)}
-    random = found.pop("random gate")
-    for at, arm in enumerate(found):
-        for other in list(found)[:at]:
-            assert found[arm] != found[other], (arm, other)
+    texts = {arm: answers(copy, "region", arm) for arm in (*ARMS, *CONTROLS)}
+    random = texts.pop("random gate")
+    for at, arm in enumerate(texts):
+        for other in list(texts)[:at]:
+            assert texts[arm] != texts[other], (arm, other)
     by_draw = [{prompt: text for (prompt, draw), text in random.items() if draw == d} for d in range(4)]
     assert any(run != by_draw[0] for run in by_draw[1:])
     # With one axis there is nothing to join.
@@ -412,8 +416,8 @@ def test_all_gates_shut(copy, study, loaded, monkeypatch):
     for task in TASKS:
         assert answers(copy, JOINT, JOINT, task) == answers(copy, JOINT, JOINT_FIXED, task)
     assert {(r["evaluated"], r["deviated"]) for r in rows_of(copy, arm=JOINT)} == {(None, 0)}
-    _, found = measured(copy)
-    assert all(joint.coverage == {"score": 0.0, "region": 0.0} for joint in found.joints)
+    _, findings = measured(copy)
+    assert all(joint.coverage == {"score": 0.0, "region": 0.0} for joint in findings.joints)
 
 
 @pytest.mark.parametrize("reference", ["llada", "dream"])
@@ -437,13 +441,13 @@ def test_with_revision(scaled, tmp_path, reference):
     place = Store.create(tmp_path / "out", study.config)
     model = load(str(folder), device="cpu", dtype="fp32")
     assert run_study(study, place, lambda spec: model).complete
-    _, found = measured(place)
-    assert [c.axis for c in found.cells] == raw["axes"]
-    (joint,) = found.joints
+    _, findings = measured(place)
+    assert [c.axis for c in findings.cells] == raw["axes"]
+    (joint,) = findings.joints
     assert joint.axes == (("score", "region") if reference == "dream" else ("score", "region", "commitment"))
-    assert not next(c for c in found.cells if c.axis == "commitment").never
-    assert [c.axis for c in found.of(extension=True).cells] == (["commitment"] if reference == "dream" else [])
-    assert {c.axis for c in found.cells if c.chosen} <= set(raw["axes"][:2]) | set(joint.axes)
+    assert not next(c for c in findings.cells if c.axis == "commitment").never
+    assert [c.axis for c in findings.of(extension=True).cells] == (["commitment"] if reference == "dream" else [])
+    assert {c.axis for c in findings.cells if c.chosen} <= set(raw["axes"][:2]) | set(joint.axes)
 
 
 def test_what_evaluation_says_chooses_nothing(whole, tmp_path):
@@ -471,19 +475,19 @@ def test_what_evaluation_says_chooses_nothing(whole, tmp_path):
         key: one.calibration.to_json() for key, one in after.items()
     }
     assert {key: one.opportunity for key, one in before.items()} == {k: one.opportunity for k, one in after.items()}
-    (steps, found), (other_steps, other) = measured(whole), measured(turned)
+    (steps, findings), (other_steps, other) = measured(whole), measured(turned)
     lift = [c.raw.utility.lift["always"].value for c in steps.cells]
     assert lift != [c.raw.utility.lift["always"].value for c in other_steps.cells]
-    assert [(c.task, c.axis) for c in found.cells if c.chosen] == [(c.task, c.axis) for c in other.cells if c.chosen]
+    assert [(c.task, c.axis) for c in findings.cells if c.chosen] == [(c.task, c.axis) for c in other.cells if c.chosen]
 
 
 def test_answers_that_nobody_can_judge(copy, study, loaded, monkeypatch):
     """Of a real run: the axis is left out with its reason, what was decoded is kept."""
     monkeypatch.setattr(judging, "scores", lambda pairs, jobs: [(float("nan"), "timed out") for _ in pairs])
     run_study(study, copy, loaded)
-    found = rows_of(copy)
-    assert {row["split"] for row in found} == {"validation"}
-    assert {(row["utility"], row["reason"]) for row in found} == {(None, "timed out")}
+    rows = rows_of(copy)
+    assert {row["split"] for row in rows} == {"validation"}
+    assert {(row["utility"], row["reason"]) for row in rows} == {(None, "timed out")}
     _, e4 = measured(copy)
     assert e4.cells == ()
     assert {lost.reason for lost in e4.missing} == {

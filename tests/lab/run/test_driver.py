@@ -29,10 +29,10 @@ def test_what_a_run_leaves(tiny_run, tiny_study, tiny_load):
     assert manifest["models"]["tiny"]["options"]["fingerprint"]
     assert manifest["tasks"]["csv-missing-cells"]["data"]
     assert set(manifest["versions"]) == {"unmask", "torch", "numpy", "python"}
-    found = tiny_run.utilities("tiny", "csv-missing-cells", "validation", "score")
-    assert found.utility_SAR.shape == (9, 3, 2)
-    assert found.candidates[0] == "confidence"
-    assert not np.isnan(found.utility_SAR).any()
+    utilities = tiny_run.utilities("tiny", "csv-missing-cells", "validation", "score")
+    assert utilities.utility_SAR.shape == (9, 3, 2)
+    assert utilities.candidates[0] == "confidence"
+    assert not np.isnan(utilities.utility_SAR).any()
     with pytest.raises(UnknownName, match="axis"):
         tiny_run.utilities("tiny", "csv-missing-cells", "validation", "region")
     with pytest.raises(UnknownName, match="table"):
@@ -127,12 +127,12 @@ def test_commands(tiny_run, tiny_folder, tmp_path, capsys):
     file.write_text(TEXT.replace("FOLDER", str(tiny_folder)))
     assert main(["study", "plan", str(file), "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
-    (found,) = plan["estimates"]
-    assert found["states"] == 15
-    assert found["branches"] == 15 * 2 * 7
-    assert found["naive"] == 5 * (4 + 3 + 2) * 2 * 7
-    assert 0 < found["expected"] < found["naive"]
-    assert found["seconds"] > 0
+    (estimate,) = plan["estimates"]
+    assert estimate["states"] == 15
+    assert estimate["branches"] == 15 * 2 * 7
+    assert estimate["naive"] == 5 * (4 + 3 + 2) * 2 * 7
+    assert 0 < estimate["expected"] < estimate["naive"]
+    assert estimate["seconds"] > 0
     out = tmp_path / "out"
     assert main(["study", "run", str(file), "--out", str(out)]) == 0
     said = capsys.readouterr()

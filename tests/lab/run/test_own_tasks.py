@@ -26,8 +26,8 @@ def model(tiny_model):
 
 
 class TestStudies:
-    def test_an_own_task_beside_one_of_the_suite(self, mine):
-        study = parsed(mine.parent, tasks=["carry-rtl", "mine"])
+    def test_an_own_task_beside_one_of_the_suite(self, prompt_file):
+        study = parsed(prompt_file.parent, tasks=["carry-rtl", "mine"])
         assert study.steps == {"carry-rtl": 16, "mine": 3}
         assert (study.task("mine").horizon, study.task("carry-rtl").horizon) == (6, 32)
         tasks, _ = prompts_of(study)
@@ -35,13 +35,13 @@ class TestStudies:
         assert study.config["own"]["mine"]["data"] == study.task("mine").version
         assert json.dumps(study.config)
 
-    def test_a_file_is_looked_for_beside_the_study(self, mine, monkeypatch):
-        (mine.parent / "study.toml").write_text(TEXT, encoding="utf-8")
+    def test_a_file_is_looked_for_beside_the_study(self, prompt_file, monkeypatch):
+        (prompt_file.parent / "study.toml").write_text(TEXT, encoding="utf-8")
         monkeypatch.chdir("/")
-        assert Study.read(mine.parent / "study.toml").own["mine"].counts["validation"] == 4
+        assert Study.read(prompt_file.parent / "study.toml").own["mine"].counts["validation"] == 4
 
-    def test_a_study_without_one_has_the_configuration_it_always_had(self, mine):
-        assert "own" not in parsed(mine.parent, tasks=["carry-rtl"], own=...).config
+    def test_a_study_without_one_has_the_configuration_it_always_had(self, prompt_file):
+        assert "own" not in parsed(prompt_file.parent, tasks=["carry-rtl"], own=...).config
 
     @pytest.mark.parametrize(
         ("changes", "message"),
@@ -57,35 +57,35 @@ class TestStudies:
             ({"own__mine": 3}, "own.mine is 3"),
         ],
     )
-    def test_refused(self, mine, changes, message):
+    def test_refused(self, prompt_file, changes, message):
         with pytest.raises(ConfigError, match=message):
-            parsed(mine.parent, **changes)
+            parsed(prompt_file.parent, **changes)
 
-    def test_carried_out_and_reported(self, mine, model, tmp_path):
-        study = parsed(mine.parent)
+    def test_carried_out_and_reported(self, prompt_file, model, tmp_path):
+        study = parsed(prompt_file.parent)
         store = Store.create(tmp_path / "out", study.config)
         assert run_study(study, store, lambda spec: model).complete
         branches = store.table("branches")
-        known = {e.id: role for role, members in prompts_of(study)[0]["mine"].items() for e in members}
+        roles = {e.id: role for role, members in prompts_of(study)[0]["mine"].items() for e in members}
         seen = set(zip(branches["prompt"].to_pylist(), branches["split"].to_pylist(), strict=True))
-        assert seen == set(known.items())
+        assert seen == set(roles.items())
         assert store.manifest["tasks"]["mine"]["version"] == study.task("mine").version
         (cell,) = measure(store).cells
         assert (cell.task, cell.axis) == ("mine", "region")
 
-    def test_end_to_end(self, mine, model, tmp_path):
-        study = parsed(mine.parent, diagnostics=["region"], end_to_end=True)
+    def test_end_to_end(self, prompt_file, model, tmp_path):
+        study = parsed(prompt_file.parent, diagnostics=["region"], end_to_end=True)
         store = Store.create(tmp_path / "out", study.config)
         outcome = run_study(study, store, lambda spec: model)
         assert outcome.complete
         assert set(outcome.hashes) == {"states", "branches", "readings", "decodes"}
 
-    def test_shards_depend_on_the_data_and_the_rule(self, mine, model, tmp_path):
-        study = parsed(mine.parent)
+    def test_shards_depend_on_the_data_and_the_rule(self, prompt_file, model, tmp_path):
+        study = parsed(prompt_file.parent)
         Store.create(tmp_path / "out", study.config)
-        changed = [parsed(mine.parent, own__mine__score="exact")]
-        mine.write_text("\n".join(map(json.dumps, [*LINES[:-1], LINES[-1] | {"target": "x"}])), encoding="utf-8")
-        changed.append(parsed(mine.parent))
+        changed = [parsed(prompt_file.parent, own__mine__score="exact")]
+        prompt_file.write_text("\n".join(map(json.dumps, [*LINES[:-1], LINES[-1] | {"target": "x"}])), encoding="utf-8")
+        changed.append(parsed(prompt_file.parent))
         names = []
         for one in (study, *changed):
             names.append({job.shard.name for job in jobs_of(one, one.models[0], model, prompts_of(one)[0])})
@@ -100,8 +100,8 @@ class TestStudies:
         assert request_of(model, task, 3, example).steps == 3
         assert request_of(model, find("carry-rtl"), 3, example).answer != request_of(model, task, 3, example).answer
 
-    def test_what_cannot_be_scored_is_counted(self, mine, model, scorer, tmp_path):
-        study = parsed(mine.parent, own__mine__score=scorer("sometimes"))
+    def test_what_cannot_be_scored_is_counted(self, prompt_file, model, scorer, tmp_path):
+        study = parsed(prompt_file.parent, own__mine__score=scorer("sometimes"))
         store = Store.create(tmp_path / "out", study.config)
         assert run_study(study, store, lambda spec: model).complete
         table = store.table("branches")
@@ -113,23 +113,23 @@ class TestStudies:
             assert (f"ValueError for prompt {row['prompt']}: cannot tell" in row["reason"]) == raised
         assert sum(info["branches"] - info["judged"] for info in store.infos()) == table["utility"].null_count > 0
 
-    def test_a_function_that_always_raises_stops_the_study(self, mine, model, scorer, tmp_path):
-        study = parsed(mine.parent, own__mine__score=scorer("always"))
+    def test_a_function_that_always_raises_stops_the_study(self, prompt_file, model, scorer, tmp_path):
+        study = parsed(prompt_file.parent, own__mine__score=scorer("always"))
         store = Store.create(tmp_path / "out", study.config)
         for _ in range(2):
             with pytest.raises(ContractError, match=r"no answer to mine could be scored \(.*ValueError.*cannot tell"):
                 run_study(study, store, lambda spec: model)
 
-    def test_an_impossible_utility_leaves_nothing_behind(self, mine, model, scorer, tmp_path):
-        study = parsed(mine.parent, own__mine__score=scorer("high"))
+    def test_an_impossible_utility_leaves_nothing_behind(self, prompt_file, model, scorer, tmp_path):
+        study = parsed(prompt_file.parent, own__mine__score=scorer("high"))
         store = Store.create(tmp_path / "out", study.config)
         with pytest.raises(ContractError, match=r"returned 1.7 for prompt 'p\d'"):
             run_study(study, store, lambda spec: model)
         assert list(store.shards.iterdir()) == []
 
-    def test_equal_answers_are_scored_once(self, mine, model, scorer, tmp_path):
+    def test_equal_answers_are_scored_once(self, prompt_file, model, scorer, tmp_path):
         name = scorer("fair")
-        study = parsed(mine.parent, own__mine__score=name)
+        study = parsed(prompt_file.parent, own__mine__score=name)
         store = Store.create(tmp_path / "out", study.config)
         run_study(study, store, lambda spec: model)
         calls = sys.modules[name.partition(":")[0]].calls
