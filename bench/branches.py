@@ -18,7 +18,7 @@ import torch
 from unmask.axes import AXES, ReMDM
 from unmask.catalog import load
 from unmask.lab.branch import AxisCost, Block, EngineSettings, Plan, run
-from unmask.lab.run.driver import request_of
+from unmask.lab.run.jobs import request_of
 from unmask.policies.candidates import candidates, reference_of
 from unmask.request import Request, TextModel
 from unmask.tasks import examples, find

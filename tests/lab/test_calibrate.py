@@ -2,8 +2,6 @@
 
 import json
 import math
-import sys
-import tomllib
 from itertools import product
 
 import numpy as np
@@ -16,250 +14,21 @@ from unmask.catalog import load
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, ContractError, OtherStudy, StorageError, UnknownName
 from unmask.lab import calibrate as lab
-from unmask.lab.analysis.opportunity import measure
 from unmask.lab.calibrate import calibrate, compared, lift_of, verdict
 from unmask.lab.compare import evaluate
 from unmask.lab.run import driver
-from unmask.lab.run.arms import DecodeCache
-from unmask.lab.run.driver import prompts_of, request_of, run_study
+from unmask.lab.run.decode_cache import DecodeCache
 from unmask.lab.store.store import Store
-from unmask.lab.study import Study
 from unmask.stats import CalibrationSettings, HeldOutTable, LeakageError, ProposedAction, ValidationTable, gate_lift
 from unmask.stats import calibrate as choose
-from unmask.tasks import find
 from unmask.tasks.own import own, task_of
 
-LINES = [{"prompt": f"Say the word w{n}.", "target": f"w{n}", "id": f"p{n}"} for n in range(8)]
 QUICK = {"prompts": 3, "states": 2, "rollouts": 2, "rows": 4}
 
-TEXT = """
-name = "own"
-seed = 3
-tasks = ["mine"]
-axes = ["region"]
-states = 2
-rollouts = 2
-temperature = 0.0
-
-[own.mine]
-prompts = "mine.jsonl"
-score = "contains"
-horizon = 6
-
-[[models]]
-name = "tiny"
-model = "tiny"
-reference = "llada"
-
-[splits]
-validation = 3
-evaluation = 2
-
-[steps]
-share = 0.5
-
-[revision]
-variant = "conf"
-
-[candidates]
-region = ["full", "block:8"]
-
-[engine]
-rows = 4
-bucket = 256
-prompts = 2
-"""
-
-SCORER = """
-calls = []
-
-def score(text, example):
-    calls.append(example["id"])
-    return MODE(text, example)
-
-def fair(text, example):
-    return len(text) % 7 / 7
-
-def sometimes(text, example):
-    if example["id"] in ("p0", "p3", "p5"):
-        raise ValueError("cannot tell")
-    return 0.5
-
-def always(text, example):
-    raise ValueError("cannot tell")
-
-def high(text, example):
-    return 1.7
-
-def same(text, example):
-    return float(text == example["target"])
-
-def picky(text, example):
-    if example["id"].endswith("b") and text != example["target"]:
-        raise ValueError("cannot tell")
-    return same(text, example)
-
-MODE = NAMED
-"""
-
-
-@pytest.fixture(scope="module")
-def model(scaled, tmp_path_factory):
-    small = {"layers": 1, "d_model": 32, "mlp": 64, "heads": 2, "kv_heads": 2}
-    return load(str(scaled.llada(tmp_path_factory.mktemp("ck") / "llada", **small)), device="cpu", dtype="fp32")
-
 
 @pytest.fixture
-def mine(tmp_path):
-    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, LINES)), encoding="utf-8")
-    return tmp_path / "mine.jsonl"
-
-
-@pytest.fixture
-def task(mine):
-    return own("mine", str(mine), score="contains", horizon=6)
-
-
-@pytest.fixture
-def scorer(tmp_path, monkeypatch):
-    """A scoring function in the current folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-
-    def call(mode):
-        name = f"scorer_{tmp_path.name.replace('-', '_')}"
-        (tmp_path / f"{name}.py").write_text(SCORER.replace("NAMED", mode), encoding="utf-8")
-        sys.modules.pop(name, None)
-        return f"{name}:score"
-
-    return call
-
-
-def parsed(folder, **changes):
-    raw = tomllib.loads(TEXT)
-    for path, value in changes.items():
-        *way, last = path.split("__")
-        at = raw
-        for key in way:
-            at = at[key]
-        if value is ...:
-            del at[last]
-        else:
-            at[last] = value
-    return Study.parse(raw, folder)
-
-
-class TestStudies:
-    def test_an_own_task_beside_one_of_the_suite(self, mine):
-        study = parsed(mine.parent, tasks=["carry-rtl", "mine"])
-        assert study.steps == {"carry-rtl": 16, "mine": 3}
-        assert (study.task("mine").horizon, study.task("carry-rtl").horizon) == (6, 32)
-        tasks, _ = prompts_of(study)
-        assert [len(members) for members in tasks["mine"].values()] == [3, 2]
-        assert study.config["own"]["mine"]["data"] == study.task("mine").version
-        assert json.dumps(study.config)
-
-    def test_a_file_is_looked_for_beside_the_study(self, mine, monkeypatch):
-        (mine.parent / "study.toml").write_text(TEXT, encoding="utf-8")
-        monkeypatch.chdir("/")
-        assert Study.read(mine.parent / "study.toml").own["mine"].counts["validation"] == 4
-
-    def test_a_study_without_one_has_the_configuration_it_always_had(self, mine):
-        assert "own" not in parsed(mine.parent, tasks=["carry-rtl"], own=...).config
-
-    @pytest.mark.parametrize(
-        ("changes", "message"),
-        [
-            ({"own__mine__prompts": "none.jsonl"}, "cannot be read"),
-            ({"own__mine__prompt": "x"}, "did you mean prompts"),
-            ({"own__mine__horizon": ...}, "own.mine has no 'horizon'"),
-            ({"own__mine__score": "exakt"}, "did you mean exact"),
-            ({"own__mine__score": 3}, "score of own.mine"),
-            ({"own": {"other": {}}}, "own.other has no 'prompts'"),
-            ({"tasks": ["carry-rtl"]}, "own.mine is not among the tasks"),
-            ({"tasks": ["mine", "mien"]}, "did you mean mine"),
-            ({"own__mine": 3}, "own.mine is 3"),
-        ],
-    )
-    def test_refused(self, mine, changes, message):
-        with pytest.raises(ConfigError, match=message):
-            parsed(mine.parent, **changes)
-
-    def test_carried_out_and_reported(self, mine, model, tmp_path):
-        study = parsed(mine.parent)
-        store = Store.create(tmp_path / "out", study.config)
-        assert run_study(study, store, lambda spec: model).complete
-        branches = store.table("branches")
-        known = {e.id: role for role, members in prompts_of(study)[0]["mine"].items() for e in members}
-        seen = set(zip(branches["prompt"].to_pylist(), branches["split"].to_pylist(), strict=True))
-        assert seen == set(known.items())
-        assert store.manifest["tasks"]["mine"]["version"] == study.task("mine").version
-        (cell,) = measure(store).cells
-        assert (cell.task, cell.axis) == ("mine", "region")
-
-    def test_end_to_end(self, mine, model, tmp_path):
-        study = parsed(mine.parent, diagnostics=["region"], end_to_end=True)
-        store = Store.create(tmp_path / "out", study.config)
-        outcome = run_study(study, store, lambda spec: model)
-        assert outcome.complete
-        assert set(outcome.hashes) == {"states", "branches", "readings", "decodes"}
-
-    def test_shards_depend_on_the_data_and_the_rule(self, mine, model, tmp_path):
-        study = parsed(mine.parent)
-        Store.create(tmp_path / "out", study.config)
-        changed = [parsed(mine.parent, own__mine__score="exact")]
-        mine.write_text("\n".join(map(json.dumps, [*LINES[:-1], LINES[-1] | {"target": "x"}])), encoding="utf-8")
-        changed.append(parsed(mine.parent))
-        names = []
-        for one in (study, *changed):
-            names.append({job.shard.name for job in driver.jobs_of(one, one.models[0], model, prompts_of(one)[0])})
-        assert not names[0] & names[1]
-        assert not names[0] & names[2]
-        for one in changed:
-            with pytest.raises(OtherStudy, match="own differ"):
-                Store.create(tmp_path / "out", one.config)
-
-    def test_a_request_has_the_horizon_of_its_task(self, task, model):
-        example = task.members["validation"][0]
-        assert request_of(model, task, 3, example).steps == 3
-        assert request_of(model, find("carry-rtl"), 3, example).answer != request_of(model, task, 3, example).answer
-
-    def test_what_cannot_be_scored_is_counted(self, mine, model, scorer, tmp_path):
-        study = parsed(mine.parent, own__mine__score=scorer("sometimes"))
-        store = Store.create(tmp_path / "out", study.config)
-        assert run_study(study, store, lambda spec: model).complete
-        table = store.table("branches")
-        odd = {"p0", "p3", "p5"} & set(table["prompt"].to_pylist())
-        assert odd, "none of the prompts that raise is in the study"
-        for row in table.select(["prompt", "utility", "reason"]).to_pylist():
-            raised = row["prompt"] in odd
-            assert row["utility"] == (None if raised else 0.5)
-            assert (f"ValueError for prompt {row['prompt']}: cannot tell" in row["reason"]) == raised
-        assert sum(info["branches"] - info["judged"] for info in store.infos()) == table["utility"].null_count > 0
-
-    def test_a_function_that_always_raises_stops_the_study(self, mine, model, scorer, tmp_path):
-        study = parsed(mine.parent, own__mine__score=scorer("always"))
-        store = Store.create(tmp_path / "out", study.config)
-        for _ in range(2):
-            with pytest.raises(ContractError, match=r"no answer to mine could be scored \(.*ValueError.*cannot tell"):
-                run_study(study, store, lambda spec: model)
-
-    def test_an_impossible_utility_leaves_nothing_behind(self, mine, model, scorer, tmp_path):
-        study = parsed(mine.parent, own__mine__score=scorer("high"))
-        store = Store.create(tmp_path / "out", study.config)
-        with pytest.raises(ContractError, match=r"returned 1.7 for prompt 'p\d'"):
-            run_study(study, store, lambda spec: model)
-        assert list(store.shards.iterdir()) == []
-
-    def test_equal_answers_are_scored_once(self, mine, model, scorer, tmp_path):
-        name = scorer("fair")
-        study = parsed(mine.parent, own__mine__score=name)
-        store = Store.create(tmp_path / "out", study.config)
-        run_study(study, store, lambda spec: model)
-        calls = sys.modules[name.partition(":")[0]].calls
-        table = store.table("branches")
-        assert sorted(set(calls)) == sorted(set(table["prompt"].to_pylist()))
-        assert len(calls) < len(table)
+def model(tiny_model):
+    return tiny_model
 
 
 class TestCalibrations:
@@ -280,8 +49,8 @@ class TestCalibrations:
         assert out.tokens == model.generate("Say w0.", policy=gate.arms.fixed, max_new_tokens=6, steps=3).tokens
 
     @pytest.mark.parametrize("axis", ["score", "cardinality", "commitment"])
-    def test_the_other_axes(self, model, mine, scorer, tmp_path, axis):
-        task = own("mine", str(mine), score=scorer("fair"), horizon=6)
+    def test_the_other_axes(self, model, prompt_file, scorer, tmp_path, axis):
+        task = own("mine", str(prompt_file), score=scorer("fair"), horizon=6)
         gate = calibrate(model, task, axis, work=tmp_path / "work", **QUICK)
         assert gate.arms.axis == axis
         assert (gate.arms.operator is not None) == (axis == "commitment")
@@ -335,18 +104,18 @@ class TestCalibrations:
             calibrate(model, task, given.pop("axis"), work=tmp_path / "work", **given)
         assert not (tmp_path / "work").exists()
 
-    def test_prompts_that_do_not_fit(self, model, tmp_path, mine):
-        task = own("mine", str(mine), score="contains", horizon=10**6)
+    def test_prompts_that_do_not_fit(self, model, tmp_path, prompt_file):
+        task = own("mine", str(prompt_file), score="contains", horizon=10**6)
         with pytest.raises(ConfigError, match=r"no validation prompt of mine leaves room for 1000000 tokens"):
             calibrate(model, task, "region", work=tmp_path / "work", **QUICK)
 
-    def test_nothing_that_can_be_scored(self, model, mine, scorer, tmp_path):
-        task = own("mine", str(mine), score=scorer("always"), horizon=6)
+    def test_nothing_that_can_be_scored(self, model, prompt_file, scorer, tmp_path):
+        task = own("mine", str(prompt_file), score=scorer("always"), horizon=6)
         with pytest.raises(ContractError, match="no answer to mine could be scored"):
             calibrate(model, task, "region", work=tmp_path / "work", **QUICK)
 
-    def test_in_python(self, model, mine, tmp_path):
-        given = {"task": str(mine), "axis": "region", "score": "contains", "horizon": 6}
+    def test_in_python(self, model, prompt_file, tmp_path):
+        given = {"task": str(prompt_file), "axis": "region", "score": "contains", "horizon": 6}
         gate = unmask.calibrate(model, **given, **QUICK, work=tmp_path / "work")
         assert gate.to_json() == unmask.calibrate(model, **given, **QUICK).to_json()
         assert (tmp_path / "work" / "manifest.json").exists()
@@ -356,12 +125,12 @@ class TestCalibrations:
             unmask.calibrate(model, **given | {"axis": "regions"})
 
     def test_what_is_decoded_is_told(self, model, task, tmp_path):
-        told = []
-        calibrate(model, task, "region", work=tmp_path / "work", on_progress=told.append, **QUICK)
-        decoded = [now for now in told if not math.isnan(now.decoded)]
+        progress = []
+        calibrate(model, task, "region", work=tmp_path / "work", on_progress=progress.append, **QUICK)
+        decoded = [now for now in progress if not math.isnan(now.decoded)]
         assert decoded
         assert all(now.shard == f"{model.name}/mine" and 0 <= now.decoded <= 1 for now in decoded)
-        assert math.isnan(told[0].decoded)
+        assert math.isnan(progress[0].decoded)
 
 
 @pytest.fixture(scope="module")
@@ -399,15 +168,15 @@ class TestEndToEnd:
     def test_a_fixed_action_that_is_ruinous_at_every_step(self, echo, gate_from):
         gate = gate_from(echo(one_step("count:1")))
         assert gate.summary["fixed"] == "count:1"
-        found = gate.end_to_end
-        assert (found.reference, found.prompts) == (1, 20)
-        assert found.fixed == found.selective <= 0.5
-        assert found.differ >= 10
-        assert found.low < found.difference < found.high < 0
+        runs = gate.end_to_end
+        assert (runs.reference, runs.prompts) == (1, 20)
+        assert runs.fixed == runs.selective <= 0.5
+        assert runs.differ >= 10
+        assert runs.low < runs.difference < runs.high < 0
         assert verdict(gate).endswith(
-            f"Decoded end to end, the same prompts score 1.000 with the reference, {found.fixed:.3f} with the fixed "
-            f"action at every step and {found.fixed:.3f} with this gate: worse than the reference "
-            f"([{found.low:+.3f}, {found.high:+.3f}]), so do not use it."
+            f"Decoded end to end, the same prompts score 1.000 with the reference, {runs.fixed:.3f} with the fixed "
+            f"action at every step and {runs.fixed:.3f} with this gate: worse than the reference "
+            f"([{runs.low:+.3f}, {runs.high:+.3f}]), so do not use it."
         )
 
     @pytest.mark.parametrize("opens", [False, True])
@@ -576,7 +345,7 @@ def test_the_verdict_in_words():
 
 
 @pytest.mark.parametrize(
-    ("found", "words"),
+    ("runs", "words"),
     [
         (EndToEnd(0.904, 0.385, 0.385, -0.58, -0.46, 100, 60), "worse than the reference ([-0.580, -0.460]), so do"),
         (EndToEnd(0.9, 0.8, 0.8, -0.2, -0.02, 40, 4), "([-0.200, -0.020]), but only 4 of 40 prompts differ, so this"),
@@ -588,25 +357,25 @@ def test_the_verdict_in_words():
         (None, "could all be judged: what whole runs are worth is not known."),
     ],
 )
-def test_the_verdict_on_whole_runs(found, words):
-    gate = Gate(**{**vars(gate_of("finds")), "end_to_end": found})
-    told = verdict(gate)
-    assert words in told
-    assert told.startswith("Expected lift over the fixed action")
-    clear = found is not None and "no clear" not in told
-    assert ("do not use it" in told) == (clear and found.high < 0)
-    assert ("calibrated on, which flatters" in told) == (clear and found.low > 0)
+def test_the_verdict_on_whole_runs(runs, words):
+    gate = Gate(**{**vars(gate_of("finds")), "end_to_end": runs})
+    text = verdict(gate)
+    assert words in text
+    assert text.startswith("Expected lift over the fixed action")
+    clear = runs is not None and "no clear" not in text
+    assert ("do not use it" in text) == (clear and runs.high < 0)
+    assert ("calibrated on, which flatters" in text) == (clear and runs.low > 0)
 
 
 def test_whole_runs_compared():
     rng = np.random.default_rng(0)
     utility_PA = rng.random((30, 3))
     ids = [f"p{n}" for n in range(30)]
-    found = compared(utility_PA, ids, seed=3)
-    assert (found.reference, found.fixed, found.selective) == pytest.approx(tuple(utility_PA.mean(0)))
-    assert found.low < found.difference < found.high
-    assert (found.prompts, found.differ) == (30, 30)
-    assert found == compared(utility_PA, ids, seed=3) != compared(utility_PA, ids, seed=4)
+    runs = compared(utility_PA, ids, seed=3)
+    assert (runs.reference, runs.fixed, runs.selective) == pytest.approx(tuple(utility_PA.mean(0)))
+    assert runs.low < runs.difference < runs.high
+    assert (runs.prompts, runs.differ) == (30, 30)
+    assert runs == compared(utility_PA, ids, seed=3) != compared(utility_PA, ids, seed=4)
     missing_PA = utility_PA.copy()
     missing_PA[[1, 4, 9], [0, 1, 2]] = math.nan
     left = [n for n in range(30) if n not in (1, 4, 9)]

@@ -19,7 +19,8 @@ from unmask.catalog import load
 from unmask.core import Logits, Needs, View, Vocabulary
 from unmask.errors import ConfigError, SchemaError, UnknownName
 from unmask.lab import compare
-from unmask.lab.compare import FRESH, MACRO, evaluate, summarise
+from unmask.lab.compare import MACRO, evaluate, summarise
+from unmask.lab.prompts import FRESH, FRESH_FROM, prompts_from
 from unmask.policies import Fixed, LLaDA, Revised
 from unmask.report import compare as report
 from unmask.stats import Estimate, mean_interval, paired_difference
@@ -309,7 +310,7 @@ class TestFresh:
     def test_prompts_are_new_to_everyone(self):
         """Not of a split, and not of the stretches that training draws from."""
         seen = {e.prompt for split in SPLITS for e in examples(CARRY, split)}
-        fresh = compare._members(TASKS[CARRY], FRESH, 50, None)
+        fresh = prompts_from(TASKS[CARRY], FRESH, prompts=50)
         trained = {
             t.prompt for seed in (0, 7) for held in (False, True) for t in generate(CARRY, seed, held, 0, 50, Folders())
         }
@@ -318,11 +319,11 @@ class TestFresh:
 
     def test_training_cannot_reach_them(self):
         """Unless somebody trains with a seed of a million or more."""
-        assert compare.FRESH_FROM // STRIDE >= 10**6
+        assert FRESH_FROM // STRIDE >= 10**6
 
     def test_are_the_same_each_time_and_score(self):
-        found = compare._members(CONTROLS["td07-clustered-mask"], FRESH, 3, None)
-        assert found == compare._members(CONTROLS["td07-clustered-mask"], FRESH, 3, None)
+        found = prompts_from(CONTROLS["td07-clustered-mask"], FRESH, prompts=3)
+        assert found == prompts_from(CONTROLS["td07-clustered-mask"], FRESH, prompts=3)
         assert [score(f"<answer>{e.target}</answer>", e).utility for e in found] == [1.0] * 3
 
     def test_official_tasks_have_none(self):
@@ -330,7 +331,7 @@ class TestFresh:
         assert "constructed" in found.tasks[0].unavailable
 
     def test_is_not_the_training_stream_from_its_start(self):
-        assert next(training(CARRY)).prompt != compare._members(TASKS[CARRY], FRESH, 1, None)[0].prompt
+        assert next(training(CARRY)).prompt != prompts_from(TASKS[CARRY], FRESH, prompts=1)[0].prompt
 
 
 class TestSummary:

@@ -16,7 +16,7 @@ from unmask.report.console import Console, loading, say
 
 if TYPE_CHECKING:
     from unmask.api import Model
-    from unmask.lab.run.driver import StudyProgress
+    from unmask.lab.run.progress import StudyProgress
     from unmask.lab.study import ModelSpec
 
 study = typer.Typer(
@@ -39,7 +39,8 @@ def plan(file: File, data_dir: DataDir = None, json_: Json = False) -> None:
     Example:
       unmask study plan studies/demo.toml
     """
-    from unmask.lab.run.driver import estimate, prompts_of
+    from unmask.lab.run.estimate import estimate
+    from unmask.lab.run.jobs import prompts_of
     from unmask.lab.study import Study
 
     chosen = Study.read(file)
@@ -168,7 +169,7 @@ def report(
 def _status(store: Any) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from unmask.lab.run.driver import totals
+    from unmask.lab.analysis.completeness import totals
 
     manifest, infos, there = store.manifest, store.infos(), set(store.names())
     report = totals(infos)

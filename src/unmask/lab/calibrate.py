@@ -21,16 +21,26 @@ from unmask.core import Policy
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, OtherStudy, UnknownName, require
 from unmask.lab.branch import EngineSettings
-from unmask.lab.choose import mixture_of, table_of
-from unmask.lab.run.arms import DecodeCache, Judge
-from unmask.lab.run.driver import ProgressTracker, StudyProgress, jobs_of, prompts_of, run_study
+from unmask.lab.choose import mixture_of, rows_by_state, table_of
+from unmask.lab.run.decode_cache import DecodeCache
+from unmask.lab.run.driver import run_study
+from unmask.lab.run.jobs import jobs_of, prompts_of
+from unmask.lab.run.judging import Judge
+from unmask.lab.run.progress import ProgressTracker, StudyProgress
 from unmask.lab.store.store import Store
 from unmask.lab.study import REFERENCES, ModelSpec, PromptRange, Study
 from unmask.request import TextModel, steps_of
-from unmask.stats import Calibration, CalibrationSettings, ValidationTable, choose_fixed, gate_lift, ratio_intervals
+from unmask.stats import (
+    Calibration,
+    CalibrationSettings,
+    NotEnough,
+    ValidationTable,
+    choose_fixed,
+    gate_lift,
+    ratio_intervals,
+)
 from unmask.stats import calibrate as choose
 from unmask.stats.bootstrap import RESAMPLES
-from unmask.stats.errors import NotEnough
 from unmask.stats.opportunity import FEWEST
 from unmask.tasks import Task
 from unmask.tasks.base import DataDir
@@ -85,7 +95,8 @@ def calibrate(
     assert outcome.complete
     table = _table(store, model, task, axis)
     chosen = choose(table, CalibrationSettings(seed=seed, deterministic=rollouts == 1))
-    arms = Arms(axis, model.reference, chosen, DIAGNOSTICS[axis](), OPERATOR if AXES[axis].revises else None)
+    diagnostic = DIAGNOSTICS[diagnostic_of(axis)]()
+    arms = Arms(axis, model.reference, chosen, diagnostic, OPERATOR if AXES[axis].revises else None)
     return Gate(
         model=model.name,
         fingerprint=model.fingerprint,
@@ -99,8 +110,15 @@ def calibrate(
 
 def check_axis(axis: str) -> None:
     """Refuse an axis that has no diagnostic."""
-    if axis not in DIAGNOSTICS:
-        raise UnknownName("axis", axis, DIAGNOSTICS)
+    diagnosed = list(dict.fromkeys(kind.axis for kind in DIAGNOSTICS.values()))
+    if axis not in diagnosed:
+        raise UnknownName("axis", axis, diagnosed)
+
+
+def diagnostic_of(axis: str) -> str:
+    """The diagnostic that a gate of the axis is made of: of several the first, which is the paper's."""
+    check_axis(axis)
+    return next(name for name, kind in DIAGNOSTICS.items() if kind.axis == axis)
 
 
 def lift_of(table: ValidationTable, chosen: Calibration) -> Lift:
@@ -108,14 +126,14 @@ def lift_of(table: ValidationTable, chosen: Calibration) -> Lift:
     if chosen.tau.value is None:
         why = f"no opportunity found, so the gate never opens and decodes as the fixed action ({chosen.tau.reason})"
         return Lift(0.0, 0.0, 0.0, why)
-    found = gate_lift(table, chosen)
+    gain = gate_lift(table, chosen)
     folds = min(chosen.settings.prompt_folds, chosen.prompts)
     how = (
         f"per state, one step deviating, on {chosen.prompts} validation prompts, out of fold ({folds} folds: each with "
         f"the gate that the others choose); 95 % interval from {RESAMPLES} resamples of the prompts. A gate opens only "
         "where this is above 0, so it flatters a little; no held-out prompt was looked at"
     )
-    return Lift(found.value, found.low, found.high, how)
+    return Lift(gain.value, gain.low, gain.high, how)
 
 
 def end_to_end(
@@ -138,32 +156,33 @@ def end_to_end(
     planned = jobs_of(study, spec, model, tasks)
     starts = [start for job in planned for start in job.starts]
     policies = _policies(arms)
-    watch = ProgressTracker(study, tasks, store, time.monotonic(), on_progress)
-    bench = DecodeCache(
+    tracker = ProgressTracker(study, tasks, store, time.monotonic(), on_progress)
+    cache = DecodeCache(
         model,
         # As many canvases at a time as everywhere else: whoever asks for few has memory for few.
         replace(study, engine=replace(study.engine, live=study.engine.rows)),
         {ROLE: starts},
-        lambda decoded: watch.decoded(f"{spec.name}/{study.tasks[0]}", decoded / len(policies)),
+        lambda decoded: tracker.decoded(f"{spec.name}/{study.tasks[0]}", decoded / len(policies)),
     )
-    court = Judge(model, [example for job in planned for example in job.members], jobs)
-    worth_A = []
+    judge = Judge(model, [example for job in planned for example in job.members], jobs)
+    utility_A = []
     for policy in policies:
-        runs = bench.decode(policy, ROLE)
-        worth_A.append({run.prompt: utility for run, (_, utility, _) in zip(runs, court.judge(runs), strict=True)})
+        rows = cache.decode(policy, ROLE)
+        judged = judge.judge([(row.prompt, row.answer) for row in rows])
+        utility_A.append({row.prompt: verdict.utility for row, verdict in zip(rows, judged, strict=True)})
     ids = [start.id for start in starts]
-    return compared([[worth[prompt] for worth in worth_A] for prompt in ids], ids, seed=study.seed)
+    return compared([[utility[prompt] for utility in utility_A] for prompt in ids], ids, seed=study.seed)
 
 
 def compared(utility_PA: ArrayLike, prompt_P: Sequence[str], *, seed: int) -> EndToEnd | None:
     """Means over the prompts whose answers were all judged (columns: reference, fixed, selective); None without one."""
     utility = np.asarray(utility_PA, dtype=np.float64)
-    known_P = np.isfinite(utility).all(1)
-    if not known_P.any():
+    judged_P = np.isfinite(utility).all(1)
+    if not judged_P.any():
         return None
-    reference, fixed, selective = utility[known_P].mean(0).tolist()
-    gain_P = utility[known_P, 2] - utility[known_P, 0]
-    (gain,) = ratio_intervals(gain_P, np.ones_like(gain_P), np.asarray(prompt_P)[known_P], seed=seed)
+    reference, fixed, selective = utility[judged_P].mean(0).tolist()
+    gain_P = utility[judged_P, 2] - utility[judged_P, 0]
+    (gain,) = ratio_intervals(gain_P, np.ones_like(gain_P), np.asarray(prompt_P)[judged_P], seed=seed)
     differ = int((gain_P != 0).sum())
     return EndToEnd(reference, fixed, selective, gain.low, gain.high, len(gain_P), differ)
 
@@ -179,30 +198,30 @@ def verdict(gate: Gate) -> str:
     return f"{_step_verdict(gate)} {_run_verdict(gate.end_to_end)}"
 
 
-def _run_verdict(found: EndToEnd | None) -> str:
-    if found is None:
+def _run_verdict(runs: EndToEnd | None) -> str:
+    if runs is None:
         return (
             "Decoded end to end, no prompt has answers with the reference, the fixed action and this gate that could "
             "all be judged: what whole runs are worth is not known."
         )
-    told = (
-        f"Decoded end to end, the same prompts score {found.reference:.3f} with the reference, {found.fixed:.3f} with "
-        f"the fixed action at every step and {found.selective:.3f} with this gate"
+    scores = (
+        f"Decoded end to end, the same prompts score {runs.reference:.3f} with the reference, {runs.fixed:.3f} with "
+        f"the fixed action at every step and {runs.selective:.3f} with this gate"
     )
-    if found.differ == 0:
-        return f"{told}: no prompt is worth more or less than with the reference ({found.prompts} prompts)."
-    interval = f"[{found.low:+.3f}, {found.high:+.3f}]"
+    if runs.differ == 0:
+        return f"{scores}: no prompt is worth more or less than with the reference ({runs.prompts} prompts)."
+    interval = f"[{runs.low:+.3f}, {runs.high:+.3f}]"
     # An interval over few prompts that differ is too short to rely on.
-    few = found.differ < FEWEST
-    hint = f"but only {found.differ} of {found.prompts} prompts differ, so this is a hint"
-    if found.worse:
+    few = runs.differ < FEWEST
+    hint = f"but only {runs.differ} of {runs.prompts} prompts differ, so this is a hint"
+    if runs.worse:
         advice = f"{hint}: do not use it before more prompts say otherwise" if few else "so do not use it"
-        return f"{told}: worse than the reference ({interval}), {advice}."
-    if found.better:
+        return f"{scores}: worse than the reference ({interval}), {advice}."
+    if runs.better:
         flatters = "These are the prompts it was calibrated on, which flatters; `unmask study` looks at others."
-        return f"{told}: better than the reference ({interval}){f', {hint}' if few else ''}. {flatters}"
+        return f"{scores}: better than the reference ({interval}){f', {hint}' if few else ''}. {flatters}"
     return (
-        f"{told}: no clear difference to the reference ({interval}; {found.differ} of {found.prompts} prompts differ)."
+        f"{scores}: no clear difference to the reference ({interval}; {runs.differ} of {runs.prompts} prompts differ)."
     )
 
 
@@ -210,20 +229,20 @@ def _step_verdict(gate: Gate) -> str:
     chosen, lift = gate.arms.calibration, gate.lift
     tau, detector, fixed = chosen.tau, chosen.detector, chosen.candidates[chosen.fixed.action]
     if tau.value is None:
-        told = (
+        shut = (
             f"No opportunity found: the gate never opens ({tau.reason}). It decodes as the fixed action, {fixed}, at "
             "every step."
         )
         # Somebody else might find what this diagnostic did not.
         better, states = int(detector.positive_B.sum()), int(detector.states_B.sum())
-        return f"{told} Another action was better at {better} of {states} states with a signal." if better else told
-    told = (
+        return f"{shut} Another action was better at {better} of {states} states with a signal." if better else shut
+    expected = (
         f"Expected lift over the fixed action, {fixed}: {lift.value:+.4f} per state "
         f"[{lift.low:+.4f}, {lift.high:+.4f}], out of fold on validation prompts."
     )
     if lift.low > 0:
-        return f"{told} A check on held-out prompts is `unmask study`."
-    return f"{told} The interval reaches 0, so this may be nothing; more prompts, or `unmask study`, can tell."
+        return f"{expected} A check on held-out prompts is `unmask study`."
+    return f"{expected} The interval reaches 0, so this may be nothing; more prompts, or `unmask study`, can tell."
 
 
 def _study(
@@ -261,7 +280,7 @@ def _study(
         revision=OPERATOR,
         engine=EngineSettings(rows),
         shard=SHARD,
-        diagnostics=(axis,),
+        diagnostics=(diagnostic_of(axis),),
         own={} if task.members is None else {task.name: task},
     )
 
@@ -274,7 +293,7 @@ def _table(store: Store, model: CalibratedModel, task: Task, axis: str) -> Valid
             f"of {model.name}; allowed: shorter ones; shorten them or the horizon"
         )
     utilities = store.utilities(model.name, task.name, ROLE, axis)
-    read = {(row["prompt"], row["state"]): row for row in store.table("readings").to_pylist()}
+    read = rows_by_state(axis, store.table("readings"))
     rows = [read[key] for key in zip(utilities.prompt_S, utilities.state_S.tolist(), strict=True)]
     try:
         fixed = choose_fixed(utilities.utility_SAR, reference=0)

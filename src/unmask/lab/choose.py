@@ -1,26 +1,221 @@
-"""A diagnostic's readings beside the utilities of their states: the tables that the statistics of E2 and E3 take."""
+"""What is chosen on validation prompts, from a study's tables: fixed action, schedule, thresholds, gate, axis.
+
+`run` decodes with it and `analysis` measures what it was worth, so both import it and neither the other. Choices are
+by the name of a diagnostic, with its axis beside it.
+"""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
 from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
-from unmask.axes import SCORE
+from unmask.axes import AXES, SCORE
 from unmask.axes.score import weights
-from unmask.diagnostics import score
-from unmask.errors import SchemaError
-from unmask.lab.analysis.opportunity import masked_share
-from unmask.lab.store.store import Utilities
+from unmask.diagnostics import DIAGNOSTICS, score
+from unmask.errors import SchemaError, UnknownName
+from unmask.lab.store.schemas import by_axis
+from unmask.lab.store.store import Store
+from unmask.lab.store.utilities import Utilities, parts, utilities_of
 from unmask.policies.candidates import Instead, candidate, written_out
 from unmask.policies.fixed import Fixed
-from unmask.stats import HeldOutTable, ProposedAction, ValidationTable
-from unmask.stats.crossfit import Array
+from unmask.stats import (
+    Calibration,
+    CalibrationSettings,
+    HeldOutTable,
+    NotEnough,
+    ProposedAction,
+    ValidationTable,
+    calibrate,
+    choose_fixed,
+    gap,
+)
+from unmask.stats.calibration import graded
+from unmask.stats.crossfit import TIE, Array
+from unmask.stats.masked import masked_share
+
+ARMS = ("reference", "fixed", "stage", "always", "selective")
+CONTROLS = ("end-to-end fixed", "random gate")
+JOINT = "joint"
+"""Beyond the paper: all axes adapted together; it stands under an axis of its own name."""
+JOINT_FIXED = "joint fixed"
 
 Row = Mapping[str, Any]
 """Of the table `readings`."""
+StateKey = tuple[str, int]
+"""A prompt, and which of its states."""
 Table = TypeVar("Table", ValidationTable, HeldOutTable)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What validation prompts say about one model, task and diagnostic; nothing in it has seen another prompt."""
+
+    axis: str
+    calibration: Calibration
+    opportunity: float
+    """Cross-fitted Delta_adapt on validation states."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A model, task and axis of the study that has no numbers."""
+
+    model: str
+    task: str
+    axis: str
+    reason: str
+    diagnostic: str = ""
+    """Whose numbers they would be; empty where the axis has none for anybody."""
+
+
+def is_extension(reference: str, axis: str) -> bool:
+    """Dream's native decoder is monotone: revising is not a choice that it has, but an extension of it.
+
+    Means of the chosen axes and the joint arm stand under names that are no axes, and are none.
+    """
+    return axis in AXES and reference in AXES[axis].extends
+
+
+def one_draw(study: Mapping[str, Any], axis: str) -> str:
+    """Why nothing can be cross-fitted on an axis; empty if it can."""
+    # The revision operator draws, on the commitment axis, whatever the temperature.
+    if study["rollouts"] == 1 and (study["temperature"] > 0 or AXES[axis].revises):
+        return "1 rollout of something that draws cannot be cross-fitted; 2 or more are needed"
+    return ""
+
+
+def settings_of(study: Mapping[str, Any]) -> CalibrationSettings:
+    """How a study chooses on its validation prompts, whoever asks: the steps of E3 and the decodes of E4."""
+    # One rollout is all there can be: what draws has been left out.
+    return CalibrationSettings(seed=study["seed"], deterministic=study["rollouts"] == 1)
+
+
+# Whose readings they are
+
+
+def diagnostic_names(study: Mapping[str, Any]) -> dict[str, str]:
+    """Diagnostics by the axes that stored rows name, for a manifest's study; a row of another axis has its name.
+
+    The one place that knows which diagnostic a row belongs to.
+    """
+    listed = study.get("diagnostics", {})
+    for name in listed:
+        if name not in DIAGNOSTICS:
+            raise UnknownName("diagnostic of the stored study", name, DIAGNOSTICS)
+    return {axis: axis for axis in study["axes"]} | by_axis({name: DIAGNOSTICS[name].axis for name in listed})
+
+
+def rows_by_state(axis: str, part: pa.Table) -> dict[StateKey, Row]:
+    """Readings of one diagnostic. Ingredients are long, and only those of mixtures are needed."""
+    rows = (part if AXES[axis].mixes else part.drop_columns("ingredients")).to_pylist()
+    return {(row["prompt"], row["state"]): row for row in rows}
+
+
+# Choosing
+
+
+def choices(store: Store) -> dict[tuple[str, str, str], Choice | Missing]:
+    """By model, task and diagnostic: what decoders are made of, or why they cannot be. The calibrations of `detect`.
+
+    Evaluation rows are dropped before anything else is done.
+    """
+    study, keys = store.manifest["study"], ("model", "task", "axis")
+    names = diagnostic_names(study)
+    references = {spec["name"]: str(spec["reference"]) for spec in study["models"]}
+    readings = {key: rows_by_state(key[2], part) for key, part in parts(_validation(store.table("readings")), keys)}
+    branches = _validation(store.table("branches", ("step", "masked", "is_reference", "utility")))
+    chosen: dict[tuple[str, str, str], Choice | Missing] = {}
+    for (model, task, axis), part in parts(branches, keys):
+        if (model, task, axis) in readings:
+            rows, name = readings[model, task, axis], names[axis]
+            chosen[model, task, name] = _choice((model, task, axis), name, part, rows, references[model], study)
+    return chosen
+
+
+def _validation(table: pa.Table) -> pa.Table:
+    return table.filter(pc.equal(table["split"], "validation"))
+
+
+def _choice(
+    key: tuple[str, str, str],
+    name: str,
+    branches: pa.Table,
+    read: Mapping[StateKey, Row],
+    reference: str,
+    study: Mapping[str, Any],
+) -> Choice | Missing:
+    axis, settings = key[2], settings_of(study)
+    # E1 does not get past this either.
+    if reason := one_draw(study, axis):
+        return Missing(*key, reason, name)
+    utilities = utilities_of(branches)
+    try:
+        table = table_with(ValidationTable, utilities, read, "validation", fixed_mixture(utilities, reference, axis))
+        found = calibrate(table, settings)
+        return Choice(axis, found, gap(graded(table, found.fixed.action, settings).fit).delta)
+    except NotEnough as error:
+        return Missing(*key, str(error), name)
+
+
+def choose_axis(choices: Mapping[str, tuple[float, float]]) -> str | None:
+    """The axis with the largest lift promised on validation; of equal ones that with the largest opportunity there,
+    then the first. `choices` are lift and opportunity by axis, in the order of the axes; None without any.
+
+    Where an axis has several diagnostics, each is one to choose, by its name."""
+    best: str | None = None
+    for name, (lift, opportunity) in choices.items():
+        if best is None:
+            best = name
+            continue
+        ahead, more = lift - choices[best][0], _measured(opportunity) - _measured(choices[best][1])
+        if ahead > TIE or (abs(ahead) <= TIE and more > TIE):
+            best = name
+    return best
+
+
+def _measured(opportunity: float) -> float:
+    """An opportunity that could not be measured settles no tie: utilities lie in [0, 1]."""
+    return opportunity if isfinite(opportunity) else -2.0
+
+
+def fixed_mixture(validation: Utilities, reference: str, axis: str) -> list[float] | None:
+    """That of the fixed action, which the score signal compares with; other signals compare with nothing."""
+    if not AXES[axis].mixes:
+        return None
+    fixed = choose_fixed(validation.utility_SAR, reference=0)
+    return mixture_of(reference, validation.candidates[fixed.action])
+
+
+def mixture_of(reference: str, name: str) -> list[float]:
+    """The weights of a candidate of the score axis."""
+    policy = written_out(candidate(reference, SCORE.name, name))
+    assert isinstance(policy, Fixed | Instead)
+    assert policy.alpha is not None
+    return weights(policy.alpha)
+
+
+# Tables for the statistics
+
+
+def table_with(
+    kind: Callable[..., Table],
+    utilities: Utilities,
+    read: Mapping[StateKey, Row],
+    role: str,
+    mixture: Sequence[float] | None,
+) -> Table:
+    """States beside their readings; each must have one."""
+    keys = list(zip(utilities.prompt_S, utilities.state_S.tolist(), strict=True))
+    silent = sum(key not in read for key in keys)
+    if silent:
+        raise NotEnough(f"{silent} of {len(keys)} {role} states have no reading")
+    return table_of(kind, utilities, [read[key] for key in keys], mixture)
 
 
 def table_of(
@@ -43,7 +238,7 @@ def table_of(
         snapped_same_SA[s] = same_SA[s] if same_SA[s, near] else np.arange(actions) == near
     return kind(
         prompt_S=np.array(utilities.prompt_S),
-        masked_S=masked_share(utilities),
+        masked_S=masked_share(utilities.prompt_S, utilities.masked_S),
         q_SAR=utilities.utility_SAR,
         signal_S=stored_signal(rows) if mixture is None else score_signal(rows, mixture),
         abstained_S=np.array([row["abstained"] for row in rows], dtype=np.bool_),
@@ -54,13 +249,13 @@ def table_of(
     )
 
 
-def _check(row: Row, known: Mapping[str, int], rollouts: int) -> None:
-    strange, given = {row["snapped"], *row["same"]} - set(known), len(row["utility"])
+def _check(row: Row, candidates: Mapping[str, int], rollouts: int) -> None:
+    strange, given = {row["snapped"], *row["same"]} - set(candidates), len(row["utility"])
     if strange or given != rollouts:
-        told = f", and names {', '.join(map(str, strange))}" if strange else ""
+        and_names = f", and names {', '.join(map(str, strange))}" if strange else ""
         raise SchemaError(
-            f"the reading of {row['axis']} at state {row['state']} of {row['prompt']!r} has {given} utilities{told}; "
-            f"allowed: {rollouts}, and candidates of the study; remove the shard and run the study"
+            f"the reading of {row['axis']} at state {row['state']} of {row['prompt']!r} has {given} utilities"
+            f"{and_names}; allowed: {rollouts}, and candidates of the study; remove the shard and run the study"
         )
 
 
@@ -72,18 +267,10 @@ def stored_signal(rows: Sequence[Row]) -> Array:
 def score_signal(rows: Sequence[Row], mixture: Sequence[float]) -> Array:
     """d(z) against the fixed mixture; the stored one compares with the reference's, which may be another."""
     signal_S = np.full(len(rows), np.nan)
-    told = {s: json.loads(row["ingredients"]) for s, row in enumerate(rows) if not row["abstained"]}
-    if told:
+    ingredients = {s: json.loads(row["ingredients"]) for s, row in enumerate(rows) if not row["abstained"]}
+    if ingredients:
         names = ("mu_BJ", "sigma_BJJ", "alpha_BJ")
-        stored = {name: torch.tensor([found[name] for found in told.values()], dtype=torch.float64) for name in names}
+        stored = {n: torch.tensor([one[n] for one in ingredients.values()], dtype=torch.float64) for n in names}
         fixed_BJ = torch.tensor(mixture, dtype=torch.float64).expand_as(stored["mu_BJ"])
-        signal_S[list(told)] = score.signal(stored, fixed_BJ).numpy()
+        signal_S[list(ingredients)] = score.signal(stored, fixed_BJ).numpy()
     return signal_S
-
-
-def mixture_of(reference: str, name: str) -> list[float]:
-    """The weights of a candidate of the score axis."""
-    policy = written_out(candidate(reference, SCORE.name, name))
-    assert isinstance(policy, Fixed | Instead)
-    assert policy.alpha is not None
-    return weights(policy.alpha)

@@ -8,7 +8,6 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
-from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,18 +17,13 @@ from unmask.core import Denoiser, Noise, Policy, Proposal, Search, State, row_ke
 from unmask.decode import decode
 from unmask.denoisers import Codec, canvas_of
 from unmask.errors import ConfigError, SchemaError, UnknownName, UnmaskError, require
+from unmask.lab.prompts import FRESH, prompts_from
 from unmask.policies import settings
 from unmask.request import TextModel
 from unmask.stats.bootstrap import MEAN_RESAMPLES, Estimate, against, macro_intervals, mean_intervals
-from unmask.tasks import SPLITS, Example, Task, examples, find, score_all, training
+from unmask.tasks import SPLITS, Example, Task, find, score_all
 from unmask.tasks.base import DataDir
 from unmask.versions import versions
-
-FRESH = "fresh"
-"""A split without end: prompts of a constructed task that are in no split and that no training run draws."""
-FRESH_FROM = 10**15
-"""Where in the training stream they begin; training takes a stretch of 10**9 per seed."""
-FRESH_PROMPTS = 500
 
 MACRO = "macro"
 """In place of a task's name: the mean over tasks, each counting the same."""
@@ -308,7 +302,7 @@ def _evaluator(
 ) -> _Evaluator:
     run = TaskRun(task.name, task.horizon, steps)
     try:
-        members = _members(task, split, prompts, data_dir)
+        members = prompts_from(task, split, prompts=prompts, data_dir=data_dir)
     except (ConfigError, SchemaError) as error:
         return _Evaluator(replace(run, unavailable=str(error)))
     encoded = [(model.codec.encode(example.prompt), example) for example in members]
@@ -336,14 +330,6 @@ def _batch(
     keys = [row_key(seed, np.array(canvas, "<i8").tobytes()) for canvas in canvases]
     lengths = tuple(len(prompt) + run.horizon for prompt in prompts)
     return _Batch(tuple(example for _, example in pairs), lengths, start, Noise.of(keys, device))
-
-
-def _members(task: Task, split: str, prompts: int | None, data_dir: DataDir) -> tuple[Example, ...]:
-    if split != FRESH:
-        return examples(task, split, data_dir)[:prompts]
-    if task.generator is None:
-        raise ConfigError(f"{task.name} has no {FRESH} prompts; allowed: constructed tasks; use one of its splits")
-    return tuple(islice(training(task, FRESH_FROM), prompts or FRESH_PROMPTS))
 
 
 def _steps(task: Task, steps: int | None) -> int:

@@ -15,7 +15,8 @@ from unmask.core import Policy
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, require
 from unmask.lab.branch import EngineSettings, Plan
-from unmask.lab.compare import FRESH
+from unmask.lab.prompts import FRESH
+from unmask.lab.store.schemas import by_axis
 from unmask.options import (
     check_keys,
     check_name,
@@ -134,6 +135,8 @@ class Study:
             budget=parse_part(Budget, raw.get("budget", {}), "budget", required=()),
             own=own,
         )
+        # Refused where two are of one axis.
+        by_axis({name: DIAGNOSTICS[name].axis for name in study.diagnostics})
         for spec in study.models:
             study.sets(spec.reference)
         return study
@@ -321,10 +324,11 @@ def _candidate_names(value: Any, axes: Sequence[str]) -> Mapping[str, tuple[str,
 def _diagnosed(value: Any, axes: Sequence[str]) -> tuple[str, ...]:
     if value == []:
         return ()
-    diagnosed = parse_names("diagnostics", value)
-    for axis in diagnosed:
-        check_name("axis of diagnostics", axis, axes)
-    return diagnosed
+    names = parse_names("diagnostics", value)
+    of_axes = [name for axis in axes for name, kind in DIAGNOSTICS.items() if kind.axis == axis]
+    for name in names:
+        check_name("axis of diagnostics", name, of_axes)
+    return names
 
 
 def _end_to_end(value: Any, diagnostics: Any) -> bool:

@@ -8,16 +8,12 @@ import pytest
 
 from tests.helpers import made_studies as made
 from unmask.axes.score import weights
-from unmask.catalog import load
 from unmask.errors import SchemaError
 from unmask.lab import choose
 from unmask.lab.analysis import detection
-from unmask.lab.analysis.detection import detect, macro
+from unmask.lab.analysis.detection import detect
 from unmask.lab.analysis.opportunity import measure
 from unmask.lab.choose import mixture_of, score_signal, stored_signal
-from unmask.lab.run.driver import run_study
-from unmask.lab.store.store import Store
-from unmask.lab.study import Study
 from unmask.stats import (
     ARMS,
     CalibrationSettings,
@@ -30,6 +26,7 @@ from unmask.stats import (
     select_actions,
     selective_utility,
 )
+from unmask.stats.held_out import macro
 
 KINDS = {"find": "finds", "guess": "useless", "same": "constant", "mute": "abstains"}
 
@@ -44,13 +41,13 @@ def planted():
 
 
 @pytest.fixture(scope="module")
-def found(planted, tmp_path_factory):
+def findings(planted, tmp_path_factory):
     tables, read = planted
     return found_in(made.store(tmp_path_factory.mktemp("e23") / "study", tables, read=read))
 
 
-def cell(found, task, axis="region"):
-    (one,) = [c for c in found.cells if (c.task, c.axis) == (task, axis)]
+def cell(findings, task, axis="region"):
+    (one,) = [c for c in findings.cells if (c.task, c.axis) == (task, axis)]
     return one
 
 
@@ -79,8 +76,8 @@ def by_hand(kind, candidates, reading, split):
 
 
 class TestPlantedTruth:
-    def test_a_signal_that_finds_it(self, found):
-        one = cell(found, "find")
+    def test_a_signal_that_finds_it(self, findings):
+        one = cell(findings, "find")
         utility = one.raw.utility
         assert one.fixed_name == "full"
         assert utility.detection.auroc.value > 0.99
@@ -92,30 +89,30 @@ class TestPlantedTruth:
         assert lift["always"].value < lift["selective"].value
         assert one.raw.choice.viability.passed
 
-    def test_lifts_are_those_of_the_arrays(self, found, planted):
+    def test_lifts_are_those_of_the_arrays(self, findings, planted):
         tables, read = planted
         full, other = tables["small", "find", "evaluation"]["region"].values()
         reading = read["small", "find", "evaluation"]["region"]
         gain_PSR = np.where(np.isnan(reading.signal_PS)[:, :, None], 0.0, reading.utility_PSR - full)
-        lift = cell(found, "find").raw.utility.lift
+        lift = cell(findings, "find").raw.utility.lift
         assert lift["always"].value == pytest.approx(gain_PSR.mean())
         assert lift["oracle"].value == pytest.approx(np.maximum(other - full, 0).mean())
-        snapped = cell(found, "find").outcomes["snapped"].utility.lift["always"].value
+        snapped = cell(findings, "find").outcomes["snapped"].utility.lift["always"].value
         silent_PS1 = np.isnan(reading.signal_PS)[:, :, None]
         assert snapped == pytest.approx(np.where(silent_PS1, 0.0, other - full).mean())
 
-    def test_a_useless_one(self, found):
-        utility = cell(found, "guess").raw.utility
+    def test_a_useless_one(self, findings):
+        utility = cell(findings, "guess").raw.utility
         assert utility.detection.auroc.value < 0.75
         assert not utility.lift["selective"].positive
 
-    def test_a_constant_one(self, found):
-        chosen = cell(found, "same").raw.calibration
+    def test_a_constant_one(self, findings):
+        chosen = cell(findings, "same").raw.calibration
         assert len(chosen.detector.g_B) == 1
-        assert not cell(found, "same").raw.utility.lift["selective"].positive
+        assert not cell(findings, "same").raw.utility.lift["selective"].positive
 
-    def test_one_that_always_abstains(self, found):
-        one = cell(found, "mute")
+    def test_one_that_always_abstains(self, findings):
+        one = cell(findings, "mute")
         choice, utility = one.raw.choice, one.raw.utility
         assert choice.abstained.value == 1
         assert np.isnan(choice.agrees_fixed.value)
@@ -133,7 +130,7 @@ class TestPlantedTruth:
         assert tau.reason.startswith("no validation state has a positive opportunity")
 
     @pytest.mark.parametrize("task", KINDS)
-    def test_numbers_are_those_of_the_statistics(self, found, planted, task):
+    def test_numbers_are_those_of_the_statistics(self, findings, planted, task):
         tables, read = planted
         parts = [
             by_hand(kind, tables["small", task, split]["region"], read["small", task, split]["region"], split)
@@ -142,9 +139,9 @@ class TestPlantedTruth:
         settings = ExperimentSettings(CalibrationSettings(seed=5), 5, draws=50, resamples=200)
         choices, arms = select_actions(*parts, settings), selective_utility(*parts, settings)
         for proposal in ("raw", "snapped"):
-            mine = cell(found, task).outcomes[proposal]
-            assert repr(mine.choice) == repr(getattr(choices, proposal))
-            assert repr(mine.utility) == repr(getattr(arms, proposal))
+            outcome = cell(findings, task).outcomes[proposal]
+            assert repr(outcome.choice) == repr(getattr(choices, proposal))
+            assert repr(outcome.utility) == repr(getattr(arms, proposal))
 
     def test_agreement_is_about_next_states(self, planted, tmp_path):
         tables, read = planted
@@ -170,8 +167,8 @@ class TestScore:
             axes["score"] = {"confidence": axes["score"]["confidence"], "margin": axes["score"]["margin"]}
             one = read[key]["score"]
             stored_PS = np.where(np.isnan(one.signal_PS), np.nan, rng.normal(size=one.signal_PS.shape))
-            told = made.evidence(one.signal_PS, stored_PS)
-            read[key]["score"] = replace(one, signal_PS=stored_PS, ingredients=told)
+            ingredients_PS = made.evidence(one.signal_PS, stored_PS)
+            read[key]["score"] = replace(one, signal_PS=stored_PS, ingredients=ingredients_PS)
             self.finds_PS = one.signal_PS
         return made.store(tmp_path / "s", tables, read=read)
 
@@ -185,11 +182,11 @@ class TestScore:
         assert stored.raw.utility.detection.auroc.value < 0.8
 
     def test_by_hand(self, place):
-        mine = [row for row in place.table("readings").to_pylist() if row["split"] == "evaluation"]
+        rows = [row for row in place.table("readings").to_pylist() if row["split"] == "evaluation"]
         wanted = {(f"evaluation-0-{p}", s): float(x) for (p, s), x in np.ndenumerate(self.finds_PS)}
-        fixed_S, reference_S = (score_signal(mine, mixture_of("llada", name)) for name in self.NAMES)
-        np.testing.assert_allclose(fixed_S, [wanted[row["prompt"], row["state"]] for row in mine], atol=1e-12)
-        np.testing.assert_allclose(reference_S, stored_signal(mine), atol=1e-12)
+        fixed_S, reference_S = (score_signal(rows, mixture_of("llada", name)) for name in self.NAMES)
+        np.testing.assert_allclose(fixed_S, [wanted[row["prompt"], row["state"]] for row in rows], atol=1e-12)
+        np.testing.assert_allclose(reference_S, stored_signal(rows), atol=1e-12)
 
     @pytest.mark.parametrize(
         ("reference", "name", "rule"),
@@ -200,7 +197,7 @@ class TestScore:
 
 
 class TestLeakage:
-    def test_held_out_utilities_do_not_move_the_calibration(self, found, planted, tmp_path):
+    def test_held_out_utilities_do_not_move_the_calibration(self, findings, planted, tmp_path):
         tables, read = planted
         rng = np.random.default_rng(9)
         tables, read = dict(tables), dict(read)
@@ -213,9 +210,9 @@ class TestLeakage:
         turned = found_in(made.store(tmp_path / "s", tables, read=read))
         for task in KINDS:
             for proposal in ("raw", "snapped"):
-                before, after = (cell(f, task).outcomes[proposal].utility for f in (found, turned))
+                before, after = (cell(f, task).outcomes[proposal].utility for f in (findings, turned))
                 assert before.calibration.to_json() == after.calibration.to_json()
-            assert cell(found, task).raw.utility.lift != cell(turned, task).raw.utility.lift
+            assert cell(findings, task).raw.utility.lift != cell(turned, task).raw.utility.lift
 
     def test_a_prompt_in_both_splits_is_an_error(self, planted, tmp_path, monkeypatch):
         def leak(*_):
@@ -229,9 +226,9 @@ class TestLeakage:
 
 
 class TestMeans:
-    def test_tasks_count_the_same(self, found):
-        for mean in found.means:
-            cells = [c.outcomes[mean.proposal] for c in found.cells]
+    def test_tasks_count_the_same(self, findings):
+        for mean in findings.means:
+            cells = [c.outcomes[mean.proposal] for c in findings.cells]
             assert mean.tasks == tuple(KINDS)
             for arm in ARMS:
                 wanted = np.mean([c.utility.utility[arm].value for c in cells])
@@ -243,10 +240,10 @@ class TestMeans:
             assert mean.less_regret.value == pytest.approx(saved)
             assert mean.coverage.value == pytest.approx(np.mean([c.utility.coverage.value for c in cells]))
 
-    def test_over_one_task_it_is_about_that_of_the_statistics(self, found):
+    def test_over_one_task_it_is_about_that_of_the_statistics(self, findings):
         """Other resamples of the same prompts."""
-        outcome = cell(found, "find").raw
-        settings = replace(found.settings, resamples=4000)
+        outcome = cell(findings, "find").raw
+        settings = replace(findings.settings, resamples=4000)
         mean = macro({"find": outcome.states}, settings)
         for arm in ARMS[1:]:
             one, other = mean["lift", arm], outcome.utility.lift[arm]
@@ -254,9 +251,9 @@ class TestMeans:
             assert [one.low, one.high] == pytest.approx([other.low, other.high], abs=0.01)
         assert mean["choice", "recovered"].value == pytest.approx(outcome.choice.recovered.value)
 
-    def test_rankings_are_means_of_what_exists(self, found):
-        raw = next(m for m in found.means if m.proposal == "raw")
-        values = [cell(found, task).raw.utility.detection.auroc.value for task in KINDS]
+    def test_rankings_are_means_of_what_exists(self, findings):
+        raw = next(m for m in findings.means if m.proposal == "raw")
+        values = [cell(findings, task).raw.utility.detection.auroc.value for task in KINDS]
         assert raw.plain["auroc"].value == pytest.approx(np.nanmean(values))
         # All predictions of a mute diagnostic are the same.
         assert raw.plain["spearman"].tasks == 3
@@ -271,28 +268,28 @@ class TestMissing:
         tables, read = made.diagnosed({"find": "finds"})
         for held in tables.values():
             held["commitment"] = {"all": made.flat(0.3, 24), "none": made.flat(0.3, 24)}
-        found = found_in(made.store(tmp_path / "s", tables, read=read))
-        assert [c.axis for c in found.cells] == ["region"]
-        assert found.missing == ()
+        findings = found_in(made.store(tmp_path / "s", tables, read=read))
+        assert [c.axis for c in findings.cells] == ["region"]
+        assert findings.missing == ()
 
     def test_proposals_that_nobody_judged(self, planted, tmp_path):
         tables, read = planted
         key = ("small", "find", "evaluation")
         one = read[key]["region"]
         everywhere = replace(one, signal_PS=np.nan_to_num(one.signal_PS), utility_PSR=one.utility_PSR * np.nan)
-        found = found_in(made.store(tmp_path / "s", tables, read={**read, key: {"region": everywhere}}))
-        (lost,) = found.missing
+        findings = found_in(made.store(tmp_path / "s", tables, read={**read, key: {"region": everywhere}}))
+        (lost,) = findings.missing
         assert (lost.task, lost.axis) == ("find", "region")
         assert lost.reason.startswith("no held-out state has utilities")
-        assert {m.partial for m in found.means} == {"without find"}
+        assert {m.partial for m in findings.means} == {"without find"}
 
     def test_states_without_a_reading(self, planted, tmp_path):
         tables, read = planted
         key = ("small", "find", "evaluation")
         one = read[key]["region"]
         fewer = replace(one, signal_PS=one.signal_PS[:-1])
-        found = found_in(made.store(tmp_path / "s", tables, read={**read, key: {"region": fewer}}))
-        assert [m.reason for m in found.missing] == ["4 of 96 evaluation states have no reading"]
+        findings = found_in(made.store(tmp_path / "s", tables, read={**read, key: {"region": fewer}}))
+        assert [m.reason for m in findings.missing] == ["4 of 96 evaluation states have no reading"]
 
     def test_a_shape_bug_is_not_a_missing_row(self, planted, tmp_path, monkeypatch):
         tables, read = planted
@@ -307,9 +304,9 @@ class TestMissing:
         tables, read = planted
         lost = ("small", "mute", "evaluation")
         rest = {key: held for key, held in tables.items() if key != lost}
-        found = found_in(made.store(tmp_path / "s", rest, read=read, unfinished=[lost]))
-        assert [(m.task, m.reason) for m in found.missing] == [("mute", "no evaluation prompt is finished yet")]
-        assert len(found.cells) == 3
+        findings = found_in(made.store(tmp_path / "s", rest, read=read, unfinished=[lost]))
+        assert [(m.task, m.reason) for m in findings.missing] == [("mute", "no evaluation prompt is finished yet")]
+        assert len(findings.cells) == 3
 
     @pytest.mark.parametrize("change", [{"snapped": "row"}, {"same": ("full", "row")}, {"cut": True}])
     def test_broken_readings_are_refused(self, planted, tmp_path, change):
@@ -332,60 +329,39 @@ class TestMissing:
 def test_revision_of_dream_is_an_extension(tmp_path):
     tables, read = made.both_kinds("finds")
     place = made.store(tmp_path / "s", tables, read=read, reference="dream")
-    found = found_in(place)
-    assert [c.axis for c in found.of(extension=True).cells] == ["commitment"]
-    assert [c.axis for c in found.of(extension=False).cells] == ["region"]
-    assert {m.axis for m in found.of(extension=True).means} == {"commitment"}
+    findings = found_in(place)
+    assert [c.axis for c in findings.of(extension=True).cells] == ["commitment"]
+    assert [c.axis for c in findings.of(extension=False).cells] == ["region"]
+    assert {m.axis for m in findings.of(extension=True).means} == {"commitment"}
 
 
-REAL = {
-    "name": "tiny",
-    "seed": 3,
-    "tasks": ["csv-missing-cells"],
-    "axes": ["score", "region", "commitment"],
-    "diagnostics": ["score", "commitment"],
-    "states": 3,
-    "rollouts": 2,
-    "temperature": 0.0,
-    "splits": {"validation": 2, "evaluation": 2},
-    "steps": {"share": 0.5, "tasks": {"csv-missing-cells": 4}},
-    "revision": {"variant": "conf"},
-    "candidates": {"score": ["confidence", "margin"], "region": ["full", "block:8"]},
-    "engine": {"rows": 4, "bucket": 512, "prompts": 2},
-}
-
-
-def test_a_real_study(scaled, tmp_path):
-    folder = scaled.llada(tmp_path / "ck", layers=1, d_model=32, mlp=64, heads=2, kv_heads=2)
-    study = Study.parse({**REAL, "models": [{"name": "tiny", "model": str(folder), "reference": "llada"}]})
-    place = Store.create(tmp_path / "out", study.config)
-    model = load(str(folder), device="cpu", dtype="fp32")
-    run_study(study, place, lambda spec: model)
-    found = found_in(place)
-    assert [c.axis for c in found.cells] == ["score", "commitment"]
-    assert found.missing == ()
+def test_a_real_study(tiny_run):
+    place = tiny_run
+    findings = found_in(place)
+    assert [c.axis for c in findings.cells] == ["score", "commitment"]
+    assert findings.missing == ()
     rows = [row for row in place.table("readings").to_pylist() if row["axis"] == "score"]
     assert not all(row["abstained"] for row in rows)
     # Over the reference's own mixture the recomputed signal is the stored one.
     np.testing.assert_allclose(score_signal(rows, mixture_of("llada", "confidence")), stored_signal(rows), rtol=1e-12)
-    assert all(json.loads(c.raw.calibration.to_json())["body"]["prompts"] == 2 for c in found.cells)
-    for one in found.cells:
+    assert all(json.loads(c.raw.calibration.to_json())["body"]["prompts"] == 3 for c in findings.cells)
+    for one in findings.cells:
         held = place.utilities("tiny", one.task, "evaluation", one.axis)
         assert one.raw.utility.states == len(held.prompt_S)
         wanted = held.utility_SAR[:, one.raw.calibration.fixed.action].mean()
         assert one.raw.utility.utility["fixed"].value == pytest.approx(wanted)
 
 
-def test_calibrations_agree_between_experiments(found, planted):
+def test_calibrations_agree_between_experiments(findings, planted):
     """What E2 uses is what E3 uses, and what a decoder would get from the validation table alone."""
     tables, read = planted
     for task in KINDS:
-        one = cell(found, task).raw
+        one = cell(findings, task).raw
         table = by_hand(
             ValidationTable,
             tables["small", task, "validation"]["region"],
             read["small", task, "validation"]["region"],
             "validation",
         )
-        alone = calibrate(table, found.settings.calibration).to_json()
+        alone = calibrate(table, findings.settings.calibration).to_json()
         assert one.choice.calibration.to_json() == one.calibration.to_json() == alone

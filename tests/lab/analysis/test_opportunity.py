@@ -1,36 +1,29 @@
 """From stores with known truth to E1; from a real tiny study to the very numbers of the statistics."""
 
-import json
-
 import numpy as np
 import pytest
 
 from tests.helpers import made_studies as made
-from unmask.catalog import load
-from unmask.errors import SchemaError
 from unmask.lab.analysis.opportunity import OpportunityFindings, measure
-from unmask.lab.run.driver import run_study
-from unmask.lab.store.store import Store
-from unmask.lab.study import Study
 from unmask.stats import choose_fixed, stages, summary
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory) -> OpportunityFindings:
+def findings(tmp_path_factory) -> OpportunityFindings:
     return measure(made.store(tmp_path_factory.mktemp("e1") / "study", made.known()))
 
 
-def cell(found, task, axis, model="small"):
-    (one,) = [c for c in found.cells if (c.model, c.task, c.axis) == (model, task, axis)]
+def cell(findings, task, axis, model="small"):
+    (one,) = [c for c in findings.cells if (c.model, c.task, c.axis) == (model, task, axis)]
     return one
 
 
 class TestKnownTruth:
-    def test_fixed_action_comes_from_validation_alone(self, found):
+    def test_fixed_action_comes_from_validation_alone(self, findings):
         """On the evaluation prompts of fill, block:8 is better everywhere: to choose there would give 0."""
-        assert {(c.task, c.axis) for c in found.cells} == set(made.TRUTH)
+        assert {(c.task, c.axis) for c in findings.cells} == set(made.TRUTH)
         for (task, axis), (fixed, base, delta) in made.TRUTH.items():
-            one = cell(found, task, axis)
+            one = cell(findings, task, axis)
             assert one.fixed_name == fixed
             assert one.base == pytest.approx(base)
             # All prompts are alike, so that no resample differs.
@@ -38,19 +31,19 @@ class TestKnownTruth:
                 [delta] * 3
             )
 
-    def test_anatomy(self, found):
-        score = cell(found, "fill", "score").overall
+    def test_anatomy(self, findings):
+        score = cell(findings, "fill", "score").overall
         assert score.frequency.value == score.positive_rate.value == pytest.approx(0.25)
         assert score.margin.value == pytest.approx(0.5)
-        assert cell(found, "fill", "score").names(score.pair) == ("confidence", "margin")
+        assert cell(findings, "fill", "score").names(score.pair) == ("confidence", "margin")
         assert score.bidirectional.value == pytest.approx(0.125)
         shares = {c: round(e.value, 9) for c, e in score.concentration.items()}
         assert shares == {0.05: 0.2, 0.1: 0.4, 0.2: 0.8, 0.5: 1.0, 1.0: 1.0}
-        assert cell(found, "fill", "commitment").names(None) is None
+        assert cell(findings, "fill", "commitment").names(None) is None
 
-    def test_stages_are_quarters_of_the_masked_share(self, found):
+    def test_stages_are_quarters_of_the_masked_share(self, findings):
         """Only the last of four states gains."""
-        parts = cell(found, "fill", "score").found.stages
+        parts = cell(findings, "fill", "score").found.stages
         assert {k: round(part.delta.value, 9) for k, part in parts.items()} == {0: 0.0, 1: 0.0, 2: 0.0, 3: 0.5}
 
     def test_tasks_count_the_same(self, tmp_path):
@@ -63,23 +56,23 @@ class TestKnownTruth:
         assert means["region"].overall.delta.value == pytest.approx(0.35)
         assert means["region"].tasks == ("fill", "sort")
 
-    def test_complete(self, found):
-        assert found.complete
-        assert found.missing == found.unjudged == ()
-        assert found.models == ("small",)
-        assert all(c.partial == "" for c in found.cells)
+    def test_complete(self, findings):
+        assert findings.complete
+        assert findings.missing == findings.unjudged == ()
+        assert findings.models == ("small",)
+        assert all(c.partial == "" for c in findings.cells)
 
-    def test_audit_without_noise(self, found):
-        audit = found.audit
+    def test_audit_without_noise(self, findings):
+        audit = findings.audit
         assert (audit.states, audit.same, audit.noisy) == (2 * 3 * 80, 2 * 3 * 80, 0)
         assert audit.optimism == pytest.approx(0)
 
-    def test_few_positive_prompts_are_marked(self, found):
-        assert cell(found, "fill", "score").overall.unreliable == ""
-        assert "0 of 20 prompts" in cell(found, "sort", "score").overall.unreliable
+    def test_few_positive_prompts_are_marked(self, findings):
+        assert cell(findings, "fill", "score").overall.unreliable == ""
+        assert "0 of 20 prompts" in cell(findings, "sort", "score").overall.unreliable
 
-    def test_cost_adds_up(self, found):
-        (cost,) = found.costs
+    def test_cost_adds_up(self, findings):
+        (cost,) = findings.costs
         assert cost.seconds == pytest.approx(4 * 1.5)
         assert cost.forwards.total.naive == 4 * 3 * 50
         assert cost.forwards.trajectory == 4 * 7
@@ -91,13 +84,13 @@ def test_noise_is_cross_fitted_and_audited(tmp_path):
     lucky[:, :, :2] = 1.0
     tables = made.known()
     tables["small", "fill", "evaluation"]["score"] = {"confidence": lucky, "margin": made.flat(0.5)}
-    found = measure(made.store(tmp_path / "s", tables))
-    overall = cell(found, "fill", "score").overall
+    findings = measure(made.store(tmp_path / "s", tables))
+    overall = cell(findings, "fill", "score").overall
     assert overall.delta.value == pytest.approx(-0.05)
     assert overall.naive.value == pytest.approx(0.2)
     assert overall.bracket == pytest.approx((-0.05, 0.2))
-    assert found.audit.noisy == 80
-    assert found.audit.naive - found.audit.crossfitted == pytest.approx(0.25 * 80 / 480)
+    assert findings.audit.noisy == 80
+    assert findings.audit.naive - findings.audit.crossfitted == pytest.approx(0.25 * 80 / 480)
 
 
 class TestUnjudged:
@@ -106,8 +99,8 @@ class TestUnjudged:
         margin = tables["small", "fill", "evaluation"]["score"]["margin"].copy()
         margin[0, 3] = np.nan
         tables["small", "fill", "evaluation"]["score"]["margin"] = margin
-        found = measure(made.store(tmp_path / "s", tables))
-        (lost,) = found.unjudged
+        findings = measure(made.store(tmp_path / "s", tables))
+        (lost,) = findings.unjudged
         assert (lost.task, lost.split, lost.axis, lost.reason, lost.branches) == (
             "fill",
             "evaluation",
@@ -115,7 +108,7 @@ class TestUnjudged:
             "timed out",
             4,
         )
-        overall = cell(found, "fill", "score").overall
+        overall = cell(findings, "fill", "score").overall
         assert (overall.states, overall.excluded) == (79, 1)
         assert overall.delta.value == pytest.approx(19 * 0.5 / 79)
 
@@ -125,12 +118,12 @@ class TestUnjudged:
             held = tables["small", "fill", split]
             held["score"] = {name: q * np.nan for name, q in held["score"].items()}
         tables["small", "fill", "evaluation"]["region"]["full"] *= np.nan
-        found = measure(made.store(tmp_path / "s", tables))
-        why = {(m.task, m.axis): m.reason for m in found.missing}
+        findings = measure(made.store(tmp_path / "s", tables))
+        why = {(m.task, m.axis): m.reason for m in findings.missing}
         assert set(why) == {("fill", "score"), ("fill", "region")}
         assert "no fixed action can be chosen" in why["fill", "score"]
         assert "judged answer of the fixed action" in why["fill", "region"]
-        assert {m.axis: m.tasks for m in found.means} == {
+        assert {m.axis: m.tasks for m in findings.means} == {
             "score": ("sort",),
             "region": ("sort",),
             "commitment": ("fill", "sort"),
@@ -143,137 +136,28 @@ class TestUnjudged:
             measure(place)
 
 
-class TestIncomplete:
-    def test_tasks_and_models_that_are_not_there_yet(self, tmp_path):
-        tables = made.known()
-        lost = ("small", "sort", "evaluation")
-        del tables[lost]
-        place = made.store(
-            tmp_path / "s",
-            tables,
-            models={"small": "small", "later": "later"},
-            unfinished=[lost],
-            unavailable={"gsm8k": "no file gsm8k.jsonl"},
-        )
-        found = measure(place)
-        assert not found.complete
-        assert {c.task for c in found.cells} == {"fill"}
-        why = {(m.model, m.task): m.reason for m in found.missing}
-        assert why == {
-            ("small", "sort"): "no evaluation prompt is finished yet",
-            ("small", "gsm8k"): "no file gsm8k.jsonl",
-            ("later", "fill"): "no validation prompt is finished yet",
-            ("later", "sort"): "no validation prompt is finished yet",
-            ("later", "gsm8k"): "no file gsm8k.jsonl",
-        }
-        extents = {(e.model, e.task, e.split): e for e in found.extents}
-        assert extents["small", "sort", "evaluation"].planned == 1
-        assert extents["small", "sort", "evaluation"].shards == 0
-        assert extents["later", "fill", "validation"].planned is None
-        assert ("small", "gsm8k", "validation") not in extents
-
-    def test_part_of_a_task_is_marked(self, tmp_path):
-        place = made.store(tmp_path / "s", made.known())
-        path = place.folder / "manifest.json"
-        manifest = place.manifest
-        manifest["models"]["small"]["shards"].append("small.fill.evaluation.0001.beef")
-        path.write_text(json.dumps(manifest))
-        found = measure(place)
-        assert cell(found, "fill", "score").partial == "1 of 2 evaluation shards"
-        assert cell(found, "sort", "score").partial == ""
-        assert not found.complete
-
-    def test_a_model_without_room_for_any_prompt(self, tmp_path):
-        tables = made.known()
-        del tables["small", "sort", "validation"], tables["small", "sort", "evaluation"]
-        place = made.store(tmp_path / "s", tables, unavailable={"sort": "later"})
-        manifest = place.manifest
-        manifest["tasks"]["sort"] = {"data": "d", "version": "1"}
-        (place.folder / "manifest.json").write_text(json.dumps(manifest))
-        found = measure(place)
-        assert {m.reason for m in found.missing} == {"no validation prompt fits into the model"}
-        assert found.complete
-
-
 class TestOneRollout:
     def test_is_the_truth_where_nothing_is_drawn(self, tmp_path):
-        found = measure(made.store(tmp_path / "s", made.known(rollouts=1)))
-        score = cell(found, "fill", "score").overall
+        findings = measure(made.store(tmp_path / "s", made.known(rollouts=1)))
+        score = cell(findings, "fill", "score").overall
         assert score.delta.value == pytest.approx(0.125)
         assert not score.crossfitted
-        assert {(m.axis, m.task) for m in found.missing} == {("commitment", "fill"), ("commitment", "sort")}
-        assert all("cannot be cross-fitted" in m.reason for m in found.missing)
+        assert {(m.axis, m.task) for m in findings.missing} == {("commitment", "fill"), ("commitment", "sort")}
+        assert all("cannot be cross-fitted" in m.reason for m in findings.missing)
 
     def test_is_not_enough_at_a_temperature(self, tmp_path):
-        found = measure(made.store(tmp_path / "s", made.known(rollouts=1), temperature=0.7))
-        assert found.cells == found.means == ()
-        assert len(found.missing) == 6
+        findings = measure(made.store(tmp_path / "s", made.known(rollouts=1), temperature=0.7))
+        assert findings.cells == findings.means == ()
+        assert len(findings.missing) == 6
 
 
-class TestRefusals:
-    @pytest.mark.parametrize(
-        ("split", "message"), [("evaluation", "0 evaluation prompts"), ("validation", "0 validation prompts")]
-    )
-    def test_half_a_study(self, tmp_path, split, message):
-        tables = {key: axes for key, axes in made.known().items() if key[2] != split}
-        with pytest.raises(SchemaError, match=rf"{message}.*allowed: 1 or more.*unmask study run"):
-            measure(made.store(tmp_path / "s", tables))
-
-    def test_nothing_finished(self, tmp_path):
-        place = made.store(tmp_path / "s", {}, unfinished=[("small", "fill", "evaluation")])
-        with pytest.raises(SchemaError, match=r"'made'.*0 finished shards; allowed.*unmask study run"):
-            measure(place)
-
-    def test_a_shard_of_another_version(self, tmp_path):
-        place = made.store(tmp_path / "s", made.known())
-        path = place.shards / place.names()[0] / "shard.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), "format": "unmask-study-0"}))
-        with pytest.raises(SchemaError, match=r"'unmask-study-0'; allowed: 'unmask-study-2'"):
-            measure(place)
-        path.write_text("{")
-        with pytest.raises(SchemaError, match="remove that shard"):
-            measure(place)
-
-    @pytest.mark.parametrize(("part", "name"), [("study", "seed"), ("models", None)])
-    def test_a_manifest_that_lacks_something(self, tmp_path, part, name):
-        place = made.store(tmp_path / "s", made.known())
-        manifest = place.manifest
-        if name is None:
-            del manifest[part]
-        else:
-            del manifest[part][name]
-        (place.folder / "manifest.json").write_text(json.dumps(manifest))
-        with pytest.raises(SchemaError, match=f"has no {part if name is None else f'{part}.{name}'}; allowed"):
-            measure(place)
-
-
-REAL = {
-    "name": "tiny",
-    "seed": 3,
-    "tasks": ["csv-missing-cells"],
-    "axes": ["score", "commitment"],
-    "states": 3,
-    "rollouts": 2,
-    "temperature": 0.0,
-    "splits": {"validation": 2, "evaluation": 2},
-    "steps": {"share": 0.5, "tasks": {"csv-missing-cells": 4}},
-    "revision": {"variant": "conf"},
-    "candidates": {"score": ["confidence", "margin"]},
-    "engine": {"rows": 4, "bucket": 512, "prompts": 2},
-}
-
-
-def test_a_real_study_gives_the_numbers_of_the_statistics(scaled, tmp_path):
-    folder = scaled.llada(tmp_path / "ck", layers=1, d_model=32, mlp=64, heads=2, kv_heads=2)
-    study = Study.parse({**REAL, "models": [{"name": "tiny", "model": str(folder), "reference": "llada"}]})
-    place = Store.create(tmp_path / "out", study.config)
-    model = load(str(folder), device="cpu", dtype="fp32")
-    run_study(study, place, lambda spec: model)
-    found = measure(place)
-    assert [(c.task, c.axis) for c in found.cells] == [("csv-missing-cells", axis) for axis in study.axes]
-    assert found.hashes == place.content_hash()
+def test_a_real_study_gives_the_numbers_of_the_statistics(tiny_study, tiny_run):
+    study, place = tiny_study, tiny_run
+    findings = measure(place)
+    assert [(c.task, c.axis) for c in findings.cells] == [("csv-missing-cells", axis) for axis in study.axes]
+    assert findings.hashes == place.content_hash()
     length = {row["prompt"]: row["fixed"].count(False) for row in place.table("states").to_pylist()}
-    for one in found.cells:
+    for one in findings.cells:
         tables = {role: place.utilities("tiny", one.task, role, one.axis) for role in study.splits}
         held_out = tables["evaluation"]
         share = held_out.masked_S / np.array([length[prompt] for prompt in held_out.prompt_S])

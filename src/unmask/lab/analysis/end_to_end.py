@@ -5,27 +5,23 @@ counts only where the answers of all arms could be judged. What has no numbers i
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite, nan
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from unmask.errors import SchemaError
-from unmask.lab.analysis.detection import DetectionFindings, OfAxis, is_extension
-from unmask.lab.analysis.opportunity import Missing, OpportunityFindings, parts
+from unmask.lab.analysis.cells import DiagnosedCell, DiagnosedMean
+from unmask.lab.analysis.decoded import DecodedUnit, StoredChoice, evaluation_grids, stored_choices, unit_infos
+from unmask.lab.analysis.detection import DetectionFindings
+from unmask.lab.analysis.opportunity import OpportunityFindings
+from unmask.lab.choose import ARMS, CONTROLS, JOINT, JOINT_FIXED, Missing, choose_axis, diagnostic_names, is_extension
 from unmask.lab.store.store import Store
-from unmask.stats import Calibration, DetectorFileError, Estimate
-from unmask.stats.bootstrap import bootstrap, mean_of_tasks, task_seeds
+from unmask.stats import Estimate
+from unmask.stats.arm_grid import ArmGrid, arm_estimates, gate_coverage, paired_columns
 from unmask.stats.crossfit import TIE, Array
 
-ARMS = ("reference", "fixed", "stage", "always", "selective")
-CONTROLS = ("end-to-end fixed", "random gate")
-JOINT = "joint"
-"""Beyond the paper: all axes adapted together; it stands under an axis of its own name."""
-JOINT_FIXED = "joint fixed"
 CHOSEN = "chosen"
 """In place of an axis: for each task the one that validation chose."""
 GATED = ("always", "selective", "random gate")
@@ -40,17 +36,13 @@ DIFFERENCES = (
 )
 _JOINT_ARMS = ("reference", JOINT_FIXED, JOINT, "selective")
 _JOINT_DIFFERENCES = ((JOINT, "reference"), (JOINT, JOINT_FIXED), (JOINT, "selective"))
+_NO_PROMPT = "no evaluation prompt has a judged answer of every arm"
 
 
 @dataclass(frozen=True)
-class EndToEndCell(OfAxis):
-    """One model, task and axis, end to end on evaluation prompts."""
+class EndToEndCell(DiagnosedCell):
+    """One model, task and diagnostic, end to end on evaluation prompts."""
 
-    model: str
-    task: str
-    axis: str
-    reference: str
-    """Whose decoder: llada or dream."""
     chosen: bool
     """The axis that validation chose for this model and task."""
     fixed_name: str
@@ -93,15 +85,10 @@ class JointCell:
     unjudged: int
 
 
-@dataclass(frozen=True)
-class EndToEndMean(OfAxis):
-    """Mean over tasks, each counting the same: of one axis, or of the axis chosen for each task (`CHOSEN`)."""
+@dataclass(frozen=True, kw_only=True)
+class EndToEndMean(DiagnosedMean):
+    """Mean over tasks, each counting the same: of one diagnostic, or of the one chosen for each task (`CHOSEN`)."""
 
-    model: str
-    reference: str
-    axis: str
-    tasks: tuple[str, ...]
-    utility: Mapping[str, Estimate]
     difference: Mapping[tuple[str, str], Estimate]
     coverage: float
     """Mean of selective's over the tasks where it exists."""
@@ -112,8 +99,6 @@ class EndToEndMean(OfAxis):
     significant_up: int
     """Tasks whose interval of selective - fixed lies above 0."""
     significant_down: int
-    partial: str
-    """Which tasks are missing; empty if none is."""
 
 
 @dataclass(frozen=True)
@@ -135,74 +120,11 @@ class EndToEndFindings:
         )
 
 
-def end_to_end(store: Store, e1: OpportunityFindings, e23: DetectionFindings) -> EndToEndFindings | None:
-    """What a study's decodes say; None where it decoded nothing end to end."""
-    units = _units(store)
-    if not units:
-        return None
-    study = e1.manifest["study"]
-    how = _Resampling(int(study["seed"]), e1.resamples)
-    held = _evaluation(store)
-    known = {(cell.model, cell.task, cell.axis): cell.raw.calibration for cell in e23.cells}
-    reasons = {(lost.model, lost.task, lost.axis): lost.reason for lost in e23.missing}
-    axes = [axis for axis in study["axes"] if any(key[2] == axis for key in (*known, *reasons))]
-    found: list[_Measured | JointCell | Missing] = []
-    for spec in study["models"]:
-        for task in study["tasks"]:
-            key = (spec["name"], task)
-            unit = units.get(key)
-            if unit is None:
-                why = {axis: reasons.get((*key, axis), "not decoded end to end yet") for axis in axes}
-                found += [Missing(*key, axis, reason) for axis, reason in why.items()]
-                continue
-            choices = _choices(store, unit, known)
-            best = _chosen(spec["reference"], axes, choices)
-            found += _cells(key, spec["reference"], axes, best, choices, unit, reasons, held, how)
-            found += _joint(key, spec["reference"], best, unit, held, how)
-    measured = [f for f in found if isinstance(f, _Measured)]
-    missing = tuple(f for f in found if isinstance(f, Missing))
-    return EndToEndFindings(
-        cells=tuple(m.cell for m in measured),
-        joints=tuple(f for f in found if isinstance(f, JointCell)),
-        means=tuple(_means(measured, study["models"], study["tasks"], axes, how)),
-        missing=missing,
-    )
-
-
 class _Resampling(NamedTuple):
     """Of the bootstrap."""
 
     seed: int
     resamples: int
-
-
-class _Choice(NamedTuple):
-    """What validation chose for one axis."""
-
-    calibration: Calibration
-    opportunity: float
-    """Cross-fitted Delta_adapt on validation states."""
-    end_to_end: str
-
-    @property
-    def lift(self) -> float:
-        """What the gate promises; one that never opens promises nothing."""
-        tau = self.calibration.tau
-        return 0.0 if tau.value is None else tau.out_of_fold
-
-
-class _ArmGrid(NamedTuple):
-    """One model, task and axis: the decodes of every arm, prompt by prompt."""
-
-    prompts: tuple[str, ...]
-    utility: Mapping[str, Array]
-    """Mean over draws; NaN where one could not be judged."""
-    steps: Mapping[str, Array]
-    """Of arms with a gate: evaluated and deviated steps of each prompt, (P, 2); NaN where it was not counted."""
-
-    def judged(self, arms: Sequence[str]) -> np.ndarray:
-        """Prompts on which all of these arms have a utility."""
-        return np.asarray(np.isfinite(np.stack([self.utility[arm] for arm in arms])).all(0))
 
 
 class _Measured(NamedTuple):
@@ -212,114 +134,68 @@ class _Measured(NamedTuple):
     columns_PK: Array
 
 
-def choose_axis(choices: Mapping[str, tuple[float, float]]) -> str | None:
-    """The axis with the largest lift promised on validation; of equal ones that with the largest opportunity there,
-    then the first. `choices` are lift and opportunity by axis, in the order of the axes; None without any."""
-    best: str | None = None
-    for axis, (lift, opportunity) in choices.items():
-        if best is None:
-            best = axis
-            continue
-        ahead, more = lift - choices[best][0], _known(opportunity) - _known(choices[best][1])
-        if ahead > TIE or (abs(ahead) <= TIE and more > TIE):
-            best = axis
-    return best
+def end_to_end(store: Store, e1: OpportunityFindings, e23: DetectionFindings) -> EndToEndFindings | None:
+    """What a study's decodes say; None where it decoded nothing end to end."""
+    infos = unit_infos(store)
+    if not infos:
+        return None
+    study = e1.manifest["study"]
+    how = _Resampling(int(study["seed"]), e1.resamples)
+    grids = evaluation_grids(store)
+    calibrations = {cell.key: cell.raw.calibration for cell in e23.cells}
+    reasons = {(lost.model, lost.task, lost.diagnostic): lost.reason for lost in e23.missing}
+    axis_of = {cell.diagnostic: cell.axis for cell in e23.cells}
+    axis_of |= {lost.diagnostic: lost.axis for lost in e23.missing}
+    axis_of = dict(sorted(axis_of.items(), key=lambda pair: study["axes"].index(pair[1])))
+    results: list[_Measured | JointCell | Missing] = []
+    for spec in study["models"]:
+        for task in study["tasks"]:
+            key = (spec["name"], task)
+            if key not in infos:
+                results += _not_decoded(key, axis_of, reasons)
+                continue
+            chosen = stored_choices(store, infos[key], diagnostic_names(study), calibrations)
+            best = _best(spec["reference"], axis_of, chosen)
+            about, held = infos[key], grids.get(key, {})
+            unit = DecodedUnit(*key, spec["reference"], chosen, best, held, about["missing"], about["joint"])
+            results += [*_cells(unit, axis_of, reasons, how), *_joint(unit, how)]
+    measured = [result for result in results if isinstance(result, _Measured)]
+    return EndToEndFindings(
+        cells=tuple(one.cell for one in measured),
+        joints=tuple(result for result in results if isinstance(result, JointCell)),
+        means=tuple(_means(measured, study["models"], study["tasks"], axis_of, how)),
+        missing=tuple(result for result in results if isinstance(result, Missing)),
+    )
 
 
-def _known(opportunity: float) -> float:
-    """An opportunity that could not be measured settles no tie: utilities lie in [0, 1]."""
-    return opportunity if isfinite(opportunity) else -2.0
+def _not_decoded(
+    key: tuple[str, str], axis_of: Mapping[str, str], reasons: Mapping[tuple[str, str, str], str]
+) -> Iterator[Missing]:
+    for name, axis in axis_of.items():
+        yield Missing(*key, axis, reasons.get((*key, name), "not decoded end to end yet"), name)
 
 
-# What is stored
-
-
-def _units(store: Store) -> dict[tuple[str, str], Mapping[str, Any]]:
-    found: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for info in store.decode_infos():
-        key = (str(info["unit"]["model"]), str(info["unit"]["task"]))
-        if key in found:
-            raise SchemaError(
-                f"{key[0]}, {key[1]} was decoded end to end twice, with keys {found[key]['unit']['depends']} and "
-                f"{info['unit']['depends']}; allowed: once; remove the one of an older run from {str(store.decodes)!r}"
-            )
-        found[key] = info
-    return found
-
-
-def _choices(
-    store: Store, unit: Mapping[str, Any], known: Mapping[tuple[str, str, str], Calibration]
-) -> dict[str, _Choice]:
-    """What the arms were made of; refused if the study's tables choose otherwise."""
-    model, task = unit["unit"]["model"], unit["unit"]["task"]
-    found = {}
-    for axis, entry in unit["axes"].items():
-        try:
-            calibration = Calibration.from_json(entry["calibration"])
-        except DetectorFileError as error:
-            raise SchemaError(f"the calibration of {model}, {task}, {axis}: {error}") from error
-        if not calibration.agrees(known.get((model, task, axis), calibration)):
-            raise SchemaError(
-                f"{model}, {task}, {axis} was decoded with another calibration than the study's tables give; allowed: "
-                f"the same; remove its folder from {str(store.decodes)!r} and run the study"
-            )
-        opportunity = nan if entry["opportunity"] is None else float(entry["opportunity"])
-        found[axis] = _Choice(calibration, opportunity, str(entry["end_to_end"]))
-    return found
-
-
-def _evaluation(store: Store) -> dict[tuple[str, ...], _ArmGrid]:
-    table = store.table("decodes", ("utility", "evaluated", "deviated"))
-    table = table.filter(pc.equal(table["split"], "evaluation"))
-    return {key: _grid(part) for key, part in parts(table, ("model", "task", "axis"))}
-
-
-def _grid(part: pa.Table) -> _ArmGrid:
-    columns = {name: part[name].to_pylist() for name in ("arm", "draw", "prompt")}
-    numbers = {
-        name: np.array([nan if x is None else x for x in part[name].to_pylist()], dtype=np.float64)
-        for name in ("utility", "evaluated", "deviated")
-    }
-    prompts = tuple(sorted(set(columns["prompt"])))
-    arm_N, at_N = np.array(columns["arm"]), np.searchsorted(prompts, columns["prompt"])
-    utility: dict[str, Array] = {}
-    steps: dict[str, Array] = {}
-    for arm in dict.fromkeys(columns["arm"]):
-        mine_N = arm_N == arm
-        draws = len({draw for draw, own in zip(columns["draw"], mine_N, strict=True) if own})
-        # NaN goes through sums: a prompt has a mean where each of its draws was judged.
-        sums = {name: _sums(x_N[mine_N], at_N[mine_N], len(prompts)) for name, x_N in numbers.items()}
-        # A prompt that lacks a draw has none either.
-        whole_P = np.bincount(at_N[mine_N], minlength=len(prompts)) == draws
-        utility[arm] = np.where(whole_P, sums["utility"] / draws, nan)
-        if np.isfinite(numbers["deviated"][mine_N]).any():
-            steps[arm] = np.stack([sums["evaluated"], sums["deviated"]], 1)
-    return _ArmGrid(prompts, utility, steps)
-
-
-def _sums(x_N: Array, at_N: np.ndarray, prompts: int) -> Array:
-    return np.asarray(np.bincount(at_N, x_N, prompts), dtype=np.float64)
+def _best(reference: str, axis_of: Mapping[str, str], chosen: Mapping[str, StoredChoice]) -> str | None:
+    """Of the axes that the reference's decoder has."""
+    native = [name for name in axis_of if name in chosen and not is_extension(reference, axis_of[name])]
+    return choose_axis({name: (chosen[name].lift, chosen[name].opportunity) for name in native})
 
 
 # Cells
 
 
 def _cells(
-    key: tuple[str, str],
-    reference: str,
-    axes: Sequence[str],
-    best: str | None,
-    choices: Mapping[str, _Choice],
-    unit: Mapping[str, Any],
+    unit: DecodedUnit,
+    axis_of: Mapping[str, str],
     reasons: Mapping[tuple[str, str, str], str],
-    held: Mapping[tuple[str, ...], _ArmGrid],
     how: _Resampling,
 ) -> Iterator[_Measured | Missing]:
-    for axis in axes:
-        grid = held.get((*key, axis))
-        if axis not in choices or grid is None:
-            told = unit["missing"].get(axis) or reasons.get((*key, axis), "no evaluation prompt was decoded")
-            yield Missing(*key, axis, told)
+    key = (unit.model, unit.task)
+    for name, axis in axis_of.items():
+        grid = unit.grids.get(axis)
+        if name not in unit.chosen or grid is None:
+            why = unit.missing.get(axis) or reasons.get((*key, name), "no evaluation prompt was decoded")
+            yield Missing(*key, axis, why, name)
             continue
         lost = [arm for arm in (*ARMS, *CONTROLS) if arm not in grid.utility]
         if lost:
@@ -329,95 +205,66 @@ def _cells(
             )
         used_P = grid.judged((*ARMS, *CONTROLS))
         if not used_P.any():
-            yield Missing(*key, axis, "no evaluation prompt has a judged answer of every arm")
+            yield Missing(*key, axis, _NO_PROMPT, name)
             continue
-        yield _cell(key, axis, reference, axis == best, choices[axis], grid, used_P, how)
+        yield _cell(unit, name, grid, used_P, how)
 
 
-def _chosen(reference: str, axes: Sequence[str], choices: Mapping[str, _Choice]) -> str | None:
-    """Of the axes that the reference's decoder has."""
-    own = [axis for axis in axes if axis in choices and not is_extension(reference, axis)]
-    return choose_axis({axis: (choices[axis].lift, choices[axis].opportunity) for axis in own})
-
-
-def _cell(
-    key: tuple[str, str],
-    axis: str,
-    reference: str,
-    chosen: bool,
-    choice: _Choice,
-    grid: _ArmGrid,
-    used_P: np.ndarray,
-    how: _Resampling,
-) -> _Measured:
-    columns_PK = _columns(grid.utility, used_P, (*ARMS, *CONTROLS), DIFFERENCES)
-    utility, difference = _estimates({key[1]: columns_PK}, (*ARMS, *CONTROLS), DIFFERENCES, how)
+def _cell(unit: DecodedUnit, name: str, grid: ArmGrid, used_P: np.ndarray, how: _Resampling) -> _Measured:
+    columns_PK = paired_columns(grid.utility, used_P, (*ARMS, *CONTROLS), DIFFERENCES)
+    utility, difference = arm_estimates({unit.task: columns_PK}, (*ARMS, *CONTROLS), DIFFERENCES, **how._asdict())
     gain_P = (grid.utility["selective"] - grid.utility["fixed"])[used_P]
-    found = choice.calibration
+    calibration = unit.chosen[name].calibration
     cell = EndToEndCell(
-        model=key[0],
-        task=key[1],
-        axis=axis,
-        reference=reference,
-        chosen=chosen,
-        fixed_name=found.candidates[found.fixed.action],
-        end_to_end_name=choice.end_to_end,
-        never=found.tau.reason if found.tau.value is None else "",
+        model=unit.model,
+        task=unit.task,
+        axis=unit.chosen[name].axis,
+        reference=unit.reference,
+        diagnostic=name,
+        chosen=name == unit.best,
+        fixed_name=calibration.candidates[calibration.fixed.action],
+        end_to_end_name=unit.chosen[name].end_to_end,
+        never=calibration.tau.reason if calibration.tau.value is None else "",
         utility=utility,
         difference=difference,
-        coverage={arm: _coverage(grid.steps[arm][used_P]) for arm in GATED},
+        coverage={arm: gate_coverage(grid.steps[arm][used_P]) for arm in GATED},
         wins=int((gain_P > TIE).sum()),
         losses=int((gain_P < -TIE).sum()),
         ties=int((np.abs(gain_P) <= TIE).sum()),
         prompts=int(used_P.sum()),
         unjudged=int((~used_P).sum()),
-        out_of_fold=found.tau.out_of_fold,
+        out_of_fold=calibration.tau.out_of_fold,
     )
     return _Measured(cell, columns_PK)
 
 
-def _coverage(steps_P2: Array) -> float:
-    """Deviations by evaluated steps. Where those were not counted the gate never opened."""
-    evaluated, deviated = steps_P2.sum(0)
-    if not isfinite(evaluated):
-        return 0.0 if deviated == 0 else nan
-    return float(deviated / evaluated) if evaluated else nan
-
-
-def _joint(
-    key: tuple[str, str],
-    reference: str,
-    best: str | None,
-    unit: Mapping[str, Any],
-    held: Mapping[tuple[str, ...], _ArmGrid],
-    how: _Resampling,
-) -> Iterator[JointCell | Missing]:
-    grid, about = held.get((*key, JOINT)), unit["joint"]
-    if grid is None or about is None or best is None:
+def _joint(unit: DecodedUnit, how: _Resampling) -> Iterator[JointCell | Missing]:
+    grid, about = unit.grids.get(JOINT), unit.joint
+    if grid is None or about is None or unit.best is None:
         return
-    axes = tuple(about["axes"])
-    beside = dict(zip(held[*key, best].prompts, held[*key, best].utility["selective"].tolist(), strict=True))
-    selective_P = np.array([beside.get(prompt, nan) for prompt in grid.prompts])
-    whole = grid._replace(utility={**grid.utility, "selective": selective_P})
+    beside = unit.grids[unit.chosen[unit.best].axis]
+    selective = dict(zip(beside.prompts, beside.utility["selective"].tolist(), strict=True))
+    selective_P = np.array([selective.get(prompt, nan) for prompt in grid.prompts])
+    whole = replace(grid, utility={**grid.utility, "selective": selective_P})
     used_P = whole.judged(_JOINT_ARMS)
     if not used_P.any():
-        yield Missing(*key, JOINT, "no evaluation prompt has a judged answer of every arm")
+        yield Missing(unit.model, unit.task, JOINT, _NO_PROMPT)
         return
-    columns_PK = _columns(whole.utility, used_P, _JOINT_ARMS, _JOINT_DIFFERENCES)
-    utility, difference = _estimates({key[1]: columns_PK}, _JOINT_ARMS, _JOINT_DIFFERENCES, how)
-    used = [prompt for prompt, own in zip(grid.prompts, used_P, strict=True) if own]
+    columns_PK = paired_columns(whole.utility, used_P, _JOINT_ARMS, _JOINT_DIFFERENCES)
+    utility, difference = arm_estimates({unit.task: columns_PK}, _JOINT_ARMS, _JOINT_DIFFERENCES, **how._asdict())
+    used = [prompt for prompt, is_used in zip(grid.prompts, used_P, strict=True) if is_used]
     gates = {
         axis: np.array([[nan if n is None else n for n in counts[prompt]] for prompt in used], dtype=np.float64)
         for axis, counts in about["gates"].items()
     }
     yield JointCell(
-        model=key[0],
-        task=key[1],
-        reference=reference,
-        axes=axes,
+        model=unit.model,
+        task=unit.task,
+        reference=unit.reference,
+        axes=tuple(about["axes"]),
         utility=utility,
         difference=difference,
-        coverage={axis: _coverage(gates[axis]) for axis in axes},
+        coverage={axis: gate_coverage(gates[axis]) for axis in about["axes"]},
         prompts=int(used_P.sum()),
         unjudged=int((~used_P).sum()),
     )
@@ -430,21 +277,22 @@ def _means(
     measured: Sequence[_Measured],
     models: Sequence[Mapping[str, Any]],
     tasks: Sequence[str],
-    axes: Sequence[str],
+    axis_of: Mapping[str, str],
     how: _Resampling,
 ) -> Iterator[EndToEndMean]:
     for spec in models:
-        mine = [m for m in measured if m.cell.model == spec["name"]]
-        groups = {CHOSEN: [m for m in mine if m.cell.chosen]}
-        groups |= {axis: [m for m in mine if m.cell.axis == axis] for axis in axes}
-        for axis, group in groups.items():
-            if group:
-                yield _mean(axis, group, tasks, how)
+        of_model = [one for one in measured if one.cell.model == spec["name"]]
+        if chosen := [one for one in of_model if one.cell.chosen]:
+            yield _mean(CHOSEN, CHOSEN, chosen, tasks, how)
+        for name, axis in axis_of.items():
+            if group := [one for one in of_model if one.cell.diagnostic == name]:
+                yield _mean(axis, name, group, tasks, how)
 
 
-def _mean(axis: str, group: Sequence[_Measured], tasks: Sequence[str], how: _Resampling) -> EndToEndMean:
-    cells = [m.cell for m in group]
-    utility, difference = _estimates({m.cell.task: m.columns_PK for m in group}, (*ARMS, *CONTROLS), DIFFERENCES, how)
+def _mean(axis: str, name: str, group: Sequence[_Measured], tasks: Sequence[str], how: _Resampling) -> EndToEndMean:
+    cells = [one.cell for one in group]
+    columns = {one.cell.task: one.columns_PK for one in group}
+    utility, difference = arm_estimates(columns, (*ARMS, *CONTROLS), DIFFERENCES, **how._asdict())
     gains = [cell.difference["selective", "fixed"] for cell in cells]
     shares = [share for cell in cells if isfinite(share := cell.coverage["selective"])]
     lost = [task for task in tasks if task not in {cell.task for cell in cells}]
@@ -452,6 +300,7 @@ def _mean(axis: str, group: Sequence[_Measured], tasks: Sequence[str], how: _Res
         model=cells[0].model,
         reference=cells[0].reference,
         axis=axis,
+        diagnostic=name,
         tasks=tuple(cell.task for cell in cells),
         utility=utility,
         difference=difference,
@@ -463,26 +312,3 @@ def _mean(axis: str, group: Sequence[_Measured], tasks: Sequence[str], how: _Res
         significant_down=sum(gain.high < 0 for gain in gains),
         partial=f"without {', '.join(lost)}" if lost else "",
     )
-
-
-def _columns(
-    utility: Mapping[str, Array], used_P: np.ndarray, arms: Sequence[str], pairs: Sequence[tuple[str, str]]
-) -> Array:
-    """Utilities of the arms, then differences, prompt by prompt: prompts are drawn whole, so pairs stay pairs."""
-    columns = [utility[arm] for arm in arms] + [utility[one] - utility[other] for one, other in pairs]
-    return np.stack(columns, 1)[used_P]
-
-
-def _estimates(
-    tables: Mapping[str, Array], arms: Sequence[str], pairs: Sequence[tuple[str, str]], how: _Resampling
-) -> tuple[dict[str, Estimate], dict[tuple[str, str], Estimate]]:
-    """Means of task means of every column; prompts are drawn within each task."""
-    sums_T = [np.pad(x_PK, ((0, 0), (1, 0)), constant_values=1.0) for x_PK in tables.values()]
-    found = bootstrap(
-        lambda count_RP: mean_of_tasks(sums_T, count_RP)[:, 1:],
-        [len(sums_PK) for sums_PK in sums_T],
-        seeds=task_seeds(how.seed, tables),
-        resamples=how.resamples,
-        width=next(iter(tables.values())).shape[1],
-    )
-    return dict(zip(arms, found, strict=False)), dict(zip(pairs, found[len(arms) :], strict=True))

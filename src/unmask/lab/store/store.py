@@ -10,14 +10,11 @@ A shard is written beside its place, synced and renamed: a process that is kille
 one removes. docs/schema.md describes the tables.
 """
 
-import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,123 +23,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from unmask.atomic import atomic_write
 from unmask.core import Trajectory
-from unmask.errors import ContractError, OtherStudy, SchemaError, StorageError, UnknownName
+from unmask.errors import ContractError, OtherStudy, SchemaError, UnknownName
+from unmask.lab.store.hashes import fingerprint, table_hash
+from unmask.lab.store.schemas import FORMAT, READINGS, SCHEMAS, SORT, plain_type
+from unmask.lab.store.shards import (
+    Shard,
+    Unit,
+    cannot_write,
+    finished_names,
+    locked,
+    rename_folder,
+    sync,
+    sync_folder,
+    write_synced,
+)
+from unmask.lab.store.utilities import Utilities, utilities_of
 from unmask.versions import versions
-
-try:
-    import fcntl
-except ImportError:  # Windows: two processes may do the same work twice, but shards stay whole.
-    fcntl = None  # type: ignore[assignment]
-
-FORMAT = "unmask-study-2"
-"""Of the manifest and the tables; another one is refused."""
-
-_NAME = pa.dictionary(pa.int32(), pa.string())
-
-_KEYS = [("model", _NAME), ("task", _NAME), ("split", _NAME), ("prompt", _NAME), ("state", pa.int32())]
-STATES = pa.schema(
-    [
-        *_KEYS,
-        ("step", pa.int32()),
-        ("masked", pa.int32()),
-        ("horizon", pa.int32()),
-        ("taken", pa.int32()),
-        ("tokens", pa.list_(pa.int32())),
-        ("fixed", pa.list_(pa.bool_())),
-        ("committed", pa.list_(pa.bool_())),
-        ("trajectory", pa.binary()),
-    ]
-)
-BRANCHES = pa.schema(
-    [
-        *_KEYS,
-        ("step", pa.int32()),
-        ("masked", pa.int32()),
-        ("axis", _NAME),
-        ("candidate", _NAME),
-        ("is_reference", pa.bool_()),
-        ("rollout", pa.int32()),
-        ("utility", pa.float64()),
-        ("reason", _NAME),
-        ("answer", _NAME),
-    ]
-)
-READINGS = pa.schema(
-    [
-        *_KEYS,
-        ("axis", _NAME),
-        ("signal", pa.float64()),
-        ("abstained", pa.bool_()),
-        ("snapped", _NAME),
-        ("same", pa.list_(pa.string())),
-        ("utility", pa.list_(pa.float64())),
-        ("reason", pa.list_(pa.string())),
-        ("ingredients", pa.string()),
-    ]
-)
-DECODES = pa.schema(
-    [
-        ("model", _NAME),
-        ("task", _NAME),
-        ("axis", _NAME),
-        ("arm", _NAME),
-        ("draw", pa.int32()),
-        ("split", _NAME),
-        ("prompt", _NAME),
-        ("utility", pa.float64()),
-        ("reason", _NAME),
-        ("answer", _NAME),
-        ("evaluated", pa.int32()),
-        ("deviated", pa.int32()),
-        ("forwards", pa.int32()),
-    ]
-)
-SCHEMAS = {"states": STATES, "branches": BRANCHES, "readings": READINGS, "decodes": DECODES}
-_SORT = {
-    "states": ["model", "task", "split", "prompt", "state"],
-    "readings": ["model", "task", "split", "prompt", "state", "axis"],
-    "branches": ["model", "task", "split", "prompt", "state", "axis", "candidate", "rollout"],
-    "decodes": ["model", "task", "axis", "arm", "draw", "split", "prompt"],
-}
-_UNHASHED = ("trajectory",)
-"""Packed values whose bytes depend on a compressor; what they hold is in the other columns."""
-
-
-def fingerprint(value: Any) -> str:
-    """A hash of plain values."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
-
-
-@dataclass(frozen=True)
-class Shard:
-    """One block of prompts of a model, task and split."""
-
-    model: str
-    task: str
-    split: str
-    block: int
-    depends: str
-    """Fingerprint of everything its numbers depend on."""
-
-    @property
-    def name(self) -> str:
-        return f"{_file_name(self.model)}.{self.task}.{self.split}.{self.block:04d}.{self.depends}"
-
-
-@dataclass(frozen=True)
-class Unit:
-    """One model and task, decoded end to end."""
-
-    model: str
-    task: str
-    depends: str
-    """Fingerprint of everything its numbers depend on."""
-
-    @property
-    def name(self) -> str:
-        return f"{_file_name(self.model)}.{self.task}.{self.depends}"
 
 
 class Store:
@@ -159,10 +56,10 @@ class Store:
     def create(cls, folder: str | Path, study: Mapping[str, Any]) -> "Store":
         """A new folder for the study, or the one that already has its results; any other is left as it is."""
         store = cls(folder)
-        mine = {"format": FORMAT, "study": json.loads(json.dumps(study, default=str))}
-        mine["fingerprint"] = fingerprint(mine["study"])
+        begun = {"format": FORMAT, "study": json.loads(json.dumps(study, default=str))}
+        begun["fingerprint"] = fingerprint(begun["study"])
         if (store.folder / "manifest.json").exists():
-            store._check(mine)
+            store._check(begun)
             return store
         if store.folder.exists() and (not store.folder.is_dir() or _foreign(store.folder)):
             raise OtherStudy(
@@ -174,10 +71,10 @@ class Store:
             (store.folder / "locks").mkdir(exist_ok=True)
             with store._manifest_lock():
                 if not (store.folder / "manifest.json").exists():
-                    store._write_manifest({**mine, "versions": versions(), "tasks": {}, "models": {}})
+                    store._write_manifest({**begun, "versions": versions(), "tasks": {}, "models": {}})
         except OSError as error:
-            raise _cannot_write(store.folder, error) from error
-        store._check(mine)
+            raise cannot_write(store.folder, error) from error
+        store._check(begun)
         return store
 
     @classmethod
@@ -193,23 +90,23 @@ class Store:
     def manifest(self) -> dict[str, Any]:
         path = self.folder / "manifest.json"
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            manifest = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise SchemaError(f"{str(path)!r} cannot be read ({error}); allowed: a manifest; restore it") from error
-        if not isinstance(found, dict):
+        if not isinstance(manifest, dict):
             raise SchemaError(f"{str(path)!r} is no manifest; allowed: a JSON object; restore it")
-        return found
+        return manifest
 
     def note(self, part: str, name: str, value: Mapping[str, Any]) -> None:
         """Say what a model or a task is; the same name must never stand for two things."""
         plain = json.loads(json.dumps(value, default=str))
         with self._manifest_lock():
             manifest = self.manifest
-            known = manifest[part].get(name)
-            if known == plain:
+            noted = manifest[part].get(name)
+            if noted == plain:
                 return
-            if known is not None and not known.get("unavailable"):
-                changed = sorted(k for k in {**known, **plain} if known.get(k) != plain.get(k))
+            if noted is not None and not noted.get("unavailable"):
+                changed = sorted(k for k in {**noted, **plain} if noted.get(k) != plain.get(k))
                 raise OtherStudy(
                     f"{part[:-1]} {name!r} is not what it was when {str(self.folder)!r} was begun: "
                     f"{', '.join(changed)} differ; allowed: the same model, device and data; choose another folder"
@@ -217,17 +114,17 @@ class Store:
             manifest[part][name] = plain
             self._write_manifest(manifest)
 
-    def _check(self, mine: Mapping[str, Any]) -> None:
-        found = self.manifest
-        self._check_format(found)
-        if found.get("fingerprint") != mine["fingerprint"]:
-            theirs, ours = found.get("study", {}), mine["study"]
+    def _check(self, begun: Mapping[str, Any]) -> None:
+        manifest = self.manifest
+        self._check_format(manifest)
+        if manifest.get("fingerprint") != begun["fingerprint"]:
+            theirs, ours = manifest.get("study", {}), begun["study"]
             changed = sorted(k for k in {**theirs, **ours} if theirs.get(k) != ours.get(k))
             raise OtherStudy(
                 f"{str(self.folder)!r} holds the study {theirs.get('name')!r} with other settings "
                 f"({', '.join(changed)} differ); allowed: the same study, which is then resumed; choose another folder"
             )
-        old, new = found.get("versions", {}), versions()
+        old, new = manifest.get("versions", {}), versions()
         changed = [f"{k} {old.get(k)} then, {new[k]} now" for k in ("unmask", "torch") if old.get(k) != new[k]]
         if changed:
             raise OtherStudy(
@@ -243,11 +140,11 @@ class Store:
             )
 
     def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
-        _write_synced(self.folder / "manifest.json", json.dumps(manifest, indent=2, sort_keys=True).encode() + b"\n")
+        write_synced(self.folder / "manifest.json", json.dumps(manifest, indent=2, sort_keys=True).encode() + b"\n")
 
     @contextmanager
     def _manifest_lock(self) -> Iterator[None]:
-        with _locked(self.folder / "locks" / "manifest.lock", wait=True):
+        with locked(self.folder / "locks" / "manifest.lock", wait=True):
             yield
 
     # Shards
@@ -261,11 +158,11 @@ class Store:
     @contextmanager
     def claim(self, work: Shard | Unit) -> Iterator[bool]:
         """Whether this process may do the work: nobody else does, and it is not there yet."""
-        with _locked(self.folder / "locks" / f"{work.name}.lock", wait=False) as mine:
-            if mine:
+        with locked(self.folder / "locks" / f"{work.name}.lock", wait=False) as free:
+            if free:
                 for litter in self._home(work).glob(f".{work.name}.*"):
                     shutil.rmtree(litter, ignore_errors=True)
-            yield mine and not self.finished(work)
+            yield free and not self.finished(work)
 
     def write(
         self,
@@ -295,25 +192,25 @@ class Store:
             for name, table in tables.items():
                 with (partial / f"{name}.parquet").open("wb") as file:
                     pq.write_table(table.cast(SCHEMAS[name]), file, compression="zstd")
-                    _sync(file)
-            _write_synced(partial / about, json.dumps({"format": FORMAT, **info}, indent=2).encode() + b"\n")
-            _sync_folder(partial)
+                    sync(file)
+            write_synced(partial / about, json.dumps({"format": FORMAT, **info}, indent=2).encode() + b"\n")
+            sync_folder(partial)
             with suppress(FileExistsError):
                 # Where another process was faster, its work is the same.
-                _rename_folder(partial, home / work.name)
-            _sync_folder(home)
+                rename_folder(partial, home / work.name)
+            sync_folder(home)
         except OSError as error:
-            raise _cannot_write(self.folder, error) from error
+            raise cannot_write(self.folder, error) from error
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
     def names(self) -> list[str]:
         """Finished shards."""
-        return _folders(self.shards)
+        return finished_names(self.shards)
 
     def decoded(self) -> list[str]:
         """Finished units: models and tasks that were decoded end to end."""
-        return _folders(self.decodes)
+        return finished_names(self.decodes)
 
     def infos(self) -> list[dict[str, Any]]:
         """What each finished shard says of itself."""
@@ -321,7 +218,7 @@ class Store:
 
     def decode_infos(self) -> list[dict[str, Any]]:
         """What each finished unit says of itself."""
-        found = []
+        infos = []
         for name in self.decoded():
             path = self.decodes / name / "unit.json"
             try:
@@ -331,8 +228,8 @@ class Store:
                     f"{str(path)!r} cannot be read ({error}); remove its folder and run the study"
                 ) from error
             self._check_format(info)
-            found.append(info)
-        return found
+            infos.append(info)
+        return infos
 
     # Tables
 
@@ -340,11 +237,11 @@ class Store:
         """`branches`, `states` or `readings` of all finished shards, or `decodes` of all finished units, sorted."""
         if name not in SCHEMAS:
             raise UnknownName("table", name, SCHEMAS)
-        wanted = [f for f in SCHEMAS[name] if columns is None or f.name in {*columns, *_SORT[name]}]
-        schema = pa.schema([pa.field(f.name, _plain(f.type)) for f in wanted])
+        wanted = [f for f in SCHEMAS[name] if columns is None or f.name in {*columns, *SORT[name]}]
+        schema = pa.schema([pa.field(f.name, plain_type(f.type)) for f in wanted])
         parts = [self._part(name, folder, schema) for folder in self._parts(name)]
         whole = pa.concat_tables(parts) if parts else schema.empty_table()
-        return whole.take(pc.sort_indices(whole, sort_keys=[(key, "ascending") for key in _SORT[name]]))
+        return whole.take(pc.sort_indices(whole, sort_keys=[(key, "ascending") for key in SORT[name]]))
 
     def _parts(self, name: str) -> list[Path]:
         """The folders that a table is spread over."""
@@ -355,13 +252,13 @@ class Store:
     def _part(self, name: str, folder: Path, schema: pa.Schema) -> pa.Table:
         path = folder / f"{name}.parquet"
         try:
-            found = pq.read_table(path)
+            table = pq.read_table(path)
         except (OSError, pa.ArrowException) as error:
             raise SchemaError(f"{str(path)!r} cannot be read ({error}); remove the shard and run the study") from error
-        missing = [f.name for f in schema if f.name not in found.column_names]
+        missing = [f.name for f in schema if f.name not in table.column_names]
         if missing:
             raise SchemaError(f"{str(path)!r} has no {', '.join(missing)}; allowed: format {FORMAT!r}; see its version")
-        return found.select(schema.names).cast(schema)
+        return table.select(schema.names).cast(schema)
 
     def content_hash(self) -> dict[str, str]:
         """Hashes of the tables' sorted values: equal tables have equal hashes, however they came about.
@@ -376,169 +273,32 @@ class Store:
         table = self.table("states")
         wanted = {"model": model, "task": task, "prompt": prompt, "state": state}
         for column, value in wanted.items():
-            found = table.filter(pc.equal(table[column], value))
-            if not len(found):
-                known = {str(v) for v in pc.unique(table[column]).to_pylist()}
-                raise UnknownName(column, str(value), known)
-            table = found
+            rows = table.filter(pc.equal(table[column], value))
+            if not len(rows):
+                values = {str(v) for v in pc.unique(table[column]).to_pylist()}
+                raise UnknownName(column, str(value), values)
+            table = rows
         return Trajectory.from_bytes(table["trajectory"][0].as_py())
 
-    def utilities(self, model: str, task: str, split: str, axis: str) -> "Utilities":
+    def utilities(self, model: str, task: str, split: str, axis: str) -> Utilities:
         """U of one axis as an array, states by candidates by rollouts."""
         table = self.table("branches")
         for column, value in (("model", model), ("task", task), ("split", split), ("axis", axis)):
-            known = {str(v) for v in pc.unique(table[column]).to_pylist()}
+            values = {str(v) for v in pc.unique(table[column]).to_pylist()}
             table = table.filter(pc.equal(table[column], value))
             if not len(table):
-                raise UnknownName(column, value, known)
+                raise UnknownName(column, value, values)
         return utilities_of(table)
-
-
-@dataclass(frozen=True)
-class Utilities:
-    """What the statistics read."""
-
-    prompt_S: tuple[str, ...]
-    state_S: np.ndarray
-    step_S: np.ndarray
-    masked_S: np.ndarray
-    candidates: tuple[str, ...]
-    """The reference first, then by name."""
-    utility_SAR: np.ndarray
-    """NaN where the evaluator could not tell."""
-
-
-def utilities_of(table: pa.Table) -> Utilities:
-    columns = {name: table[name].to_pylist() for name in ("prompt", "state", "candidate", "rollout", "is_reference")}
-    names = sorted(set(zip((not r for r in columns["is_reference"]), columns["candidate"], strict=True)))
-    order = {name: at for at, (_, name) in enumerate(names)}
-    states = sorted(set(zip(columns["prompt"], columns["state"], strict=True)))
-    place = {state: at for at, state in enumerate(states)}
-    rollouts = max(columns["rollout"]) + 1
-    utility_SAR = np.full((len(states), len(names), rollouts), np.nan)
-    s = [place[key] for key in zip(columns["prompt"], columns["state"], strict=True)]
-    a = [order[name] for name in columns["candidate"]]
-    utility_SAR[s, a, columns["rollout"]] = table["utility"].to_numpy(zero_copy_only=False)
-    step_S, masked_S = np.zeros(len(states), int), np.zeros(len(states), int)
-    step_S[s], masked_S[s] = table["step"].to_numpy(), table["masked"].to_numpy()
-    return Utilities(
-        tuple(prompt for prompt, _ in states),
-        np.array([state for _, state in states]),
-        step_S,
-        masked_S,
-        tuple(name for _, name in names),
-        utility_SAR,
-    )
-
-
-def table_hash(table: pa.Table) -> str:
-    """Over names, types and values, column by column; the rows must be sorted."""
-    digest = hashlib.sha256(str(len(table)).encode())
-    for name in sorted(set(table.column_names) - set(_UNHASHED)):
-        column = table[name].combine_chunks()
-        digest.update(f"{name}:{column.type}".encode())
-        _feed(digest, column)
-    return digest.hexdigest()
-
-
-def _feed(digest: Any, column: Any) -> None:
-    if isinstance(column, pa.ChunkedArray):
-        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    digest.update(np.asarray(pc.is_valid(column).to_numpy(zero_copy_only=False)).tobytes())
-    if pa.types.is_list(column.type):
-        digest.update(np.asarray(pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)).tobytes())
-        _feed(digest, pc.list_flatten(column))
-    elif pa.types.is_string(column.type):
-        texts = [(text or "").encode() for text in column.to_pylist()]
-        digest.update(np.array([len(text) for text in texts], "<i8").tobytes())
-        digest.update(b"".join(texts))
-    else:
-        zero: Any = False if pa.types.is_boolean(column.type) else 0
-        digest.update(np.asarray(column.fill_null(zero).to_numpy(zero_copy_only=False)).tobytes())
-
-
-def _file_name(model: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.-]+", "-", model).strip("-.")[-40:]
-
-
-def _folders(home: Path) -> list[str]:
-    """Names of finished work."""
-    if not home.is_dir():
-        return []
-    return sorted(p.name for p in home.iterdir() if p.is_dir() and not p.name.startswith("."))
 
 
 def _check_utilities(table: pa.Table) -> None:
     utility = np.asarray(table["utility"].to_numpy(), float)
-    known = utility[~np.isnan(utility)]
-    if len(known) and (known.min() < 0 or known.max() > 1):
-        bad = known[(known < 0) | (known > 1)][0]
+    judged = utility[~np.isnan(utility)]
+    if len(judged) and (judged.min() < 0 or judged.max() > 1):
+        bad = judged[(judged < 0) | (judged > 1)][0]
         raise ContractError(f"a utility is {bad}; allowed: 0 to 1, or none with a reason; correct the evaluator")
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _foreign(folder: Path) -> bool:
     """Whether a folder without a manifest has files in it; a start that was cut short leaves only our folders."""
     return any(p.name not in ("shards", "locks") and not p.name.startswith(".manifest") for p in folder.iterdir())
-
-
-@contextmanager
-def _locked(path: Path, wait: bool) -> Iterator[bool]:
-    """Hold a lock file; the system lets go of it when the process ends, however it does."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise _cannot_write(path.parent, error) from error
-    try:
-        mine = True
-        if fcntl is not None:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
-                mine = False
-        yield mine
-    finally:
-        os.close(handle)
-
-
-def _write_synced(target: Path, content: bytes) -> None:
-    try:
-        with atomic_write(target) as partial, partial.open("wb") as file:
-            file.write(content)
-            _sync(file)
-        _sync_folder(target.parent)
-    except OSError as error:
-        raise _cannot_write(target.parent, error) from error
-
-
-def _sync(file: Any) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _rename_folder(partial: Path, target: Path) -> None:
-    try:
-        os.rename(partial, target)
-    except OSError as error:
-        if target.is_dir():
-            raise FileExistsError(str(target)) from error
-        raise
-
-
-def _cannot_write(folder: Path, error: OSError) -> StorageError:
-    return StorageError(
-        f"{str(folder)!r} cannot be written to ({error.strerror or error}); what is finished stays; make room or "
-        "choose another folder, and run the study again to go on"
-    )

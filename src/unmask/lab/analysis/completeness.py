@@ -1,0 +1,192 @@
+"""How much of a study is there: what is finished, what was not judged, what it took, and why numbers are missing."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unmask.errors import SchemaError
+from unmask.lab.branch import AxisCost, BranchCost
+from unmask.lab.choose import one_draw
+from unmask.lab.store.schemas import FORMAT
+from unmask.lab.store.store import Store
+from unmask.lab.study import ROLES
+
+
+@dataclass(frozen=True)
+class Unjudged:
+    """Branches without a utility."""
+
+    model: str
+    task: str
+    split: str
+    axis: str
+    reason: str
+    branches: int
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much of one model, task and split is there."""
+
+    model: str
+    task: str
+    split: str
+    shards: int
+    planned: int | None
+    """None before the model was first loaded: only then is it known how prompts are cut."""
+    prompts: int
+    asked: int
+    """By the study file; a task may have fewer, and a model no room for some."""
+    states: int
+
+    @property
+    def complete(self) -> bool:
+        return self.planned is not None and self.shards >= self.planned
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one model took."""
+
+    model: str
+    forwards: BranchCost
+    seconds: float
+
+
+_OF_MANIFEST = ("fingerprint", "study", "models", "tasks", "versions")
+_OF_STUDY = (
+    "name",
+    "seed",
+    "models",
+    "tasks",
+    "axes",
+    "candidates",
+    "splits",
+    "states",
+    "steps",
+    "rollouts",
+    "temperature",
+)
+
+
+def checked_manifest(store: Store) -> dict[str, Any]:
+    """The manifest; refused if it lacks what an analysis reads."""
+    manifest = store.manifest
+    lost = [key for key in _OF_MANIFEST if key not in manifest]
+    lost += [f"study.{key}" for key in _OF_STUDY if key not in manifest.get("study", {})]
+    if lost:
+        raise SchemaError(
+            f"the manifest of {str(store.folder)!r} has no {', '.join(lost)}; allowed: one of format {FORMAT!r}; "
+            "restore it, or run the study again elsewhere"
+        )
+    return manifest
+
+
+def checked_infos(store: Store) -> list[dict[str, Any]]:
+    """What finished shards say of themselves; refused if one is unreadable or of another version."""
+    try:
+        infos = store.infos()
+    except (OSError, ValueError) as error:
+        raise SchemaError(
+            f"a shard.json of {str(store.folder)!r} cannot be read ({error}); remove that shard and run the study"
+        ) from error
+    for name, info in zip(store.names(), infos, strict=True):
+        if info.get("format") != FORMAT:
+            raise SchemaError(
+                f"format of shard {name!r} is {info.get('format')!r}; allowed: {FORMAT!r}; read it with the version "
+                "that wrote it, or remove the shard and run the study"
+            )
+    return infos
+
+
+def extents_of(manifest: Mapping[str, Any], infos: Sequence[Mapping[str, Any]]) -> Iterator[Extent]:
+    """Of every model, task and split whose data is there."""
+    study = manifest["study"]
+    for model in (spec["name"] for spec in study["models"]):
+        noted = manifest["models"].get(model)
+        planned = None if noted is None else Counter(tuple(name.rsplit(".", 4)[1:3]) for name in noted["shards"])
+        for task in study["tasks"]:
+            if manifest["tasks"].get(task, {}).get("unavailable"):
+                continue
+            for role in ROLES:
+                finished = [i for i in infos if _key(i) == (model, task, role)]
+                yield Extent(
+                    model=model,
+                    task=task,
+                    split=role,
+                    shards=len(finished),
+                    planned=None if planned is None else planned[task, role],
+                    prompts=sum(len(info["prompts"]) for info in finished),
+                    asked=study["splits"][role]["prompts"],
+                    states=sum(info["states"] for info in finished),
+                )
+
+
+def _key(info: Mapping[str, Any]) -> tuple[str, str, str]:
+    shard = info["shard"]
+    return shard["model"], shard["task"], shard["split"]
+
+
+def check_extents(store: Store, manifest: Mapping[str, Any], extents: Sequence[Extent]) -> None:
+    """Refuse a study that has nothing finished of one of its roles."""
+    where = f"study {manifest['study']['name']!r} in {str(store.folder)!r}"
+    todo = "carry it on with `unmask study run` and the same --out"
+    if not any(extent.shards for extent in extents):
+        raise SchemaError(f"{where} has 0 finished shards; allowed: some of validation and of evaluation; {todo}")
+    for role in ROLES:
+        if not any(extent.prompts for extent in extents if extent.split == role):
+            raise SchemaError(
+                f"{where} has finished 0 {role} prompts; allowed: 1 or more, because fixed actions are chosen on "
+                f"validation and shown on evaluation; {todo}"
+            )
+
+
+def absent(manifest: Mapping[str, Any], extents: Sequence[Extent], model: str, task: str, axis: str) -> str:
+    """Why there can be no numbers; empty if there can."""
+    unavailable = manifest["tasks"].get(task, {}).get("unavailable")
+    if unavailable:
+        return str(unavailable)
+    study = manifest["study"]
+    for extent in extents:
+        if (extent.model, extent.task) != (model, task) or extent.prompts:
+            continue
+        if extent.planned == 0:
+            return f"no {extent.split} prompt fits into the model"
+        return f"no {extent.split} prompt is finished yet"
+    return one_draw(study, axis)
+
+
+def unfinished(extents: Sequence[Extent], model: str, task: str) -> str:
+    """Which shards are not there yet, in words; empty if all are."""
+    open_ones = [e for e in extents if (e.model, e.task) == (model, task) and not e.complete]
+    return ", ".join(f"{e.shards} of {e.planned} {e.split} shards" for e in open_ones)
+
+
+def unjudged_in(table: pa.Table) -> Iterator[Unjudged]:
+    """Branches without a utility, counted by reason."""
+    keys = ["model", "task", "split", "axis", "reason"]
+    lost = table.filter(pc.is_null(table["utility"])).group_by(keys).aggregate([([], "count_all")])
+    for row in sorted(lost.to_pylist(), key=lambda row: [str(row[key]) for key in keys]):
+        branches = row.pop("count_all")
+        yield Unjudged(**row, branches=branches)
+
+
+def costs_of(infos: Sequence[Mapping[str, Any]]) -> Iterator[Cost]:
+    """What each model took, from what its shards say of themselves."""
+    for model in dict.fromkeys(_key(info)[0] for info in infos):
+        of_model = [info for info in infos if _key(info)[0] == model]
+        yield Cost(model, totals(of_model), sum(info["seconds"] for info in of_model))
+
+
+def totals(infos: Sequence[Mapping[str, Any]]) -> BranchCost:
+    """The reports of finished shards, added up."""
+    whole = BranchCost()
+    for info in infos:
+        forwards = info["forwards"]
+        axes = {axis: AxisCost(**work) for axis, work in info["axes"].items()}
+        whole += BranchCost(axes, forwards["trajectory"], forwards["recalled"], forwards["calls"])
+    return whole

@@ -1,0 +1,108 @@
+"""What was decoded end to end, read back from the store: calibrations, and the runs of every arm prompt by prompt."""
+
+from collections.abc import Mapping
+from math import nan
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unmask.errors import SchemaError
+from unmask.lab.store.store import Store
+from unmask.lab.store.utilities import parts
+from unmask.stats import Calibration, DetectorFileError
+from unmask.stats.arm_grid import ArmGrid, arm_grid
+
+
+class StoredChoice(NamedTuple):
+    """What validation chose for one diagnostic, as the arms were made of it."""
+
+    axis: str
+    calibration: Calibration
+    opportunity: float
+    """Cross-fitted Delta_adapt on validation states."""
+    end_to_end: str
+
+    @property
+    def lift(self) -> float:
+        """What the gate promises; one that never opens promises nothing."""
+        tau = self.calibration.tau
+        return 0.0 if tau.value is None else tau.out_of_fold
+
+
+class DecodedUnit(NamedTuple):
+    """One model and task: what was decoded, and what with."""
+
+    model: str
+    task: str
+    reference: str
+    chosen: Mapping[str, StoredChoice]
+    """By diagnostic."""
+    best: str | None
+    """The diagnostic that validation chose."""
+    grids: Mapping[str, ArmGrid]
+    """Evaluation prompts, by the axis they are stored under."""
+    missing: Mapping[str, str]
+    """Reasons by axis."""
+    joint: Mapping[str, Any] | None
+
+
+def unit_infos(store: Store) -> dict[tuple[str, str], Mapping[str, Any]]:
+    """What each unit says of itself, by model and task; refused where two are of one."""
+    infos: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for info in store.decode_infos():
+        key = (str(info["unit"]["model"]), str(info["unit"]["task"]))
+        if key in infos:
+            raise SchemaError(
+                f"{key[0]}, {key[1]} was decoded end to end twice, with keys {infos[key]['unit']['depends']} and "
+                f"{info['unit']['depends']}; allowed: once; remove the one of an older run from {str(store.decodes)!r}"
+            )
+        infos[key] = info
+    return infos
+
+
+def stored_choices(
+    store: Store,
+    info: Mapping[str, Any],
+    names: Mapping[str, str],
+    calibrations: Mapping[tuple[str, str, str], Calibration],
+) -> dict[str, StoredChoice]:
+    """What the arms were made of, by diagnostic; refused if the study's tables choose otherwise."""
+    model, task = info["unit"]["model"], info["unit"]["task"]
+    chosen = {}
+    for axis, entry in info["axes"].items():
+        try:
+            calibration = Calibration.from_json(entry["calibration"])
+        except DetectorFileError as error:
+            raise SchemaError(f"the calibration of {model}, {task}, {axis}: {error}") from error
+        if not calibration.agrees(calibrations.get((model, task, names[axis]), calibration)):
+            raise SchemaError(
+                f"{model}, {task}, {axis} was decoded with another calibration than the study's tables give; allowed: "
+                f"the same; remove its folder from {str(store.decodes)!r} and run the study"
+            )
+        opportunity = nan if entry["opportunity"] is None else float(entry["opportunity"])
+        chosen[names[axis]] = StoredChoice(axis, calibration, opportunity, str(entry["end_to_end"]))
+    return chosen
+
+
+def evaluation_grids(store: Store) -> dict[tuple[str, str], dict[str, ArmGrid]]:
+    """By model and task, then by the axis that decodes are stored under."""
+    table = store.table("decodes", ("utility", "evaluated", "deviated"))
+    table = table.filter(pc.equal(table["split"], "evaluation"))
+    grids: dict[tuple[str, str], dict[str, ArmGrid]] = {}
+    for (model, task, axis), part in parts(table, ("model", "task", "axis")):
+        grids.setdefault((model, task), {})[axis] = _grid(part)
+    return grids
+
+
+def _grid(part: pa.Table) -> ArmGrid:
+    column = {name: part[name].to_pylist() for name in part.column_names}
+    number = {name: [nan if x is None else x for x in column[name]] for name in ("utility", "evaluated", "deviated")}
+    return arm_grid(
+        column["arm"],
+        column["draw"],
+        column["prompt"],
+        utility_N=number["utility"],
+        evaluated_N=number["evaluated"],
+        deviated_N=number["deviated"],
+    )

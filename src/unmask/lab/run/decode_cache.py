@@ -1,0 +1,123 @@
+"""Whole runs of one task's prompts: each policy is decoded once, however many arms it stands for."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import torch
+
+from unmask.adapt import Coverage, coverage
+from unmask.core import Noise, Policy, Trajectory, row_key
+from unmask.core import Proposal as Drawing
+from unmask.decode import decode
+from unmask.lab.study import Study
+from unmask.request import Request, TextModel, begin
+
+
+class DecodedRow(NamedTuple):
+    """One prompt, decoded once."""
+
+    prompt: str
+    draw: int
+    answer: tuple[int, ...]
+    """Its tokens."""
+    forwards: int
+    gates: Mapping[str, tuple[int, int]]
+    """By axis: steps at which there was a signal, and at which the fixed action was left."""
+
+
+class DecodeLine(NamedTuple):
+    """A row of the table to be, before it is judged."""
+
+    axis: str
+    arm: str
+    split: str
+    row: DecodedRow
+    evaluated: int | None = None
+    deviated: int | None = None
+
+
+class DecodeCache:
+    """Decodes the prompts of one task, each policy once however often it is asked for."""
+
+    def __init__(
+        self,
+        model: TextModel,
+        study: Study,
+        starts: Mapping[str, Sequence[Request]],
+        heard: Callable[[int], None] = lambda policies: None,
+    ):
+        self.model, self.study, self.starts, self.heard = model, study, starts, heard
+        self.forwards = 0
+        """Row-forwards."""
+        self._decoded: list[tuple[Policy, str, int, list[DecodedRow]]] = []
+
+    @property
+    def policies(self) -> int:
+        """Decoded so far, on either role."""
+        return len(self._decoded)
+
+    def decode(self, policy: Policy, role: str, draws: int = 1) -> list[DecodedRow]:
+        """Every prompt of the role, `draws` times with random numbers of its own; the first has those of all arms."""
+        for earlier, where, times, answers in self._decoded:
+            if (where, times) == (role, draws) and earlier == policy:
+                return answers
+        rows = [(start, draw) for draw in range(draws) for start in self.starts[role]]
+        engine = self.study.engine
+        most = max(engine.rows, engine.live)
+        decoded: list[DecodedRow] = []
+        # A row's canvas follows from its prompt, whoever is decoded beside it.
+        room = {start.id: _room(start, engine.bucket) for start, _ in rows}
+        for slots in sorted(set(room.values())):
+            same = [row for row in rows if room[row[0].id] == slots]
+            for at in range(0, len(same), most):
+                self.heard(self.policies)
+                decoded += self._batch(policy, same[at : at + most], slots)
+        self._decoded.append((policy, role, draws, decoded))
+        self.forwards += sum(row.forwards for row in decoded)
+        return decoded
+
+    def _batch(self, policy: Policy, rows: Sequence[tuple[Request, int]], slots: int) -> Iterator[DecodedRow]:
+        denoiser, seed = self.model.denoiser, self.study.seed
+        start = begin(denoiser, [start for start, _ in rows], seed, slots)
+        noise = Noise.of([row_key(seed, start.key, draw) for start, draw in rows], denoiser.device)
+        counted = _Counted(start)
+        with torch.inference_mode():
+            end = decode(
+                denoiser,
+                policy,
+                start,
+                noise=noise,
+                proposal=Drawing(temperature=self.study.temperature),
+                record=False,
+                on_step=counted.add,
+            )
+        gates = {axis: torch.stack((c.evaluated_B, c.deviated_B), 1).tolist() for axis, c in counted.so_far.items()}
+        table = torch.cat((end.state.tokens_BL, end.forwards_B[:, None]), 1).cpu().numpy()
+        for at, ((one, draw), row) in enumerate(zip(rows, table, strict=True)):
+            answer = tuple(row[slice(*one.answer)].tolist())
+            gates_of_row = {axis: (counts[at][0], counts[at][1]) for axis, counts in gates.items()}
+            yield DecodedRow(one.id, draw, answer, int(row[-1]), gates_of_row)
+
+
+def _room(start: Request, bucket: int) -> int:
+    """Once, twice, four times the bucket: few sizes, for a decode takes as long with ten rows as with a hundred."""
+    return bucket << (-(-len(start.canvas) // bucket) - 1).bit_length()
+
+
+@dataclass
+class _Counted:
+    """Coverage of a run that is not recorded, step by step."""
+
+    start: Trajectory
+    so_far: dict[str, Coverage] = field(default_factory=dict)
+
+    def add(self, traj: Trajectory) -> None:
+        """Steps name their rows by number, so they are counted beside all rows that began."""
+        for axis, new in coverage(replace(self.start, steps=traj.steps[-1:])).items():
+            old = self.so_far.get(axis)
+            self.so_far[axis] = new if old is None else _sum(old, new)
+
+
+def _sum(one: Coverage, other: Coverage) -> Coverage:
+    return Coverage(one.steps_B + other.steps_B, one.evaluated_B + other.evaluated_B, one.deviated_B + other.deviated_B)

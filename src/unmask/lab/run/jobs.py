@@ -1,0 +1,125 @@
+"""What a study has to do: prompts to requests, requests to shards, and what they were made of."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from unmask.errors import ConfigError, SchemaError, require
+from unmask.lab.prompts import prompts_from
+from unmask.lab.store.hashes import fingerprint
+from unmask.lab.store.shards import Shard
+from unmask.lab.study import ModelSpec, PromptRange, Study
+from unmask.request import Request, TextModel, generation
+from unmask.tasks import Example, Task
+from unmask.tasks.base import DataDir
+
+Members = Mapping[str, Mapping[str, Sequence[Example]]]
+"""Examples by task and role."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """The work of one shard."""
+
+    shard: Shard
+    starts: tuple[Request, ...]
+    members: tuple[Example, ...]
+
+
+def prompts_of(study: Study, data_dir: DataDir = None) -> tuple[dict[str, dict[str, list[Example]]], dict[str, str]]:
+    """Examples by task and role; and tasks whose data is not there, with the reason."""
+    tasks: dict[str, dict[str, list[Example]]] = {}
+    unavailable = {}
+    for task in study.tasks:
+        try:
+            tasks[task] = {role: _members(study.task(task), part, data_dir) for role, part in study.splits.items()}
+        except (ConfigError, SchemaError) as error:
+            unavailable[task] = str(error)
+            continue
+        _check_apart(task, tasks[task])
+    if not tasks:
+        task, reason = next(iter(unavailable.items()))
+        raise ConfigError(f"no task of the study has data: {task}: {reason}")
+    return tasks, unavailable
+
+
+def _members(task: Task, part: PromptRange, data_dir: DataDir) -> list[Example]:
+    members = list(prompts_from(task, part.split, start=part.start, prompts=part.prompts, data_dir=data_dir))
+    # JSON Mode Eval has fewer than others: "up to" so many.
+    require(bool(members), f"{part.split} prompts of {task.name}", 0, "one or more", "start earlier")
+    return members
+
+
+def _check_apart(task: str, roles: Mapping[str, Sequence[Example]]) -> None:
+    """Refuse a prompt that stands in two roles."""
+    seen: dict[str, str] = {}
+    for role, members in roles.items():
+        for example in members:
+            other = seen.setdefault(example.prompt, role)
+            require(
+                other == role,
+                f"prompt {example.id} of {task}",
+                f"in {other} and {role}",
+                "in one of them",
+                "choose stretches that do not overlap",
+            )
+
+
+def jobs_of(study: Study, spec: ModelSpec, model: TextModel, tasks: Members) -> list[Job]:
+    """The shards of a model: prompts of one bucket, so many at a time, in the order of their split."""
+    return [
+        job
+        for task, roles in tasks.items()
+        for role, members in roles.items()
+        for job in _jobs(study, spec, model, task, role, members)
+    ]
+
+
+def _jobs(
+    study: Study, spec: ModelSpec, model: TextModel, task: str, role: str, members: Sequence[Example]
+) -> list[Job]:
+    about, bucket = study.task(task), study.engine.bucket
+    jobs: list[Job] = []
+    pairs = [(request_of(model, about, study.steps[task], example), example) for example in members]
+    fits = [(s, e) for s, e in pairs if model.length is None or len(s.canvas) <= model.length]
+    for slots in sorted({s.slots(bucket) for s, _ in fits}):
+        same = [(s, e) for s, e in fits if s.slots(bucket) == slots]
+        for at in range(0, len(same), study.shard):
+            part = same[at : at + study.shard]
+            made_of = [study.config, _identity(spec, model), task, about.version, role, _hash_of(part)]
+            shard = Shard(spec.name, task, role, len(jobs), fingerprint(made_of))
+            jobs.append(Job(shard, tuple(s for s, _ in part), tuple(e for _, e in part)))
+    return jobs
+
+
+def request_of(model: TextModel, task: Task, steps: int, example: Example) -> Request:
+    """The canvas that `compare` and `generate` decode, too."""
+    return generation(model, example.prompt, task.horizon, steps, example.id)
+
+
+def provenance(spec: ModelSpec, model: TextModel, work: Sequence[Job]) -> dict[str, Any]:
+    """What the manifest keeps of a model."""
+    return {**_identity(spec, model), "reference": spec.reference, "shards": [job.shard.name for job in work]}
+
+
+def about_task(study: Study, task: str, roles: Mapping[str, Sequence[Example]]) -> dict[str, Any]:
+    """What the manifest keeps of a task."""
+    remasks = study.revision.expected(study.task(task).horizon, study.steps[task])
+    data = fingerprint({role: [[e.id, e.prompt, e.target] for e in members] for role, members in roles.items()})
+    return {"version": study.task(task).version, "data": data, "expected_remasks": round(remasks, 3)}
+
+
+def _identity(spec: ModelSpec, model: TextModel) -> dict[str, Any]:
+    device = model.denoiser.device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    return {"model": spec.model, "options": dict(model.options), "device": name}
+
+
+def _hash_of(pairs: Sequence[tuple[Request, Example]]) -> str:
+    digest = hashlib.sha256()
+    for start, example in pairs:
+        digest.update(repr((start.id, start.canvas, start.steps, example.target)).encode())
+    return digest.hexdigest()

@@ -1,0 +1,122 @@
+"""From what was run and judged to the tables of the store, column by column."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from unmask.lab.branch import Branch, StoredReading
+from unmask.lab.branch.states import ReferenceRun
+from unmask.lab.run.decode_cache import DecodeLine
+from unmask.lab.run.judging import JudgedAnswer
+from unmask.lab.store.schemas import loose
+from unmask.lab.store.shards import Shard, Unit
+
+
+def branches_table(
+    shard: Shard,
+    branches: Sequence[Branch],
+    judged: Sequence[JudgedAnswer],
+    references: Mapping[str, str],
+) -> pa.Table:
+    """What every branch came to; `references` are the reference's candidates by axis."""
+    return pa.table(
+        {
+            **_of_shard(shard, len(branches)),
+            "prompt": [b.prompt for b in branches],
+            "state": [b.state for b in branches],
+            "step": [b.step for b in branches],
+            "masked": [b.masked for b in branches],
+            "axis": [b.axis for b in branches],
+            "candidate": [b.candidate for b in branches],
+            "is_reference": [references[b.axis] == b.candidate for b in branches],
+            "rollout": [b.rollout for b in branches],
+            "utility": [None if math.isnan(u) else u for _, u, _ in judged],
+            "reason": [reason for _, _, reason in judged],
+            "answer": [_storable(text) for text, _, _ in judged],
+        },
+        schema=loose("branches"),
+    )
+
+
+def readings_table(
+    shard: Shard, readings: Sequence[StoredReading], proposals: Sequence[tuple[Branch, JudgedAnswer]]
+) -> pa.Table:
+    """What diagnostics said, and what their proposals were worth; nothing where they abstained."""
+    worth: dict[tuple[str, int, str], list[tuple[float, str]]] = {}
+    for branch, (_, utility, reason) in proposals:
+        worth.setdefault((branch.prompt, branch.state, branch.axis), []).append((utility, reason))
+    rows = [(r, [] if r.abstained else worth[r.prompt, r.state, r.axis]) for r in readings]
+    return pa.table(
+        {
+            **_of_shard(shard, len(rows)),
+            "prompt": [r.prompt for r, _ in rows],
+            "state": [r.state for r, _ in rows],
+            "axis": [r.axis for r, _ in rows],
+            "signal": [None if math.isnan(r.signal) else r.signal for r, _ in rows],
+            "abstained": [r.abstained for r, _ in rows],
+            "snapped": [None if r.abstained else r.snapped for r, _ in rows],
+            "same": [[] if r.abstained else list(r.same) for r, _ in rows],
+            "utility": [[None if math.isnan(u) else u for u, _ in utilities] for _, utilities in rows],
+            "reason": [[reason for _, reason in utilities] for _, utilities in rows],
+            "ingredients": [r.ingredients for r, _ in rows],
+        },
+        schema=loose("readings"),
+    )
+
+
+def states_table(shard: Shard, paths: Sequence[ReferenceRun]) -> pa.Table:
+    """The states that branches began at, and the past that diagnostics read."""
+    rows = [(path, sampled) for path in paths for sampled in path.sampled]
+    lengths = [len(path.start.canvas) for path, _ in rows]
+    states = [sampled.traj.state for _, sampled in rows]
+    cut = list(zip(states, lengths, strict=True))
+    return pa.table(
+        {
+            **_of_shard(shard, len(rows)),
+            "prompt": [sampled.prompt for _, sampled in rows],
+            "state": [sampled.index for _, sampled in rows],
+            "step": [sampled.step for _, sampled in rows],
+            "masked": [sampled.masked for _, sampled in rows],
+            "horizon": [path.start.steps for path, _ in rows],
+            "taken": [path.steps for path, _ in rows],
+            "tokens": [state.tokens_BL[0, :n].tolist() for state, n in cut],
+            "fixed": [state.fixed_BL[0, :n].tolist() for state, n in cut],
+            "committed": [state.committed_BL[0, :n].tolist() for state, n in cut],
+            "trajectory": [sampled.traj.to_bytes() for _, sampled in rows],
+        },
+        schema=loose("states"),
+    )
+
+
+def decodes_table(unit: Unit, lines: Sequence[DecodeLine], judged: Sequence[JudgedAnswer]) -> pa.Table:
+    """What every arm answered."""
+    n = len(lines)
+    return pa.table(
+        {
+            "model": [unit.model] * n,
+            "task": [unit.task] * n,
+            "axis": [line.axis for line in lines],
+            "arm": [line.arm for line in lines],
+            "draw": [line.row.draw for line in lines],
+            "split": [line.split for line in lines],
+            "prompt": [line.row.prompt for line in lines],
+            "utility": [None if math.isnan(utility) else utility for _, utility, _ in judged],
+            "reason": [reason for _, _, reason in judged],
+            "answer": [_storable(text) for text, _, _ in judged],
+            "evaluated": [line.evaluated for line in lines],
+            "deviated": [line.deviated for line in lines],
+            "forwards": [line.row.forwards for line in lines],
+        },
+        schema=loose("decodes"),
+    )
+
+
+def _storable(text: str) -> str:
+    """Half a character at the end of an answer is no text."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _of_shard(shard: Shard, rows: int) -> dict[str, list[str]]:
+    """The columns that are the same in all rows."""
+    return {"model": [shard.model] * rows, "task": [shard.task] * rows, "split": [shard.split] * rows}

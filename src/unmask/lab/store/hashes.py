@@ -1,0 +1,42 @@
+"""Hashes of plain values and of tables: equal values have equal hashes, however they came about."""
+
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unmask.lab.store.schemas import UNHASHED
+
+
+def fingerprint(value: Any) -> str:
+    """A hash of plain values."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def table_hash(table: pa.Table) -> str:
+    """Over names, types and values, column by column; the rows must be sorted."""
+    digest = hashlib.sha256(str(len(table)).encode())
+    for name in sorted(set(table.column_names) - set(UNHASHED)):
+        column = table[name].combine_chunks()
+        digest.update(f"{name}:{column.type}".encode())
+        _feed(digest, column)
+    return digest.hexdigest()
+
+
+def _feed(digest: Any, column: Any) -> None:
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    digest.update(np.asarray(pc.is_valid(column).to_numpy(zero_copy_only=False)).tobytes())
+    if pa.types.is_list(column.type):
+        digest.update(np.asarray(pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)).tobytes())
+        _feed(digest, pc.list_flatten(column))
+    elif pa.types.is_string(column.type):
+        texts = [(text or "").encode() for text in column.to_pylist()]
+        digest.update(np.array([len(text) for text in texts], "<i8").tobytes())
+        digest.update(b"".join(texts))
+    else:
+        zero: Any = False if pa.types.is_boolean(column.type) else 0
+        digest.update(np.asarray(column.fill_null(zero).to_numpy(zero_copy_only=False)).tobytes())

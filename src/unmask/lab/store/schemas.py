@@ -1,0 +1,106 @@
+"""The tables of a study: columns, types, order and what of them is hashed. docs/schema.md describes them."""
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from unmask.errors import ConfigError
+
+FORMAT = "unmask-study-2"
+"""Of the manifest and the tables; another one is refused."""
+
+_NAME = pa.dictionary(pa.int32(), pa.string())
+
+_KEYS = [("model", _NAME), ("task", _NAME), ("split", _NAME), ("prompt", _NAME), ("state", pa.int32())]
+STATES = pa.schema(
+    [
+        *_KEYS,
+        ("step", pa.int32()),
+        ("masked", pa.int32()),
+        ("horizon", pa.int32()),
+        ("taken", pa.int32()),
+        ("tokens", pa.list_(pa.int32())),
+        ("fixed", pa.list_(pa.bool_())),
+        ("committed", pa.list_(pa.bool_())),
+        ("trajectory", pa.binary()),
+    ]
+)
+BRANCHES = pa.schema(
+    [
+        *_KEYS,
+        ("step", pa.int32()),
+        ("masked", pa.int32()),
+        ("axis", _NAME),
+        ("candidate", _NAME),
+        ("is_reference", pa.bool_()),
+        ("rollout", pa.int32()),
+        ("utility", pa.float64()),
+        ("reason", _NAME),
+        ("answer", _NAME),
+    ]
+)
+READINGS = pa.schema(
+    [
+        *_KEYS,
+        ("axis", _NAME),
+        ("signal", pa.float64()),
+        ("abstained", pa.bool_()),
+        ("snapped", _NAME),
+        ("same", pa.list_(pa.string())),
+        ("utility", pa.list_(pa.float64())),
+        ("reason", pa.list_(pa.string())),
+        ("ingredients", pa.string()),
+    ]
+)
+DECODES = pa.schema(
+    [
+        ("model", _NAME),
+        ("task", _NAME),
+        ("axis", _NAME),
+        ("arm", _NAME),
+        ("draw", pa.int32()),
+        ("split", _NAME),
+        ("prompt", _NAME),
+        ("utility", pa.float64()),
+        ("reason", _NAME),
+        ("answer", _NAME),
+        ("evaluated", pa.int32()),
+        ("deviated", pa.int32()),
+        ("forwards", pa.int32()),
+    ]
+)
+SCHEMAS = {"states": STATES, "branches": BRANCHES, "readings": READINGS, "decodes": DECODES}
+SORT = {
+    "states": ["model", "task", "split", "prompt", "state"],
+    "readings": ["model", "task", "split", "prompt", "state", "axis"],
+    "branches": ["model", "task", "split", "prompt", "state", "axis", "candidate", "rollout"],
+    "decodes": ["model", "task", "axis", "arm", "draw", "split", "prompt"],
+}
+UNHASHED = ("trajectory",)
+"""Packed values whose bytes depend on a compressor; what they hold is in the other columns."""
+
+
+def loose(name: str) -> pa.Schema:
+    """The schema with plain strings, for rows that are put together; the store turns them into dictionaries."""
+    return pa.schema([(f.name, plain_type(f.type)) for f in SCHEMAS[name]])
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """What a column holds, whether or not it is kept as a dictionary."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def by_axis(diagnostics: Mapping[str, str]) -> dict[str, str]:
+    """Names of diagnostics by their axes, from axes by their names; refused where an axis has two.
+
+    This is the one place that knows: a row of `readings` names the axis and not the diagnostic.
+    """
+    names: dict[str, str] = {}
+    for name, axis in diagnostics.items():
+        if axis in names:
+            raise ConfigError(
+                f"diagnostics {names[axis]!r} and {name!r} are both of the {axis} axis; allowed: one for each axis, "
+                f"because the stored format ({FORMAT}) holds one per axis; give each its own study"
+            )
+        names[axis] = name
+    return names

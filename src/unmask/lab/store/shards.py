@@ -1,0 +1,122 @@
+"""Pieces of a study on disk: what they are called, who works on them, and how they are written whole or not at all."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unmask.atomic import atomic_write
+from unmask.errors import StorageError
+
+try:
+    import fcntl
+except ImportError:  # Windows: two processes may do the same work twice, but shards stay whole.
+    fcntl = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One block of prompts of a model, task and split."""
+
+    model: str
+    task: str
+    split: str
+    block: int
+    depends: str
+    """Fingerprint of everything its numbers depend on."""
+
+    @property
+    def name(self) -> str:
+        return f"{_file_name(self.model)}.{self.task}.{self.split}.{self.block:04d}.{self.depends}"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One model and task, decoded end to end."""
+
+    model: str
+    task: str
+    depends: str
+    """Fingerprint of everything its numbers depend on."""
+
+    @property
+    def name(self) -> str:
+        return f"{_file_name(self.model)}.{self.task}.{self.depends}"
+
+
+def _file_name(model: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.-]+", "-", model).strip("-.")[-40:]
+
+
+def finished_names(home: Path) -> list[str]:
+    """Names of finished work."""
+    if not home.is_dir():
+        return []
+    return sorted(p.name for p in home.iterdir() if p.is_dir() and not p.name.startswith("."))
+
+
+@contextmanager
+def locked(path: Path, wait: bool) -> Iterator[bool]:
+    """Whether this process holds the lock file; the system lets go of it when the process ends, however it does."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise cannot_write(path.parent, error) from error
+    try:
+        held = True
+        if fcntl is not None:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                held = False
+        yield held
+    finally:
+        os.close(handle)
+
+
+def write_synced(target: Path, content: bytes) -> None:
+    """Write a file whole or not at all, and return when the disk has it."""
+    try:
+        with atomic_write(target) as partial, partial.open("wb") as file:
+            file.write(content)
+            sync(file)
+        sync_folder(target.parent)
+    except OSError as error:
+        raise cannot_write(target.parent, error) from error
+
+
+def sync(file: Any) -> None:
+    """Return when the disk has what was written."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Return when the disk has the folder's names."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def rename_folder(partial: Path, target: Path) -> None:
+    """Put a folder in its place; FileExistsError where another one came first."""
+    try:
+        os.rename(partial, target)
+    except OSError as error:
+        if target.is_dir():
+            raise FileExistsError(str(target)) from error
+        raise
+
+
+def cannot_write(folder: Path, error: OSError) -> StorageError:
+    """The error to raise, with what is lost and what to do."""
+    return StorageError(
+        f"{str(folder)!r} cannot be written to ({error.strerror or error}); what is finished stays; make room or "
+        "choose another folder, and run the study again to go on"
+    )

@@ -1,0 +1,103 @@
+"""Studies that are not complete: what is missing is named, and what nothing can be said about is refused."""
+
+import json
+
+import pytest
+
+from tests.helpers import made_studies as made
+from unmask.errors import SchemaError
+from unmask.lab.analysis.opportunity import measure
+
+
+def cell(findings, task, axis, model="small"):
+    (one,) = [c for c in findings.cells if (c.model, c.task, c.axis) == (model, task, axis)]
+    return one
+
+
+class TestIncomplete:
+    def test_tasks_and_models_that_are_not_there_yet(self, tmp_path):
+        tables = made.known()
+        lost = ("small", "sort", "evaluation")
+        del tables[lost]
+        place = made.store(
+            tmp_path / "s",
+            tables,
+            models={"small": "small", "later": "later"},
+            unfinished=[lost],
+            unavailable={"gsm8k": "no file gsm8k.jsonl"},
+        )
+        findings = measure(place)
+        assert not findings.complete
+        assert {c.task for c in findings.cells} == {"fill"}
+        why = {(m.model, m.task): m.reason for m in findings.missing}
+        assert why == {
+            ("small", "sort"): "no evaluation prompt is finished yet",
+            ("small", "gsm8k"): "no file gsm8k.jsonl",
+            ("later", "fill"): "no validation prompt is finished yet",
+            ("later", "sort"): "no validation prompt is finished yet",
+            ("later", "gsm8k"): "no file gsm8k.jsonl",
+        }
+        extents = {(e.model, e.task, e.split): e for e in findings.extents}
+        assert extents["small", "sort", "evaluation"].planned == 1
+        assert extents["small", "sort", "evaluation"].shards == 0
+        assert extents["later", "fill", "validation"].planned is None
+        assert ("small", "gsm8k", "validation") not in extents
+
+    def test_part_of_a_task_is_marked(self, tmp_path):
+        place = made.store(tmp_path / "s", made.known())
+        path = place.folder / "manifest.json"
+        manifest = place.manifest
+        manifest["models"]["small"]["shards"].append("small.fill.evaluation.0001.beef")
+        path.write_text(json.dumps(manifest))
+        findings = measure(place)
+        assert cell(findings, "fill", "score").partial == "1 of 2 evaluation shards"
+        assert cell(findings, "sort", "score").partial == ""
+        assert not findings.complete
+
+    def test_a_model_without_room_for_any_prompt(self, tmp_path):
+        tables = made.known()
+        del tables["small", "sort", "validation"], tables["small", "sort", "evaluation"]
+        place = made.store(tmp_path / "s", tables, unavailable={"sort": "later"})
+        manifest = place.manifest
+        manifest["tasks"]["sort"] = {"data": "d", "version": "1"}
+        (place.folder / "manifest.json").write_text(json.dumps(manifest))
+        findings = measure(place)
+        assert {m.reason for m in findings.missing} == {"no validation prompt fits into the model"}
+        assert findings.complete
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("split", "message"), [("evaluation", "0 evaluation prompts"), ("validation", "0 validation prompts")]
+    )
+    def test_half_a_study(self, tmp_path, split, message):
+        tables = {key: axes for key, axes in made.known().items() if key[2] != split}
+        with pytest.raises(SchemaError, match=rf"{message}.*allowed: 1 or more.*unmask study run"):
+            measure(made.store(tmp_path / "s", tables))
+
+    def test_nothing_finished(self, tmp_path):
+        place = made.store(tmp_path / "s", {}, unfinished=[("small", "fill", "evaluation")])
+        with pytest.raises(SchemaError, match=r"'made'.*0 finished shards; allowed.*unmask study run"):
+            measure(place)
+
+    def test_a_shard_of_another_version(self, tmp_path):
+        place = made.store(tmp_path / "s", made.known())
+        path = place.shards / place.names()[0] / "shard.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "format": "unmask-study-0"}))
+        with pytest.raises(SchemaError, match=r"'unmask-study-0'; allowed: 'unmask-study-2'"):
+            measure(place)
+        path.write_text("{")
+        with pytest.raises(SchemaError, match="remove that shard"):
+            measure(place)
+
+    @pytest.mark.parametrize(("part", "name"), [("study", "seed"), ("models", None)])
+    def test_a_manifest_that_lacks_something(self, tmp_path, part, name):
+        place = made.store(tmp_path / "s", made.known())
+        manifest = place.manifest
+        if name is None:
+            del manifest[part]
+        else:
+            del manifest[part][name]
+        (place.folder / "manifest.json").write_text(json.dumps(manifest))
+        with pytest.raises(SchemaError, match=f"has no {part if name is None else f'{part}.{name}'}; allowed"):
+            measure(place)

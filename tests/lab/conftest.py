@@ -1,0 +1,69 @@
+"""A tiny network, a study of it, an uninterrupted run and a task of one's own, for all tests of the laboratory."""
+
+import json
+import sys
+
+import pytest
+
+from tests.helpers.own_tasks import LINES, SCORER
+from tests.helpers.tiny_studies import SMALL, table
+from unmask.catalog import load
+from unmask.lab.run.driver import run_study
+from unmask.lab.store.store import Store
+from unmask.lab.study import Study
+from unmask.tasks.own import own
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(scaled, tmp_path_factory):
+    return scaled.llada(tmp_path_factory.mktemp("ck") / "llada", **SMALL)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tiny_folder):
+    return load(str(tiny_folder), device="cpu", dtype="fp32")
+
+
+@pytest.fixture(scope="session")
+def tiny_load(tiny_model):
+    """What a study loads its model with."""
+    return lambda spec: tiny_model
+
+
+@pytest.fixture(scope="session")
+def tiny_study(tiny_folder):
+    return Study.parse(table(models__0__model=str(tiny_folder)))
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tiny_study, tiny_load, tmp_path_factory):
+    """An uninterrupted run; to be read only."""
+    place = Store.create(tmp_path_factory.mktemp("study") / "out", tiny_study.config)
+    assert run_study(tiny_study, place, tiny_load).complete
+    return place
+
+
+@pytest.fixture
+def prompt_file(tmp_path):
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, LINES)), encoding="utf-8")
+    return tmp_path / "mine.jsonl"
+
+
+@pytest.fixture
+def task(prompt_file):
+    return own("mine", str(prompt_file), score="contains", horizon=6)
+
+
+@pytest.fixture
+def scorer(tmp_path, monkeypatch):
+    """A scoring function in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def call(mode):
+        name = f"scorer_{tmp_path.name.replace('-', '_')}"
+        (tmp_path / f"{name}.py").write_text(SCORER.replace("NAMED", mode), encoding="utf-8")
+        sys.modules.pop(name, None)
+        return f"{name}:score"
+
+    return call

@@ -1,0 +1,149 @@
+"""A study on a tiny network: what a run leaves, and that neither merging nor shards change a number."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from tests.helpers.tiny_studies import TEXT, table
+from unmask.cli.app import main
+from unmask.core import Trajectory
+from unmask.decode import decode
+from unmask.errors import ContractError, OtherStudy, UnknownName
+from unmask.lab.run import judging
+from unmask.lab.run.driver import run_study
+from unmask.lab.store.store import Store
+from unmask.lab.study import Study
+from unmask.policies import Fixed
+
+
+def test_what_a_run_leaves(tiny_run, tiny_study, tiny_load):
+    branches, states = tiny_run.table("branches"), tiny_run.table("states")
+    assert len(states) == 5 * 3
+    assert len(branches) == 5 * 3 * 2 * (3 + 4)
+    assert set(branches["split"].to_pylist()) == {"validation", "evaluation"}
+    manifest = tiny_run.manifest
+    assert manifest["study"] == json.loads(json.dumps(tiny_study.config))
+    assert manifest["models"]["tiny"]["options"]["fingerprint"]
+    assert manifest["tasks"]["csv-missing-cells"]["data"]
+    assert set(manifest["versions"]) == {"unmask", "torch", "numpy", "python"}
+    utilities = tiny_run.utilities("tiny", "csv-missing-cells", "validation", "score")
+    assert utilities.utility_SAR.shape == (9, 3, 2)
+    assert utilities.candidates[0] == "confidence"
+    assert not np.isnan(utilities.utility_SAR).any()
+    with pytest.raises(UnknownName, match="axis"):
+        tiny_run.utilities("tiny", "csv-missing-cells", "validation", "region")
+    with pytest.raises(UnknownName, match="table"):
+        tiny_run.table("branch")
+
+
+def test_the_naive_engine_and_other_shards_give_the_same_tables(tiny_run, tiny_study, tiny_load, tmp_path):
+    naive = Store.create(tmp_path / "naive", tiny_study.config)
+    run_study(tiny_study, naive, tiny_load, naive=True)
+    assert naive.content_hash() == tiny_run.content_hash()
+    wide = replace(tiny_study, shard=5, engine=replace(tiny_study.engine, waiting=8))
+    other = Store.create(tmp_path / "wide", wide.config)
+    run_study(wide, other, tiny_load)
+    assert len(other.names()) == 2
+    assert other.content_hash() == tiny_run.content_hash()
+
+
+def test_states_reload_and_go_on(tiny_run, tiny_load):
+    """A stored state, continued by the reference, ends as the reference did; and its past is there."""
+    model = tiny_load(None)
+    rows = tiny_run.table("states").to_pylist()
+    answers = {}
+    for row in tiny_run.table("branches").to_pylist():
+        if row["is_reference"]:
+            answers[row["prompt"]] = row["answer"]
+    for row in rows[:4]:
+        traj = tiny_run.state("tiny", "csv-missing-cells", row["prompt"], row["state"])
+        n = len(row["tokens"])
+        assert traj.state.tokens_BL[0, :n].tolist() == row["tokens"]
+        assert traj.state.committed_BL[0, :n].tolist() == row["committed"]
+        assert int(traj.state.step_B[0]) == row["step"]
+        # As many as the commitment diagnostic reads.
+        assert len(traj.steps) == min(row["step"], 4)
+        if traj.steps:
+            before, revealed = traj.last.state, traj.last.revealed_BL
+            assert torch.equal(before.tokens_BL[~revealed], traj.state.tokens_BL[~revealed])
+        end = decode(model.denoiser, Fixed(), traj)
+        length = int(end.state.length_B[0])
+        canvas = end.state.tokens_BL[0, :length][~end.state.fixed_BL[0, :length]]
+        assert model.codec.answer(canvas.tolist()).encode("utf-8", "replace").decode() == answers[row["prompt"]]
+    assert Trajectory.from_bytes(traj.to_bytes()).to_bytes() == traj.to_bytes()
+    with pytest.raises(UnknownName, match="prompt"):
+        tiny_run.state("tiny", "csv-missing-cells", "nobody", 0)
+
+
+class TestUtilities:
+    def test_what_cannot_be_judged_is_missing_not_zero(self, tiny_study, tiny_load, tmp_path, monkeypatch):
+        monkeypatch.setattr(judging, "scores", lambda pairs, jobs: [(float("nan"), "no evaluator here")] * len(pairs))
+        place = Store.create(tmp_path / "out", tiny_study.config)
+        run_study(tiny_study, place, tiny_load)
+        table = place.table("branches")
+        assert table["utility"].null_count == len(table)
+        assert set(table["reason"].to_pylist()) == {"no evaluator here"}
+        assert np.isnan(place.utilities("tiny", "csv-missing-cells", "evaluation", "score").utility_SAR).all()
+        (info, *_) = place.infos()
+        assert info["judged"] == 0
+
+    def test_outside_of_the_unit_interval_is_refused(self, tiny_study, tiny_load, tmp_path, monkeypatch):
+        monkeypatch.setattr(judging, "scores", lambda pairs, jobs: [(1.5, "generous")] * len(pairs))
+        place = Store.create(tmp_path / "out", tiny_study.config)
+        with pytest.raises(ContractError, match=r"1\.5; allowed: 0 to 1"):
+            run_study(tiny_study, place, tiny_load)
+        assert place.names() == []
+
+
+def test_data_that_is_not_there_is_left_out_with_a_reason(tiny_folder, tiny_load, tmp_path):
+    raw = table(models__0__model=str(tiny_folder), tasks=["csv-missing-cells", "gsm8k"], splits__validation=2)
+    study = Study.parse(raw)
+    place = Store.create(tmp_path / "out", study.config)
+    (tmp_path / "data").mkdir()
+    outcome = run_study(study, place, tiny_load, data_dir=tmp_path / "data")
+    assert list(outcome.unavailable) == ["gsm8k"]
+    assert place.manifest["tasks"]["gsm8k"]["unavailable"]
+
+
+def test_budget_stops_between_shards(tiny_study, tiny_load, tmp_path):
+    short = replace(tiny_study, budget=replace(tiny_study.budget, minutes=1e-9))
+    outcome = run_study(short, Store.create(tmp_path / "out", short.config), tiny_load)
+    assert not outcome.complete
+    assert "budget" in outcome.stopped
+
+
+def test_results_of_another_model_are_refused(tiny_run, tiny_study, tiny_load, tmp_path):
+    place = Store.create(tmp_path / "out", tiny_study.config)
+    place.note("models", "tiny", {"options": {"fingerprint": "f00d"}, "shards": ["missing"]})
+    with pytest.raises(OtherStudy, match="options"):
+        run_study(tiny_study, place, tiny_load)
+
+
+def test_commands(tiny_run, tiny_folder, tmp_path, capsys):
+    file = tmp_path / "study.toml"
+    file.write_text(TEXT.replace("FOLDER", str(tiny_folder)))
+    assert main(["study", "plan", str(file), "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    (estimate,) = plan["estimates"]
+    assert estimate["states"] == 15
+    assert estimate["branches"] == 15 * 2 * 7
+    assert estimate["naive"] == 5 * (4 + 3 + 2) * 2 * 7
+    assert 0 < estimate["expected"] < estimate["naive"]
+    assert estimate["seconds"] > 0
+    out = tmp_path / "out"
+    assert main(["study", "run", str(file), "--out", str(out)]) == 0
+    said = capsys.readouterr()
+    hashes = tiny_run.content_hash()
+    assert said.out.splitlines()[-3:] == [f"{name} {hashes[name]}" for name in ("states", "branches", "readings")]
+    assert "row-forwards instead of" in said.out
+    assert "branches" in said.err
+    assert main(["study", "status", str(out), "--json"]) == 0
+    status = json.loads(capsys.readouterr().out)
+    assert status["complete"]
+    assert status["forwards"]["naive"] == sum(work["naive"] for work in status["axes"].values())
+    assert main(["study", "run", str(file), "--out", str(out), "--quiet"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    assert main(["study", "status", str(tmp_path / "none")]) == 2

@@ -1,0 +1,88 @@
+"""What validation chooses: the axis of E4, the settings, and whose readings stored rows are."""
+
+import json
+
+import pytest
+
+from tests.helpers import made_studies as made
+from unmask.diagnostics import DIAGNOSTICS, RegionDiagnostic
+from unmask.errors import UnknownName
+from unmask.lab import choose
+from unmask.lab.analysis.detection import detect
+from unmask.lab.analysis.opportunity import measure
+from unmask.lab.choose import choices, choose_axis, diagnostic_names, is_extension, settings_of
+
+
+def test_the_axis():
+    assert choose_axis({}) is None
+    assert choose_axis({"score": (0.1, 0.0), "region": (0.2, 0.0)}) == "region"
+    assert choose_axis({"score": (0.0, 0.1), "region": (0.0, 0.3), "cardinality": (0.0, 0.2)}) == "region"
+    assert choose_axis({"score": (0.1, 0.2), "region": (0.1, 0.2)}) == "score"
+    assert choose_axis({"score": (0.1 + 1e-17, 0.2), "region": (0.1, 0.3)}) == "region"
+    assert choose_axis({"score": (0.0, float("nan")), "region": (0.0, -0.1)}) == "region"
+    # A gate that never opens promises nothing; one that loses out of fold is never left open.
+    assert choose_axis({"score": (0.0, 0.9), "region": (0.01, 0.0)}) == "region"
+
+
+def test_one_rollout_of_something_that_draws(tmp_path):
+    tables, read = made.diagnosed({"find": "finds"}, axis="commitment", names=("all", "none"), rollouts=1)
+    (lost,) = choices(made.store(tmp_path / "s", tables, read=read)).values()
+    assert lost.reason.startswith("1 rollout of something that draws")
+
+
+def test_settings_have_one_home(tmp_path):
+    tables, read = made.diagnosed({"find": "finds"})
+    place = made.store(tmp_path / "s", tables, read=read)
+    findings = detect(place, measure(place, resamples=50), draws=20)
+    assert settings_of(place.manifest["study"]) == findings.settings.calibration
+
+
+def test_rows_belong_to_diagnostics_by_name():
+    assert diagnostic_names({"axes": ["score", "region"]}) == {"score": "score", "region": "region"}
+    stored = {"axes": ["region", "score"], "diagnostics": {"region": {}}}
+    assert diagnostic_names(stored) == {"region": "region", "score": "score"}
+    with pytest.raises(UnknownName, match="diagnostic of the stored study"):
+        diagnostic_names({"axes": ["region"], "diagnostics": {"regoin": {}}})
+
+
+def test_choices_go_by_diagnostic_with_the_axis_beside_it(tmp_path):
+    tables, read = made.diagnosed({"find": "finds"})
+    ((key, choice),) = choices(made.store(tmp_path / "s", tables, read=read)).items()
+    assert key == ("small", "find", "region")
+    assert choice.axis == "region"
+
+
+def test_a_diagnostic_that_is_not_called_as_its_axis(tmp_path, monkeypatch):
+    """Stored rows name the axis; whose they are is in the manifest, and everything said of them goes by that name."""
+
+    class Other(RegionDiagnostic):
+        name = "other-region"
+
+    monkeypatch.setattr(choose, "DIAGNOSTICS", {**DIAGNOSTICS, "other-region": Other})
+    tables, read = made.diagnosed({"find": "finds"})
+    lost = ("small", "gone", "evaluation")
+    place = made.store(tmp_path / "s", tables, read=read, unfinished=[lost])
+    manifest = place.manifest
+    manifest["study"]["diagnostics"] = {"other-region": {}}
+    (place.folder / "manifest.json").write_text(json.dumps(manifest))
+    assert list(choices(place)) == [("small", "find", "other-region")]
+    findings = detect(place, measure(place, resamples=50), draws=20)
+    (cell,) = findings.cells
+    assert (cell.axis, cell.diagnostic, cell.key) == ("region", "other-region", ("small", "find", "other-region"))
+    assert {(m.axis, m.diagnostic, m.partial) for m in findings.means} == {("region", "other-region", "without gone")}
+    assert {(m.axis, m.diagnostic) for m in findings.missing} == {("region", "other-region")}
+
+
+@pytest.mark.parametrize(
+    ("reference", "axis", "extension"),
+    [
+        ("dream", "commitment", True),
+        ("llada", "commitment", False),
+        ("dream", "region", False),
+        # Of all tasks' chosen axes, and of all axes together: neither is an axis.
+        ("dream", "chosen", False),
+        ("dream", "joint", False),
+    ],
+)
+def test_extensions(reference, axis, extension):
+    assert is_extension(reference, axis) == extension
