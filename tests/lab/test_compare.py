@@ -19,7 +19,8 @@ from unmask.catalog import load
 from unmask.core import Logits, Needs, View, Vocabulary
 from unmask.errors import ConfigError, SchemaError, UnknownName
 from unmask.lab import compare
-from unmask.lab.compare import FRESH, MACRO, evaluate, summarise
+from unmask.lab.compare import FRESH, evaluate
+from unmask.lab.compare_summary import MACRO, summarise
 from unmask.policies import Fixed, LLaDA, Revised
 from unmask.report import compare as report
 from unmask.stats.paired import Interval, mean_interval, paired_difference

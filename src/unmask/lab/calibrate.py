@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,7 +25,7 @@ from unmask.lab.run.arms import DecodeCache, Judge
 from unmask.lab.run.driver import ProgressTracker, StudyProgress, jobs_of, prompts_of, run_study
 from unmask.lab.store.store import Store
 from unmask.lab.study import REFERENCES, ModelSpec, PromptRange, Study
-from unmask.request import TextModel, steps_of
+from unmask.request import CalibratedModel, steps_of
 from unmask.stats import Calibration, CalibrationSettings, ValidationTable, choose_fixed, gate_lift, ratio_intervals
 from unmask.stats import calibrate as choose
 from unmask.stats.bootstrap import RESAMPLES
@@ -42,15 +41,6 @@ MOST_ROWS = 64
 """Canvases of one forward, on a kind of device and elsewhere: merging leaves few branches to run at a time."""
 OPERATOR = ReMDM("conf")
 """Re-opens what the commitment axis leaves revisable, as in the studies that come with the package."""
-
-
-class CalibratedModel(TextModel, Protocol):
-    """What a gate says about its model; `unmask.Model` has it."""
-
-    @property
-    def reference(self) -> str: ...
-    @property
-    def fingerprint(self) -> str: ...
 
 
 def calibrate(
