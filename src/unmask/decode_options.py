@@ -67,8 +67,8 @@ def option(default: Any, help: str, *flags: str, **more: Any) -> Any:
 
 def shared(name: str, **changes: Any) -> Any:
     """A field of `DecodeOptions` for another command, with what is different there."""
-    (found,) = (f for f in fields(DecodeOptions) if f.name == name)
-    return field(default=found.default, metadata={TEXT: replace(found.metadata[TEXT], **changes)})
+    (original,) = (f for f in fields(DecodeOptions) if f.name == name)
+    return field(default=original.default, metadata={TEXT: replace(original.metadata[TEXT], **changes)})
 
 
 @dataclass(frozen=True, kw_only=True)
