@@ -14,6 +14,9 @@ from unmask.core import Denoiser, Noise, State, Trajectory, row_key
 from unmask.denoisers import Codec, Prompt
 from unmask.errors import ConfigError, require
 
+STEPS_SHARE = 0.5
+"""Steps by blanks when nobody says: two tokens per step."""
+
 
 class TextModel(Protocol):
     """A denoiser that reads and writes text; `unmask.Model` is one."""
@@ -79,14 +82,14 @@ def after_tokens(model: TextModel, prompt: Sequence[int], horizon: int, steps: i
     return Request(id, canvas, given, steps, (len(prompt), len(prompt) + horizon))
 
 
-def infilling(model: TextModel, text: str, steps: int | None = None, share: float = 0.5, id: str = "") -> Request:
+def infilling(model: TextModel, text: str, steps: int | None = None, share: float = STEPS_SHARE) -> Request:
     """A text with blanks, all of it the answer; `steps` steps, or a share of the blanks."""
     canvas = tuple(model.codec.canvas(text))
     given = tuple(token != model.denoiser.vocabulary.mask_id for token in canvas)
     blanks = given.count(False)
     require(blanks > 0, "text", text, f"one {model.codec.mask!r} or [MASK] or more", "mark what is to be filled")
     check_length(model, "text", len(canvas))
-    return Request(id, canvas, given, steps_of(share, blanks) if steps is None else steps, (0, len(canvas)))
+    return Request("", canvas, given, steps_of(share, blanks) if steps is None else steps, (0, len(canvas)))
 
 
 def check_length(model: TextModel, name: str, needed: int) -> None:

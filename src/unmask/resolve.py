@@ -15,13 +15,10 @@ from unmask.denoisers import ApproximateCache, Guided, Network
 from unmask.errors import ConfigError, UnknownName, require
 from unmask.options import check_types
 from unmask.policies import METHODS, make, settings
-from unmask.request import CalibratedModel, Request, begin
+from unmask.request import STEPS_SHARE, CalibratedModel, Request, begin
 
 SELECTIVE = "selective"
 """The policy that a gate holds."""
-
-SHARE = 0.5
-"""Steps by blanks when nobody says, neither a caller nor a gate."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class Resolved:
     @property
     def share(self) -> float:
         """Steps by blanks, where the options do not give a number of steps."""
-        return SHARE if self.gate is None else self.gate.steps_share
+        return STEPS_SHARE if self.gate is None else self.gate.steps_share
 
     def start(self, requests: Sequence[Request]) -> Trajectory:
         """Every request as often as there are samples, the samples of one side by side."""

@@ -115,10 +115,10 @@ class TestEnds:
         assert sorted(tmp_path.rglob("*")) == before
 
     def test_exit_codes_of_the_program(self, process):
-        refused = process("generate", "-m", "exact", "--steps", "99")
+        refused = process("generate", "-m", "exact", "--samples", "0")
         out, err = refused.communicate()
         assert (refused.returncode, out) == (2, "")
-        assert err.startswith("error: steps of row 0 is 99")
+        assert err.startswith("error: samples is 0")
         assert err.count("\n") == 1
 
     def test_unexpected_errors(self, command, monkeypatch):

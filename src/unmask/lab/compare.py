@@ -19,7 +19,7 @@ from unmask.decode import decode
 from unmask.denoisers import Codec
 from unmask.errors import ConfigError, SchemaError, UnknownName, UnmaskError, require
 from unmask.policies import settings
-from unmask.request import Request, TextModel, after_tokens, begin, steps_of
+from unmask.request import STEPS_SHARE, Request, TextModel, after_tokens, begin, steps_of
 from unmask.tasks import SPLITS, Example, Task, examples, find, score_all, training
 from unmask.tasks.suite import DataDir
 from unmask.versions import versions
@@ -158,9 +158,9 @@ class ComparePlan:
         return plain
 
     def steps_for(self, task: Task) -> int:
-        """Half of the horizon, rounded up, if nobody says."""
+        """What was asked for, or the usual share of the horizon."""
         if self.steps is None:
-            return steps_of(0.5, task.horizon)
+            return steps_of(STEPS_SHARE, task.horizon)
         allowed = f"1 to {task.horizon}, the horizon of {task.name}"
         require(1 <= self.steps <= task.horizon, "steps", self.steps, allowed, "lower it, or leave the task out")
         return self.steps
