@@ -1,20 +1,16 @@
 """A loaded model: `generate` or `infill` text with any unmasking method."""
 
 import hashlib
-import inspect
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from unmask.adapt import Gate
 from unmask.core import Denoiser, Trajectory
 from unmask.decode_options import DecodeOptions, with_options
 from unmask.denoisers import Codec, Prompt
-from unmask.errors import ConfigError, UnknownName, require
+from unmask.errors import ConfigError, require
 from unmask.request import Request, after_tokens, check_length, infilling, steps_of
 from unmask.resolve import Resolved, plain, resolve
 from unmask.versions import versions
@@ -201,40 +197,6 @@ class Model:
             config={"task": task, **resolved.config}
             | {"default_prompt": default_prompt, "rows": rows, "versions": versions()},
         )
-
-
-def calibrate(
-    model: Model,
-    *,
-    task: str,
-    axis: str,
-    score: str | None = None,
-    horizon: int | None = None,
-    work: str | Path | None = None,
-    **options: Any,
-) -> Gate:
-    """When to leave the fixed action on a task: a gate for `model.generate(..., gate=gate)`, or to `save`.
-
-    `task` is a name of the suite, a JSONL file or a dotted Python name; the last two need a scoring rule, `score`, and
-    the tokens that an answer may take, `horizon`. `work` is a folder that keeps the measurements, so that a call that
-    was cut short can be repeated; without one they are thrown away.
-
-    Further options, with their defaults: prompts=100, states=8, rollouts=4, steps_share=0.5, seed=0, rows=None,
-    data_dir=None, jobs=None, on_progress. docs/adapt.md says what they do.
-    """
-    from unmask.lab.calibrate import calibrate as measure
-    from unmask.tasks.own import task_of
-
-    named = ("model", "task", "axis", "work")
-    allowed = [name for name in inspect.signature(measure).parameters if name not in named]
-    for name in options:
-        if name not in allowed:
-            raise UnknownName("option of calibrate", name, [*allowed, "score", "horizon", "work"])
-    chosen = task_of(task, score=score, horizon=horizon)
-    if work is not None:
-        return measure(model, chosen, axis, work=work, **options)
-    with TemporaryDirectory(prefix="unmask-") as folder:
-        return measure(model, chosen, axis, work=folder, **options)
 
 
 def _texts(name: str, given: Any) -> list[Any]:

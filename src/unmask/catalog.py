@@ -14,6 +14,7 @@ from unmask.checkpoints.config import CheckpointConfig
 from unmask.checkpoints.device import resolve_device, resolve_dtype, short_name
 from unmask.checkpoints.read import FAMILIES, read, resolve_engine
 from unmask.denoisers import Exact, Joint, LetterCodec
+from unmask.denoisers.masked_lm import load_masked_lm
 from unmask.errors import CheckpointError, ConfigError, UnknownName, require
 from unmask.options import check_types
 
@@ -242,8 +243,6 @@ def _open(folder: Path, options: EmbeddedOptions, name: str, on_progress: OnProg
 
 
 def _masked_lm(options: MaskedLMOptions, on_progress: OnProgress | None) -> Model:
-    from unmask.denoisers.masked_lm import load_masked_lm
-
     if options.path is None:
         raise ConfigError(
             "path of masked-lm is None; allowed: a folder or a hub id; e.g. load('masked-lm', "
