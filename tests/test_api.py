@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,10 +14,11 @@ import pytest
 import torch
 
 import unmask
-from unmask.api import OPTIONS, Model
+from unmask.api import Model
 from unmask.catalog import MODELS, ExactOptions
-from unmask.core import Policy, row_key
+from unmask.core import Policy, Proposal, row_key
 from unmask.decode import decode
+from unmask.decode_options import OPTIONS, DecodeOptions
 from unmask.errors import ConfigError, UnknownName, UnmaskError
 from unmask.policies import METHODS, Dream, Fixed, LLaDA
 
@@ -319,11 +320,21 @@ class TestEveryOption:
 
     def test_the_docstring_states_the_defaults(self):
         shown = " ".join((Model.generate.__doc__ or "").split())
-        for name, parameter in inspect.signature(Model._decode).parameters.items():
-            if parameter.default is not inspect.Parameter.empty and name in OPTIONS:
+        for name, parameter in inspect.signature(Model.generate).parameters.items():
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name not in ("max_new_tokens", "steps"):
                 spelt = json.dumps(parameter.default).replace(".0", "")
                 spelt = {"false": "False", "true": "True", "null": "None"}.get(spelt, spelt)
                 assert f"{name}={spelt}" in shown, name
+
+    def test_the_signatures_show_them(self):
+        shown = {name for name, p in inspect.signature(Model.generate).parameters.items() if p.kind is p.KEYWORD_ONLY}
+        assert shown == set(EFFECTS)
+        assert set(inspect.signature(Model.infill).parameters) == {"self", "text", "settings", *EFFECTS} - {
+            "max_new_tokens"
+        }
+
+    def test_a_proposal_takes_its_part_with_the_same_defaults(self):
+        assert DecodeOptions().proposal == {k: v for k, v in asdict(Proposal()).items() if k != "bar_mask"}
 
     @pytest.mark.parametrize("temperature", [0.0, 0.8])
     @pytest.mark.parametrize("option", [name for name, effect in EFFECTS.items() if not effect.other])

@@ -29,8 +29,10 @@ ORDER = [
     "policies",
     "diagnostics",
     "adapt",
+    "decode_options",
     "tasks",
     "request",
+    "resolve",
     "lab",
     "train",
     "report",
@@ -41,7 +43,7 @@ ORDER = [
 # These promise more than their place in the order asks for: here is all they may import of ours.
 ONLY = {"tasks": ["errors", "atomic"], "stats": []}
 # These must load without torch; the package itself too, because `unmask --help` should be quick.
-TORCH_FREE = ["errors", "tasks", "stats"]
+TORCH_FREE = ["errors", "tasks", "stats", "decode_options"]
 
 
 def module_name(path: Path) -> str:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from unmask.api import Generation as Generation
     from unmask.api import Model as Model
-    from unmask.api import calibrate as calibrate
     from unmask.catalog import MODELS as MODELS
     from unmask.catalog import load as load
     from unmask.core import Action as Action
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from unmask.core import Trajectory as Trajectory
     from unmask.errors import ConfigError as ConfigError
     from unmask.errors import UnmaskError as UnmaskError
+    from unmask.lab.calibrate_named import calibrate as calibrate
     from unmask.policies import METHODS as METHODS
 
 __version__ = "0.1.0"
@@ -36,7 +36,7 @@ _HOME = {
     "load": "catalog",
     "Model": "api",
     "Generation": "api",
-    "calibrate": "api",
+    "calibrate": "lab.calibrate_named",
     "MODELS": "catalog",
     "METHODS": "policies",
     "Action": "core",

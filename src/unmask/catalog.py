@@ -14,6 +14,7 @@ from unmask.checkpoints.config import CheckpointConfig
 from unmask.checkpoints.device import resolve_device, resolve_dtype, short_name
 from unmask.checkpoints.read import FAMILIES, read, resolve_engine
 from unmask.denoisers import Exact, Joint, LetterCodec
+from unmask.denoisers.masked_lm import load_masked_lm
 from unmask.errors import CheckpointError, ConfigError, UnknownName, require
 from unmask.options import check_types
 
@@ -40,19 +41,31 @@ class ExactOptions:
 
 
 @dataclass(frozen=True)
-class CheckpointOptions:
-    """Options of LLaDA and Dream checkpoints."""
+class PlaceOptions:
+    """Where the files of a checkpoint are."""
 
     path: str | None = None
-    """A folder or a hub id; None for the published one."""
+    """A folder or a hub id; None for the published one, where there is one."""
     revision: str | None = None
     """A branch, tag or commit of the hub repository."""
     offline: bool = False
     """Use the local cache only."""
+
+
+@dataclass(frozen=True)
+class DeviceOptions:
+    """Where a network runs, and in which type."""
+
     device: str = "auto"
     """`cpu`, `cuda`, `cuda:1`, ...; `auto` is a GPU if there is one."""
     dtype: str = "auto"
     """`bf16`, `fp16` or `fp32`; `auto` is bf16 on a GPU and fp32 on a CPU."""
+
+
+@dataclass(frozen=True)
+class EmbeddedOptions(DeviceOptions):
+    """Options of the models inside the package."""
+
     engine: str = "auto"
     """`eager`, or on a GPU `graph` and `compile`; `auto` is graph on a GPU."""
     chat: bool | None = None
@@ -62,26 +75,14 @@ class CheckpointOptions:
 
 
 @dataclass(frozen=True)
-class EmbeddedOptions:
-    """Options of the models inside the package; they mean what they mean for a checkpoint."""
-
-    device: str = "auto"
-    dtype: str = "auto"
-    engine: str = "auto"
-    chat: bool | None = None
-    readout: Sequence[int] | None = None
+class CheckpointOptions(EmbeddedOptions, PlaceOptions):
+    """Options of LLaDA and Dream checkpoints: those of a place, then those of a network."""
 
 
 @dataclass(frozen=True)
-class MaskedLMOptions:
+class MaskedLMOptions(DeviceOptions, PlaceOptions):
     """Options of `masked-lm`."""
 
-    path: str | None = None
-    """A folder or a hub id."""
-    revision: str | None = None
-    offline: bool = False
-    device: str = "auto"
-    dtype: str = "auto"
     attention: bool = False
     """Make attention readable, by slower kernels."""
     readout: Sequence[int] | None = None
@@ -128,12 +129,12 @@ def _build(name: str, options: Mapping[str, Any], on_progress: OnProgress | None
 
 def _check_options(name: str, options: Mapping[str, Any], *kinds: type) -> None:
     """Names and types, and where and in which type a network would run."""
-    known = {f.name: kind for kind in reversed(kinds) for f in fields(kind)}
+    owners = {f.name: kind for kind in reversed(kinds) for f in fields(kind)}
     for key, value in options.items():
-        if key not in known:
-            raise UnknownName(f"option of {name}", key, known)
-        check_types(known[key], {key: value}, name)
-    if "device" in known:
+        if key not in owners:
+            raise UnknownName(f"option of {name}", key, owners)
+        check_types(owners[key], {key: value}, name)
+    if "device" in owners:
         device = resolve_device(options.get("device", "auto"))
         resolve_dtype(options.get("dtype", "auto"), device)
         resolve_engine(options.get("engine", "auto"), device)
@@ -207,14 +208,12 @@ def _embedded(name: str) -> Callable[[EmbeddedOptions, OnProgress | None], Model
     return build
 
 
-def _open(
-    folder: Path, options: CheckpointOptions | EmbeddedOptions, name: str, on_progress: OnProgress | None
-) -> Model:
+def _open(folder: Path, options: EmbeddedOptions, name: str, on_progress: OnProgress | None) -> Model:
     """A checkpoint as a model, with its options resolved."""
     device = resolve_device(options.device)
     dtype = resolve_dtype(options.dtype, device)
     engine = resolve_engine(options.engine, device)
-    found = read(
+    checkpoint = read(
         folder,
         device=device,
         dtype=dtype,
@@ -228,24 +227,22 @@ def _open(
         device=str(device),
         dtype=short_name(dtype),
         engine=engine,
-        chat=found.codec.template is not None,
-        readout=found.network.readout,
+        chat=checkpoint.codec.template is not None,
+        readout=checkpoint.network.readout,
     )
     return Model(
         name=name,
-        denoiser=found.network,
-        codec=found.codec,
-        options=asdict(resolved) | {"family": found.family.model_type, "fingerprint": fingerprint(folder)},
-        length=found.length,
+        denoiser=checkpoint.network,
+        codec=checkpoint.codec,
+        options=asdict(resolved) | {"family": checkpoint.family.model_type, "fingerprint": fingerprint(folder)},
+        length=checkpoint.length,
         opening="Hello! What can you do?",
         horizon=128,
-        reference=found.family.policy,
+        reference=checkpoint.family.policy,
     )
 
 
 def _masked_lm(options: MaskedLMOptions, on_progress: OnProgress | None) -> Model:
-    from unmask.denoisers.masked_lm import load_masked_lm
-
     if options.path is None:
         raise ConfigError(
             "path of masked-lm is None; allowed: a folder or a hub id; e.g. load('masked-lm', "
@@ -254,17 +251,17 @@ def _masked_lm(options: MaskedLMOptions, on_progress: OnProgress | None) -> Mode
     device = resolve_device(options.device)
     dtype = resolve_dtype(options.dtype, device)
     folder = _locate(options.path, options.revision, options.offline)
-    found = load_masked_lm(
+    masked_lm = load_masked_lm(
         folder, device=device, dtype=dtype, attention=options.attention, readout_layers=options.readout
     )
-    layers = found.denoiser.readout_layers
+    layers = masked_lm.denoiser.readout_layers
     resolved = replace(options, device=str(device), dtype=short_name(dtype), readout=layers)
     return Model(
         name=options.path,
-        denoiser=found.denoiser,
-        codec=found.codec,
+        denoiser=masked_lm.denoiser,
+        codec=masked_lm.codec,
         options=asdict(resolved) | {"fingerprint": fingerprint(folder)},
-        length=found.denoiser.max_positions,
+        length=masked_lm.denoiser.max_positions,
         opening="Hello",
         horizon=8,
     )

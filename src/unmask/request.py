@@ -12,6 +12,10 @@ import numpy as np
 
 from unmask.core import Denoiser, Noise, State, Trajectory, row_key
 from unmask.denoisers import Codec, Prompt
+from unmask.errors import ConfigError, require
+
+STEPS_SHARE = 0.5
+"""Steps by blanks when nobody says: two tokens per step."""
 
 
 class TextModel(Protocol):
@@ -29,6 +33,15 @@ class TextModel(Protocol):
     def length(self) -> int | None: ...
 
 
+class CalibratedModel(TextModel, Protocol):
+    """What a gate says about its model, and how it is decoded when nobody names a policy."""
+
+    @property
+    def reference(self) -> str: ...
+    @property
+    def fingerprint(self) -> str: ...
+
+
 @dataclass(frozen=True)
 class Request:
     """One prompt, ready to be decoded."""
@@ -40,6 +53,11 @@ class Request:
     """T, the planned number of steps."""
     answer: tuple[int, int]
     """Where on the canvas the answer begins and ends."""
+
+    @property
+    def blanks(self) -> int:
+        """Positions to fill."""
+        return self.given.count(False)
 
     @property
     def key(self) -> bytes:
@@ -62,6 +80,25 @@ def after_tokens(model: TextModel, prompt: Sequence[int], horizon: int, steps: i
     canvas = (*prompt, *(model.denoiser.vocabulary.mask_id,) * horizon, *closing)
     given = (*(True,) * len(prompt), *(False,) * horizon, *(True,) * len(closing))
     return Request(id, canvas, given, steps, (len(prompt), len(prompt) + horizon))
+
+
+def infilling(model: TextModel, text: str, steps: int | None = None, share: float = STEPS_SHARE) -> Request:
+    """A text with blanks, all of it the answer; `steps` steps, or a share of the blanks."""
+    canvas = tuple(model.codec.canvas(text))
+    given = tuple(token != model.denoiser.vocabulary.mask_id for token in canvas)
+    blanks = given.count(False)
+    require(blanks > 0, "text", text, f"one {model.codec.mask!r} or [MASK] or more", "mark what is to be filled")
+    check_length(model, "text", len(canvas))
+    return Request("", canvas, given, steps_of(share, blanks) if steps is None else steps, (0, len(canvas)))
+
+
+def check_length(model: TextModel, name: str, needed: int) -> None:
+    """Refuse a prompt or text that needs a longer canvas than the model has."""
+    if model.length is not None and needed > model.length:
+        raise ConfigError(
+            f"the {name} needs a canvas of {needed} positions; allowed: at most {model.length} with {model.name}; "
+            f"shorten the {name}" + (", or load a longer canvas (n=...)" if model.name == "exact" else "")
+        )
 
 
 def steps_of(share: float, blanks: int) -> int:

@@ -8,7 +8,6 @@ import pytest
 import unmask
 from unmask.adapt import EndToEnd, Gate, Lift, Selective, coverage
 from unmask.adapt.gate import FORMAT
-from unmask.api import _steps
 from unmask.axes import ReMDM
 from unmask.catalog import load
 from unmask.cli import app as cli
@@ -17,6 +16,7 @@ from unmask.diagnostics import DIAGNOSTICS, RegionDiagnostic
 from unmask.errors import ConfigError, GateFileError, OtherModel, StorageError, UnknownName
 from unmask.policies import Dream, Fixed, Revised
 from unmask.policies.candidates import AXES, Instead
+from unmask.request import steps_of
 from unmask.stats.hashed_json import digest
 
 INF = float("inf")
@@ -262,7 +262,7 @@ class TestGenerate:
         assert model.infill("ab____", gate=replace(gate, steps_share=0.25)).config["rows"][0]["steps"] == 1
 
     def test_a_share_is_not_rounded_up_by_a_rounding_error(self):
-        assert [_steps(None, blanks, share) for blanks, share in ((30, 0.1), (7, 0.5), (3, 0.01))] == [3, 4, 1]
+        assert [steps_of(share, blanks) for blanks, share in ((30, 0.1), (7, 0.5), (3, 0.01))] == [3, 4, 1]
 
     def test_another_model_is_refused_unless_forced(self, gate_of):
         other = load("exact", seed=3)

@@ -6,8 +6,6 @@ import json
 import pytest
 
 from unmask.cli.app import main
-from unmask.cli.options import pairs, split_commas
-from unmask.errors import ConfigError
 
 CSV = "csv-missing-cells"
 
@@ -178,17 +176,3 @@ def test_steps_beyond_a_horizon(run, tiny):
     code, _, err = run("--model", tiny, "--device", "cpu", "--task", CSV, "--steps", 17)
     assert code == 2
     assert "1 to 16, the horizon of csv-missing-cells" in err
-
-
-def test_settings_of_a_policy():
-    assert split_commas("") == []
-    assert split_commas("a=1,b=[0.0, 1.0], c='x,y',d={p = 1, q = 2}") == [
-        "a=1",
-        "b=[0.0, 1.0]",
-        "c='x,y'",
-        "d={p = 1, q = 2}",
-    ]
-    found = pairs("--policy", split_commas("window=[0.0,1.0],region=block:8,n=4,x=none,y=true"))
-    assert found == {"window": [0.0, 1.0], "region": "block:8", "n": 4, "x": None, "y": True}
-    with pytest.raises(ConfigError, match="twice"):
-        pairs("--policy", ["a=1", "a=2"])

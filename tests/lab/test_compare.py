@@ -19,7 +19,8 @@ from unmask.catalog import load
 from unmask.core import Logits, Needs, View, Vocabulary
 from unmask.errors import ConfigError, SchemaError, UnknownName
 from unmask.lab import compare
-from unmask.lab.compare import MACRO, evaluate, summarise
+from unmask.lab.compare import evaluate
+from unmask.lab.compare_summary import MACRO, summarise
 from unmask.lab.prompts import FRESH, FRESH_FROM, prompts_from
 from unmask.policies import Fixed, LLaDA, Revised
 from unmask.report import compare as report

@@ -1,15 +1,17 @@
 """`unmask calibrate`: from a model and a task to a gate file that `generate` takes."""
 
-import json
 import os
 import shlex
+from dataclasses import dataclass
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unmask.cli.options import DataDir, Device, Dtype, ModelName, ModelOption, load_model
+from unmask.cli.options import DataDir, Json, LoadOptions, ModelName, expanded
 from unmask.cli.study import watch
+from unmask.decode_options import shared
 from unmask.errors import ConfigError
 from unmask.report.console import say
 
@@ -18,14 +20,16 @@ if TYPE_CHECKING:
     from unmask.tasks import Task
 
 
-def calibrate(
-    model: ModelName,
+@dataclass(frozen=True, kw_only=True)
+class TaskOptions:
+    """What the gate is for."""
+
     task: Annotated[
         str,
         typer.Option(metavar="TASK", help="A name of `unmask tasks`, a file FILE.jsonl, or package.module:function."),
-    ],
-    axis: Annotated[str, typer.Option(help="What may change by state: score, region, cardinality or commitment.")],
-    out: Annotated[Path, typer.Option(metavar="FILE.json", help="Where the gate goes.")],
+    ]
+    axis: Annotated[str, typer.Option(help="What may change by state: score, region, cardinality or commitment.")]
+    out: Annotated[Path, typer.Option(metavar="FILE.json", help="Where the gate goes.")]
     score: Annotated[
         str | None,
         typer.Option(
@@ -33,27 +37,38 @@ def calibrate(
             help="How answers to a task of your own are scored: exact, answer, contains, number, json, parts, or "
             "package.module:function.",
         ),
-    ] = None,
+    ] = None
     horizon: Annotated[
         int | None, typer.Option(min=1, help="Tokens that an answer to a task of your own may take.")
-    ] = None,
-    model_option: ModelOption = None,
-    device: Device = None,
-    dtype: Dtype = None,
-    prompts: Annotated[int, typer.Option(min=2, help="Up to so many validation prompts.")] = 100,
-    states: Annotated[int, typer.Option(min=1, help="States of each prompt's trajectory.")] = 8,
-    rollouts: Annotated[int, typer.Option(min=1, help="Per state and candidate.")] = 4,
-    steps_share: Annotated[float, typer.Option(help="Steps by the task's horizon, above 0 up to 1.")] = 0.5,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers, the bootstrap's included.")] = 0,
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureOptions:
+    """How much is measured, and where it is kept."""
+
+    prompts: Annotated[int, typer.Option(min=2, help="Up to so many validation prompts.")] = 100
+    states: Annotated[int, typer.Option(min=1, help="States of each prompt's trajectory.")] = 8
+    rollouts: Annotated[int, typer.Option(min=1, help="Per state and candidate.")] = 4
+    steps_share: Annotated[float, typer.Option(help="Steps by the task's horizon, above 0 up to 1.")] = 0.5
+    seed: int = shared("seed", help="Seed of all random numbers, the bootstrap's included.", min=0)
     rows: Annotated[
         int | None, typer.Option(min=1, help="Canvases of one forward. Default: 4 on a CPU, 64 elsewhere.")
-    ] = None,
-    data_dir: DataDir = None,
+    ] = None
+    data_dir: DataDir = None
     work: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Where measurements are kept, to go on from. Default: FILE.json.study."),
-    ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Machine-readable output and nothing else on stdout.")] = False,
+    ] = None
+
+
+@expanded
+def calibrate(
+    model: ModelName,
+    chosen: TaskOptions,
+    load: LoadOptions,
+    measured: MeasureOptions,
+    json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the path of the gate.")] = False,
 ) -> None:
     """Find out when a decoder should leave its fixed action on a task, and write that as a gate.
@@ -70,40 +85,26 @@ def calibrate(
     """
     # What is wrong with the command line comes before the model is read, and long before the gate is written.
     from unmask.lab.calibrate import calibrate as measure
-    from unmask.lab.calibrate import check_axis, verdict
+    from unmask.lab.calibrate import check_axis
     from unmask.tasks.own import task_of
 
-    check_axis(axis)
-    chosen = task_of(task, score=score, horizon=horizon)
+    out = chosen.out
+    check_axis(chosen.axis)
+    task = task_of(chosen.task, score=chosen.score, horizon=chosen.horizon)
     _check_place(out)
-    place = out.with_name(f"{out.name}.study") if work is None else work
-    loaded = load_model(model, model_option, device=device, dtype=dtype)
-    with watch(quiet or json_) as on_progress:
-        gate = measure(
-            loaded,
-            chosen,
-            axis,
-            work=place,
-            prompts=prompts,
-            states=states,
-            rollouts=rollouts,
-            steps_share=steps_share,
-            seed=seed,
-            rows=rows,
-            data_dir=data_dir,
-            on_progress=on_progress,
-        )
+    work = out.with_name(f"{out.name}.study") if measured.work is None else measured.work
+    loaded = load.load(model)
+    with watch(quiet or json) as on_progress:
+        options = vars(measured) | {"work": work}
+        gate = measure(loaded, task, chosen.axis, **options, on_progress=on_progress)
     gate.save(out)
-    use = _command(model, model_option, out, chosen)
-    if json_:
-        say(json.dumps(_document(gate, out, place, verdict(gate), use), indent=2))
-        return
-    if quiet:
+    use = _command(model, load.model_option, out, task)
+    if json:
+        say(dumps(_document(gate, out, work, use), indent=2))
+    elif quiet:
         say(str(out))
-        return
-    worse = gate.end_to_end is not None and gate.end_to_end.worse
-    how = "to try it all the same: " if worse else "use it:  "
-    say(f"{gate.inspect()}\n\n{verdict(gate)}\nwritten: {out} (measurements: {place})\n{how}{use}")
+    else:
+        say(_report(gate, out, work, use))
 
 
 def _check_place(out: Path) -> None:
@@ -120,13 +121,23 @@ def _command(model: str, options: list[str] | None, out: Path, task: "Task") -> 
     return f'{shlex.join(parts)} "..."'
 
 
-def _document(gate: "Gate", out: Path, place: Path, told: str, use: str) -> dict[str, Any]:
+def _report(gate: "Gate", out: Path, work: Path, use: str) -> str:
+    from unmask.lab.calibrate import verdict
+
+    worse = gate.end_to_end is not None and gate.end_to_end.worse
+    how = "to try it all the same: " if worse else "use it:  "
+    return f"{gate.inspect()}\n\n{verdict(gate)}\nwritten: {out} (measurements: {work})\n{how}{use}"
+
+
+def _document(gate: "Gate", out: Path, work: Path, use: str) -> dict[str, Any]:
+    from unmask.lab.calibrate import verdict
+
     return {
         "gate": str(out),
-        "study": str(place),
+        "study": str(work),
         "opens": gate.arms.calibration.tau.value is not None,
         "prompts": gate.arms.calibration.prompts,
-        "verdict": told,
+        "verdict": verdict(gate),
         "generate": use,
         **gate.summary,
     }

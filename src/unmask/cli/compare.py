@@ -1,44 +1,46 @@
 """`unmask compare`: decoding policies on the task suite, end to end, with paired intervals."""
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unmask.cli.options import DataDir, Device, Dtype, ModelName, ModelOption, load_model, pairs, split_commas
+from unmask.cli.options import DataDir, Jobs, LoadOptions, ModelName, expanded, pairs, split_commas
+from unmask.cli.progress import Pace, bar, note, watching, wide_console
+from unmask.decode_options import shared
 from unmask.errors import ConfigError, UnknownName
-from unmask.report.console import Console, say
+from unmask.report.console import say
 
 if TYPE_CHECKING:
     from unmask.core import Policy, Search
-    from unmask.lab.compare import CompareProgress
+    from unmask.lab.compare import CompareProgress, Evaluation
+    from unmask.lab.compare_summary import CompareSummary
 
 REFERENCE = "reference"
 
 
-def compare(
-    model: ModelName,
-    model_option: ModelOption = None,
-    device: Device = None,
-    dtype: Dtype = None,
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """What is decoded, and by which policies."""
+
     task: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="A task of `unmask tasks`, `constructed` or `all`. Repeatable."),
-    ] = None,
+    ] = None
     split: Annotated[
         str, typer.Option(help="development, validation, evaluation, or `fresh`: new prompts of the generators.")
-    ] = "development",
+    ] = "development"
     prompts: Annotated[
         int | None, typer.Option(min=1, help="The first so many of each task. Default: the whole split; 500 fresh.")
-    ] = None,
+    ] = None
     axis: Annotated[
         list[str] | None,
         typer.Option(help="Candidates of score, region, cardinality or commitment, or `all`. Repeatable."),
-    ] = None,
+    ] = None
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -47,20 +49,16 @@ def compare(
             metavar="NAME[:KEY=VALUE,...]",
             help="Another policy, e.g. wino:block_length=8. Repeatable.",
         ),
-    ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps for every task. Default: half its horizon.")] = None,
-    temperature: Annotated[
-        float, typer.Option(min=0.0, help="0 takes the most probable token, above 0 draws one.")
-    ] = 0.0,
+    ] = None
+    steps: int | None = shared("steps", help="Steps for every task. Default: half its horizon.", min=1)
+    temperature: float = shared("temperature", min=0.0)
     batch: Annotated[
         int | None, typer.Option(min=1, help="Rows decoded together. Default: what memory is sure to hold.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of all random numbers, the bootstrap's included.")] = 0,
-    resamples: Annotated[int, typer.Option(min=1, help="Bootstrap draws behind the intervals.")] = 2000,
-    data_dir: DataDir = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Programs run side by side (HumanEval). Default: all cores.")
-    ] = None,
+    ] = None
+    seed: int = shared("seed", help="Seed of all random numbers, the bootstrap's included.")
+    resamples: Annotated[int, typer.Option(min=1, help="Bootstrap draws behind the intervals.")] = 2000
+    data_dir: DataDir = None
+    jobs: Jobs = None
     picks: Annotated[
         Path | None,
         typer.Option(
@@ -68,13 +66,52 @@ def compare(
             help="summary.json of a run on other prompts: its best candidates go into the short table, and without "
             "--axis they are the ones decoded.",
         ),
-    ] = None,
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOutput:
+    """Where results go."""
+
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where compare.csv, summary.md and summary.json go.")
-    ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="summary.json on stdout and nothing else there.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the paths of the files.")] = False,
-) -> None:
+    ] = None
+    json: Annotated[bool, typer.Option("--json", help="summary.json on stdout and nothing else there.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the paths of the files.")] = False
+
+    def check(self) -> None:
+        """Before the work, not after."""
+        from unmask.report import files
+
+        if self.quiet and self.out is None and not self.json:
+            raise ConfigError(
+                "--quiet is given without --out: nothing would be shown; allowed: with --out or --json; add one"
+            )
+        if self.out is not None:
+            files.folder(self.out)
+
+    def show(self, evaluation: "Evaluation", summary: "CompareSummary", picks: Any, seconds: float) -> None:
+        """Write the files, and print the table."""
+        from unmask.report import compare as page
+        from unmask.report.formats import counted
+
+        written = page.write(evaluation, summary, self.out, picks) if self.out is not None else ()
+        if self.json:
+            say(page.summary_json(evaluation, summary))
+            return
+        if not self.quiet:
+            console = wide_console()
+            console.print(page.screen(summary))
+            for line in page.remarks(summary):
+                console.print(line, style="dim", highlight=False, markup=False)
+            answers = counted(len(evaluation.rows), "answer")
+            console.print(f"[dim]{answers} in {seconds:.1f} s. {page.LEGEND}[/]", highlight=False)
+        for path in written:
+            say(str(path))
+
+
+@expanded
+def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output: CompareOutput) -> None:
     """Compare decoding policies on the tasks.
 
     Every policy decodes the same prompts; utilities get bootstrap intervals over prompts, differences to the model's
@@ -87,65 +124,44 @@ def compare(
       unmask compare --model mini --split fresh --prompts 1000 --axis all --out out/fresh
       unmask compare --model mini --split evaluation --picks out/fresh/summary.json --out out/card
     """
-    from unmask.lab.compare import evaluate, plan, summarise
+    from unmask.lab.compare import ComparePlan, run_comparison
+    from unmask.lab.compare_summary import summarise
     from unmask.report import compare as page
-    from unmask.report import files
-    from unmask.report.formats import counted
 
     # What is wrong with the command line comes before the model is read, and the folder before the work is done.
-    if quiet and out is None and not json_:
-        raise ConfigError(
-            "--quiet is given without --out: nothing would be shown; allowed: with --out or --json; add one"
-        )
-    names, axes, extra = _tasks(task or ["constructed"]), _axes(axis or []), _extras(policy or [])
-    _check_split(split)
-    chosen = page.read_picks(picks) if picks is not None else None
-    if out is not None:
-        files.folder(out)
-    if split == "evaluation" and not quiet:
-        _note("evaluation prompts are for showing a result once; tune on development, validation or fresh prompts")
-    loaded = load_model(model, model_option, device=device, dtype=dtype)
-    only = {*chosen.values()} - {*extra, REFERENCE} if chosen is not None and not axes else None
-    policies = {**_candidates(loaded.reference, axes, only), **extra}
-    asked: dict[str, Any] = {
-        "split": split,
-        "policies": policies,
-        "prompts": prompts,
-        "steps": steps,
-        "temperature": temperature,
-        "seed": seed,
-    }
-    if out is not None:
-        page.check_folder(out, plan(loaded, names, **asked))
+    names, axes, extra = _tasks(options.task or ["constructed"]), _axes(options.axis or []), _extras(options.policy)
+    _check_split(options.split)
+    picks = page.read_picks(options.picks) if options.picks is not None else None
+    output.check()
+    if options.split == "evaluation" and not output.quiet:
+        note("evaluation prompts are for showing a result once; tune on development, validation or fresh prompts")
+    loaded = load.load(model)
+    only = {*picks.values()} - {*extra, REFERENCE} if picks is not None and not axes else None
+    plan = ComparePlan(
+        tasks=names,
+        split=options.split,
+        policies={**_candidates(loaded.reference, axes, only), **extra},
+        prompts=options.prompts,
+        steps=options.steps,
+        temperature=options.temperature,
+        seed=options.seed,
+    )
+    if output.out is not None:
+        page.check_folder(output.out, plan.config(loaded))
     started = time.monotonic()
-    with _watch(quiet) as on_progress:
-        evaluation = evaluate(
+    with watching(_CompareLines().show, _screen, quiet=output.quiet) as on_progress:
+        evaluation = run_comparison(
             loaded,
-            names,
-            **asked,
-            batch=batch,
-            data_dir=data_dir,
-            jobs=jobs,
+            plan,
+            batch=options.batch,
+            data_dir=options.data_dir,
+            jobs=options.jobs,
             on_progress=on_progress,
         )
     seconds = time.monotonic() - started
     if not evaluation.rows:
         raise ConfigError(f"nothing could be decoded: {evaluation.tasks[0].task}: {evaluation.tasks[0].unavailable}")
-    summary = summarise(evaluation, resamples=resamples)
-    written = page.write(evaluation, summary, out, chosen) if out is not None else ()
-    if json_:
-        say(page.summary_json(evaluation, summary))
-        return
-    if not quiet:
-        # A file has no width of its own; rich would take it for a terminal of 80 columns.
-        console = Console() if sys.stdout.isatty() else Console(width=160)
-        console.print(page.screen(summary))
-        for line in page.remarks(summary):
-            console.print(line, style="dim", highlight=False, markup=False)
-        answers = counted(len(evaluation.rows), "answer")
-        console.print(f"[dim]{answers} in {seconds:.1f} s. {page.LEGEND}[/]", highlight=False)
-    for path in written:
-        say(str(path))
+    output.show(evaluation, summarise(evaluation, resamples=options.resamples), picks, seconds)
 
 
 def _tasks(given: list[str]) -> list[str]:
@@ -178,71 +194,54 @@ def _check_split(split: str) -> None:
         raise UnknownName("split", split, (*SPLITS, FRESH))
 
 
-def _extras(given: list[str]) -> "dict[str, Policy | Search]":
+def _extras(given: list[str] | None) -> "dict[str, Policy | Search]":
     """Policies named on the command line, labelled as they were written."""
     from unmask.policies import make
 
-    found: dict[str, Policy | Search] = {}
-    for text in given:
+    policies: dict[str, Policy | Search] = {}
+    for text in given or []:
         name, _, rest = text.partition(":")
-        if text in found or text == REFERENCE:
+        if text in policies or text == REFERENCE:
             raise ConfigError(f"--policy {text} is given twice; allowed: once; drop one of them")
-        found[text] = make(name.strip(), **pairs("--policy", split_commas(rest)))
-    return found
+        policies[text] = make(name.strip(), **pairs("--policy", split_commas(rest)))
+    return policies
 
 
 def _candidates(reference: str, axes: list[str], only: set[str] | None) -> "dict[str, Policy | Search]":
     """The reference first, then every other candidate of the axes, none twice; or those of all axes named in `only`."""
+    from unmask.lab.study import REFERENCES
     from unmask.policies import METHODS, make
     from unmask.policies.candidates import AXES, candidates, reference_of
 
-    if reference not in ("llada", "dream") and not axes and not only and reference in METHODS:
+    if reference not in REFERENCES and not axes and not only and reference in METHODS:
         return {REFERENCE: make(reference)}
     sets = candidates(reference)
-    found: dict[str, Policy | Search] = {REFERENCE: reference_of(sets)}
+    policies: dict[str, Policy | Search] = {REFERENCE: reference_of(sets)}
     for axis in axes if only is None else AXES:
-        found |= {f"{axis}={name}": p for name, p in sets[axis].items() if p not in found.values()}
+        policies |= {f"{axis}={name}": p for name, p in sets[axis].items() if p not in policies.values()}
     if only is None:
-        return found
+        return policies
     for name in only:
-        if name not in found:
-            raise UnknownName("candidate of --picks", name, found)
-    return {name: policy for name, policy in found.items() if name == REFERENCE or name in only}
+        if name not in policies:
+            raise UnknownName("candidate of --picks", name, policies)
+    return {name: policy for name, policy in policies.items() if name == REFERENCE or name in only}
 
 
 @contextmanager
-def _watch(quiet: bool) -> "Iterator[Callable[[CompareProgress], None]]":
-    """A bar on stderr; where that is no terminal, a line now and then."""
-    if quiet:
-        yield lambda now: None
-    elif not sys.stderr.isatty():
-        yield _CompareLines().show
-    else:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*shown, console=Console(stderr=True), transient=True) as bar:
-            bar_id = bar.add_task("encoding prompts", total=None)
-            yield lambda now: bar.update(
-                bar_id, completed=now.done, total=now.total, description=f"{now.task}  {now.policy}"
-            )
+def _screen() -> "Iterator[Callable[[CompareProgress], None]]":
+    with bar("encoding prompts") as show:
+        yield lambda now: show(now.done, now.total, f"{now.task}  {now.policy}")
 
 
 class _CompareLines:
     """A line every few seconds, and one at the end."""
 
-    def __init__(self, every: float = 5.0) -> None:
-        self.every, self.started = every, time.monotonic()
-        self.told = self.started
+    def __init__(self) -> None:
+        self.pace, self.started = Pace(at_once=False), time.monotonic()
 
     def show(self, now: "CompareProgress") -> None:
-        at = time.monotonic()
-        if at - self.told < self.every and now.done < now.total:
+        if not self.pace.due(whatever_the_time=now.done >= now.total):
             return
-        self.told, spent = at, at - self.started
+        spent = time.monotonic() - self.started
         left = spent / now.done * (now.total - now.done)
-        _note(f"{now.done}/{now.total} answers, {spent:.0f} s, about {left:.0f} s left  {now.task}  {now.policy}")
-
-
-def _note(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+        note(f"{now.done}/{now.total} answers, {spent:.0f} s, about {left:.0f} s left  {now.task}  {now.policy}")

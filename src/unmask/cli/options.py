@@ -1,11 +1,16 @@
-"""Options that several commands have, and command-line texts as values: KEY=VALUE pairs, the model they describe."""
+"""Options that several commands have, dataclasses of options as commands, and command-line texts as values."""
 
+import inspect
 import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
 import typer
 
+from unmask.decode_options import TEXT, OptionText
 from unmask.errors import ConfigError
 from unmask.report.console import loading
 
@@ -13,42 +18,110 @@ if TYPE_CHECKING:
     from unmask.api import Model
 
 ModelName = Annotated[str, typer.Option("--model", "-m", help="A name of `unmask models`, a hub id or a folder.")]
-ModelOption = Annotated[
-    list[str] | None, typer.Option("--model-option", metavar="KEY=VALUE", help="An option of the model. Repeatable.")
-]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...; default: a GPU if there is one.")]
-Dtype = Annotated[str | None, typer.Option(help="bf16, fp16 or fp32; default: bf16 on a GPU, fp32 on a CPU.")]
 DataDir = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Official data files. Default: $UNMASK_DATA, else the hub.")
 ]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Programs run side by side (HumanEval). Default: all cores.")]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable output and nothing else on stdout.")]
 
 
-def load_model(name: str, options: list[str] | None, **named: str | None) -> "Model":
-    """A model with the options of --model-option and those that have an option of their own."""
-    from unmask.catalog import load
+@dataclass(frozen=True, kw_only=True)
+class LoadOptions:
+    """How a model is loaded."""
 
-    chosen = pairs("--model-option", options)
-    for key, value in named.items():
-        if value is None:
-            continue
-        if key in chosen:
-            raise ConfigError(f"--{key} and --model-option {key}=... are both given; allowed: one of them; drop one")
-        chosen[key] = value
-    with loading() as on_progress:
-        return load(name, on_progress=on_progress, **chosen)
+    model_option: Annotated[
+        list[str] | None,
+        typer.Option("--model-option", metavar="KEY=VALUE", help="An option of the model. Repeatable."),
+    ] = None
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...; default: a GPU if there is one.")] = None
+    dtype: Annotated[str | None, typer.Option(help="bf16, fp16 or fp32; default: bf16 on a GPU, fp32 on a CPU.")] = None
+
+    def load(self, name: str) -> "Model":
+        """A model with the options of --model-option and those that have an option of their own."""
+        from unmask.catalog import load
+
+        chosen = pairs("--model-option", self.model_option)
+        for key, value in (("device", self.device), ("dtype", self.dtype)):
+            if value is None:
+                continue
+            if key in chosen:
+                raise ConfigError(
+                    f"--{key} and --model-option {key}=... are both given; allowed: one of them; drop one"
+                )
+            chosen[key] = value
+        with loading() as on_progress:
+            return load(name, on_progress=on_progress, **chosen)
+
+
+def expanded(function: Callable[..., None]) -> Callable[..., None]:
+    """A command that has an option for every field of its parameters that are dataclasses.
+
+    A field says in its annotation what it is on the command line, as a parameter does for typer, or it was made with
+    `unmask.decode_options.option`. A mapping is typed as KEY=VALUE, repeatedly.
+    """
+    parameters = inspect.signature(function).parameters
+    parts = {name: _fields(p.annotation, function.__name__) for name, p in parameters.items()}
+
+    def command(**given: Any) -> None:
+        chosen: dict[str, Any] = {}
+        for name, parameter in parameters.items():
+            values = {f.name: _value(f, given[f.name]) for f in parts[name]}
+            chosen[name] = parameter.annotation(**values) if parts[name] else given[name]
+        function(**chosen)
+
+    shown = [one for name, p in parameters.items() for one in (map(_parameter, parts[name]) if parts[name] else [p])]
+    command.__dict__["__signature__"] = Signature([p.replace(kind=Parameter.KEYWORD_ONLY) for p in shown])
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    return command
+
+
+def _fields(kind: Any, command: str) -> list[Field[Any]]:
+    """The fields of a dataclass that are options of this command."""
+    texts = [(f, f.metadata.get(TEXT, OptionText(""))) for f in (fields(kind) if is_dataclass(kind) else ())]
+    return [f for f, text in texts if text.in_shell and text.only in ("", command)]
+
+
+def _parameter(declared: Field[Any]) -> Parameter:
+    """A field as typer wants it."""
+    default = Parameter.empty if declared.default is MISSING else declared.default
+    hint: Any = declared.type
+    if get_origin(hint) is not Annotated:
+        text: OptionText = declared.metadata[TEXT]
+        pair = _is_mapping(declared)
+        default, hint = (None, list[str] | None) if pair else (default, text.type or hint)
+        metavar = "KEY=VALUE" if pair else text.metavar
+        hint = Annotated[hint, typer.Option(*_flags(declared), help=text.help, metavar=metavar, min=text.min)]
+    return Parameter(declared.name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def _flags(declared: Field[Any]) -> list[str]:
+    """How it is typed; nothing where typer finds the same."""
+    text: OptionText = declared.metadata[TEXT]
+    # Without a flag of its own a truth value would get a second one, --no-...
+    if not text.flags and (text.alias or declared.type is bool):
+        return [f"--{name.replace('_', '-')}" for name in (declared.name, text.alias) if name]
+    return list(text.flags)
+
+
+def _value(declared: Field[Any], given: Any) -> Any:
+    return pairs(declared.metadata[TEXT].flags[0], given) if _is_mapping(declared) else given
+
+
+def _is_mapping(declared: Field[Any]) -> bool:
+    return get_origin(declared.type) is Mapping
 
 
 def pairs(option: str, given: list[str] | None) -> dict[str, Any]:
     """KEY=VALUE texts as a dict."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for text in given or []:
         key, equals, raw = text.partition("=")
         if not (key.strip() and equals):
             raise ConfigError(f"{option} {text!r} is not KEY=VALUE; allowed: e.g. block_length=4; add the value")
-        if key.strip() in found:
+        if key.strip() in values:
             raise ConfigError(f"{option} {key.strip()} is given twice; allowed: once; drop one of them")
-        found[key.strip()] = parse_value(raw)
-    return found
+        values[key.strip()] = parse_value(raw)
+    return values
 
 
 def split_commas(text: str) -> list[str]:

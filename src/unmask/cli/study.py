@@ -2,20 +2,20 @@
 
 import json
 import math
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unmask.cli.options import DataDir
+from unmask.cli.options import DataDir, Jobs, Json
+from unmask.cli.progress import Pace, note, watching, wide_console
 from unmask.report.console import Console, loading, say
 
 if TYPE_CHECKING:
     from unmask.api import Model
+    from unmask.lab.run.estimate import CostEstimate
     from unmask.lab.run.progress import StudyProgress
     from unmask.lab.study import ModelSpec
 
@@ -26,7 +26,6 @@ study = typer.Typer(
 )
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A study file; docs/study.md describes it.")]
-Json = Annotated[bool, typer.Option("--json", help="Machine-readable output and nothing else on stdout.")]
 
 
 @study.command()
@@ -45,29 +44,18 @@ def plan(file: File, data_dir: DataDir = None, json_: Json = False) -> None:
 
     chosen = Study.read(file)
     tasks, unavailable = prompts_of(chosen, data_dir)
-    found = []
-    for spec in chosen.models:
-        found += list(estimate(chosen, spec, _load(spec), tasks))
+    estimates = [row for spec in chosen.models for row in estimate(chosen, spec, _load(spec), tasks)]
     if json_:
-        rows = [dict(e._asdict()) for e in found]
+        rows = [dict(row._asdict()) for row in estimates]
         say(json.dumps({"study": chosen.config, "estimates": rows, "unavailable": unavailable}, indent=2, default=str))
         return
-    from unmask.report.terminal import columns
-
-    heads = ("model", "task", "prompts", "states", "branches", "forwards, naive", "expected", "memory", "time")
-    cells = [
-        [e.model, e.task, *(f"{x:,}" for x in e[2:7]), f"{e.memory / 2**20:,.0f} MiB", _span(e.seconds)] for e in found
-    ]
-    sums = ("prompts", "states", "branches", "naive", "expected")
-    whole = [f"{sum(getattr(e, name) for e in found):,}" for name in sums]
-    cells.append(["all", "", *whole, f"{max(e.memory for e in found) / 2**20:,.0f} MiB", _span(_sum(found))])
-    console = _console()
-    console.print(columns(heads, cells))
+    console = wide_console()
+    console.print(_estimate_table(estimates))
     for task, reason in unavailable.items():
         console.print(f"left out: {task}: {reason}", style="dim", highlight=False, markup=False)
     minutes = chosen.budget.minutes
     if minutes is not None:
-        runs = max(1, math.ceil(_sum(found) / 60 / minutes))
+        runs = max(1, math.ceil(_seconds(estimates) / 60 / minutes))
         say(
             f"The budget of {minutes:g} minutes is {'enough' if runs == 1 else f'spent about {runs} times; run again'}."
         )
@@ -77,14 +65,26 @@ def plan(file: File, data_dir: DataDir = None, json_: Json = False) -> None:
     )
 
 
+def _estimate_table(estimates: "Sequence[CostEstimate]") -> Any:
+    """One line per model and task, and one for all."""
+    from unmask.report.terminal import columns
+
+    heads = ("model", "task", "prompts", "states", "branches", "forwards, naive", "expected", "memory", "time")
+    counts = ("prompts", "states", "branches", "naive", "expected")
+
+    def line(model: str, task: str, rows: "Sequence[CostEstimate]") -> list[str]:
+        sums = [f"{sum(getattr(row, name) for row in rows):,}" for name in counts]
+        return [model, task, *sums, f"{max(row.memory for row in rows) / 2**20:,.0f} MiB", _span(_seconds(rows))]
+
+    return columns(heads, [*(line(row.model, row.task, [row]) for row in estimates), line("all", "", estimates)])
+
+
 @study.command()
 def run(
     file: File,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the tables go; what is there is kept.")],
     data_dir: DataDir = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Programs run side by side (HumanEval). Default: all cores.")
-    ] = None,
+    jobs: Jobs = None,
     naive: Annotated[
         bool, typer.Option("--naive", help="Run every branch for itself: the same tables, many times the work.")
     ] = False,
@@ -100,7 +100,7 @@ def run(
       unmask study run studies/demo.toml --out out/study
     """
     from unmask.lab.run.driver import run_study
-    from unmask.lab.store.store import Store
+    from unmask.lab.store import Store
     from unmask.lab.study import Study
 
     chosen = Study.read(file)
@@ -109,11 +109,11 @@ def run(
         outcome = run_study(chosen, store, _load, data_dir=data_dir, jobs=jobs, naive=naive, on_progress=on_progress)
     if not quiet:
         for task, reason in outcome.unavailable.items():
-            _note(f"left out: {task}: {reason}")
+            note(f"left out: {task}: {reason}")
         for line in _summary(store):
             say(line)
     if not outcome.complete:
-        _note(f"not complete: {outcome.stopped}; run the same command to go on")
+        note(f"not complete: {outcome.stopped}; run the same command to go on")
     for name, digest in outcome.hashes.items():
         say(f"{name} {digest}")
 
@@ -124,7 +124,7 @@ def status(
     json_: Json = False,
 ) -> None:
     """Say how far a study is, and what it has saved so far."""
-    from unmask.lab.store.store import Store
+    from unmask.lab.store import Store
 
     store = Store.open(folder)
     if json_:
@@ -151,7 +151,7 @@ def report(
       unmask study report out/study
     """
     from unmask.lab.analysis.findings import findings
-    from unmask.lab.store.store import Store
+    from unmask.lab.store import Store
     from unmask.report.plain import document
     from unmask.report.screen import show
     from unmask.report.study import study_report, write
@@ -163,7 +163,7 @@ def report(
         say(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
         return
     what = f"{written.page}, {written.text.name} and {len(written.tables)} tables as CSV and LaTeX"
-    show(made, what, _console())
+    show(made, what, wide_console())
 
 
 def _status(store: Any) -> dict[str, Any]:
@@ -174,8 +174,8 @@ def _status(store: Any) -> dict[str, Any]:
     manifest, infos, there = store.manifest, store.infos(), set(store.names())
     report = totals(infos)
     models = {
-        name: {"shards": len(known["shards"]), "finished": len(there & set(known["shards"]))}
-        for name, known in manifest["models"].items()
+        name: {"shards": len(planned["shards"]), "finished": len(there & set(planned["shards"]))}
+        for name, planned in manifest["models"].items()
     }
     complete = len(models) == len(manifest["study"]["models"]) and all(
         m["shards"] == m["finished"] for m in models.values()
@@ -203,15 +203,15 @@ def _summary(store: Any) -> Iterator[str]:
     yield f"study {now['study']}: {'complete' if now['complete'] else 'not complete'}"
     for name, model in now["models"].items():
         yield f"  {name}: {model['finished']} of {model['shards']} shards"
-    for task, known in now["tasks"].items():
-        if known.get("unavailable"):
-            yield f"  left out: {task}: {known['unavailable']}"
+    for task, about in now["tasks"].items():
+        if about.get("unavailable"):
+            yield f"  left out: {task}: {about['unavailable']}"
     mean = "none judged yet" if now["utility"] is None else f"mean utility {now['utility']:.4f}"
     missing = f", {now['unjudged']:,} could not be judged" if now["unjudged"] else ""
     yield f"  {now['states']:,} states, {now['branches']:,} branches, {mean}{missing}"
     if now["decoded"]:
-        known = sum(not about.get("unavailable") for about in now["tasks"].values())
-        yield f"  decoded end to end: {now['decoded']} of {len(now['models']) * known} models and tasks"
+        available = sum(not about.get("unavailable") for about in now["tasks"].values())
+        yield f"  decoded end to end: {now['decoded']} of {len(now['models']) * available} models and tasks"
     work = now["forwards"]
     if not work["done"]:
         return
@@ -219,15 +219,15 @@ def _summary(store: Any) -> Iterator[str]:
         f"  {work['done']:,} row-forwards instead of {work['naive']:,} ({work['naive'] / work['done']:.1f}x fewer), "
         f"{now['seconds']:.0f} s"
     )
-    for axis, mine in now["axes"].items():
+    for axis, spent in now["axes"].items():
         saved = {
-            "identical rollouts": mine["rollouts"],
-            "first transitions": mine["first"],
-            "merged futures": mine["futures"],
-            "nothing left to revise": mine["settled"],
+            "identical rollouts": spent["rollouts"],
+            "first transitions": spent["first"],
+            "merged futures": spent["futures"],
+            "nothing left to revise": spent["settled"],
         }
-        told = ", ".join(f"{why} {count:,}" for why, count in saved.items() if count)
-        yield f"    {axis}: {mine['done']:,} of {mine['naive']:,}; saved: {told or 'nothing'}"
+        reasons = ", ".join(f"{why} {count:,}" for why, count in saved.items() if count)
+        yield f"    {axis}: {spent['done']:,} of {spent['naive']:,}; saved: {reasons or 'nothing'}"
 
 
 def _load(spec: "ModelSpec") -> "Model":
@@ -237,37 +237,24 @@ def _load(spec: "ModelSpec") -> "Model":
         return load(spec.model, on_progress=on_progress, **spec.options)
 
 
-@contextmanager
-def watch(quiet: bool) -> "Iterator[Callable[[StudyProgress], None]]":
+def watch(quiet: bool) -> "AbstractContextManager[Callable[[StudyProgress], None]]":
     """A live panel on stderr; where that is no terminal, a line now and then."""
-    if quiet:
-        yield lambda now: None
-    elif not sys.stderr.isatty():
-        yield _StudyLines().show
-    else:
-        from rich.live import Live
+    pace = Pace()
 
-        lines = _StudyLines(every=0.2)
-        with Live(console=Console(stderr=True), transient=True, refresh_per_second=5) as live:
-            yield lambda now: live.update(_panel(now)) if lines.due() else None
+    def lines(now: "StudyProgress") -> None:
+        if pace.due():
+            note("  ".join(f"{name} {value}" for name, value in _facts(now).items()))
+
+    return watching(lines, _screen, quiet=quiet)
 
 
-class _StudyLines:
-    """A line every few seconds."""
+@contextmanager
+def _screen() -> "Iterator[Callable[[StudyProgress], None]]":
+    from rich.live import Live
 
-    def __init__(self, every: float = 5.0) -> None:
-        self.every, self.told = every, -math.inf
-
-    def due(self) -> bool:
-        now = time.monotonic()
-        if now - self.told < self.every:
-            return False
-        self.told = now
-        return True
-
-    def show(self, now: "StudyProgress") -> None:
-        if self.due():
-            _note("  ".join(f"{name} {value}" for name, value in _facts(now).items()))
+    pace = Pace(every=0.2)
+    with Live(console=Console(stderr=True), transient=True, refresh_per_second=5) as live:
+        yield lambda now: live.update(_panel(now)) if pace.due() else None
 
 
 def _facts(now: "StudyProgress") -> dict[str, str]:
@@ -300,20 +287,11 @@ def _panel(now: "StudyProgress") -> Any:
     return Panel(grid, title=title, title_align="left")
 
 
-def _sum(found: list[Any]) -> float:
-    return float(sum(e.seconds for e in found))
+def _seconds(estimates: "Sequence[CostEstimate]") -> float:
+    return float(sum(row.seconds for row in estimates))
 
 
 def _span(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def _console() -> Console:
-    # A file has no width of its own; rich would take it for a terminal of 80 columns.
-    return Console() if sys.stdout.isatty() else Console(width=160)
-
-
-def _note(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

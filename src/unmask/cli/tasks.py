@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from unmask.cli.options import DataDir
+from unmask.cli.options import DataDir, Json
 from unmask.report.console import Console, progress, say
 
 tasks = typer.Typer(
@@ -18,7 +18,6 @@ tasks = typer.Typer(
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Which task; `unmask tasks` lists them.")]
 Split = Annotated[str, typer.Option(help="development, validation or evaluation.")]
-Json = Annotated[bool, typer.Option("--json", help="Machine-readable output and nothing else on stdout.")]
 
 
 @tasks.callback()
@@ -36,16 +35,16 @@ def listing(context: typer.Context, json_: Json = False) -> None:
         return
     from unmask import tasks as suite
 
-    found = suite.listing()
+    listed = suite.listing()
     if json_:
-        say(json.dumps(found, indent=2))
+        say(json.dumps(listed, indent=2))
         return
     from unmask.report.terminal import columns
 
     shown = ("name", "horizon", "source", "utility")
     rows = [
         [*(str(task[head]) for head in shown), *(str(n) for n in suite.find(str(task["name"])).counts.values())]
-        for task in found
+        for task in listed
     ]
     Console().print(columns((*shown, "dev", "val", "eval"), rows))
     Console().print("[dim]Horizon: tokens of the answer. `unmask tasks show NAME` prints prompts.[/]")
@@ -62,11 +61,11 @@ def show(
     """Print the first prompts of a split with their targets."""
     from unmask import tasks as suite
 
-    found = suite.show(name, n, split, data_dir)
+    examples = suite.show(name, n, split, data_dir)
     if json_:
-        say(json.dumps([asdict(example) for example in found], indent=2))
+        say(json.dumps([asdict(example) for example in examples], indent=2))
         return
-    for example in found:
+    for example in examples:
         say(f"--- {example.id}  level {example.level}\n{example.prompt}\n>>> {example.target}\n")
 
 

@@ -2,13 +2,15 @@
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unmask.report.console import progress, say
+from unmask.cli.progress import bar, watching
+from unmask.report.console import say
 
 if TYPE_CHECKING:
     from unmask.train import TrainingProgress
@@ -57,8 +59,7 @@ def train(
     # The bar takes stdout over while it lives: not if that is a file.
     live = sys.stderr.isatty() and sys.stdout.isatty()
     try:
-        with progress("training", settings.optimizer.steps, quiet=not live) as advance:
-            show = _Bar(advance).show if live else _lines
+        with watching(_lines, lambda: _screen(settings.optimizer.steps), live=live) as show:
             result = train(
                 settings,
                 out,
@@ -85,7 +86,7 @@ def _scorer(tasks: Sequence[str], device: str) -> Callable[[Path, int], Mapping[
         from unmask.policies import make
 
         model = load(str(folder), device=device)
-        found = evaluate(
+        means = evaluate(
             model,
             tasks,
             split="development",
@@ -93,9 +94,9 @@ def _scorer(tasks: Sequence[str], device: str) -> Callable[[Path, int], Mapping[
             policies={"reference": make(model.reference)},
             batch=GPU_ROWS if model.denoiser.device.type == "cuda" else None,
         ).means()
-        for task in (task for task, value in found.items() if math.isnan(value)):
+        for task in (task for task, value in means.items() if math.isnan(value)):
             say(f"no score of {task}: none of its prompts could be decoded")
-        return {task: value for task, value in found.items() if not math.isnan(value)}
+        return {task: value for task, value in means.items() if not math.isnan(value)}
 
     return score
 
@@ -120,21 +121,21 @@ def _lines(now: "TrainingProgress") -> None:
         say(line)
 
 
-class _Bar:
-    """On a terminal: a bar that says the last numbers."""
+@contextmanager
+def _screen(steps: int) -> "Iterator[Callable[[TrainingProgress], None]]":
+    """On a terminal: a bar that says the last numbers; scores stay."""
+    text = "training"
+    with bar(text, steps) as show:
 
-    def __init__(self, advance: Callable[[str], None]):
-        self.advance, self.text, self.step = advance, "training", 0
+        def update(now: "TrainingProgress") -> None:
+            nonlocal text
+            if now.scores is not None:
+                say(_line(now))
+                return
+            text = _line(now) or text
+            show(now.step, steps, text)
 
-    def show(self, now: "TrainingProgress") -> None:
-        if now.scores is not None:
-            say(_line(now))
-            return
-        self.text = _line(now) or self.text
-        # A resumed run starts in the middle.
-        for _ in range(now.step - self.step):
-            self.advance(self.text)
-        self.step = now.step
+        yield update
 
 
 def _amount(value: float) -> str:

@@ -65,13 +65,6 @@ class Codec(Protocol):
         ...
 
 
-def canvas_of(codec: Codec, prompt: Sequence[int], blanks: int, mask_id: int) -> tuple[list[int], list[bool]]:
-    """A prompt's tokens followed by blanks for its answer, and which of them are given."""
-    canvas = [*prompt, *[mask_id] * blanks, *codec.closing]
-    given = [True] * len(prompt) + [False] * blanks + [True] * len(codec.closing)
-    return canvas, given
-
-
 @dataclass(frozen=True)
 class LetterCodec:
     """One letter per token, "a" for 0; the mask, one past the last token, is "_"."""

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,7 +28,7 @@ from unmask.lab.run.judging import Judge
 from unmask.lab.run.progress import ProgressTracker, StudyProgress
 from unmask.lab.store.store import Store
 from unmask.lab.study import REFERENCES, ModelSpec, PromptRange, Study
-from unmask.request import TextModel, steps_of
+from unmask.request import CalibratedModel, steps_of
 from unmask.stats import (
     Calibration,
     CalibrationSettings,
@@ -53,15 +52,6 @@ MOST_ROWS = 64
 """Canvases of one forward, on a kind of device and elsewhere: merging leaves few branches to run at a time."""
 OPERATOR = ReMDM("conf")
 """Re-opens what the commitment axis leaves revisable, as in the studies that come with the package."""
-
-
-class CalibratedModel(TextModel, Protocol):
-    """What a gate says about its model; `unmask.Model` has it."""
-
-    @property
-    def reference(self) -> str: ...
-    @property
-    def fingerprint(self) -> str: ...
 
 
 def calibrate(

@@ -183,19 +183,19 @@ def run_demo(
     rows: list[DemoRow] = []
     with _one_thread():
         for problem in problems:
-            bench = _DemoRun.of(problem)
-            rows += bench.baselines()
+            trial = _ProblemTrial.of(problem)
+            rows += trial.baselines()
             for contender in contenders:
-                rows.append(bench.run(contender, seeds))
+                rows.append(trial.run(contender, seeds))
                 if on_done is not None:
                     on_done(problem, contender.label)
-        example = _DemoRun.of(_most_telling(problems, rows))
+        example = _ProblemTrial.of(_widest_spread(problems, rows))
         reveals = tuple(example.reveal(contender) for contender in contenders)
-    told = f"{example.problem.name}, prompt {example.spell(example.likeliest)!r}"
-    return DemoComparison(tuple(rows), told, reveals, _config(problems, contenders, seeds))
+    title = f"{example.problem.name}, prompt {example.spell(example.likeliest)!r}"
+    return DemoComparison(tuple(rows), title, reveals, _config(problems, contenders, seeds))
 
 
-def _most_telling(problems: Sequence[DemoProblem], rows: Sequence[DemoRow]) -> DemoProblem:
+def _widest_spread(problems: Sequence[DemoProblem], rows: Sequence[DemoRow]) -> DemoProblem:
     """The problem on which the policies differ most."""
 
     def spread(problem: DemoProblem) -> float:
@@ -205,7 +205,7 @@ def _most_telling(problems: Sequence[DemoProblem], rows: Sequence[DemoRow]) -> D
 
 
 @dataclass(frozen=True)
-class _DemoRun:
+class _ProblemTrial:
     """One problem with what is needed to judge answers to it."""
 
     problem: DemoProblem
@@ -216,7 +216,7 @@ class _DemoRun:
     """P(prompt, x) of each prompt's most probable answer."""
 
     @classmethod
-    def of(cls, problem: DemoProblem) -> "_DemoRun":
+    def of(cls, problem: DemoProblem) -> "_ProblemTrial":
         joint = problem.joint()
         weight_P = joint.prefix(problem.prompt_length).p.ravel()
         return cls(problem, Exact(joint), weight_P, joint.p.reshape(len(weight_P), -1).max(1))

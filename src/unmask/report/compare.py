@@ -10,7 +10,8 @@ from typing import Any
 from rich.table import Table
 
 from unmask.errors import ConfigError, SchemaError
-from unmask.lab.compare import MACRO, AnswerRow, CompareSummary, Evaluation, PolicyLine
+from unmask.lab.compare import AnswerRow, Evaluation
+from unmask.lab.compare_summary import MACRO, CompareSummary, PolicyLine
 from unmask.report import files
 from unmask.report.csv import records_csv
 from unmask.report.formats import counted

@@ -298,7 +298,7 @@ class TestMissing:
         with pytest.raises(ValueError, match="broadcast"):
             found_in(place)
         with pytest.raises(ValueError, match="broadcast"):
-            detection.choices(place)
+            choose.choices(place)
 
     def test_what_e1_misses(self, planted, tmp_path):
         tables, read = planted

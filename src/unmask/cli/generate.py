@@ -1,0 +1,229 @@
+"""`unmask generate` and `unmask infill`: prompts, or texts with blanks, decoded by any method."""
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from unmask.cli.options import Json, LoadOptions, expanded
+from unmask.decode_options import OPTIONS, RECORDED, DecodeOptions
+from unmask.errors import ConfigError
+from unmask.report.console import Console, say
+
+if TYPE_CHECKING:
+    from unmask.api import Generation, Model
+
+ModelName = Annotated[str, typer.Option("--model", "-m", help="Which model; `unmask models` lists them.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadAnyOptions(LoadOptions):
+    """The same for a model that need not be a network."""
+
+    model_option: Annotated[
+        list[str] | None,
+        typer.Option("--model-option", metavar="KEY=VALUE", help="An option of the model, e.g. `n=6`. Repeatable."),
+    ] = None
+    device: Annotated[
+        str | None, typer.Option(help="Where a checkpoint runs: cpu, cuda, cuda:1, ...; default: a GPU.")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowOptions:
+    """Where results go."""
+
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE.npz", help="Keep every step: read it with unmask.Trajectory.load.")
+    ] = None
+    json: Json = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the texts, one per line.")] = False
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show the canvases as they fill in.")] = False
+    delay: Annotated[float, typer.Option(min=0.0, help="Seconds between two steps under --watch.")] = 0.15
+
+    def run(self, model: "Model", decode: Callable[[Any], "Generation"]) -> None:
+        """Decode, show and save."""
+        self._check()
+        with self._watching(model) as watching:
+            done = decode(watching)
+        if self.save is not None:
+            try:
+                done.trajectory.save(self.save)
+            except OSError as error:
+                raise ConfigError(
+                    f"--save {str(self.save)!r} cannot be written ({error.strerror}); choose another"
+                ) from error
+        if self.json:
+            say(done.to_json())
+        elif self.quiet:
+            say("\n".join(done.texts))
+        else:
+            self._pretty(done)
+
+    def _check(self) -> None:
+        """Before the work, not after."""
+        if self.save is None:
+            return
+        if self.save.is_dir():
+            raise ConfigError(f"--save {str(self.save)!r} is a folder; allowed: a file; add a name such as run.npz")
+        if not self.save.parent.is_dir():
+            raise ConfigError(
+                f"--save {str(self.save)!r} is in a folder that does not exist; allowed: an existing one; "
+                f"make {str(self.save.parent)!r} first"
+            )
+
+    def _watching(self, model: "Model") -> Any:
+        if not self.watch:
+            return nullcontext()
+        from unmask.report.terminal import DecodeScreen
+
+        # Under --json and --quiet stdout belongs to the result.
+        return DecodeScreen(model.codec, Console(stderr=self.json or self.quiet), self.delay)
+
+    def _pretty(self, done: "Generation") -> None:
+        from unmask.adapt import coverage
+        from unmask.report.terminal import named, results
+
+        console = Console()
+        console.print(named(_compact(done.config)))
+        console.print()
+        rows = done.config["rows"]
+        taken = done.trajectory.state.step_B.tolist()
+        console.print(results([row["prompt"] for row in rows], done.texts, taken, done.row_forwards))
+        console.print()
+        tokens = sum(row["new_tokens"] for row in rows)
+        console.print(
+            f"{tokens} tokens, {done.forwards} forwards: {done.tokens_per_forward:.2f} tokens per forward",
+            highlight=False,
+        )
+        for axis, covered in (coverage(done.trajectory) if "gate" in done.config else {}).items():
+            deviated, evaluated = int(covered.deviated_B.sum()), int(covered.evaluated_B.sum())
+            console.print(f"{axis} adapted on {deviated} of {evaluated} steps with a signal", highlight=False)
+        if self.save is not None:
+            console.print(f"every step is in {self.save}", highlight=False, soft_wrap=True)
+
+
+@expanded
+def generate(
+    text: Annotated[
+        list[str] | None, typer.Argument(metavar="[PROMPT]...", help="What to answer. Default: the model's own prompt.")
+    ] = None,
+    prompt: Annotated[
+        list[str] | None, typer.Option("--prompt", metavar="TEXT", help="The same as an option. Repeatable.")
+    ] = None,
+    prompt_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A file with one prompt per line; - reads stdin.")
+    ] = None,
+    model: ModelName = "mini",
+    *,
+    load: LoadAnyOptions,
+    options: DecodeOptions,
+    show: ShowOptions,
+) -> None:
+    """Continue one or more prompts.
+
+    The answer starts as masked positions. At every step the model predicts all of them, and the policy decides
+    which to reveal; after --steps steps none is left.
+
+    \b
+    Examples:
+      unmask generate --prompt ab --steps 3 --watch
+      unmask generate --policy dream --set alg=topk_margin --temperature 0.7 --samples 4
+      unmask generate --policy fixed --set 'kappa=above:0.9' --model-option n=10 --model-option vocab=3
+      unmask generate --policy selective --gate gate.json
+      unmask generate --prompt-file prompts.txt --json > answers.json
+    """
+    keywords = _keywords(options)
+    prompts = _prompts([*(text or []), *(prompt or [])], prompt_file)
+    loaded = load.load(model)
+    show.run(loaded, lambda on_step: loaded.generate(prompts, on_step=on_step, **keywords))
+
+
+@expanded
+def infill(
+    text: Annotated[
+        list[str], typer.Argument(metavar="TEXT", help="Text with a `_` or `[MASK]` for each missing token.")
+    ],
+    model: ModelName = "mini",
+    *,
+    load: LoadAnyOptions,
+    options: DecodeOptions,
+    show: ShowOptions,
+) -> None:
+    """Fill the blanks of one or more texts.
+
+    \b
+    Examples:
+      unmask infill 'ab__[MASK]d'
+      unmask infill 'ab____d' --policy wino --set block_length=4 --watch
+    """
+    keywords = _keywords(options)
+    loaded = load.load(model)
+    show.run(loaded, lambda on_step: loaded.infill(text, on_step=on_step, **keywords))
+
+
+def _keywords(options: DecodeOptions) -> dict[str, Any]:
+    """The options as `Model.generate` takes them; one of its own is no setting of a policy."""
+    for key in options.settings:
+        if key in OPTIONS:
+            raise ConfigError(
+                f"--set {key}=... names no setting of a policy; allowed: what `unmask methods` lists; "
+                f"see whether there is an option --{key.replace('_', '-')}"
+            )
+    return options.keywords
+
+
+def _compact(config: Mapping[str, Any]) -> dict[str, str]:
+    """The resolved configuration in a few lines; --json has all of it."""
+    from unmask.report.terminal import settings_line
+
+    def line(part: Mapping[str, Any]) -> str:
+        return f"{part['name']}  {settings_line({k: v for k, v in part.items() if k != 'name'})}"
+
+    keep = (name for name in RECORDED if name != "approximate")
+    steps = sorted({row["steps"] for row in config["rows"]})
+    run = settings_line({"steps": steps[0] if len(steps) == 1 else steps, **{k: config[k] for k in keep}})
+    cache = {"cache": f"APPROXIMATE  {settings_line(config['approximate'])}"} if config["approximate"] else {}
+    return {
+        "model": line(config["model"]),
+        "policy": line(config["policy"]),
+        **({"gate": settings_line(_gate_line(config["gate"]))} if "gate" in config else {}),
+        "proposal": settings_line(config["proposal"]),
+        **cache,
+        "run": run + (" (no prompt given: the model's own)" if config["default_prompt"] else ""),
+    }
+
+
+def _gate_line(gate: Mapping[str, Any]) -> dict[str, Any]:
+    """Which gate it is, where it opens and what to expect of it."""
+    keep = ("axis", "fixed", "tau", "task", "forced")
+    lift = gate["lift"]
+    expected = f"{lift['value']:+.4f} [{lift['low']:+.4f}, {lift['high']:+.4f}]"
+    return {"hash": gate["hash"][:12], **{key: gate[key] for key in keep}, "lift": expected}
+
+
+def _prompts(given: list[str] | None, file: Path | None) -> list[str] | None:
+    """None if there are none: the model has its own."""
+    if file is None:
+        return given or None
+    if given:
+        raise ConfigError("prompts and --prompt-file are both given; allowed: one of them; drop one")
+    try:
+        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigError(
+            f"--prompt-file {str(file)!r} cannot be read ({reason}); allowed: a text file with one prompt per line; "
+            "check the path"
+        ) from error
+    lines = text.rstrip("\n").split("\n")
+    for number, line in enumerate(lines, start=1):
+        if not line:
+            raise ConfigError(
+                f"line {number} of --prompt-file {str(file)!r} is empty; allowed: one prompt per line; remove the line"
+            )
+    return lines

@@ -1,0 +1,43 @@
+"""`unmask.calibrate`: a gate for a task that is named, with a folder for the measurements if nobody gives one."""
+
+import inspect
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from unmask.adapt import Gate
+from unmask.errors import UnknownName
+from unmask.lab.calibrate import calibrate as measure
+from unmask.request import CalibratedModel
+from unmask.tasks.own import task_of
+
+
+def calibrate(
+    model: CalibratedModel,
+    *,
+    task: str,
+    axis: str,
+    score: str | None = None,
+    horizon: int | None = None,
+    work: str | Path | None = None,
+    **options: Any,
+) -> Gate:
+    """When to leave the fixed action on a task: a gate for `model.generate(..., gate=gate)`, or to `save`.
+
+    `task` is a name of the suite, a JSONL file or a dotted Python name; the last two need a scoring rule, `score`, and
+    the tokens that an answer may take, `horizon`. `work` is a folder that keeps the measurements, so that a call that
+    was cut short can be repeated; without one they are thrown away.
+
+    Further options, with their defaults: prompts=100, states=8, rollouts=4, steps_share=0.5, seed=0, rows=None,
+    data_dir=None, jobs=None, on_progress. docs/adapt.md says what they do.
+    """
+    named = ("model", "task", "axis", "work")
+    allowed = [name for name in inspect.signature(measure).parameters if name not in named]
+    for name in options:
+        if name not in allowed:
+            raise UnknownName("option of calibrate", name, [*allowed, "score", "horizon", "work"])
+    chosen = task_of(task, score=score, horizon=horizon)
+    if work is not None:
+        return measure(model, chosen, axis, work=work, **options)
+    with TemporaryDirectory(prefix="unmask-") as folder:
+        return measure(model, chosen, axis, work=folder, **options)

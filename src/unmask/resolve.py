@@ -1,0 +1,160 @@
+"""From the options of `generate` and `infill` to a policy, a proposal and a denoiser, and the run itself."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from unmask.adapt import Gate
+from unmask.core import Denoiser, Policy, Proposal, Search, Trajectory
+from unmask.decode import decode
+from unmask.decode_options import ALIASES, OPTIONS, DecodeOptions
+from unmask.denoisers import ApproximateCache, Guided, Network
+from unmask.errors import ConfigError, UnknownName, require
+from unmask.options import check_types
+from unmask.policies import METHODS, make, settings
+from unmask.request import STEPS_SHARE, CalibratedModel, Request, begin
+
+SELECTIVE = "selective"
+"""The policy that a gate holds."""
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """All that decides a result, apart from the prompts: options whose names have become what they name."""
+
+    model: CalibratedModel
+    options: DecodeOptions
+    policy: Policy | Search
+    proposal: Proposal
+    gate: Gate | None
+
+    @property
+    def share(self) -> float:
+        """Steps by blanks, where the options do not give a number of steps."""
+        return STEPS_SHARE if self.gate is None else self.gate.steps_share
+
+    def start(self, requests: Sequence[Request]) -> Trajectory:
+        """Every request as often as there are samples, the samples of one side by side."""
+        samples = range(self.options.samples)
+        repeated = [request for request in requests for _ in samples]
+        return begin(self.model.denoiser, repeated, self.options.seed, streams=[*samples] * len(requests))
+
+    def decode(self, start: Trajectory) -> Trajectory:
+        return decode(
+            self._denoiser(),
+            self.policy,
+            start,
+            proposal=self.proposal,
+            eos_fill=self.options.eos_fill,
+            record=self.options.record,
+            on_step=self.options.on_step,
+        )
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What was resolved, in JSON's types."""
+        policy = settings(self.policy) if is_dataclass(self.policy) else {"name": self.policy.name}
+        forced = self.gate is not None and self.gate.fingerprint != self.model.fingerprint
+        return {
+            "model": {"name": self.model.name, **plain(self.model.options)},
+            "policy": plain(policy),
+            **({"gate": {**plain(self.gate.summary), "forced": forced}} if self.gate else {}),
+            "proposal": plain(asdict(self.proposal)),
+            **self.options.recorded,
+        }
+
+    def _denoiser(self) -> Denoiser:
+        """The model, with what was asked for around it; a cache is as old as the run."""
+        denoiser, cache, cfg_scale = self.model.denoiser, self.options.cache, self.options.cfg_scale
+        if cache is None:
+            return Guided(denoiser, cfg_scale) if cfg_scale else denoiser
+        if not isinstance(denoiser, Network):
+            raise ConfigError(f"cache is {cache!r}; allowed: None with {self.model.name}; leave it out")
+        require(not cfg_scale, "cfg_scale", cfg_scale, "0 with a cache", "leave one of them out")
+        policy_settings = settings(self.policy)
+        if "block_length" not in policy_settings:
+            raise ConfigError(
+                f"cache is {cache!r}, but {self.policy.name} does not decode block by block; allowed: policies "
+                "with a block_length, such as llada; choose one, or leave the cache out"
+            )
+        if isinstance(self.policy, Search) or self.policy.looks_ahead:
+            raise ConfigError(
+                f"cache is {cache!r}, but {self.policy.name} looks ahead, and every look is a complete pass; "
+                "allowed: None with it; leave the cache out"
+            )
+        block_length = policy_settings["block_length"] or 2**31
+        return ApproximateCache(denoiser, cache, block_length, self.options.cache_refresh)
+
+
+def resolve(model: CalibratedModel, options: DecodeOptions) -> Resolved:
+    """Look up what the options name, and refuse what this model does not have."""
+    gate = _gate(options.gate)
+    if gate is not None and not options.force_gate:
+        gate.check_model(model.fingerprint)
+    policy = _policy(options, gate, model.reference)
+    check_types(Proposal, options.proposal, "the proposal")
+    proposal = Proposal(**options.proposal)
+    _check_end_of_text(model, options)
+    return Resolved(model, options, policy, proposal, gate)
+
+
+def plain(value: Any) -> Any:
+    """The same value in JSON's types."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no infinities
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
+
+def _gate(gate: Any) -> Gate | None:
+    """A gate, or that of a file."""
+    if gate is None or isinstance(gate, Gate):
+        return gate
+    require(isinstance(gate, str | Path), "gate", gate, "a gate or the path of its file", "e.g. gate='gate.json'")
+    return Gate.load(gate)
+
+
+def _policy(options: DecodeOptions, gate: Gate | None, reference: str) -> Policy | Search:
+    policy, given = options.policy, options.settings
+    if gate is not None:
+        asked = policy is None or policy == SELECTIVE
+        require(asked, "policy", policy, f"{SELECTIVE!r} with a gate", "drop the policy or the gate")
+        require(not given, "policy settings", sorted(given), "none with a gate", "they are in its file")
+        return gate.policy()
+    if policy == SELECTIVE:
+        raise ConfigError(f"policy is {SELECTIVE!r}; allowed: with a calibrated gate; name its file, gate='gate.json'")
+    policy = reference if policy is None else policy
+    if isinstance(policy, Policy | Search):
+        require(not given, "policy settings", sorted(given), "none with a policy object", "set them on the object")
+        return policy
+    require(isinstance(policy, str), "policy", policy, "a name or a policy object", "see `unmask methods`")
+    if policy not in METHODS:
+        raise UnknownName("policy", policy, [*METHODS, SELECTIVE])
+    _refuse_misspelt(given, set(settings(make(policy))) - {"name"})
+    return make(policy, **given)
+
+
+def _refuse_misspelt(given: Mapping[str, Any], of_policy: set[str]) -> None:
+    """Unknown keywords land among the policy's settings; a misspelt option of `generate` deserves its own hint."""
+    for key in given:
+        head = key.partition(".")[0]
+        if head in OPTIONS:
+            raise ConfigError(f"{key} is no option of infill; allowed: the options of Model.infill; leave it out")
+        if head not in of_policy and (head == "name" or get_close_matches(head, OPTIONS | ALIASES)):
+            raise UnknownName("option", key, OPTIONS | ALIASES | of_policy)
+
+
+def _check_end_of_text(model: CalibratedModel, options: DecodeOptions) -> None:
+    """An end-of-text option on a model that has no such token would silently do nothing."""
+    for name, value in options.about_eos.items():
+        if value and not model.denoiser.vocabulary.eos_ids:
+            raise ConfigError(
+                f"{name} is {value!r}, but {model.name} as loaded has no end-of-text token; allowed: models "
+                "that have one; leave the option out, or name the token when loading (exact: eos='a')"
+            )

@@ -1,0 +1,177 @@
+"""`unmask generate` and `unmask infill` as a user types them."""
+
+import sys
+
+import pytest
+import typer
+
+from unmask.cli.app import app
+from unmask.core import Trajectory
+
+
+def without_config(document):
+    return {key: value for key, value in document.items() if key != "config"}
+
+
+class TestGenerate:
+    def test_the_model_of_the_package_is_the_default(self, command):
+        document = command("generate", "--json", "--max-new-tokens", "4").json
+        assert document["config"]["model"]["name"] == "mini"
+
+    def test_prompts_are_arguments_or_options(self, command):
+        bare = command("generate", "a", "b", "-m", "exact", "--json").out
+        assert bare == command("generate", "--prompt", "a", "--prompt", "b", "-m", "exact", "--json").out
+        assert bare == command("generate", "a", "--prompt", "b", "-m", "exact", "--json").out
+
+    def test_without_a_prompt(self, command):
+        document = command("generate", "-m", "exact", "--policy", "llada", "--json").json
+        assert document["config"]["default_prompt"] is True
+        assert len(document["rows"][0]["text"]) == 7
+
+    def test_same_seed_same_bytes(self, command, process):
+        options = (
+            "generate",
+            "-m",
+            "exact",
+            "--temperature",
+            "1",
+            "--seed",
+            "3",
+            "--samples",
+            "2",
+            "--policy",
+            "dream",
+            "--json",
+        )
+        here = command(*options)
+        assert here.code == 0
+        assert command(*options).out == here.out
+        out, err = process(*options).communicate()
+        assert (out, err) == (here.out, "")
+
+    def test_pretty(self, command):
+        shown = command("generate", "-m", "exact", "--prompt", "ab", "--prompt", "c", "--steps", "3")
+        assert shown.code == 0
+        document = command("generate", "-m", "exact", "--prompt", "ab", "--prompt", "c", "--steps", "3", "--json").json
+        for words in ("n=8 vocab=4", "remasking=low_confidence", "temperature=0.0", "steps=3"):
+            assert words in shown.out
+        assert all(row["text"] in shown.out for row in document["rows"])
+        assert "13 tokens, 6 forwards: 2.17 tokens per forward" in shown.out
+
+    def test_quiet(self, command):
+        texts = [row["text"] for row in command("generate", "-m", "exact", "--samples", "2", "--json").json["rows"]]
+        assert command("generate", "-m", "exact", "--samples", "2", "--quiet").out.splitlines() == texts
+
+    def test_prompt_file(self, command, tmp_path, monkeypatch):
+        (tmp_path / "prompts.txt").write_text("ab\nc\n", encoding="utf-8")
+        wanted = command("generate", "-m", "exact", "--prompt", "ab", "--prompt", "c", "--json").out
+        assert command("generate", "-m", "exact", "--prompt-file", "prompts.txt", "--json").out == wanted
+        with (tmp_path / "prompts.txt").open(encoding="utf-8") as file:
+            monkeypatch.setattr(sys, "stdin", file)
+            assert command("generate", "-m", "exact", "--prompt-file", "-", "--json").out == wanted
+
+    def test_settings(self, command):
+        document = command(
+            "generate", "-m", "exact", "--policy", "core", "--set", "window=[0, 1]", "--set", "tail=0", "--json"
+        ).json
+        assert document["config"]["policy"]["window"] == [0, 1]
+        assert document["config"]["policy"]["tail"] == 0
+
+    def test_save(self, command, tmp_path):
+        document = command("generate", "-m", "exact", "--save", "run.npz", "--json").json
+        saved = Trajectory.load(tmp_path / "run.npz")
+        canvas = "".join("abcd"[token] for token in saved.state.tokens_BL[0])
+        assert canvas == document["rows"][0]["canvas"]
+        assert len(saved.steps) == 4
+
+    def test_infill(self, command):
+        shown = command("infill", "-m", "exact", "a__c", "[MASK]b", "--json").json
+        assert [len(row["text"]) for row in shown["rows"]] == [4, 2]
+        assert shown["rows"][1]["text"][1] == "b"
+
+    def test_set_of_a_part_with_dots(self, command):
+        document = command(
+            "generate", "-m", "exact", "--policy", "revised", "--set", "operator.variant=cap", "--json"
+        ).json
+        assert document["config"]["policy"]["operator"]["variant"] == "cap"
+
+    def test_a_save_that_fails_late(self, command, monkeypatch):
+        def full(self, path):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(Trajectory, "save", full)
+        ended = command("generate", "-m", "exact", "--save", "run.npz", "--json")
+        assert (ended.code, ended.out) == (2, "")
+        assert "No space left on device" in ended.err
+
+
+class TestWatch:
+    def test_lines_where_there_is_no_terminal(self, command):
+        shown = command("generate", "-m", "exact", "--prompt", "a", "--steps", "4", "--watch", "--quiet")
+        lines = shown.err.splitlines()
+        assert [line.split()[1] for line in lines] == ["1", "2", "3", "4"]
+        assert [line.count("_") for line in lines] == [5, 3, 1, 0]
+        assert f"a{shown.out.strip()}" in lines[-1]
+
+    def test_json_stays_json(self, command):
+        watched = command("generate", "-m", "exact", "--watch", "--json")
+        assert watched.out == command("generate", "-m", "exact", "--json").out
+        assert "step" in watched.err
+
+    def test_on_stdout_otherwise(self, command):
+        shown = command("generate", "-m", "exact", "--watch")
+        assert shown.out.startswith("step")
+        assert shown.err == ""
+
+
+# What each option of `generate` is set to, and what else must be given for it to have an effect at temperature 0.
+ENDS = ("--model-option", "eos=ac")
+EFFECTS = {
+    "--prompt": ("ab",),
+    "--model-option": ("n=6",),
+    "--policy": ("wino",),
+    "--set": ("remasking=random",),
+    "--max-new-tokens": ("4",),
+    "--steps": ("2",),
+    "--temperature": ("2",),
+    "--top-p": ("0.4", "--policy", "dream"),
+    "--top-k": ("1", "--policy", "dream"),
+    "--sampler": ("gumbel", "--temperature", "2"),
+    "--cfg-scale": ("3",),
+    "--seed": ("1", "--temperature", "2"),
+    "--samples": ("2",),
+    "--eos-fill": ENDS,
+    "--logits-eos-inf": ENDS,
+    "--confidence-eos-eot-inf": ENDS,
+    "--eos-penalty": ("3", *ENDS),
+}
+# These do not change what is decoded; other tests here show what they do.
+OUTPUT_ONLY = {"--json", "--quiet", "--watch", "--delay", "--save", "--prompt-file", "--help"}
+# These need a checkpoint: tests/test_catalog.py.
+OF_CHECKPOINTS = {"--model", "--device", "--dtype", "--cache", "--cache-refresh"}
+# These need a calibrated gate: tests/adapt/test_gate.py.
+OF_GATES = {"--gate", "--force-gate"}
+
+
+class TestEveryOption:
+    def test_table_is_complete(self):
+        command = typer.main.get_command(app).commands["generate"]
+        options = [p for p in command.params if p.param_type_name == "option"]
+        long = {next(name for name in p.opts if name.startswith("--")) for p in options}
+        assert long | {"--help"} == set(EFFECTS) | OUTPUT_ONLY | OF_CHECKPOINTS | OF_GATES
+
+    @pytest.mark.parametrize("option", EFFECTS)
+    def test_has_its_effect(self, option, command, tmp_path):
+        value = EFFECTS[option]
+        bare = value if option in ("--eos-fill", "--logits-eos-inf", "--confidence-eos-eot-inf") else value[1:]
+        common = ["generate", "-m", "exact", "--json", "--save", "run.npz"]
+
+        def decoded(*arguments):
+            document = without_config(command(*common, *arguments).json)
+            steps = Trajectory.load(tmp_path / "run.npz").steps
+            return document, [step.revealed_BL.tolist() for step in steps]
+
+        assert decoded(option, *value) != decoded(*bare)
+
+    def test_delay_slows_a_terminal_only(self, command):
+        assert command("generate", "-m", "exact", "--watch", "--delay", "3600", "--quiet").code == 0

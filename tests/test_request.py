@@ -1,0 +1,57 @@
+"""Prompts and texts with blanks as requests."""
+
+import numpy as np
+import pytest
+
+from unmask.catalog import load
+from unmask.core import row_key
+from unmask.errors import ConfigError
+from unmask.request import after_tokens, begin, generation, infilling, steps_of
+
+MASK = 4
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load("exact")
+
+
+def test_a_prompt_and_its_blanks(model):
+    request = generation(model, "ab", 3, 2, "one")
+    assert request == after_tokens(model, [0, 1], 3, 2, "one")
+    assert request.canvas == (0, 1, MASK, MASK, MASK)
+    assert request.given == (True, True, False, False, False)
+    assert (request.id, request.steps, request.answer, request.blanks) == ("one", 2, (2, 5), 3)
+
+
+def test_a_text_with_blanks_is_all_answer(model):
+    request = infilling(model, "a__[MASK]b")
+    assert request.canvas == (0, MASK, MASK, MASK, 1)
+    assert (request.answer, request.blanks, request.steps) == ((0, 5), 3, 2)
+    assert infilling(model, "a__[MASK]b", share=1.0).steps == 3
+    assert infilling(model, "a__[MASK]b", 1).steps == 1
+
+
+def test_a_text_that_cannot_be_filled(model):
+    with pytest.raises(ConfigError, match="mark what is to be filled"):
+        infilling(model, "ab")
+    with pytest.raises(ConfigError, match="needs a canvas of 9 positions; allowed: at most 8"):
+        infilling(model, "_" * 9)
+
+
+def test_generation_is_infilling_on_the_right(model):
+    ours, theirs = generation(model, "ab", 3, 2), infilling(model, "ab___", 2)
+    assert (ours.canvas, ours.given, ours.key) == (theirs.canvas, theirs.given, theirs.key)
+
+
+@pytest.mark.parametrize(("share", "blanks", "steps"), [(0.5, 7, 4), (0.07, 100, 7), (0.1, 30, 3), (0.01, 3, 1)])
+def test_a_share_of_the_blanks(share, blanks, steps):
+    assert steps_of(share, blanks) == steps
+
+
+def test_random_numbers_know_seed_canvas_and_stream(model):
+    request = generation(model, "ab", 3, 2)
+    canvas = np.array(request.canvas, "<i8").tobytes()
+    start = begin(model.denoiser, [request, request], seed=5, streams=[0, 3])
+    assert start.noise.key_B.tolist() == [row_key(5, canvas, 0), row_key(5, canvas, 3)]
+    assert begin(model.denoiser, [request], seed=5, slots=8).state.tokens_BL.shape == (1, 8)
