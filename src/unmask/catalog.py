@@ -122,7 +122,8 @@ def load(name_or_path: str | Path, *, on_progress: OnProgress | None = None, **o
 
 
 def _build(name: str, options: Mapping[str, Any], on_progress: OnProgress | None) -> Model:
-    entry = MODELS[name]
+    # A family may have folders and no published name.
+    entry = MODELS.get(name) or _folders_of(name)
     _check_options(name, options, entry.options)
     return entry.build(entry.options(**options), on_progress)
 
@@ -309,6 +310,10 @@ EMBEDDED = Path(__file__).parent / "models"
 
 def _published(name: str, family: str, hub_id: str, about: str) -> ModelEntry:
     return ModelEntry(f"{about} ({hub_id})", CheckpointOptions, _checkpoint(name, family, hub_id), _hub_status(hub_id))
+
+
+def _folders_of(family: str) -> ModelEntry:
+    return ModelEntry("", CheckpointOptions, _checkpoint(family, family, ""), lambda: "ready: give a path")
 
 
 def _small(name: str, about: str) -> ModelEntry:

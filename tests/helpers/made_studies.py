@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from unmask.lab.store import Store
 from unmask.lab.store.schemas import READINGS, STATES
 from unmask.lab.store.shards import Shard
-from unmask.lab.store.store import Store
 
 LENGTH = 8
 """Positions of every answer; states lie evenly along it."""

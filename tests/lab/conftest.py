@@ -9,7 +9,7 @@ from tests.helpers.own_tasks import LINES, SCORER
 from tests.helpers.tiny_studies import SMALL, table
 from unmask.catalog import load
 from unmask.lab.run.driver import run_study
-from unmask.lab.store.store import Store
+from unmask.lab.store import Store
 from unmask.lab.study import Study
 from unmask.tasks.own import own
 

@@ -18,7 +18,7 @@ from unmask.lab.calibrate import calibrate, compared, lift_of, verdict
 from unmask.lab.compare import evaluate
 from unmask.lab.run import driver
 from unmask.lab.run.decode_cache import DecodeCache
-from unmask.lab.store.store import Store
+from unmask.lab.store import Store
 from unmask.stats import CalibrationSettings, HeldOutTable, LeakageError, ProposedAction, ValidationTable, gate_lift
 from unmask.stats import calibrate as choose
 from unmask.tasks.own import own, task_of

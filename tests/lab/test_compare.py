@@ -22,6 +22,7 @@ from unmask.lab import compare
 from unmask.lab.compare import evaluate
 from unmask.lab.compare_summary import MACRO, summarise
 from unmask.lab.prompts import FRESH, FRESH_FROM, prompts_from
+from unmask.lab.run import judging
 from unmask.policies import Fixed, LLaDA, Revised
 from unmask.report import compare as report
 from unmask.stats import Estimate, mean_interval, paired_difference
@@ -162,8 +163,8 @@ class TestRows:
 
     def test_answers_are_judged_once(self, monkeypatch):
         judged = []
-        real = compare.score_all
-        monkeypatch.setattr(compare, "score_all", lambda pairs, jobs: judged.extend(pairs) or real(pairs, jobs))
+        real = judging.score_all
+        monkeypatch.setattr(judging, "score_all", lambda pairs, jobs: judged.extend(pairs) or real(pairs, jobs))
         policies = {"a": IN_ORDER, "b": Fixed(region="window:1", kappa=1.0), "c": REFERENCE}
         found = evaluate(oracle(), [CARRY], split="development", prompts=5, policies=policies, steps=32, batch=2)
         assert [row.answer for row in by_policy(found, "a")] == [row.answer for row in by_policy(found, "b")]
@@ -232,7 +233,7 @@ class TestMissing:
                 for at, (text, e) in enumerate(pairs)
             ]
 
-        monkeypatch.setattr(compare, "score_all", shy)
+        monkeypatch.setattr(judging, "score_all", shy)
         found = evaluate(oracle(), [CARRY], split="development", prompts=6, policies={"reference": REFERENCE})
         assert sum(math.isnan(row.utility) for row in found.rows) == 3
         line = summarise(found).line(CARRY, "reference")
@@ -248,7 +249,7 @@ class TestMissing:
                 raise ConfigError("the Python package jsonschema is not installed")
             return [Verdict(e.id, 0.0, "no answer", Extraction(text, "", "", ""), ()) for text, e in pairs]
 
-        monkeypatch.setattr(compare, "score_all", absent)
+        monkeypatch.setattr(judging, "score_all", absent)
         found = evaluate(oracle(), [CARRY], split="development", prompts=2, policies={"reference": REFERENCE})
         assert all(math.isnan(row.utility) and "jsonschema" in row.reason for row in found.rows)
         summary = summarise(found)

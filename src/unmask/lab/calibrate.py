@@ -26,7 +26,7 @@ from unmask.lab.run.driver import run_study
 from unmask.lab.run.jobs import jobs_of, prompts_of
 from unmask.lab.run.judging import Judge
 from unmask.lab.run.progress import ProgressTracker, StudyProgress
-from unmask.lab.store.store import Store
+from unmask.lab.store import Store
 from unmask.lab.study import REFERENCES, ModelSpec, PromptRange, Study
 from unmask.request import CalibratedModel, steps_of
 from unmask.stats import (

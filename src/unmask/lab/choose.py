@@ -19,8 +19,8 @@ from unmask.axes import AXES, SCORE
 from unmask.axes.score import weights
 from unmask.diagnostics import DIAGNOSTICS, score
 from unmask.errors import SchemaError, UnknownName
+from unmask.lab.store import Store
 from unmask.lab.store.schemas import by_axis
-from unmask.lab.store.store import Store
 from unmask.lab.store.utilities import Utilities, parts, utilities_of
 from unmask.policies.candidates import Instead, candidate, written_out
 from unmask.policies.fixed import Fixed

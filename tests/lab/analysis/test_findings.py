@@ -8,7 +8,7 @@ from tests.helpers import made_studies as made
 from unmask.lab.analysis.detection import detect
 from unmask.lab.analysis.findings import findings
 from unmask.lab.analysis.opportunity import measure
-from unmask.lab.store.store import Store
+from unmask.lab.store import Store
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from unmask.lab.choose import Choice, choices
 from unmask.lab.compare import evaluate
 from unmask.lab.run import arms, decode_cache, judging
 from unmask.lab.run.driver import run_study
-from unmask.lab.store.store import Store
+from unmask.lab.store import Store
 from unmask.lab.study import Study
 from unmask.stats import Calibration, Threshold, calibration
 

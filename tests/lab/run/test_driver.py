@@ -14,7 +14,7 @@ from unmask.decode import decode
 from unmask.errors import ContractError, OtherStudy, UnknownName
 from unmask.lab.run import judging
 from unmask.lab.run.driver import run_study
-from unmask.lab.store.store import Store
+from unmask.lab.store import Store
 from unmask.lab.study import Study
 from unmask.policies import Fixed
 

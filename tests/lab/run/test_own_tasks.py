@@ -11,7 +11,7 @@ from unmask.errors import ConfigError, ContractError, OtherStudy
 from unmask.lab.analysis.opportunity import measure
 from unmask.lab.run.driver import run_study
 from unmask.lab.run.jobs import jobs_of, prompts_of, request_of
-from unmask.lab.store.store import Store
+from unmask.lab.store import Store
 from unmask.lab.study import Study
 from unmask.tasks import find
 

@@ -13,8 +13,8 @@ import torch
 
 from unmask.errors import StorageError
 from unmask.lab.run.driver import run_study
+from unmask.lab.store import Store
 from unmask.lab.store import store as storage
-from unmask.lab.store.store import Store
 
 
 @pytest.fixture(name="study")

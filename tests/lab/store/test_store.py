@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from unmask.errors import OtherStudy, SchemaError
-from unmask.lab.store.store import Store
+from unmask.lab.store import Store
 
 
 class TestOtherResults:

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from unmask.errors import SchemaError
 from unmask.lab.branch import AxisCost, BranchCost
 from unmask.lab.choose import one_draw
+from unmask.lab.store import Store
 from unmask.lab.store.schemas import FORMAT
-from unmask.lab.store.store import Store
 from unmask.lab.study import ROLES
 
 

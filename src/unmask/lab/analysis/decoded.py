@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unmask.errors import SchemaError
-from unmask.lab.store.store import Store
+from unmask.lab.store import Store
 from unmask.lab.store.utilities import parts
 from unmask.stats import Calibration, DetectorFileError
 from unmask.stats.arm_grid import ArmGrid, arm_grid

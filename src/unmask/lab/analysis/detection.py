@@ -23,7 +23,7 @@ from unmask.lab.choose import (
     settings_of,
     table_with,
 )
-from unmask.lab.store.store import Store
+from unmask.lab.store import Store
 from unmask.lab.store.utilities import Utilities, parts, utilities_of
 from unmask.lab.study import ROLES
 from unmask.stats import (

@@ -17,7 +17,7 @@ from unmask.lab.analysis.decoded import DecodedUnit, StoredChoice, evaluation_gr
 from unmask.lab.analysis.detection import DetectionFindings
 from unmask.lab.analysis.opportunity import OpportunityFindings
 from unmask.lab.choose import ARMS, CONTROLS, JOINT, JOINT_FIXED, Missing, choose_axis, diagnostic_names, is_extension
-from unmask.lab.store.store import Store
+from unmask.lab.store import Store
 from unmask.stats import Estimate
 from unmask.stats.arm_grid import ArmGrid, arm_estimates, gate_coverage, paired_columns
 from unmask.stats.crossfit import TIE, Array

@@ -9,7 +9,7 @@ import pyarrow as pa
 from unmask.lab.analysis.detection import DetectionFindings, detect
 from unmask.lab.analysis.end_to_end import EndToEndFindings, end_to_end
 from unmask.lab.analysis.opportunity import OpportunityFindings, measure
-from unmask.lab.store.store import Store
+from unmask.lab.store import Store
 from unmask.stats.bootstrap import RESAMPLES
 from unmask.stats.detection import DRAWS
 

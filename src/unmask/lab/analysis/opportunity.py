@@ -25,7 +25,7 @@ from unmask.lab.analysis.completeness import (
     unjudged_in,
 )
 from unmask.lab.choose import Missing
-from unmask.lab.store.store import Store
+from unmask.lab.store import Store
 from unmask.lab.store.utilities import Utilities, parts, utilities_of
 from unmask.lab.study import ROLES
 from unmask.stats import Audit, FixedAction, NotEnough, Opportunity, OpportunitySummary, choose_fixed, stages, summary

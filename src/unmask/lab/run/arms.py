@@ -23,9 +23,9 @@ from unmask.lab.run.jobs import Job, Members, jobs_of, provenance
 from unmask.lab.run.judging import Judge, JudgedAnswer
 from unmask.lab.run.queue import work_through
 from unmask.lab.run.tables import decodes_table
+from unmask.lab.store import Store
 from unmask.lab.store.hashes import fingerprint
 from unmask.lab.store.shards import Unit
-from unmask.lab.store.store import Store
 from unmask.lab.study import ROLES, ModelSpec, Study
 from unmask.policies import Revised
 from unmask.request import TextModel

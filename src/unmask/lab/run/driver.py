@@ -16,7 +16,7 @@ from unmask.lab.run.judging import Judge, JudgedAnswer
 from unmask.lab.run.progress import ProgressTracker, StudyProgress
 from unmask.lab.run.queue import work_through
 from unmask.lab.run.tables import branches_table, readings_table, states_table
-from unmask.lab.store.store import Store
+from unmask.lab.store import Store
 from unmask.lab.study import ModelSpec, Study
 from unmask.request import TextModel
 from unmask.tasks.base import DataDir

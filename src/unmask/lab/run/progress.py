@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from unmask.lab.branch import BranchProgress
 from unmask.lab.branch.states import spaced
 from unmask.lab.run.jobs import Members
-from unmask.lab.store.store import Store
+from unmask.lab.store import Store
 from unmask.lab.study import Study
 
 

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from unmask.lab.store import Store
 from unmask.lab.store.shards import Shard, Unit
-from unmask.lab.store.store import Store
 
 Piece = TypeVar("Piece")
 
