@@ -232,3 +232,9 @@ class TestRefusals:
     def test_unknown_method(self):
         with pytest.raises(UnknownName, match="llada"):
             run_demo(SMALL[:1], [Contender("a", "lada", 1)], seeds=2)
+
+
+def test_random_numbers_know_a_problem_by_its_settings():
+    """Not by the name of a class, or a rename would draw other numbers."""
+    settings = "family='dense', seed=1, n=10, vocab=3, dependence=2.0, prompt_length=2"
+    assert DemoProblem("dense", 1).identity == f"Problem({settings})"

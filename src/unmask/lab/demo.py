@@ -8,7 +8,7 @@ numbers the expectation is exact; for the others it is a mean over seeds, with t
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import product
 from types import MappingProxyType
 from typing import Any
@@ -54,6 +54,12 @@ class DemoProblem:
     @property
     def name(self) -> str:
         return f"{self.family}/{self.seed}"
+
+    @property
+    def identity(self) -> str:
+        """What random numbers know of it: its settings, whatever the class is called."""
+        settings = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
+        return f"Problem({settings})"
 
     @property
     def new_tokens(self) -> int:
@@ -289,7 +295,7 @@ class _ProblemTrial:
 
     def _keys(self, prompts: Sequence[Sequence[int]], seeds: range) -> Tensor:
         """Row keys, seed by seed; independent from problem to problem."""
-        keys = [row_key(seed, repr((self.problem, prompt))) for seed in seeds for prompt in prompts]
+        keys = [row_key(seed, f"({self.problem.identity}, {prompt!r})") for seed in seeds for prompt in prompts]
         return torch.tensor(keys, dtype=torch.long)
 
     def _row(self, label: str, method: str, utility: float, forwards: float | None) -> DemoRow:
