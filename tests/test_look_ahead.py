@@ -6,7 +6,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from unmask.core import NO_LOOK_AHEAD, Needs, Noise, Policy, Proposal, Search, State, Trajectory, View, row_key
+from unmask.catalog import load
+from unmask.core import NO_LOOK_AHEAD, Needs, Noise, NoNoise, Policy, Proposal, Search, State, Trajectory, View, row_key
 from unmask.decode import Runner, decode, joined
 from unmask.denoisers import Exact, Joint
 from unmask.errors import ConfigError, ContractError
@@ -55,8 +56,6 @@ class TestLook:
         assert len(many.token_BND[0, traj.state.masked_BL[0]].unique()) > 1
 
     def test_gives_attention_and_hidden_rows(self, scaled, tmp_path):
-        from unmask import load
-
         network = load(str(scaled.llada(tmp_path / "llada", layers=1)), dtype="fp32", device="cpu").denoiser
         mask_id = network.vocabulary.mask_id
         state = State.from_prompts([[5, 6, 7]], new_tokens=4, steps=2, mask_id=mask_id)
@@ -71,8 +70,6 @@ class TestLook:
 
     def test_takes_a_view_of_its_own(self, scaled, tmp_path):
         """A pass in which no slot sees what stands to its right: its last slot alone sees what it always sees."""
-        from unmask import load
-
         network = load(str(scaled.llada(tmp_path / "llada", layers=2)), dtype="fp32", device="cpu").denoiser
         state = State.from_canvases(
             [[5, 6, network.vocabulary.mask_id, 7]], steps=1, mask_id=network.vocabulary.mask_id
@@ -227,6 +224,9 @@ class TestSearch:
             def random(self):
                 return False
 
+        one = replace(begun(), noise=NoNoise(begun().noise.key_B)).select(torch.tensor([0]))
+        with pytest.raises(ContractError, match="without saying so"):
+            one.uniform("order")
         assert decode(EXACT, Leftmost(draws=True), begun()).noise.key_B.tolist() == begun().noise.key_B.tolist()
         with pytest.raises(ContractError, match="without saying so"):
             decode(EXACT, Sly(), begun())
@@ -246,6 +246,10 @@ class TestClock:
         state = State.from_canvases(canvas, steps=9, mask_id=EXACT.mask_id, own_clock=True)
         with pytest.raises(ConfigError, match=r"steps of row 0 is 9; allowed: 1 to 4 .* with revised"):
             decode(EXACT, Revised(Fixed(commit="none")), state, noise=Noise.of([1]))
+        model = load("exact", n=5)
+        assert model.generate("a", policy=Long(Fixed(commit="none")), max_new_tokens=4, steps=9).forwards == 9
+        with pytest.raises(ConfigError, match="1 to 4"):
+            model.generate("a", policy=Revised(Fixed(commit="none")), max_new_tokens=4, steps=9)
         end = decode(EXACT, Long(Fixed(commit="none")), state, noise=Noise.of([1]))
         assert end.forwards_B.tolist() == [9]
         assert not end.state.masked_BL.any()

@@ -110,9 +110,17 @@ def steps_of(share: float, blanks: int) -> int:
 
 
 def begin(
-    denoiser: Denoiser, requests: Sequence[Request], seed: int, slots: int | None = None, streams: Sequence[int] = ()
+    denoiser: Denoiser,
+    requests: Sequence[Request],
+    seed: int,
+    slots: int | None = None,
+    streams: Sequence[int] = (),
+    own_clock: bool = False,
 ) -> Trajectory:
-    """The prompts before their first step, on canvases of `slots`; `streams` tell repeated prompts apart."""
+    """The prompts before their first step, on canvases of `slots`; `streams` tell repeated prompts apart.
+
+    `own_clock` is the policy's: without it more steps than answer positions are refused.
+    """
     device = denoiser.device
     state = State.from_canvases(
         [request.canvas for request in requests],
@@ -120,6 +128,7 @@ def begin(
         mask_id=denoiser.vocabulary.mask_id,
         given=[request.given for request in requests],
         device=device,
+        own_clock=own_clock,
     )
     keys = [row_key(seed, request.key, s) for request, s in zip(requests, streams or [0] * len(requests), strict=True)]
     return Trajectory.start(state if slots is None else state.pad_to(slots), Noise.of(keys, device))

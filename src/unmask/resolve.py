@@ -33,14 +33,20 @@ class Resolved:
 
     @property
     def share(self) -> float:
-        """Steps by blanks, where the options do not give a number of steps."""
+        """Steps / blanks, where the options do not give a number of steps."""
         return STEPS_SHARE if self.gate is None else self.gate.steps_share
 
     def start(self, requests: Sequence[Request]) -> Trajectory:
         """Every request as often as there are samples, the samples of one side by side."""
         samples = range(self.options.samples)
         repeated = [request for request in requests for _ in samples]
-        return begin(self.model.denoiser, repeated, self.options.seed, streams=[*samples] * len(requests))
+        return begin(
+            self.model.denoiser,
+            repeated,
+            self.options.seed,
+            streams=[*samples] * len(requests),
+            own_clock=self.policy.own_clock,
+        )
 
     def decode(self, start: Trajectory) -> Trajectory:
         return decode(

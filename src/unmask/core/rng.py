@@ -86,6 +86,9 @@ class Noise(Selectable):
 class NoNoise(Noise):
     """The noise shown to a policy that says it draws nothing."""
 
+    def select(self, rows_R: Tensor) -> "NoNoise":
+        return NoNoise(self.key_B[rows_R])
+
     def uniform(self, step_B: Tensor, position_BN: Tensor, purpose: str) -> Tensor:
         raise ContractError(
             f"a policy drew random numbers ({purpose!r}) without saying so; allowed: `random` is True for policies "
