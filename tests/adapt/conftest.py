@@ -26,6 +26,7 @@ NAN, INF = float("nan"), float("inf")
 class Told(Diagnostic):
     """Says the signal of its list at each step, and proposes to reveal everything."""
 
+    name: ClassVar[str] = "cardinality"
     axis: ClassVar[str] = "cardinality"
     signals: tuple[float, ...]
 

@@ -1,12 +1,14 @@
 """Gate files, and decoding with them from Python and from a shell."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from typing import ClassVar
 
 import pytest
 
 import unmask
 from unmask.adapt import EndToEnd, Gate, Lift, Selective, coverage
+from unmask.adapt import gate as gate_files
 from unmask.adapt.gate import FORMAT
 from unmask.axes import ReMDM
 from unmask.catalog import load
@@ -194,6 +196,61 @@ class TestFile:
         with pytest.raises(OtherModel, match="calibrated"):
             Gate.load(path, fingerprint="another")
         assert Gate.load(path, fingerprint="another", force=True).fingerprint == own
+
+
+@dataclass(frozen=True)
+class OtherRegion(RegionDiagnostic):
+    """A second diagnostic of an axis, with a setting of its own."""
+
+    name: ClassVar[str] = "other-region"
+    extra: float = 1.0
+
+
+class TestNamedDiagnostics:
+    """A gate of a diagnostic that is not called as its axis."""
+
+    @pytest.fixture
+    def registered(self, monkeypatch):
+        monkeypatch.setattr(gate_files, "DIAGNOSTICS", {**DIAGNOSTICS, "other-region": OtherRegion})
+
+    @pytest.fixture
+    def gate(self, gate_of):
+        gate = gate_of("region", **OPEN)
+        return replace(gate, arms=replace(gate.arms, diagnostic=OtherRegion(budget=0.75, extra=2.0)))
+
+    @pytest.mark.usefixtures("registered")
+    def test_round_trip(self, gate, tmp_path):
+        gate.save(tmp_path / "gate.json")
+        again = Gate.load(tmp_path / "gate.json")
+        assert again.to_json() == gate.to_json()
+        assert again.policy() == gate.policy()
+        assert again.policy().diagnostic == OtherRegion(budget=0.75, extra=2.0)
+        body = json.loads(gate.to_json())["body"]
+        assert (body["axis"], body["diagnostic_name"]) == ("region", "other-region")
+        assert "axis: region, by the diagnostic other-region" in again.inspect()
+
+    def test_one_that_is_called_as_its_axis_is_not_named(self, gate_of):
+        for axis in AXES:
+            assert "diagnostic_name" not in json.loads(gate_of(axis).to_json())["body"]
+            assert f"axis: {axis}, around" in gate_of(axis).inspect()
+
+    def test_is_refused_where_nobody_knows_it(self, gate):
+        with pytest.raises(GateFileError, match="unknown diagnostic 'other-region'"):
+            Gate.from_json(gate.to_json())
+
+    @pytest.mark.parametrize(
+        ("name", "words"),
+        [("region", "no calibration writes"), ("score", "describe a gate"), (3, "describe a gate")],
+    )
+    def test_other_names_are_refused(self, name, words, gate_of):
+        text = revised_file(gate_of("region"), lambda body: body.__setitem__("diagnostic_name", name))
+        with pytest.raises(GateFileError, match=words):
+            Gate.from_json(text)
+
+    def test_its_record_goes_by_its_name(self, gate, model):
+        run = model.generate(["ab", "c"], gate=gate).trajectory
+        assert coverage(run)["other-region"].share == 1
+        assert list(coverage(run)) == ["other-region"]
 
 
 class TestFingerprint:

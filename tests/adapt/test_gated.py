@@ -8,6 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from unmask.adapt import Coverage, Lookup, Proposed, RandomGate, Selective, Staged, coverage
 from unmask.adapt.gated import choose, memory_of
+from unmask.adapt.notes import without_record
 from unmask.axes import ReMDM, score
 from unmask.core import ALL, Action, Needs, Noise, Proposal, Trajectory
 from unmask.diagnostics import (
@@ -232,6 +233,13 @@ class TestCoverage:
         assert coverage(kit.run(Fixed())) == {}
         with pytest.raises(ConfigError, match="record=True"):
             coverage(kit.run(Fixed(), record=False))
+
+    def test_the_record_alone_is_taken_out_of_the_notes(self, kit):
+        ran = kit.run(Revised(Proposed(Fixed(), CommitmentDiagnostic()), ReMDM("cap", 0.5)))
+        notes = ran.steps[-1].action.notes
+        assert set(notes) == {"psi_BL", *(f"commitment/{name}_B" for name in ("signal", "evaluated", "deviated"))}
+        assert list(without_record(notes)) == ["psi_BL"]
+        assert without_record({"psi_BL": notes["psi_BL"]}).keys() == {"psi_BL"}
 
     def test_survives_revision_around_it_and_a_file(self, kit):
         found = kit.run(Revised(Proposed(Fixed(), CommitmentDiagnostic()), ReMDM("cap", 0.5)))

@@ -8,6 +8,7 @@ import pytest
 from unmask.stats import (
     ARMS,
     CalibrationSettings,
+    Experiment,
     ExperimentSettings,
     HeldOutTable,
     ProposedAction,
@@ -46,7 +47,7 @@ def held_out():
 
 @pytest.fixture(scope="module")
 def arms(held_out):
-    return selective_utility(table(ValidationTable, 0), held_out, SETTINGS).raw
+    return selective_utility(Experiment(table(ValidationTable, 0), held_out, SETTINGS)).raw
 
 
 @pytest.fixture(scope="module")

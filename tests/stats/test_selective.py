@@ -9,6 +9,7 @@ import pytest
 from unmask.stats import (
     ARMS,
     CalibrationSettings,
+    Experiment,
     ExperimentSettings,
     HeldOutTable,
     LeakageError,
@@ -48,7 +49,7 @@ class TestByHand:
     """Theta is 2: the diagnostic acts on the first three states. The gaps are 0.2, 0, 0.2, 0, 0."""
 
     def test_action_selection(self, small):
-        found = select_actions(*small, SETTINGS).raw
+        found = select_actions(Experiment(*small, SETTINGS)).raw
         assert found.calibration.theta.value == 2
         # Late states of validation are better off with action 1; all held-out states are early ones.
         assert found.calibration.schedule.action_K.tolist() == [0, 0, 0, 1]
@@ -68,7 +69,7 @@ class TestByHand:
         assert "exploratory" in found.viability.label
 
     def test_transition_utility(self, small):
-        found = selective_utility(*small, SETTINGS).raw
+        found = selective_utility(Experiment(*small, SETTINGS)).raw
         assert tuple(found.utility) == ARMS
         assert found.utility["fixed"].value == pytest.approx(2.0 / 5)
         assert found.lift["stage"].value == 0
@@ -86,7 +87,7 @@ class TestByHand:
 
     def test_without_theta_the_gate_still_decides(self, small):
         settings = replace(SETTINGS, calibration=replace(CALIBRATION, theta=False))
-        found = selective_utility(*small, settings).raw
+        found = selective_utility(Experiment(*small, settings)).raw
         assert found.lift["diagnostic"].value == found.lift["always"].value
         assert found.lift["selective"].value == pytest.approx(0.1 / 5)
 
@@ -94,7 +95,7 @@ class TestByHand:
         validation, held_out = small
         same_SA = np.array([[0, 1], [1, 0], [0, 0], [1, 1], [0, 0]], bool)
         held_out = dataclasses.replace(held_out, raw=ProposedAction(held_out.raw.q_SR, same_SA))
-        found = select_actions(validation, held_out, SETTINGS)
+        found = select_actions(Experiment(validation, held_out, SETTINGS))
         # Of four proposals. The oracle takes action 1 at the first and the third state, else the fixed one.
         assert found.raw.agrees_fixed.value == pytest.approx(2 / 4)
         assert found.raw.agrees_oracle.value == pytest.approx(3 / 4)
@@ -103,7 +104,7 @@ class TestByHand:
 
     def test_no_gap_has_no_recovered_share(self, small, states):
         held_out = states(HeldOutTable, q_SA=[[0.5, 0.5]] * 3, signal_S=[3, 3, 3], gain_S=[-0.1, 0, 0])
-        found = select_actions(small[0], held_out, SETTINGS).raw
+        found = select_actions(Experiment(small[0], held_out, SETTINGS)).raw
         assert np.isnan(found.recovered.value)
         assert found.recovered.undefined == SETTINGS.resamples
         assert not found.viability.passed
@@ -112,7 +113,7 @@ class TestByHand:
         """Action 1 is better late: the schedule knows, and a diagnostic that does nothing regrets more."""
         q_SA = np.tile([[0.6, 0.4], [0.6, 0.4], [0.4, 0.5]], (4, 1))
         columns = {"q_SA": q_SA, "signal_S": np.arange(12.0), "masked_S": np.tile([0.9, 0.6, 0.1], 4)}
-        found = select_actions(states(**columns), states(HeldOutTable, **columns), SETTINGS).raw
+        found = select_actions(Experiment(states(**columns), states(HeldOutTable, **columns), SETTINGS)).raw
         assert found.calibration.schedule.action_K.tolist() == [0, 0, 0, 1]
         assert found.stage_regret.value == pytest.approx(0)
         assert found.stage_recovered.value == pytest.approx(1)
@@ -121,7 +122,7 @@ class TestByHand:
 
     def test_proposals_may_beat_every_candidate(self, states):
         columns = {"q_SA": [[0.5, 0.4]] * 8, "signal_S": np.arange(8.0), "gain_S": [0.2] * 8}
-        found = select_actions(states(**columns), states(HeldOutTable, **columns), SETTINGS).raw
+        found = select_actions(Experiment(states(**columns), states(HeldOutTable, **columns), SETTINGS)).raw
         assert found.regret.value == pytest.approx(-0.2)
 
     def test_missing_utilities_are_left_out_and_counted(self, small):
@@ -131,17 +132,17 @@ class TestByHand:
         raw_SR = held_out.raw.q_SR.copy()
         raw_SR[1] = np.nan
         held_out = dataclasses.replace(held_out, q_SAR=q_SAR, raw=ProposedAction(raw_SR, held_out.raw.same_SA))
-        found = select_actions(validation, held_out, SETTINGS)
+        found = select_actions(Experiment(validation, held_out, SETTINGS))
         assert (found.raw.states, found.raw.excluded) == (3, 2)
         assert (found.snapped.states, found.snapped.excluded) == (4, 1)
-        assert selective_utility(validation, held_out, SETTINGS).raw.excluded == 2
+        assert selective_utility(Experiment(validation, held_out, SETTINGS)).raw.excluded == 2
         assert found.raw.lift.value == pytest.approx(0.2 / 3)
 
     def test_nothing_to_measure_on_is_refused(self, small):
         held_out = dataclasses.replace(small[1], q_SAR=np.full((5, 2, 4), np.nan))
         for experiment in BOTH:
             with pytest.raises(ValueError, match="no held-out state has utilities"):
-                experiment(small[0], held_out, SETTINGS)
+                experiment(Experiment(small[0], held_out, SETTINGS))
 
 
 class TestLeakage:
@@ -149,9 +150,9 @@ class TestLeakage:
     def test_tables_cannot_be_swapped(self, world, experiment):
         validation, held_out = world(ValidationTable, 0, prompts=10), world(HeldOutTable, 0, prompts=10)
         with pytest.raises(LeakageError):
-            experiment(held_out, validation, SETTINGS)
+            experiment(Experiment(held_out, validation, SETTINGS))
         with pytest.raises(LeakageError):
-            experiment(validation, validation, SETTINGS)
+            experiment(Experiment(validation, validation, SETTINGS))
 
     @pytest.mark.parametrize("experiment", BOTH)
     def test_held_out_outcomes_change_no_choice(self, world, experiment):
@@ -170,9 +171,9 @@ class TestLeakage:
                 snapped=ProposedAction(change(held_out.snapped.q_SR), held_out.snapped.same_SA),
             )
 
-        found = experiment(validation, held_out, SETTINGS)
+        found = experiment(Experiment(validation, held_out, SETTINGS))
         for change in (lambda q: q[shuffled], lambda q: 1 - q):
-            moved = experiment(validation, other(change), SETTINGS)
+            moved = experiment(Experiment(validation, other(change), SETTINGS))
             for kind in ("raw", "snapped"):
                 a, b = getattr(found, kind), getattr(moved, kind)
                 assert a.calibration.to_json() == b.calibration.to_json()
@@ -180,12 +181,12 @@ class TestLeakage:
 
     def test_validation_outcomes_do(self, world):
         held_out = world(HeldOutTable, 0)
-        found = [selective_utility(world(ValidationTable, k), held_out, SETTINGS).raw for k in (0, 1)]
+        found = [selective_utility(Experiment(world(ValidationTable, k), held_out, SETTINGS)).raw for k in (0, 1)]
         assert found[0].calibration.to_json() != found[1].calibration.to_json()
 
 
 def test_raw_and_snapped_have_their_own_thresholds(world):
-    found = selective_utility(world(ValidationTable, 0), world(HeldOutTable, 0), SETTINGS)
+    found = selective_utility(Experiment(world(ValidationTable, 0), world(HeldOutTable, 0), SETTINGS))
     assert found.raw.calibration.settings.proposal == "raw"
     assert found.snapped.calibration.settings.proposal == "snapped"
     assert found.raw.lift["always"] != found.snapped.lift["always"]
@@ -195,7 +196,8 @@ def test_raw_and_snapped_have_their_own_thresholds(world):
 def test_ties_by_signal_rank_within_bins(world):
     tables = world(ValidationTable, 0), world(HeldOutTable, 0)
     chance, signal = (
-        selective_utility(*tables, replace(SETTINGS, ties=t)).raw.detection for t in ("expectation", "signal")
+        selective_utility(Experiment(*tables, replace(SETTINGS, ties=t))).raw.detection
+        for t in ("expectation", "signal")
     )
     assert signal.auroc.value > chance.auroc.value
     assert signal.at[0.05].captured.value != chance.at[0.05].captured.value
@@ -207,7 +209,7 @@ def test_a_perfect_signal_ordered_by_itself_captures_all_there_is(states):
     q_SA = np.stack([np.full(60, 0.3), np.where(g_S > 0.3, g_S, 0.0)], 1)
     columns = {"q_SA": q_SA, "signal_S": g_S, "gain_S": np.maximum(g_S - 0.3, 0)}
     settings = replace(SETTINGS, ties="signal")
-    found = selective_utility(states(**columns), states(HeldOutTable, **columns), settings).raw.detection
+    found = selective_utility(Experiment(states(**columns), states(HeldOutTable, **columns), settings)).raw.detection
     for at in found.at.values():
         assert at.captured.value == pytest.approx(at.concentration.value)
         assert at.efficiency.value == pytest.approx(1)
@@ -228,14 +230,16 @@ def test_a_perfect_signal_ordered_by_itself_captures_all_there_is(states):
 )
 def test_every_setting_has_an_effect(world, change):
     tables = world(ValidationTable, 0), world(HeldOutTable, 0)
-    found = [repr(selective_utility(*tables, s).raw.detection) for s in (SETTINGS, replace(SETTINGS, **change))]
+    found = [
+        repr(selective_utility(Experiment(*tables, s)).raw.detection) for s in (SETTINGS, replace(SETTINGS, **change))
+    ]
     assert found[0] != found[1]
 
 
 def test_the_same_call_gives_the_same_numbers(world):
     tables = world(ValidationTable, 0), world(HeldOutTable, 0)
     for experiment in BOTH:
-        assert repr(experiment(*tables, SETTINGS)) == repr(experiment(*tables, SETTINGS))
+        assert repr(experiment(Experiment(*tables, SETTINGS))) == repr(experiment(Experiment(*tables, SETTINGS)))
 
 
 def test_prompts_are_resampled_whole(world):
@@ -250,7 +254,7 @@ def test_prompts_are_resampled_whole(world):
             for name in ("raw", "snapped")
         },
     )
-    one, four = (selective_utility(validation, table, SETTINGS).raw for table in (held_out, copies))
+    one, four = (selective_utility(Experiment(validation, table, SETTINGS)).raw for table in (held_out, copies))
     for a, b in ((one.lift["selective"], four.lift["selective"]), (one.detection.auroc, four.detection.auroc)):
         assert (a.value, a.low, a.high) == pytest.approx((b.value, b.low, b.high))
 
@@ -262,7 +266,7 @@ class TestWorlds:
 
     def lifts(self, world, **settings):
         tables = [(world(ValidationTable, k, **settings), world(HeldOutTable, k, **settings)) for k in range(100)]
-        return np.array([selective_utility(*t, self.LEAN).raw.lift["selective"].value for t in tables])
+        return np.array([selective_utility(Experiment(*t, self.LEAN)).raw.lift["selective"].value for t in tables])
 
     def test_an_informative_signal_pays(self, world):
         lift = self.lifts(world)
@@ -298,11 +302,13 @@ def coverage_of_intervals(world, studies, prompts, resamples=500):
         }
 
     big = world(HeldOutTable, 10_000, prompts=4000)
-    truth = numbers(selective_utility(validation, big, replace(lean, resamples=1)).raw)
+    truth = numbers(selective_utility(Experiment(validation, big, replace(lean, resamples=1))).raw)
     hit = dict.fromkeys(truth, 0)
     for k in range(studies):
         found = numbers(
-            selective_utility(validation, world(HeldOutTable, k, prompts=prompts), replace(lean, seed=k)).raw
+            selective_utility(
+                Experiment(validation, world(HeldOutTable, k, prompts=prompts), replace(lean, seed=k))
+            ).raw
         )
         for name, estimate in found.items():
             hit[name] += estimate.low - 1e-9 <= truth[name].value <= estimate.high + 1e-9

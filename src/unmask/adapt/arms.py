@@ -38,8 +38,8 @@ class Arms:
     def __post_init__(self) -> None:
         if self.axis not in AXES:
             raise UnknownName("axis", self.axis, AXES)
-        own = self.diagnostic.axis
-        require(own == self.axis, "axis of the diagnostic", own, repr(self.axis), "take the diagnostic of the axis")
+        read = self.diagnostic.axis
+        require(read == self.axis, "axis of the diagnostic", read, repr(self.axis), "take a diagnostic of the axis")
         kind = self.calibration.settings.proposal
         require(kind == "raw", "proposal of the calibration", kind, "'raw'", "a decoder runs the proposal as it is")
         fits = (self.operator is not None) == AXES[self.axis].revises

@@ -30,10 +30,10 @@ class Lookup:
         require(ok, "expected opportunities", self.expected, f"one for each of {bins} bins", "calibrate again")
 
     @classmethod
-    def of(cls, found: Calibration) -> "Lookup":
+    def of(cls, calibration: Calibration) -> "Lookup":
         """What validation chose."""
-        expected = tuple(None if g != g else g for g in found.detector.g_B.tolist())
-        return cls(tuple(found.detector.start_E.tolist()), expected, found.tau.value)
+        expected = tuple(None if g != g else g for g in calibration.detector.g_B.tolist())
+        return cls(tuple(calibration.detector.start_E.tolist()), expected, calibration.tau.value)
 
     def opens(self, signal_B: Tensor) -> Tensor:
         """Where the expected opportunity is tau or more; nowhere without a signal.
@@ -50,11 +50,11 @@ class Lookup:
     def _stretches(self) -> tuple[tuple[float, float | None], ...]:
         """Neighbouring open bins as one, from its start to its end; the last bin has none."""
         edges = [float("-inf"), *self.starts, None]
-        found: list[tuple[float, float | None]] = []
+        stretches: list[tuple[float, float | None]] = []
         for (start, end), expected in zip(pairwise(edges), self.expected, strict=True):
             if start is None or self.tau is None or expected is None or expected < self.tau:
                 continue
-            if found and found[-1][1] == start:
-                start = found.pop()[0]
-            found.append((start, end))
-        return tuple(found)
+            if stretches and stretches[-1][1] == start:
+                start = stretches.pop()[0]
+            stretches.append((start, end))
+        return tuple(stretches)

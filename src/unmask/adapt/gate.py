@@ -130,15 +130,10 @@ class Gate:
     @classmethod
     def from_json(cls, text: str) -> "Gate":
         """Back from the file's text; refused if it is of another format or not exactly what was written."""
-        body = _opened(text)
         try:
-            found = _gate(body)
-            same = _body(found) == body
-        except (AttributeError, KeyError, TypeError, ValueError, ConfigError) as error:
-            raise GateFileError(f"the gate file does not describe a gate ({error}); {_AGAIN}") from error
-        if not same:
-            raise GateFileError(f"the gate file has entries that no calibration writes; {_AGAIN}")
-        return found
+            return from_hashed_json(FORMAT, text, "gate", _gate, _body, refusals=(ConfigError,))
+        except HashMismatch as error:
+            raise GateFileError(f"{error}; {_AGAIN}") from error
 
     def save(self, path: str | Path) -> None:
         """Write the file: beside its place first, so that what was there stays until the new one is whole."""
@@ -152,7 +147,7 @@ class Gate:
     def load(cls, path: str | Path, *, fingerprint: str | None = None, force: bool = False) -> "Gate":
         """Read a file that `save` wrote; refused for a model of another fingerprint, unless forced."""
         try:
-            found = cls.from_json(Path(path).read_text(encoding="utf-8"))
+            gate = cls.from_json(Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not text"
             raise GateFileError(
@@ -161,8 +156,8 @@ class Gate:
         except GateFileError as error:
             raise GateFileError(f"{path}: {error}") from error
         if fingerprint is not None and not force:
-            found.check_model(fingerprint)
-        return found
+            gate.check_model(fingerprint)
+        return gate
 
     def check_model(self, fingerprint: str) -> None:
         """Refuse another model: its signals and its opportunities are others."""
@@ -178,36 +173,48 @@ class Gate:
         lines = [
             f"gate {self.hash[:12]}, written by unmask {self.unmask}",
             f"model: {self.model} ({self.fingerprint}); task: {self.task}; steps: {self.steps_share:g} x new tokens",
-            f"axis: {self.arms.axis}, around the {self.arms.reference_kind} reference",
+            f"axis: {_axis(self.arms)}, around the {self.arms.reference_kind} reference",
             f"expected lift over the fixed action: {lift.value:+.4f} [{lift.low:+.4f}, {lift.high:+.4f}]: {lift.how}",
         ]
-        lines.append(f"end to end: {_told(self.end_to_end)}")
+        lines.append(f"end to end: {_scores(self.end_to_end)}")
         if operator is not None:
             lines.append(f"revisable positions are re-opened by ReMDM: {operator.variant}, eta {operator.rate:g}")
         return "\n".join([*lines, self.arms.calibration.inspect()])
 
 
-def _told(found: EndToEnd | None) -> str:
-    if found is None:
+def _axis(arms: Arms) -> str:
+    """With the diagnostic where that is not called as its axis."""
+    name = arms.diagnostic.name
+    return arms.axis if name == arms.axis else f"{arms.axis}, by the diagnostic {name}"
+
+
+def _scores(runs: EndToEnd | None) -> str:
+    if runs is None:
         return "not known, no prompt has answers of all three that could be judged"
     return (
-        f"reference {found.reference:.3f}, fixed action {found.fixed:.3f}, this gate {found.selective:.3f}; gate less "
-        f"reference {found.difference:+.3f} [{found.low:+.3f}, {found.high:+.3f}], on {found.prompts} prompts of the "
-        f"calibration, of which {found.differ} differ"
+        f"reference {runs.reference:.3f}, fixed action {runs.fixed:.3f}, this gate {runs.selective:.3f}; gate less "
+        f"reference {runs.difference:+.3f} [{runs.low:+.3f}, {runs.high:+.3f}], on {runs.prompts} prompts of the "
+        f"calibration, of which {runs.differ} differ"
     )
 
 
 _AGAIN = "allowed: a file that Gate.save wrote; calibrate again"
+_NAME = "diagnostic_name"
 
 
 def _body(gate: Gate) -> dict[str, Any]:
-    """Lists, numbers and texts only, in one order. Candidates and the fixed action are there to be read by people."""
+    """Lists, numbers and texts only, in one order. Candidates and the fixed action are there to be read by people.
+
+    The diagnostic is named where it is not called as its axis.
+    """
     arms, chosen = gate.arms, gate.arms.calibration
+    name = arms.diagnostic.name
     return {
         "unmask": gate.unmask,
         "model": {"name": gate.model, "fingerprint": gate.fingerprint},
         "task": gate.task,
         "axis": arms.axis,
+        **({} if name == arms.axis else {_NAME: name}),
         "reference": arms.reference_kind,
         "candidates": list(chosen.candidates),
         "fixed": chosen.candidates[chosen.fixed.action],
@@ -233,7 +240,7 @@ def _gate(body: Mapping[str, Any]) -> Gate:
             axis=body["axis"],
             reference_kind=body["reference"],
             calibration=_calibration(body["calibration"]),
-            diagnostic=_diagnostic(body["axis"], body["diagnostic"]),
+            diagnostic=_diagnostic(body.get(_NAME, body["axis"]), body["diagnostic"]),
             operator=None if body["revision"] is None else _part(ReMDM, body["revision"]),
         ),
         steps_share=body["steps_share"],
@@ -250,19 +257,12 @@ def _calibration(entry: Any) -> Calibration:
         raise GateFileError(f"its calibration is refused: {error}") from error
 
 
-def _diagnostic(axis: str, settings: Mapping[str, Any]) -> Diagnostic:
-    if axis not in DIAGNOSTICS:
-        raise UnknownName("axis", axis, DIAGNOSTICS)
-    return _part(DIAGNOSTICS[axis], settings)
+def _diagnostic(name: str, settings: Mapping[str, Any]) -> Diagnostic:
+    if name not in DIAGNOSTICS:
+        raise UnknownName("diagnostic", name, DIAGNOSTICS)
+    return _part(DIAGNOSTICS[name], settings)
 
 
 def _part(kind: Any, settings: Mapping[str, Any]) -> Any:
     check_types(kind, settings, kind.__name__)
     return kind(**settings)
-
-
-def _opened(text: str) -> dict[str, Any]:
-    try:
-        return from_hashed_json(FORMAT, text, "gate file")
-    except HashMismatch as error:
-        raise GateFileError(f"{error}; {_AGAIN}") from error

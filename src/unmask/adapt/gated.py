@@ -57,7 +57,7 @@ class Gated(Policy):
         reading = self.read(traj)
         open_B = self.opens(traj, reading) & ~reading.abstains_B
         action = choose(open_B, reading.action, self.fixed.act(traj, look_ahead))
-        return replace(action, notes={**action.notes, **noted(self.diagnostic.axis, reading, open_B)})
+        return replace(action, notes={**action.notes, **noted(self.diagnostic.name, reading, open_B)})
 
     @cached_property
     def _base(self) -> Policy:
@@ -69,11 +69,11 @@ def read_together(policies: Mapping[str, Gated], traj: Trajectory) -> dict[str, 
     groups: dict[Policy, list[str]] = {}
     for name, policy in policies.items():
         groups.setdefault(policy._base, []).append(name)
-    found: dict[str, Reading] = {}
+    readings: dict[str, Reading] = {}
     for base, names in groups.items():
         diagnostics = [policies[name].diagnostic for name in names]
-        found |= zip(names, replay.read_all(diagnostics, traj, base.act(traj, NO_LOOK_AHEAD)), strict=True)
-    return {name: found[name] for name in policies}
+        readings |= zip(names, replay.read_all(diagnostics, traj, base.act(traj, NO_LOOK_AHEAD)), strict=True)
+    return {name: readings[name] for name in policies}
 
 
 def choose(open_B: Tensor, proposed: Action, kept: Action) -> Action:

@@ -64,7 +64,7 @@ class JointPolicy(Policy):
             open_B = detector.opens(reading.signal_B) & ~reading.abstains_B
             action = choose(open_B, reading.action, action)
             any_B = any_B | open_B
-            record |= noted(diagnostic.axis, reading, open_B)
+            record |= noted(diagnostic.name, reading, open_B)
         action = choose(any_B, action, self.fixed.act(traj, look_ahead))
         return replace(action, notes={**action.notes, **record})
 

@@ -3,6 +3,7 @@
 Notes are the one channel from a policy into a recorded run; nothing is decided by these.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -29,30 +30,42 @@ class Coverage:
         return int(self.deviated_B.sum()) / evaluated if evaluated else float("nan")
 
 
-def noted(axis: str, reading: Reading, open_B: Tensor) -> dict[str, Tensor]:
-    """The notes of one axis at one step."""
+def noted(diagnostic: str, reading: Reading, open_B: Tensor) -> dict[str, Tensor]:
+    """The notes of one step, under the name of the diagnostic: several of one axis do not mix."""
     return {
-        f"{axis}/signal_B": reading.signal_B,
-        f"{axis}/evaluated_B": ~reading.abstains_B,
-        f"{axis}/deviated_B": open_B,
+        f"{diagnostic}/signal_B": reading.signal_B,
+        f"{diagnostic}/evaluated_B": ~reading.abstains_B,
+        f"{diagnostic}/deviated_B": open_B,
     }
 
 
+def without_record(notes: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """All notes but those that `noted` made, for whichever diagnostic."""
+    record = tuple(f"{diagnostic}/" for diagnostic in _recorded(notes))
+    return {name: note for name, note in notes.items() if not name.startswith(record)}
+
+
 def coverage(run: Trajectory) -> dict[str, Coverage]:
-    """Of each axis that was adapted; empty for other policies."""
+    """By the name of each diagnostic that was followed; empty for other policies."""
     require(bool(run.steps), "steps of the run", 0, "one or more", "decode with record=True")
     zero_B = torch.zeros_like(run.forwards_B)
-    found: dict[str, Coverage] = {}
+    counts: dict[str, Coverage] = {}
     for step in run.steps:
-        for axis in [name.removesuffix(_MARK) for name in step.action.notes if name.endswith(_MARK)]:
-            so_far = found.get(axis, Coverage(zero_B, zero_B, zero_B))
-            evaluated_B, deviated_B = (step.action.notes[f"{axis}/{name}"] for name in ("evaluated_B", "deviated_B"))
-            found[axis] = Coverage(
+        notes = step.action.notes
+        for diagnostic in _recorded(notes):
+            so_far = counts.get(diagnostic, Coverage(zero_B, zero_B, zero_B))
+            evaluated_B, deviated_B = (notes[f"{diagnostic}/{name}"] for name in ("evaluated_B", "deviated_B"))
+            counts[diagnostic] = Coverage(
                 so_far.steps_B.index_add(0, step.rows_B, torch.ones_like(step.rows_B)),
                 so_far.evaluated_B.index_add(0, step.rows_B, evaluated_B.long()),
                 so_far.deviated_B.index_add(0, step.rows_B, deviated_B.long()),
             )
-    return found
+    return counts
+
+
+def _recorded(notes: Mapping[str, Tensor]) -> list[str]:
+    """The diagnostics that notes are of."""
+    return [name.removesuffix(_MARK) for name in notes if name.endswith(_MARK)]
 
 
 _MARK = "/deviated_B"

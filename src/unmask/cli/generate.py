@@ -100,9 +100,9 @@ class ShowOptions:
             f"{tokens} tokens, {done.forwards} forwards: {done.tokens_per_forward:.2f} tokens per forward",
             highlight=False,
         )
-        for axis, covered in (coverage(done.trajectory) if "gate" in done.config else {}).items():
+        for name, covered in (coverage(done.trajectory) if "gate" in done.config else {}).items():
             deviated, evaluated = int(covered.deviated_B.sum()), int(covered.evaluated_B.sum())
-            console.print(f"{axis} adapted on {deviated} of {evaluated} steps with a signal", highlight=False)
+            console.print(f"{name} adapted on {deviated} of {evaluated} steps with a signal", highlight=False)
         if self.save is not None:
             console.print(f"every step is in {self.save}", highlight=False, soft_wrap=True)
 

@@ -142,12 +142,12 @@ def best_region(
     back_CBZ[1:, :, -1] = torch.where(budget_B >= count_C1, closed_at_CBY[1:, :, -1], none)
 
     at_B1 = torch.full((B, 1), none, device=open_BL.device)
-    found = [at_B1]
+    places = [at_B1]
     for c in range(most, 0, -1):
         at_B1 = back_CBZ[c].gather(1, at_B1)
-        found.append(at_B1)
+        places.append(at_B1)
     home_BZ = torch.nn.functional.pad(torch.where(real_BW, place_BW, L), (2, 1), value=L)
-    chosen_BC = home_BZ.gather(1, torch.cat(found, -1))
+    chosen_BC = home_BZ.gather(1, torch.cat(places, -1))
     return torch.zeros(B, L + 1, dtype=torch.bool, device=open_BL.device).scatter(1, chosen_BC, True)[:, :L]
 
 

@@ -157,8 +157,8 @@ def _choice(
     utilities = utilities_of(branches)
     try:
         table = table_with(ValidationTable, utilities, read, "validation", fixed_mixture(utilities, reference, axis))
-        found = calibrate(table, settings)
-        return Choice(axis, found, gap(graded(table, found.fixed.action, settings).fit).delta)
+        chosen = calibrate(table, settings)
+        return Choice(axis, chosen, gap(graded(table, chosen.fixed.action, settings).fit).delta)
     except NotEnough as error:
         return Missing(*key, str(error), name)
 

@@ -93,7 +93,7 @@ class Study:
     candidates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names by axis, where they are not the default ones."""
     diagnostics: tuple[str, ...] = ()
-    """Axes whose diagnostic is read at every state, and its proposal branched."""
+    """Names of those that are read at every state, and whose proposals are branched."""
     end_to_end: bool = False
     """Decode the arms of the diagnosed axes from beginning to end, once all branches are there."""
     budget: Budget = Budget()
@@ -157,7 +157,7 @@ class Study:
             spec.reference: {axis: list(named) for axis, named in self.sets(spec.reference).items()}
             for spec in self.models
         }
-        whole["diagnostics"] = {axis: vars(DIAGNOSTICS[axis]()) for axis in self.diagnostics}
+        whole["diagnostics"] = {name: vars(DIAGNOSTICS[name]()) for name in self.diagnostics}
         # A shard is a block of so many prompts: another number would cut other shards.
         whole["shard"] = self.shard
         del whole["own"]
@@ -197,7 +197,7 @@ class Study:
             states=self.states,
             seed=self.seed,
             temperature=self.temperature,
-            diagnostics={axis: DIAGNOSTICS[axis]() for axis in self.diagnostics},
+            diagnostics={name: DIAGNOSTICS[name]() for name in self.diagnostics},
         )
 
 

@@ -108,11 +108,11 @@ class _Trial:
     def check_steps(self, start: State, end: Trajectory) -> None:
         """Recorded steps lead from the start to the end, each changing only what it says it changes."""
         for row in range(start.batch):
-            own = end.row(row)
-            canvases = list(own.canvases())
+            alone = end.row(row)
+            canvases = list(alone.canvases())
             begins = torch.equal(canvases[0], start.tokens_BL[row])
-            self._must(bool(own.steps) and begins, "records its steps", f"row {row} has no first step at its start")
-            for step, before_L, after_L in zip(own.steps, canvases, canvases[1:], strict=False):
+            self._must(bool(alone.steps) and begins, "records its steps", f"row {row} has no first step at its start")
+            for step, before_L, after_L in zip(alone.steps, canvases, canvases[1:], strict=False):
                 said_L = step.revealed_BL[0] | step.remasked_BL[0]
                 same = torch.equal(before_L[~said_L], after_L[~said_L])
                 self._must(same, "records its steps", f"row {row} changed where no step says so")
@@ -155,10 +155,10 @@ class _Trial:
                     bare = self.run(replace(start, steps=()), start.noise)
                     self._must(_end(bare, 0) == _end(whole, row), "memory 0 reads no past", f"{where} bare differs")
 
-    def _must(self, ok: bool, promise: str, found: str) -> None:
+    def _must(self, ok: bool, promise: str, broken: str) -> None:
         if not ok:
             at = f"at temperature {self.proposal.temperature:g}"
-            raise ContractError(f"{self.policy.name} breaks the promise '{promise}' {at}: {found}; see {__name__}")
+            raise ContractError(f"{self.policy.name} breaks the promise '{promise}' {at}: {broken}; see {__name__}")
 
 
 class _Watched(Policy):
@@ -247,10 +247,10 @@ def _row_record(traj: Trajectory, row: int) -> list[object]:
 
 def _decisions(traj: Trajectory, row: int) -> list[object]:
     """Every change to the row's canvas, cut to its own length; floats as bytes."""
-    own = traj.row(row)
-    length = int(own.state.length_B[0])
-    record: list[object] = [_end(traj, row), len(own.steps)]
-    for step in own.steps:
+    alone = traj.row(row)
+    length = int(alone.state.length_B[0])
+    record: list[object] = [_end(traj, row), len(alone.steps)]
+    for step in alone.steps:
         record.append(step.revealed_BL[0, :length].tolist())
         record.append(step.remasked_BL[0, :length].tolist())
         record.append(step.confidence_BL[0, :length].cpu().numpy().tobytes())

@@ -33,6 +33,7 @@ from unmask.stats.detector import (
 )
 from unmask.stats.errors import NotEnough
 from unmask.stats.estimates import Audit, FixedAction, Gap, audit, choose_fixed, choose_fixed_by_task, gap, stages
+from unmask.stats.experiment import Experiment
 from unmask.stats.opportunity import Opportunity, OpportunitySummary, PairEstimates, summary
 from unmask.stats.pairs import Bidirectional, bidirectional, over, pairwise_reversal
 from unmask.stats.ranking import auroc, spearman
@@ -64,6 +65,7 @@ __all__ = [
     "Detector",
     "DetectorFileError",
     "Estimate",
+    "Experiment",
     "ExperimentSettings",
     "FixedAction",
     "FrequencyMargin",

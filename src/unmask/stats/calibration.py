@@ -94,17 +94,10 @@ class Calibration:
     @classmethod
     def from_json(cls, text: str) -> "Calibration":
         """Back from the file's text; refused if it is of another format or not exactly what was written."""
-        body = _opened(text)
         try:
-            calibration = _calibration(body)
-            same = _body(calibration) == body
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise DetectorFileError(
-                f"the detector file does not describe a detector ({error}); calibrate again"
-            ) from error
-        if not same:
-            raise DetectorFileError("the detector file has entries that no calibration writes; calibrate again")
-        return calibration
+            return from_hashed_json(FORMAT, text, "detector", _calibration, _body)
+        except HashMismatch as error:
+            raise DetectorFileError(f"{error}; pass one with the text of `to_json`, or calibrate again") from error
 
     def agrees(self, other: "Calibration") -> bool:
         """Whether the two are equal, but for how the arithmetic of another machine may round."""
@@ -240,13 +233,6 @@ def _calibration(body: dict[str, Any]) -> Calibration:
         prompts=body["prompts"],
         settings=CalibrationSettings(**body["settings"]),
     )
-
-
-def _opened(text: str) -> dict[str, Any]:
-    try:
-        return from_hashed_json(FORMAT, text, "detector file")
-    except HashMismatch as error:
-        raise DetectorFileError(f"{error}; pass one with the text of `to_json`, or calibrate again") from error
 
 
 def _numbers(x: Array) -> list[Any]:

@@ -2,8 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+_MALFORMED: tuple[type[Exception], ...] = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
 class HashMismatch(ValueError):
@@ -16,7 +19,36 @@ def to_hashed_json(format: str, body: Mapping[str, Any]) -> str:
     return json.dumps(whole, indent=2, allow_nan=False) + "\n"
 
 
-def from_hashed_json(format: str, text: str, name: str) -> dict[str, Any]:
+def from_hashed_json(
+    format: str,
+    text: str,
+    kind: str,
+    build: Callable[[dict[str, Any]], T],
+    body_of: Callable[[T], dict[str, Any]],
+    refusals: tuple[type[Exception], ...] = (),
+) -> T:
+    """What a file describes, a `kind`; refused unless the value would write just this body.
+
+    Where a body is malformed `build` may raise what comes of that, or `refusals` of its own.
+    """
+    body = _opened(format, text, f"{kind} file")
+    try:
+        value = build(body)
+        same = body_of(value) == body
+    except _MALFORMED + refusals as error:
+        raise HashMismatch(f"the {kind} file does not describe a {kind} ({error})") from error
+    if not same:
+        raise HashMismatch(f"the {kind} file has entries that no calibration writes")
+    return value
+
+
+def digest(format: str, body: Mapping[str, Any]) -> str:
+    """Of everything that the body says."""
+    plain = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(f"{format}\n{plain}".encode()).hexdigest()
+
+
+def _opened(format: str, text: str, name: str) -> dict[str, Any]:
     """The body of a file of this format, unchanged since it was written; `name` is what messages call the file."""
     try:
         whole = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)
@@ -33,12 +65,6 @@ def from_hashed_json(format: str, text: str, name: str) -> dict[str, Any]:
     if whole["hash"] != digest(format, whole["body"]):
         raise HashMismatch(f"the {name} was edited: its hash is not that of its body")
     return whole["body"]
-
-
-def digest(format: str, body: Mapping[str, Any]) -> str:
-    """Of everything that the body says."""
-    plain = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(f"{format}\n{plain}".encode()).hexdigest()
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -4,17 +4,17 @@ Section 6.3. Regret against the cross-fitted oracle beside that of the stage-onl
 gap that is recovered, and how often the proposal leads where a candidate leads. NumPy in, numbers out.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from unmask.stats.bootstrap import Estimate, ratio
-from unmask.stats.calibration import Calibration, calibrate, graded
+from unmask.stats.calibration import Calibration, graded
 from unmask.stats.crossfit import Array, Bools
-from unmask.stats.detection import ExperimentSettings
 from unmask.stats.errors import NotEnough
+from unmask.stats.experiment import Experiment
 from unmask.stats.resample import few_positive, means, resampled
-from unmask.stats.tables import Graded, HeldOutTable, ValidationTable, check_apart
+from unmask.stats.tables import Graded, HeldOutTable
 
 
 @dataclass(frozen=True)
@@ -79,18 +79,9 @@ class ActionSelection:
     snapped: ActionChoice
 
 
-def select_actions(
-    validation: ValidationTable, held_out: HeldOutTable, settings: ExperimentSettings
-) -> ActionSelection:
-    """E2: choose everything on validation states, then measure on held-out ones."""
-    check_apart(validation, held_out)
-    raw, snapped = (_choice(validation, held_out, with_proposal(settings, p)) for p in ("raw", "snapped"))
-    return ActionSelection(raw, snapped)
-
-
-def with_proposal(settings: ExperimentSettings, proposal: str) -> ExperimentSettings:
-    """The same settings for one kind of proposal."""
-    return replace(settings, calibration=replace(settings.calibration, proposal=proposal))
+def select_actions(experiment: Experiment) -> ActionSelection:
+    """E2: what validation states chose, measured on held-out ones."""
+    return ActionSelection(_choice(experiment, "raw"), _choice(experiment, "snapped"))
 
 
 def measured(held: Graded[HeldOutTable], chosen: Calibration) -> tuple[Array, Bools]:
@@ -105,13 +96,13 @@ def measured(held: Graded[HeldOutTable], chosen: Calibration) -> tuple[Array, Bo
     return stage_S, used_S
 
 
-def _choice(validation: ValidationTable, held_out: HeldOutTable, settings: ExperimentSettings) -> ActionChoice:
-    chosen = calibrate(validation, settings.calibration)
-    held = graded(held_out, chosen.fixed.action, settings.calibration)
+def _choice(experiment: Experiment, proposal: str) -> ActionChoice:
+    held_out, settings, chosen = experiment.held_out, experiment.settings, experiment.calibrations[proposal]
+    held = graded(held_out, chosen.fixed.action, chosen.settings)
     stage_S, used_S = measured(held, chosen)
     proposed_S = ~held_out.abstained_S
     acts_S = chosen.theta.active(held_out.signal_S) & proposed_S
-    same_SA = (held_out.raw if settings.calibration.proposal == "raw" else held_out.snapped).same_SA
+    same_SA = (held_out.raw if proposal == "raw" else held_out.snapped).same_SA
     row = np.arange(len(same_SA))
     column = {
         "oracle_gap": held.fit.g_S,

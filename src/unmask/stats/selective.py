@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from unmask.stats.bootstrap import Estimate
-from unmask.stats.calibration import Calibration, calibrate, graded
+from unmask.stats.calibration import Calibration, graded
 from unmask.stats.crossfit import Array
-from unmask.stats.detection import Detection, ExperimentSettings, Scored, detection_measures, ranks
+from unmask.stats.detection import Detection, Scored, detection_measures, ranks
+from unmask.stats.experiment import Experiment
 from unmask.stats.resample import means, resampled
-from unmask.stats.selection import measured, with_proposal
-from unmask.stats.tables import HeldOutTable, ValidationTable, check_apart
+from unmask.stats.selection import measured
 
 ARMS = ("fixed", "stage", "always", "diagnostic", "selective", "oracle")
 
@@ -52,18 +52,14 @@ class SelectiveUtility:
     snapped: TransitionUtility
 
 
-def selective_utility(
-    validation: ValidationTable, held_out: HeldOutTable, settings: ExperimentSettings
-) -> SelectiveUtility:
-    """E3: choose everything on validation states, then measure on held-out ones."""
-    check_apart(validation, held_out)
-    raw, snapped = (_transition(validation, held_out, with_proposal(settings, p)) for p in ("raw", "snapped"))
-    return SelectiveUtility(raw, snapped)
+def selective_utility(experiment: Experiment) -> SelectiveUtility:
+    """E3: what validation states chose, measured on held-out ones."""
+    return SelectiveUtility(_transition(experiment, "raw"), _transition(experiment, "snapped"))
 
 
-def _transition(validation: ValidationTable, held_out: HeldOutTable, settings: ExperimentSettings) -> TransitionUtility:
-    chosen = calibrate(validation, settings.calibration)
-    held = graded(held_out, chosen.fixed.action, settings.calibration)
+def _transition(experiment: Experiment, proposal: str) -> TransitionUtility:
+    held_out, settings, chosen = experiment.held_out, experiment.settings, experiment.calibrations[proposal]
+    held = graded(held_out, chosen.fixed.action, chosen.settings)
     stage_S, used_S = measured(held, chosen)
     predicted_S = chosen.detector.predict(held_out.signal_S)
     acts_S = chosen.theta.active(held_out.signal_S) & ~held_out.abstained_S

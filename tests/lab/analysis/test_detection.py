@@ -12,11 +12,13 @@ from unmask.errors import SchemaError
 from unmask.lab import choose
 from unmask.lab.analysis import detection
 from unmask.lab.analysis.detection import detect
+from unmask.lab.analysis.findings import findings as everything
 from unmask.lab.analysis.opportunity import measure
 from unmask.lab.choose import mixture_of, score_signal, stored_signal
 from unmask.stats import (
     ARMS,
     CalibrationSettings,
+    Experiment,
     ExperimentSettings,
     HeldOutTable,
     LeakageError,
@@ -26,6 +28,7 @@ from unmask.stats import (
     select_actions,
     selective_utility,
 )
+from unmask.stats import experiment as experiments
 from unmask.stats.held_out import macro
 
 KINDS = {"find": "finds", "guess": "useless", "same": "constant", "mute": "abstains"}
@@ -137,7 +140,8 @@ class TestPlantedTruth:
             for kind, split in ((ValidationTable, "validation"), (HeldOutTable, "evaluation"))
         ]
         settings = ExperimentSettings(CalibrationSettings(seed=5), 5, draws=50, resamples=200)
-        choices, arms = select_actions(*parts, settings), selective_utility(*parts, settings)
+        experiment = Experiment(*parts, settings)
+        choices, arms = select_actions(experiment), selective_utility(experiment)
         for proposal in ("raw", "snapped"):
             outcome = cell(findings, task).outcomes[proposal]
             assert repr(outcome.choice) == repr(getattr(choices, proposal))
@@ -365,3 +369,23 @@ def test_calibrations_agree_between_experiments(findings, planted):
         )
         alone = calibrate(table, findings.settings.calibration).to_json()
         assert one.choice.calibration.to_json() == one.calibration.to_json() == alone
+
+
+def test_a_cell_is_calibrated_once_for_each_kind_of_proposal(planted, tmp_path, monkeypatch):
+    """All of a study's findings together: neither experiment, nor what is said of states, chooses again."""
+    tables, read = planted
+    place = made.store(tmp_path / "s", tables, read=read)
+    proposals = []
+
+    def counting(table, settings):
+        proposals.append(settings.proposal)
+        return calibrate(table, settings)
+
+    for module in (experiments, choose):
+        monkeypatch.setattr(module, "calibrate", counting)
+    cells = everything(place, resamples=20, draws=5).detection.cells
+    assert len(cells) == len(KINDS)
+    assert sorted(proposals) == ["raw"] * len(KINDS) + ["snapped"] * len(KINDS)
+    for one in cells:
+        for outcome in one.outcomes.values():
+            assert outcome.choice.calibration is outcome.utility.calibration

@@ -43,7 +43,7 @@ class TestKnownTruth:
 
     def test_stages_are_quarters_of_the_masked_share(self, findings):
         """Only the last of four states gains."""
-        parts = cell(findings, "fill", "score").found.stages
+        parts = cell(findings, "fill", "score").summary.stages
         assert {k: round(part.delta.value, 9) for k, part in parts.items()} == {0: 0.0, 1: 0.0, 2: 0.0, 3: 0.5}
 
     def test_tasks_count_the_same(self, tmp_path):
@@ -170,4 +170,4 @@ def test_a_real_study_gives_the_numbers_of_the_statistics(tiny_study, tiny_run):
             stage_S=stages(share),
             reference=0,
         ).tasks[one.task]
-        assert str(one.found) == str(wanted)
+        assert str(one.summary) == str(wanted)

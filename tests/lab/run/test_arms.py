@@ -16,7 +16,10 @@ import torch
 from tests.helpers.made_gates import known_gates
 from tests.helpers.tiny_studies import SMALL, by_hash
 from unmask.catalog import load
+from unmask.diagnostics import DIAGNOSTICS, RegionDiagnostic
 from unmask.errors import ConfigError, OtherStudy, SchemaError
+from unmask.lab import choose
+from unmask.lab import study as study_files
 from unmask.lab.analysis.detection import detect
 from unmask.lab.analysis.end_to_end import ARMS, CHOSEN, CONTROLS, GATED, JOINT, JOINT_FIXED, end_to_end
 from unmask.lab.analysis.opportunity import measure
@@ -448,6 +451,34 @@ def test_with_revision(scaled, tmp_path, reference):
     assert not next(c for c in findings.cells if c.axis == "commitment").never
     assert [c.axis for c in findings.of(extension=True).cells] == (["commitment"] if reference == "dream" else [])
     assert {c.axis for c in findings.cells if c.chosen} <= set(raw["axes"][:2]) | set(joint.axes)
+
+
+class OtherRegion(RegionDiagnostic):
+    """The same diagnostic under another name."""
+
+    name = "other-region"
+
+
+def test_a_diagnostic_that_is_not_called_as_its_axis(folder, loaded, tmp_path, monkeypatch):
+    """Rows stand under the axis, and are those of the same diagnostic that has the axis' name."""
+    for module in (study_files, choose):
+        monkeypatch.setattr(module, "DIAGNOSTICS", {**DIAGNOSTICS, OtherRegion.name: OtherRegion})
+    small = {"tasks": TASKS[:1], "states": 2, "splits": {"validation": 2, "evaluation": 2}}
+    small |= {"steps": {"share": 0.5, "tasks": {TASKS[0]: 4}}, "axes": ["score", "region"]}
+    small |= {"candidates": {axis: RAW["candidates"][axis] for axis in small["axes"]}}
+    places = []
+    for name in ("region", OtherRegion.name):
+        models = [{"name": "tiny", "model": str(folder), "reference": "llada"}]
+        study = Study.parse({**RAW, **small, "diagnostics": [name, "score"], "models": models})
+        place = Store.create(tmp_path / name, study.config)
+        assert run_study(study, place, loaded).complete
+        places.append(place)
+    plain, named = places
+    assert rows_of(named) == rows_of(plain)
+    assert {row["axis"] for row in rows_of(named)} == {"score", "region", JOINT}
+    assert any(row["evaluated"] for row in rows_of(named, axis="region", arm="always"))
+    for entry in ("axes", "missing", "joint"):
+        assert named.decode_infos()[0][entry] == plain.decode_infos()[0][entry]
 
 
 def test_what_evaluation_says_chooses_nothing(whole, tmp_path):

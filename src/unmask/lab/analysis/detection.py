@@ -31,6 +31,7 @@ from unmask.stats import (
     ActionChoice,
     Calibration,
     Estimate,
+    Experiment,
     ExperimentSettings,
     HeldOutTable,
     LeakageError,
@@ -163,8 +164,8 @@ def _cell(
         mixture = fixed_mixture(utilities["validation"], reference, one.axis)
         validation = table_with(ValidationTable, utilities["validation"], read["validation"], "validation", mixture)
         held_out = table_with(HeldOutTable, utilities["evaluation"], read["evaluation"], "evaluation", mixture)
-        choices = select_actions(validation, held_out, settings)
-        arms = selective_utility(validation, held_out, settings)
+        experiment = Experiment(validation, held_out, settings)
+        choices, arms = select_actions(experiment), selective_utility(experiment)
     except LeakageError as error:
         raise SchemaError(
             f"{one.model}, {one.task}, {one.axis}: {error}; allowed: splits without a common prompt; run it again"

@@ -47,14 +47,14 @@ class OpportunityCell:
     """Chosen on validation prompts."""
     base: float
     """Mean utility of the fixed action on evaluation states: what the opportunity comes on top of."""
-    found: OpportunitySummary
+    summary: OpportunitySummary
     """On evaluation prompts, with its stages."""
     partial: str
     """Which of its shards are not there yet; empty if all are."""
 
     @property
     def overall(self) -> Opportunity:
-        return self.found.overall
+        return self.summary.overall
 
     @property
     def fixed_name(self) -> str:
@@ -73,11 +73,11 @@ class OpportunityMean:
     axis: str
     candidates: tuple[str, ...]
     tasks: tuple[str, ...]
-    found: OpportunitySummary
+    summary: OpportunitySummary
 
     @property
     def overall(self) -> Opportunity:
-        return self.found.overall
+        return self.summary.overall
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ def _axis(
             candidates=held_out.candidates,
             fixed=fixed[task],
             base=float(np.nanmean(mean_of(held_out.utility_SAR)[:, fixed[task].action])),
-            found=opportunities.tasks[task],
+            summary=opportunities.tasks[task],
             partial=unfinished(extents, model, task),
         )
     if judged:

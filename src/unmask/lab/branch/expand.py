@@ -6,6 +6,7 @@ from itertools import groupby, product
 
 import torch
 
+from unmask.adapt.notes import without_record
 from unmask.core import Action, Needs, Policy, Prediction, State, Trajectory, View
 from unmask.core.prediction import Statistics
 from unmask.core.rows import concat
@@ -112,9 +113,8 @@ class Expander:
     def _leave(self, points: list[int], alternative: int, rollout: int, seen: Trajectory, step: Taken) -> None:
         """Rows after one alternative's action go on under the continuation of its axis."""
         action, change = step
-        axis = self.bucket.alternatives[alternative].axis
-        after = self.bucket.continuations[axis]
-        plain = plain_action(action, change, axis)
+        after = self.bucket.continuations[self.bucket.alternatives[alternative].axis]
+        plain = plain_action(action, change)
         for continuation, rows in self._continuations(after, change.state):
             policy = continuation.policy
             past = replace(seen, prediction=trimmed(seen.seen, policy.needs)) if policy.memory else seen
@@ -140,7 +140,7 @@ def _check(policy: Policy, start: Trajectory) -> None:
     require(plain, f"the view of {policy.name}", "special", "the canvas itself", "it cannot be branched")
 
 
-def plain_action(action: Action, change: Transition, axis: str) -> Action:
+def plain_action(action: Action, change: Transition) -> Action:
     """An action as what it did, so that two ways to the same transition leave the same past."""
     return Action(
         action.alpha_BJ.new_zeros(action.alpha_BJ.shape),
@@ -149,7 +149,7 @@ def plain_action(action: Action, change: Transition, axis: str) -> Action:
         action.commit_BL & change.revealed_BL,
         remask_BL=change.remasked_BL,
         # Without the record of a gate, which no continuation reads.
-        notes={name: note for name, note in action.notes.items() if not name.startswith(f"{axis}/")},
+        notes=without_record(action.notes),
     )
 
 

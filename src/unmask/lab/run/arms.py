@@ -198,12 +198,12 @@ class _ArmDecoder:
 
     def _choose(self, name: str, tried: Sequence[tuple[str, float]]) -> None:
         """The best candidate end to end: of equal ones the fixed action, then the reference."""
-        found = self.work.chosen[name].calibration
-        utility_PA = np.array([[u for arm, u in tried if arm == candidate] for candidate in found.candidates]).T
+        chosen = self.work.chosen[name].calibration
+        utility_PA = np.array([[u for arm, u in tried if arm == candidate] for candidate in chosen.candidates]).T
         try:
             # The reference is the first candidate, to which ties without the fixed action go.
-            best = choose_fixed(utility_PA[:, :, None], reference=found.fixed.action).action
-            self.best[name] = found.candidates[best]
+            best = choose_fixed(utility_PA[:, :, None], reference=chosen.fixed.action).action
+            self.best[name] = chosen.candidates[best]
         except NotEnough:
             why = "no validation prompt has a judged answer of every candidate end to end"
             self.missing[self.arms[name].axis] = why
@@ -218,7 +218,7 @@ class _ArmDecoder:
             "stage": arms.stage if staged else arms.fixed,
             "end-to-end fixed": self.candidates[arms.axis][self.best[name]],
         }
-        always = [_gated(arms.axis, "always", row) for row in self.cache.decode(arms.always, "evaluation")]
+        always = [_gated(arms, "always", row) for row in self.cache.decode(arms.always, "evaluation")]
         selective = self._selective(arms)
         gated = {"always": always, "selective": selective, "random gate": self._random(arms, selective)}
         for arm in (*ARMS, *CONTROLS):
@@ -232,7 +232,7 @@ class _ArmDecoder:
         if arms.calibration.tau.value is None:
             fixed = self.cache.decode(arms.fixed, "evaluation")
             return [DecodeLine(arms.axis, "selective", "evaluation", row, None, 0) for row in fixed]
-        return [_gated(arms.axis, "selective", row) for row in self.cache.decode(arms.selective, "evaluation")]
+        return [_gated(arms, "selective", row) for row in self.cache.decode(arms.selective, "evaluation")]
 
     def _random(self, arms: Arms, selective: Sequence[DecodeLine]) -> list[DecodeLine]:
         """As many deviations as selective made on these prompts; where it made none, it is the same run, once."""
@@ -241,7 +241,7 @@ class _ArmDecoder:
             return [line._replace(arm="random gate") for line in selective]
         share = deviated / sum(line.evaluated or 0 for line in selective)
         runs = self.cache.decode(arms.random_gate(share), "evaluation", DRAWS)
-        return [_gated(arms.axis, "random gate", row) for row in runs]
+        return [_gated(arms, "random gate", row) for row in runs]
 
     def _joint(self) -> Iterator[DecodeLine]:
         """All axes together, where there are two or more that the reference's decoder has."""
@@ -253,14 +253,13 @@ class _ArmDecoder:
         never = all(arms.calibration.tau.value is None for arms in joined)
         for arm, plain in (("reference", joined[0].reference), (JOINT_FIXED, base)):
             yield from (_plain(JOINT, arm, row) for row in self.cache.decode(plain, "evaluation"))
-        axes = [arms.axis for arms in joined]
-        counts: dict[str, dict[str, list[int | None]]] = {axis: {} for axis in axes}
+        counts: dict[str, dict[str, list[int | None]]] = {arms.axis: {} for arms in joined}
         for row in self.cache.decode(base if never else policy, "evaluation"):
-            for axis in axes:
-                counts[axis][row.prompt] = [None, 0] if never else list(row.gates[axis])
+            for arms in joined:
+                counts[arms.axis][row.prompt] = [None, 0] if never else list(row.gates[arms.diagnostic.name])
             evaluated, deviated = (sum(gate[at] for gate in row.gates.values()) for at in (0, 1))
             yield DecodeLine(JOINT, JOINT, "evaluation", row, None if never else evaluated, 0 if never else deviated)
-        self.joint = {"axes": axes, "gates": counts}
+        self.joint = {"axes": list(counts), "gates": counts}
 
 
 def _about(choice: Choice, best: str) -> dict[str, Any]:
@@ -272,8 +271,8 @@ def _plain(axis: str, arm: str, row: DecodedRow) -> DecodeLine:
     return DecodeLine(axis, arm, "evaluation", row)
 
 
-def _gated(axis: str, arm: str, row: DecodedRow) -> DecodeLine:
-    return DecodeLine(axis, arm, "evaluation", row, *row.gates[axis])
+def _gated(arms: Arms, arm: str, row: DecodedRow) -> DecodeLine:
+    return DecodeLine(arms.axis, arm, "evaluation", row, *row.gates[arms.diagnostic.name])
 
 
 def _joint_fixed(joint: Policy, arms: Sequence[Arms]) -> Policy:

@@ -23,7 +23,7 @@ class DecodedRow(NamedTuple):
     """Its tokens."""
     forwards: int
     gates: Mapping[str, tuple[int, int]]
-    """By axis: steps at which there was a signal, and at which the fixed action was left."""
+    """By the name of the diagnostic: steps at which there was a signal, and at which the fixed action was left."""
 
 
 class DecodeLine(NamedTuple):
@@ -92,11 +92,11 @@ class DecodeCache:
                 record=False,
                 on_step=counted.add,
             )
-        gates = {axis: torch.stack((c.evaluated_B, c.deviated_B), 1).tolist() for axis, c in counted.so_far.items()}
+        gates = {name: torch.stack((c.evaluated_B, c.deviated_B), 1).tolist() for name, c in counted.so_far.items()}
         table = torch.cat((end.state.tokens_BL, end.forwards_B[:, None]), 1).cpu().numpy()
         for at, ((one, draw), row) in enumerate(zip(rows, table, strict=True)):
             answer = tuple(row[slice(*one.answer)].tolist())
-            gates_of_row = {axis: (counts[at][0], counts[at][1]) for axis, counts in gates.items()}
+            gates_of_row = {name: (counts[at][0], counts[at][1]) for name, counts in gates.items()}
             yield DecodedRow(one.id, draw, answer, int(row[-1]), gates_of_row)
 
 
@@ -114,9 +114,9 @@ class _Counted:
 
     def add(self, traj: Trajectory) -> None:
         """Steps name their rows by number, so they are counted beside all rows that began."""
-        for axis, new in coverage(replace(self.start, steps=traj.steps[-1:])).items():
-            old = self.so_far.get(axis)
-            self.so_far[axis] = new if old is None else _sum(old, new)
+        for name, new in coverage(replace(self.start, steps=traj.steps[-1:])).items():
+            old = self.so_far.get(name)
+            self.so_far[name] = new if old is None else _sum(old, new)
 
 
 def _sum(one: Coverage, other: Coverage) -> Coverage:

@@ -64,7 +64,7 @@ def opportunity_sheet(findings: OpportunityFindings) -> AnySheet:
 
 def _delta_at(stage: int) -> Callable[[OpportunityCell], Value]:
     def get(cell: OpportunityCell) -> Value:
-        stages = cell.found.stages
+        stages = cell.summary.stages
         return stages[stage].delta if stage in stages else None
 
     return get
@@ -125,7 +125,7 @@ def stages_sheet(findings: OpportunityFindings) -> AnySheet:
         "By stage, with intervals",
         "Quarters of the masked share of the answer; the fixed action is that of the whole.",
         columns,
-        [StageRow(cell, k, part) for cell in findings.cells for k, part in cell.found.stages.items()],
+        [StageRow(cell, k, part) for cell in findings.cells for k, part in cell.summary.stages.items()],
         folded=True,
     )
 

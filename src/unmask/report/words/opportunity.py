@@ -143,7 +143,7 @@ def _by_stage(findings: OpportunityFindings) -> Iterator[str]:
     for model, means in by_model(findings.means).items():
         best = max(means, key=lambda m: m.overall.delta.value)
         if best.overall.delta.positive and not best.overall.unreliable:
-            parts = [f"{number(part.delta.value)} ({STAGE_NAMES[k]})" for k, part in best.found.stages.items()]
+            parts = [f"{number(part.delta.value)} ({STAGE_NAMES[k]})" for k, part in best.summary.stages.items()]
             clauses.append(f"{model_name(findings, model)}, {best.axis}: {', '.join(parts)}")
     if clauses:
         yield f"Mean Δ_adapt of the largest axis by stage, {'; '.join(clauses)}."
