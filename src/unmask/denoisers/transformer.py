@@ -215,7 +215,7 @@ class Transformer(nn.Module):
 
 
 def attend(q_BMNF: Tensor, k_BGNF: Tensor, v_BGNF: Tensor, bias: Tensor | None) -> Tensor:
-    """Fused attention; each of the G key heads serves H / G query heads."""
+    """Fused attention; each of the G key heads serves M / G query heads."""
     if q_BMNF.is_cuda and not torch.is_grad_enabled():
         # Left to itself torch may choose another kernel here than the one that gives the log-sum-exp, and a
         # read-out would change the bits of what it reads.
@@ -225,7 +225,7 @@ def attend(q_BMNF: Tensor, k_BGNF: Tensor, v_BGNF: Tensor, bias: Tensor | None) 
 
 
 def attend_lse(q_BMNF: Tensor, k_BGNF: Tensor, v_BGNF: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The same, with the log-sum-exp of each query's scores, which the kernels compute anyway: (B, H, N)."""
+    """The same, with the log-sum-exp of each query's scores, which the kernels compute anyway: (B, M, N)."""
     k_BMNF, v_BMNF = _spread(k_BGNF, q_BMNF), _spread(v_BGNF, q_BMNF)
     if not q_BMNF.is_cuda:
         kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu

@@ -86,7 +86,7 @@ class InfoGain(Policy):
         )
 
     def _candidates(self, traj: Trajectory, open_BL: Tensor, k_B: Tensor) -> "_Candidates":
-        """N position sets with their tokens; a set seen before is not fresh, whatever its tokens."""
+        """A position sets with their tokens; a set seen before is not fresh, whatever its tokens."""
         length = open_BL.shape[1]
         seen = traj.seen
         draws = seen.token_BND.shape[-1]
