@@ -166,8 +166,8 @@ class Broken:
         logits = self.inner(view, needs)
         z_RV = logits.logits_RV.clone()
         if self.how in ("nan", "inf"):
-            rows_R = logits.index_R // view.tokens_BN.shape[1]
-            z_RV[rows_R == self.row, 0] = float(self.how)
+            rows_U = logits.index_R // view.tokens_BN.shape[1]
+            z_RV[rows_U == self.row, 0] = float(self.how)
         return replace(logits, logits_RV=z_RV)
 
 

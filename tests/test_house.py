@@ -1,6 +1,7 @@
 """What keeps the code readable: sizes, names, and words that have one home."""
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -58,3 +59,40 @@ def test_an_axis_is_spelt_in_its_own_rooms_only(axis):
         for path, tree in TREES.items()
         if axis in literals(tree) and path.parts[0] not in rooms and path not in files
     ]
+
+
+TENSORS = {"core", "axes", "mechanisms", "transition.py", "decode.py", "denoisers", "checkpoints", "policies"}
+TENSORS |= {"diagnostics", "train", "lab/branch"}
+TABLES = {"stats", "lab/analysis", "lab/store"}
+SHAPED = re.compile(r"_?[a-z][a-z0-9_]*_([A-Z0-9]+)_?")
+
+
+def documented_letters() -> tuple[set[str], set[str]]:
+    """The letters with a meaning among tensors and in tables, from the one list of them."""
+    text = (SRC.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([A-Z](?:, [A-Z])*) \|(.*)\|(.*)\|$", text, re.MULTILINE)
+    named = [(set(letters.split(", ")), among.strip(), inside.strip()) for letters, among, inside in rows]
+    listed = [letter for letters, _, _ in named for letter in letters]
+    assert len(listed) == len(set(listed))
+    tensors = {letter for letters, among, _ in named if among for letter in letters}
+    return tensors, {letter for letters, _, inside in named if inside for letter in letters}
+
+
+def used_letters(tree: ast.AST) -> set[str]:
+    """Letters of the axes that names of arguments, variables and attributes end in."""
+    names = {getattr(node, field, None) for node in ast.walk(tree) for field in ("id", "arg", "attr")}
+    shapes = (SHAPED.fullmatch(name) for name in names if name)
+    return {letter for shape in shapes if shape for letter in shape[1] if letter.isalpha()}
+
+
+def test_a_shape_letter_is_in_the_list_and_the_list_in_use():
+    tensors, tables = documented_letters()
+    used: dict[str, set[str]] = {"tensors": set(), "tables": set()}
+    for path, tree in TREES.items():
+        rooms = {path.parts[0], "/".join(path.parts[:2])}
+        letters = used_letters(tree)
+        assert letters <= tensors | tables, path
+        for name, domain in (("tensors", TENSORS), ("tables", TABLES)):
+            if rooms & domain:
+                used[name] |= letters
+    assert used == {"tensors": tensors, "tables": tables}

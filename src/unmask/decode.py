@@ -115,34 +115,34 @@ class Runner:
     def look(
         self,
         states: State,
-        owner_R: Tensor,
+        owner_U: Tensor,
         needs: Needs | None = None,
-        given_RL: Tensor | None = None,
+        given_UL: Tensor | None = None,
         *,
         view: View | None = None,
         noise: Noise | None = None,
     ) -> Prediction:
-        """Predictions for hypothetical rows, greedy or drawn; `owner_R` says which running row pays for each."""
+        """Predictions for hypothetical rows, greedy or drawn; `owner_U` says which running row pays for each."""
         needs = needs or Needs()
         view = replace(view or View.of(states, needs), row_B=None)
-        if given_RL is not None:
-            view = replace(view, given_BN=given_RL)
-        logits = self._forward(view, needs, owner_R)
+        if given_UL is not None:
+            view = replace(view, given_BN=given_UL)
+        logits = self._forward(view, needs, owner_U)
         if view.attend_BNN is None:
-            for row, key in enumerate(_keys(view, needs, self.rows_B[owner_R])):
+            for row, key in enumerate(_keys(view, needs, self.rows_B[owner_U])):
                 self._memo[key] = (logits, row)
         alone = Trajectory.start(states, noise or Noise(torch.zeros_like(states.step_B)))
         return self._propose(logits, view, needs, alone, self.proposal if noise else self.proposal.greedy)
 
     def ask_planner(
-        self, states: State, owner_R: Tensor, needs: Needs | None = None, *, view: View | None = None
+        self, states: State, owner_U: Tensor, needs: Needs | None = None, *, view: View | None = None
     ) -> Logits:
         """What the second network says of hypothetical rows."""
         if self.planner is None or self.planner_forwards_B is None:
             raise ConfigError("the policy asks a planner; allowed: a run that has one; pass planner=... to decode")
         needs = needs or Needs()
         logits = self.planner(replace(view or View.of(states, needs), row_B=None), needs)
-        self.planner_forwards_B = _charged(self.planner_forwards_B, owner_R, logits.forwards)
+        self.planner_forwards_B = _charged(self.planner_forwards_B, owner_U, logits.forwards)
         return logits
 
     def take(self, traj: Trajectory, policy: str, action: Action) -> Trajectory:
@@ -197,23 +197,23 @@ class Runner:
         keys = _keys(view, needs, self.rows_B)
         missing = [row for row, key in enumerate(keys) if key not in self._memo]
         if missing:
-            rows_R = torch.tensor(missing, device=every_B.device)
-            fresh = self._forward(select(view, rows_R), needs, rows_R)
+            rows_U = torch.tensor(missing, device=every_B.device)
+            fresh = self._forward(select(view, rows_U), needs, rows_U)
             self._memo.update({keys[row]: (fresh, at) for at, row in enumerate(missing)})
         found = [self._memo[key] for key in keys]
         self._memo = {}
         return _gather(found)
 
-    def _forward(self, view: View, needs: Needs, owner_R: Tensor) -> Logits:
+    def _forward(self, view: View, needs: Needs, owner_U: Tensor) -> Logits:
         logits = self.denoiser(view, needs)
-        self.forwards_B = _charged(self.forwards_B, owner_R, logits.forwards)
-        read_R = view.valid_BN.sum(-1) if logits.processed_B is None else logits.processed_B
-        self.processed_B = self.processed_B.index_add(0, owner_R, logits.forwards * read_R)
+        self.forwards_B = _charged(self.forwards_B, owner_U, logits.forwards)
+        read_U = view.valid_BN.sum(-1) if logits.processed_B is None else logits.processed_B
+        self.processed_B = self.processed_B.index_add(0, owner_U, logits.forwards * read_U)
         return logits
 
 
-def _charged(spent_B: Tensor, owner_R: Tensor, forwards: int) -> Tensor:
-    return spent_B.index_add(0, owner_R, torch.full_like(owner_R, forwards))
+def _charged(spent_B: Tensor, owner_U: Tensor, forwards: int) -> Tensor:
+    return spent_B.index_add(0, owner_U, torch.full_like(owner_U, forwards))
 
 
 def record_of(

@@ -480,7 +480,7 @@ ROWS, COLUMNS = torch.tensor([[5, 0, 11], [39, 2, 2]]), torch.tensor([[1, 40, 3,
 @pytest.mark.parametrize("columns", [None, COLUMNS])
 def test_some_rows_columns_and_heads(reader, heads, rows, columns, reference):
     tokens = tokens_of([12, 40])
-    got = mean_attention(*watched_pass(reader, view_of(tokens)), rows_BM=rows, columns_BK=columns, heads=heads)
+    got = mean_attention(*watched_pass(reader, view_of(tokens)), rows_BQ=rows, columns_BS=columns, heads=heads)
     for b, row in enumerate(tokens):
         expected = torch.zeros(64, 64, dtype=torch.float64)
         n = len(row)
@@ -499,7 +499,7 @@ def test_some_rows_and_columns_under_a_pairwise_mask(network, rows, columns):
     watched, bias = watched_pass(network("dream", readout=(0, 2)), view)
     assert bias.shape == (2, 1, 64, 64)
     whole = mean_attention(watched, bias)
-    got = mean_attention(watched, bias, rows_BM=rows, columns_BK=columns)
+    got = mean_attention(watched, bias, rows_BQ=rows, columns_BS=columns)
     for b in range(2):
         cut = whole[b] if rows is None else whole[b][rows[b]]
         assert_same_attention(got[b], cut if columns is None else cut[:, columns[b]], 1e-6)

@@ -230,11 +230,11 @@ def test_log_sum_exp_comes_with_the_same_attention(dtype, masked):
     bias = None
     if masked:
         bias = torch.where(torch.arange(32) < 20, 0.0, float("-inf")).to(dtype).expand(2, 1, 1, 32)
-    mixed, lse_BHN = attend_lse(q, k, v, bias)
+    mixed, lse_BMN = attend_lse(q, k, v, bias)
     assert torch.equal(mixed, attend(q, k, v, bias))
     score = q.double() @ k.double().repeat_interleave(2, 1).transpose(-1, -2) / 4
     expected = (score if bias is None else score + bias.double()).logsumexp(-1)
-    assert_close(lse_BHN.double(), expected, within=3e-5)
+    assert_close(lse_BMN.double(), expected, within=3e-5)
 
 
 # What must not be rounded, swapped or left out.
@@ -252,10 +252,10 @@ def test_changing_the_type_rounds_no_rotary_frequency(kind, transformer):
 def test_rounded_rotary_frequencies_would_show(kind, variant, transformer, monkeypatch):
     def rounded(position_BN, spec, dtype):
         even = torch.arange(0, spec.head_dim, 2).float()
-        angle_BND = position_BN[..., None].float() * (1.0 / spec.theta ** (even / spec.head_dim)).bfloat16().float()
-        angle_B1ND = torch.cat((angle_BND, angle_BND), -1)[:, None]
+        angle_BNF = position_BN[..., None].float() * (1.0 / spec.theta ** (even / spec.head_dim)).bfloat16().float()
+        angle_B1NF = torch.cat((angle_BNF, angle_BNF), -1)[:, None]
         target = torch.float32 if spec.rope_float32 else dtype
-        return Rotation(angle_B1ND.cos().to(target), angle_B1ND.sin().to(target))
+        return Rotation(angle_B1NF.cos().to(target), angle_B1NF.sin().to(target))
 
     model, tokens_BN = transformer(kind).fuse(False), golden(kind)["ids_1x33"]
     before = logits_of(model, tokens_BN)

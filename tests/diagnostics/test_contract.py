@@ -131,9 +131,9 @@ def test_a_row_does_not_know_its_neighbours_their_order_or_the_padding(problem, 
     for (traj, action), (wide, wide_action) in zip(history, padded, strict=True):
         reading = diagnostic.read(traj, action)
         for rows in ([2], [3, 1, 0, 2], [1, 1]):
-            rows_R = torch.tensor([row for row in rows if row < traj.state.batch])
-            part = diagnostic.read(traj.select(rows_R), select(action, rows_R))
-            assert_same_reading(part, select(reading, rows_R))
+            rows_U = torch.tensor([row for row in rows if row < traj.state.batch])
+            part = diagnostic.read(traj.select(rows_U), select(action, rows_U))
+            assert_same_reading(part, select(reading, rows_U))
         assert_same_reading(reading, diagnostic.read(wide, wide_action))
 
 

@@ -179,10 +179,10 @@ class BestOfGreedy(Search):
             end = replace(end, state=replace(end.state, tokens_BL=tokens_BL))
         return replace(end, steps=()) if self.silent else end
 
-    def _complete(self, run, traj, owner_R, first):
+    def _complete(self, run, traj, owner_U, first):
         value, turn = 0.0, 0
         while bool(traj.state.masked_BL.any()):
-            seen = run.look(traj.state, owner_R)
+            seen = run.look(traj.state, owner_U)
             confidence_BL = torch.where(traj.state.masked_BL, seen.confidence_BN, -1.0)
             order = confidence_BL[0].sort(descending=True, stable=True).indices
             at = int(order[min(first if turn == 0 else 0, int(traj.state.masked_BL.sum()) - 1)])

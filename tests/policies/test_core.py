@@ -78,8 +78,8 @@ def test_more_steps_than_masks_is_refused(case, replay):
 class Spy(Runner):
     """A door that remembers what was looked at."""
 
-    def look(self, states, owner_R, needs=None, given_RL=None):
-        seen = super().look(states, owner_R, needs, given_RL)
+    def look(self, states, owner_U, needs=None, given_UL=None):
+        seen = super().look(states, owner_U, needs, given_UL)
         self.looks = [*getattr(self, "looks", []), (states, seen)]
         return seen
 

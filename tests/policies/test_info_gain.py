@@ -46,13 +46,13 @@ def looks(monkeypatch):
     original = InfoGain._look_ahead
 
     def spy(self, traj, door, candidates, look_B):
-        value_BC = original(self, traj, door, candidates, look_B)
+        value_BA = original(self, traj, door, candidates, look_B)
         if bool(look_B[0]):
-            fresh = positions(candidates.fresh_BC[0])
-            sets = [positions(candidates.set_BCL[0, c]) for c in fresh]
-            tokens = [candidates.token_BCL[0, c][s].tolist() for c, s in zip(fresh, sets, strict=True)]
-            found[int(traj.state.step_B[0])] = (sets, tokens, value_BC[0, fresh].tolist())
-        return value_BC
+            fresh = positions(candidates.fresh_BA[0])
+            sets = [positions(candidates.set_BAL[0, c]) for c in fresh]
+            tokens = [candidates.token_BAL[0, c][s].tolist() for c, s in zip(fresh, sets, strict=True)]
+            found[int(traj.state.step_B[0])] = (sets, tokens, value_BA[0, fresh].tolist())
+        return value_BA
 
     monkeypatch.setattr(InfoGain, "_look_ahead", spy)
     return found

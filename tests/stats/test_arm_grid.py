@@ -22,7 +22,7 @@ def grid():
         ("b", 0, "r", 1.0, 2, 0),
     ]
     arm, draw, prompt, utility, evaluated, deviated = zip(*rows, strict=True)
-    return arm_grid(arm, draw, prompt, utility_N=utility, evaluated_N=evaluated, deviated_N=deviated)
+    return arm_grid(arm, draw, prompt, utility_W=utility, evaluated_W=evaluated, deviated_W=deviated)
 
 
 def test_a_prompt_has_a_mean_where_every_draw_was_judged(grid):
@@ -56,9 +56,9 @@ def test_pairs_stay_pairs():
     """The difference is the same on every prompt, so that no resample differs."""
     base_P = np.array([0.0, 0.2, 0.5, 0.75])
     utility = {"one": base_P + 0.25, "other": base_P}
-    columns_PK = paired_columns(utility, np.array([True, True, True, False]), ("one", "other"), [("one", "other")])
-    assert columns_PK.shape == (3, 3)
-    means, differences = arm_estimates({"task": columns_PK}, ("one", "other"), [("one", "other")], seed=1, resamples=50)
+    columns_PM = paired_columns(utility, np.array([True, True, True, False]), ("one", "other"), [("one", "other")])
+    assert columns_PM.shape == (3, 3)
+    means, differences = arm_estimates({"task": columns_PM}, ("one", "other"), [("one", "other")], seed=1, resamples=50)
     gain = differences["one", "other"]
     assert (gain.low, gain.value, gain.high) == pytest.approx((0.25, 0.25, 0.25))
     assert means["other"].value == pytest.approx(0.7 / 3)

@@ -21,13 +21,13 @@ NAN = float("nan")
 
 
 def test_counts_are_draws_with_replacement():
-    (count_RP,) = prompt_counts([7, 3], [(0, 1), (0, 2)], 4000, 4000)
-    assert count_RP.shape == (4000, 10)
-    assert (count_RP[:, :7].sum(1) == 7).all()
-    assert (count_RP[:, 7:].sum(1) == 3).all()
+    (count_DP,) = prompt_counts([7, 3], [(0, 1), (0, 2)], 4000, 4000)
+    assert count_DP.shape == (4000, 10)
+    assert (count_DP[:, :7].sum(1) == 7).all()
+    assert (count_DP[:, 7:].sum(1) == 3).all()
     # Multinomial: mean 1, variance 1 - 1/P, covariance -1/P within a stratum and 0 across.
-    covariance = np.cov(count_RP.T)
-    assert count_RP.mean(0) == pytest.approx(np.ones(10), abs=0.06)
+    covariance = np.cov(count_DP.T)
+    assert count_DP.mean(0) == pytest.approx(np.ones(10), abs=0.06)
     assert np.diag(covariance)[:7] == pytest.approx(np.full(7, 6 / 7), abs=0.08)
     assert covariance[7, 8] == pytest.approx(-1 / 3, abs=0.06)
     assert covariance[0, 8] == pytest.approx(0, abs=0.06)
@@ -83,12 +83,12 @@ def test_undefined_replicates_are_counted():
 
 
 def test_percentiles_as_numpy():
-    drawn_RK = np.random.default_rng(0).random((101, 4))
-    drawn_RK[::3, 1] = np.nan
-    drawn_RK[1:, 2] = np.nan
-    np.testing.assert_allclose(percentiles(drawn_RK, 0.9), np.nanpercentile(drawn_RK, [5, 95], axis=0))
-    drawn_RK[:, 3] = np.nan
-    assert np.isnan(percentiles(drawn_RK, 0.9)[:, 3]).all()
+    drawn_DM = np.random.default_rng(0).random((101, 4))
+    drawn_DM[::3, 1] = np.nan
+    drawn_DM[1:, 2] = np.nan
+    np.testing.assert_allclose(percentiles(drawn_DM, 0.9), np.nanpercentile(drawn_DM, [5, 95], axis=0))
+    drawn_DM[:, 3] = np.nan
+    assert np.isnan(percentiles(drawn_DM, 0.9)[:, 3]).all()
 
 
 def test_the_seed_decides_and_the_level_widens():
@@ -102,9 +102,9 @@ def test_the_seed_decides_and_the_level_widens():
 def test_few_replicates_are_held_at_a_time(monkeypatch):
     sizes = []
 
-    def statistic(weight_RP):
-        sizes.append(len(weight_RP))
-        return weight_RP[:, :1]
+    def statistic(weight_DP):
+        sizes.append(len(weight_DP))
+        return weight_DP[:, :1]
 
     monkeypatch.setattr("unmask.stats.bootstrap._CELLS", 1000)
     bootstrap(statistic, [10], seeds=[(0,)], resamples=100, width=250)
@@ -112,8 +112,8 @@ def test_few_replicates_are_held_at_a_time(monkeypatch):
 
 
 def test_cluster_sums():
-    x_SK = np.array([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]])
-    np.testing.assert_array_equal(cluster_sums(x_SK, np.array([2, 0, 2]), 4), [[2, 20], [0, 0], [5, 50], [0, 0]])
+    x_SM = np.array([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]])
+    np.testing.assert_array_equal(cluster_sums(x_SM, np.array([2, 0, 2]), 4), [[2, 20], [0, 0], [5, 50], [0, 0]])
 
 
 def test_positive():

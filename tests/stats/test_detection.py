@@ -153,8 +153,8 @@ def test_the_oracle_gate_does_not_grade_itself():
 
 class TestRandomCoverage:
     def test_its_mean_is_coverage_times_all(self):
-        value_SK = np.random.default_rng(0).random((37, 2))
-        for found, total in zip(random_coverage(value_SK, (0.05, 0.3, 1.0), seed=0), value_SK.sum(0), strict=True):
+        value_SM = np.random.default_rng(0).random((37, 2))
+        for found, total in zip(random_coverage(value_SM, (0.05, 0.3, 1.0), seed=0), value_SM.sum(0), strict=True):
             for c, estimate in found.items():
                 assert estimate.value == pytest.approx(c * total, rel=0.01)
                 assert estimate.low <= estimate.value + 1e-9
@@ -171,10 +171,10 @@ class TestRandomCoverage:
         assert found[0.5].low == found[0.5].high == pytest.approx(1.5)
 
     def test_how_many_are_held_at_a_time_changes_nothing(self, monkeypatch):
-        value_SK = np.random.default_rng(0).random((11, 1))
-        whole = random_coverage(value_SK, (0.2,), seed=0, draws=100)
+        value_SM = np.random.default_rng(0).random((11, 1))
+        whole = random_coverage(value_SM, (0.2,), seed=0, draws=100)
         monkeypatch.setattr("unmask.stats.detection._CELLS", 33)
-        assert random_coverage(value_SK, (0.2,), seed=0, draws=100) == whole
+        assert random_coverage(value_SM, (0.2,), seed=0, draws=100) == whole
 
 
 @pytest.mark.parametrize(

@@ -94,13 +94,13 @@ def simulate(world, studies=500, seed=0):
     parts = []
     for batch in range(studies // BATCH):
         fit = cross_fit(world.draw(rng, BATCH), 0, reference=0)
-        g_SK, naive_SK = (x.reshape(BATCH, -1).T for x in (fit.g_S, fit.naive_S))
-        ones_SK = np.ones_like(g_SK)
-        found = ratio_intervals(g_SK, ones_SK, PROMPT_S, seed=1000 * seed + batch)
-        naive = ratio_intervals(naive_SK, ones_SK, PROMPT_S, seed=1000 * seed + batch)
-        positive_K = (g_SK.reshape(PROMPTS, STATES, BATCH) > 0).any(1).sum(0)
+        g_SM, naive_SM = (x.reshape(BATCH, -1).T for x in (fit.g_S, fit.naive_S))
+        ones_SM = np.ones_like(g_SM)
+        found = ratio_intervals(g_SM, ones_SM, PROMPT_S, seed=1000 * seed + batch)
+        naive = ratio_intervals(naive_SM, ones_SM, PROMPT_S, seed=1000 * seed + batch)
+        positive_M = (g_SM.reshape(PROMPTS, STATES, BATCH) > 0).any(1).sum(0)
         parts += [
-            (e.value, e.low, e.high, n.value, n.high, p) for e, n, p in zip(found, naive, positive_K, strict=True)
+            (e.value, e.low, e.high, n.value, n.high, p) for e, n, p in zip(found, naive, positive_M, strict=True)
         ]
     return Result(world, *np.array(parts).T)
 
@@ -181,8 +181,8 @@ class TestCoverage:
     def test_states_taken_for_independent_would_not_do(self):
         """The same numbers with states resampled one by one: intervals too short."""
         rng, world = np.random.default_rng(0), World(rate=0.2)
-        g_SK = cross_fit(world.draw(rng, 200), 0).g_S.reshape(200, -1).T
-        found = ratio_intervals(g_SK, np.ones_like(g_SK), np.arange(len(g_SK)), seed=0)
+        g_SM = cross_fit(world.draw(rng, 200), 0).g_S.reshape(200, -1).T
+        found = ratio_intervals(g_SM, np.ones_like(g_SM), np.arange(len(g_SM)), seed=0)
         assert np.mean([e.low <= world.delta <= e.high for e in found]) < 0.85
 
 

@@ -35,7 +35,7 @@ def test_groups_share_out_rows_and_objective(rows):
     # A source's part of the objective is its weight, over all groups together.
     part = np.zeros(3)
     for group in found:
-        for members, share in zip(group.members, group.share_S, strict=True):
+        for members, share in zip(group.members, group.share_T, strict=True):
             part[rows.source_E[group.chosen_E[members[0]]]] += share * group.share
     assert np.allclose(part, [1 / 8, 2 / 8, 5 / 8])
 
@@ -74,7 +74,7 @@ def test_only_answers_are_masked_and_sources_come_in_proportion(rows):
         assert (column_R < (group.prompt_E + group.answer_E)[picked_R]).all()
         assert len(np.unique(batch.place_R)) == len(batch.place_R) == group.room
         source_B = rows.source_E[group.chosen_E[batch.rows_B]]
-        for source, share in zip(range(3), group.share_S, strict=True):
+        for source, share in zip(range(3), group.share_T, strict=True):
             assert abs((source_B == source).sum() - share * group.rows) <= 1
 
 

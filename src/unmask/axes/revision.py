@@ -103,11 +103,11 @@ class ReMDM:
 
     def expected(self, positions: int, steps: int) -> float:
         """Re-masks of a run that leaves all it reveals revisable, about: as if as many were open as the clock says."""
-        step_T = torch.arange(1, max(1, steps - 1), dtype=torch.float64)
-        alpha_t, alpha_s = step_T / steps, (step_T + 1) / steps
+        taken = torch.arange(1, max(1, steps - 1), dtype=torch.float64)
+        alpha_t, alpha_s = taken / steps, (taken + 1) / steps
         if self.variant == "conf":
             return float(self.rate * sigma_max(alpha_t, alpha_s).sum())
-        return float((positions * alpha_t * self._shared((steps - step_T) / steps, alpha_t, alpha_s)).sum())
+        return float((positions * alpha_t * self._shared((steps - taken) / steps, alpha_t, alpha_s)).sum())
 
     def remask(self, state: State, psi_BL: Tensor, uniform_BL: Tensor) -> Tensor:
         """Positions to re-open, one uniform each."""

@@ -39,24 +39,24 @@ class LookAhead(Protocol):
     def look(
         self,
         states: State,
-        owner_R: Tensor,
+        owner_U: Tensor,
         needs: Needs | None = None,
-        given_RL: Tensor | None = None,
+        given_UL: Tensor | None = None,
         *,
         view: View | None = None,
         noise: Noise | None = None,
     ) -> Prediction:
-        """Predictions for hypothetical rows; `owner_R` says which running row pays for each.
+        """Predictions for hypothetical rows; `owner_U` says which running row pays for each.
 
         They are greedy, or drawn as the run draws where `noise` is given (one key per row, e.g.
-        `traj.noise.select(owner_R)`). `needs` may ask for attention, hidden rows and several draws. `given_RL` asks
+        `traj.noise.select(owner_U)`). `needs` may ask for attention, hidden rows and several draws. `given_UL` asks
         for the probability of these tokens (-1: none), as `View.given_BN` does. A `view` of its own lets the pass
         read less, or more, than the canvas; it is remembered unless it has an attention of its own.
         """
         ...
 
     def ask_planner(
-        self, states: State, owner_R: Tensor, needs: Needs | None = None, *, view: View | None = None
+        self, states: State, owner_U: Tensor, needs: Needs | None = None, *, view: View | None = None
     ) -> Logits:
         """What the run's second network says of hypothetical rows; its passes are counted apart."""
         ...
@@ -82,9 +82,9 @@ class NoLookAhead:
     def look(
         self,
         states: State,
-        owner_R: Tensor,
+        owner_U: Tensor,
         needs: Needs | None = None,
-        given_RL: Tensor | None = None,
+        given_UL: Tensor | None = None,
         *,
         view: View | None = None,
         noise: Noise | None = None,
@@ -92,7 +92,7 @@ class NoLookAhead:
         raise ContractError(_NOT_DECLARED)
 
     def ask_planner(
-        self, states: State, owner_R: Tensor, needs: Needs | None = None, *, view: View | None = None
+        self, states: State, owner_U: Tensor, needs: Needs | None = None, *, view: View | None = None
     ) -> Logits:
         raise ContractError(_NOT_DECLARED)
 

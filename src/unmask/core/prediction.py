@@ -57,13 +57,13 @@ class Posterior(Selectable):
     slot_BN: Tensor
     edit: Edit = Edit()
 
-    def log_prob(self, rows_Q: Tensor) -> Tensor:
+    def log_prob(self, rows_C: Tensor) -> Tensor:
         """log p of packed rows, at least float32."""
-        return self.normalise_(self.logits_RV[rows_Q].to(self.logz_R.dtype), rows_Q)
+        return self.normalise_(self.logits_RV[rows_C].to(self.logz_R.dtype), rows_C)
 
-    def normalise_(self, scratch_QV: Tensor, rows_Q: Tensor) -> Tensor:
+    def normalise_(self, scratch_CV: Tensor, rows_C: Tensor) -> Tensor:
         """Turn a copy of packed rows' logits into log p; barred tokens are at -1e4, so that 0 * log 0 is 0."""
-        return self.edit.apply_(scratch_QV).sub_(self.logz_R[rows_Q, None]).clamp_(min=-1e4)
+        return self.edit.apply_(scratch_CV).sub_(self.logz_R[rows_C, None]).clamp_(min=-1e4)
 
     def dense(self) -> Tensor:
         """Probabilities as (B, N, V), zero where unwanted: for small vocabularies and for tests."""
@@ -73,8 +73,8 @@ class Posterior(Selectable):
         out[known_BN] = log_p.exp()
         return out
 
-    def select(self, rows_R: Tensor) -> "Posterior":
-        return replace(self, slot_BN=self.slot_BN[rows_R])
+    def select(self, rows_U: Tensor) -> "Posterior":
+        return replace(self, slot_BN=self.slot_BN[rows_U])
 
     def join(self, others: "Sequence[Posterior]") -> "Posterior":
         """Packed rows stand behind each other, once for all parts that share them."""

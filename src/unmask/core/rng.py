@@ -75,8 +75,8 @@ class Noise(Selectable):
         bits_R = self._bits(step_R, position_R, purpose, self.key_B[row_R])
         return _open_unit(_absorb(bits_R[:, None], torch.arange(vocab, device=bits_R.device)))
 
-    def select(self, rows_R: Tensor) -> "Noise":
-        return Noise(self.key_B[rows_R])
+    def select(self, rows_U: Tensor) -> "Noise":
+        return Noise(self.key_B[rows_U])
 
     def _bits(self, step: Tensor, position: Tensor, purpose: str, key: Tensor) -> Tensor:
         return _absorb(_absorb(_absorb(key, step), position), _purpose_id(purpose))

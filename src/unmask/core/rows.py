@@ -12,15 +12,15 @@ Path = tuple[Any, ...]
 """Names of fields, keys and indices that lead into a value."""
 
 
-def select(value: T, rows_R: Tensor) -> T:
+def select(value: T, rows_U: Tensor) -> T:
     """The same value with only the given rows, in the given order."""
-    return _mapped(value, lambda tensor: tensor[rows_R], lambda inner: inner.select(rows_R))
+    return _mapped(value, lambda tensor: tensor[rows_U], lambda inner: inner.select(rows_U))
 
 
 class Selectable:
     """A value that knows better than field by field how to keep some of its rows."""
 
-    def select(self, rows_R: Tensor) -> Any:
+    def select(self, rows_U: Tensor) -> Any:
         raise TypeError(f"{type(self).__name__} must define select")
 
     def join(self, others: "Sequence[Any]") -> Any:

@@ -63,8 +63,8 @@ class State:
     def batch(self) -> int:
         return self.tokens_BL.shape[0]
 
-    def select(self, rows_R: Tensor) -> "State":
-        return select(self, rows_R)
+    def select(self, rows_U: Tensor) -> "State":
+        return select(self, rows_U)
 
     def pad_to(self, length: int) -> "State":
         """The same rows on a longer canvas: nothing a row decides may change."""

@@ -178,22 +178,22 @@ def _top(z_CV: Tensor, k: int) -> _Top:
     blocks = [z_CV[:, :whole].unflatten(1, (-1, _BLOCK)).amax(-1)] if whole else []
     if whole < vocab:
         blocks.append(z_CV[:, whole:].amax(-1, keepdim=True))
-    peak_CN = torch.cat(blocks, -1)
-    offset_S = torch.arange(_BLOCK, device=z_CV.device)
+    peaks = torch.cat(blocks, -1)
+    offset = torch.arange(_BLOCK, device=z_CV.device)
     values: list[Tensor] = []
     indices: list[Tensor] = []
     for _ in range(min(k, vocab)):
-        block_C1 = peak_CN.max(-1, keepdim=True).indices
+        block_C1 = peaks.max(-1, keepdim=True).indices
         # Past the end the last token is repeated; its first place in the block is its own.
-        token_CS = (block_C1 * _BLOCK + offset_S).clamp(max=vocab - 1)
-        inside_CS = z_CV.gather(1, token_CS)
-        value_C1, place_C1 = inside_CS.max(-1, keepdim=True)
-        index_C1 = token_CS.gather(1, place_C1)
+        tokens = (block_C1 * _BLOCK + offset).clamp(max=vocab - 1)
+        inside = z_CV.gather(1, tokens)
+        value_C1, place_C1 = inside.max(-1, keepdim=True)
+        index_C1 = tokens.gather(1, place_C1)
         values.append(value_C1)
         indices.append(index_C1)
         z_CV.scatter_(1, index_C1, float("-inf"))
-        rest_C1 = inside_CS.masked_fill_(token_CS == index_C1, float("-inf")).amax(-1, keepdim=True)
-        peak_CN.scatter_(1, block_C1, rest_C1)
+        rest_C1 = inside.masked_fill_(tokens == index_C1, float("-inf")).amax(-1, keepdim=True)
+        peaks.scatter_(1, block_C1, rest_C1)
     # Last first: a token that was repeated must get its own value back, not -inf.
     for value_C1, index_C1 in zip(reversed(values), reversed(indices), strict=True):
         z_CV.scatter_(1, index_C1, value_C1)

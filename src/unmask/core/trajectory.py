@@ -98,8 +98,8 @@ class Trajectory(Selectable):
         position_L = torch.arange(self.state.tokens_BL.shape[1], device=self.state.tokens_BL.device)
         return self.noise.uniform(self.state.step_B, position_L.expand_as(self.state.tokens_BL), purpose)
 
-    def select(self, rows_R: Tensor) -> "Trajectory":
-        return replace(self, **{f.name: select(getattr(self, f.name), rows_R) for f in fields(self)})
+    def select(self, rows_U: Tensor) -> "Trajectory":
+        return replace(self, **{f.name: select(getattr(self, f.name), rows_U) for f in fields(self)})
 
     def row(self, row: int) -> "Trajectory":
         """One row's own trajectory, from a finished run."""

@@ -184,26 +184,26 @@ class _CachedRows:
         )
         return cls(ids, spans, tokens_BN, [0] * len(ids), keys, values)
 
-    def select(self, rows_R: Tensor) -> "_CachedRows":
+    def select(self, rows_U: Tensor) -> "_CachedRows":
         """Tensors of some rows; the caller names them anew."""
         return replace(
             self,
-            tokens_BN=self.tokens_BN[rows_R],
-            keys=[k[rows_R] for k in self.keys],
-            values=[v[rows_R] for v in self.values],
+            tokens_BN=self.tokens_BN[rows_U],
+            keys=[k[rows_U] for k in self.keys],
+            values=[v[rows_U] for v in self.values],
         )
 
 
 @dataclass(frozen=True)
 class _Fill:
     memory: _CachedRows
-    rows_R: Tensor
+    rows_U: Tensor
 
-    def exchange(self, layer: int, k_BGND: Tensor, v_BGND: Tensor) -> tuple[Tensor, Tensor]:
-        slots = k_BGND.shape[2]
-        self.memory.keys[layer][self.rows_R, :, :slots] = k_BGND
-        self.memory.values[layer][self.rows_R, :, :slots] = v_BGND
-        return k_BGND, v_BGND
+    def exchange(self, layer: int, k_BGNF: Tensor, v_BGNF: Tensor) -> tuple[Tensor, Tensor]:
+        slots = k_BGNF.shape[2]
+        self.memory.keys[layer][self.rows_U, :, :slots] = k_BGNF
+        self.memory.values[layer][self.rows_U, :, :slots] = v_BGNF
+        return k_BGNF, v_BGNF
 
 
 @dataclass(frozen=True)
@@ -213,9 +213,9 @@ class _Reuse:
     memory: _CachedRows
     index_BS: Tensor
 
-    def exchange(self, layer: int, k_BGSD: Tensor, v_BGSD: Tensor) -> tuple[Tensor, Tensor]:
-        index = self.index_BS[:, None, :, None].expand_as(k_BGSD)
-        return self.memory.keys[layer].scatter_(2, index, k_BGSD), self.memory.values[layer].scatter_(2, index, v_BGSD)
+    def exchange(self, layer: int, k_BGSF: Tensor, v_BGSF: Tensor) -> tuple[Tensor, Tensor]:
+        index = self.index_BS[:, None, :, None].expand_as(k_BGSF)
+        return self.memory.keys[layer].scatter_(2, index, k_BGSF), self.memory.values[layer].scatter_(2, index, v_BGSF)
 
 
 def _inside(spans: Sequence[tuple[int, int]], view: View) -> Tensor:
@@ -231,11 +231,11 @@ def _interleave(parts: Sequence[tuple[list[int], Logits]], view: View) -> Logits
     processed_B = view.valid_BN.sum(-1)
     owner: list[Tensor] = []
     for rows, logits in parts:
-        rows_R = torch.tensor(rows, device=device)
-        wanted_BN[rows_R] = logits.wanted_BN
+        rows_U = torch.tensor(rows, device=device)
+        wanted_BN[rows_U] = logits.wanted_BN
         if logits.processed_B is not None:
-            processed_B[rows_R] = logits.processed_B
-        owner.append(rows_R[logits.index_R // wanted_BN.shape[1]])
+            processed_B[rows_U] = logits.processed_B
+        owner.append(rows_U[logits.index_R // wanted_BN.shape[1]])
     # Within a row the order is kept, so a stable sort by row is all it takes.
     order_R = torch.cat(owner).argsort(stable=True)
     hidden = [logits.hidden_RH for _, logits in parts if logits.hidden_RH is not None]

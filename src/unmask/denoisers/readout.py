@@ -45,17 +45,17 @@ def mean_attention(
     watched: Iterable[Watched],
     bias: Tensor | None = None,
     *,
-    rows_BM: Tensor | None = None,
-    columns_BK: Tensor | None = None,
+    rows_BQ: Tensor | None = None,
+    columns_BS: Tensor | None = None,
     heads: Iterable[int] | None = None,
 ) -> Tensor:
-    """Mean probability over layers and heads with which query rows attend to key columns: (B, M, K), float32.
+    """Mean probability over layers and heads with which query rows attend to key columns: (B, Q, S), float32.
 
     P = exp(q.k / sqrt(d) + bias - lse), so columns nobody asked for cost nothing. Rows and columns default to all
     slots. Scores are float32: rounded to bfloat16 the rows would not sum to one.
     """
     layers = list(watched)
-    total = sum(_layer(w, bias, rows_BM, columns_BK, heads) for w in layers)
+    total = sum(_layer(w, bias, rows_BQ, columns_BS, heads) for w in layers)
     assert isinstance(total, Tensor), "watch at least one layer"
     return total / len(layers)
 
@@ -63,47 +63,47 @@ def mean_attention(
 def _layer(
     watched: Watched,
     bias: Tensor | None,
-    rows_BM: Tensor | None,
-    columns_BK: Tensor | None,
+    rows_BQ: Tensor | None,
+    columns_BS: Tensor | None,
     heads: Iterable[int] | None,
 ) -> Tensor:
-    q_BHMD = _take(watched.q_BHND, rows_BM)
-    k_BGKD = _take(watched.k_BGND, columns_BK)
-    lse_BHM = _take(watched.lse_BHN[..., None], rows_BM)[..., 0]
-    bias = None if bias is None else _take_bias(bias, watched, rows_BM, columns_BK)
+    q_BMQF = _take(watched.q_BMNF, rows_BQ)
+    k_BGSF = _take(watched.k_BGNF, columns_BS)
+    lse_BMQ = _take(watched.lse_BMN[..., None], rows_BQ)[..., 0]
+    bias = None if bias is None else _take_bias(bias, watched, rows_BQ, columns_BS)
     if heads is not None:
         chosen = list(heads)
-        q_BHMD, lse_BHM = q_BHMD[:, chosen], lse_BHM[:, chosen]
-        k_BGKD = k_BGKD[:, [h // (_h(watched.q_BHND) // _h(watched.k_BGND)) for h in chosen]]
-    k_BHKD = k_BGKD.repeat_interleave(_h(q_BHMD) // _h(k_BGKD), 1) if _h(k_BGKD) < _h(q_BHMD) else k_BGKD
-    batch, count, m, d = q_BHMD.shape
+        q_BMQF, lse_BMQ = q_BMQF[:, chosen], lse_BMQ[:, chosen]
+        k_BGSF = k_BGSF[:, [h // (_h(watched.q_BMNF) // _h(watched.k_BGNF)) for h in chosen]]
+    k_BMSF = k_BGSF.repeat_interleave(_h(q_BMQF) // _h(k_BGSF), 1) if _h(k_BGSF) < _h(q_BMQF) else k_BGSF
+    batch, count, m, d = q_BMQF.shape
     # Cut by rows: were heads cut by the size of the batch, so would be the order in which they are summed.
-    at_once = max(1, _SCORES // (count * m * k_BHKD.shape[2]))
+    at_once = max(1, _SCORES // (count * m * k_BMSF.shape[2]))
     parts = []
     for rows in (slice(start, start + at_once) for start in range(0, batch, at_once)):
-        score = q_BHMD[rows].float().mul(d**-0.5) @ k_BHKD[rows].float().transpose(-1, -2)
-        score.sub_(lse_BHM[rows, ..., None].float())
+        score = q_BMQF[rows].float().mul(d**-0.5) @ k_BMSF[rows].float().transpose(-1, -2)
+        score.sub_(lse_BMQ[rows, ..., None].float())
         if bias is not None:
             score.add_(bias[rows])
         parts.append(score.exp_().sum(1))
     return torch.cat(parts) / count
 
 
-def _take(x_BHND: Tensor, index_BM: Tensor | None) -> Tensor:
-    if index_BM is None:
-        return x_BHND
-    return x_BHND.gather(2, index_BM[:, None, :, None].expand(-1, _h(x_BHND), -1, x_BHND.shape[-1]))
+def _take(x_BMNF: Tensor, index_BS: Tensor | None) -> Tensor:
+    if index_BS is None:
+        return x_BMNF
+    return x_BMNF.gather(2, index_BS[:, None, :, None].expand(-1, _h(x_BMNF), -1, x_BMNF.shape[-1]))
 
 
-def _take_bias(bias: Tensor, watched: Watched, rows_BM: Tensor | None, columns_BK: Tensor | None) -> Tensor:
+def _take_bias(bias: Tensor, watched: Watched, rows_BQ: Tensor | None, columns_BS: Tensor | None) -> Tensor:
     """(B, 1, queries or 1, keys), cut to the rows and columns."""
-    queries, keys = watched.q_BHND.shape[2], watched.k_BGND.shape[2]
-    if rows_BM is not None and bias.shape[2] != 1:
-        bias = bias.expand(-1, -1, queries, -1).gather(2, rows_BM[:, None, :, None].expand(-1, 1, -1, keys))
-    if columns_BK is not None:
-        bias = bias.gather(3, columns_BK[:, None, None, :].expand(-1, 1, bias.shape[2], -1))
+    queries, keys = watched.q_BMNF.shape[2], watched.k_BGNF.shape[2]
+    if rows_BQ is not None and bias.shape[2] != 1:
+        bias = bias.expand(-1, -1, queries, -1).gather(2, rows_BQ[:, None, :, None].expand(-1, 1, -1, keys))
+    if columns_BS is not None:
+        bias = bias.gather(3, columns_BS[:, None, None, :].expand(-1, 1, bias.shape[2], -1))
     return bias.float()
 
 
-def _h(x_BHND: Tensor) -> int:
-    return x_BHND.shape[1]
+def _h(x_BMNF: Tensor) -> int:
+    return x_BMNF.shape[1]

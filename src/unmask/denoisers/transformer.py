@@ -56,28 +56,28 @@ class Spec:
 class Rotation(NamedTuple):
     """Cosines and sines of each slot's rotary angles."""
 
-    cos_B1ND: Tensor
-    sin_B1ND: Tensor
+    cos_B1NF: Tensor
+    sin_B1NF: Tensor
 
     @classmethod
     def of(cls, position_BN: Tensor, spec: Spec, dtype: torch.dtype) -> "Rotation":
         # Computed here, not kept as a buffer: `module.to(bfloat16)` would silently round the frequencies.
         even = torch.arange(0, spec.head_dim, 2, device=position_BN.device, dtype=torch.float32)
-        angle_BND = position_BN[..., None].float() * (1.0 / spec.theta ** (even / spec.head_dim))
-        angle_B1ND = torch.cat((angle_BND, angle_BND), -1)[:, None]
+        angle_BNF = position_BN[..., None].float() * (1.0 / spec.theta ** (even / spec.head_dim))
+        angle_B1NF = torch.cat((angle_BNF, angle_BNF), -1)[:, None]
         target = torch.float32 if spec.rope_float32 else dtype
-        return cls(angle_B1ND.cos().to(target), angle_B1ND.sin().to(target))
+        return cls(angle_B1NF.cos().to(target), angle_B1NF.sin().to(target))
 
-    def __call__(self, x_BHND: Tensor) -> Tensor:
-        x = x_BHND.to(self.cos_B1ND.dtype)
+    def __call__(self, x_BMNF: Tensor) -> Tensor:
+        x = x_BMNF.to(self.cos_B1NF.dtype)
         left, right = x.chunk(2, -1)
-        return (x * self.cos_B1ND + torch.cat((-right, left), -1) * self.sin_B1ND).to(x_BHND.dtype)
+        return (x * self.cos_B1NF + torch.cat((-right, left), -1) * self.sin_B1NF).to(x_BMNF.dtype)
 
 
 class Memory(Protocol):
     """Keys and values that outlive a pass: what an approximate cache hands to every layer."""
 
-    def exchange(self, layer: int, k_BGND: Tensor, v_BGND: Tensor) -> tuple[Tensor, Tensor]:
+    def exchange(self, layer: int, k_BGNF: Tensor, v_BGNF: Tensor) -> tuple[Tensor, Tensor]:
         """Take in the pass's own keys and values, give those to attend to."""
         ...
 
@@ -85,9 +85,9 @@ class Memory(Protocol):
 class Watched(NamedTuple):
     """What the attention read-out needs of a layer."""
 
-    q_BHND: Tensor
-    k_BGND: Tensor
-    lse_BHN: Tensor
+    q_BMNF: Tensor
+    k_BGNF: Tensor
+    lse_BMN: Tensor
     """Log-sum-exp of each query's scores."""
 
 
@@ -143,9 +143,9 @@ class Layer(nn.Module):
         q, k, v = (y.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for y in self.qkv(self.attn_norm(x_BNH)))
         return rotate(q), rotate(k), v
 
-    def finish(self, x_BNH: Tensor, mixed_BHND: Tensor) -> Tensor:
+    def finish(self, x_BNH: Tensor, mixed_BMNF: Tensor) -> Tensor:
         """Both residuals, after attention."""
-        x_BNH = x_BNH + self.out(mixed_BHND.transpose(1, 2).flatten(2))
+        x_BNH = x_BNH + self.out(mixed_BMNF.transpose(1, 2).flatten(2))
         gate, up = self.gate_up(self.mlp_norm(x_BNH))
         return x_BNH + self.down(F.silu(gate) * up)
 
@@ -202,8 +202,8 @@ class Transformer(nn.Module):
             if memory is not None:
                 k, v = memory.exchange(index, k, v)
             if index in watch:
-                mixed, lse_BHN = attend_lse(q, k, v, bias)
-                watched.append(Watched(q, k, lse_BHN))
+                mixed, lse_BMN = attend_lse(q, k, v, bias)
+                watched.append(Watched(q, k, lse_BMN))
             else:
                 mixed = attend(q, k, v, bias)
             x = layer.finish(x, mixed)
@@ -214,32 +214,32 @@ class Transformer(nn.Module):
         return self.head(normed_RH)
 
 
-def attend(q_BHND: Tensor, k_BGND: Tensor, v_BGND: Tensor, bias: Tensor | None) -> Tensor:
-    """Fused attention; each of the G key heads serves H / G query heads."""
-    if q_BHND.is_cuda and not torch.is_grad_enabled():
+def attend(q_BMNF: Tensor, k_BGNF: Tensor, v_BGNF: Tensor, bias: Tensor | None) -> Tensor:
+    """Fused attention; each of the G key heads serves M / G query heads."""
+    if q_BMNF.is_cuda and not torch.is_grad_enabled():
         # Left to itself torch may choose another kernel here than the one that gives the log-sum-exp, and a
         # read-out would change the bits of what it reads.
-        return attend_lse(q_BHND, k_BGND, v_BGND, bias)[0]
-    k_BHND, v_BHND = _spread(k_BGND, q_BHND), _spread(v_BGND, q_BHND)
-    return F.scaled_dot_product_attention(q_BHND, k_BHND, v_BHND, attn_mask=bias)
+        return attend_lse(q_BMNF, k_BGNF, v_BGNF, bias)[0]
+    k_BMNF, v_BMNF = _spread(k_BGNF, q_BMNF), _spread(v_BGNF, q_BMNF)
+    return F.scaled_dot_product_attention(q_BMNF, k_BMNF, v_BMNF, attn_mask=bias)
 
 
-def attend_lse(q_BHND: Tensor, k_BGND: Tensor, v_BGND: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The same, with the log-sum-exp of each query's scores, which the kernels compute anyway: (B, H, N)."""
-    k_BHND, v_BHND = _spread(k_BGND, q_BHND), _spread(v_BGND, q_BHND)
-    if not q_BHND.is_cuda:
+def attend_lse(q_BMNF: Tensor, k_BGNF: Tensor, v_BGNF: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The same, with the log-sum-exp of each query's scores, which the kernels compute anyway: (B, M, N)."""
+    k_BMNF, v_BMNF = _spread(k_BGNF, q_BMNF), _spread(v_BGNF, q_BMNF)
+    if not q_BMNF.is_cuda:
         kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        mixed, lse_BHN = kernel(q_BHND, k_BHND, v_BHND, 0.0, False, attn_mask=bias)
-        return mixed, lse_BHN
-    wide = None if bias is None else bias.expand(*q_BHND.shape[:3], k_BHND.shape[2])
-    if q_BHND.dtype == torch.float32:
+        mixed, lse_BMN = kernel(q_BMNF, k_BMNF, v_BMNF, 0.0, False, attn_mask=bias)
+        return mixed, lse_BMN
+    wide = None if bias is None else bias.expand(*q_BMNF.shape[:3], k_BMNF.shape[2])
+    if q_BMNF.dtype == torch.float32:
         kernel = torch.ops.aten._scaled_dot_product_efficient_attention
     else:
         kernel = torch.ops.aten._scaled_dot_product_cudnn_attention  # three times as fast, but for half precision only
-    mixed, lse, *_ = kernel(q_BHND, k_BHND, v_BHND, wide, True)
-    return mixed, lse.flatten(2)[..., : q_BHND.shape[2]]
+    mixed, lse, *_ = kernel(q_BMNF, k_BMNF, v_BMNF, wide, True)
+    return mixed, lse.flatten(2)[..., : q_BMNF.shape[2]]
 
 
-def _spread(kv_BGND: Tensor, q_BHND: Tensor) -> Tensor:
-    each = q_BHND.shape[1] // kv_BGND.shape[1]
-    return kv_BGND if each == 1 else kv_BGND.repeat_interleave(each, 1)
+def _spread(kv_BGNF: Tensor, q_BMNF: Tensor) -> Tensor:
+    each = q_BMNF.shape[1] // kv_BGNF.shape[1]
+    return kv_BGNF if each == 1 else kv_BGNF.repeat_interleave(each, 1)

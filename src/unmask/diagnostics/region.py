@@ -129,26 +129,26 @@ def best_region(
     # position when the next one is i; the last column is for no next one, where rows with a smaller budget wait.
     run_BY = gain_BW.new_full((B, width + 2), -torch.inf)
     closed_BY = torch.zeros_like(run_BY)
-    closed_at_CBY = torch.ones(most + 1, B, width + 2, dtype=torch.long, device=open_BL.device)
-    back_CBZ = torch.empty(most + 1, B, width + 3, dtype=torch.long, device=open_BL.device)
+    closed_at_KBY = torch.ones(most + 1, B, width + 2, dtype=torch.long, device=open_BL.device)
+    back_KBZ = torch.empty(most + 1, B, width + 3, dtype=torch.long, device=open_BL.device)
     before_W = torch.arange(1, width + 1, device=open_BL.device)
     for c in range(1, most + 1):
         stayed_BW, opened_BW = run_BY[:, 1:-1], closed_BY[:, :-2] - toll_BX[:, :-1]
-        back_BW = back_CBZ[c - 1, :, 2:-1]
-        torch.where(stayed_BW >= opened_BW, before_W, closed_at_CBY[c - 1, :, :-2], out=back_BW)
+        back_BW = back_KBZ[c - 1, :, 2:-1]
+        torch.where(stayed_BW >= opened_BW, before_W, closed_at_KBY[c - 1, :, :-2], out=back_BW)
         torch.add(torch.maximum(stayed_BW, opened_BW), gain_BW, out=run_BY[:, 2:])
-        torch.cummax(run_BY - end_BY, -1, out=(closed_BY, closed_at_CBY[c]))
-    none, count_C1 = width + 2, torch.arange(1, most + 1, device=open_BL.device)[:, None]
-    back_CBZ[1:, :, -1] = torch.where(budget_B >= count_C1, closed_at_CBY[1:, :, -1], none)
+        torch.cummax(run_BY - end_BY, -1, out=(closed_BY, closed_at_KBY[c]))
+    none, count_K1 = width + 2, torch.arange(1, most + 1, device=open_BL.device)[:, None]
+    back_KBZ[1:, :, -1] = torch.where(budget_B >= count_K1, closed_at_KBY[1:, :, -1], none)
 
     at_B1 = torch.full((B, 1), none, device=open_BL.device)
     places = [at_B1]
     for c in range(most, 0, -1):
-        at_B1 = back_CBZ[c].gather(1, at_B1)
+        at_B1 = back_KBZ[c].gather(1, at_B1)
         places.append(at_B1)
     home_BZ = torch.nn.functional.pad(torch.where(real_BW, place_BW, L), (2, 1), value=L)
-    chosen_BC = home_BZ.gather(1, torch.cat(places, -1))
-    return torch.zeros(B, L + 1, dtype=torch.bool, device=open_BL.device).scatter(1, chosen_BC, True)[:, :L]
+    chosen_BK = home_BZ.gather(1, torch.cat(places, -1))
+    return torch.zeros(B, L + 1, dtype=torch.bool, device=open_BL.device).scatter(1, chosen_BK, True)[:, :L]
 
 
 def _next_gap(in_set_BL: Tensor) -> Tensor:

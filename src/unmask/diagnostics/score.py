@@ -136,16 +136,16 @@ def simplex_optimum(mu_BJ: Tensor, sigma_BJJ: Tensor) -> Tensor:
     KKT conditions of `eq:app_score_qp`. The full support is the closed form `eq:app_score_closed_form`.
     """
     J = mu_BJ.shape[-1]
-    on_SJ = _supports(J, mu_BJ.dtype, mu_BJ.device)
-    inside_SJJ = on_SJ[:, :, None] * on_SJ[:, None, :]
-    system_BSJJ = sigma_BJJ[:, None] * inside_SJJ + torch.diag_embed(1 - on_SJ)
-    x_BSJ = _solve(system_BSJJ, mu_BJ[:, None] * on_SJ)
-    value_BS = (x_BSJ * mu_BJ[:, None]).sum(-1)
-    feasible_BS = ((x_BSJ > 0) | (on_SJ == 0)).all(-1)
-    best_B1 = torch.where(feasible_BS, value_BS, -torch.inf).argmax(-1, keepdim=True)
-    x_BJ = x_BSJ.gather(1, best_B1[..., None].expand(-1, -1, J))[:, 0]
+    on_IJ = _supports(J, mu_BJ.dtype, mu_BJ.device)
+    inside_IJJ = on_IJ[:, :, None] * on_IJ[:, None, :]
+    system_BIJJ = sigma_BJJ[:, None] * inside_IJJ + torch.diag_embed(1 - on_IJ)
+    x_BIJ = _solve(system_BIJJ, mu_BJ[:, None] * on_IJ)
+    value_BI = (x_BIJ * mu_BJ[:, None]).sum(-1)
+    feasible_BI = ((x_BIJ > 0) | (on_IJ == 0)).all(-1)
+    best_B1 = torch.where(feasible_BI, value_BI, -torch.inf).argmax(-1, keepdim=True)
+    x_BJ = x_BIJ.gather(1, best_B1[..., None].expand(-1, -1, J))[:, 0]
     alpha_BJ = x_BJ / x_BJ.sum(-1, keepdim=True)
-    return torch.where(feasible_BS.any(-1, keepdim=True), alpha_BJ, torch.nan)
+    return torch.where(feasible_BI.any(-1, keepdim=True), alpha_BJ, torch.nan)
 
 
 @cache
@@ -154,11 +154,11 @@ def _supports(J: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.tensor([s for s in product((0.0, 1.0), repeat=J) if any(s)], dtype=dtype, device=device)
 
 
-def _solve(system_BSJJ: Tensor, rhs_BSJ: Tensor) -> Tensor:
+def _solve(system_BIJJ: Tensor, rhs_BIJ: Tensor) -> Tensor:
     """Gauss-Jordan elimination: positive definite systems need no pivoting, and J are few."""
-    table_BSJK = torch.cat((system_BSJJ, rhs_BSJ[..., None]), -1)
-    for j in range(rhs_BSJ.shape[-1]):
-        row_BSK = table_BSJK[..., j, :] / table_BSJK[..., j, j, None]
-        table_BSJK = table_BSJK - table_BSJK[..., j, None] * row_BSK[..., None, :]
-        table_BSJK[..., j, :] = row_BSK
-    return table_BSJK[..., -1]
+    table = torch.cat((system_BIJJ, rhs_BIJ[..., None]), -1)
+    for j in range(rhs_BIJ.shape[-1]):
+        row = table[..., j, :] / table[..., j, j, None]
+        table = table - table[..., j, None] * row[..., None, :]
+        table[..., j, :] = row
+    return table[..., -1]

@@ -253,14 +253,14 @@ class _ProblemTrial:
             prompts = self.problem.prompts * (seeds - 1)
             noise = _RecordingNoise(self._keys(self.problem.prompts, range(1, seeds)))
             runs.append(self._decode(policy, contender.steps, prompts, noise))
-        utility_SP = np.concatenate([self.utility(run.state.tokens_BL.tolist()) for run in runs])
-        utility_S = utility_SP.reshape(-1, len(self.weight_P)) @ self.weight_P
-        forwards_SP = np.concatenate([run.forwards_B.numpy() for run in runs])
-        forwards = float(forwards_SP.reshape(-1, len(self.weight_P)).mean(0) @ self.weight_P)
-        row = self._row(contender.label, contender.method, float(utility_S.mean()), forwards)
+        utilities = np.concatenate([self.utility(run.state.tokens_BL.tolist()) for run in runs])
+        by_seed = utilities.reshape(-1, len(self.weight_P)) @ self.weight_P
+        spent = np.concatenate([run.forwards_B.numpy() for run in runs])
+        forwards = float(spent.reshape(-1, len(self.weight_P)).mean(0) @ self.weight_P)
+        row = self._row(contender.label, contender.method, float(by_seed.mean()), forwards)
         if deterministic:
             return row
-        stderr = float(utility_S.std(ddof=1) / np.sqrt(seeds))
+        stderr = float(by_seed.std(ddof=1) / np.sqrt(seeds))
         return replace(row, stderr=stderr, seeds=seeds, deterministic=False)
 
     def reveal(self, contender: Contender) -> Reveal:
@@ -332,8 +332,8 @@ class _RecordingNoise(Noise):
         self.drawn.add(purpose)
         return super().uniform_vocab(step_R, position_R, row_R, vocab, purpose)
 
-    def select(self, rows_R: Tensor) -> "_RecordingNoise":
-        return _RecordingNoise(self.key_B[rows_R], self.drawn)
+    def select(self, rows_U: Tensor) -> "_RecordingNoise":
+        return _RecordingNoise(self.key_B[rows_U], self.drawn)
 
 
 @contextmanager

@@ -65,9 +65,9 @@ def best_mixture(mu_BJ: Tensor, sigma_BJJ: Tensor) -> Tensor:
     on_face_B = alpha_BJ.isnan().any(-1)
     if not on_face_B.any():
         return alpha_BJ
-    mu_NJ = mu_BJ.double().expand(alpha_BJ.shape)[on_face_B]
-    sigma_NJJ = sigma_BJJ.double().expand(*alpha_BJ.shape, J)[on_face_B]
-    alpha_BJ[on_face_B] = _face_optimum(mu_NJ, sigma_NJJ)
+    mu_UJ = mu_BJ.double().expand(alpha_BJ.shape)[on_face_B]
+    sigma_UJJ = sigma_BJJ.double().expand(*alpha_BJ.shape, J)[on_face_B]
+    alpha_BJ[on_face_B] = _face_optimum(mu_UJ, sigma_UJJ)
     return alpha_BJ
 
 
@@ -85,25 +85,25 @@ def schur_increment(mu_BJ: Tensor, sigma_BJJ: Tensor, mu0_B: Tensor, c_BJ: Tenso
     return evidence_B.square() / variance_B
 
 
-def _face_optimum(mu_NJ: Tensor, sigma_NJJ: Tensor) -> Tensor:
+def _face_optimum(mu_UJ: Tensor, sigma_UJJ: Tensor) -> Tensor:
     """Try the interior optimum of every face.
 
     On a face S, x = Sigma_S^-1 mu_S has Psi^2 = mu_S' x. The optimum is interior to exactly one face, where x
     is positive; the largest mu_S' x over faces with positive x therefore meets the KKT conditions, without a
     tolerance. If mu <= 0, no face has a positive x (mu_S' x = x' Sigma_S x > 0) and 0 / 0 leaves NaN.
     """
-    N, J = mu_NJ.shape
-    best_NJ = torch.zeros_like(mu_NJ)
-    best_N = mu_NJ.new_full((N,), -torch.inf)
+    U, J = mu_UJ.shape
+    best_UJ = torch.zeros_like(mu_UJ)
+    best_U = mu_UJ.new_full((U,), -torch.inf)
     for support in (list(s) for size in range(1, J + 1) for s in combinations(range(J), size)):
-        x_NK = _solve(sigma_NJJ[:, support][:, :, support], mu_NJ[:, support])
-        value_N = _dot(mu_NJ[:, support], x_NK).where((x_NK > 0).all(-1), -torch.inf)
-        x_NJ = torch.zeros_like(mu_NJ)
-        x_NJ[:, support] = x_NK
-        better_N = value_N > best_N
-        best_N = value_N.where(better_N, best_N)
-        best_NJ = x_NJ.where(better_N[:, None], best_NJ)
-    return best_NJ / best_NJ.sum(-1, keepdim=True)
+        on_support = _solve(sigma_UJJ[:, support][:, :, support], mu_UJ[:, support])
+        value_U = _dot(mu_UJ[:, support], on_support).where((on_support > 0).all(-1), -torch.inf)
+        x_UJ = torch.zeros_like(mu_UJ)
+        x_UJ[:, support] = on_support
+        better_U = value_U > best_U
+        best_U = value_U.where(better_U, best_U)
+        best_UJ = x_UJ.where(better_U[:, None], best_UJ)
+    return best_UJ / best_UJ.sum(-1, keepdim=True)
 
 
 def _dot(a_BJ: Tensor, b_BJ: Tensor) -> Tensor:

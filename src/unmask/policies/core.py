@@ -83,18 +83,18 @@ class CoRe(Policy):
         state = traj.state
         rewrite_BL, tokens_BL = torch.zeros_like(state.fixed_BL), torch.full_like(state.tokens_BL, -1)
         probe_BL = self._probe_set(traj, now)
-        row_R = probe_BL.any(-1).nonzero().flatten()
-        if len(row_R) == 0:
+        row_U = probe_BL.any(-1).nonzero().flatten()
+        if len(row_U) == 0:
             return rewrite_BL, tokens_BL
-        probe_RL = probe_BL[row_R]
-        asked = state.select(row_R)
-        hidden = replace(asked, tokens_BL=torch.where(probe_RL, state.mask_id, asked.tokens_BL))
-        seen = look_ahead.look(hidden, row_R, given_RL=torch.where(probe_RL, asked.tokens_BL, -1))
-        instability_RL = -(_given(seen) + 1e-10).log()
-        changes_RL = probe_RL & (seen.token_BN != asked.tokens_BL) & (seen.confidence_BN >= self.replacement)
-        count_R = quota_B[row_R].clamp(max=self.rewrites)
-        rewrite_BL[row_R] = score.best(instability_RL, changes_RL, count_R)
-        tokens_BL[row_R] = torch.where(rewrite_BL[row_R], seen.token_BN, -1)
+        probe_UL = probe_BL[row_U]
+        asked = state.select(row_U)
+        hidden = replace(asked, tokens_BL=torch.where(probe_UL, state.mask_id, asked.tokens_BL))
+        seen = look_ahead.look(hidden, row_U, given_UL=torch.where(probe_UL, asked.tokens_BL, -1))
+        instability_UL = -(_given(seen) + 1e-10).log()
+        changes_UL = probe_UL & (seen.token_BN != asked.tokens_BL) & (seen.confidence_BN >= self.replacement)
+        count_U = quota_B[row_U].clamp(max=self.rewrites)
+        rewrite_BL[row_U] = score.best(instability_UL, changes_UL, count_U)
+        tokens_BL[row_U] = torch.where(rewrite_BL[row_U], seen.token_BN, -1)
         return rewrite_BL, tokens_BL
 
     def _probe_set(self, traj: Trajectory, now: Clock) -> Tensor:
@@ -117,21 +117,21 @@ class CoRe(Policy):
         self, state: State, look_ahead: LookAhead, rewrite_BL: Tensor, tokens_BL: Tensor, score_BL: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Scores and tokens of the still masked positions once the rewrites stand."""
-        row_R = rewrite_BL.any(-1).nonzero().flatten()
-        if len(row_R) == 0:
+        row_U = rewrite_BL.any(-1).nonzero().flatten()
+        if len(row_U) == 0:
             return score_BL, tokens_BL
-        asked = state.select(row_R)
-        rewritten_RL = torch.where(rewrite_BL[row_R], tokens_BL[row_R], asked.tokens_BL)
-        seen = look_ahead.look(replace(asked, tokens_BL=rewritten_RL), row_R)
+        asked = state.select(row_U)
+        rewritten_UL = torch.where(rewrite_BL[row_U], tokens_BL[row_U], asked.tokens_BL)
+        seen = look_ahead.look(replace(asked, tokens_BL=rewritten_UL), row_U)
         score_BL, tokens_BL = score_BL.clone(), tokens_BL.clone()
-        score_BL[row_R] = self._base_score(seen, asked)
-        tokens_BL[row_R] = torch.where(asked.masked_BL, seen.token_BN, tokens_BL[row_R])
+        score_BL[row_U] = self._base_score(seen, asked)
+        tokens_BL[row_U] = torch.where(asked.masked_BL, seen.token_BN, tokens_BL[row_U])
         return score_BL, tokens_BL
 
 
 def _given(seen: Prediction) -> Tensor:
     if seen.given_BN is None:
         raise ConfigError(
-            "the look-ahead gave no probabilities of given tokens; allowed: an answer to given_RL; check it"
+            "the look-ahead gave no probabilities of given tokens; allowed: an answer to given_UL; check it"
         )
     return seen.given_BN

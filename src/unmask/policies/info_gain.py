@@ -66,12 +66,12 @@ class InfoGain(Policy):
         bypass_B = sure_BL.any(-1) & ~fill_B
 
         candidates = self._candidates(traj, now.open_BL, k_B)
-        look_B = ~fill_B & ~bypass_B & (candidates.fresh_BC.sum(-1) > 1)
+        look_B = ~fill_B & ~bypass_B & (candidates.fresh_BA.sum(-1) > 1)
         best_B = self._look_ahead(traj, look_ahead, candidates, look_B).argmax(-1)
 
         pick_B11 = best_B[:, None, None].expand(-1, 1, length)
-        chosen_BL = candidates.set_BCL.gather(1, pick_B11).squeeze(1)
-        tokens_BL = candidates.token_BCL.gather(1, pick_B11).squeeze(1)
+        chosen_BL = candidates.set_BAL.gather(1, pick_B11).squeeze(1)
+        tokens_BL = candidates.token_BAL.gather(1, pick_B11).squeeze(1)
         bypass_BL = score.best(top_p_BL, sure_BL, k_B)
         chosen_BL = torch.where(bypass_B[:, None], bypass_BL, chosen_BL)
         # The bypass commits the most probable token, whatever was drawn.
@@ -86,7 +86,7 @@ class InfoGain(Policy):
         )
 
     def _candidates(self, traj: Trajectory, open_BL: Tensor, k_B: Tensor) -> "_Candidates":
-        """N position sets with their tokens; a set seen before is not fresh, whatever its tokens."""
+        """A position sets with their tokens; a set seen before is not fresh, whatever its tokens."""
         length = open_BL.shape[1]
         seen = traj.seen
         draws = seen.token_BND.shape[-1]
@@ -98,35 +98,35 @@ class InfoGain(Policy):
                 confidence_BL = confidence_BL / self.tau_pos + gumbel_BL
             sets.append(score.best(confidence_BL, open_BL, k_B))
             tokens.append(seen.token_BND[:, :length, min(c, draws - 1)])
-        set_BCL = torch.stack(sets, 1)
-        same_BCC = (set_BCL[:, :, None] == set_BCL[:, None]).all(-1)
-        return _Candidates(set_BCL, torch.stack(tokens, 1), ~same_BCC.tril(-1).any(-1))
+        set_BAL = torch.stack(sets, 1)
+        same_BAA = (set_BAL[:, :, None] == set_BAL[:, None]).all(-1)
+        return _Candidates(set_BAL, torch.stack(tokens, 1), ~same_BAA.tril(-1).any(-1))
 
     def _look_ahead(self, traj: Trajectory, look_ahead: LookAhead, candidates: "_Candidates", look_B: Tensor) -> Tensor:
         """J of every fresh candidate; on rows that do not look, 0 for the greedy one and -inf for the others."""
         state = traj.state
-        value_BC = torch.full_like(candidates.fresh_BC, float("-inf"), dtype=torch.float64)
-        value_BC[:, 0] = 0.0
-        row_R, candidate_R = (candidates.fresh_BC & look_B[:, None]).nonzero(as_tuple=True)
-        if len(row_R) == 0:
-            return value_BC
-        set_RL = candidates.set_BCL[row_R, candidate_R]
-        parents = state.select(row_R)
-        tokens_RL = torch.where(set_RL, candidates.token_BCL[row_R, candidate_R], parents.tokens_BL)
-        after = replace(parents, tokens_BL=tokens_RL)
-        value_R = -_mean_entropy(look_ahead.look(after, row_R).clean.entropy_BN, after)
+        value_BA = torch.full_like(candidates.fresh_BA, float("-inf"), dtype=torch.float64)
+        value_BA[:, 0] = 0.0
+        row_U, candidate_U = (candidates.fresh_BA & look_B[:, None]).nonzero(as_tuple=True)
+        if len(row_U) == 0:
+            return value_BA
+        set_UL = candidates.set_BAL[row_U, candidate_U]
+        parents = state.select(row_U)
+        tokens_UL = torch.where(set_UL, candidates.token_BAL[row_U, candidate_U], parents.tokens_BL)
+        after = replace(parents, tokens_BL=tokens_UL)
+        value_U = -_mean_entropy(look_ahead.look(after, row_U).clean.entropy_BN, after)
         if self.objective == "info_gain":
-            spent_RL = traj.seen.clean.entropy_BN[row_R, : set_RL.shape[1]] * set_RL
-            value_R = value_R - spent_RL.double().sum(-1)
-        value_BC[row_R, candidate_R] = value_R
-        return value_BC
+            spent_UL = traj.seen.clean.entropy_BN[row_U, : set_UL.shape[1]] * set_UL
+            value_U = value_U - spent_UL.double().sum(-1)
+        value_BA[row_U, candidate_U] = value_U
+        return value_BA
 
 
 @dataclass(frozen=True)
 class _Candidates:
-    set_BCL: Tensor
-    token_BCL: Tensor
-    fresh_BC: Tensor
+    set_BAL: Tensor
+    token_BAL: Tensor
+    fresh_BA: Tensor
 
 
 def _quota(now: Clock) -> Tensor:
@@ -145,7 +145,7 @@ def _share(masks_B: Tensor, steps_B: Tensor) -> Tensor:
     return (masks_B.double() / steps_B.clamp(min=1)).round().long().clamp(min=1)
 
 
-def _mean_entropy(entropy_RL: Tensor, state: State) -> Tensor:
+def _mean_entropy(entropy_UL: Tensor, state: State) -> Tensor:
     """Hbar over all masks that are left, 0 if none."""
-    masked_RL = state.masked_BL
-    return (entropy_RL.double() * masked_RL).sum(-1) / masked_RL.sum(-1).clamp(min=1)
+    masked_UL = state.masked_BL
+    return (entropy_UL.double() * masked_UL).sum(-1) / masked_UL.sum(-1).clamp(min=1)

@@ -33,38 +33,38 @@ class ArmGrid:
 
 
 def arm_grid(
-    arm_N: Sequence[str],
-    draw_N: Sequence[int],
-    prompt_N: Sequence[str],
+    arm_W: Sequence[str],
+    draw_W: Sequence[int],
+    prompt_W: Sequence[str],
     *,
-    utility_N: ArrayLike,
-    evaluated_N: ArrayLike,
-    deviated_N: ArrayLike,
+    utility_W: ArrayLike,
+    evaluated_W: ArrayLike,
+    deviated_W: ArrayLike,
 ) -> ArmGrid:
-    """From N runs, each of an arm, a draw and a prompt; NaN is unjudged, or not counted."""
+    """From W whole runs, each of an arm, a draw and a prompt; NaN is unjudged, or not counted."""
     numbers = {
-        name: np.asarray(x_N, dtype=np.float64)
-        for name, x_N in (("utility", utility_N), ("evaluated", evaluated_N), ("deviated", deviated_N))
+        name: np.asarray(x_W, dtype=np.float64)
+        for name, x_W in (("utility", utility_W), ("evaluated", evaluated_W), ("deviated", deviated_W))
     }
-    prompts = tuple(sorted(set(prompt_N)))
-    names_N, at_N = np.array(arm_N), np.searchsorted(prompts, prompt_N)
+    prompts = tuple(sorted(set(prompt_W)))
+    names_W, at_W = np.array(arm_W), np.searchsorted(prompts, prompt_W)
     utility: dict[str, Array] = {}
     steps: dict[str, Array] = {}
-    for arm in dict.fromkeys(arm_N):
-        of_arm_N = names_N == arm
-        draws = len({draw for draw, of_arm in zip(draw_N, of_arm_N, strict=True) if of_arm})
+    for arm in dict.fromkeys(arm_W):
+        of_arm_W = names_W == arm
+        draws = len({draw for draw, of_arm in zip(draw_W, of_arm_W, strict=True) if of_arm})
         # NaN goes through sums: a prompt has a mean where each of its draws was judged.
-        sums = {name: _sums(x_N[of_arm_N], at_N[of_arm_N], len(prompts)) for name, x_N in numbers.items()}
+        sums = {name: _sums(x_W[of_arm_W], at_W[of_arm_W], len(prompts)) for name, x_W in numbers.items()}
         # A prompt that lacks a draw has none either.
-        whole_P = np.bincount(at_N[of_arm_N], minlength=len(prompts)) == draws
+        whole_P = np.bincount(at_W[of_arm_W], minlength=len(prompts)) == draws
         utility[arm] = np.where(whole_P, sums["utility"] / draws, nan)
-        if np.isfinite(numbers["deviated"][of_arm_N]).any():
+        if np.isfinite(numbers["deviated"][of_arm_W]).any():
             steps[arm] = np.stack([sums["evaluated"], sums["deviated"]], 1)
     return ArmGrid(prompts, utility, steps)
 
 
-def _sums(x_N: Array, at_N: NDArray, prompts: int) -> Array:
-    return np.asarray(np.bincount(at_N, x_N, prompts), dtype=np.float64)
+def _sums(x_W: Array, at_W: NDArray, prompts: int) -> Array:
+    return np.asarray(np.bincount(at_W, x_W, prompts), dtype=np.float64)
 
 
 def gate_coverage(steps_P2: Array) -> float:
@@ -78,7 +78,7 @@ def gate_coverage(steps_P2: Array) -> float:
 def paired_columns(
     utility: Mapping[str, Array], used_P: NDArray[np.bool_], arms: Sequence[str], pairs: Sequence[Pair]
 ) -> Array:
-    """Utilities of the arms, then differences, (P, K): prompts are drawn whole, so pairs stay pairs."""
+    """Utilities of the arms, then differences, (P, M): prompts are drawn whole, so pairs stay pairs."""
     columns = [utility[arm] for arm in arms] + [utility[one] - utility[other] for one, other in pairs]
     return np.stack(columns, 1)[used_P]
 
@@ -87,10 +87,10 @@ def arm_estimates(
     tables: Mapping[str, Array], arms: Sequence[str], pairs: Sequence[Pair], *, seed: int, resamples: int = RESAMPLES
 ) -> tuple[dict[str, Estimate], dict[Pair, Estimate]]:
     """Means of task means of every column of `paired_columns`; prompts are drawn within each task."""
-    sums_T = [np.pad(x_PK, ((0, 0), (1, 0)), constant_values=1.0) for x_PK in tables.values()]
+    sums_T = [np.pad(x_PM, ((0, 0), (1, 0)), constant_values=1.0) for x_PM in tables.values()]
     estimates = bootstrap(
-        lambda count_RP: mean_of_tasks(sums_T, count_RP)[:, 1:],
-        [len(sums_PK) for sums_PK in sums_T],
+        lambda count_DP: mean_of_tasks(sums_T, count_DP)[:, 1:],
+        [len(sums_PM) for sums_PM in sums_T],
         seeds=task_seeds(seed, tables),
         resamples=resamples,
         width=next(iter(tables.values())).shape[1],

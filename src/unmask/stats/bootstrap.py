@@ -1,7 +1,7 @@
 """Intervals from resampled prompts: the states of a prompt share its difficulty, so they move together.
 
 A replicate is a vector of counts, how often each prompt was drawn. Whatever is a ratio of sums over states is then
-one matrix product: counts (replicates by prompts) times sums (prompts by columns). NumPy in, numbers out.
+one matrix product: counts (D replicates by P prompts) times sums (P prompts by M columns). NumPy in, numbers out.
 
 `ratio_intervals` is for states; `mean_intervals` and those beside it are for one number per prompt and policy, where
 NaN is a missing value: it leaves the mean and the count, and never counts as 0.
@@ -46,8 +46,8 @@ class Estimate:
 
 
 def ratio_intervals(
-    top_SK: ArrayLike,
-    bottom_SK: ArrayLike,
+    top_SM: ArrayLike,
+    bottom_SM: ArrayLike,
     prompt_S: ArrayLike,
     *,
     seed: int,
@@ -58,15 +58,15 @@ def ratio_intervals(
 
     A mean over states has ones below; a share of states zeros and ones above. `prompt_S` names each state's prompt.
     """
-    top, bottom, (prompt, prompts) = _columns("top_SK", top_SK), _columns("bottom_SK", bottom_SK), codes(prompt_S)
+    top, bottom, (prompt, prompts) = _columns("top_SM", top_SM), _columns("bottom_SM", bottom_SM), codes(prompt_S)
     if top.shape != bottom.shape or len(top) != len(prompt):
         raise ValueError(
-            f"top_SK has shape {top.shape}, bottom_SK {bottom.shape} and prompt_S {len(prompt)} entries; "
+            f"top_SM has shape {top.shape}, bottom_SM {bottom.shape} and prompt_S {len(prompt)} entries; "
             "they must have one row for each state, and as many columns"
         )
-    top_PK, bottom_PK = cluster_sums(top, prompt, prompts), cluster_sums(bottom, prompt, prompts)
+    top_PM, bottom_PM = cluster_sums(top, prompt, prompts), cluster_sums(bottom, prompt, prompts)
     return bootstrap(
-        lambda weight_RP: ratio(weight_RP @ top_PK, weight_RP @ bottom_PK),
+        lambda weight_DP: ratio(weight_DP @ top_PM, weight_DP @ bottom_PM),
         [prompts],
         seeds=[(seed,)],
         resamples=resamples,
@@ -117,8 +117,8 @@ def macro_intervals(
         raise ValueError(f"tables have {columns} columns; pass one or more tables, as many in each")
     edges = np.cumsum([0, *(len(x_PA) for x_PA in tables_T)])
 
-    def means(count_RP: Array) -> Array:
-        parts_T = [count_RP[:, start : start + len(x_PA)] for start, x_PA in zip(edges, tables_T, strict=False)]
+    def means(count_DP: Array) -> Array:
+        parts_T = [count_DP[:, start : start + len(x_PA)] for start, x_PA in zip(edges, tables_T, strict=False)]
         return np.asarray(np.mean([_column_means(*pair) for pair in zip(parts_T, tables_T, strict=True)], 0))
 
     estimates = bootstrap(
@@ -150,35 +150,35 @@ def bootstrap(
     level: float = LEVEL,
     width: int = 1,
 ) -> tuple[Estimate, ...]:
-    """Intervals of any statistic of prompt counts: (replicates, prompts) in, (replicates, K) out.
+    """Intervals of any statistic of prompt counts: (D, P) in, (D, M) out.
 
     Prompts are drawn within each of T strata, such as tasks, each with its own seed. `width` is the number of entries
     that the statistic holds per replicate; it bounds how many replicates it is given at a time.
     """
     if not (resamples >= 1 and 0 < level < 1):
         raise ValueError(f"resamples is {resamples} and level {level}; they must be >= 1 and between 0 and 1")
-    point_K = statistic(np.ones((1, sum(prompts_T))))[0]
+    point_M = statistic(np.ones((1, sum(prompts_T))))[0]
     at_once = max(1, _CELLS // max(width, sum(prompts_T), 1))
-    drawn_RK = np.concatenate([statistic(w) for w in prompt_counts(prompts_T, seeds, resamples, at_once)])
-    low_K, high_K = percentiles(drawn_RK, level)
-    undefined_K = (~np.isfinite(drawn_RK)).sum(0)
+    drawn_DM = np.concatenate([statistic(w) for w in prompt_counts(prompts_T, seeds, resamples, at_once)])
+    low_M, high_M = percentiles(drawn_DM, level)
+    undefined_M = (~np.isfinite(drawn_DM)).sum(0)
     return tuple(
         Estimate(float(v), float(low), float(high), int(n))
-        for v, low, high, n in zip(point_K, low_K, high_K, undefined_K, strict=True)
+        for v, low, high, n in zip(point_M, low_M, high_M, undefined_M, strict=True)
     )
 
 
-def mean_of_tasks(sums_T: Sequence[Array], count_RP: Array) -> Array:
-    """Mean over tasks of the means within each, (R, K): each counts the same.
+def mean_of_tasks(sums_T: Sequence[Array], count_DP: Array) -> Array:
+    """Mean over tasks of the means within each, (D, M): each counts the same.
 
-    A task has one row of K sums for every prompt; its first column counts what its other columns add up.
+    A task has one row of M sums for every prompt; its first column counts what its other columns add up.
     """
-    edges = np.cumsum([0, *(len(sums_PK) for sums_PK in sums_T)])
-    mean_RK = np.zeros((len(count_RP), sums_T[0].shape[1]))
-    for sums_PK, start in zip(sums_T, edges, strict=False):
-        sum_RK = count_RP[:, start : start + len(sums_PK)] @ sums_PK
-        mean_RK += sum_RK / sum_RK[:, :1] / len(sums_T)
-    return mean_RK
+    edges = np.cumsum([0, *(len(sums_PM) for sums_PM in sums_T)])
+    mean_DM = np.zeros((len(count_DP), sums_T[0].shape[1]))
+    for sums_PM, start in zip(sums_T, edges, strict=False):
+        sum_DM = count_DP[:, start : start + len(sums_PM)] @ sums_PM
+        mean_DM += sum_DM / sum_DM[:, :1] / len(sums_T)
+    return mean_DM
 
 
 def task_seeds(seed: int, tasks: Iterable[str]) -> list[tuple[int, int]]:
@@ -198,25 +198,25 @@ def prompt_counts(
         )
 
 
-def percentiles(drawn_RK: Array, level: float) -> Array:
-    """Both ends for every column, (2, K), over the replicates that are defined; linear between order statistics."""
-    ordered_RK = np.sort(np.where(np.isfinite(drawn_RK), drawn_RK, np.nan), 0)
-    last_K = np.isfinite(ordered_RK).sum(0) - 1
-    place_2K = np.array([[(1 - level) / 2], [(1 + level) / 2]]) * np.maximum(last_K, 0)
-    below_2K = np.floor(place_2K).astype(np.int64)
-    above_2K = np.minimum(below_2K + 1, np.maximum(last_K, 0))
-    low, high = (np.take_along_axis(ordered_RK, index, 0) for index in (below_2K, above_2K))
-    return low + (place_2K - below_2K) * (high - low)
+def percentiles(drawn_DM: Array, level: float) -> Array:
+    """Both ends for every column, (2, M), over the replicates that are defined; linear between order statistics."""
+    ordered_DM = np.sort(np.where(np.isfinite(drawn_DM), drawn_DM, np.nan), 0)
+    last_M = np.isfinite(ordered_DM).sum(0) - 1
+    place_2M = np.array([[(1 - level) / 2], [(1 + level) / 2]]) * np.maximum(last_M, 0)
+    below_2M = np.floor(place_2M).astype(np.int64)
+    above_2M = np.minimum(below_2M + 1, np.maximum(last_M, 0))
+    low, high = (np.take_along_axis(ordered_DM, index, 0) for index in (below_2M, above_2M))
+    return low + (place_2M - below_2M) * (high - low)
 
 
-def cluster_sums(x_SK: Array, prompt_S: Ints, prompts: int) -> Array:
-    """Sum over the states of each prompt, (P, K)."""
-    out_PK = np.zeros((prompts, x_SK.shape[1]))
-    if len(x_SK):
+def cluster_sums(x_SM: Array, prompt_S: Ints, prompts: int) -> Array:
+    """Sum over the states of each prompt, (P, M)."""
+    out_PM = np.zeros((prompts, x_SM.shape[1]))
+    if len(x_SM):
         order = np.argsort(prompt_S, kind="stable")
         present, starts = np.unique(prompt_S[order], return_index=True)
-        out_PK[present] = np.add.reduceat(x_SK[order], starts, axis=0)
-    return out_PK
+        out_PM[present] = np.add.reduceat(x_SM[order], starts, axis=0)
+    return out_PM
 
 
 def codes(prompt_S: ArrayLike) -> tuple[Ints, int]:
@@ -241,14 +241,14 @@ def _counts(rng: np.random.Generator, rows: int, prompts: int) -> Array:
     return np.bincount(drawn.ravel(), minlength=rows * prompts).reshape(rows, prompts).astype(np.float64)
 
 
-def _column_means(count_RP: Array, x_PA: Array) -> Array:
+def _column_means(count_DP: Array, x_PA: Array) -> Array:
     """Mean of each column over the prompts that have a value; NaN in a replicate that drew none of them."""
     known_PA = np.isfinite(x_PA)
-    return ratio(count_RP @ np.where(known_PA, x_PA, 0.0), count_RP @ known_PA.astype(np.float64))
+    return ratio(count_DP @ np.where(known_PA, x_PA, 0.0), count_DP @ known_PA.astype(np.float64))
 
 
-def _columns(name: str, value_SK: ArrayLike) -> Array:
-    value = np.asarray(value_SK, dtype=np.float64)
+def _columns(name: str, value_SM: ArrayLike) -> Array:
+    value = np.asarray(value_SM, dtype=np.float64)
     value = value[:, None] if value.ndim == 1 else value
     if value.ndim != 2 or not np.isfinite(value).all():
         raise ValueError(f"{name} has shape {value.shape}; it must be finite, states by columns: leave missing out")

@@ -29,34 +29,34 @@ class Ranked:
 
     score_S: Array
     value_S: Array
-    weight_RS: Array
+    weight_DS: Array
 
 
 def captured_shares(halves: Sequence[Ranked], coverages: Sequence[float]) -> Array:
-    """Value in the top c by score over all value, (replicates, C); both summed over the halves first.
+    """Value in the top c by score over all value, (D, C); both summed over the halves first.
 
     NaN where all value is 0 or less.
     """
-    top_RC = np.sum([top_sums(half.score_S, half.value_S, coverages, half.weight_RS) for half in halves], 0)
-    total_R1 = np.sum([half.weight_RS @ half.value_S[:, None] for half in halves], 0)
-    mass_R1 = np.sum([half.weight_RS.sum(1, keepdims=True) for half in halves], 0)
-    share_RC = np.divide(top_RC, total_R1, out=np.full(top_RC.shape, np.nan), where=total_R1 > TIE * mass_R1)
-    return np.round(share_RC, 12)  # so that all of it is 1, not nearly 1
+    top_DC = np.sum([top_sums(half.score_S, half.value_S, coverages, half.weight_DS) for half in halves], 0)
+    total_D1 = np.sum([half.weight_DS @ half.value_S[:, None] for half in halves], 0)
+    mass_D1 = np.sum([half.weight_DS.sum(1, keepdims=True) for half in halves], 0)
+    share_DC = np.divide(top_DC, total_D1, out=np.full(top_DC.shape, np.nan), where=total_D1 > TIE * mass_D1)
+    return np.round(share_DC, 12)  # so that all of it is 1, not nearly 1
 
 
 def top_sums(
-    score_S: ArrayLike, value_S: ArrayLike, coverages: Sequence[float], weight_RS: ArrayLike | None = None
+    score_S: ArrayLike, value_S: ArrayLike, coverages: Sequence[float], weight_DS: ArrayLike | None = None
 ) -> Array:
-    """Weighted sum of `value` over the states that make up the top c of all weight by `score`, (replicates, C).
+    """Weighted sum of `value` over the states that make up the top c of all weight by `score`, (D, C).
 
     States tied at the cut share what is left of it: the exact expectation over ties broken uniformly. c times the
     number of states is not rounded; part of a state counts in part. A NaN score ranks last.
     """
     score, value = np.asarray(score_S, dtype=np.float64), np.asarray(value_S, dtype=np.float64)
-    weight = np.ones((1, len(score))) if weight_RS is None else np.asarray(weight_RS, dtype=np.float64)
+    weight = np.ones((1, len(score))) if weight_DS is None else np.asarray(weight_DS, dtype=np.float64)
     if score.ndim != 1 or score.shape != value.shape or weight.shape != (len(weight), len(score)):
         raise ValueError(
-            f"score_S has shape {score.shape}, value_S {value.shape} and weight_RS {weight.shape}; "
+            f"score_S has shape {score.shape}, value_S {value.shape} and weight_DS {weight.shape}; "
             "pass one score and one value for each state, and weights with a column for each"
         )
     if not all(0 < c <= 1 for c in coverages):
@@ -67,10 +67,10 @@ def top_sums(
         return np.zeros((len(weight), len(coverages)))
     order, ends = _groups(score)
     weight = weight[:, order]
-    upto_RG, gained_RG = weight.cumsum(1), (weight * value[order]).cumsum(1)
+    upto_DG, gained_DG = weight.cumsum(1), (weight * value[order]).cumsum(1)
     if len(ends) < len(order):
-        upto_RG, gained_RG = upto_RG[:, ends], gained_RG[:, ends]
-    return np.stack([_cut(upto_RG, gained_RG, c) for c in coverages], 1)
+        upto_DG, gained_DG = upto_DG[:, ends], gained_DG[:, ends]
+    return np.stack([_cut(upto_DG, gained_DG, c) for c in coverages], 1)
 
 
 def rounded(score_S: Array) -> Array:
@@ -85,11 +85,11 @@ def _groups(score_S: Array) -> tuple[Ints, Ints]:
     return order, np.flatnonzero(np.r_[key[order][1:] != key[order][:-1], True])
 
 
-def _cut(upto_RG: Array, gained_RG: Array, coverage: float) -> Array:
+def _cut(upto_DG: Array, gained_DG: Array, coverage: float) -> Array:
     """Whole groups up to the cut, and the share of the next one that fits; both tables are cumulative."""
-    row, wanted_R = np.arange(len(upto_RG)), coverage * upto_RG[:, -1]
-    at_R = np.minimum((upto_RG < wanted_R[:, None] * (1 - TIE)).sum(1), upto_RG.shape[1] - 1)
-    before_R, gained_R = (np.where(at_R > 0, x_RG[row, at_R - 1], 0.0) for x_RG in (upto_RG, gained_RG))
-    mass_R, sum_R = upto_RG[row, at_R] - before_R, gained_RG[row, at_R] - gained_R
-    part_R = np.divide(wanted_R - before_R, mass_R, out=np.zeros_like(mass_R), where=mass_R > 0)
-    return gained_R + np.minimum(part_R, 1.0) * sum_R
+    row, wanted_D = np.arange(len(upto_DG)), coverage * upto_DG[:, -1]
+    at_D = np.minimum((upto_DG < wanted_D[:, None] * (1 - TIE)).sum(1), upto_DG.shape[1] - 1)
+    before_D, gained_D = (np.where(at_D > 0, x_DG[row, at_D - 1], 0.0) for x_DG in (upto_DG, gained_DG))
+    mass_D, sum_D = upto_DG[row, at_D] - before_D, gained_DG[row, at_D] - gained_D
+    part_D = np.divide(wanted_D - before_D, mass_D, out=np.zeros_like(mass_D), where=mass_D > 0)
+    return gained_D + np.minimum(part_D, 1.0) * sum_D

@@ -125,7 +125,7 @@ def detection_measures(states: Scored, settings: ExperimentSettings) -> Detectio
     """All measures, with intervals over held-out prompts; what the score was calibrated to stays as it is."""
     coverages = tuple(dict.fromkeys((*settings.coverages, *settings.curve)))
     estimates = resampled(
-        lambda weight_RS: _numbers(states, coverages, weight_RS),
+        lambda weight_DS: _numbers(states, coverages, weight_DS),
         states.prompt_S,
         seed=settings.seed,
         resamples=settings.resamples,
@@ -157,20 +157,20 @@ def detection_measures(states: Scored, settings: ExperimentSettings) -> Detectio
 
 
 def random_coverage(
-    value_SK: ArrayLike, coverages: Sequence[float], *, seed: int, draws: int = DRAWS, level: float = LEVEL
+    value_SM: ArrayLike, coverages: Sequence[float], *, seed: int, draws: int = DRAWS, level: float = LEVEL
 ) -> tuple[dict[float, Estimate], ...]:
     """Sum of each column over a random share c of states: mean and interval over draws without replacement.
 
     As in `top_sums`, c times the number of states is not rounded. One random order serves all coverages.
     """
-    value, rng = np.asarray(value_SK, dtype=np.float64), np.random.default_rng([seed, 2])
+    value, rng = np.asarray(value_SM, dtype=np.float64), np.random.default_rng([seed, 2])
     states, at_once = len(value), max(1, _CELLS // len(value))
     first_DS = np.broadcast_to(np.arange(states), (at_once, states))
-    drawn_KDC = [
+    drawn_MDC = [
         _random_sums(rng.permuted(first_DS[: draws - start], axis=1), value, coverages)
         for start in range(0, draws, at_once)
     ]
-    return tuple(_over_draws(x_DC, coverages, level) for x_DC in np.concatenate(drawn_KDC, 1))
+    return tuple(_over_draws(x_DC, coverages, level) for x_DC in np.concatenate(drawn_MDC, 1))
 
 
 def ranks(predicted_S: Array, signal_S: Array, ties: str) -> Array:
@@ -181,29 +181,29 @@ def ranks(predicted_S: Array, signal_S: Array, ties: str) -> Array:
 _AT = ("precision", "recall", "captured", "concentration", "efficiency", "lift", "oracle_lift")
 
 
-def _numbers(states: Scored, coverages: Sequence[float], weight_RS: Array) -> dict[tuple[str, float], Array]:
+def _numbers(states: Scored, coverages: Sequence[float], weight_DS: Array) -> dict[tuple[str, float], Array]:
     positive_S = (states.g_S > 0).astype(np.float64)
-    mass_R1 = weight_RS.sum(1, keepdims=True)
-    found_RC = top_sums(states.score_S, positive_S, coverages, weight_RS)
-    captured_RC = captured_shares([Ranked(states.score_S, states.g_S, weight_RS)], coverages)
-    best_RC = captured_shares([Ranked(states.seen_FS[f], states.g_FS[f], weight_RS) for f in (0, 1)], coverages)
+    mass_D1 = weight_DS.sum(1, keepdims=True)
+    found_DC = top_sums(states.score_S, positive_S, coverages, weight_DS)
+    captured_DC = captured_shares([Ranked(states.score_S, states.g_S, weight_DS)], coverages)
+    best_DC = captured_shares([Ranked(states.seen_FS[f], states.g_FS[f], weight_DS) for f in (0, 1)], coverages)
     # One fold ranks, the other one grades.
-    oracle_RC = sum(top_sums(states.seen_FS[f], states.gain_FS[1 - f], coverages, weight_RS) for f in (0, 1)) / 2
+    oracle_DC = sum(top_sums(states.seen_FS[f], states.gain_FS[1 - f], coverages, weight_DS) for f in (0, 1)) / 2
     at_C = {
-        "precision": found_RC / (mass_R1 * np.array(coverages)),
-        "recall": ratio(found_RC, np.broadcast_to(weight_RS @ positive_S[:, None], found_RC.shape)),
-        "captured": captured_RC,
-        "concentration": best_RC,
-        "efficiency": ratio(captured_RC, best_RC),
-        "lift": top_sums(states.score_S, states.gain_FS.mean(0), coverages, weight_RS) / mass_R1,
-        "oracle_lift": oracle_RC / mass_R1,
+        "precision": found_DC / (mass_D1 * np.array(coverages)),
+        "recall": ratio(found_DC, np.broadcast_to(weight_DS @ positive_S[:, None], found_DC.shape)),
+        "captured": captured_DC,
+        "concentration": best_DC,
+        "efficiency": ratio(captured_DC, best_DC),
+        "lift": top_sums(states.score_S, states.gain_FS.mean(0), coverages, weight_DS) / mass_D1,
+        "oracle_lift": oracle_DC / mass_D1,
     }
     whole = {
-        ("auroc", 0.0): auroc(states.score_S, positive_S, weight_RS),
-        ("spearman", 0.0): spearman(states.score_S, states.g_S, weight_RS),
-        ("positive_rate", 0.0): means(weight_RS, positive_S),
+        ("auroc", 0.0): auroc(states.score_S, positive_S, weight_DS),
+        ("spearman", 0.0): spearman(states.score_S, states.g_S, weight_DS),
+        ("positive_rate", 0.0): means(weight_DS, positive_S),
     }
-    return whole | {(name, c): x_RC[:, k] for name, x_RC in at_C.items() for k, c in enumerate(coverages)}
+    return whole | {(name, c): x_DC[:, k] for name, x_DC in at_C.items() for k, c in enumerate(coverages)}
 
 
 def _total(g_S: Array) -> float:
@@ -219,11 +219,11 @@ def _curve(estimates: dict[tuple[str, float], Estimate], coverages: tuple[float,
     return Curve(*(np.array(x) for x in (coverages, *columns, random, [e.value for e in oracle])))
 
 
-def _random_sums(order_DS: NDArray, value_SK: Array, coverages: Sequence[float]) -> Array:
-    """Sum over the first c of each random order, (K, D, C)."""
-    states = len(value_SK)
-    out = np.empty((value_SK.shape[1], len(order_DS), len(coverages)))
-    for k, value_S in enumerate(value_SK.T):
+def _random_sums(order_DS: NDArray, value_SM: Array, coverages: Sequence[float]) -> Array:
+    """Sum over the first c of each random order, (M, D, C)."""
+    states = len(value_SM)
+    out = np.empty((value_SM.shape[1], len(order_DS), len(coverages)))
+    for k, value_S in enumerate(value_SM.T):
         upto_DS = np.pad(value_S[order_DS].cumsum(1), ((0, 0), (1, 1)), mode="edge")
         upto_DS[:, 0] = 0.0
         for i, c in enumerate(coverages):

@@ -194,10 +194,10 @@ def _gate_scores(
 def _graded(score_S: Array, gain_S: Array, prompt_S: Ints, fold_S: Ints, levels: list[float]) -> tuple[Array, Array]:
     """Gains under never and every threshold, and those of the threshold that the other folds choose."""
     # Column 0 is never, which gains nothing.
-    gain_ST = np.pad(gain_S[:, None] * (score_S[:, None] >= np.array(levels)), ((0, 0), (1, 0)))
-    sum_KT = cluster_sums(gain_ST, fold_S, int(fold_S.max()) + 1)
-    pick_K = _largest(sum_KT.sum(0) - sum_KT)
-    return gain_ST, gain_ST[np.arange(len(gain_ST)), pick_K[fold_S]]
+    gain_SH = np.pad(gain_S[:, None] * (score_S[:, None] >= np.array(levels)), ((0, 0), (1, 0)))
+    sum_FH = cluster_sums(gain_SH, fold_S, int(fold_S.max()) + 1)
+    pick_F = _largest(sum_FH.sum(0) - sum_FH)
+    return gain_SH, gain_SH[np.arange(len(gain_SH)), pick_F[fold_S]]
 
 
 def _choose(
@@ -209,20 +209,20 @@ def _choose(
     """
     if not len(score_S) or len(np.unique(fold_S)) < 2:
         return _never("there are fewer than 2 validation prompts with utilities: no fold could choose for another")
-    gain_ST, graded_S = _graded(score_S, gain_S, prompt_S, fold_S, levels)
+    gain_SH, graded_S = _graded(score_S, gain_S, prompt_S, fold_S, levels)
     out_of_fold, error = float(graded_S.mean()), _cluster_error(graded_S, prompt_S)
-    best = int(_largest(gain_ST.sum(0, keepdims=True))[0])
+    best = int(_largest(gain_SH.sum(0, keepdims=True))[0])
     if best == 0:
         return Threshold(None, 0.0, out_of_fold, error, "no threshold gains anything on validation states")
     if out_of_fold <= caution * error + TIE:
         least = f", not more than {caution:g} standard errors of {error:.4g}" if caution else ""
         return Threshold(None, 0.0, out_of_fold, error, f"out of fold it gains {out_of_fold:.4g}{least}")
-    return Threshold(levels[best - 1], float(gain_ST[:, best].mean()), out_of_fold, error, "")
+    return Threshold(levels[best - 1], float(gain_SH[:, best].mean()), out_of_fold, error, "")
 
 
-def _largest(sum_KT: Array) -> Ints:
+def _largest(sum_FH: Array) -> Ints:
     """The first column with the largest sum, up to rounding."""
-    return np.asarray((sum_KT >= sum_KT.max(1, keepdims=True) - TIE).argmax(1))
+    return np.asarray((sum_FH >= sum_FH.max(1, keepdims=True) - TIE).argmax(1))
 
 
 def _cluster_error(x_S: Array, prompt_S: Ints) -> float:

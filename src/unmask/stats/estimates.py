@@ -155,7 +155,7 @@ def state_columns(fit: CrossFit) -> Array:
     return np.where(fit.used_S[:, None], np.stack(columns, 1), 0.0)
 
 
-def ratios(sum_RK: Array) -> Array:
+def ratios(sum_DM: Array) -> Array:
     """`RATIOS` of summed columns, one row for each replicate."""
     top, bottom = zip(*RATIOS.values(), strict=True)
-    return ratio(sum_RK[:, top], sum_RK[:, bottom])
+    return ratio(sum_DM[:, top], sum_DM[:, bottom])

@@ -73,9 +73,9 @@ def aurocs(states: HeldOutStates, chosen: Calibration, settings: ExperimentSetti
     predicted_S, positive_S = chosen.detector.g_B[states.bin_S[seen_S]], (states.g_S > 0)[seen_S].astype(np.float64)
     place_S = states.place_S[seen_S]
     estimates = resampled(
-        lambda weight_RS: {
-            "among": auroc(predicted_S, positive_S, weight_RS),
-            "within": auroc(predicted_S, positive_S, weight_RS, place_S),
+        lambda weight_DS: {
+            "among": auroc(predicted_S, positive_S, weight_DS),
+            "within": auroc(predicted_S, positive_S, weight_DS, place_S),
         },
         states.prompt_S[seen_S],
         seed=settings.seed,
@@ -94,14 +94,14 @@ def macro(held: Mapping[str, HeldOutStates], settings: ExperimentSettings) -> di
         sums_T.append(cluster_sums(np.stack(columns, 1), code_S, prompts))
     names: list[tuple[str, str]] = []
 
-    def numbers(count_RP: Array) -> Array:
-        by_name = _macro_numbers(mean_of_tasks(sums_T, count_RP))
+    def numbers(count_DP: Array) -> Array:
+        by_name = _macro_numbers(mean_of_tasks(sums_T, count_DP))
         names[:] = by_name
         return np.stack(list(by_name.values()), 1)
 
     estimates = bootstrap(
         numbers,
-        [len(sums_PK) for sums_PK in sums_T],
+        [len(sums_PM) for sums_PM in sums_T],
         seeds=task_seeds(settings.seed, held),
         resamples=settings.resamples,
         level=settings.level,
@@ -109,12 +109,12 @@ def macro(held: Mapping[str, HeldOutStates], settings: ExperimentSettings) -> di
     return dict(zip(names, estimates, strict=True))
 
 
-def _macro_numbers(mean_RK: Array) -> dict[tuple[str, str], Array]:
+def _macro_numbers(mean_DM: Array) -> dict[tuple[str, str], Array]:
     """From means of counts, the fixed action's utility, the arms' gains and open gates to everything said of them."""
-    lift = {arm: mean_RK[:, 2 + at] for at, arm in enumerate(ARMS[1:])}
-    base_R = mean_RK[:, 1]
-    numbers = {("utility", "fixed"): base_R} | {("utility", arm): base_R + x_R for arm, x_R in lift.items()}
-    numbers |= {("lift", arm): x_R for arm, x_R in lift.items()} | {("gate", "coverage"): mean_RK[:, -1]}
+    lift = {arm: mean_DM[:, 2 + at] for at, arm in enumerate(ARMS[1:])}
+    base_D = mean_DM[:, 1]
+    numbers = {("utility", "fixed"): base_D} | {("utility", arm): base_D + x_D for arm, x_D in lift.items()}
+    numbers |= {("lift", arm): x_D for arm, x_D in lift.items()} | {("gate", "coverage"): mean_DM[:, -1]}
     numbers["choice", "recovered"] = ratio(lift["diagnostic"], lift["oracle"])
     numbers["choice", "less_regret"] = lift["diagnostic"] - lift["stage"]
     return numbers

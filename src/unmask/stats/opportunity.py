@@ -36,9 +36,9 @@ class PairEstimates:
     @property
     def largest(self) -> tuple[int, int] | None:
         """The pair with the largest number; None where none is above 0."""
-        a_K, b_K = np.triu_indices(len(self.value_AA), 1)
-        k = pairs.first_largest(np.nan_to_num(self.value_AA[a_K, b_K]))
-        return None if k is None or not self.value_AA[a_K[k], b_K[k]] > 0 else (int(a_K[k]), int(b_K[k]))
+        a_U, b_U = np.triu_indices(len(self.value_AA), 1)
+        k = pairs.first_largest(np.nan_to_num(self.value_AA[a_U, b_U]))
+        return None if k is None or not self.value_AA[a_U[k], b_U[k]] > 0 else (int(a_U[k]), int(b_U[k]))
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,11 @@ def summary(
     fixed_T = {t: _fixed_of(fixed, t) for t in names}
     action_S = np.array([_action(fixed_T[t]) for t in task.tolist()])
     fit = cross_fit(q, action_S, reference=reference, folds=folds, deterministic=deterministic)
-    column_SK = np.concatenate([state_columns(fit), _pair_columns(fit, _orders(fit, task, fixed_T))], 1)
+    column_SM = np.concatenate([state_columns(fit), _pair_columns(fit, _orders(fit, task, fixed_T))], 1)
     settings = _Settings(seed, resamples, level, tuple(coverages))
 
     def measured(chosen: list[str]) -> OpportunitySummary:
-        group = _group(fit, column_SK, task, prompt, chosen)
+        group = _group(fit, column_SM, task, prompt, chosen)
         overall = _measure(group, settings)
         if stage is None:
             return OpportunitySummary(overall)
@@ -149,7 +149,7 @@ class _StateGroup:
     """Some states of a table, and the prompts that are resampled for them."""
 
     fit: CrossFit
-    column_SK: Array
+    column_SM: Array
     """What is summed over states; of all states of the table, like `fit`."""
     row_S: Ints
     """The states of the group."""
@@ -161,7 +161,7 @@ class _StateGroup:
     task_T: list[str]
 
 
-def _group(fit: CrossFit, column_SK: Array, task_S: NDArray, prompt_S: NDArray, chosen: list[str]) -> _StateGroup:
+def _group(fit: CrossFit, column_SM: Array, task_S: NDArray, prompt_S: NDArray, chosen: list[str]) -> _StateGroup:
     """All states of the chosen tasks. Prompts of two tasks differ, whatever their names."""
     row, prompt, weight = [], [], []
     prompts_T: list[int] = []
@@ -173,7 +173,7 @@ def _group(fit: CrossFit, column_SK: Array, task_S: NDArray, prompt_S: NDArray, 
         weight.append(np.full(len(row_S), 1 / max(1, int(fit.used_S[row_S].sum()))))
         prompts_T.append(prompts)
     whole = [np.concatenate(parts) for parts in (row, prompt, weight)]
-    return _StateGroup(fit, column_SK, whole[0], whole[1], whole[2], prompts_T, chosen)
+    return _StateGroup(fit, column_SM, whole[0], whole[1], whole[2], prompts_T, chosen)
 
 
 def _only(group: _StateGroup, keep_S: Bools) -> _StateGroup:
@@ -183,9 +183,9 @@ def _only(group: _StateGroup, keep_S: Bools) -> _StateGroup:
 
 def _measure(group: _StateGroup, settings: _Settings) -> Opportunity:
     """Numbers, intervals and counts of one group."""
-    sum_PK = cluster_sums(group.column_SK[group.row_S] * group.weight_S[:, None], group.prompt_S, sum(group.prompts_T))
+    sum_PM = cluster_sums(group.column_SM[group.row_S] * group.weight_S[:, None], group.prompt_S, sum(group.prompts_T))
     estimates = bootstrap(
-        _statistic(group, sum_PK, settings.coverages),
+        _statistic(group, sum_PM, settings.coverages),
         group.prompts_T,
         seeds=task_seeds(settings.seed, group.task_T),
         resamples=settings.resamples,
@@ -200,7 +200,7 @@ def _measure(group: _StateGroup, settings: _Settings) -> Opportunity:
     return Opportunity(
         **dict(zip(RATIOS, base, strict=True)),
         bidirectional=mass,
-        pair=_best_pair(sum_PK, fit.q_FSA.shape[2]),
+        pair=_best_pair(sum_PM, fit.q_FSA.shape[2]),
         concentration=dict(zip(settings.coverages, rest, strict=False)),
         pairwise=_pair_estimates(rest[len(settings.coverages) :], fit.q_FSA.shape[2]),
         audit=audit(fit, row),
@@ -213,22 +213,22 @@ def _measure(group: _StateGroup, settings: _Settings) -> Opportunity:
     )
 
 
-def _statistic(group: _StateGroup, sum_PK: Array, coverages: Sequence[float]) -> Callable[[Array], Array]:
+def _statistic(group: _StateGroup, sum_PM: Array, coverages: Sequence[float]) -> Callable[[Array], Array]:
     """All numbers of a group as a function of prompt counts: the ratios, B, C*, then each pair's reversal."""
     halves = [_cells(group, f) for f in (0, 1)]
     # A replicate does not choose the pair again: the largest of resampled masses lies above the largest mass.
-    k = pairs.first_largest(_pair_masses(sum_PK.sum(0, keepdims=True))[0][0])
+    k = pairs.first_largest(_pair_masses(sum_PM.sum(0, keepdims=True))[0][0])
     best = [] if k is None else [k]
 
-    def numbers(count_RP: Array) -> Array:
-        sum_RK = count_RP @ sum_PK
-        mass_RK, reversal_RK = _pair_masses(sum_RK)
+    def numbers(count_DP: Array) -> Array:
+        sum_DM = count_DP @ sum_PM
+        mass_DU, reversal_DU = _pair_masses(sum_DM)
         # An action paired with itself wins nothing, hence the 0.
-        mass_R1 = mass_RK[:, best].max(1, initial=0.0, keepdims=True)
-        mass_R1 = np.where(sum_RK[:, [MASS]] > 0, mass_R1, np.nan)
-        ranked = [Ranked(score, value, count_RP[:, prompt] * mass) for score, value, prompt, mass in halves]
-        share_RC = captured_shares(ranked, coverages)
-        return np.concatenate([ratios(sum_RK), mass_R1, share_RC, reversal_RK], 1)
+        mass_D1 = mass_DU[:, best].max(1, initial=0.0, keepdims=True)
+        mass_D1 = np.where(sum_DM[:, [MASS]] > 0, mass_D1, np.nan)
+        ranked = [Ranked(score, value, count_DP[:, prompt] * mass) for score, value, prompt, mass in halves]
+        share_DC = captured_shares(ranked, coverages)
+        return np.concatenate([ratios(sum_DM), mass_D1, share_DC, reversal_DU], 1)
 
     return numbers
 
@@ -251,25 +251,25 @@ def _pair_columns(fit: CrossFit, better_SAA: Bools) -> Array:
     """For each pair a < b: what a wins from b, b from a, the loser from the better one, and whether both are known."""
     won_SAA, both_SAA = pairs.wins(fit)
     a, b = np.triu_indices(won_SAA.shape[1], 1)
-    up_SK, down_SK = won_SAA[:, a, b], won_SAA[:, b, a]
-    return np.concatenate([up_SK, down_SK, np.where(better_SAA[:, a, b], down_SK, up_SK), both_SAA[:, a, b]], 1)
+    up_SU, down_SU = won_SAA[:, a, b], won_SAA[:, b, a]
+    return np.concatenate([up_SU, down_SU, np.where(better_SAA[:, a, b], down_SU, up_SU), both_SAA[:, a, b]], 1)
 
 
-def _pair_masses(sum_RK: Array) -> tuple[Array, Array]:
+def _pair_masses(sum_DM: Array) -> tuple[Array, Array]:
     """Bidirectional mass, -inf where no state has both actions, and reversal value of each pair."""
-    up_RK, down_RK, reversal_RK, both_RK = np.split(sum_RK[:, len(RATIOS) :], 4, axis=1)
-    mass_RK = np.minimum(ratio(up_RK, both_RK), ratio(down_RK, both_RK))
-    return np.where(np.isnan(mass_RK), -np.inf, mass_RK), ratio(reversal_RK, both_RK)
+    up_DU, down_DU, reversal_DU, both_DU = np.split(sum_DM[:, len(RATIOS) :], 4, axis=1)
+    mass_DU = np.minimum(ratio(up_DU, both_DU), ratio(down_DU, both_DU))
+    return np.where(np.isnan(mass_DU), -np.inf, mass_DU), ratio(reversal_DU, both_DU)
 
 
-def _best_pair(sum_PK: Array, actions: int) -> tuple[int, int] | None:
+def _best_pair(sum_PM: Array, actions: int) -> tuple[int, int] | None:
     """The pair with the largest bidirectional mass, the first of ties; None where no pair reverses."""
-    mass_K = _pair_masses(sum_PK.sum(0, keepdims=True))[0][0]
-    k = pairs.first_largest(mass_K)
-    if k is None or mass_K[k] <= 0:
+    mass_U = _pair_masses(sum_PM.sum(0, keepdims=True))[0][0]
+    k = pairs.first_largest(mass_U)
+    if k is None or mass_U[k] <= 0:
         return None
-    a_K, b_K = np.triu_indices(actions, 1)
-    return int(a_K[k]), int(b_K[k])
+    a_U, b_U = np.triu_indices(actions, 1)
+    return int(a_U[k]), int(b_U[k])
 
 
 def _pair_estimates(estimates: Sequence[Estimate], actions: int) -> PairEstimates:

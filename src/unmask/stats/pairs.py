@@ -53,12 +53,12 @@ def bidirectional(fit: CrossFit) -> Bidirectional:
     mass_AA = np.minimum(over_AA, over_AA.T)
     if np.isnan(mass_AA).all():
         return Bidirectional(float("nan"), None, mass_AA)
-    a_K, b_K = np.triu_indices(len(mass_AA), 1)
-    mass_K = np.where(np.isnan(mass_AA), -np.inf, mass_AA)[a_K, b_K]
-    k = first_largest(mass_K)
-    if k is None or mass_K[k] <= 0:
+    a_U, b_U = np.triu_indices(len(mass_AA), 1)
+    mass_U = np.where(np.isnan(mass_AA), -np.inf, mass_AA)[a_U, b_U]
+    k = first_largest(mass_U)
+    if k is None or mass_U[k] <= 0:
         return Bidirectional(0.0, None, mass_AA)
-    return Bidirectional(float(mass_K[k]), (int(a_K[k]), int(b_K[k])), mass_AA)
+    return Bidirectional(float(mass_U[k]), (int(a_U[k]), int(b_U[k])), mass_AA)
 
 
 def wins(fit: CrossFit) -> tuple[Array, Bools]:
@@ -69,9 +69,9 @@ def wins(fit: CrossFit) -> tuple[Array, Bools]:
     return np.where(both_SAA, ((d0 > 0) * d1 + (d1 > 0) * d0) / 2, 0.0), both_SAA
 
 
-def first_largest(x_K: Array) -> int | None:
+def first_largest(x_U: Array) -> int | None:
     """Where the largest is, the first of those that differ by rounding only; None of nothing."""
-    return int(np.argmax(x_K >= x_K.max() - TIE)) if len(x_K) else None
+    return int(np.argmax(x_U >= x_U.max() - TIE)) if len(x_U) else None
 
 
 def better(mean_A: Array) -> Bools:

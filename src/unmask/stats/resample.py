@@ -10,26 +10,26 @@ from unmask.stats.bootstrap import LEVEL, RESAMPLES, Estimate, bootstrap, codes
 from unmask.stats.crossfit import Array
 from unmask.stats.opportunity import FEWEST
 
-K = TypeVar("K", bound=Hashable)
+Name = TypeVar("Name", bound=Hashable)
 
 
 def resampled(
-    numbers: Callable[[Array], Mapping[K, Array]],
+    numbers: Callable[[Array], Mapping[Name, Array]],
     prompt_S: NDArray,
     *,
     seed: int,
     resamples: int = RESAMPLES,
     level: float = LEVEL,
-) -> dict[K, Estimate]:
-    """Intervals of what `numbers` computes from weights of states: (replicates, S) in, one vector for each name out.
+) -> dict[Name, Estimate]:
+    """Intervals of what `numbers` computes from weights of states: (D, S) in, one vector for each name out.
 
     Prompts are drawn, and the states of a prompt count as often as it was.
     """
     code_S, prompts = codes(prompt_S)
-    names: list[K] = []
+    names: list[Name] = []
 
-    def columns(count_RP: Array) -> Array:
-        values = numbers(count_RP[:, code_S])
+    def columns(count_DP: Array) -> Array:
+        values = numbers(count_DP[:, code_S])
         names[:] = values
         return np.stack(list(values.values()), 1)
 
@@ -37,10 +37,10 @@ def resampled(
     return dict(zip(names, estimates, strict=True))
 
 
-def means(weight_RS: Array, value_S: Array) -> Array:
+def means(weight_DS: Array, value_S: Array) -> Array:
     """Weighted mean for each replicate; NaN without weight."""
-    mass_R = weight_RS.sum(1)
-    return np.divide(weight_RS @ value_S, mass_R, out=np.full(len(mass_R), np.nan), where=mass_R > 0)
+    mass_D = weight_DS.sum(1)
+    return np.divide(weight_DS @ value_S, mass_D, out=np.full(len(mass_D), np.nan), where=mass_D > 0)
 
 
 def few_positive(prompt_S: NDArray, g_S: Array) -> str:

@@ -117,8 +117,8 @@ def _choice(experiment: Experiment, proposal: str) -> ActionChoice:
     }
     column = {name: x_S[used_S].astype(np.float64) for name, x_S in column.items()}
 
-    def numbers(weight_RS: Array) -> dict[str, Array]:
-        mean = {name: means(weight_RS, x_S) for name, x_S in column.items()}
+    def numbers(weight_DS: Array) -> dict[str, Array]:
+        mean = {name: means(weight_DS, x_S) for name, x_S in column.items()}
         for name in ("agrees_fixed", "agrees_oracle", "agrees_any"):
             mean[name] = ratio(mean[name], 1 - mean["abstained"])
         return mean | {

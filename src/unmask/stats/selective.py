@@ -74,13 +74,13 @@ def _transition(experiment: Experiment, proposal: str) -> TransitionUtility:
     fixed_S, gain = held.fixed_utility_S[used_S], {name: x_S[used_S] for name, x_S in gain.items()}
     deviates_S = opens_S[used_S].astype(np.float64)
 
-    def numbers(weight_RS: Array) -> dict[tuple[str, str], Array]:
-        base_R = means(weight_RS, fixed_S)
-        lift = {name: means(weight_RS, x_S) for name, x_S in gain.items()}
-        utility = {"fixed": base_R} | {name: base_R + x_R for name, x_R in lift.items()}
-        columns = {("utility", name): x_R for name, x_R in utility.items()}
-        columns |= {("lift", name): x_R for name, x_R in lift.items()}
-        return columns | {("gate", "coverage"): means(weight_RS, deviates_S)}
+    def numbers(weight_DS: Array) -> dict[tuple[str, str], Array]:
+        base_D = means(weight_DS, fixed_S)
+        lift = {name: means(weight_DS, x_S) for name, x_S in gain.items()}
+        utility = {"fixed": base_D} | {name: base_D + x_D for name, x_D in lift.items()}
+        columns = {("utility", name): x_D for name, x_D in utility.items()}
+        columns |= {("lift", name): x_D for name, x_D in lift.items()}
+        return columns | {("gate", "coverage"): means(weight_DS, deviates_S)}
 
     estimates = resampled(
         numbers, held_out.prompt_S[used_S], seed=settings.seed, resamples=settings.resamples, level=settings.level

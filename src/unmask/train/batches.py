@@ -30,7 +30,7 @@ class Group:
     answer_E: Ints
     members: tuple[Ints, ...]
     """Rows of the group by source, as numbers in the group; empty ones are left out."""
-    share_S: Floats
+    share_T: Floats
     """Each source's part of the group; sums to one."""
     share: float
     """The group's part of the objective."""
@@ -43,7 +43,7 @@ class Group:
         return np.concatenate(self.members)
 
     @cached_property
-    def size_S(self) -> Ints:
+    def size_T(self) -> Ints:
         """Rows of each source."""
         return np.array([len(members) for members in self.members])
 
@@ -53,8 +53,8 @@ class Group:
 
         The deviation is that of independent rows and ratios; drawn in strata, their sum varies less.
         """
-        mean = sum(s * self.answer_E[m].mean() for s, m in zip(self.share_S, self.members, strict=True))
-        square = sum(s * (self.answer_E[m] ** 2).mean() for s, m in zip(self.share_S, self.members, strict=True))
+        mean = sum(s * self.answer_E[m].mean() for s, m in zip(self.share_T, self.members, strict=True))
+        square = sum(s * (self.answer_E[m] ** 2).mean() for s, m in zip(self.share_T, self.members, strict=True))
         # A row has Binomial(n, t) masked tokens, t uniform.
         deviation = math.sqrt(self.rows * (square / 3 - mean**2 / 4 + mean / 6))
         enough = min(self.rows * mean / 2 + DEVIATIONS * deviation, self.rows * self.answer_E.max())
@@ -83,9 +83,9 @@ def groups(rows: Rows, lengths: Sequence[int], weights: Sequence[float], batch: 
 
     A source's weight is spread evenly over its rows, whatever their length; the parts of all groups sum to one.
     """
-    weight_S = np.array(weights, dtype=np.float64) / sum(weights)
-    count_S = np.bincount(rows.source_E, minlength=len(weights))
-    for source, count in enumerate(count_S):
+    weight_T = np.array(weights, dtype=np.float64) / sum(weights)
+    count_T = np.bincount(rows.source_E, minlength=len(weights))
+    for source, count in enumerate(count_T):
         require(count > 0, f"rows of source {source}", 0, "1 or more", "its examples are all too long")
     bucket_E = np.searchsorted(lengths, rows.length_E)
     groups_of_rows = []
@@ -94,8 +94,8 @@ def groups(rows: Rows, lengths: Sequence[int], weights: Sequence[float], batch: 
         if len(chosen_E) == 0:
             continue
         source_E = rows.source_E[chosen_E]
-        part_S = weight_S * np.bincount(source_E, minlength=len(weights)) / count_S
-        present = np.flatnonzero(part_S)
+        part_T = weight_T * np.bincount(source_E, minlength=len(weights)) / count_T
+        present = np.flatnonzero(part_T)
         groups_of_rows.append(
             Group(
                 length,
@@ -103,9 +103,9 @@ def groups(rows: Rows, lengths: Sequence[int], weights: Sequence[float], batch: 
                 rows.prompt_E[chosen_E],
                 rows.answer_E[chosen_E],
                 tuple(np.flatnonzero(source_E == source) for source in present),
-                part_S[present] / part_S.sum(),
-                float(part_S.sum()),
-                max(1, round(batch * part_S.sum())),
+                part_T[present] / part_T.sum(),
+                float(part_T.sum()),
+                max(1, round(batch * part_T.sum())),
             )
         )
     return groups_of_rows
@@ -117,11 +117,11 @@ def draw(group: Group, seed: int, step: int, least_ratio: float) -> Batch:
     n = group.rows
     # Sources in proportion: row i takes the source at a jittered i-th quantile.
     quantile_B = (np.arange(n) + noise.uniform(n)) / n
-    edge_S = np.cumsum(group.share_S)
-    source_B = np.minimum(np.searchsorted(edge_S, quantile_B, side="right"), len(edge_S) - 1)
-    pick_B = (noise.uniform(n) * group.size_S[source_B]).astype(np.int64)
-    start_S = np.cumsum(group.size_S) - group.size_S
-    rows_B = group.pool_E[start_S[source_B] + pick_B]
+    edge_T = np.cumsum(group.share_T)
+    source_B = np.minimum(np.searchsorted(edge_T, quantile_B, side="right"), len(edge_T) - 1)
+    pick_B = (noise.uniform(n) * group.size_T[source_B]).astype(np.int64)
+    start_T = np.cumsum(group.size_T) - group.size_T
+    rows_B = group.pool_E[start_T[source_B] + pick_B]
     return mask(rows_B, group, noise, least_ratio, np.full(n, group.share / n))
 
 
@@ -155,8 +155,8 @@ def mask(rows_B: Ints, group: Group, noise: "_MaskNoise", least_ratio: float, co
     ratio_B = least_ratio + (1 - least_ratio) * (stratum_B + noise.uniform(n)) / n
     answer_B, prompt_B = group.answer_E[rows_B], group.prompt_E[rows_B]
     width = int(answer_B.max())
-    masked_BA = noise.uniform(n * width).reshape(n, width) < ratio_B[:, None]
-    row_R, column_R = np.nonzero(masked_BA & (np.arange(width) < answer_B[:, None]))
+    masked_BW = noise.uniform(n * width).reshape(n, width) < ratio_B[:, None]
+    row_R, column_R = np.nonzero(masked_BW & (np.arange(width) < answer_B[:, None]))
     place_R = row_R * group.length + prompt_B[row_R] + column_R
     hidden_BN = np.zeros((n, group.length), dtype=np.bool_)
     hidden_BN.reshape(-1)[place_R] = True

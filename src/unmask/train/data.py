@@ -45,13 +45,13 @@ class Rows:
     def answer_E(self) -> Ints:
         return self.length_E - self.prompt_E
 
-    def padded(self, chosen_R: Ints, width: int, filler: int) -> NDArray[np.int16]:
+    def padded(self, chosen_E: Ints, width: int, filler: int) -> NDArray[np.int16]:
         """Some rows side by side, filled up on the right."""
-        table = np.full((len(chosen_R), width), filler, dtype=np.int16)
+        table = np.full((len(chosen_E), width), filler, dtype=np.int16)
         starts_E = np.concatenate([[0], np.cumsum(self.length_E)[:-1]])
         column_N = np.arange(width)
-        inside = column_N < self.length_E[chosen_R, None]
-        table[inside] = self.tokens[(starts_E[chosen_R, None] + column_N)[inside]]
+        inside = column_N < self.length_E[chosen_E, None]
+        table[inside] = self.tokens[(starts_E[chosen_E, None] + column_N)[inside]]
         return table
 
 

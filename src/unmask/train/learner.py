@@ -174,14 +174,14 @@ class Learner:
     def validate(self) -> dict[str, float]:
         """Loss of each source's held-out rows on masks that never change."""
         names = list(self.config.sources)
-        total_S = torch.zeros(len(names), dtype=torch.float64, device=self.device)
+        total_T = torch.zeros(len(names), dtype=torch.float64, device=self.device)
         for table, batches in self._held_out:
             for inputs, source_R in batches:
                 # Not under no_grad: compiled code would be compiled once more for it.
                 with self._autocast():
                     losses_R = table.losses(self.model, inputs, self.mask_id, self.shift)
-                total_S.index_add_(0, source_R, (losses_R.detach() * inputs.weight_R).double())
-        return dict(zip(names, total_S.tolist(), strict=True))
+                total_T.index_add_(0, source_R, (losses_R.detach() * inputs.weight_R).double())
+        return dict(zip(names, total_T.tolist(), strict=True))
 
     def state(self) -> dict[str, Any]:
         """Weights and the optimizers' memory. Settings are not part of it: the configuration has them."""
@@ -222,12 +222,12 @@ def _held_out_tables(
     With every batch come the sources of its places.
     """
     rows = pool.held_out
-    count_S = np.bincount(rows.source_E, minlength=len(config.sources))
+    count_T = np.bincount(rows.source_E, minlength=len(config.sources))
     tables = []
     for group in groups(rows, config.data.lengths, [1.0] * len(config.sources), 1):
         shaped = replace(group, rows=shapes.get(group.length, 32))
         source_E = rows.source_E[group.chosen_E]
-        weights = {place: 1.0 / count_S[source_E[members[0]]] for place, members in enumerate(group.members)}
+        weights = {place: 1.0 / count_T[source_E[members[0]]] for place, members in enumerate(group.members)}
         batches = []
         for batch in fixed(shaped, config.seed, config.optimizer.least_ratio, weights):
             source_R = source_E[batch.rows_B[batch.place_R // group.length]]

@@ -102,7 +102,7 @@ def _grid(part: pa.Table) -> ArmGrid:
         column["arm"],
         column["draw"],
         column["prompt"],
-        utility_N=number["utility"],
-        evaluated_N=number["evaluated"],
-        deviated_N=number["deviated"],
+        utility_W=number["utility"],
+        evaluated_W=number["evaluated"],
+        deviated_W=number["deviated"],
     )

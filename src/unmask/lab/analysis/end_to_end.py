@@ -131,7 +131,7 @@ class _Measured(NamedTuple):
     """A cell and the columns behind it, which means over tasks need again."""
 
     cell: EndToEndCell
-    columns_PK: Array
+    columns_PM: Array
 
 
 def end_to_end(store: Store, e1: OpportunityFindings, e23: DetectionFindings) -> EndToEndFindings | None:
@@ -211,8 +211,8 @@ def _cells(
 
 
 def _cell(unit: DecodedUnit, name: str, grid: ArmGrid, used_P: np.ndarray, how: _Resampling) -> _Measured:
-    columns_PK = paired_columns(grid.utility, used_P, (*ARMS, *CONTROLS), DIFFERENCES)
-    utility, difference = arm_estimates({unit.task: columns_PK}, (*ARMS, *CONTROLS), DIFFERENCES, **how._asdict())
+    columns_PM = paired_columns(grid.utility, used_P, (*ARMS, *CONTROLS), DIFFERENCES)
+    utility, difference = arm_estimates({unit.task: columns_PM}, (*ARMS, *CONTROLS), DIFFERENCES, **how._asdict())
     gain_P = (grid.utility["selective"] - grid.utility["fixed"])[used_P]
     calibration = unit.chosen[name].calibration
     cell = EndToEndCell(
@@ -235,7 +235,7 @@ def _cell(unit: DecodedUnit, name: str, grid: ArmGrid, used_P: np.ndarray, how: 
         unjudged=int((~used_P).sum()),
         out_of_fold=calibration.tau.out_of_fold,
     )
-    return _Measured(cell, columns_PK)
+    return _Measured(cell, columns_PM)
 
 
 def _joint(unit: DecodedUnit, how: _Resampling) -> Iterator[JointCell | Missing]:
@@ -250,8 +250,8 @@ def _joint(unit: DecodedUnit, how: _Resampling) -> Iterator[JointCell | Missing]
     if not used_P.any():
         yield Missing(unit.model, unit.task, JOINT, _NO_PROMPT)
         return
-    columns_PK = paired_columns(whole.utility, used_P, _JOINT_ARMS, _JOINT_DIFFERENCES)
-    utility, difference = arm_estimates({unit.task: columns_PK}, _JOINT_ARMS, _JOINT_DIFFERENCES, **how._asdict())
+    columns_PM = paired_columns(whole.utility, used_P, _JOINT_ARMS, _JOINT_DIFFERENCES)
+    utility, difference = arm_estimates({unit.task: columns_PM}, _JOINT_ARMS, _JOINT_DIFFERENCES, **how._asdict())
     used = [prompt for prompt, is_used in zip(grid.prompts, used_P, strict=True) if is_used]
     gates = {
         axis: np.array([[nan if n is None else n for n in counts[prompt]] for prompt in used], dtype=np.float64)
@@ -291,7 +291,7 @@ def _means(
 
 def _mean(axis: str, name: str, group: Sequence[_Measured], tasks: Sequence[str], how: _Resampling) -> EndToEndMean:
     cells = [one.cell for one in group]
-    columns = {one.cell.task: one.columns_PK for one in group}
+    columns = {one.cell.task: one.columns_PM for one in group}
     utility, difference = arm_estimates(columns, (*ARMS, *CONTROLS), DIFFERENCES, **how._asdict())
     gains = [cell.difference["selective", "fixed"] for cell in cells]
     shares = [share for cell in cells if isfinite(share := cell.coverage["selective"])]

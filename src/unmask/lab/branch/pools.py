@@ -36,9 +36,9 @@ class WaitingRows(NamedTuple):
 
     def split(self, n: int) -> tuple["WaitingRows", "WaitingRows"]:
         """The first n rows, and the others."""
-        at_R = torch.arange(len(self.futures), device=self.traj.rows_B.device)
-        first = WaitingRows(self.traj.select(at_R[:n]), self.futures[:n], self.prompts[:n])
-        return first, WaitingRows(self.traj.select(at_R[n:]), self.futures[n:], self.prompts[n:])
+        at_U = torch.arange(len(self.futures), device=self.traj.rows_B.device)
+        first = WaitingRows(self.traj.select(at_U[:n]), self.futures[:n], self.prompts[:n])
+        return first, WaitingRows(self.traj.select(at_U[n:]), self.futures[n:], self.prompts[n:])
 
 
 class RowPool:

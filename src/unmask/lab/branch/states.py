@@ -116,7 +116,7 @@ class FixedRows:
         if len(view.tokens_BN) <= self.rows:
             return self._forward(view, needs)
         at_B = torch.arange(len(view.tokens_BN), device=view.tokens_BN.device)
-        return concat([self._forward(select(view, at_R), needs) for at_R in at_B.split(self.rows)])
+        return concat([self._forward(select(view, at_U), needs) for at_U in at_B.split(self.rows)])
 
     def _forward(self, view: View, needs: Needs) -> Logits:
         """Up to `rows` rows at the full shape."""
@@ -269,8 +269,8 @@ def _paths(
     sampled: dict[tuple[int, int], Trajectory] = {}
     for at in sorted({at for own in chosen for at, _ in own}):
         rows = [row for own in chosen for step, row in own if step == at]
-        at_R = torch.tensor(rows, device=history[at].rows_B.device)
-        part = moved(history[at].select(at_R), torch.device("cpu"))
+        at_U = torch.tensor(rows, device=history[at].rows_B.device)
+        part = moved(history[at].select(at_U), torch.device("cpu"))
         sampled |= {(at, row): _first(part.select(torch.tensor([i]))) for i, row in enumerate(rows)}
     before = [0, *accumulate(len(traj.rows_B) for traj in history)]
     whole = moved(concat([traj.state for traj in history]), torch.device("cpu"))
