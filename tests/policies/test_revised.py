@@ -4,19 +4,19 @@ import json
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
 import torch
 
+from tests.helpers.paths import GOLDEN
 from unmask.axes import ReMDM, cardinality, score
 from unmask.core import ALL, Action, Needs, Noise, Policy, Proposal, State, Trajectory, View, propose
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
 from unmask.policies import WINO, CoRe, Dream, Fixed, InfoGain, LLaDA, Revised, make
 
-REMDM = json.loads((Path(__file__).resolve().parents[1] / "golden" / "remdm.json").read_text())
+REMDM = json.loads((GOLDEN / "remdm.json").read_text())
 VARIANTS = ("cap", "rescale", "conf", "loop")
 NO_NOISE = Noise.of([0])
 ANSWER = 6

@@ -2,14 +2,12 @@
 
 import ast
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import islice
 
 import pytest
 
+from tests.helpers.fresh_python import fresh_python
 from unmask.errors import ConfigError, ContractError
 from unmask.tasks import SPLITS, TASKS, examples, find, score, training
 from unmask.tasks.official import MissingData
@@ -103,14 +101,7 @@ def test_workers_load_no_torch_and_no_jsonschema():
         "sources.generate('constrained-json-fill', 0, False, 0, 2, sources.Folders())\n"
         "assert 'torch' not in sys.modules and 'tokenizers' not in sys.modules"
     )
-    path = os.pathsep.join(filter(None, [str(sources.Path(sources.__file__).parents[2]), os.environ.get("PYTHONPATH")]))
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    run = fresh_python(code)
     assert run.returncode == 0, run.stderr
 
 
