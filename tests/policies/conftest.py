@@ -71,10 +71,8 @@ class Scripted:
         return Vocabulary(self.vocab, self.vocab, self.eos_ids)
 
     def __call__(self, view: View, needs: Needs) -> Logits:
-        rows = [
-            self.logits(view.tokens_BN[b].tolist(), slot, len(self.calls))
-            for b, slot in view.wanted_BN.nonzero().tolist()
-        ]
+        tokens = view.tokens_BN.tolist()
+        rows = [self.logits(tokens[b], slot, len(self.calls)) for b, slot in view.wanted_BN.nonzero().tolist()]
         self.calls.append(view)
         return Logits(torch.tensor(rows, dtype=torch.float64).reshape(-1, self.vocab), view.wanted_BN)
 
