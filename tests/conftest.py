@@ -12,6 +12,7 @@ import torch
 from hypothesis import settings
 
 from tests.helpers import scaled as scaled_checkpoints
+from tests.helpers.paths import ROOT
 
 # Tensors in tests are tiny: a second thread only waits. What must hold with several threads sets them itself.
 torch.set_num_threads(1)
@@ -26,7 +27,7 @@ settings.load_profile("repeatable")
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder `shared` beside the checkout: reference data too large or too foreign to keep in it."""
-    folder = Path(__file__).resolve().parents[2] / "shared"
+    folder = ROOT.parent / "shared"
     if not folder.is_dir():
         pytest.skip("needs the reference data: there is no folder 'shared' beside the checkout")
     return folder

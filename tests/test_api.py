@@ -2,11 +2,7 @@
 
 import inspect
 import json
-import os
-import subprocess
-import sys
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -14,6 +10,7 @@ import pytest
 import torch
 
 import unmask
+from tests.helpers.fresh_python import fresh_python
 from unmask.api import Model
 from unmask.catalog import MODELS, ExactOptions
 from unmask.core import Policy, Proposal, row_key
@@ -22,7 +19,6 @@ from unmask.decode_options import OPTIONS, DecodeOptions
 from unmask.errors import ConfigError, UnknownName, UnmaskError
 from unmask.policies import METHODS, Dream, Fixed, LLaDA
 
-SRC = Path(__file__).resolve().parents[1] / "src"
 MODEL_OPTIONS = {"n": 6, "vocab": 3, "dependence": 0.5, "structure": "far", "seed": 1, "eos": "b"}
 FITTING = {"wino": {"block_length": 4}}
 """Settings without which a method cannot show itself on a small canvas."""
@@ -68,7 +64,8 @@ class TestPackage:
 
     def test_parts_need_no_import_of_their_own(self):
         code = "import unmask; unmask.decode.decode; unmask.policies.METHODS; unmask.stats.reversal"
-        subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(SRC)}, check=True)
+        run = fresh_python(code)
+        assert run.returncode == 0, run.stderr
 
     def test_misspelt_name(self):
         with pytest.raises(AttributeError, match=r"no attribute 'laod'; did you mean load\?"):

@@ -1,13 +1,13 @@
 """docs/extending.md runs from top to bottom."""
 
 import re
-from pathlib import Path
 
 import pytest
 
+from tests.helpers.paths import DOCS
 from unmask.checkpoints.read import FAMILIES
 
-PAGE = (Path(__file__).resolve().parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "extending.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.paths import SRC
 from unmask.axes import AXES
 
-SRC = Path(__file__).resolve().parents[1] / "src" / "unmask"
-FILES = sorted(SRC.rglob("*.py"))
-TREES = {path.relative_to(SRC): ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+HOME = SRC / "unmask"
+FILES = sorted(HOME.rglob("*.py"))
+TREES = {path.relative_to(HOME): ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 LONGEST_FUNCTION, LONGEST_FILE = 60, 450
 
 
@@ -27,7 +28,7 @@ def test_no_function_is_longer_than_a_screen():
 
 
 def test_no_file_is_longer_than_one_reads_at_once():
-    lengths = {path: len((SRC / path).read_text(encoding="utf-8").splitlines()) for path in TREES}
+    lengths = {path: len((HOME / path).read_text(encoding="utf-8").splitlines()) for path in TREES}
     assert not {path: n for path, n in lengths.items() if n > LONGEST_FILE and "words" not in path.parts}
     engine = {path: n for path, n in lengths.items() if path.parts[:2] == ("lab", "branch")}
     assert engine

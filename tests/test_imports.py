@@ -1,15 +1,14 @@
 """The package's parts import each other in one direction, and its light parts load no torch."""
 
 import ast
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-SRC = Path(__file__).resolve().parents[1] / "src"
+from tests.helpers.fresh_python import fresh_python
+from tests.helpers.paths import SRC
+
 PACKAGE = "unmask"
 
 # Each part may import the parts above it. A new file or folder directly under src/unmask gets its line here.
@@ -131,14 +130,7 @@ def cycle(edges: dict[str, set[str]]) -> list[str]:
 def load(*modules: str) -> set[str]:
     """Names of the modules that are loaded after a fresh Python imported the given ones."""
     code = f"import sys, {', '.join(modules)}; print(*sys.modules)"
-    path = os.pathsep.join(filter(None, [str(SRC), os.environ.get("PYTHONPATH")]))
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    run = fresh_python(code)
     assert run.returncode == 0, run.stderr
     return set(run.stdout.split())
 

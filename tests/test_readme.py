@@ -1,18 +1,17 @@
 """What the README shows runs as printed."""
 
 import json
-import os
 import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.helpers.fresh_python import environment
+from tests.helpers.paths import ROOT
 from unmask.cli.app import main
 
-ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PYTHON = re.findall(r"```python\n(.*?)```", README, re.S)
 OWN = re.findall(r"^## Your own task\n.*?```sh\n(.*?)```", README, re.S | re.M)
@@ -47,9 +46,8 @@ def test_the_own_task_runs_as_pasted(tmp_path):
     code = "import sys; from unmask.cli.app import main; sys.exit(main())"
     command.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-c", code])} "$@"\n', encoding="utf-8")
     command.chmod(0o755)
-    path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
     # One thread: on a machine that does other things, two wait for each other.
-    env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    env = environment(OMP_NUM_THREADS="1")
     done = subprocess.run(["bash", "-ec", block], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     # What the text below the block says of it.

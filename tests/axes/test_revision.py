@@ -2,18 +2,18 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers import paths
 from unmask.axes import ReMDM, revision
 from unmask.core import State
 from unmask.errors import ConfigError, UnknownName
 
-GOLDEN = json.loads((Path(__file__).resolve().parents[1] / "golden" / "remdm.json").read_text())
+GOLDEN = json.loads((paths.GOLDEN / "remdm.json").read_text())
 NAMES = {"remdm-cap": revision.sigma_cap, "remdm-rescale": revision.sigma_rescale}
 
 

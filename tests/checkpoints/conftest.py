@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.checkpoint_texts import FILES, PAIR_FILES, read
+from tests.helpers.paths import GOLDEN
 from unmask.checkpoints.codec import TextCodec
 
 
@@ -32,8 +33,7 @@ def codecs(scaled: ModuleType, folders: dict[str, Path]) -> dict[str, TextCodec]
 
 @pytest.fixture(scope="session")
 def golden() -> dict[str, Any]:
-    path = Path(__file__).resolve().parents[1] / "golden" / "tokenizers.json"
-    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    document: dict[str, Any] = json.loads((GOLDEN / "tokenizers.json").read_text(encoding="utf-8"))
     return document
 
 

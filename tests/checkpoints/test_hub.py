@@ -14,12 +14,12 @@ from types import SimpleNamespace
 import pytest
 
 from tests.helpers import fakehub
+from tests.helpers.fresh_python import environment, fresh_python
 from unmask.checkpoints.hub import cached, locate, missing
 from unmask.errors import CheckpointError, ConfigError, HubError
 
 pytest.importorskip("huggingface_hub")
 
-SRC = Path(__file__).resolve().parents[2] / "src"
 NAME = "org/tiny-1.0"
 SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
 
@@ -217,13 +217,8 @@ def test_looking_into_the_cache_loads_neither_torch_nor_the_hub():
         "import sys; from unmask.checkpoints.hub import cached; cached('org/name');"
         "print([m for m in ('torch', 'huggingface_hub') if m in sys.modules])"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(SRC)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    run = fresh_python(code)
+    assert run.returncode == 0, run.stderr
     assert run.stdout.strip() == "[]"
 
 
@@ -374,7 +369,7 @@ def test_a_connection_that_stays_cut(hub):
 def test_a_killed_download(hub, home):
     hub.hold = {SHARDS[1]}
     code = f"from unmask.checkpoints.hub import locate; locate({NAME!r})"
-    env = {**os.environ, "PYTHONPATH": str(SRC), "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_XET": "1"}
+    env = environment(HF_HUB_DISABLE_TELEMETRY="1", HF_HUB_DISABLE_XET="1")
     run = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         assert hub.held.wait(30)

@@ -3,19 +3,18 @@
 import json
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from tests.helpers.paths import GOLDEN
 from unmask.checkpoints.read import read
 from unmask.core import Noise, Proposal, State
 from unmask.decode import decode
 from unmask.denoisers import Guided
 from unmask.policies import make
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 LLADA, DREAM = (json.loads((GOLDEN / f"{kind}_decodes.json").read_text()) for kind in ("llada", "dream"))
 NO_NOISE = Noise.of([0])
 

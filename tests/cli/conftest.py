@@ -1,20 +1,17 @@
 """Commands, called here or started as programs, and a configuration that trains in a fraction of a second."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.helpers.fresh_python import environment
 from tests.helpers.tiny_training import cache, config, pool, tables
 from unmask.cli.app import main
 
 __all__ = ["cache", "config", "pool", "tables"]
-
-SRC = Path(__file__).resolve().parents[2] / "src"
 
 
 class Ended:
@@ -47,11 +44,10 @@ def process():
     """The same in a process of its own; `code` replaces `-m unmask.cli`."""
 
     def start(*arguments, code=None, **options):
-        path = os.pathsep.join(filter(None, [str(SRC), os.environ.get("PYTHONPATH")]))
         head = ["-m", "unmask.cli"] if code is None else ["-c", code]
         return subprocess.Popen(
             [sys.executable, *head, *arguments],
-            env={**os.environ, "PYTHONPATH": path},
+            env=environment(),
             text=True,
             # A shell that starts tests in the background has them ignore Ctrl-C.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),

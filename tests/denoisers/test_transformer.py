@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 
+from tests.helpers.paths import GOLDEN
 from unmask.checkpoints.config import CheckpointConfig
 from unmask.checkpoints.dream import DREAM
 from unmask.checkpoints.llada import LLADA
@@ -18,7 +18,6 @@ from unmask.denoisers import transformer as module
 from unmask.denoisers.transformer import Rotation, Spec, Transformer, attend, attend_lse
 from unmask.errors import ConfigError
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 NETS = [("llada", 4, "mha"), ("llada", 2, "gqa"), ("dream", 2, "gqa")]
 SIZES = [f"{batch}x{length}" for length in (1, 7, 24, 33) for batch in (1, 3)]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}

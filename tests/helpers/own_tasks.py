@@ -1,5 +1,8 @@
 """Tasks of one's own: a file of prompts, a study of it, and scoring functions that behave and misbehave."""
 
+from tests.helpers.tiny_studies import changed
+from unmask.lab.study import Study
+
 LINES = [{"prompt": f"Say the word w{n}.", "target": f"w{n}", "id": f"p{n}"} for n in range(8)]
 
 TEXT = """
@@ -71,3 +74,8 @@ def picky(text, example):
 
 MODE = NAMED
 """
+
+
+def parsed(folder, **changes):
+    """The study above, changed, with its files in `folder`."""
+    return Study.parse(changed(TEXT, **changes), folder)

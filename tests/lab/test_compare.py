@@ -4,17 +4,14 @@ import csv
 import io
 import json
 import math
-import os
-import subprocess
-import sys
 from dataclasses import astuple, dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from rich.console import Console
 
+from tests.helpers.fresh_python import fresh_python
 from unmask.catalog import load
 from unmask.core import Logits, Needs, View, Vocabulary
 from unmask.errors import ConfigError, SchemaError, UnknownName
@@ -303,9 +300,8 @@ class TestMissing:
             "import sys; sys.modules['jsonschema'] = None\n"
             "import unmask.lab.compare, unmask.policies.candidates, unmask.report.compare, unmask.cli.app"
         )
-        home = str(Path(compare.__file__).parents[2])
-        path = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))
-        subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, check=True)
+        run = fresh_python(code)
+        assert run.returncode == 0, run.stderr
 
 
 class TestFresh:

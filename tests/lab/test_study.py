@@ -1,18 +1,18 @@
 """Study files: what is read, and what is refused with the values that are allowed."""
 
 import json
-from pathlib import Path
 
 import pytest
 
+from tests.helpers import own_tasks
+from tests.helpers.own_tasks import parsed
+from tests.helpers.paths import STUDIES
 from tests.helpers.tiny_studies import table
 from unmask.diagnostics import DIAGNOSTICS, RegionDiagnostic
 from unmask.errors import ConfigError
 from unmask.lab import study as study_files
 from unmask.lab.study import Study
 from unmask.policies import Fixed, Revised
-
-STUDIES = Path(__file__).resolve().parents[2] / "studies"
 
 
 class TestFiles:
@@ -110,3 +110,43 @@ class TestDiagnostics:
         )
         with pytest.raises(ConfigError, match=r"'region' and 'other-region' are both of the region axis.*one per axis"):
             Study.parse(table(axes=["region"], candidates={}, diagnostics=["region", "other-region"]))
+
+    def test_settings_are_part_of_the_study(self):
+        study = Study.parse(table(diagnostics=["score"]))
+        assert list(study.plan("llada").diagnostics) == ["score"]
+        assert study.config["diagnostics"]["score"]["pairs"] == 256
+        assert Study.parse(table(diagnostics=...)).plan("llada").diagnostics == {}
+        assert Study.parse(table(diagnostics=...)).config != study.config
+
+    @pytest.mark.parametrize("value", [["region"], ["scor"], "score", ["score", "score"]])
+    def test_refused(self, value):
+        with pytest.raises(ConfigError, match="diagnostics"):
+            Study.parse(table(diagnostics=value))
+
+
+class TestOwnTasks:
+    def test_a_file_is_looked_for_beside_the_study(self, prompt_file, monkeypatch):
+        (prompt_file.parent / "study.toml").write_text(own_tasks.TEXT, encoding="utf-8")
+        monkeypatch.chdir("/")
+        assert Study.read(prompt_file.parent / "study.toml").own["mine"].counts["validation"] == 4
+
+    def test_a_study_without_one_has_the_configuration_it_always_had(self, prompt_file):
+        assert "own" not in parsed(prompt_file.parent, tasks=["carry-rtl"], own=...).config
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"own__mine__prompts": "none.jsonl"}, "cannot be read"),
+            ({"own__mine__prompt": "x"}, "did you mean prompts"),
+            ({"own__mine__horizon": ...}, "own.mine has no 'horizon'"),
+            ({"own__mine__score": "exakt"}, "did you mean exact"),
+            ({"own__mine__score": 3}, "score of own.mine"),
+            ({"own": {"other": {}}}, "own.other has no 'prompts'"),
+            ({"tasks": ["carry-rtl"]}, "own.mine is not among the tasks"),
+            ({"tasks": ["mine", "mien"]}, "did you mean mine"),
+            ({"own__mine": 3}, "own.mine is 3"),
+        ],
+    )
+    def test_refused(self, prompt_file, changes, message):
+        with pytest.raises(ConfigError, match=message):
+            parsed(prompt_file.parent, **changes)

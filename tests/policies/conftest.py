@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.helpers.paths import GOLDEN
 from unmask.core import Logits, Needs, Prediction, Proposal, State, Trajectory, View, Vocabulary, propose
 from unmask.decode import decode
 from unmask.denoisers import Guided
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 MASK = 11
 
 
@@ -72,10 +71,8 @@ class Scripted:
         return Vocabulary(self.vocab, self.vocab, self.eos_ids)
 
     def __call__(self, view: View, needs: Needs) -> Logits:
-        rows = [
-            self.logits(view.tokens_BN[b].tolist(), slot, len(self.calls))
-            for b, slot in view.wanted_BN.nonzero().tolist()
-        ]
+        tokens = view.tokens_BN.tolist()
+        rows = [self.logits(tokens[b], slot, len(self.calls)) for b, slot in view.wanted_BN.nonzero().tolist()]
         self.calls.append(view)
         return Logits(torch.tensor(rows, dtype=torch.float64).reshape(-1, self.vocab), view.wanted_BN)
 

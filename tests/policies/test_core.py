@@ -3,18 +3,18 @@
 import json
 from dataclasses import replace
 from math import log
-from pathlib import Path
 
 import pytest
 import torch
 
+from tests.helpers import paths
 from unmask.core import Noise, Proposal, State, Trajectory
 from unmask.decode import Runner, decode
 from unmask.denoisers import Guided
 from unmask.errors import ConfigError
 from unmask.policies import CoRe, LLaDA
 
-GOLDEN = json.loads((Path(__file__).resolve().parents[1] / "golden" / "core.json").read_text())
+GOLDEN = json.loads((paths.GOLDEN / "core.json").read_text())
 CASES = [*GOLDEN["cases"], *GOLDEN["control_cases"]]
 SKIPPED = {
     "core-22": "more steps than masks: State refuses that (see the next test)",

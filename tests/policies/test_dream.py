@@ -2,18 +2,18 @@
 
 import json
 from math import log
-from pathlib import Path
 
 import pytest
 import torch
 
+from tests.helpers import paths
 from unmask.axes import cardinality
 from unmask.core import Needs, Noise, Proposal, State
 from unmask.decode import decode
 from unmask.errors import ConfigError
 from unmask.policies import Dream
 
-GOLDEN = json.loads((Path(__file__).resolve().parents[1] / "golden" / "dream.json").read_text())
+GOLDEN = json.loads((paths.GOLDEN / "dream.json").read_text())
 SKIPPED = {"dream-11": "more steps than masks: State refuses that (see the next test)"}
 NO_NOISE = Noise.of([0])
 

@@ -2,17 +2,17 @@
 
 import json
 from math import log
-from pathlib import Path
 
 import pytest
 import torch
 
+from tests.helpers import paths
 from unmask.core import Noise, Proposal, State
 from unmask.decode import decode
 from unmask.errors import ConfigError
 from unmask.policies import InfoGain
 
-GOLDEN = json.loads((Path(__file__).resolve().parents[1] / "golden" / "info_gain.json").read_text())
+GOLDEN = json.loads((paths.GOLDEN / "info_gain.json").read_text())
 SKIPPED = {
     "ig-23": "more steps than masks: State refuses that (see below)",
     "ig-s07": "the stand-alone sampler reveals one position per step whatever the steps, and stops with masks left",

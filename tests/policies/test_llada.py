@@ -2,11 +2,11 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
+from tests.helpers import paths
 from unmask.axes import cardinality
 from unmask.core import Needs, Noise, Proposal, State, View
 from unmask.decode import decode
@@ -14,7 +14,7 @@ from unmask.denoisers import Guided
 from unmask.errors import ConfigError
 from unmask.policies import LLaDA
 
-GOLDEN = json.loads((Path(__file__).resolve().parents[1] / "golden" / "llada.json").read_text())
+GOLDEN = json.loads((paths.GOLDEN / "llada.json").read_text())
 SKIPPED = {"llada-06": "more steps than masks: State refuses that (see the next test)"}
 NO_NOISE = Noise.of([0])
 

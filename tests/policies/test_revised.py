@@ -2,21 +2,22 @@
 
 import json
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 from math import inf
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
 import torch
 
+from tests.helpers.paths import GOLDEN
 from unmask.axes import ReMDM, cardinality, score
 from unmask.core import ALL, Action, Needs, Noise, Policy, Proposal, State, Trajectory, View, propose
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
 from unmask.policies import WINO, CoRe, Dream, Fixed, InfoGain, LLaDA, Revised, make
 
-REMDM = json.loads((Path(__file__).resolve().parents[1] / "golden" / "remdm.json").read_text())
+REMDM = json.loads((GOLDEN / "remdm.json").read_text())
 VARIANTS = ("cap", "rescale", "conf", "loop")
 NO_NOISE = Noise.of([0])
 ANSWER = 6
@@ -141,6 +142,12 @@ def test_what_the_base_commits_is_out_of_reach(base, exact):
     assert not any(step.remasked_BL.any() for step in ours.steps)
 
 
+@pytest.fixture(scope="module")
+def run_many(exact):
+    """A policy on 3 000 rows; each once."""
+    return cache(lambda policy: run(exact, policy, rows=3000))
+
+
 @pytest.mark.parametrize(
     ("variant", "settings"),
     [
@@ -150,10 +157,10 @@ def test_what_the_base_commits_is_out_of_reach(base, exact):
         ("loop", {"eta": 0.2, "t_on": 0.9, "t_off": 0.1, "alpha_on": 0.7}),
     ],
 )
-def test_number_of_re_masks_is_the_sum_of_sigma(variant, settings, exact):
+def test_number_of_re_masks_is_the_sum_of_sigma(variant, settings, run_many):
     """Over 3 000 rows, step by step: a sum of independent coins, within four standard deviations."""
     policy = revised(variant, **settings)
-    end = run(exact, policy, rows=3000)
+    end = run_many(policy)
     total = 0.0
     for step in end.steps:
         sigma_BL = policy.operator.sigma(step.state, step.action.notes["psi_BL"])
@@ -163,9 +170,9 @@ def test_number_of_re_masks_is_the_sum_of_sigma(variant, settings, exact):
     assert total > 500
 
 
-def test_conf_re_masks_the_less_sure_more_often(exact):
+def test_conf_re_masks_the_less_sure_more_often(run_many):
     """Within a row and step, what goes was less sure than the average of what could go."""
-    end = run(exact, revised("conf"), rows=3000)
+    end = run_many(revised("conf"))
     excess = []
     for step in end.steps[1:-1]:
         able_BL = step.state.revisable_BL

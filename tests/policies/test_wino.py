@@ -3,17 +3,17 @@
 import json
 from dataclasses import replace
 from math import log
-from pathlib import Path
 
 import pytest
 import torch
 
+from tests.helpers import paths
 from unmask.core import Noise, Proposal, State, Trajectory
 from unmask.decode import decode
 from unmask.errors import ConfigError
 from unmask.policies import WINO
 
-GOLDEN = json.loads((Path(__file__).resolve().parents[1] / "golden" / "wino.json").read_text())
+GOLDEN = json.loads((paths.GOLDEN / "wino.json").read_text())
 CASES = [*GOLDEN["cases"], *GOLDEN["temperature_cases"]]
 NO_NOISE = Noise.of([0])
 

@@ -3,11 +3,11 @@
 import re
 import zlib
 from dataclasses import astuple, fields
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.helpers.paths import DOCS
 from unmask.stats import (
     COVERAGES,
     Estimate,
@@ -26,7 +26,7 @@ from unmask.stats.bootstrap import prompt_counts
 from unmask.stats.pairs import over
 
 NAN = np.nan
-DOC = Path(__file__).resolve().parents[2] / "docs" / "opportunity.md"
+DOC = DOCS / "opportunity.md"
 
 
 def table(seed, prompts=12, states=4, actions=3, missing=0.05):

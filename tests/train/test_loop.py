@@ -2,21 +2,18 @@
 
 import csv
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.helpers.fresh_python import fresh_python
+from tests.helpers.paths import CONFIGS
 from unmask.errors import ConfigError, SchemaError
 from unmask.train import Config, journal, train
 from unmask.train.loop import TrainingFailed, TrainingProgress
-
-ROOT = Path(__file__).resolve().parents[2]
 
 KILLED = """
 import json, os, signal, sys
@@ -50,15 +47,9 @@ def unbroken(config, cache, pool, tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("step", [5])
 def test_a_killed_run_ends_in_the_same_bits(config, cache, tables, unbroken, tmp_path, step):
-    path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
     arguments = [json.dumps(tables()), str(tmp_path), str(cache), str(step)]
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, *arguments],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        check=False,
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    killed = fresh_python(KILLED, *arguments)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert not (tmp_path / "model").exists()
     assert [p.name for p in journal.checkpoints(tmp_path)] == ["step-00000002.pt", "step-00000004.pt"]
     # As if the kill had come while a checkpoint and the export were being written.
@@ -228,7 +219,7 @@ def test_the_smoke_configurations_loss_falls(tmp_path):
     """The committed toy, cut to a third of its steps."""
     from dataclasses import replace
 
-    config = Config.read(ROOT / "configs" / "smoke.toml")
+    config = Config.read(CONFIGS / "smoke.toml")
     config = replace(config, optimizer=replace(config.optimizer, steps=40))
     result = train(config, tmp_path, device="cpu", workers=1)
     losses = [float(line["loss"]) for line in curve(tmp_path)]

@@ -1,19 +1,23 @@
 """A study on a tiny network: what a run leaves, and that neither merging nor shards change a number."""
 
 import json
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from tests.helpers.own_tasks import parsed
 from tests.helpers.tiny_studies import TEXT, table
 from unmask.cli.app import main
 from unmask.core import Trajectory
 from unmask.decode import decode
 from unmask.errors import ContractError, OtherStudy, UnknownName
+from unmask.lab.analysis.opportunity import measure
 from unmask.lab.run import judging
 from unmask.lab.run.driver import run_study
+from unmask.lab.run.jobs import prompts_of
 from unmask.lab.store import Store
 from unmask.lab.study import Study
 from unmask.policies import Fixed
@@ -147,3 +151,61 @@ def test_commands(tiny_run, tiny_folder, tmp_path, capsys):
     assert main(["study", "run", str(file), "--out", str(out), "--quiet"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 3
     assert main(["study", "status", str(tmp_path / "none")]) == 2
+
+
+class TestOwnTasks:
+    def test_carried_out_and_reported(self, prompt_file, tiny_load, tmp_path):
+        study = parsed(prompt_file.parent)
+        store = Store.create(tmp_path / "out", study.config)
+        assert run_study(study, store, tiny_load).complete
+        branches = store.table("branches")
+        roles = {e.id: role for role, members in prompts_of(study)[0]["mine"].items() for e in members}
+        seen = set(zip(branches["prompt"].to_pylist(), branches["split"].to_pylist(), strict=True))
+        assert seen == set(roles.items())
+        assert store.manifest["tasks"]["mine"]["version"] == study.task("mine").version
+        (cell,) = measure(store).cells
+        assert (cell.task, cell.axis) == ("mine", "region")
+
+    def test_end_to_end(self, prompt_file, tiny_load, tmp_path):
+        study = parsed(prompt_file.parent, diagnostics=["region"], end_to_end=True)
+        store = Store.create(tmp_path / "out", study.config)
+        outcome = run_study(study, store, tiny_load)
+        assert outcome.complete
+        assert set(outcome.hashes) == {"states", "branches", "readings", "decodes"}
+
+    def test_what_cannot_be_scored_is_counted(self, prompt_file, tiny_load, scorer, tmp_path):
+        study = parsed(prompt_file.parent, own__mine__score=scorer("sometimes"))
+        store = Store.create(tmp_path / "out", study.config)
+        assert run_study(study, store, tiny_load).complete
+        table = store.table("branches")
+        odd = {"p0", "p3", "p5"} & set(table["prompt"].to_pylist())
+        assert odd, "none of the prompts that raise is in the study"
+        for row in table.select(["prompt", "utility", "reason"]).to_pylist():
+            raised = row["prompt"] in odd
+            assert row["utility"] == (None if raised else 0.5)
+            assert (f"ValueError for prompt {row['prompt']}: cannot tell" in row["reason"]) == raised
+        assert sum(info["branches"] - info["judged"] for info in store.infos()) == table["utility"].null_count > 0
+
+    def test_a_function_that_always_raises_stops_the_study(self, prompt_file, tiny_load, scorer, tmp_path):
+        study = parsed(prompt_file.parent, own__mine__score=scorer("always"))
+        store = Store.create(tmp_path / "out", study.config)
+        for _ in range(2):
+            with pytest.raises(ContractError, match=r"no answer to mine could be scored \(.*ValueError.*cannot tell"):
+                run_study(study, store, tiny_load)
+
+    def test_an_impossible_utility_leaves_nothing_behind(self, prompt_file, tiny_load, scorer, tmp_path):
+        study = parsed(prompt_file.parent, own__mine__score=scorer("high"))
+        store = Store.create(tmp_path / "out", study.config)
+        with pytest.raises(ContractError, match=r"returned 1.7 for prompt 'p\d'"):
+            run_study(study, store, tiny_load)
+        assert list(store.shards.iterdir()) == []
+
+    def test_equal_answers_are_scored_once(self, prompt_file, tiny_load, scorer, tmp_path):
+        name = scorer("fair")
+        study = parsed(prompt_file.parent, own__mine__score=name)
+        store = Store.create(tmp_path / "out", study.config)
+        run_study(study, store, tiny_load)
+        calls = sys.modules[name.partition(":")[0]].calls
+        table = store.table("branches")
+        assert sorted(set(calls)) == sorted(set(table["prompt"].to_pylist()))
+        assert len(calls) < len(table)

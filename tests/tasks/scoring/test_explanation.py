@@ -1,19 +1,19 @@
 """Verdicts in words, and the walk-throughs of docs/tasks.md, which are made from them.
 
-python tests/tasks/scoring/test_explanation.py      writes them into docs/tasks.md again
+python -m tests.tasks.scoring.test_explanation      writes them into docs/tasks.md again
 """
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
+from tests.helpers.paths import DOCS
 from unmask.tasks import CONTROLS, TASKS, Example, Extraction, Part, Verdict, explain, find, score, show, splits
 from unmask.tasks.base import Numbered
 from unmask.tasks.official import gsm8k, humaneval, json_mode_eval
 
-DOCS = Path(__file__).resolve().parents[3] / "docs" / "tasks.md"
+PAGE = DOCS / "tasks.md"
 START, END = (
     "<!-- walk-throughs: made by tests/tasks/scoring/test_explanation.py -->\n",
     "<!-- end of walk-throughs -->\n",
@@ -114,14 +114,14 @@ def walk_throughs() -> str:
 
 
 def test_docs_are_true():
-    written = DOCS.read_text(encoding="utf-8").partition(START)[2].partition(END)[0]
+    written = PAGE.read_text(encoding="utf-8").partition(START)[2].partition(END)[0]
     if score(FUNCTION["canonical_solution"], example("humaneval")).utility is None:
         pytest.skip("no sandbox here for the walk-through of HumanEval")
     assert written.strip() == walk_throughs().strip(), "run python tests/tasks/scoring/test_explanation.py"
 
 
 def test_docs_name_every_task():
-    text = DOCS.read_text(encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8")
     assert all(name in text for name in [*TASKS, *CONTROLS])
 
 
@@ -148,6 +148,6 @@ def test_long_texts_are_shortened():
 
 
 if __name__ == "__main__":
-    before, _, rest = DOCS.read_text(encoding="utf-8").partition(START)
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
     after = rest.partition(END)[2]
-    DOCS.write_text(f"{before}{START}\n{walk_throughs()}\n{END}{after}", encoding="utf-8")
+    PAGE.write_text(f"{before}{START}\n{walk_throughs()}\n{END}{after}", encoding="utf-8")

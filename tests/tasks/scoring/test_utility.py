@@ -1,14 +1,13 @@
 """Scores: the paper's utilities, part by part."""
 
 import json
-import subprocess
-import sys
 from itertools import islice
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers.fresh_python import fresh_python
 from unmask.errors import UnknownName
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Example, examples, score, training
 from unmask.tasks.base import TEXT_LIMIT
@@ -382,5 +381,6 @@ def test_without_jsonschema_the_error_says_what_to_install():
         "except ConfigError as error:\n"
         "    print(error)\n"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    run = fresh_python(code)
+    assert run.returncode == 0, run.stderr
     assert "pip install jsonschema" in run.stdout

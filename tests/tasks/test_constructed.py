@@ -1,6 +1,6 @@
 """The constructed tasks: the same for ever, varied, and clear about what they ask.
 
-The files beside this one solve the prompts of one task each without looking at its generator: they read the text a
+The files in `constructed` solve the prompts of one task each without looking at its generator: they read the text a
 model would see, work out the answer, and compare. What they cannot read fails the test.
 """
 

@@ -1,0 +1,44 @@
+"""A study cut into jobs: prompts, requests, and shards named after what they hold."""
+
+import json
+
+import pytest
+
+from tests.helpers.own_tasks import LINES, parsed
+from unmask.errors import OtherStudy
+from unmask.lab.run.jobs import jobs_of, prompts_of, request_of
+from unmask.lab.store import Store
+from unmask.tasks import find
+
+
+def test_an_own_task_beside_one_of_the_suite(prompt_file):
+    study = parsed(prompt_file.parent, tasks=["carry-rtl", "mine"])
+    assert study.steps == {"carry-rtl": 16, "mine": 3}
+    assert (study.task("mine").horizon, study.task("carry-rtl").horizon) == (6, 32)
+    tasks, _ = prompts_of(study)
+    assert [len(members) for members in tasks["mine"].values()] == [3, 2]
+    assert study.config["own"]["mine"]["data"] == study.task("mine").version
+    assert json.dumps(study.config)
+
+
+def test_shards_depend_on_the_data_and_the_rule(prompt_file, tiny_model, tmp_path):
+    study = parsed(prompt_file.parent)
+    Store.create(tmp_path / "out", study.config)
+    changed = [parsed(prompt_file.parent, own__mine__score="exact")]
+    prompt_file.write_text("\n".join(map(json.dumps, [*LINES[:-1], LINES[-1] | {"target": "x"}])), encoding="utf-8")
+    changed.append(parsed(prompt_file.parent))
+    names = []
+    for one in (study, *changed):
+        names.append({job.shard.name for job in jobs_of(one, one.models[0], tiny_model, prompts_of(one)[0])})
+    assert not names[0] & names[1]
+    assert not names[0] & names[2]
+    for one in changed:
+        with pytest.raises(OtherStudy, match="own differ"):
+            Store.create(tmp_path / "out", one.config)
+
+
+def test_a_request_has_the_horizon_of_its_task(task, tiny_model):
+    example = task.members["validation"][0]
+    assert request_of(tiny_model, task, 3, example).steps == 3
+    other = request_of(tiny_model, find("carry-rtl"), 3, example)
+    assert other.answer != request_of(tiny_model, task, 3, example).answer
