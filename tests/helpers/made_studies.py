@@ -32,6 +32,12 @@ def config(models, tasks, axes, rollouts, temperature, reference):
     }
 
 
+def _state(shard, p, s):
+    """Which state a row is about."""
+    prompt = f"{shard.split}-{shard.block}-{p}"
+    return {"model": shard.model, "task": shard.task, "split": shard.split, "prompt": prompt, "state": s}
+
+
 def branches(shard, axes, reason):
     """Rows from axes of candidates, the reference first, each with utilities (prompts, states, rollouts)."""
     rows = []
@@ -40,11 +46,7 @@ def branches(shard, axes, reason):
             for (p, s, r), utility in np.ndenumerate(q_PSR):
                 rows.append(
                     {
-                        "model": shard.model,
-                        "task": shard.task,
-                        "split": shard.split,
-                        "prompt": f"{shard.split}-{shard.block}-{p}",
-                        "state": s,
+                        **_state(shard, p, s),
                         "step": s,
                         "masked": LENGTH - s * LENGTH // q_PSR.shape[1],
                         "axis": axis,
@@ -79,11 +81,7 @@ def readings(shard, axes):
             utility = [None if np.isnan(u) else float(u) for u in read.utility_PSR[p, s]]
             rows.append(
                 {
-                    "model": shard.model,
-                    "task": shard.task,
-                    "split": shard.split,
-                    "prompt": f"{shard.split}-{shard.block}-{p}",
-                    "state": s,
+                    **_state(shard, p, s),
                     "axis": axis,
                     "signal": None if abstained else float(signal),
                     "abstained": abstained,

@@ -6,26 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from tests.helpers.cross_fit_table import BY_HAND
 from unmask.stats import cross_fit
 from unmask.stats.reversal import opportunity
 
 NAN = np.nan
-# Five states, three actions, four rollouts; action 0 is the fixed one.
-BY_HAND = np.array(
-    [
-        # Both alternatives are better, and the folds disagree on which is best.
-        [[0, 0, 0, 0], [1, 1, 1, 0], [0.5, 0.5, 1, 1]],
-        # Action 1 looks good in the first fold and is bad in the second; action 2 only ties there.
-        [[0.5, 0.5, 0.5, 0.5], [1, 0.5, 0, 0], [0, 0, 0.5, 0.5]],
-        # All equal.
-        [[0.5, 0.5, 0.5, 0.5], [0.5, 0.5, 0.5, 0.5], [0.25, 0.75, 0.75, 0.25]],
-        # The fixed action has no utility in the second fold.
-        [[1, 1, NAN, NAN], [0.2, 0.2, 0.2, 0.2], [0.4, 0.4, 0.4, 0.4]],
-        # Action 1 is best and cannot be picked: the second fold could not grade it.
-        [[0, 0, 0, 0], [1, 1, NAN, NAN], [NAN, 0.5, 0.25, 0.25]],
-    ]
-)
-
 thirds = st.integers(0, 3).map(lambda k: k / 3)
 
 

@@ -6,22 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from tests.helpers.cross_fit_table import BY_HAND
 from unmask.stats import Audit, audit, choose_fixed, choose_fixed_by_task, cross_fit, gap, stages
 from unmask.stats.reversal import adaptation_gap, best_fixed, frequency_margin, opportunity
 
 NAN = np.nan
 tables = arrays(np.float64, (5, 3, 4), elements=st.one_of(st.integers(0, 3).map(lambda k: k / 3), st.just(NAN)))
-
-# Cross-fitted g is 0.5, -0.25, 0 and 0.375, state 3 is excluded; tests/stats/test_crossfit.py works it out.
-BY_HAND = np.array(
-    [
-        [[0, 0, 0, 0], [1, 1, 1, 0], [0.5, 0.5, 1, 1]],
-        [[0.5, 0.5, 0.5, 0.5], [1, 0.5, 0, 0], [0, 0, 0.5, 0.5]],
-        [[0.5, 0.5, 0.5, 0.5], [0.5, 0.5, 0.5, 0.5], [0.25, 0.75, 0.75, 0.25]],
-        [[1, 1, NAN, NAN], [0.2, 0.2, 0.2, 0.2], [0.4, 0.4, 0.4, 0.4]],
-        [[0, 0, 0, 0], [1, 1, NAN, NAN], [NAN, 0.5, 0.25, 0.25]],
-    ]
-)
 
 
 class TestFixed:
