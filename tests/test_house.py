@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.paths import SRC
+from tests.helpers.paths import DOCS, SRC
 from unmask.axes import AXES
 
 HOME = SRC / "unmask"
@@ -70,7 +70,7 @@ SHAPED = re.compile(r"_?[a-z][a-z0-9_]*_([A-Z0-9]+)_?")
 
 def documented_letters() -> tuple[set[str], set[str]]:
     """The letters with a meaning among tensors and in tables, from the one list of them."""
-    text = (SRC.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ([A-Z](?:, [A-Z])*) \|(.*)\|(.*)\|$", text, re.MULTILINE)
     named = [(set(letters.split(", ")), among.strip(), inside.strip()) for letters, among, inside in rows]
     listed = [letter for letters, _, _ in named for letter in letters]
