@@ -17,7 +17,7 @@ import torch
 
 from unmask.axes import AXES, ReMDM
 from unmask.catalog import load
-from unmask.lab.branch import AxisCost, Block, EngineSettings, Plan, run
+from unmask.lab.branch import AxisCost, BranchResult, EngineSettings, Plan, run
 from unmask.lab.run.jobs import request_of
 from unmask.policies.candidates import candidates, reference_of
 from unmask.request import Request, TextModel
@@ -60,7 +60,9 @@ def starts_of(model: TextModel, task: str, prompts: int) -> list[Request]:
     return [request_of(model, find(task), steps, example) for example in examples(task, "development")[:prompts]]
 
 
-def timed(model: TextModel, plan: Plan, starts: Sequence[Request], settings: EngineSettings) -> tuple[Block, float]:
+def timed(
+    model: TextModel, plan: Plan, starts: Sequence[Request], settings: EngineSettings
+) -> tuple[BranchResult, float]:
     began = time.perf_counter()
     block = run(model.denoiser, plan, starts, settings)
     return block, time.perf_counter() - began

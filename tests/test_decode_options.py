@@ -4,12 +4,12 @@ from dataclasses import fields
 
 import pytest
 
-from unmask.decode_options import ALIASES, OPTIONS, RECORDED, TEXT, DecodeOptions, option_fields
+from unmask.decode_options import ALIASES, OPTIONS, RECORDED, SPEC, DecodeOptions, option_fields
 from unmask.errors import ConfigError
 
 
 def test_every_option_says_what_it_does():
-    assert all(f.metadata[TEXT].help.endswith(".") for f in fields(DecodeOptions))
+    assert all(f.metadata[SPEC].help.endswith(".") for f in fields(DecodeOptions))
 
 
 def test_names():

@@ -26,7 +26,7 @@ def begun(prompts=((0,), (1, 2)), new_tokens=5, steps=3):
 
 def runner(traj, proposal=WARM, **options):
     made = Runner(EXACT, proposal, **options)
-    made.begin(traj)
+    made.reset_costs(traj)
     return made
 
 
@@ -61,7 +61,7 @@ class TestLook:
         state = State.from_prompts([[5, 6, 7]], new_tokens=4, steps=2, mask_id=mask_id)
         traj = Trajectory.start(state, Noise.of([1]))
         made = Runner(network, Proposal())
-        made.begin(traj)
+        made.reset_costs(traj)
         seen = made.look(state, torch.tensor([0]), Needs(attention=True, hidden=True))
         assert seen.attention_BNN.shape == (1, 7, 7)
         torch.testing.assert_close(seen.attention_BNN[0, 3:].sum(-1), torch.ones(4))
@@ -76,7 +76,7 @@ class TestLook:
         )
         traj = Trajectory.start(state, Noise.of([1]))
         made = Runner(network, Proposal())
-        made.begin(traj)
+        made.reset_costs(traj)
         view = View.of(state, Needs())
         past_only = replace(view, attend_BNN=torch.ones(1, 4, 4, dtype=torch.bool).tril())
         blind = made.look(state, torch.tensor([0]), view=past_only)

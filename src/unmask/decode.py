@@ -48,9 +48,9 @@ def decode(
 
     `planner` is a second network, for methods that ask one. `eos_fill` closes a row's tail with end-of-text tokens once
     one is revealed. `record=False` returns no steps.
-    `on_step` sees the rows still running after every transition.
+    `on_step` sees, after every transition, the rows that took it.
     """
-    traj = _begin(denoiser, policy, start, noise)
+    traj = _checked_start(denoiser, policy, start, noise)
     runner = Runner(denoiser, proposal or Proposal(), planner, denoiser.vocabulary.eos_ids if eos_fill else ())
     if isinstance(policy, Search):
         own = "it owns its loop: leave the option out"
@@ -68,6 +68,7 @@ def decode(
         change = runner.change(traj, action)
         step = runner.step(traj, policy.name, action, change)
         finished.record(step, change.fault_B)
+        # One step is always kept: notes and the previous posterior come from there.
         traj = advance(traj, step, change.state, policy.memory or 1)
         if on_step is not None:
             on_step(traj)
@@ -95,7 +96,7 @@ class Runner:
         """Tokens after which a row's tail is closed; none where it is not."""
         self._memo: dict[bytes, tuple[Logits, int]] = {}
 
-    def begin(self, traj: Trajectory) -> None:
+    def reset_costs(self, traj: Trajectory) -> None:
         """Start counting for a step (or a whole search) of these rows."""
         self.rows_B = traj.rows_B
         self.forwards_B = torch.zeros_like(traj.rows_B)
@@ -104,7 +105,7 @@ class Runner:
 
     def observe(self, traj: Trajectory, view: View, needs: Needs) -> Trajectory:
         """The step's own forward: the trajectory with its prediction."""
-        self.begin(traj)
+        self.reset_costs(traj)
         logits = self._run(replace(view, row_B=traj.rows_B), needs)
         return self.predict(traj, logits, view, needs)
 
@@ -161,7 +162,7 @@ class Runner:
     def recall(self, traj: Trajectory, view_of: Callable[[Trajectory], View], needs: Needs) -> Trajectory:
         """Give a resumed trajectory back the posterior and the attention that a recording does not keep.
 
-        This repeats a forward that the recorded past has already been charged for.
+        This repeats a forward that the recorded past has already been charged for; the next `observe` counts anew.
         """
         if traj.last is None or not (needs.divergence or needs.posterior or needs.attention):
             return traj
@@ -292,7 +293,7 @@ def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:
 
 
 def _search(search: Search, runner: Runner, start: Trajectory, record: bool) -> Trajectory:
-    runner.begin(start)
+    runner.reset_costs(start)
     shown = start if search.random else replace(start, noise=NoNoise(start.noise.key_B))
     end = search.decode(runner, shown)
     _check_end(search, start.state, end.state)
@@ -316,7 +317,9 @@ def _check_end(search: Search, start: State, end: State) -> None:
         raise Unfinished(f"{search.name} left masks in row {row}; allowed: none; fill every answer position")
 
 
-def _begin(denoiser: Denoiser, policy: Policy | Search, start: State | Trajectory, noise: Noise | None) -> Trajectory:
+def _checked_start(
+    denoiser: Denoiser, policy: Policy | Search, start: State | Trajectory, noise: Noise | None
+) -> Trajectory:
     state = start.state if isinstance(start, Trajectory) else start
     theirs, ours = denoiser.vocabulary.mask_id, state.mask_id
     require(ours == theirs, "mask_id of the state", ours, f"{theirs}, the denoiser's", "build the state with that one")
@@ -350,7 +353,7 @@ def _step_limit(state: State) -> int:
 
 
 def _keys(view: View, needs: Needs, rows_B: Tensor) -> list[bytes]:
-    """What a row's logits depend on, as bytes; with the row itself, or its cost would depend on its neighbours."""
+    """What a row's logits depend on, as bytes; the row too, or a forward that its neighbour paid for would be free."""
     extras = bytes((needs.attention, needs.hidden))
     flags = (view.valid_BN.long(), view.wanted_BN.long(), view.fixed_BN.long())
     own_BN = rows_B[:, None].expand_as(view.tokens_BN)

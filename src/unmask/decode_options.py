@@ -31,7 +31,7 @@ class Allowed:
 
 
 @dataclass(frozen=True)
-class OptionText:
+class OptionSpec:
     """What the field of an option cannot say itself: how it is typed on the command line, what it does, its check."""
 
     help: str
@@ -56,19 +56,19 @@ class OptionText:
 RECORDED = ("cfg_scale", "eos_fill", "approximate", "seed", "samples")
 """Options that stand in a configuration by their names, in this order."""
 
-TEXT = "option"
-"""Where a field keeps its `OptionText`."""
+SPEC = "option"
+"""Where a field keeps its `OptionSpec`."""
 
 
 def option(default: Any, help: str, *flags: str, **more: Any) -> Any:
-    """A field of a dataclass of options; `more` is what `OptionText` has."""
-    return field(default=default, metadata={TEXT: OptionText(help, flags, **more)})
+    """A field of a dataclass of options; `more` is what `OptionSpec` has."""
+    return field(default=default, metadata={SPEC: OptionSpec(help, flags, **more)})
 
 
 def shared(name: str, **changes: Any) -> Any:
     """A field of `DecodeOptions` for another command, with what is different there."""
     (original,) = (f for f in fields(DecodeOptions) if f.name == name)
-    return field(default=original.default, metadata={TEXT: replace(original.metadata[TEXT], **changes)})
+    return field(default=original.default, metadata={SPEC: replace(original.metadata[SPEC], **changes)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class DecodeOptions:
     settings: Mapping[str, Any] = field(
         default_factory=dict,
         metadata={
-            TEXT: OptionText("A setting of the policy, e.g. `block_length=4`, `alg=origin`. Repeatable.", ("--set",))
+            SPEC: OptionSpec("A setting of the policy, e.g. `block_length=4`, `alg=origin`. Repeatable.", ("--set",))
         },
     )
     max_new_tokens: int | None = option(
@@ -148,7 +148,7 @@ class DecodeOptions:
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            if not f.metadata[TEXT].of_proposal:
+            if not f.metadata[SPEC].of_proposal:
                 _check(f, getattr(self, f.name))
         idle = self.cache is None and self.cache_refresh != 0
         require(not idle, "cache_refresh", self.cache_refresh, "0 without a cache", "name a cache, or leave it out")
@@ -160,7 +160,7 @@ class DecodeOptions:
         """The options that a call named; every other keyword is a setting of the policy."""
         given = dict(keywords)
         for f in option_fields(command):
-            _take_alias(f.name, f.metadata[TEXT].alias, given)
+            _take_alias(f.name, f.metadata[SPEC].alias, given)
         named = {f.name: given.pop(f.name) for f in option_fields(command) if f.name in given}
         return cls(**named, settings=given)
 
@@ -173,12 +173,12 @@ class DecodeOptions:
     @property
     def proposal(self) -> dict[str, Any]:
         """What `core.Proposal` takes."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.metadata[TEXT].of_proposal}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.metadata[SPEC].of_proposal}
 
     @property
     def about_eos(self) -> dict[str, Any]:
         """What a model without an end-of-text token does not have."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.metadata[TEXT].needs_eos}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.metadata[SPEC].needs_eos}
 
     @property
     def approximate(self) -> dict[str, Any] | bool:
@@ -194,13 +194,13 @@ class DecodeOptions:
 def option_fields(command: str | None = None) -> list[Field[Any]]:
     """The options that have a name of their own: those of one command, or all."""
     named = [f for f in fields(DecodeOptions) if f.name != "settings"]
-    return [f for f in named if command is None or f.metadata[TEXT].only in ("", command)]
+    return [f for f in named if command is None or f.metadata[SPEC].only in ("", command)]
 
 
 OPTIONS = frozenset({"prompt", *(f.name for f in option_fields())})
 """Every keyword of `generate`: what cannot be the name of a policy's setting."""
 
-ALIASES = frozenset(f.metadata[TEXT].alias for f in option_fields()) - {""}
+ALIASES = frozenset(f.metadata[SPEC].alias for f in option_fields()) - {""}
 
 
 def with_options(function: Function) -> Function:
@@ -225,7 +225,7 @@ def _check(declared: Field[Any], value: Any) -> None:
         require(isinstance(value, bool), declared.name, value, "True or False", "drop the quotes")
     elif declared.type is int or (declared.type == int | None and value is not None):
         check_whole(declared.name, value)
-    allowed: Allowed | None = declared.metadata[TEXT].allowed
+    allowed: Allowed | None = declared.metadata[SPEC].allowed
     if allowed is not None:
         require(allowed.test(value), declared.name, value, allowed.words, allowed.remedy)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
 import typer
 
-from unmask.decode_options import TEXT, OptionText
+from unmask.decode_options import SPEC, OptionSpec
 from unmask.errors import ConfigError
 from unmask.report.console import loading
 
@@ -77,7 +77,7 @@ def expanded(function: Callable[..., None]) -> Callable[..., None]:
 
 def _fields(kind: Any, command: str) -> list[Field[Any]]:
     """The fields of a dataclass that are options of this command."""
-    texts = [(f, f.metadata.get(TEXT, OptionText(""))) for f in (fields(kind) if is_dataclass(kind) else ())]
+    texts = [(f, f.metadata.get(SPEC, OptionSpec(""))) for f in (fields(kind) if is_dataclass(kind) else ())]
     return [f for f, text in texts if text.in_shell and text.only in ("", command)]
 
 
@@ -86,7 +86,7 @@ def _parameter(declared: Field[Any]) -> Parameter:
     default = Parameter.empty if declared.default is MISSING else declared.default
     hint: Any = declared.type
     if get_origin(hint) is not Annotated:
-        text: OptionText = declared.metadata[TEXT]
+        text: OptionSpec = declared.metadata[SPEC]
         pair = _is_mapping(declared)
         default, hint = (None, list[str] | None) if pair else (default, text.type or hint)
         metavar = "KEY=VALUE" if pair else text.metavar
@@ -96,7 +96,7 @@ def _parameter(declared: Field[Any]) -> Parameter:
 
 def _flags(declared: Field[Any]) -> list[str]:
     """How it is typed; nothing where typer finds the same."""
-    text: OptionText = declared.metadata[TEXT]
+    text: OptionSpec = declared.metadata[SPEC]
     # Without a flag of its own a truth value would get a second one, --no-...
     if not text.flags and (text.alias or declared.type is bool):
         return [f"--{name.replace('_', '-')}" for name in (declared.name, text.alias) if name]
@@ -104,7 +104,7 @@ def _flags(declared: Field[Any]) -> list[str]:
 
 
 def _value(declared: Field[Any], given: Any) -> Any:
-    return pairs(declared.metadata[TEXT].flags[0], given) if _is_mapping(declared) else given
+    return pairs(declared.metadata[SPEC].flags[0], given) if _is_mapping(declared) else given
 
 
 def _is_mapping(declared: Field[Any]) -> bool:

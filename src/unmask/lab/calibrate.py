@@ -144,14 +144,14 @@ def end_to_end(
     (spec,) = study.models
     tasks, _ = prompts_of(study, data_dir)
     planned = jobs_of(study, spec, model, tasks)
-    starts = [start for job in planned for start in job.starts]
+    requests = [request for job in planned for request in job.requests]
     policies = _policies(arms)
     tracker = ProgressTracker(study, tasks, store, time.monotonic(), on_progress)
     cache = DecodeCache(
         model,
         # As many canvases at a time as everywhere else: whoever asks for few has memory for few.
         replace(study, engine=replace(study.engine, live=study.engine.rows)),
-        {ROLE: starts},
+        {ROLE: requests},
         lambda decoded: tracker.decoded(f"{spec.name}/{study.tasks[0]}", decoded / len(policies)),
     )
     judge = Judge(model, [example for job in planned for example in job.members], jobs)
@@ -160,7 +160,7 @@ def end_to_end(
         rows = cache.decode(policy, ROLE)
         judged = judge.judge([(row.prompt, row.answer) for row in rows])
         utility_A.append({row.prompt: verdict.utility for row, verdict in zip(rows, judged, strict=True)})
-    ids = [start.id for start in starts]
+    ids = [request.id for request in requests]
     return compared([[utility[prompt] for utility in utility_A] for prompt in ids], ids, seed=study.seed)
 
 

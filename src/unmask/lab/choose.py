@@ -39,7 +39,7 @@ from unmask.stats.calibration import graded
 from unmask.stats.crossfit import TIE, Array
 from unmask.stats.masked import masked_share
 
-ARMS = ("reference", "fixed", "stage", "always", "selective")
+DECODED_ARMS = ("reference", "fixed", "stage", "always", "selective")
 CONTROLS = ("end-to-end fixed", "random gate")
 JOINT = "joint"
 """Beyond the paper: all axes adapted together; it stands under an axis of its own name."""
@@ -82,7 +82,7 @@ def is_extension(reference: str, axis: str) -> bool:
     return axis in AXES and reference in AXES[axis].extends
 
 
-def one_draw(study: Mapping[str, Any], axis: str) -> str:
+def why_not_cross_fitted(study: Mapping[str, Any], axis: str) -> str:
     """Why nothing can be cross-fitted on an axis; empty if it can."""
     # The revision operator draws, on the commitment axis, whatever the temperature.
     if study["rollouts"] == 1 and (study["temperature"] > 0 or AXES[axis].revises):
@@ -152,7 +152,7 @@ def _choice(
 ) -> Choice | Missing:
     axis, settings = key[2], settings_of(study)
     # E1 does not get past this either.
-    if reason := one_draw(study, axis):
+    if reason := why_not_cross_fitted(study, axis):
         return Missing(*key, reason, name)
     utilities = utilities_of(branches)
     try:
@@ -163,17 +163,17 @@ def _choice(
         return Missing(*key, str(error), name)
 
 
-def choose_axis(choices: Mapping[str, tuple[float, float]]) -> str | None:
+def choose_axis(promised: Mapping[str, tuple[float, float]]) -> str | None:
     """The axis with the largest lift promised on validation; of equal ones that with the largest opportunity there,
-    then the first. `choices` are lift and opportunity by axis, in the order of the axes; None without any.
+    then the first. `promised` are lift and opportunity by axis, in the order of the axes; None without any.
 
     Where an axis has several diagnostics, each is one to choose, by its name."""
     best: str | None = None
-    for name, (lift, opportunity) in choices.items():
+    for name, (lift, opportunity) in promised.items():
         if best is None:
             best = name
             continue
-        ahead, more = lift - choices[best][0], _measured(opportunity) - _measured(choices[best][1])
+        ahead, more = lift - promised[best][0], _measured(opportunity) - _measured(promised[best][1])
         if ahead > TIE or (abs(ahead) <= TIE and more > TIE):
             best = name
     return best
@@ -234,7 +234,7 @@ def table_of(
         same_SA[s, [place[name] for name in row["same"]]] = True
         near = place[row["snapped"]]
         snapped_SR[s] = utilities.utility_SAR[s, near]
-        # Candidates are compared with the proposal, not with each other: what is known of others goes through it.
+        # Stored is which candidates equal the proposal: if the snapped one is among them, it equals the same ones.
         snapped_same_SA[s] = same_SA[s] if same_SA[s, near] else np.arange(actions) == near
     return kind(
         prompt_S=np.array(utilities.prompt_S),

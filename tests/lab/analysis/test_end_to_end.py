@@ -11,7 +11,7 @@ from tests.helpers import made_studies as made
 from tests.helpers.made_gates import known_gates
 from unmask.errors import SchemaError
 from unmask.lab.analysis.detection import detect
-from unmask.lab.analysis.end_to_end import ARMS, CHOSEN, CONTROLS, DIFFERENCES, JOINT, JOINT_FIXED, end_to_end
+from unmask.lab.analysis.end_to_end import CHOSEN, CONTROLS, DECODED_ARMS, DIFFERENCES, JOINT, JOINT_FIXED, end_to_end
 from unmask.lab.analysis.opportunity import measure
 from unmask.lab.choose import choices
 from unmask.lab.store.hashes import table_hash
@@ -80,7 +80,7 @@ def decodes(place, utilities, *, steps=None, best="block:8", joint=None, task="f
     place.write_decodes(Unit(model, task, "0" * 16), pa.Table.from_pylist(rows, schema=loose("decodes")), info)
 
 
-FLAT = {arm: [0.5] * 4 for arm in (*ARMS, *CONTROLS)}
+FLAT = {arm: [0.5] * 4 for arm in (*DECODED_ARMS, *CONTROLS)}
 KNOWN = {
     "reference": [0.0, 0.0, 1.0, 1.0],
     "fixed": [0.5, 0.5, 0.5, 0.5],

@@ -18,7 +18,7 @@ from unmask.core import Noise, Proposal, row_key
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
 from unmask.errors import ConfigError, ContractError
-from unmask.lab.branch import Block, EngineSettings, Plan, run, stream
+from unmask.lab.branch import BranchResult, EngineSettings, Plan, run, stream
 from unmask.lab.branch.engine import BucketRun
 from unmask.policies import WINO, CoRe, Fixed, LLaDA, Revised
 from unmask.policies.candidates import CANDIDATES, Instead, candidates, reference_of
@@ -56,7 +56,7 @@ def plan(reference=REFERENCE, sets=CANDIDATES, temperature=0.0, rollouts=3, stat
     return Plan(reference, sets, operator, rollouts, states, seed=0, temperature=temperature, **options)
 
 
-def digest(block: Block) -> str:
+def digest(block: BranchResult) -> str:
     return hashlib.sha256(repr(sorted(block.branches)).encode()).hexdigest()
 
 
@@ -78,7 +78,7 @@ REGIMES = {
 
 
 @cache
-def merged_block(regime: str) -> Block:
+def merged_block(regime: str) -> BranchResult:
     """What the merging engine makes of a regime; several tests compare with it."""
     return run(MODEL, REGIMES[regime], STARTS, EngineSettings(rows=16))
 
@@ -209,7 +209,7 @@ class TestAgainstDecode:
         chosen = plan(temperature=temperature, operator=ReMDM("rescale", eta=0.9), rollouts=2)
         block = run(MODEL, chosen, STARTS, EngineSettings(rows=16))
         starts = {one.id: one for one in STARTS}
-        states = {(p.start.id, s.index): s for p in block.paths for s in p.sampled}
+        states = {(p.request.id, s.index): s for p in block.paths for s in p.sampled}
         for b in block.branches[:: 7 if temperature else 3]:
             one = starts[b.prompt]
             after = REFERENCE if b.axis != "commitment" else Revised(REFERENCE, chosen.operator)
@@ -221,7 +221,7 @@ class TestAgainstDecode:
 
     def test_the_reference_continues_its_own_run(self):
         block = run(MODEL, plan(), STARTS, EngineSettings(rows=16))
-        ends = {path.start.id: tuple(path.end_L[slice(*path.start.answer)].tolist()) for path in block.paths}
+        ends = {path.request.id: tuple(path.end_L[slice(*path.request.answer)].tolist()) for path in block.paths}
         references = [b for b in block.branches if next(iter(CANDIDATES[b.axis])) == b.candidate]
         assert references
         assert all(b.answer == ends[b.prompt] for b in references)

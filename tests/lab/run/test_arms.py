@@ -21,7 +21,7 @@ from unmask.errors import ConfigError, OtherStudy, SchemaError
 from unmask.lab import choose
 from unmask.lab import study as study_files
 from unmask.lab.analysis.detection import detect
-from unmask.lab.analysis.end_to_end import ARMS, CHOSEN, CONTROLS, GATED, JOINT, JOINT_FIXED, end_to_end
+from unmask.lab.analysis.end_to_end import CHOSEN, CONTROLS, DECODED_ARMS, GATED, JOINT, JOINT_FIXED, end_to_end
 from unmask.lab.analysis.opportunity import measure
 from unmask.lab.choose import Choice, choices
 from unmask.lab.compare import evaluate
@@ -155,8 +155,8 @@ class TestRun:
         for task in TASKS:
             for axis in ("score", "region"):
                 rows = rows_of(whole, task=task, axis=axis, split="evaluation")
-                assert {row["arm"] for row in rows} == {*ARMS, *CONTROLS}
-                draws = {arm: {r["draw"] for r in rows if r["arm"] == arm} for arm in (*ARMS, *CONTROLS)}
+                assert {row["arm"] for row in rows} == {*DECODED_ARMS, *CONTROLS}
+                draws = {arm: {r["draw"] for r in rows if r["arm"] == arm} for arm in (*DECODED_ARMS, *CONTROLS)}
                 wanted = {0, 1, 2, 3} if axis == "region" else {0}
                 assert draws.pop("random gate") == wanted
                 assert set(map(tuple, draws.values())) == {(0,)}
@@ -400,7 +400,7 @@ def test_every_arm_has_an_effect(copy, study, loaded, monkeypatch):
     monkeypatch.setattr(arms, "choose_fixed", lambda q_PAR, reference: replace(one.fixed, action=2))
     (one,) = (choice.calibration for choice in asked.values())
     run_study(study, copy, loaded)
-    texts = {arm: answers(copy, "region", arm) for arm in (*ARMS, *CONTROLS)}
+    texts = {arm: answers(copy, "region", arm) for arm in (*DECODED_ARMS, *CONTROLS)}
     random = texts.pop("random gate")
     for at, arm in enumerate(texts):
         for other in list(texts)[:at]:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers import made_findings
 from tests.helpers.made_findings import assert_estimate, rows
-from unmask.lab.analysis.end_to_end import ARMS, CHOSEN, EndToEndFindings
+from unmask.lab.analysis.end_to_end import CHOSEN, DECODED_ARMS, EndToEndFindings
 from unmask.report.csv import table_csv
 from unmask.report.tables.end_to_end import (
     axes_sheet,
@@ -43,7 +43,7 @@ def test_the_papers_table(decoded):
     chosen = [c for c in decoded.cells if c.chosen]
     for row, one in zip(table, chosen, strict=True):
         assert (row["task"], row["axis"]) == (one.task, one.axis)
-        for arm in ARMS:
+        for arm in DECODED_ARMS:
             assert_estimate(row, arm, one.utility[arm])
         assert_estimate(row, "delta", one.difference["selective", "fixed"])
         assert row["verdict"] == cell_verdict(one)
@@ -88,7 +88,7 @@ def test_every_axis(decoded):
     }
     means = [m for m in decoded.means if m.axis != CHOSEN]
     for row, one in zip(table, [*decoded.cells, *means], strict=True):
-        for arm in ARMS:
+        for arm in DECODED_ARMS:
             assert_estimate(row, arm, one.utility[arm])
         for key, both in pairs.items():
             assert_estimate(row, key, one.difference[both])

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from unmask.errors import SchemaError
 from unmask.lab.branch import AxisCost, BranchCost
-from unmask.lab.choose import one_draw
+from unmask.lab.choose import why_not_cross_fitted
 from unmask.lab.store import Store
 from unmask.lab.store.schemas import FORMAT
 from unmask.lab.study import ROLES
@@ -157,7 +157,7 @@ def absent(manifest: Mapping[str, Any], extents: Sequence[Extent], model: str, t
         if extent.planned == 0:
             return f"no {extent.split} prompt fits into the model"
         return f"no {extent.split} prompt is finished yet"
-    return one_draw(study, axis)
+    return why_not_cross_fitted(study, axis)
 
 
 def unfinished(extents: Sequence[Extent], model: str, task: str) -> str:

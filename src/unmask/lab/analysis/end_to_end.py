@@ -16,7 +16,16 @@ from unmask.lab.analysis.cells import DiagnosedCell, DiagnosedMean
 from unmask.lab.analysis.decoded import DecodedUnit, StoredChoice, evaluation_grids, stored_choices, unit_infos
 from unmask.lab.analysis.detection import DetectionFindings
 from unmask.lab.analysis.opportunity import OpportunityFindings
-from unmask.lab.choose import ARMS, CONTROLS, JOINT, JOINT_FIXED, Missing, choose_axis, diagnostic_names, is_extension
+from unmask.lab.choose import (
+    CONTROLS,
+    DECODED_ARMS,
+    JOINT,
+    JOINT_FIXED,
+    Missing,
+    choose_axis,
+    diagnostic_names,
+    is_extension,
+)
 from unmask.lab.store import Store
 from unmask.stats import Estimate
 from unmask.stats.arm_grid import ArmGrid, arm_estimates, gate_coverage, paired_columns
@@ -52,7 +61,7 @@ class EndToEndCell(DiagnosedCell):
     never: str
     """Why the gate never opens; empty if it may."""
     utility: Mapping[str, Estimate]
-    """By arm of `ARMS` and `CONTROLS`."""
+    """By arm of `DECODED_ARMS` and `CONTROLS`."""
     difference: Mapping[tuple[str, str], Estimate]
     """By pair of `DIFFERENCES`, paired over prompts."""
     coverage: Mapping[str, float]
@@ -197,13 +206,13 @@ def _cells(
             why = unit.missing.get(axis) or reasons.get((*key, name), "no evaluation prompt was decoded")
             yield Missing(*key, axis, why, name)
             continue
-        lost = [arm for arm in (*ARMS, *CONTROLS) if arm not in grid.utility]
+        lost = [arm for arm in (*DECODED_ARMS, *CONTROLS) if arm not in grid.utility]
         if lost:
             raise SchemaError(
                 f"decodes of {', '.join((*key, axis))} have no arm {', '.join(lost)}; allowed: all of them; remove the "
                 "folder of their unit and run the study"
             )
-        used_P = grid.judged((*ARMS, *CONTROLS))
+        used_P = grid.judged((*DECODED_ARMS, *CONTROLS))
         if not used_P.any():
             yield Missing(*key, axis, _NO_PROMPT, name)
             continue
@@ -211,8 +220,10 @@ def _cells(
 
 
 def _cell(unit: DecodedUnit, name: str, grid: ArmGrid, used_P: np.ndarray, how: _Resampling) -> _Measured:
-    columns_PM = paired_columns(grid.utility, used_P, (*ARMS, *CONTROLS), DIFFERENCES)
-    utility, difference = arm_estimates({unit.task: columns_PM}, (*ARMS, *CONTROLS), DIFFERENCES, **how._asdict())
+    columns_PM = paired_columns(grid.utility, used_P, (*DECODED_ARMS, *CONTROLS), DIFFERENCES)
+    utility, difference = arm_estimates(
+        {unit.task: columns_PM}, (*DECODED_ARMS, *CONTROLS), DIFFERENCES, **how._asdict()
+    )
     gain_P = (grid.utility["selective"] - grid.utility["fixed"])[used_P]
     calibration = unit.chosen[name].calibration
     cell = EndToEndCell(
@@ -292,7 +303,7 @@ def _means(
 def _mean(axis: str, name: str, group: Sequence[_Measured], tasks: Sequence[str], how: _Resampling) -> EndToEndMean:
     cells = [one.cell for one in group]
     columns = {one.cell.task: one.columns_PM for one in group}
-    utility, difference = arm_estimates(columns, (*ARMS, *CONTROLS), DIFFERENCES, **how._asdict())
+    utility, difference = arm_estimates(columns, (*DECODED_ARMS, *CONTROLS), DIFFERENCES, **how._asdict())
     gains = [cell.difference["selective", "fixed"] for cell in cells]
     shares = [share for cell in cells if isfinite(share := cell.coverage["selective"])]
     lost = [task for task in tasks if task not in {cell.task for cell in cells}]

@@ -1,7 +1,7 @@
 """Branches from real states: what is tried, the engine that does equal work once, what it cost."""
 
 from unmask.lab.branch.accounting import AxisCost, BranchCost
-from unmask.lab.branch.engine import Block, Branch, BranchProgress, run
+from unmask.lab.branch.engine import Branch, BranchProgress, BranchResult, run
 from unmask.lab.branch.plan import PROPOSAL, Alternative, Continuation, EngineSettings, Plan, stream
 from unmask.lab.branch.readings import StoredReading, nearest
 from unmask.lab.branch.states import ReferenceRun, Sampled, spaced
@@ -10,10 +10,10 @@ __all__ = [
     "PROPOSAL",
     "Alternative",
     "AxisCost",
-    "Block",
     "Branch",
     "BranchCost",
     "BranchProgress",
+    "BranchResult",
     "Continuation",
     "EngineSettings",
     "Plan",

@@ -27,7 +27,7 @@ class Bucket:
 
     def __init__(self, plan: Plan, paths: Sequence[ReferenceRun]):
         self.plan, self.paths = plan, paths
-        self.points = [BranchPoint(at, path.start, one) for at, path in enumerate(paths) for one in path.sampled]
+        self.points = [BranchPoint(at, path.request, one) for at, path in enumerate(paths) for one in path.sampled]
         self.alternatives = plan.alternatives
         self.policies: list[Policy] = []
         """Those of the alternatives, each once: the reference is a candidate of every axis."""
@@ -46,7 +46,7 @@ class Bucket:
     @property
     def most_steps(self) -> int:
         """More than any run that makes progress takes."""
-        return 4 * max(path.start.steps + path.states.tokens_BL.shape[1] for path in self.paths)
+        return 4 * max(path.request.steps + path.states.tokens_BL.shape[1] for path in self.paths)
 
     def chunks(self, most: int) -> Iterator[list[int]]:
         """Indices of points that are expanded together: with as much past, `most` at a time."""

@@ -60,7 +60,7 @@ class BranchProgress(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Block:
+class BranchResult:
     """The branches of some prompts."""
 
     paths: tuple[ReferenceRun, ...]
@@ -77,7 +77,7 @@ def run(
     requests: Sequence[Request],
     settings: EngineSettings,
     on_progress: Callable[[BranchProgress], None] = lambda progress: None,
-) -> Block:
+) -> BranchResult:
     """Sample states of the prompts, branch every candidate from each, and continue to the end."""
     require(bool(requests), "prompts", [], "one or more", "pass a prompt")
     ids = [request.id for request in requests]
@@ -100,8 +100,8 @@ def run(
     report.calls = stepper.calls
     place = {id: at for at, id in enumerate(ids)}
     order = {name: at for at, name in enumerate(plan.proposals)}
-    return Block(
-        tuple(sorted(paths, key=lambda path: place[path.start.id])),
+    return BranchResult(
+        tuple(sorted(paths, key=lambda path: place[path.request.id])),
         tuple(sorted(branches, key=lambda branch: place[branch.prompt])),
         report,
         tuple(sorted(readings, key=lambda reading: (place[reading.prompt], reading.state, order[reading.diagnostic]))),

@@ -62,7 +62,7 @@ class Sampled:
 class ReferenceRun:
     """The reference's way through one prompt: its states, and everything branches may run into."""
 
-    start: Request
+    request: Request
     sampled: tuple[Sampled, ...]
     states: State
     """Before every step, one row each, on the bucket's canvas; on the CPU."""
@@ -208,7 +208,7 @@ def moved_on(traj: Trajectory, name: str, action: Action, change: Transition, ke
 def sample(
     stepper: Stepper,
     reference: Policy,
-    starts: Sequence[Request],
+    requests: Sequence[Request],
     *,
     states: int,
     seed: int,
@@ -221,15 +221,15 @@ def sample(
     All canvases are padded to `slots`. A state keeps `memory` steps of the past, or what the reference's asks for, with
     what `needs` say of them.
     """
-    for at in range(0, len(starts), stepper.live):
-        part = starts[at : at + stepper.live]
+    for at in range(0, len(requests), stepper.live):
+        part = requests[at : at + stepper.live]
         yield from _sample(stepper, reference, part, states, seed, slots, needs or reference.needs, memory)
 
 
 def _sample(
     stepper: Stepper,
     reference: Policy,
-    starts: Sequence[Request],
+    requests: Sequence[Request],
     states: int,
     seed: int,
     slots: int,
@@ -237,11 +237,11 @@ def _sample(
     memory: int,
 ) -> Iterator[ReferenceRun]:
     keep = ALL if reference.memory == ALL else max(reference.memory, memory)
-    traj = begin(stepper.denoiser, starts, seed, slots)
+    traj = begin(stepper.denoiser, requests, seed, slots)
     reference.check(traj.state)
     history: list[Trajectory] = []
     ends: dict[int, np.ndarray] = {}
-    for _ in range(4 * (max(start.steps for start in starts) + slots)):
+    for _ in range(4 * (max(request.steps for request in requests) + slots)):
         done_B = reference.done(traj)
         for row in done_B.nonzero().flatten().tolist():
             ends[int(traj.rows_B[row])] = traj.state.tokens_BL[row].cpu().numpy()
@@ -253,15 +253,15 @@ def _sample(
         action, change = stepper.act(seen, reference)
         traj = moved_on(seen, reference.name, action, change, keep)
     else:
-        raise Unfinished(f"the reference {reference.name} did not finish {starts[0].id}; look at what it reveals")
-    yield from _paths(starts, history, ends, states)
+        raise Unfinished(f"the reference {reference.name} did not finish {requests[0].id}; look at what it reveals")
+    yield from _paths(requests, history, ends, states)
 
 
 def _paths(
-    starts: Sequence[Request], history: Sequence[Trajectory], ends: Mapping[int, np.ndarray], states: int
+    requests: Sequence[Request], history: Sequence[Trajectory], ends: Mapping[int, np.ndarray], states: int
 ) -> Iterator[ReferenceRun]:
     """Row by row, what the batch went through step by step; batches come to the host whole, not tensor by row."""
-    places: list[list[tuple[int, int]]] = [[] for _ in starts]
+    places: list[list[tuple[int, int]]] = [[] for _ in requests]
     for at, traj in enumerate(history):
         for row, prompt in enumerate(traj.rows_B.tolist()):
             places[prompt].append((at, row))
@@ -274,10 +274,10 @@ def _paths(
         sampled |= {(at, row): _first(part.select(torch.tensor([i]))) for i, row in enumerate(rows)}
     before = [0, *accumulate(len(traj.rows_B) for traj in history)]
     whole = moved(concat([traj.state for traj in history]), torch.device("cpu"))
-    for prompt, start in enumerate(starts):
+    for prompt, request in enumerate(requests):
         yield ReferenceRun(
-            start=start,
-            sampled=tuple(Sampled(start.id, i, sampled[place]) for i, place in enumerate(chosen[prompt])),
+            request=request,
+            sampled=tuple(Sampled(request.id, i, sampled[place]) for i, place in enumerate(chosen[prompt])),
             states=whole.select(torch.tensor([before[at] + row for at, row in places[prompt]])),
             end_L=ends[prompt],
         )

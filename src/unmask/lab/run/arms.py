@@ -17,7 +17,7 @@ from unmask.adapt import Arms, JointPolicy, joint_arm
 from unmask.axes import AXES
 from unmask.core import Policy
 from unmask.errors import OtherStudy
-from unmask.lab.choose import ARMS, CONTROLS, JOINT, JOINT_FIXED, Choice, Missing, choices, is_extension
+from unmask.lab.choose import CONTROLS, DECODED_ARMS, JOINT, JOINT_FIXED, Choice, Missing, choices, is_extension
 from unmask.lab.run.decode_cache import DecodeCache, DecodedRow, DecodeLine
 from unmask.lab.run.jobs import Job, Members, jobs_of, provenance
 from unmask.lab.run.judging import Judge, JudgedAnswer
@@ -119,11 +119,11 @@ def _decode_unit(
 ) -> None:
     began = time.monotonic()
     of_task = [job for job in planned if job.shard.task == work.unit.task]
-    starts = {role: [s for job in of_task if job.shard.split == role for s in job.starts] for role in ROLES}
+    requests = {role: [s for job in of_task if job.shard.split == role for s in job.requests] for role in ROLES}
     # If no two of its policies were equal.
-    most = sum(len(one.calibration.candidates) + len(ARMS) + len(CONTROLS) for one in work.chosen.values()) + 3
+    most = sum(len(one.calibration.candidates) + len(DECODED_ARMS) + len(CONTROLS) for one in work.chosen.values()) + 3
     cache = DecodeCache(
-        model, study, starts, lambda done: heard(f"{spec.name}/{work.unit.task}", min(done / most, 1.0))
+        model, study, requests, lambda done: heard(f"{spec.name}/{work.unit.task}", min(done / most, 1.0))
     )
     judge = Judge(model, [example for job in of_task for example in job.members], jobs)
     decoder = _ArmDecoder(study, spec, work, cache, judge)
@@ -134,7 +134,7 @@ def _decode_unit(
         "axes": decoder.about_axes(),
         "missing": {lost.axis: lost.reason for lost in work.missing.values()} | decoder.missing,
         "joint": decoder.joint,
-        "prompts": {role: len(requests) for role, requests in starts.items()},
+        "prompts": {role: len(of_role) for role, of_role in requests.items()},
         "policies": cache.policies,
         "forwards": cache.forwards,
         "seconds": time.monotonic() - began,
@@ -221,7 +221,7 @@ class _ArmDecoder:
         always = [_gated(arms, "always", row) for row in self.cache.decode(arms.always, "evaluation")]
         selective = self._selective(arms)
         gated = {"always": always, "selective": selective, "random gate": self._random(arms, selective)}
-        for arm in (*ARMS, *CONTROLS):
+        for arm in (*DECODED_ARMS, *CONTROLS):
             if arm in gated:
                 yield from gated[arm]
             else:

@@ -44,10 +44,10 @@ class DecodeCache:
         self,
         model: TextModel,
         study: Study,
-        starts: Mapping[str, Sequence[Request]],
+        requests: Mapping[str, Sequence[Request]],
         heard: Callable[[int], None] = lambda policies: None,
     ):
-        self.model, self.study, self.starts, self.heard = model, study, starts, heard
+        self.model, self.study, self.requests, self.heard = model, study, requests, heard
         self.forwards = 0
         """Row-forwards."""
         self._decoded: list[tuple[Policy, str, int, list[DecodedRow]]] = []
@@ -62,12 +62,12 @@ class DecodeCache:
         for earlier, where, times, answers in self._decoded:
             if (where, times) == (role, draws) and earlier == policy:
                 return answers
-        rows = [(start, draw) for draw in range(draws) for start in self.starts[role]]
+        rows = [(request, draw) for draw in range(draws) for request in self.requests[role]]
         engine = self.study.engine
         most = max(engine.rows, engine.live)
         decoded: list[DecodedRow] = []
         # A row's canvas follows from its prompt, whoever is decoded beside it.
-        room = {start.id: _room(start, engine.bucket) for start, _ in rows}
+        room = {request.id: _room(request, engine.bucket) for request, _ in rows}
         for slots in sorted(set(room.values())):
             same = [row for row in rows if room[row[0].id] == slots]
             for at in range(0, len(same), most):
@@ -79,8 +79,8 @@ class DecodeCache:
 
     def _batch(self, policy: Policy, rows: Sequence[tuple[Request, int]], slots: int) -> Iterator[DecodedRow]:
         denoiser, seed = self.model.denoiser, self.study.seed
-        start = begin(denoiser, [start for start, _ in rows], seed, slots)
-        noise = Noise.of([row_key(seed, start.key, draw) for start, draw in rows], denoiser.device)
+        start = begin(denoiser, [request for request, _ in rows], seed, slots)
+        noise = Noise.of([row_key(seed, request.key, draw) for request, draw in rows], denoiser.device)
         counted = _Counted(start)
         with torch.inference_mode():
             end = decode(
@@ -100,9 +100,9 @@ class DecodeCache:
             yield DecodedRow(one.id, draw, answer, int(row[-1]), gates_of_row)
 
 
-def _room(start: Request, bucket: int) -> int:
+def _room(request: Request, bucket: int) -> int:
     """Once, twice, four times the bucket: few sizes, for a decode takes as long with ten rows as with a hundred."""
-    return bucket << (-(-len(start.canvas) // bucket) - 1).bit_length()
+    return bucket << (-(-len(request.canvas) // bucket) - 1).bit_length()
 
 
 @dataclass

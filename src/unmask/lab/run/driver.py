@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from unmask.errors import ContractError
-from unmask.lab.branch import PROPOSAL, Block, EngineSettings, run
+from unmask.lab.branch import PROPOSAL, BranchResult, EngineSettings, run
 from unmask.lab.run.arms import decode_arms
 from unmask.lab.run.jobs import Job, Members, about_task, jobs_of, prompts_of, provenance
 from unmask.lab.run.judging import Judge, JudgedAnswer
@@ -123,7 +123,7 @@ class _Branching:
 
         def do(job: Job) -> None:
             started = time.monotonic()
-            block = run(model.denoiser, plan, job.starts, self.engine, self.tracker.inside(spec.name, job.shard.name))
+            block = run(model.denoiser, plan, job.requests, self.engine, self.tracker.inside(spec.name, job.shard.name))
             answers = [(branch.prompt, branch.answer) for branch in block.branches]
             judged = Judge(model, job.members, self.jobs).judge(answers)
             self._write(job, spec.reference, block, judged, time.monotonic() - started)
@@ -132,7 +132,7 @@ class _Branching:
         pending = [job for job in work if not self.store.finished(job.shard)]
         return work_through(self.store, pending, lambda job: job.shard, do, self.stop, self.tracker.refresh)
 
-    def _write(self, job: Job, reference: str, block: Block, judged: list[JudgedAnswer], seconds: float) -> None:
+    def _write(self, job: Job, reference: str, block: BranchResult, judged: list[JudgedAnswer], seconds: float) -> None:
         """Candidates' branches and proposals go into tables of their own."""
         pairs = list(zip(block.branches, judged, strict=True))
         candidates = [pair for pair in pairs if pair[0].candidate != PROPOSAL]
@@ -148,13 +148,13 @@ class _Branching:
         )
 
 
-def _info(job: Job, block: Block, judged: list[JudgedAnswer], seconds: float) -> dict[str, Any]:
+def _info(job: Job, block: BranchResult, judged: list[JudgedAnswer], seconds: float) -> dict[str, Any]:
     """What a shard says of itself."""
     utilities = [verdict.utility for verdict in judged if not math.isnan(verdict.utility)]
     report, total = block.report, block.report.total
     return {
         "shard": asdict(job.shard),
-        "prompts": [start.id for start in job.starts],
+        "prompts": [request.id for request in job.requests],
         "states": sum(len(path.sampled) for path in block.paths),
         "branches": len(judged),
         "judged": len(utilities),

@@ -44,20 +44,20 @@ def estimate(study: Study, spec: ModelSpec, model: TextModel, tasks: Members) ->
     measured: dict[int, float] = {}
     for task, roles in tasks.items():
         steps = study.steps[task]
-        starts = [request_of(model, study.task(task), steps, e) for members in roles.values() for e in members]
-        starts = [s for s in starts if model.length is None or len(s.canvas) <= model.length]
+        requests = [request_of(model, study.task(task), steps, e) for members in roles.values() for e in members]
+        requests = [s for s in requests if model.length is None or len(s.canvas) <= model.length]
         at = spaced(steps, study.states)
         left = [steps - step for step in at]
         naive = sum(left) * study.rollouts * sum(len(named) for named in sets.values())
         expected = _expected(study, sets, left)
         per_row = 0.0
         slots = 0
-        for start in starts:
-            slots = max(slots, size := start.slots(study.engine.bucket))
+        for request in requests:
+            slots = max(slots, size := request.slots(study.engine.bucket))
             if size not in measured:
-                measured[size] = _timed(model, study, start, size)
-            per_row += measured[size] / study.engine.rows / len(starts)
-        n = len(starts)
+                measured[size] = _timed(model, study, request, size)
+            per_row += measured[size] / study.engine.rows / len(requests)
+        n = len(requests)
         vocab, horizon = model.denoiser.vocabulary.size, study.task(task).horizon
         memory = 3 * 4 * max(study.engine.rows, study.engine.live) * horizon * vocab + study.engine.waiting * slots * 16
         yield CostEstimate(
@@ -88,9 +88,9 @@ def _expected(study: Study, sets: Mapping[str, Mapping[str, Any]], left: Sequenc
     return max(left) + len(left) + round(sum(runs * (n - 1) for n in left))
 
 
-def _timed(model: TextModel, study: Study, start: Request, slots: int) -> float:
+def _timed(model: TextModel, study: Study, request: Request, slots: int) -> float:
     """Seconds of one forward of the study's shape, everything masked."""
-    traj = begin(model.denoiser, [start] * study.engine.rows, study.seed, slots)
+    traj = begin(model.denoiser, [request] * study.engine.rows, study.seed, slots)
     view, needs = View.of(traj.state, Needs()), Needs()
     spent = []
     for _ in range(3):

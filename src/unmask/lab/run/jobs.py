@@ -25,7 +25,7 @@ class Job:
     """The work of one shard."""
 
     shard: Shard
-    starts: tuple[Request, ...]
+    requests: tuple[Request, ...]
     members: tuple[Example, ...]
 
 
@@ -120,6 +120,6 @@ def _identity(spec: ModelSpec, model: TextModel) -> dict[str, Any]:
 
 def _hash_of(pairs: Sequence[tuple[Request, Example]]) -> str:
     digest = hashlib.sha256()
-    for start, example in pairs:
-        digest.update(repr((start.id, start.canvas, start.steps, example.target)).encode())
+    for request, example in pairs:
+        digest.update(repr((request.id, request.canvas, request.steps, example.target)).encode())
     return digest.hexdigest()

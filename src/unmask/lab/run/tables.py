@@ -68,7 +68,7 @@ def readings_table(
 def states_table(shard: Shard, paths: Sequence[ReferenceRun]) -> pa.Table:
     """The states that branches began at, and the past that diagnostics read."""
     rows = [(path, sampled) for path in paths for sampled in path.sampled]
-    lengths = [len(path.start.canvas) for path, _ in rows]
+    lengths = [len(path.request.canvas) for path, _ in rows]
     states = [sampled.traj.state for _, sampled in rows]
     cut = list(zip(states, lengths, strict=True))
     return pa.table(
@@ -78,7 +78,7 @@ def states_table(shard: Shard, paths: Sequence[ReferenceRun]) -> pa.Table:
             "state": [sampled.index for _, sampled in rows],
             "step": [sampled.step for _, sampled in rows],
             "masked": [sampled.masked for _, sampled in rows],
-            "horizon": [path.start.steps for path, _ in rows],
+            "horizon": [path.request.steps for path, _ in rows],
             "taken": [path.steps for path, _ in rows],
             "tokens": [state.tokens_BL[0, :n].tolist() for state, n in cut],
             "fixed": [state.fixed_BL[0, :n].tolist() for state, n in cut],

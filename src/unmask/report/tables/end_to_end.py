@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import isnan
 
 from unmask.axes import AXES
-from unmask.lab.analysis.end_to_end import ARMS, CHOSEN, EndToEndCell, EndToEndFindings, EndToEndMean, JointCell
+from unmask.lab.analysis.end_to_end import CHOSEN, DECODED_ARMS, EndToEndCell, EndToEndFindings, EndToEndMean, JointCell
 from unmask.report.formats import count, number, point, share, text_or_none, yes_no
 from unmask.report.sheet import AnySheet, Column, Sheet, Value, attribute
 from unmask.report.tables import shared
@@ -23,7 +23,7 @@ from unmask.report.verdicts import (
 )
 from unmask.stats import Estimate
 
-ARM_HEADS = dict(zip(ARMS, ("Ref.", "Fixed", "Stage", "Always", "Selective"), strict=True))
+ARM_HEADS = dict(zip(DECODED_ARMS, ("Ref.", "Fixed", "Stage", "Always", "Selective"), strict=True))
 
 
 def covered(cell: EndToEndCell, arm: str = "selective") -> str:
