@@ -7,9 +7,9 @@ import numpy as np
 
 from tests.helpers import made_studies as made
 from unmask.lab.analysis.end_to_end import (
-    ARMS,
     CHOSEN,
     CONTROLS,
+    DECODED_ARMS,
     DIFFERENCES,
     EndToEndCell,
     EndToEndFindings,
@@ -105,7 +105,7 @@ WINS = {"find": (20, 4, 16), "guess": (9, 8, 23), "same": (0, 4, 36), "mute": (0
 
 def numbers(gain, shift=0.0):
     """Every arm and every difference has a number of its own."""
-    arms = {arm: Estimate(0.3 + shift + 0.01 * at, 0.2, 0.6 + at) for at, arm in enumerate((*ARMS, *CONTROLS))}
+    arms = {arm: Estimate(0.3 + shift + 0.01 * at, 0.2, 0.6 + at) for at, arm in enumerate((*DECODED_ARMS, *CONTROLS))}
     differences = {pair: Estimate(0.001 * at + shift, -0.5 - at, 0.5) for at, pair in enumerate(DIFFERENCES)}
     return {"utility": arms, "difference": differences | {("selective", "fixed"): gain}}
 
