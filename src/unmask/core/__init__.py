@@ -1,7 +1,7 @@
 """Values and contracts of the runtime. Nothing here knows a model, a method or a task."""
 
 from unmask.core.action import RULES, Action
-from unmask.core.contracts import ALL, NO_LOOK_AHEAD, Denoiser, LookAhead, Policy, Search, SearchRun
+from unmask.core.contracts import ALL, NO_LOOK_AHEAD, Denoiser, DenoiserAround, LookAhead, Policy, Search, SearchRun
 from unmask.core.prediction import Edit, Logits, Posterior, Prediction, Statistics
 from unmask.core.proposal import Proposal, Vocabulary, propose
 from unmask.core.rng import Noise, NoNoise, row_key
@@ -15,6 +15,7 @@ __all__ = [
     "RULES",
     "Action",
     "Denoiser",
+    "DenoiserAround",
     "Edit",
     "Logits",
     "LookAhead",

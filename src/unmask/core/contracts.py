@@ -33,6 +33,20 @@ class Denoiser(Protocol):
     def __call__(self, view: View, needs: Needs) -> Logits: ...
 
 
+class DenoiserAround:
+    """A denoiser that stands around another one and has its vocabulary and device."""
+
+    denoiser: Denoiser
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return self.denoiser.vocabulary
+
+    @property
+    def device(self) -> torch.device:
+        return self.denoiser.device
+
+
 class LookAhead(Protocol):
     """The one way to run a network on a canvas that is not (yet) real: batched, counted, remembered."""
 
@@ -100,10 +114,33 @@ class NoLookAhead:
 NO_LOOK_AHEAD = NoLookAhead()
 
 
-class Policy(ABC):
-    """Decides one action per step. Frozen; what it must remember goes into `Action.notes`."""
+class DecodingMethod(ABC):
+    """What policies and searches declare alike. Frozen; all of it static."""
 
     name: ClassVar[str]
+
+    def check(self, state: State) -> None:
+        """Refuse a start this method cannot decode; called once."""
+        return None
+
+    @property
+    def needs(self) -> Needs:
+        """What the method reads of its predictions."""
+        return Needs()
+
+    @property
+    def random(self) -> bool:
+        """Whether it asks for random numbers of its own. Nobody may who does not say so."""
+        return False
+
+    @property
+    def own_clock(self) -> bool:
+        """Whether it may take more steps than the answer has positions; all others are refused such a horizon."""
+        return False
+
+
+class Policy(DecodingMethod):
+    """Decides one action per step. Frozen; what it must remember goes into `Action.notes`."""
 
     @abstractmethod
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
@@ -117,40 +154,19 @@ class Policy(ABC):
         """Which rows have finished."""
         return ~traj.state.masked_BL.any(-1)
 
-    def check(self, state: State) -> None:
-        """Refuse a start this method cannot decode; called once."""
-        return None
-
-    @property
-    def needs(self) -> Needs:
-        """What the method reads of a prediction: static."""
-        return Needs()
-
     @property
     def memory(self) -> int:
         """How many past steps it reads: 0, 1 (notes count) or `ALL`. Futures are merged only under 0."""
         return 0
 
     @property
-    def random(self) -> bool:
-        """Whether it asks for random numbers of its own. The laboratory lets nobody draw who does not say so."""
-        return False
-
-    @property
     def looks_ahead(self) -> bool:
         """Whether it runs a network on hypothetical canvases. Nobody may who does not say so."""
         return False
 
-    @property
-    def own_clock(self) -> bool:
-        """Whether it may take more steps than the answer has positions; all others are refused such a horizon."""
-        return False
 
-
-class Search(ABC):
+class Search(DecodingMethod):
     """A method that owns its loop: beams, trees, particles. Reads the model only through the look-ahead."""
-
-    name: ClassVar[str]
 
     @abstractmethod
     def decode(self, run: SearchRun, traj: Trajectory) -> Trajectory:
@@ -159,22 +175,3 @@ class Search(ABC):
         Rows move by `run.take`, so that steps are recorded and end-of-text filling is honoured. What was spent is
         filled in by the caller.
         """
-
-    def check(self, state: State) -> None:
-        """Refuse a start this method cannot decode; called once."""
-        return None
-
-    @property
-    def needs(self) -> Needs:
-        """What the method reads of its predictions: static."""
-        return Needs()
-
-    @property
-    def random(self) -> bool:
-        """Whether it asks for random numbers of its own."""
-        return False
-
-    @property
-    def own_clock(self) -> bool:
-        """Whether it may take more steps than the answer has positions."""
-        return False

@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from unmask.core import Denoiser, Logits, Needs, View, Vocabulary
+from unmask.core import Denoiser, DenoiserAround, Logits, Needs, View
 from unmask.errors import require
 
 
 @dataclass(frozen=True)
-class Guided:
+class Guided(DenoiserAround):
     """Two forwards per step, of one shape each, so that guidance does not change the conditional logits' bits."""
 
     denoiser: Denoiser
@@ -18,14 +18,6 @@ class Guided:
     def __post_init__(self) -> None:
         ok = 0 < self.scale < float("inf")
         require(ok, "cfg_scale", self.scale, "above 0, finite", "0 means no guidance: use the denoiser itself")
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return self.denoiser.vocabulary
-
-    @property
-    def device(self) -> torch.device:
-        return self.denoiser.device
 
     def __call__(self, view: View, needs: Needs) -> Logits:
         conditional = self.denoiser(view, needs)

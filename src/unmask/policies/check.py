@@ -12,6 +12,7 @@ from torch import Tensor
 from unmask.core import (
     Action,
     Denoiser,
+    DenoiserAround,
     Logits,
     LookAhead,
     Needs,
@@ -23,7 +24,6 @@ from unmask.core import (
     State,
     Trajectory,
     View,
-    Vocabulary,
     row_key,
 )
 from unmask.core.rows import leaves
@@ -204,22 +204,14 @@ class _Watched(Policy):
         return self.inner.looks_ahead
 
 
-class _Counting:
+class _Counting(DenoiserAround):
     """A denoiser that knows how many rows and tokens it was really run on."""
 
     def __init__(self, inner: Denoiser):
-        self.inner, self.rows, self.tokens = inner, 0, 0
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return self.inner.vocabulary
-
-    @property
-    def device(self) -> torch.device:
-        return self.inner.device
+        self.denoiser, self.rows, self.tokens = inner, 0, 0
 
     def __call__(self, view: View, needs: Needs) -> Logits:
-        logits = self.inner(view, needs)
+        logits = self.denoiser(view, needs)
         self.rows += logits.forwards * view.tokens_BN.shape[0]
         self.tokens += logits.forwards * int(view.valid_BN.sum())
         return logits

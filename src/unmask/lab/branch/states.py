@@ -19,6 +19,7 @@ from unmask.core import (
     NO_LOOK_AHEAD,
     Action,
     Denoiser,
+    DenoiserAround,
     Logits,
     Needs,
     NoNoise,
@@ -27,7 +28,6 @@ from unmask.core import (
     State,
     Trajectory,
     View,
-    Vocabulary,
 )
 from unmask.core.rows import concat, mapped, select
 from unmask.decode import Runner, advance, record_of
@@ -82,7 +82,7 @@ def spaced(steps: int, n: int) -> list[int]:
     return sorted({i * steps // n for i in range(n)})
 
 
-class FixedRows:
+class FixedRows(DenoiserAround):
     """A denoiser at one forward shape: `rows` canvases of one length, the last ones filled up with dummies.
 
     At one shape a row's bits do not depend on its neighbours, so neither do tables on the order of work. A batch of any
@@ -94,14 +94,6 @@ class FixedRows:
         self.denoiser, self.rows = denoiser, rows
         self.calls = 0
         """Forward passes, whatever they held."""
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return self.denoiser.vocabulary
-
-    @property
-    def device(self) -> torch.device:
-        return self.denoiser.device
 
     def __call__(self, view: View, needs: Needs) -> Logits:
         """Logits of all rows, `rows` at a time."""
@@ -221,40 +213,35 @@ def sample(
     All canvases are padded to `slots`. A state keeps `memory` steps of the past, or what the reference's asks for, with
     what `needs` say of them.
     """
+    keep = ALL if reference.memory == ALL else max(reference.memory, memory)
     for at in range(0, len(requests), stepper.live):
         part = requests[at : at + stepper.live]
-        yield from _sample(stepper, reference, part, states, seed, slots, needs or reference.needs, memory)
+        traj = begin(stepper.denoiser, part, seed, slots)
+        reference.check(traj.state)
+        history, ends = _decoded(stepper, reference, traj, needs or reference.needs, keep)
+        yield from _paths(part, history, ends, states)
 
 
-def _sample(
-    stepper: Stepper,
-    reference: Policy,
-    requests: Sequence[Request],
-    states: int,
-    seed: int,
-    slots: int,
-    needs: Needs,
-    memory: int,
-) -> Iterator[ReferenceRun]:
-    keep = ALL if reference.memory == ALL else max(reference.memory, memory)
-    traj = begin(stepper.denoiser, requests, seed, slots)
-    reference.check(traj.state)
+def _decoded(
+    stepper: Stepper, reference: Policy, traj: Trajectory, needs: Needs, keep: int
+) -> tuple[list[Trajectory], dict[int, np.ndarray]]:
+    """What the rows were before every step, and the canvas that each ended with."""
     history: list[Trajectory] = []
     ends: dict[int, np.ndarray] = {}
-    for _ in range(4 * (max(request.steps for request in requests) + slots)):
+    for _ in range(4 * (int(traj.state.horizon_B.max()) + traj.state.tokens_BL.shape[1])):
         done_B = reference.done(traj)
         for row in done_B.nonzero().flatten().tolist():
             ends[int(traj.rows_B[row])] = traj.state.tokens_BL[row].cpu().numpy()
         traj = traj.select((~done_B).nonzero().flatten())
         if traj.state.batch == 0:
-            break
+            return history, ends
         history.append(_light(traj))
         seen = stepper.observe(traj, reference, needs)
         action, change = stepper.act(seen, reference)
         traj = moved_on(seen, reference.name, action, change, keep)
-    else:
-        raise Unfinished(f"the reference {reference.name} did not finish {requests[0].id}; look at what it reveals")
-    yield from _paths(requests, history, ends, states)
+    raise Unfinished(
+        f"the reference {reference.name} did not finish row {int(traj.rows_B[0])}; look at what it reveals"
+    )
 
 
 def _paths(
