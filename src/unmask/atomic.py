@@ -54,3 +54,22 @@ def sync(file: IO[Any]) -> None:
     """On the disk, not only handed to the system: then a rename cannot outlive what it names."""
     file.flush()
     os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Return when the disk has the folder's names."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def rename_folder(partial: Path, target: Path) -> None:
+    """Put a folder in its place; FileExistsError where another one came first."""
+    try:
+        os.rename(partial, target)
+    except OSError as error:
+        if target.is_dir():
+            raise FileExistsError(str(target)) from error
+        raise

@@ -201,9 +201,9 @@ class Runner:
             rows_U = torch.tensor(missing, device=every_B.device)
             fresh = self._forward(select(view, rows_U), needs, rows_U)
             self._memo.update({keys[row]: (fresh, at) for at, row in enumerate(missing)})
-        found = [self._memo[key] for key in keys]
+        answers = [self._memo[key] for key in keys]
         self._memo = {}
-        return _gather(found)
+        return _gather(answers)
 
     def _forward(self, view: View, needs: Needs, owner_U: Tensor) -> Logits:
         logits = self.denoiser(view, needs)
@@ -361,16 +361,16 @@ def _keys(view: View, needs: Needs, rows_B: Tensor) -> list[bytes]:
     return [extras + row.tobytes() for row in table]
 
 
-def _gather(found: list[tuple[Logits, int]]) -> Logits:
+def _gather(answers: list[tuple[Logits, int]]) -> Logits:
     """One packed answer out of rows of several."""
-    rows = [logits.slot_BN[row][logits.wanted_BN[row]] for logits, row in found]
-    parts = [logits.logits_RV[r] for (logits, _), r in zip(found, rows, strict=True)]
-    attention = [logits.attention_BNN[row] for logits, row in found if logits.attention_BNN is not None]
-    hidden = [lg.hidden_RH[r] for (lg, _), r in zip(found, rows, strict=True) if lg.hidden_RH is not None]
+    rows = [logits.slot_BN[row][logits.wanted_BN[row]] for logits, row in answers]
+    parts = [logits.logits_RV[r] for (logits, _), r in zip(answers, rows, strict=True)]
+    attention = [logits.attention_BNN[row] for logits, row in answers if logits.attention_BNN is not None]
+    hidden = [lg.hidden_RH[r] for (lg, _), r in zip(answers, rows, strict=True) if lg.hidden_RH is not None]
     return Logits(
         torch.cat(parts),
         # A cache may have answered for fewer slots than the view wants.
-        torch.stack([logits.wanted_BN[row] for logits, row in found]),
+        torch.stack([logits.wanted_BN[row] for logits, row in answers]),
         attention_BNN=torch.stack(attention) if attention else None,
         hidden_RH=torch.cat(hidden) if hidden else None,
     )

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from unmask.atomic import atomic_write
+from unmask.atomic import atomic_write, sync, sync_folder
 from unmask.errors import StorageError
 
 try:
@@ -87,31 +86,6 @@ def write_synced(target: Path, content: bytes) -> None:
         sync_folder(target.parent)
     except OSError as error:
         raise cannot_write(target.parent, error) from error
-
-
-def sync(file: Any) -> None:
-    """Return when the disk has what was written."""
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """Return when the disk has the folder's names."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def rename_folder(partial: Path, target: Path) -> None:
-    """Put a folder in its place; FileExistsError where another one came first."""
-    try:
-        os.rename(partial, target)
-    except OSError as error:
-        if target.is_dir():
-            raise FileExistsError(str(target)) from error
-        raise
 
 
 def cannot_write(folder: Path, error: OSError) -> StorageError:

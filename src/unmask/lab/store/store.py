@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from unmask.atomic import rename_folder, sync, sync_folder
 from unmask.core import Trajectory
 from unmask.errors import ContractError, OtherStudy, SchemaError, UnknownName
 from unmask.lab.store.hashes import fingerprint, table_hash
@@ -33,9 +34,6 @@ from unmask.lab.store.shards import (
     cannot_write,
     finished_names,
     locked,
-    rename_folder,
-    sync,
-    sync_folder,
     write_synced,
 )
 from unmask.lab.store.utilities import Utilities, utilities_of
