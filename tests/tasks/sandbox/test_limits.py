@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.helpers.sandboxed import PROBLEM, WRONG, code, exceptions, judged, needs_seccomp, run
+from tests.helpers.sandboxed import PROBLEM, RIGHT, WRONG, code, exceptions, judged, needs_seccomp, run
 from unmask.tasks.sandbox import Limits, check_completion, probe
 
 ENDLESS = {
@@ -38,6 +38,27 @@ def test_endless(mode):
     limits = Limits(wall_s=0.5, memory_mb=128)
     verdicts = judged([f"{WRONG}\n{code(attack)}" for attack in ENDLESS.values()], mode, limits, workers=len(ENDLESS))
     assert not exceptions(ENDLESS, verdicts, "timeout")
+
+
+def test_as_many_threads_as_are_allowed_start(mode):
+    """Whatever they wait for: neither their stacks nor the allocator's arenas use the memory limit up."""
+    needs_seccomp(mode, "without it threads do not work")
+    threads = """
+        import threading
+        go, lists = threading.Event(), []
+        def fill():
+            lists.append([bytes(1000) for _ in range(1000)])
+            go.wait()
+        threads = [threading.Thread(target=fill) for _ in range(COUNT)]
+        for thread in threads: thread.start()
+        while len(lists) < COUNT: pass
+        go.set()
+        for thread in threads: thread.join()
+        """
+    few, many = (f"{RIGHT}\n{code(threads.replace('COUNT', count))}" for count in ("4", "30"))
+    small, usual = Limits(wall_s=20, cpu_s=20, memory_mb=128), Limits(wall_s=20, cpu_s=20)
+    assert not exceptions(["4"], judged([few], mode, small), "pass")
+    assert not exceptions(["30"], judged([many], mode, usual), "pass")
 
 
 def test_processor_time():

@@ -37,7 +37,8 @@ _JAIL = Path(__file__).with_name("jail")
 # `-P -s -S` and an empty environment isolate like `-I`, which would not let the hash seed be fixed. It is fixed so
 # that a completion that depends on the order of a set gets the same verdict every time.
 _FLAGS = ("-P", "-s", "-S", "-B", "-X", "utf8")
-_ENVIRONMENT = {"PYTHONHASHSEED": "0"}
+# One arena: glibc would reserve 64 MB of the limited address space for each more, and how many depends on contention.
+_ENVIRONMENT = {"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "1"}
 
 
 # The jail's own code comes ready compiled as the first part of the job: half of the time to start otherwise.
