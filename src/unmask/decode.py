@@ -59,7 +59,7 @@ def decode(
     look_ahead = runner if policy.looks_ahead else NO_LOOK_AHEAD
     finished = _Finished(traj, record)
     traj = runner.recall(traj, policy.view, policy.needs)
-    for _ in range(limit := _step_limit(traj.state)):
+    for _ in range(limit := step_limit(traj.state)):
         traj = finished.retire(traj, policy.done(traj))
         if traj.state.batch == 0:
             return finished.whole()
@@ -264,13 +264,12 @@ class _Finished:
             raise_faults(self.fault_B, self.faulty_at_B, self.rows_B)
         if not some:
             return traj
-        gone = traj.select(done_B.nonzero().flatten())
-        self.parts.append(replace(gone, steps=(), prediction=None))
+        self.parts.append(replace(traj, steps=(), prediction=None).select(done_B.nonzero().flatten()))
         return traj.select((~done_B).nonzero().flatten())
 
     def whole(self) -> Trajectory:
         """Every row's last state, in the order they came, and all steps."""
-        return joined([replace(part, steps=()) for part in self.parts], tuple(self.steps))
+        return joined(self.parts, tuple(self.steps))
 
 
 def advance(traj: Trajectory, step: Step, state: State, keep: int) -> Trajectory:
@@ -334,20 +333,14 @@ def _checked_start(
 
 def _check_clock(policy: Policy | Search, state: State) -> None:
     """More steps than answer positions are for policies that say so; for others some steps would find nothing."""
-    over_B = state.horizon_B > state.answer_BL.sum(-1)
-    if not policy.own_clock and bool(over_B.any()):
-        row = int(over_B.nonzero()[0])
-        most = int(state.answer_BL[row].sum())
-        require(
-            False,
-            f"steps of row {row}",
-            int(state.horizon_B[row]),
-            f"1 to {most} (the row's number of answer positions) with {policy.name}",
-            "lower steps or ask for more tokens",
-        )
+    if policy.own_clock:
+        return
+    for row, (steps, most) in enumerate(torch.stack((state.horizon_B, state.answer_BL.sum(-1)), -1).tolist()):
+        allowed = f"1 to {most} (the row's number of answer positions) with {policy.name}"
+        require(steps <= most, f"steps of row {row}", steps, allowed, "lower steps or ask for more tokens")
 
 
-def _step_limit(state: State) -> int:
+def step_limit(state: State) -> int:
     """More steps than any method here takes; reaching it means no progress."""
     return int(4 * (state.horizon_B.max() + state.tokens_BL.shape[1]))
 

@@ -15,7 +15,7 @@ from unmask.denoisers import Codec, Prompt
 from unmask.errors import ConfigError, require
 
 STEPS_SHARE = 0.5
-"""Steps by blanks when nobody says: two tokens per step."""
+"""Steps / blanks when nobody says: two tokens per step."""
 
 
 class TextModel(Protocol):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -62,11 +62,10 @@ class Resolved:
     @property
     def config(self) -> dict[str, Any]:
         """What was resolved, in JSON's types."""
-        policy = settings(self.policy) if is_dataclass(self.policy) else {"name": self.policy.name}
         forced = self.gate is not None and self.gate.fingerprint != self.model.fingerprint
         return {
             "model": {"name": self.model.name, **plain(self.model.options)},
-            "policy": plain(policy),
+            "policy": plain(settings(self.policy)),
             **({"gate": {**plain(self.gate.summary), "forced": forced}} if self.gate else {}),
             "proposal": plain(asdict(self.proposal)),
             **self.options.recorded,

@@ -7,7 +7,7 @@ answer that could not be judged has no utility (NaN, with a reason), never 0.
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -141,10 +141,7 @@ class ComparePlan:
             "prompts": self.prompts,
             "temperature": self.temperature,
             "seed": self.seed,
-            "policies": {
-                name: settings(policy) if is_dataclass(policy) else {"name": policy.name}
-                for name, policy in self.policies.items()
-            },
+            "policies": {name: settings(policy) for name, policy in self.policies.items()},
             "steps": {task.name: self.steps_for(task) for task in self.chosen},
         }
         plain: dict[str, Any] = json.loads(json.dumps(config, default=str))

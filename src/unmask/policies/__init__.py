@@ -77,8 +77,8 @@ def make(name: str, **options: Any) -> Policy | Search:
 
 
 def settings(policy: Policy | Search) -> dict[str, Any]:
-    """The resolved settings of a policy, parts included."""
-    return {"name": policy.name, **_fields(policy)}
+    """The resolved settings of a policy, parts included; its name alone where it is no dataclass."""
+    return {"name": policy.name, **(_fields(policy) if is_dataclass(policy) else {})}
 
 
 def _build(part: Any, path: str, options: dict[str, Any]) -> Any:

@@ -8,6 +8,7 @@ import torch
 
 from unmask.adapt.gated import needs_of
 from unmask.core import Noise, Policy, row_key
+from unmask.decode import step_limit
 from unmask.lab.branch.plan import Plan, stream
 from unmask.lab.branch.states import ReferenceRun, Sampled
 from unmask.request import Request
@@ -46,7 +47,7 @@ class Bucket:
     @property
     def most_steps(self) -> int:
         """More than any run that makes progress takes."""
-        return 4 * max(path.request.steps + path.states.tokens_BL.shape[1] for path in self.paths)
+        return max(step_limit(path.states) for path in self.paths)
 
     def chunks(self, most: int) -> Iterator[list[int]]:
         """Indices of points that are expanded together: with as much past, `most` at a time."""

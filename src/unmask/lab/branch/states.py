@@ -30,7 +30,7 @@ from unmask.core import (
     View,
 )
 from unmask.core.rows import concat, mapped, select
-from unmask.decode import Runner, advance, record_of
+from unmask.decode import Runner, advance, record_of, step_limit
 from unmask.errors import Unfinished, require
 from unmask.request import Request, begin
 from unmask.transition import Transition, raise_faults
@@ -228,7 +228,7 @@ def _decoded(
     """What the rows were before every step, and the canvas that each ended with."""
     history: list[Trajectory] = []
     ends: dict[int, np.ndarray] = {}
-    for _ in range(4 * (int(traj.state.horizon_B.max()) + traj.state.tokens_BL.shape[1])):
+    for _ in range(step_limit(traj.state)):
         done_B = reference.done(traj)
         for row in done_B.nonzero().flatten().tolist():
             ends[int(traj.rows_B[row])] = traj.state.tokens_BL[row].cpu().numpy()

@@ -1,4 +1,4 @@
-"""A study, carried out: prompts to blocks, blocks to branches, branches to shards. Resumes by itself."""
+"""A study, carried out: prompts to jobs, jobs to branches, branches to shards. Resumes by itself."""
 
 import math
 import time
