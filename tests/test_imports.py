@@ -14,6 +14,7 @@ PACKAGE = "unmask"
 # Each part may import the parts above it. A new file or folder directly under src/unmask gets its line here.
 ORDER = [
     "errors",
+    "text",
     "atomic",
     "options",
     "versions",
@@ -40,9 +41,9 @@ ORDER = [
     "cli",
 ]
 # These promise more than their place in the order asks for: here is all they may import of ours.
-ONLY = {"tasks": ["errors", "atomic"], "stats": []}
+ONLY = {"tasks": ["errors", "text", "atomic"], "stats": []}
 # These must load without torch; the package itself too, because `unmask --help` should be quick.
-TORCH_FREE = ["errors", "tasks", "stats", "decode_options"]
+TORCH_FREE = ["errors", "text", "tasks", "stats", "decode_options"]
 
 
 def module_name(path: Path) -> str:
