@@ -18,7 +18,8 @@ def test_whatever_comes_in_can_be_stored(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text, stored", [("\ud800", "�"), ("a\udc00b", "a�b"), ("\ud83d\ude00", "\U0001f600"), ("", ""), ("x\x00", "x\x00")]
+    ("text", "stored"),
+    [("\ud800", "�"), ("a\udc00b", "a�b"), ("\ud83d\ude00", "\U0001f600"), ("", ""), ("x\x00", "x\x00")],
 )
 def test_halves_of_characters(text: str, stored: str) -> None:
     """Two halves that belong together are one character; a half alone is the replacement character."""

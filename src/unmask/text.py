@@ -1,4 +1,4 @@
-"""Text from outside (answers, reasons, names, prompts, errors of a user's code) as every file and screen can hold it."""
+"""Text from outside (answers, reasons, names, prompts, errors of a user's code), as every file and screen holds it."""
 
 
 def storable(text: str) -> str:
