@@ -33,7 +33,7 @@ def branches_table(
             "rollout": [b.rollout for b in branches],
             "utility": [None if math.isnan(u) else u for _, u, _ in judged],
             "reason": [reason for _, _, reason in judged],
-            "answer": [_storable(text) for text, _, _ in judged],
+            "answer": [text for text, _, _ in judged],
         },
         schema=loose("branches"),
     )
@@ -103,18 +103,13 @@ def decodes_table(unit: Unit, lines: Sequence[DecodeLine], judged: Sequence[Judg
             "prompt": [line.row.prompt for line in lines],
             "utility": [None if math.isnan(utility) else utility for _, utility, _ in judged],
             "reason": [reason for _, _, reason in judged],
-            "answer": [_storable(text) for text, _, _ in judged],
+            "answer": [text for text, _, _ in judged],
             "evaluated": [line.evaluated for line in lines],
             "deviated": [line.deviated for line in lines],
             "forwards": [line.row.forwards for line in lines],
         },
         schema=loose("decodes"),
     )
-
-
-def _storable(text: str) -> str:
-    """Half a character at the end of an answer is no text."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def _of_shard(shard: Shard, rows: int) -> dict[str, list[str]]:
