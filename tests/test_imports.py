@@ -15,6 +15,7 @@ PACKAGE = "unmask"
 ORDER = [
     "errors",
     "text",
+    "strict_json",
     "atomic",
     "options",
     "versions",
@@ -41,9 +42,9 @@ ORDER = [
     "cli",
 ]
 # These promise more than their place in the order asks for: here is all they may import of ours.
-ONLY = {"tasks": ["errors", "text", "atomic"], "stats": []}
+ONLY = {"tasks": ["errors", "text", "strict_json", "atomic"], "stats": []}
 # These must load without torch; the package itself too, because `unmask --help` should be quick.
-TORCH_FREE = ["errors", "text", "tasks", "stats", "decode_options"]
+TORCH_FREE = ["errors", "text", "strict_json", "tasks", "stats", "decode_options"]
 
 
 def module_name(path: Path) -> str:

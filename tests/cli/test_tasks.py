@@ -24,11 +24,13 @@ def test_the_ten_tasks_with_the_papers_horizons(run):
     code, out, _ = run("tasks", "--json")
     found = json.loads(out)
     assert code == 0
-    assert {task["name"]: task["horizon"] for task in found} == HORIZONS
+    assert {task["name"]: task["horizon"] for task in found if not task["control"]} == HORIZONS
+    assert [task["name"] for task in found if task["control"]] == ["td07-clustered-mask"]
     assert all(task["counts"]["evaluation"] >= 68 for task in found)
     code, out, _ = run("tasks")
     assert code == 0
     assert all(name in out for name in HORIZONS)
+    assert "td07-clustered-mask: a control" in " ".join(out.split())
 
 
 def test_show(run):

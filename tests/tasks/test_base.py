@@ -46,8 +46,10 @@ def test_table_in_tex_agrees(shared):
 
 def test_listing():
     rows = listing()
-    assert [row["name"] for row in rows] == list(TASKS)
-    assert rows[0].keys() == {"name", "title", "horizon", "source", "output", "utility", "counts", "version"}
+    assert [row["name"] for row in rows] == [*TASKS, *CONTROLS]
+    assert [row["name"] for row in rows if row["control"]] == list(CONTROLS)
+    named = {"name", "title", "horizon", "source", "output", "utility", "counts", "version", "control"}
+    assert rows[0].keys() == named
     canonical(rows)
     counts = {row["name"]: row["counts"] for row in rows}
     assert counts["json-mode-eval"]["evaluation"] == 68

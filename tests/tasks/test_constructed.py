@@ -73,7 +73,7 @@ def test_the_first_fifty_drafts_never_change(task: Task) -> None:
 @each
 def test_names_and_horizons_are_the_papers(task: Task) -> None:
     assert HORIZONS[task.name] == task.horizon
-    assert task.version == "1"
+    assert task.prompts_version == "1"
     assert base.LEVELS == LEVELS
     assert task.title
 

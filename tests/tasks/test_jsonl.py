@@ -35,7 +35,7 @@ def test_export_round_trip(tmp_path):
         name, split, _ = path.name.split(".")
         stored = jsonl.read_examples(path)
         assert tuple(s.example for s in stored) == examples(name, split)
-        assert {s.version for s in stored} == {find(name).version}
+        assert {s.version for s in stored} == {find(name).prompts_version}
     assert sorted(os.listdir(tmp_path / "new" / "folder")) == sorted(p.name for p in paths)
 
 

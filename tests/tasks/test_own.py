@@ -207,9 +207,9 @@ class inner:
 
 
 class TestPython:
-    @pytest.mark.parametrize("between", [":", "."])
-    def test_a_scoring_function(self, write, module, between):
-        name = f"{module(SCORER)}{between}score"
+    @pytest.mark.parametrize("suffix", ["", ".py"])
+    def test_a_scoring_function(self, write, module, suffix):
+        name = f"{module(SCORER)}{suffix}:score"
         task = own("mine", str(write(LINES)), score=name, horizon=8)
         example = examples(task, "validation")[0]
         assert score("abc", example).utility == 0.3
@@ -252,11 +252,13 @@ class TestPython:
         ("name", "message"),
         [
             ("no_such_module:rows", "module 'no_such_module' of .*is not found"),
-            ("no_such.module.rows", "module 'no_such.module' of .*is not found"),
+            ("no_such.module:rows", "module 'no_such.module' of .*is not found"),
+            ("no_such/file.py:rows", "the file of .* cannot be read .No such file"),
+            ("MODULE.rows", "neither a file of prompts nor code"),
             ("MODULE:rosw", "did you mean rows"),
             ("MODULE:broken", "gives no prompts .RuntimeError: no disk"),
             ("MODULE:none", "gives no prompts .TypeError"),
-            ("MODULE:", "neither a file nor a name"),
+            ("MODULE:", "neither a file of prompts nor code"),
         ],
     )
     def test_refused(self, module, name, message):

@@ -35,7 +35,7 @@ def prompts(name: str) -> dict[str, set[str]]:
 
 
 def export_hash(name: str) -> str:
-    lines = [jsonl.line(e, find(name).version) for split in SPLITS for e in examples(name, split)]
+    lines = [jsonl.line(e, find(name).prompts_version) for split in SPLITS for e in examples(name, split)]
     return hashlib.sha256("\n".join(lines).encode("ascii")).hexdigest()
 
 
@@ -86,7 +86,7 @@ def test_same_bytes_in_another_interpreter():
         "import sys, hashlib\n"
         "from unmask.tasks import SPLITS, examples, find, jsonl\n"
         "for name in sys.argv[1:]:\n"
-        "    lines = [jsonl.line(e, find(name).version) for split in SPLITS for e in examples(name, split)]\n"
+        "    lines = [jsonl.line(e, find(name).prompts_version) for split in SPLITS for e in examples(name, split)]\n"
         "    print(hashlib.sha256('\\n'.join(lines).encode('ascii')).hexdigest())\n"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "12345", "LC_ALL": "C", "TZ": "Asia/Kolkata", "PYTHONUTF8": "0"}

@@ -22,7 +22,7 @@ Split = Annotated[str, typer.Option(help="development, validation or evaluation.
 
 @tasks.callback()
 def listing(context: typer.Context, json_: Json = False) -> None:
-    """The ten tasks: list them, look at prompts, export them, score answers.
+    """The ten tasks and their controls: list them, look at prompts, export them, score answers.
 
     \b
     Examples:
@@ -47,7 +47,11 @@ def listing(context: typer.Context, json_: Json = False) -> None:
         for task in listed
     ]
     Console().print(columns((*shown, "dev", "val", "eval"), rows))
-    Console().print("[dim]Horizon: tokens of the answer. `unmask tasks show NAME` prints prompts.[/]")
+    controls = ", ".join(str(task["name"]) for task in listed if task["control"])
+    Console().print(
+        f"[dim]Horizon: tokens of the answer. {controls}: a control, not one of the ten. "
+        "`unmask tasks show NAME` prints prompts.[/]"
+    )
 
 
 @tasks.command()

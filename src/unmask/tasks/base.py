@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from unmask.tasks.draw import Draw
+from unmask.text import storable
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 DataDir: TypeAlias = str | os.PathLike[str] | None
@@ -129,25 +130,32 @@ class TaskJudge:
 
     def judge(self, text: str, example: Example) -> Verdict:
         """The verdict on one output. Never raises for the sake of the output, and takes time linear in it."""
+        return self._too_long(text, example) or self.one(storable(text), example)
+
+    def judge_all(self, answers: Answers, workers: int, on_done: Callable[[Verdict], None]) -> list[Verdict]:
+        """Verdicts in the order of the answers; `on_done` hears of each as it falls."""
+        verdicts: dict[int, Verdict] = {}
+        for at, (text, example) in enumerate(answers):
+            verdict = self._too_long(text, example) if self.many is not None else self.judge(text, example)
+            if verdict is not None:
+                verdicts[at] = verdict
+                on_done(verdict)
+        left = [at for at in range(len(answers)) if at not in verdicts]
+        if self.many is not None and left:
+            pairs = [(storable(answers[at][0]), answers[at][1]) for at in left]
+            verdicts |= zip(left, self.many(pairs, workers, on_done), strict=True)
+        return [verdicts[at] for at in range(len(answers))]
+
+    def _too_long(self, text: str, example: Example) -> Verdict | None:
         if len(text) <= TEXT_LIMIT:
-            return self.one(text, example)
+            return None
         return Verdict(
             example.id,
             0.0,
             f"{len(text)} characters; at most {TEXT_LIMIT} are read",
-            Extraction(text, TOO_LONG, "", ""),
+            Extraction(storable(text), TOO_LONG, "", ""),
             tuple(Part(str(k), part, None, False) for k, part in enumerate(example.parts, 1)),
         )
-
-    def judge_all(self, answers: Answers, workers: int, on_done: Callable[[Verdict], None]) -> list[Verdict]:
-        """Verdicts in the order of the answers; `on_done` hears of each as it falls."""
-        if self.many is not None:
-            return self.many(answers, workers, on_done)
-        verdicts = []
-        for text, example in answers:
-            verdicts.append(self.judge(text, example))
-            on_done(verdicts[-1])
-        return verdicts
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +172,7 @@ class Task:
     counts: Mapping[str, int]
     """Examples per split. An id's split follows from these numbers, so they stay."""
     version: str
-    """Of the prompts; part of the ids of constructed tasks, so that predictions never meet another version."""
+    """Of prompts and scoring: results record it, and who changes what an answer is worth raises it."""
     generator: Generator | None = field(default=None, repr=False)
     """Of a constructed task; None for the others."""
     reader: Reader | None = field(default=None, repr=False)
@@ -175,11 +183,20 @@ class Task:
     """A task whose draws and splits this one shares, number by number, so that the two can be compared in pairs."""
     members: Mapping[str, tuple[OwnExample, ...]] | None = field(default=None, repr=False)
     """By split, of a task outside the suite; see `own`."""
+    drawn_as: str = ""
+    """The version whose prompts these are, where only the scoring has changed since; empty if there is none."""
+    sources: tuple[str, ...] = ()
+    """The files of a user's code that prompts or scores come from; empty for the suite and its rules."""
 
     @property
     def utility(self) -> str:
         """The name of the utility."""
         return self.judge.name
+
+    @property
+    def prompts_version(self) -> str:
+        """Of the prompts alone; part of the ids of constructed tasks, so that predictions never meet other prompts."""
+        return self.drawn_as or self.version
 
     @property
     def lineage(self) -> str:

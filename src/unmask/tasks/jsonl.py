@@ -4,17 +4,20 @@ One line is one JSON object in one spelling (sorted keys, ASCII), so the same ex
 Every line of an export carries the SHA-256 of itself without that field.
 """
 
+import errno
 import hashlib
-import json
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from unmask import strict_json
 from unmask.atomic import atomic_write
 from unmask.errors import ConfigError, SchemaError
 from unmask.tasks.base import Example, Json, canonical
+from unmask.text import storable
 
 LINE_LIMIT = 1 << 24
 """Bytes of one line of a file that is read."""
@@ -80,44 +83,66 @@ def write_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> Path:
     try:
         with atomic_write(target) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{text}\n" for text in lines)
-    except OSError as error:
-        raise ConfigError(f"{str(target)!r} cannot be written ({error.strerror}); choose another place") from error
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{str(target)!r} cannot be written ({why_not(error)}); choose another place") from error
     return target
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     """The JSON objects of a file with their line numbers. Empty lines are passed over."""
-    place = str(path)
+    place = shown_path(path)
     try:
-        with Path(path).open("rb") as file:
+        with open_file(path) as file:
             number = 0
             while content := file.readline(LINE_LIMIT + 1):
                 number += 1
                 if len(content) > LINE_LIMIT:
-                    raise SchemaError(f"line {number} of {place!r} is longer than {LINE_LIMIT} bytes; shorten it")
+                    raise SchemaError(f"line {number} of {place} is longer than {LINE_LIMIT} bytes; shorten it")
                 if content.strip():
                     yield number, _object(content, number, place)
     except OSError as error:
-        raise ConfigError(f"{place!r} cannot be read ({error.strerror}); allowed: a JSONL file; check it") from error
+        raise ConfigError(f"{place} cannot be read ({why_not(error)}); allowed: a JSONL file; check it") from error
+
+
+def open_file(path: str | os.PathLike[str]) -> BinaryIO:
+    """A plain file to read; whatever is wrong with it is an `OSError`. A pipe or a device might never end."""
+    try:
+        mode = os.stat(path).st_mode
+    except ValueError as error:
+        raise OSError(errno.EINVAL, str(error)) from error
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "a folder" if stat.S_ISDIR(mode) else "no plain file but a pipe or a device")
+    return open(path, "rb")
+
+
+def why_not(error: OSError | ValueError) -> str:
+    """What the system said about a path; one with a NUL in it does not get that far."""
+    return str(error.strerror) if isinstance(error, OSError) else str(error)
+
+
+def shown_path(path: str | os.PathLike[str]) -> str:
+    """A path in quotes, the middle of a very long one left out."""
+    text = str(path)
+    return repr(text if len(text) <= 300 else f"{text[:140]}...{text[-140:]}")
 
 
 def _object(content: bytes, number: int, place: str) -> dict[str, Any]:
     try:
         # A byte order mark is what some editors put at the start of a file.
-        text = content.decode("utf-8-sig" if number == 1 else "utf-8")
+        text = content.decode("utf-8-sig" if number == 1 else "utf-8").strip()
     except UnicodeDecodeError as error:
         raise SchemaError(
-            f"line {number} of {place!r} is not UTF-8 (byte {error.start + 1}); save the file as UTF-8"
+            f"line {number} of {place} is not UTF-8 (byte {error.start + 1}); save the file as UTF-8"
         ) from error
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        value = strict_json.loads(text)
+    except ValueError as error:
         raise SchemaError(
-            f"line {number} of {place!r} is not JSON ({error}); allowed: one JSON object per line"
+            f"line {number} of {place} is not JSON ({error}); allowed: one JSON object per line"
         ) from error
     if not isinstance(value, dict):
         raise SchemaError(
-            f"line {number} of {place!r} is a JSON {type(value).__name__}; allowed: one JSON object per line"
+            f"line {number} of {place} is a JSON {type(value).__name__}; allowed: one JSON object per line"
         )
     return value
 
@@ -126,7 +151,7 @@ def read_examples(path: str | os.PathLike[str]) -> list[Stored]:
     """The examples of an export; every line is checked against its hash."""
     stored = []
     for number, record in read_lines(path):
-        where = f"line {number} of {str(path)!r}"
+        where = f"line {number} of {shown_path(path)}"
         given = record.pop("sha256", None)
         for key, kind in _FIELDS.items():
             if not isinstance(record.get(key), kind):
@@ -145,7 +170,7 @@ def read_predictions(path: str | os.PathLike[str]) -> list[StoredAnswer]:
     """The predictions of a file: `{"id": ..., "text": ...}` per line, other fields ignored, no id twice."""
     answers: dict[str, StoredAnswer] = {}
     for number, record in read_lines(path):
-        where = f"line {number} of {str(path)!r}"
+        where = f"line {number} of {shown_path(path)}"
         id = _text(record, ID_KEYS, where)
         if id in answers:
             raise SchemaError(
@@ -166,4 +191,4 @@ def _text(record: Mapping[str, Any], keys: tuple[str, ...], where: str) -> str:
     value = record[present[0]]
     if not isinstance(value, str):
         raise SchemaError(f"{where} has a {type(value).__name__} in {present[0]!r}; allowed: a string; write a string")
-    return value
+    return storable(value)

@@ -6,20 +6,17 @@ rules.
 """
 
 import hashlib
-import importlib
-import inspect
+import math
 import os
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from numbers import Real
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, SupportsFloat, runtime_checkable
 
 from unmask.errors import ConfigError, ContractError, SchemaError, UnknownName, require
-from unmask.tasks import jsonl, table
+from unmask.tasks import jsonl, table, user_code
 from unmask.tasks.base import (
     SPLITS,
     Example,
@@ -35,12 +32,16 @@ from unmask.tasks.base import (
 from unmask.tasks.scoring import extract, utility
 from unmask.tasks.scoring.extract import WHOLE_TEXT, RawAnswer, squeeze
 from unmask.tasks.splits import cut, rank
+from unmask.text import storable
 
 KEYS = ("prompt", "target", "id", "split")
 LEAST = 2
 """Validation prompts: on fewer nothing can be chosen."""
 LINEAGE = "own"
 """What splits are ranked with; not the task's name, so that a prompt stays held out under any name."""
+
+NAME_LENGTH = 100
+"""Characters of a task's name, which is part of file names."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
 
@@ -106,7 +107,10 @@ RULES: Mapping[str, TaskJudge] = MappingProxyType(
 
 
 def _by(function: Callable[[str, dict[str, Any]], float], name: str) -> TaskJudge:
-    """A user's function as a judge. What it cannot score has no utility; what it must not return is an error."""
+    """A user's function as a judge. What it cannot score has no utility; what it must not return is an error.
+
+    It may take as long as it likes, and may be interrupted: `KeyboardInterrupt` is the user's and gets through.
+    """
 
     def judge(text: str, example: Example) -> Verdict:
         asked = {
@@ -118,57 +122,75 @@ def _by(function: Callable[[str, dict[str, Any]], float], name: str) -> TaskJudg
         how = Extraction(text, WHOLE_TEXT, text, text)
         try:
             value = function(text, asked)
-        except Exception as error:
-            why = squeeze(f"{name} raised {type(error).__name__} for prompt {example.id}: {error}")
+        except (Exception, SystemExit) as error:
+            why = f"{name} raised {type(error).__name__} for prompt {example.id}: {user_code.said(error)}"
             return Verdict(example.id, None, why[:300], how, ())
-        if not (isinstance(value, Real) and 0 <= value <= 1):
-            raise ContractError(
-                f"{name} returned {value!r} for prompt {example.id!r}; allowed: a number from 0 to 1; correct the "
-                "function (it may raise where it cannot tell)"
-            )
-        return Verdict(example.id, float(value), f"scored by {name}", how, ())
+        return Verdict(example.id, _checked(value, name, example), f"scored by {name}", how, ())
 
     return TaskJudge(name, judge)
+
+
+def _checked(value: Any, name: str, example: Example) -> float:
+    """A utility that a user's function returned; a scalar of NumPy is a number too, a text is none."""
+    try:
+        number = float(value) if isinstance(value, SupportsFloat) else math.nan
+    except Exception:  # Whatever its conversion raises, it is no number.
+        number = math.nan
+    if not 0 <= number <= 1:
+        raise ContractError(
+            f"{name} returned {user_code.shown(value)} for prompt {example.id!r}; allowed: a number from 0 to 1; "
+            "correct the function (it may raise where it cannot tell)"
+        )
+    return number
 
 
 # From a name to a task
 
 
 def task_of(given: str, *, score: str | None = None, horizon: int | None = None) -> Task:
-    """A task as a command line names it: of the suite, a JSONL file, or a dotted Python name."""
+    """A task as a command line names it: of the suite, a JSONL file, or code of the user's, which runs."""
     if not is_own(given):
         task = table.find(given)
         asked = {"score": score, "horizon": horizon}
         for key, value in asked.items():
             require(value is None, f"{key} of {given}", value, "none with a task of the suite", "leave it out")
         return task
-    stem = Path(given).stem if _is_file(given) else re.split(r"[.:]", given)[-1]
+    stem = Path(given).stem if _is_file(given) else re.split(r"[.:]", given)[-1] if ":" in given else given
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_") or "own"
     return own(name, given, score=score, horizon=horizon)
 
 
 def is_own(given: str) -> bool:
-    """Whether a text names a file or something in Python; names of the suite have neither dot nor colon."""
-    return "." in given or ":" in given
+    """Whether a text names a file or code; names of the suite have neither dot nor colon nor slash."""
+    return any(mark in given for mark in ".:/\0")
 
 
 def own(
     name: str, prompts: str, *, score: str | None = None, horizon: int | None, folder: str | os.PathLike[str] = "."
 ) -> Task:
-    """A task from a JSONL file (relative to `folder`) or a dotted Python name, and a scoring rule.
+    """A task from a JSONL file (relative to `folder`) or code that returns prompts, and a scoring rule.
+
+    Code is `package.module:function` or `path.py:function`, for prompts and for the rule, and it runs here.
 
     Prompts that name no split are ranked by a hash of their id; the first half, rounded up, is validation, the rest
     evaluation.
     """
-    ok = _NAME.fullmatch(name) is not None
-    require(ok, "name of an own task", name, "letters, digits, - and _", "rename it: files are named after it")
+    ok = _NAME.fullmatch(name) is not None and len(name) <= NAME_LENGTH
+    require(
+        ok,
+        "name of an own task",
+        name,
+        f"up to {NAME_LENGTH} letters, digits, - and _",
+        "rename it: files are named after it",
+    )
     taken = name in table.TASKS or name in table.CONTROLS
     require(not taken, "name of an own task", name, "one that no task of the suite has", "rename it")
     ok = isinstance(horizon, int) and not isinstance(horizon, bool) and horizon >= 1
     require(ok, f"horizon of {name}", horizon, "1 or more", "say how many tokens an answer may take")
     assert horizon is not None
-    thing, records = _written(Path(folder) / prompts) if _is_file(prompts) else _produced(prompts)
-    judge, code = _rule(name, score, thing, prompts)
+    source, records = _written(Path(folder) / prompts) if _is_file(prompts) else _produced(prompts, Path(folder))
+    rule = _rule(name, score, source, prompts, Path(folder))
+    judge = rule.judge
     entries = _entries(records, judge.name)
     members = _split(name, entries, judge)
     least = len(members["validation"])
@@ -182,8 +204,9 @@ def own(
         output="text",
         judge=judge,
         counts=MappingProxyType({split: len(part) for split, part in members.items()}),
-        version=digest(judge.name, code, canonical(content)).hex()[:16],
+        version=digest(judge.name, rule.code, canonical(content)).hex()[:16],
         members=MappingProxyType(members),
+        sources=tuple(dict.fromkeys(filter(None, (source.file, rule.file)))),
     )
 
 
@@ -237,9 +260,11 @@ def _entry(where: str, record: Any) -> _Entry:
         canonical(record["target"])
     except (TypeError, ValueError) as error:
         raise SchemaError(f"target in {where} is no JSON value ({error}); allowed: a text, a number, ...") from error
+    # A byte order mark belongs to the file that a prompt was read from.
+    prompt, target = storable(prompt).removeprefix("\ufeff"), record["target"]
     # Without an id the prompt is its own: moving lines about changes nothing.
-    id = str(id) if id is not None else digest(LINEAGE, prompt).hex()[:16]
-    return _Entry(where, id, prompt, record["target"], split)
+    id = storable(str(id)) if id is not None else digest(LINEAGE, prompt).hex()[:16]
+    return _Entry(where, id, prompt, storable(target) if isinstance(target, str) else target, split)
 
 
 def _check_target(entry: _Entry, rule: str) -> None:
@@ -288,78 +313,66 @@ def _split(name: str, entries: list[_Entry], judge: TaskJudge) -> dict[str, tupl
     return {split: tuple(part) for split, part in members.items()}
 
 
-def _rule(name: str, score: str | None, thing: OwnSource | None, prompts: str) -> tuple[TaskJudge, str]:
-    """Judge and code of the scoring rule."""
-    if thing is not None:
+@dataclass(frozen=True)
+class _Source:
+    """Where prompts come from: a file of data, or code of the user's, which may bring its scoring along."""
+
+    thing: OwnSource | None = None
+    file: str = ""
+    """That the code is written in."""
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """A judge, and the file of the user's that it is written in, if it is in one, with its hash."""
+
+    judge: TaskJudge
+    file: str = ""
+    code: str = ""
+
+
+def _rule(name: str, score: str | None, source: _Source, prompts: str, folder: Path) -> _Rule:
+    if source.thing is not None:
         require(score is None, f"score of {name}", score, f"none: {prompts} has its own", "leave it out")
-        return _by(thing.score, f"{prompts}.score"), _code(thing.score)
+        return _coded(source.thing.score, f"{prompts}.score")
     if score is None:
-        allowed = f"{', '.join(RULES)} or package.module:function"
+        allowed = f"{', '.join(RULES)}, {user_code.FORMS}"
         raise ConfigError(f"score of {name} is missing; allowed: {allowed}; say how answers are scored")
     if score in RULES:
-        return RULES[score], ""
+        return _Rule(RULES[score])
     if not is_own(score):
-        raise UnknownName("scoring rule", score, [*RULES, "package.module:function"])
-    function = _find(score)
+        raise UnknownName("scoring rule", score, [*RULES, user_code.FORMS])
+    function = user_code.find(score, folder)
     require(callable(function), f"score of {name}", score, "a function of text and example", "name another")
-    return _by(function, score), _code(function)
+    return _coded(function, score)
 
 
-def _written(path: Path) -> tuple[None, Iterator[tuple[str, Any]]]:
-    return None, ((f"line {n} of {str(path)!r}", record) for n, record in jsonl.read_lines(path))
+def _coded(function: Callable[[str, dict[str, Any]], float], name: str) -> _Rule:
+    """A hash of the file goes along: a run that goes on must not mix two rules of one name."""
+    file = user_code.file_of(function)
+    return _Rule(
+        _by(function, storable(name)), file, hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
+    )
 
 
-def _produced(prompts: str) -> tuple[OwnSource | None, Iterator[tuple[str, Any]]]:
-    """What a dotted name gives: an object with prompts and scoring, or prompts alone."""
-    thing = _find(prompts)
+def _written(path: Path) -> tuple[_Source, Iterator[tuple[str, Any]]]:
+    place = jsonl.shown_path(path)
+    return _Source(), ((f"line {n} of {place}", record) for n, record in jsonl.read_lines(path))
+
+
+def _produced(prompts: str, folder: Path) -> tuple[_Source, Iterator[tuple[str, Any]]]:
+    """What code gives: an object with prompts and scoring, or prompts alone."""
+    found = thing = user_code.find(prompts, folder)
     try:
         # A class is not yet its object.
         if isinstance(thing, type) or not isinstance(thing, OwnSource):
             thing = thing()
         source = thing if isinstance(thing, OwnSource) else None
         records = list(thing.prompts() if source is not None else thing)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(
-            f"{prompts} gives no prompts ({type(error).__name__}: {error}); allowed: a function that returns "
-            "mappings with prompt and target, or an object with .prompts() and .score(text, example); correct it"
+            f"{prompts} gives no prompts ({type(error).__name__}: {user_code.said(error)}); allowed: a function that "
+            "returns mappings with prompt and target, or an object with .prompts() and .score(text, example); correct it"
         ) from error
-    return source, ((f"prompt {n} of {prompts}", record) for n, record in enumerate(records, 1))
-
-
-def _find(name: str) -> Any:
-    """Something in Python by its dotted name; the current folder is importable, as under `python -m`."""
-    module, colon, path = name.partition(":")
-    if not colon:
-        module, _, path = name.rpartition(".")
-    parts = [*module.split("."), *path.split(".")]
-    if not all(part.isidentifier() for part in parts):
-        raise ConfigError(
-            f"{name!r} is neither a file nor a name in Python; allowed: a path that ends in .jsonl, or "
-            "package.module:function; check the spelling"
-        )
-    if not {"", os.getcwd()} & set(sys.path):
-        sys.path.insert(0, os.getcwd())
-    importlib.invalidate_caches()
-    try:
-        value: Any = importlib.import_module(module)
-    except Exception as error:
-        missing = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
-        why = "is not found" if missing else f"cannot be imported ({type(error).__name__}: {error})"
-        raise ConfigError(
-            f"module {module!r} of {name!r} {why}; allowed: an installed one, or one in the current folder; check it"
-        ) from error
-    for part in path.split("."):
-        if part not in dir(value):
-            raise UnknownName(f"name in {module}", path, [n for n in dir(value) if not n.startswith("_")])
-        value = getattr(value, part)
-    return value
-
-
-def _code(function: Any) -> str:
-    """A hash of the file that a function is written in: a run that goes on must not mix two rules of one name."""
-    written = function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
-    try:
-        path = inspect.getsourcefile(written)
-    except TypeError:
-        return ""
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path and Path(path).is_file() else ""
+    numbered = ((f"prompt {n} of {prompts}", record) for n, record in enumerate(records, 1))
+    return _Source(source, user_code.file_of(found)), numbered

@@ -39,7 +39,7 @@ def _fresh(task: Task, kind: str, index: int, taken: "frozenset[str] | set[str]"
     assert task.generator is not None
     level = LEVELS[index % len(LEVELS)]
     for attempt in range(REDRAWS):
-        key = digest("unmask", kind, task.lineage, task.version, str(index), str(attempt))
+        key = digest("unmask", kind, task.lineage, task.prompts_version, str(index), str(attempt))
         draft = task.generator(Draw(key), level)
         if squeeze(draft.prompt) not in taken:
             return draft
@@ -101,7 +101,7 @@ def _drawn_split(task: Task, split: str) -> tuple[Example, ...]:
 @lru_cache(maxsize=32)
 def _constructed(task: Task) -> Mapping[str, Draft]:
     drafts = universe(task, sum(task.counts.values()))
-    return {f"{task.lineage}-v{task.version}-{index:04d}": draft for index, draft in enumerate(drafts)}
+    return {f"{task.lineage}-v{task.prompts_version}-{index:04d}": draft for index, draft in enumerate(drafts)}
 
 
 @lru_cache(maxsize=32)
@@ -132,4 +132,4 @@ def _drawn(task: Task, start: int) -> Iterator[Example]:
     taken = _taken(task)
     for index in count(start):
         draft = _fresh(task, TRAINING, index, taken)
-        yield named(draft, f"{task.name}-v{task.version}-{TRAINING}-{index}", task.name, TRAINING)
+        yield named(draft, f"{task.name}-v{task.prompts_version}-{TRAINING}-{index}", task.name, TRAINING)

@@ -14,7 +14,7 @@ from unmask.tasks.base import SPLITS, Answers, DataDir, Example, Json, OwnExampl
 
 
 def listing() -> list[dict[str, Json]]:
-    """The ten tasks as the paper's table has them, with the number of examples per split."""
+    """The ten tasks as the paper's table has them, with the number of examples per split; then the controls."""
     return [
         {
             "name": task.name,
@@ -25,8 +25,9 @@ def listing() -> list[dict[str, Json]]:
             "utility": task.utility,
             "counts": dict(task.counts),
             "version": task.version,
+            "control": task.name in table.CONTROLS,
         }
-        for task in table.TASKS.values()
+        for task in (*table.TASKS.values(), *table.CONTROLS.values())
     ]
 
 
@@ -59,10 +60,11 @@ def export(
     place = Path(folder)
     try:
         place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"the folder {str(place)!r} cannot be made ({error.strerror}); choose another") from error
+    except (OSError, ValueError) as error:
+        shown, why = jsonl.shown_path(place), jsonl.why_not(error)
+        raise ConfigError(f"the folder {shown} cannot be made ({why}); choose another") from error
     return tuple(
-        jsonl.write_lines(place / f"{task.name}.{split}.jsonl", (jsonl.line(e, task.version) for e in members))
+        jsonl.write_lines(place / f"{task.name}.{split}.jsonl", (jsonl.line(e, task.prompts_version) for e in members))
         for task, split, members in parts
     )
 

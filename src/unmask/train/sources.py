@@ -63,7 +63,7 @@ class Folders:
 
 def versions(source: str) -> str:
     """What identifies a source's texts beyond its name: the version of a generator."""
-    return "1" if source in WRITTEN or source == FILES else {**TASKS, **CONTROLS}[source].version
+    return "1" if source in WRITTEN or source == FILES else {**TASKS, **CONTROLS}[source].prompts_version
 
 
 def available(source: str, folders: Folders) -> int | None:

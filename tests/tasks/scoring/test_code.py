@@ -57,7 +57,6 @@ BODIES = {
 WHOLES = {
     "again": HEAD + BODY,
     "signature": "def double_all(xs):\n" + BODY,
-    "async-looking prose": "def me a favour and read this:\n\n" + HEAD + BODY,
     "prose around": "Here it is:\n\n" + HEAD + BODY + "\n" + PROSE,
     "fence": f"Sure!\n\n```python\n{HEAD}{BODY}```\n\n{PROSE}",
     "second fence": f"```\nprint(1)\n```\nbetter:\n```python\n{HEAD}{BODY}```",
@@ -66,7 +65,6 @@ WHOLES = {
     "helper before": "def twice(x):\n    return 2 * x\n\ndef double_all(xs):\n    return [twice(x) for x in xs]\n",
     "own import": "from itertools import repeat\n\ndef double_all(xs):\n    return [sum(repeat(x, 2)) for x in xs]\n",
     "example of use": HEAD + BODY + "\n# Example\nprint(double_all([3]))\n",
-    "prose that looks like code": "x = 5 and so on:\n\n" + HEAD + BODY,
     "table": "FACTOR = 2\ndef double_all(xs):\n    return [FACTOR * x for x in xs]\n",
 }
 
@@ -79,6 +77,76 @@ def test_body(text):
 @pytest.mark.parametrize("text", WHOLES.values(), ids=WHOLES)
 def test_whole_function(text):
     assert result(text) == [2, 4]
+
+
+BROKEN = {
+    "no colon": "def double_all(xs)\n    return [2 * x for x in xs]\n",
+    "no colon under the head": HEAD.replace("(xs):", "(xs)") + BODY,
+    "bracket left open": "def double_all(xs:\n" + BODY,
+    "no def": "df double_all(xs):\n    return [2 * x for x in xs]\n",
+    "import misspelt": "imprt collections\n" + HEAD + BODY,
+    "Import spelt large": "Import collections\n" + HEAD + BODY,
+    "from misspelt": "fro math import sqrt\n" + HEAD + BODY,
+    "Def spelt large": "Def double_all(xs):\n    return [2 * x for x in xs]\n",
+    "stray bracket after the body": BODY + ")\n",
+    "stray bracket after the function": HEAD + BODY + "\n)\n",
+    "stray bracket before": ")\n" + HEAD + BODY,
+    "stray else": BODY + "else:\n    pass\n",
+    "else without a block": HEAD + BODY + "else:\n",
+    "cut short": BODY + "\n\ndef twice(x):\n    return (2 *\n",
+    "example cut short": HEAD + BODY + "\nprint(double_all([1, 2]\n",
+    "first line too deep": "      ys = []\n" + BODY,
+    "body at the margin of its function": "def double_all(xs):\nreturn [2 * x for x in xs]\n",
+    "words in lower case": BODY + "\nthis doubles every number\n",
+    "prose that begins as code does": "x = 5 and so on:\n\n" + HEAD + BODY,
+    "prose with a keyword": "def me a favour and read this:\n\n" + HEAD + BODY,
+}
+WRAPPINGS = {
+    "alone": "{}",
+    "prose before": "Here is the code:\n\n{}",
+    "prose after": "{}\n\nThis doubles every number: it's simple.\n",
+    "fence": "Sure!\n```python\n{}\n```\nThat is all.",
+    "open fence": "Sure!\n```python\n{}",
+    "answer tag": "<answer>\n{}\n</answer>",
+}
+
+
+@pytest.mark.parametrize("wrapping", WRAPPINGS.values(), ids=WRAPPINGS)
+@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
+def test_broken_code_is_not_repaired(text, wrapping):
+    completion = code.completion(wrapping.replace("{}", text), HEAD, "double_all")
+    assert completion.normalised
+    with pytest.raises(SyntaxError):
+        compile(HEAD + completion.normalised, "completed", "exec")
+
+
+@pytest.mark.parametrize("wrapping", WRAPPINGS.values(), ids=WRAPPINGS)
+@pytest.mark.parametrize("text", [*BODIES.values(), *WHOLES.values(), *BROKEN.values()])
+def test_every_line_of_the_code_stays(text, wrapping):
+    """Nothing inside the stretch that is taken for code is left out or changed, but for its indentation."""
+    whole = wrapping.replace("{}", text)
+    completion = code.completion(whole, HEAD, "double_all")
+    kept = [line.strip() for line in completion.normalised.split("\n") if line.strip()]
+    assert kept == [line.strip() for line in completion.extracted.split("\n") if line.strip()]
+    assert all(line in whole for line in kept)
+
+
+def test_a_closed_block_is_code_from_end_to_end():
+    completion = code.completion(f"```python\n{HEAD}{BODY}This is prose.\n```", HEAD, "double_all")
+    with pytest.raises(SyntaxError):
+        compile(HEAD + completion.normalised, "completed", "exec")
+
+
+@pytest.mark.parametrize("text", ["I cannot do that.", "Sure!\n\nHere it is:", "- first\n- second", ">>> 3\nDone"])
+def test_prose_alone_is_no_code(text):
+    completion = code.completion(text, HEAD, "double_all")
+    assert (completion.how, completion.normalised) == ("nothing", "")
+
+
+def test_of_several_stretches_the_last_that_defines_the_function_counts():
+    wrong = HEAD + "    return xs\n"
+    assert result(f"{wrong}\nNo, this is wrong. Better:\n\n{HEAD}{BODY}") == [2, 4]
+    assert result(f"import math\n\nHere is the function:\n\n{HEAD}{BODY}") == [2, 4]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +173,6 @@ def test_how(text, how):
         "    retrun ys\n",
         "    ys = [2 * x for x in xs]\n    this is no Python\n    return ys\n",
         "    if xs\n        return xs\n",
-        "I cannot do that.",
         "def double_all(xs):\n    return (2 * x for x in xs\n",
     ],
 )
@@ -115,9 +182,7 @@ def test_mistakes_stay_mistakes(mistake):
         ast.parse(HEAD + completion.normalised)
 
 
-def test_what_cannot_be_written_to_a_file_is_replaced():
-    completion = code.completion("    return '\ud800'\n", HEAD, "double_all")
-    assert completion.normalised.encode("utf-8") == b"    return '?'\n"
+def test_a_nul_character_is_no_python():
     assert code.completion("    return '\x00'\n", HEAD, "double_all").normalised
 
 

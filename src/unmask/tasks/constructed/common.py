@@ -17,10 +17,16 @@ def constructed_task(
     horizon: int,
     output: str,
     version: str,
+    drawn_as: str = "",
     twin: str = "",
 ) -> Task:
-    """A task whose examples are drawn. Who changes what its generator returns changes its version too."""
-    return Task(name, title, horizon, "constructed", output, judge, COUNTS, version, generator, twin=twin)
+    """A task whose examples are drawn. Who changes what its generator returns changes its version too.
+
+    Who changes its scoring alone raises the version and keeps the old one in `drawn_as`: ids and prompts stay.
+    """
+    return Task(
+        name, title, horizon, "constructed", output, judge, COUNTS, version, generator, twin=twin, drawn_as=drawn_as
+    )
 
 
 def check_level(level: int) -> None:

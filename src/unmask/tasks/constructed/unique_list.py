@@ -189,5 +189,12 @@ def generate(draw: Draw, level: int) -> Draft:
 
 JUDGE = TaskJudge("partial", utility.items)
 TASK = constructed_task(
-    "unique-list-commit", "Unique List Commit", JUDGE, generate, horizon=48, output="ordered list", version="1"
+    "unique-list-commit",
+    "Unique List Commit",
+    JUDGE,
+    generate,
+    horizon=48,
+    output="ordered list",
+    version="2",
+    drawn_as="1",
 )

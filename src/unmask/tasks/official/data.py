@@ -6,7 +6,6 @@ against the hashes that their tasks state: a changed file would change every spl
 
 import gzip
 import hashlib
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
+from unmask import strict_json
 from unmask.errors import ConfigError, SchemaError
+from unmask.tasks import jsonl
 from unmask.tasks.base import DataDir, canonical
 
 VARIABLE = "UNMASK_DATA"
@@ -59,8 +60,8 @@ def rows(file: DataFile, data_dir: DataDir = None) -> Sequence[Row]:
     path = Path(folder) / file.path
     try:
         stat = path.stat()
-    except OSError:
-        _missing(file, f"there is no {str(path)!r}", path)
+    except (OSError, ValueError) as error:
+        _missing(file, f"there is no {jsonl.shown_path(path)} ({jsonl.why_not(error)})", path)
     return _from_file(file, str(path), stat.st_size, stat.st_mtime_ns)
 
 
@@ -68,9 +69,10 @@ def rows(file: DataFile, data_dir: DataDir = None) -> Sequence[Row]:
 def _from_file(file: DataFile, path: str, size: int, changed: int) -> Sequence[Row]:
     """Size and time are arguments so that a file that has been replaced is read again."""
     try:
-        content = Path(path).read_bytes()
+        with jsonl.open_file(path) as opened:
+            content = opened.read()
     except OSError as error:
-        _missing(file, f"{path!r} cannot be read ({error.strerror})", Path(path))
+        _missing(file, f"{path!r} cannot be read ({jsonl.why_not(error)})", Path(path))
     sha256 = hashlib.sha256(content).hexdigest()
     if sha256 != file.sha256:
         raise ChangedData(
@@ -78,9 +80,9 @@ def _from_file(file: DataFile, path: str, size: int, changed: int) -> Sequence[R
             "(a download that was cut short or a file with converted line ends looks like this)"
         )
     text = (gzip.decompress(content) if path.endswith(".gz") else content).decode("utf-8")
-    return _checked(
-        file, json.loads(text) if path.endswith(".json") else [json.loads(s) for s in text.split("\n") if s]
-    )
+    pieces = [text] if path.endswith(".json") else [line for line in text.split("\n") if line]
+    values = [strict_json.loads(piece) for piece in pieces]
+    return _checked(file, values[0] if path.endswith(".json") else values)
 
 
 @lru_cache(maxsize=16)
@@ -122,5 +124,7 @@ def rows_hash(kept: Sequence[Row]) -> str:
 
 
 def _missing(file: DataFile, problem: str, path: Path | None = None) -> NoReturn:
-    where = str(path) if path else f"DATA/{file.path}, and name DATA with --data-dir or in {VARIABLE}"
+    where = (
+        jsonl.shown_path(path)[1:-1] if path else f"DATA/{file.path}, and name DATA with --data-dir or in {VARIABLE}"
+    )
     raise MissingData(f"{problem}; put {file.origin} (licence: {file.licence}) at {where}; its sha256 is {file.sha256}")

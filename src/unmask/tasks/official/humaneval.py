@@ -41,6 +41,7 @@ TASK = Task(
     output="Python completion",
     judge=TaskJudge("test pass", programs.judge, programs.judge_all),
     counts=split_counts(24, 40, 100),
-    version="1",
+    version="2",
     reader=read,
+    drawn_as="1",
 )

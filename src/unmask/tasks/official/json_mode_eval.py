@@ -1,7 +1,13 @@
-"""JSON Mode Eval: requests to answer with a JSON object that satisfies a schema."""
+"""JSON Mode Eval: requests to answer with a JSON object that satisfies a schema.
+
+Six of the schemas say nothing at their top, so that they accept everything as they stand; `judged_schema` reads what
+they mean. The prompt shows every schema as it was published.
+"""
 
 import json
+from collections.abc import Mapping
 
+from unmask import strict_json
 from unmask.tasks.base import DataDir, Draft, Json, Numbered, Task, TaskJudge, split_counts
 from unmask.tasks.official.data import DataFile, Row, rows
 from unmask.tasks.scoring.extract import spell
@@ -25,8 +31,8 @@ FILE = DataFile(
 
 def request(number: int, row: Row) -> Numbered:
     """The request of one row."""
-    schema: Json = json.loads(row["schema"])
-    gold = json.loads(row["completion"])
+    schema: Json = strict_json.loads(row["schema"])
+    gold = strict_json.loads(row["completion"])
     required = schema.get("required") if isinstance(schema, dict) else None
     asked = next(message["content"] for message in row["prompt"] if message["role"] == "user")
     prompt = (
@@ -38,7 +44,32 @@ def request(number: int, row: Row) -> Numbered:
     )
     target = json.dumps(gold, ensure_ascii=False)
     parts = tuple(f"{key}={spell(value)}" for key, value in gold.items())
-    return Numbered(f"json-mode-eval-{number:02d}", Draft(prompt, target, parts, {"schema": schema}, level=1))
+    constraints = {"schema": judged_schema(schema, gold)}
+    return Numbered(f"json-mode-eval-{number:02d}", Draft(prompt, target, parts, constraints, level=1))
+
+
+def judged_schema(schema: Json, gold: Mapping[str, Json]) -> Json:
+    """The schema that answers must satisfy: the published one, unless that has neither a type nor properties.
+
+    Then its keys are names. Names of types (`{"yield": "number"}`) mean that every field is required. One name around
+    a schema means what the target shows: an object of that schema, or that name with such an object, or such objects
+    under names that the request gives.
+    """
+    if not isinstance(schema, Mapping) or "type" in schema or "properties" in schema:
+        return schema
+    if all(isinstance(value, str) for value in schema.values()):
+        return _fields({key: {"type": value} for key, value in schema.items()})
+    ((name, inner),) = schema.items()
+    required = inner["required"] if isinstance(inner, Mapping) else None
+    if isinstance(required, list) and set(required) <= gold.keys():
+        return inner
+    if name in gold:
+        return _fields({name: inner})
+    return {"type": "object", "minProperties": 1, "additionalProperties": inner}
+
+
+def _fields(properties: Mapping[str, Json]) -> Json:
+    return {"type": "object", "properties": properties, "required": list(properties)}
 
 
 def read(data_dir: DataDir = None) -> list[Numbered]:
@@ -54,6 +85,6 @@ TASK = Task(
     output="schema JSON",
     judge=TaskJudge("field credit", schema_record),
     counts=split_counts(16, 16, 68),
-    version="1",
+    version="2",
     reader=read,
 )

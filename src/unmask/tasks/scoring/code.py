@@ -1,30 +1,27 @@
 """From what a model wrote to the Python that completes a function.
 
 A model may continue the function, repeat it whole, put either into a block of code, and explain itself before and
-after. The parser decides: of several ways to read the text, the first that is Python together with the given
-beginning is taken. Nothing is executed here.
+after. Prose is cut by its looks (`prose`), code never: every line of the stretch that is taken for code stays, and
+what is no Python as it is written fails. Nothing is executed here.
 """
 
 import ast
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from unmask.tasks.base import TEXT_LIMIT, TOO_LONG, Extraction
 from unmask.tasks.scoring import extract
 from unmask.tasks.scoring.extract import CODE_FENCE, NOTHING, WHOLE_TEXT, RawAnswer
+from unmask.tasks.scoring.prose import stretches
 
 CODE_LIMIT = 1 << 15
-"""Characters. A longer completion is not looked at."""
-CUTS = 16
-"""How often the end of a text is cut off in search of where the code stops."""
+"""Characters. Longer code is not looked at."""
 
 _FENCE = re.compile(r"[ \t]*+(?:```|~~~)[ \t]*+([^`\s]*+)[^`\n]*+")
-_STARTS_CODE = re.compile(
-    r"import\s+[\w.]|from\s+[\w.]+\s+import\b|(?:async\s+)?def\s+\w+\s*\(|class\s+\w|@\w|\w+\s*=[^=]"
-)
+_INDENT = "    "
+"""Of the function that the head begins."""
 
 
 def completion(text: str, head: str, entry: str) -> Extraction:
@@ -34,165 +31,107 @@ def completion(text: str, head: str, entry: str) -> Extraction:
     """
     if len(text) > TEXT_LIMIT:
         return Extraction(text, TOO_LONG, "", "")
-    # A lone surrogate has no place in a file, and a program is one.
-    clean = text.encode("utf-8", "replace").decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
-    marked = find_code(clean, entry)
+    marked = find_code(text.replace("\r\n", "\n").replace("\r", "\n"), entry)
     if not marked.text.strip():
         return Extraction(text, NOTHING, "", "")
     if len(marked.text) > CODE_LIMIT:
-        return Extraction(text, TOO_LONG, "", "")
+        return Extraction(text, TOO_LONG, marked.text, "")
     return Extraction(text, marked.how, marked.text, _append(marked.text, head, entry))
 
 
 def find_code(text: str, entry: str) -> RawAnswer:
-    """The part of a text that is marked as code: by answer tags, by a block of code, or by both."""
+    """The part of a text that is code: marked by answer tags, by a block of code or by both, or what is no prose."""
     answer = extract.tagged(text, strip=False) or RawAnswer(WHOLE_TEXT, text)
-    block = _block(answer.text, entry)
-    if block is None:
-        return answer
-    return RawAnswer(CODE_FENCE if answer.how == WHOLE_TEXT else answer.how, block)
-
-
-def _block(text: str, entry: str) -> str | None:
-    """The last block of code that defines the function, else the first block; None if there is no block."""
-    lines = text.split("\n")
+    lines = answer.text.split("\n")
     marks = [(number, mark[1]) for number, line in enumerate(lines) if (mark := _FENCE.fullmatch(line))]
-    if len(marks) == 1 and not marks[0][1] and any(line.strip() for line in lines[: marks[0][0]]):
-        # The mark that opened the block was given to the model, and this one closes it.
-        return "\n".join(lines[: marks[0][0]])
     if not marks:
-        return None
-    numbers = [number for number, _ in marks] + [len(lines)]
+        return RawAnswer(answer.how, _without_prose(lines, entry))
+    how = CODE_FENCE if answer.how == WHOLE_TEXT else answer.how
+    first, language = marks[0]
+    if len(marks) == 1 and not language and any(line.strip() for line in lines[:first]):
+        # The mark that opened the block was given to the model, and this one closes it.
+        return RawAnswer(how, _without_prose(lines[:first], entry))
+    numbers = [number for number, _ in marks]
     blocks = ["\n".join(lines[a + 1 : b]) for a, b in zip(numbers[::2], numbers[1::2], strict=False)]
-    defining = [block for block in blocks if _defines(block, entry)]
-    return defining[-1] if defining else next((block for block in blocks if block.strip()), "")
+    if len(numbers) % 2:
+        # Never closed: what follows may be code and then prose.
+        blocks.append(_without_prose(lines[numbers[-1] + 1 :], entry))
+    return RawAnswer(how, _choose(blocks, entry))
 
 
-def _defines(code: str, entry: str) -> bool:
-    return re.search(rf"^[ \t]*(?:async[ \t]+)?def[ \t]+{re.escape(entry)}[ \t]*\(", code, re.MULTILINE) is not None
+def _without_prose(lines: Sequence[str], entry: str) -> str:
+    return _choose(["\n".join(stretch) for stretch in stretches(lines)], entry)
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """One way to take a text as the continuation of the head."""
-
-    text: str
-    prose: Callable[[list[str], int], bool]
-    """Whether prose may begin at a line, so that the rest can be cut off if the parser stumbles there."""
+def _choose(pieces: Sequence[str], entry: str) -> str:
+    """The last piece that defines the function, else the first that is not empty."""
+    defining = [piece for piece in pieces if _defines(piece, entry)]
+    return defining[-1] if defining else next((piece for piece in pieces if piece.strip()), "")
 
 
-def _at_margin(lines: list[str], number: int) -> bool:
-    """Prose begins at the left margin. A line inside a function is never cut: a mistake there is the model's."""
-    return bool(lines[number][:1].strip())
-
-
-def _after_gap(lines: list[str], number: int) -> bool:
-    """Where the margin is lost because the code stood at it, prose begins after an empty line."""
-    line = lines[number]
-    return line[:4] == "    " and bool(line[4:5].strip()) and not lines[number - 1].strip()
+def _defines(code: str, entry: str, indent: str = r"[ \t]*") -> bool:
+    return re.search(rf"^{indent}(?:async[ \t]+)?def[ \t]+{re.escape(entry)}[ \t]*\(", code, re.MULTILINE) is not None
 
 
 def _append(code: str, head: str, entry: str) -> str:
     """The first reading that is Python; if none is, the first reading, so that the failure is seen for what it is."""
-    readings = list(_readings(code, entry))
-    kept = (_python(head, reading) for reading in readings)
-    return next((text for text in kept if text is not None), readings[0].text)
+    joint = "" if head.endswith("\n") else "\n"
+    readings = [joint + text for text in _readings(code, entry)]
+    return next((text for text in readings if _is_python(head, text)), readings[0])
 
 
-def _readings(code: str, entry: str) -> Iterator[_Reading]:
-    """Ways to take a text, likeliest first. A function that is defined again replaces the one in the head."""
-    lines = code.strip("\n").rstrip().split("\n")
+def _readings(code: str, entry: str) -> Iterator[str]:
+    """Ways to take code, likeliest first. They differ in indentation and in nothing else."""
+    lines = code.rstrip().split("\n")
     while not lines[0].strip():
         del lines[0]
-    if _defines(code, entry):
-        dedented = textwrap.dedent("\n".join(lines)).split("\n")
-        starts = [number for number, line in enumerate(dedented) if _STARTS_CODE.match(line)]
-        defining = [number for number in starts if _defines(dedented[number], entry)]
-        for start in sorted({*starts[:1], *defining[:1]}):
-            yield _Reading("\n" + "\n".join(dedented[start:]), _at_margin)
-    # The lines as they are; the first may have lost its indentation to a tokenizer or to `strip`.
-    yield _Reading("\n".join(["    " + lines[0].strip(), *lines[1:]]), _at_margin)
-    # All lines are indented alike, whatever by.
-    yield _Reading(_indented(lines), _after_gap)
-    # A sentence, then indented lines, then perhaps another sentence.
-    body = next((number for number, line in enumerate(lines) if line[:1] in (" ", "\t") and line.strip()), len(lines))
-    rest = lines[body:]
-    end = next((number for number in range(len(rest)) if _at_margin(rest, number)), len(rest))
-    if end:
-        yield _Reading(_indented(rest[:end]), _at_margin)
+    flat = textwrap.dedent("\n".join(lines))
+    whole = _defines(flat, entry, indent="")
+    if whole:
+        # A function that is defined again replaces the one in the head.
+        yield f"{flat}\n"
+    if lines[0][0] in " \t":
+        yield _shifted(lines)
+        return
+    # The first line has lost its indentation to a tokenizer or to `strip`.
+    margins = [_margin(line) for line in lines if line.strip() and line[0] in " \t"]
+    yield _shifted([min(margins, key=len, default=_INDENT) + lines[0], *lines[1:]])
+    if not whole:
+        # All lines have.
+        yield textwrap.indent("\n".join(lines), _INDENT) + "\n"
 
 
-def _indented(lines: list[str]) -> str:
-    return textwrap.indent(textwrap.dedent("\n".join(lines)), "    ")
+def _shifted(lines: Sequence[str]) -> str:
+    """The lines with the margin of the first one turned into that of the function; as they are if it is not common."""
+    margin = _margin(lines[0])
+    if not all(line.startswith(margin) for line in lines if line[:1] in (" ", "\t") and line.strip()):
+        margin = _INDENT
+    return "".join((_INDENT + line[len(margin) :] if line.startswith(margin) else line) + "\n" for line in lines)
 
 
-def _python(head: str, reading: _Reading) -> str | None:
-    """The reading without prose after its code; None if it is not Python."""
-    lines = reading.text.split("\n")
-    above = head.count("\n")
-    for _ in range(CUTS):
-        tree = _tree(head + "\n".join(lines) + "\n")
-        if isinstance(tree, ast.Module):
-            return _statements(tree, lines, above)
-        if tree is None:
-            return None
-        cuts = [number for number in range(1, min(tree - above, len(lines))) if reading.prose(lines, number)]
-        if not cuts or not any(line.strip() for line in lines[: cuts[-1]]):
-            return None
-        del lines[cuts[-1] :]
-    return None
+def _margin(line: str) -> str:
+    return line[: len(line) - len(line.lstrip(" \t"))]
 
 
-def _tree(source: str) -> ast.Module | int | None:
-    """The syntax tree, or the line where the parser stumbled, or None if it gave up."""
+def _is_python(head: str, text: str) -> bool:
+    """Whether head and text are a program, and nothing that belongs into a function stands outside of it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # An odd escape in a string is the model's business.
-            return ast.parse(source)
-    except SyntaxError as error:
-        return error.lineno
-    except (ValueError, MemoryError, RecursionError):
-        return None
-
-
-def _statements(tree: ast.Module, lines: list[str], above: int) -> str | None:
-    """What follows the head, without statements that only look like Python; None if the body fell out of its function.
-
-    A word or two of prose parses as names; what stands under `if __name__ == "__main__"` is for a person.
-    """
-    kept: list[str] = []
-    for node in tree.body:
-        first = min([node.lineno, *(mark.lineno for mark in getattr(node, "decorator_list", []))]) - above
-        last = (node.end_lineno or node.lineno) - above
-        if last < 1:
-            continue
-        if first >= 1 and _returns(node):
-            return None
-        if first < 1 or _does_something(node):
-            kept += lines[max(first, 1) - 1 : last]
-    return "\n".join(kept) + "\n" if kept else None
-
-
-def _does_something(node: ast.stmt) -> bool:
-    if isinstance(node, ast.Expr):
-        return isinstance(node.value, ast.Call)
-    if isinstance(node, ast.AnnAssign):
-        return node.value is not None
-    return not (isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and _is_name(node.test.left))
-
-
-def _is_name(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == "__name__"
+            tree = ast.parse(head + text)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return False
+    return not any(_returns(node) for node in tree.body)
 
 
 def _returns(statement: ast.stmt) -> bool:
-    """Whether a statement returns from a function that is not inside it."""
+    """Whether a statement returns from, or yields in, a function that is not inside it."""
     # A list of what is left to see, not recursion: a model may nest deeper than Python likes to call.
     nodes: list[ast.AST] = [statement]
     while nodes:
         node = nodes.pop()
-        if isinstance(node, ast.Return):
+        if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom | ast.Await):
             return True
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.expr):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
             nodes += ast.iter_child_nodes(node)
     return False

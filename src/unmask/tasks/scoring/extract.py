@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
 
+from unmask.strict_json import refuse_constant, whole_number
 from unmask.tasks.base import Json, canonical
 
 JSON_DEPTH = 64
@@ -136,8 +137,9 @@ def spans(text: str) -> Mapping[int, tuple[str, ...]]:
 
 
 def items(text: str) -> tuple[str, ...]:
-    """The items of a list that is separated by commas."""
-    return tuple(squeeze(item) for item in text.split(",")) if text.strip() else ()
+    """The items of a list that is separated by commas; one comma may close it."""
+    parts = [squeeze(item) for item in text.split(",")]
+    return tuple(parts if parts[-1] else parts[:-1])
 
 
 # Closing tags: </em></p>
@@ -309,10 +311,6 @@ def _too_deep(text: str) -> bool:
     return False
 
 
-def _constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON number")
-
-
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
@@ -320,7 +318,8 @@ def _finite(text: str) -> float:
     return value
 
 
-_DECODER = json.JSONDecoder(parse_constant=_constant, parse_float=_finite)
+# Of two equal keys in an answer the last one counts: it is the model's last word.
+_DECODER = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_finite, parse_int=whole_number)
 
 
 def spell(value: Json) -> str:

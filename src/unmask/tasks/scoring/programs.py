@@ -7,8 +7,9 @@ program's fault: then there is no utility.
 from collections.abc import Callable
 
 from unmask.tasks import sandbox
-from unmask.tasks.base import Answers, Example, Extraction, Part, Verdict
+from unmask.tasks.base import TOO_LONG, Answers, Example, Extraction, Part, Verdict
 from unmask.tasks.scoring import code
+from unmask.text import storable
 
 
 def judge(text: str, example: Example) -> Verdict:
@@ -46,7 +47,9 @@ def _completion(text: str, example: Example) -> Extraction:
 
 
 def _without_code(example: Example, completion: Extraction) -> Verdict:
-    return Verdict(example.id, 0.0, "no code", completion, (Part("tests", "pass", None, False),))
+    long = f"{len(completion.extracted)} characters of code; at most {code.CODE_LIMIT} are read"
+    reason = long if completion.how == TOO_LONG else "no code"
+    return Verdict(example.id, 0.0, reason, completion, (Part("tests", "pass", None, False),))
 
 
 def _verdict(example: Example, completion: Extraction, outcome: sandbox.SandboxVerdict) -> Verdict:
@@ -54,7 +57,8 @@ def _verdict(example: Example, completion: Extraction, outcome: sandbox.SandboxV
     return Verdict(
         example.id,
         None if outcome.status == "unavailable" else float(passed),
-        f"{outcome.status}: {outcome.detail}" if outcome.detail else outcome.status,
+        # What the program raised, in its own words.
+        storable(f"{outcome.status}: {outcome.detail}" if outcome.detail else outcome.status),
         completion,
         (Part("tests", "pass", outcome.status, passed),),
     )

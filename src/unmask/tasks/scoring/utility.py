@@ -6,6 +6,7 @@ answer, however odd, scores 0; only what is no fault of the answer, such as a ch
 utility.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -14,6 +15,9 @@ from unmask.errors import ConfigError
 from unmask.tasks.base import Example, Extraction, Json, Part, Verdict, canonical
 from unmask.tasks.scoring import extract
 from unmask.tasks.scoring.extract import RawAnswer, fold, squeeze
+from unmask.text import storable
+
+_ELSEWHERE = re.compile(r'"\$(?:ref|dynamicRef|recursiveRef)":"(?!#)')
 
 # The utilities
 
@@ -212,13 +216,27 @@ def _against(schema: Json, value: Json) -> str:
     """How a value breaks a schema; empty if it does not, or if there is none."""
     if schema is None:
         return ""
-    error = next(_validator(canonical(schema)).iter_errors(value), None)
-    return f"breaks the schema: {error.message[:200]}" if error else ""
+    validator = _validator(canonical(schema))
+    try:
+        broken = next(validator.iter_errors(value), None)
+    except Exception as error:
+        raise ConfigError(
+            f"a schema cannot be applied ({type(error).__name__}: {storable(str(error))[:200]}); allowed: JSON Schema "
+            "by the book; mend the example"
+        ) from error
+    # A value may hold what a JSON text can escape and no file can store.
+    return storable(f"breaks the schema: {broken.message[:200]}") if broken else ""
 
 
 @lru_cache(maxsize=1024)
 def _validator(schema: str) -> Any:
     jsonschema = _jsonschema()
+    if elsewhere := _ELSEWHERE.search(schema):
+        target = schema[elsewhere.end() :].partition('"')[0]
+        raise ConfigError(
+            f"a schema refers to {target!r}; allowed: references inside of it, "
+            "which begin with '#': nothing is fetched to judge an answer; mend the example"
+        )
     parsed = extract.parse(schema).value
     return jsonschema.validators.validator_for(parsed, default=jsonschema.Draft202012Validator)(parsed)
 
