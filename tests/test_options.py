@@ -85,6 +85,16 @@ class TestStrictFiles:
         raw = read_toml(tmp_path / "a.toml", "shape file")
         assert parse_part(Shape, raw["shape"], "shape", required=("width",)) == Shape(3)
 
+    def test_a_byte_order_mark_is_dropped(self, tmp_path):
+        (tmp_path / "a.toml").write_bytes(b"\xef\xbb\xbfname = 'x'")
+        assert read_toml(tmp_path / "a.toml", "shape file") == {"name": "x"}
+
+    @pytest.mark.parametrize("path", ["a\0b", "x" * 5000, "."])
+    def test_paths_that_cannot_be_read(self, path):
+        with pytest.raises(ConfigError, match=r"cannot be read .*check the path") as caught:
+            read_toml(path, "shape file")
+        assert len(str(caught.value)) < 500
+
     @pytest.mark.parametrize(("content", "words"), [(b"name = ", "is not TOML"), (b"a = '\xff'", "is not TOML")])
     def test_no_toml(self, tmp_path, content, words):
         (tmp_path / "a.toml").write_bytes(content)

@@ -13,6 +13,7 @@ from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from unmask.errors import ConfigError, UnknownName, require
+from unmask.text import storable
 
 T = TypeVar("T")
 
@@ -47,11 +48,14 @@ def fits(value: object, hint: Any) -> bool:
 def read_toml(path: str | Path, kind: str) -> dict[str, Any]:
     """The tables of a TOML file; `kind` is what messages call it, such as 'study file'."""
     try:
-        return tomllib.loads(Path(path).read_bytes().decode("utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{kind} {str(path)!r} cannot be read ({error.strerror}); check the path") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        # A byte order mark is what some editors put at the start of a file.
+        return tomllib.loads(Path(path).read_bytes().decode("utf-8-sig"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{kind} {str(path)!r} is not TOML ({error}); correct that line") from error
+    except (OSError, ValueError) as error:
+        # A path with a NUL in it is a ValueError.
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{kind} {str(path)[:300]!r} cannot be read ({why}); check the path") from error
 
 
 def check_keys(where: str, table: Any, required: Sequence[str], optional: Sequence[str] = ()) -> None:
@@ -88,7 +92,7 @@ def parse_part(owner: type[T], table: Any, where: str, required: Sequence[str] |
 def parse_text(name: str, value: Any) -> str:
     """A text that is not empty."""
     require(isinstance(value, str) and bool(value), name, value, "a text", "write it in quotes")
-    return str(value)
+    return storable(value)
 
 
 def parse_whole(name: str, value: Any, least: int) -> int:
@@ -109,4 +113,4 @@ def parse_names(name: str, value: Any) -> tuple[str, ...]:
     """One name or more, each of them once."""
     ok = isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value)
     require(ok and len(set(value)) == len(value), name, value, "a list of names, none twice", "change the list")
-    return tuple(value)
+    return tuple(map(storable, value))

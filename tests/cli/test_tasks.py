@@ -87,3 +87,21 @@ def test_refusals(run, arguments, words, monkeypatch, tmp_path):
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     assert all(word in err for word in words), err
+
+
+@pytest.mark.parametrize("how", [[], ["--explain"], ["--json"]])
+def test_half_a_character_in_what_a_program_raises(run, how, shared, tmp_path):
+    if not (shared / "data").is_dir():
+        pytest.skip("needs the data sets: there is no folder 'shared/data' beside the checkout")
+    first, second = examples("humaneval", "development", shared / "data")[:2]
+    lines = [
+        {"id": first.id, "text": "    raise ValueError('\\ud800')\n"},
+        {"id": second.id, "text": "    return '\ud800'\n"},
+    ]
+    path = tmp_path / "answers.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    data = ("--data-dir", shared / "data")
+    code, out, err = run("tasks", "score", "humaneval", "--predictions", path, "--split", "development", *data, *how)
+    assert code == 0, err
+    out.encode("utf-8")
+    assert "ValueError: \ufffd" in out or how != ["--explain"]

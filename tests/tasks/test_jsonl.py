@@ -157,11 +157,36 @@ def test_line_limit(tmp_path, monkeypatch):
         jsonl.read_predictions(path)
 
 
-def test_lone_surrogates_survive(tmp_path):
+def test_half_a_character_is_made_storable(tmp_path):
     first = examples("carry-rtl")[0]
     (tmp_path / "p").write_text(json.dumps({"id": first.id, "text": "\ud800"}))
     scores = score_predictions("carry-rtl", tmp_path / "p")
     assert scores.summary.mean == 0.0
+    assert scores.verdicts[0].extraction.raw == "\ufffd"
+
+
+def test_a_key_that_is_given_twice_is_refused(tmp_path):
+    path = tmp_path / "p"
+    path.write_text('{"id": "a", "text": "x", "text": "y"}\n')
+    with pytest.raises(SchemaError, match=r"line 1 of .* is not JSON .the key 'text' is given twice"):
+        jsonl.read_predictions(path)
+    (path,) = export(tmp_path, ["carry-rtl"], ["validation"])
+    path.write_text(path.read_text().replace('"id":', '"id":"x","id":', 1))
+    with pytest.raises(SchemaError, match=r"line 1 of .*the key 'id' is given twice"):
+        jsonl.read_examples(path)
+
+
+def test_what_is_no_plain_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    names = [tmp_path / "pipe", tmp_path, tmp_path / "loop", "/dev/zero", "/dev/stdin", "/dev/null", "a\0b", "x" * 5000]
+    for name in names:
+        with pytest.raises(ConfigError, match=r"cannot be read \(.+\); allowed: a JSONL file") as caught:
+            jsonl.read_predictions(name)
+        assert len(str(caught.value)) < 600
+    for name in ("a\0b", "x" * 5000):
+        with pytest.raises(ConfigError, match=r"cannot be (made|written)"):
+            export(tmp_path / name, ["carry-rtl"], ["validation"])
 
 
 def test_file_that_cannot_be_read(tmp_path):

@@ -1,6 +1,7 @@
 """Tasks of one's own: files and functions that are read, refused, split and scored."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -88,6 +89,13 @@ class TestFiles:
             made.add(own("a", str(write([LINES[0] | change, *LINES[1:]])), score="exact", horizon=8).version)
         assert len(made) == 6
 
+    def test_texts_are_storable_and_without_the_mark_of_their_file(self, write):
+        lines = [{"prompt": f"\ufeffsay \ud800 {n}", "target": "\ud800", "id": f"\ud800{n}"} for n in range(4)]
+        task = own("mine", str(write(["\ufeff" + json.dumps(lines[0]), *lines[1:]])), score="exact", horizon=8)
+        example = examples(task, "validation")[0]
+        assert example.prompt.startswith("say \ufffd ")
+        assert (example.id[0], example.target) == ("\ufffd", "\ufffd")
+
     def test_splits_and_ids_of_its_own(self, write):
         lines = [{**line, "id": n, "split": "validation"} for n, line in enumerate(LINES[:4])]
         lines += [{**LINES[4], "id": "x", "split": "development"}, LINES[5]]
@@ -101,6 +109,12 @@ class TestFiles:
         ("lines", "error", "message"),
         [
             ([*LINES[:2], "{not json"], SchemaError, "line 3 of .* is not JSON"),
+            (
+                [*LINES, '{"prompt": "x", "target": "y", "target": "z"}'],
+                SchemaError,
+                "line 7 .*'target' is given twice",
+            ),
+            ([*LINES, '{"prompt": "x", "target": NaN}'], SchemaError, "line 7 .*NaN is no JSON number"),
             ([*LINES, "[1]"], SchemaError, "line 7 of .* is a JSON list"),
             ([*LINES, LINES[0] | {"target": "z"}], SchemaError, "line 7 .*has the prompt of line 1 .*'say 0'"),
             ([*LINES, {"prompt": " say  0 ", "target": "z"}], SchemaError, "has the prompt of line 1"),
@@ -291,6 +305,109 @@ class TestPython:
         assert str(tmp_path) not in sys.path
         own("mine", str(write(LINES)), score=f"{name}:score", horizon=8)
         assert sys.path[0] == str(tmp_path)
+
+    def test_a_file_is_named_by_its_path_and_imports_its_neighbours(self, write, module, tmp_path, monkeypatch):
+        (tmp_path / "code").mkdir()
+        (tmp_path / "code/neighbour_of_rule.py").write_text("WORTH = 0.25", encoding="utf-8")
+        rule = tmp_path / "code/my-rule.py"
+        rule.write_text("import neighbour_of_rule as n\ndef score(text, example): return n.WORTH", encoding="utf-8")
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        task = own("mine", "mine.jsonl", score="code/my-rule.py:score", horizon=8, folder=write(LINES).parent)
+        assert score("x", examples(task, "validation")[0]).utility == 0.25
+        assert task.sources == (str(rule.resolve()),)
+        rule.write_text("def score(text, example): return 1", encoding="utf-8")
+        again = own("mine", str(write(LINES)), score=f"{rule}:score", horizon=8)
+        assert score("x", examples(again, "validation")[0]).utility == 1
+        assert again.version != task.version
+
+    def test_the_files_of_its_code_are_named(self, write, module):
+        name = module(SCORER)
+        file = str(Path(f"{name}.py").resolve())
+        assert own("mine", str(write(LINES)), score=f"{name}:score", horizon=8).sources == (file,)
+        assert own("mine", f"{name}:Counter", horizon=8).sources == (file,)
+        assert own("mine", f"{name}:rows", score="contains", horizon=8).sources == (file,)
+        assert own("mine", str(write(LINES)), score="exact", horizon=8).sources == ()
+
+    @pytest.mark.parametrize(
+        "name", ["setup.cfg", "setup.py", "./setup.cfg", "setup/", "a/setup.json", "setup.", "a\0b"]
+    )
+    def test_only_what_names_code_runs(self, module, write, tmp_path, name):
+        """`setup.cfg` is no name in the module `setup`."""
+        (tmp_path / "setup.py").write_text("raise RuntimeError('this ran')", encoding="utf-8")
+        for wrong in ({"given": name, "score": "exact"}, {"given": str(write(LINES)), "score": name}):
+            with pytest.raises(ConfigError, match=r"neither a file of prompts nor code.*runs that code"):
+                task_of(**wrong, horizon=8)
+        assert "setup" not in sys.modules
+
+    @pytest.mark.parametrize("given", ["x" * 5000 + ".jsonl", "a\0b.jsonl", "x" * 5000 + ".py:f", "a\0.py:f"])
+    def test_paths_that_cannot_be(self, given):
+        with pytest.raises(ConfigError, match=r"cannot be read|name of an own task") as caught:
+            own("mine", given, score="exact", horizon=8)
+        assert len(str(caught.value)) < 1000
+
+    @pytest.mark.parametrize(
+        ("raised", "shown"),
+        [
+            ("ValueError('a\\ud800\\nb')", "ValueError for prompt .*: a\ufffd b"),
+            ("SystemExit(3)", "SystemExit for prompt .*: 3"),
+            ("RecursionError('deep')", "RecursionError"),
+            ("MemoryError()", "MemoryError"),
+            ("Odd()", r"Odd for prompt .*: \(no message\)"),
+            ("ValueError('x' * 10**7)", "ValueError"),
+        ],
+    )
+    def test_whatever_it_raises_is_a_reason(self, write, module, raised, shown):
+        code = (
+            f"class Odd(Exception):\n    def __str__(self): raise ValueError\ndef score(text, example): raise {raised}"
+        )
+        task = own("mine", str(write(LINES)), score=f"{module(code)}:score", horizon=8)
+        verdict = score("x", examples(task, "validation")[0])
+        assert verdict.utility is None
+        assert re.search(shown, verdict.reason)
+        assert len(verdict.reason.encode("utf-8")) <= 600
+
+    def test_an_interrupt_is_the_users(self, write, module):
+        name = module("def score(text, example): raise KeyboardInterrupt")
+        task = own("mine", str(write(LINES)), score=f"{name}:score", horizon=8)
+        with pytest.raises(KeyboardInterrupt):
+            score("x", examples(task, "validation")[0])
+
+    @pytest.mark.parametrize(
+        ("value", "worth"),
+        [
+            ("np.float32(0.5)", 0.5),
+            ("np.int64(1)", 1),
+            ("np.bool_(True)", 1),
+            ("np.array(0.25)", 0.25),
+            ("Fraction(1, 4)", 0.25),
+            ("np.float64('nan')", None),
+            ("np.array([0.1, 0.2])", None),
+            ("2.0", None),
+            ("10**400", None),
+            ("-1e-9", None),
+            ("1j", None),
+            ("b'1'", None),
+            ("'\\ud800'", None),
+            ("Odd()", None),
+        ],
+    )
+    def test_numbers_and_what_is_none(self, write, module, value, worth):
+        code = (
+            "import numpy as np\nfrom fractions import Fraction\nclass Odd:\n    def __repr__(self): raise ValueError\n"
+            f"def score(text, example):\n    print('said')\n    return {value}\n"
+        )
+        task = own("mine", str(write(LINES)), score=f"{module(code)}:score", horizon=8)
+        example = examples(task, "validation")[0]
+        if worth is not None:
+            assert score("x", example).utility == worth
+            return
+        with pytest.raises(ContractError, match="allowed: a number from 0 to 1") as caught:
+            score("x", example)
+        str(caught.value).encode("utf-8")
+
+    def test_code_that_exits_while_it_is_loaded(self, module):
+        with pytest.raises(ConfigError, match=r"cannot be imported .SystemExit"):
+            own("mine", f"{module('raise SystemExit(1)')}:rows", score="exact", horizon=8)
 
 
 class TestNames:

@@ -26,7 +26,11 @@ class TaskOptions:
 
     task: Annotated[
         str,
-        typer.Option(metavar="TASK", help="A name of `unmask tasks`, a file FILE.jsonl, or package.module:function."),
+        typer.Option(
+            metavar="TASK",
+            help="A name of `unmask tasks`, a file FILE.jsonl, or code, which runs: package.module:function or "
+            "path.py:function.",
+        ),
     ]
     axis: Annotated[str, typer.Option(help="What may change by state: score, region, cardinality or commitment.")]
     out: Annotated[Path, typer.Option(metavar="FILE.json", help="Where the gate goes.")]
@@ -35,7 +39,7 @@ class TaskOptions:
         typer.Option(
             metavar="RULE",
             help="How answers to a task of your own are scored: exact, answer, contains, number, json, parts, or "
-            "package.module:function.",
+            "code, which runs: package.module:function, path.py:function.",
         ),
     ] = None
     horizon: Annotated[

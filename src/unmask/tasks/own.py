@@ -372,7 +372,7 @@ def _produced(prompts: str, folder: Path) -> tuple[_Source, Iterator[tuple[str, 
     except (Exception, SystemExit) as error:
         raise ConfigError(
             f"{prompts} gives no prompts ({type(error).__name__}: {user_code.said(error)}); allowed: a function that "
-            "returns mappings with prompt and target, or an object with .prompts() and .score(text, example); correct it"
+            "returns mappings of prompt and target, or an object with .prompts() and .score(text, example); correct it"
         ) from error
     numbered = ((f"prompt {n} of {prompts}", record) for n, record in enumerate(records, 1))
     return _Source(source, user_code.file_of(found)), numbered

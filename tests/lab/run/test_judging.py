@@ -1,13 +1,22 @@
 """One judge for studies, gates and comparisons: every answer once, and never 0 for what nobody could tell."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+from tests.helpers.tiny_studies import table
 from unmask.errors import ConfigError
+from unmask.lab.compare import evaluate
+from unmask.lab.compare_summary import summarise
 from unmask.lab.run import judging
+from unmask.lab.run.driver import run_study
 from unmask.lab.run.judging import Judge, JudgedAnswer
+from unmask.lab.store import Store
+from unmask.lab.study import Study
+from unmask.policies import Fixed
+from unmask.report import compare as report
 from unmask.tasks import examples
 
 
@@ -71,3 +80,73 @@ def test_a_verdict_without_a_utility_is_none(members, monkeypatch):
     ((utility, reason),) = judging.scores([("x", members[0])], 1)
     assert math.isnan(utility)
     assert reason == "timed out"
+
+
+HALF_A_CHARACTER = "    raise ValueError('\\ud800')\n"
+"""A completion whose error no file can hold."""
+
+
+class Writes:
+    """A codec that reads one answer into whatever was decoded."""
+
+    def __init__(self, codec, text):
+        self.codec, self.written = codec, text
+
+    def __getattr__(self, name):
+        return getattr(self.codec, name)
+
+    def answer(self, tokens):
+        return self.written
+
+
+@pytest.fixture
+def raising(tiny_model, shared):
+    if not (shared / "data").is_dir():
+        pytest.skip("needs the data sets: there is no folder 'shared/data' beside the checkout")
+    return lambda text: replace(tiny_model, codec=Writes(tiny_model.codec, text))
+
+
+@pytest.mark.parametrize("text", [HALF_A_CHARACTER, "    return '\ud800'\n", "x\0y"])
+def test_no_answer_stops_a_comparison(raising, text, shared, tmp_path):
+    policies = {"reference": Fixed(), "in order": Fixed(region="window:1", kappa="count:1")}
+    evaluation = evaluate(
+        raising(text),
+        ["humaneval"],
+        split="development",
+        prompts=2,
+        policies=policies,
+        steps=2,
+        data_dir=shared / "data",
+    )
+    assert [row.utility for row in evaluation.rows] == [0.0] * 4
+    for path in report.write(evaluation, summarise(evaluation), tmp_path / "out"):
+        path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("text", [HALF_A_CHARACTER, "    return '\ud800'\n"])
+def test_no_answer_stops_a_study(raising, text, tiny_folder, shared, tmp_path):
+    study = Study.parse(
+        table(
+            models__0__model=str(tiny_folder),
+            tasks=["humaneval"],
+            axes=["score"],
+            diagnostics=["score"],
+            splits={"validation": 2, "evaluation": 1},
+            steps={"share": 0.5, "tasks": {"humaneval": 2}},
+            states=1,
+            rollouts=1,
+            engine__bucket=2048,
+        )
+    )
+    store = Store.create(tmp_path / "out", study.config)
+    model = raising(text)
+    assert run_study(study, store, lambda spec: model, data_dir=shared / "data").complete
+    rows = store.table("branches").to_pylist()
+    assert {row["utility"] for row in rows} == {0.0}
+    assert all(row["reason"].startswith(("error: ", "fail: ")) for row in rows)
+
+
+def test_an_answer_is_storable_when_it_comes_back(members):
+    answer = SimpleNamespace(codec=SimpleNamespace(answer=lambda tokens: "a\ud800"))
+    (judged,) = Judge(answer, members).judge([(members[0].id, (1,))])
+    assert judged.text == "a\ufffd"

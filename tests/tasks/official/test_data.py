@@ -1,8 +1,11 @@
 """GSM8K, HumanEval and JSON Mode Eval: the right files, or a clear word about what is missing."""
 
 import gzip
+import hashlib
+import os
 import shutil
 import sys
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
@@ -168,3 +171,23 @@ def test_hub_without_the_file(no_folder, monkeypatch, tmp_path):
     fake_hub(monkeypatch, lambda **_: str(tmp_path), [])
     with pytest.raises(MissingData, match="it has no file data/train"):
         examples("json-mode-eval")
+
+
+def test_a_pipe_and_impossible_folders(tmp_path):
+    (tmp_path / "gsm8k").mkdir()
+    os.mkfifo(tmp_path / "gsm8k/test.jsonl")
+    with pytest.raises(MissingData, match=r"cannot be read .no plain file"):
+        examples("gsm8k", data_dir=tmp_path)
+    for folder in ("a\0b", "x" * 5000):
+        with pytest.raises(MissingData, match="there is no") as caught:
+            examples("gsm8k", data_dir=folder)
+        assert len(str(caught.value)) < 1500
+
+
+def test_a_key_that_is_given_twice_is_refused(tmp_path):
+    content = b'{"question": "1?", "answer": "#### 1", "answer": "#### 2"}\n'
+    file = replace(gsm8k.TEST, sha256=hashlib.sha256(content).hexdigest())
+    (tmp_path / "gsm8k").mkdir()
+    (tmp_path / file.path).write_bytes(content)
+    with pytest.raises(ChangedData, match="the key 'answer' is given twice"):
+        official_data.rows(file, tmp_path)

@@ -132,7 +132,15 @@ def test_find_number(text, how, answer):
 
 @pytest.mark.parametrize(
     ("text", "items"),
-    [("a,b, c ,", ("a", "b", "c")), ("a,,", ("a", "")), ("a,,b", ("a", "", "b")), ("a,\nb", ("a", "b")), ("", ()), (" ", ()), ("a b", ("a b",))],
+    [
+        ("a,b, c ,", ("a", "b", "c")),
+        ("a,,", ("a", "")),
+        ("a,,b", ("a", "", "b")),
+        ("a,\nb", ("a", "b")),
+        ("", ()),
+        (" ", ()),
+        ("a b", ("a b",)),
+    ],
 )
 def test_items(text, items):
     assert extract.items(text) == items

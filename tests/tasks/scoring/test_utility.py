@@ -1,6 +1,7 @@
 """Scores: the paper's utilities, part by part."""
 
 import json
+from dataclasses import astuple
 from itertools import islice
 
 import pytest
@@ -8,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.fresh_python import fresh_python
-from unmask.errors import UnknownName
-from unmask.tasks import CONTROLS, SPLITS, TASKS, Example, examples, score, training
+from unmask.errors import ConfigError, UnknownName
+from unmask.tasks import CONTROLS, SPLITS, TASKS, Example, examples, explain, score, score_all, training
 from unmask.tasks.base import TEXT_LIMIT
 from unmask.tasks.scoring.utility import binary, part_credit, same
 
@@ -371,6 +372,72 @@ def test_deeply_nested_json_scores_zero():
         text = unit * 20_000
         assert utility("constrained-json-fill", GOLD, [""] * 4, text) == 0.0
         assert utility("json-mode-eval", GOLD, [""] * 4, text, schema=SCHEMA) == 0.0
+
+
+HOSTILE = {
+    "halves of characters": '{"ssid": "\ud800", "b\udfff": "\\ud800"}',
+    "escaped halves": r'{"ssid": "\ud800", "\udfff": ["\ud800"], "band": "\ud800"}',
+    "NUL": '{"ssid": "\0", "band": 5}\0',
+    "10 MB": '{"ssid": "' + "x" * 10**7 + '"}',
+    "deep": '{"ssid": ' * 100_000,
+    "deep inside": '{"ssid": "x", "band": ' + "[" * 500 + "]" * 500 + "}",
+    "a long number": '{"ssid": "x", "band": ' + "9" * 5000 + "}",
+    "a number as long as can be": '{"ssid": "x", "band": ' + "9" * 4300 + "}",
+    "a large float": '{"ssid": "x", "band": 1e999}',
+    "a large float that is whole": '{"ssid": "x", "band": 1e308}',
+    "NaN": '{"ssid": "x", "band": NaN}',
+    "infinity": '{"ssid": "x", "band": -Infinity}',
+    "many braces": "{" * 200_000,
+    "one key a thousand times": "{" + '"ssid": "x",' * 1000 + '"ssid": 1}',
+}
+
+
+@pytest.mark.parametrize("name", ["json-mode-eval", "constrained-json-fill"])
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_no_json_is_worse_than_wrong(name, text):
+    e = example(name, '{"ssid": "x", "band": 5}', ["", ""], schema=SCHEMA)
+    verdict = score(text, e)
+    assert verdict == score_all([(text, e)])[0]
+    assert verdict.utility < 1
+    assert verdict.reason
+    for written in texts(list(astuple(verdict))):
+        written.encode("utf-8")
+    for line in explain(verdict):
+        line.encode("utf-8")
+
+
+def texts(value):
+    """Every text in a verdict."""
+    if isinstance(value, str):
+        return [value]
+    return [text for part in value for text in texts(part)] if isinstance(value, tuple | list) else []
+
+
+@pytest.mark.parametrize("name", CONSTRUCTED)
+@given(
+    text=st.text(alphabet=st.characters(), max_size=40) | st.text(alphabet="\ud800\udfff</answer>[1]=a,", max_size=40)
+)
+def test_every_verdict_can_be_stored(name, text):
+    verdict = score(text, some(name)[0])
+    for written in texts(list(astuple(verdict))):
+        written.encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"$ref": "http://127.0.0.1:9/schema.json"}, "refers to 'http://127.0.0.1:9/schema.json'.*nothing is fetched"),
+        ({"properties": {"ssid": {"$ref": "file:///etc/passwd"}}}, "refers to 'file:///etc/passwd'"),
+        ({"$ref": "#"}, "cannot be applied .RecursionError"),
+        ({"$ref": "#/nowhere"}, "cannot be applied"),
+        ({"type": "no such type"}, "cannot be applied"),
+        ({"properties": {"ssid": {"pattern": "("}}}, "cannot be applied"),
+    ],
+)
+def test_a_schema_that_cannot_judge_is_the_examples_fault(schema, message):
+    e = example("json-mode-eval", '{"ssid": "x"}', [""], schema=schema)
+    with pytest.raises(ConfigError, match=message):
+        score('{"ssid": "x"}', e)
 
 
 def test_without_jsonschema_the_error_says_what_to_install():

@@ -81,7 +81,10 @@ def _from_file(file: DataFile, path: str, size: int, changed: int) -> Sequence[R
         )
     text = (gzip.decompress(content) if path.endswith(".gz") else content).decode("utf-8")
     pieces = [text] if path.endswith(".json") else [line for line in text.split("\n") if line]
-    values = [strict_json.loads(piece) for piece in pieces]
+    try:
+        values = [strict_json.loads(piece) for piece in pieces]
+    except ValueError as error:
+        raise ChangedData(f"{path!r} is not JSON ({error}); get the file again from {file.origin}") from error
     return _checked(file, values[0] if path.endswith(".json") else values)
 
 
