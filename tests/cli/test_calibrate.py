@@ -102,7 +102,7 @@ def test_prompts_and_scoring_from_python(run, tiny, mine, tmp_path):
         "def score(text, example):\n    return len(text) % 5 / 5\n"
     )
     (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
-    code, _, err = run(*quick(tiny, f"{name}:rows", "-q", "--score", f"{name}.score", "--horizon", 6))
+    code, _, err = run(*quick(tiny, f"{name}:rows", "-q", "--score", f"{name}.py:score", "--horizon", 6))
     assert (code, err) == (0, "")
     assert Gate.load("gate.json").task == "rows"
 
