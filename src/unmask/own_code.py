@@ -1,0 +1,156 @@
+"""A user's own code by its name: `package.module:Name`, or `path/to/file.py:Name`.
+
+Naming code runs it: the module is imported, or the file executed, with the rights of whoever typed the name. Nothing
+else is taken for code: a path must end in `.py`, and a module's name is made of identifiers.
+"""
+
+import ast
+import hashlib
+import importlib
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator
+from functools import cache
+from importlib.machinery import PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from unmask.errors import ConfigError, UnknownName
+from unmask.text import storable
+
+FORMS = "package.module:Name, or a file path.py:Name"
+
+
+def find_code(name: str) -> Any:
+    """What a name stands for. The current folder is importable, as under `python -m`, and so is a file's own."""
+    place, colon, attribute = name.rpartition(":")
+    is_file = place.endswith(".py")
+    dotted = [*([] if is_file else place.split(".")), *attribute.split(".")]
+    if not colon or not all(part.isidentifier() for part in dotted):
+        raise ConfigError(f"{name!r} names no code; allowed: {FORMS}; check the spelling")
+    module = _run_file(Path(place), name) if is_file else _import_module(place, name)
+    value: Any = module
+    for part in attribute.split("."):
+        if part not in dir(value):
+            raise UnknownName(f"name in {place}", attribute, [n for n in dir(value) if not n.startswith("_")])
+        value = getattr(value, part)
+    return value
+
+
+@cache
+def code_hash(written: Any) -> str:
+    """Of the file that a class or function is written in and of the local modules it imports, however deep.
+
+    Installed packages are left out: their versions stand elsewhere. Empty where there is no file, as in a shell.
+    """
+    module = sys.modules.get(written.__module__)
+    start = getattr(module, "__file__", None)
+    if start is None or not Path(start).is_file():
+        return ""
+    files: dict[str, str] = {}
+    waiting = [(start, getattr(module, "__package__", None) or "")]
+    while waiting:
+        file, package = waiting.pop()
+        source = Path(file).read_bytes()
+        if file not in files:
+            files[file] = hashlib.sha256(source).hexdigest()
+            waiting += [place for name in _imported(source, package) for place in _local_files(name)]
+    parts = sorted(f"{Path(file).name} {digest}" for file, digest in files.items())
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _run_file(path: Path, name: str) -> ModuleType:
+    """The module of a file, run once for its bytes; what Python has cached of another state of it is not read."""
+    try:
+        source = path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(
+            f"the file of {name!r} cannot be read ({reason}); allowed: {FORMS}; check the path"
+        ) from error
+    place = path.resolve()
+    known_as = f"{path.stem}-{hashlib.sha256(os.fsencode(place) + source).hexdigest()[:16]}"
+    if known_as in sys.modules:
+        return sys.modules[known_as]
+    module = ModuleType(known_as)
+    module.__file__ = str(place)
+    module.__package__ = ""
+    _make_importable(str(place.parent))
+    sys.modules[known_as] = module
+    try:
+        exec(compile(source, str(place), "exec"), module.__dict__)
+    except (Exception, SystemExit) as error:
+        del sys.modules[known_as]
+        raise ConfigError(f"the file of {name!r} cannot be run ({described(error)}); correct it") from error
+    return module
+
+
+def _import_module(place: str, name: str) -> ModuleType:
+    _make_importable(os.getcwd())
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(place)
+    except (Exception, SystemExit) as error:
+        missing = isinstance(error, ModuleNotFoundError) and f"{place}.".startswith(f"{error.name}.")
+        why = "is not found" if missing else f"cannot be imported ({described(error)})"
+        raise ConfigError(
+            f"module {place!r} of {name!r} {why}; allowed: an installed one, or one in the current folder; check it"
+        ) from error
+
+
+def _make_importable(folder: str) -> None:
+    if folder not in sys.path and not (folder == os.getcwd() and "" in sys.path):
+        sys.path.insert(0, folder)
+
+
+def described(error: BaseException) -> str:
+    """What somebody's code raised, on one line; not even its text is sure to be there."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:
+        text = "without a text"
+    return storable(f"{type(error).__name__}: {text}")
+
+
+def _imported(source: bytes, package: str) -> Iterator[str]:
+    """Dotted names that a source imports, at any depth of it; a name that is no module is found to be none later."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join(filter(None, [*above, node.module]))
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def _local_files(name: str) -> Iterator[tuple[str, str]]:
+    """Files of a module and of the packages it is in, each with its package, where they are no installed ones."""
+    parts = name.split(".")
+    for at in range(1, len(parts) + 1):
+        full = ".".join(parts[:at])
+        if full in sys.modules:
+            file, package = getattr(sys.modules[full], "__file__", None), sys.modules[full].__package__
+        else:
+            # Not loaded yet: an import inside a function.
+            spec = PathFinder.find_spec(full) if at == 1 else None
+            file, package = (spec.origin, spec.parent) if spec else (None, "")
+        if file and file.endswith(".py") and Path(file).is_file() and not _is_installed(file):
+            yield file, package or ""
+
+
+def _is_installed(file: str) -> bool:
+    here = str(Path(__file__).resolve().parent)
+    homes = [here, *(sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib"))]
+    return any(Path(file).resolve().is_relative_to(home) for home in homes) or "site-packages" in Path(file).parts
+
+
+def is_ours(written: Any) -> bool:
+    """Whether a class or function came with this package."""
+    return str(written.__module__).partition(".")[0] == __name__.partition(".")[0]
