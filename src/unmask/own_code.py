@@ -90,6 +90,11 @@ def _run_file(path: Path, name: str) -> ModuleType:
 def _import_module(place: str, name: str) -> ModuleType:
     _make_importable(os.getcwd())
     importlib.invalidate_caches()
+    first, dot, _ = place.partition(".")
+    outermost = PathFinder.find_spec(first) if dot and first not in sys.modules else None
+    if outermost is not None and outermost.submodule_search_locations is None:
+        # The import would run it before it found nothing inside: `setup.cfg` is no reason to run setup.py.
+        raise ConfigError(f"{first!r} of {name!r} is a module, not a package; allowed: {FORMS}; check the spelling")
     try:
         return importlib.import_module(place)
     except (Exception, SystemExit) as error:

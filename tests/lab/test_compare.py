@@ -4,16 +4,16 @@ import csv
 import io
 import json
 import math
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
-import torch
 from rich.console import Console
 
 from tests.helpers.fresh_python import fresh_python
+from tests.helpers.oracle import CARRY, Oracle, oracle
 from unmask.catalog import load
-from unmask.core import Logits, Needs, View, Vocabulary
+from unmask.core import Vocabulary
 from unmask.errors import ConfigError, SchemaError, UnknownName
 from unmask.lab import compare
 from unmask.lab.compare import evaluate
@@ -26,78 +26,10 @@ from unmask.stats import Estimate, mean_interval, paired_difference
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Extraction, Verdict, examples, score, training
 from unmask.train.sources import STRIDE, Folders, generate
 
-EOS, MASK = 256, 257
 REFERENCE = Fixed()
 IN_ORDER = Fixed(region="window:1", kappa="count:1")
 """One position at a time from the left: what the model below needs to be right, given as many steps as tokens."""
 BOTH = {"reference": REFERENCE, "in order": IN_ORDER}
-CARRY = "carry-rtl"
-
-
-class Bytes:
-    """A byte per token."""
-
-    mask = "_"
-    closing = ()
-
-    def encode(self, prompt):
-        return list(prompt.encode())
-
-    def canvas(self, text):
-        raise NotImplementedError
-
-    def decode(self, tokens):
-        return bytes(token for token in tokens if token < EOS).decode(errors="replace")
-
-    def answer(self, tokens):
-        return self.decode(tokens[: tokens.index(EOS)] if EOS in tokens else tokens)
-
-
-@dataclass(frozen=True)
-class Oracle:
-    """Knows every answer of some tasks, but is right about a position only if it sees the one before."""
-
-    names: tuple[str, ...]
-    split: str = "development"
-    device = torch.device("cpu")
-    vocabulary = Vocabulary(258, MASK, (EOS,))
-    shapes: list[int] = field(default_factory=list)
-    """Rows of every forward."""
-
-    def __post_init__(self):
-        known = {bytes(e.prompt.encode()): e for name in self.names for e in examples(name, self.split)}
-        object.__setattr__(self, "known", known)
-
-    def __call__(self, view: View, needs: Needs) -> Logits:
-        logits_BNV = torch.zeros(*view.tokens_BN.shape, 258, dtype=torch.float64)
-        self.shapes.append(len(view.tokens_BN))
-        for b, tokens in enumerate(view.tokens_BN.tolist()):
-            start = int(view.fixed_BN[b].sum())
-            end = int(view.valid_BN[b].sum())
-            example = self.known[bytes(tokens[:start])]
-            answer = gold(example)[: end - start]
-            for i in range(start, end):
-                sees = i == start or tokens[i - 1] != MASK
-                token = answer[i - start] if sees else ord("?")
-                logits_BNV[b, i, token] = 8 + (i * 7919 % 13) / 10
-        return Logits(logits_BNV[view.wanted_BN], view.wanted_BN)
-
-
-@dataclass(frozen=True)
-class Speaker:
-    denoiser: Oracle
-    codec: Bytes = Bytes()
-    name: str = "oracle"
-    length: int | None = None
-    options: dict = field(default_factory=lambda: {"fingerprint": "f00d"})
-
-
-def gold(example):
-    return [*example.target.encode(), *[EOS] * 300]
-
-
-def oracle(*names, **options):
-    return Speaker(Oracle(names or (CARRY,)), **options)
 
 
 def by_policy(evaluation, policy):

@@ -145,7 +145,7 @@ def policy_of(text: str, more: Mapping[str, Any] | None = None, also: Sequence[s
         settings[key] = value
     first, colon, rest = name.partition(":")
     if colon and (first in METHODS or not rest.strip()):
-        raise ConfigError(f"--policy {text!r} ends in {colon + rest!r}, which is not KEY=VALUE; allowed: {POLICY_FORMS}; add one")
+        raise ConfigError(f"--policy {text!r}: {rest!r} is not KEY=VALUE; allowed: {POLICY_FORMS}; add the value")
     if not colon and name.endswith(".py"):
         raise ConfigError(f"--policy {text!r} is a file without a class; allowed: {POLICY_FORMS}; add :Class")
     if not colon and name not in METHODS:

@@ -48,6 +48,8 @@ def listing(context: typer.Context, json_: Json = False) -> None:
     ]
     Console().print(columns((*shown, "dev", "val", "eval"), rows))
     Console().print("[dim]Horizon: tokens of the answer. `unmask tasks show NAME` prints prompts.[/]")
+    controls = ", ".join(f"{name} (horizon {task.horizon})" for name, task in suite.CONTROLS.items())
+    Console().print(f"[dim]Controls outside the ten, by name wherever a task is: {controls}.[/]", highlight=False)
 
 
 @tasks.command()

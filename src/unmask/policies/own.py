@@ -1,4 +1,4 @@
-"""A policy of a user's own by the name of its class: `package.module:Class` or `path.py:Class`. Naming it runs its code.
+"""A policy of a user's own by the name of its class, `package.module:Class` or `path.py:Class`. Naming it runs code.
 
 For command lines, whose user runs code anyway. `make` knows registered names alone, so that a name from elsewhere (a
 file, a request) cannot run anything.
