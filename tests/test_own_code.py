@@ -59,7 +59,7 @@ def test_nothing_else_is_code(here, name):
 def test_a_module_is_not_run_for_what_cannot_be_inside_it(here):
     write(here / "setup.py", "open('ran', 'w')\n")
     write(here / "setup.cfg", "")
-    with pytest.raises(ConfigError, match="'setup' of 'setup.cfg:x' is a module, not a package"):
+    with pytest.raises(ConfigError, match=r"'setup' of 'setup.cfg:x' is a module, not a package"):
         find_code("setup.cfg:x")
     assert not (here / "ran").exists()
 

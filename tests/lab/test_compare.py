@@ -4,7 +4,8 @@ import csv
 import io
 import json
 import math
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from rich.console import Console
 from tests.helpers.fresh_python import fresh_python
 from tests.helpers.oracle import CARRY, Oracle, oracle
 from unmask.catalog import load
-from unmask.core import Vocabulary
+from unmask.core import Policy, Vocabulary
 from unmask.errors import ConfigError, SchemaError, UnknownName
 from unmask.lab import compare
 from unmask.lab.compare import evaluate
@@ -30,6 +31,17 @@ REFERENCE = Fixed()
 IN_ORDER = Fixed(region="window:1", kappa="count:1")
 """One position at a time from the left: what the model below needs to be right, given as many steps as tokens."""
 BOTH = {"reference": REFERENCE, "in order": IN_ORDER}
+
+
+@dataclass(frozen=True)
+class Broken(Policy):
+    """A policy with a mistake in it."""
+
+    name: ClassVar[str] = "broken"
+    raised: BaseException = ValueError("half: \ud800")
+
+    def act(self, traj, look_ahead):
+        raise self.raised
 
 
 def by_policy(evaluation, policy):
@@ -223,6 +235,33 @@ class TestMissing:
         assert [line.policy for line in summary.macro] == list(BOTH)
         assert "without blocks of 32" in "\n".join(report.remarks(summary))
 
+    def test_a_policy_that_raises_is_left_out_with_its_traceback(self):
+        policies = {"r": REFERENCE, "broken": Broken(), **BOTH}
+        found = evaluate(oracle(), [CARRY], split="development", prompts=2, policies=policies)
+        (left,) = found.left_out
+        assert (left.task, left.policy) == (CARRY, "broken")
+        assert left.reason == "unexpected ValueError: half: \ufffd; --out keeps its traceback"
+        assert "in act" in left.traceback
+        assert {row.policy for row in found.rows} == {"r", *BOTH}
+        summary = summarise(found)
+        document = json.loads(report.summary_json(found, summary).encode())
+        assert "Traceback" in document["left_out"][0]["traceback"]
+        assert "without broken (unexpected ValueError" in "\n".join(report.remarks(summary))
+
+    def test_a_policy_that_wants_to_exit_does_not(self):
+        policies = {**BOTH, "exits": Broken(SystemExit(3))}
+        found = evaluate(oracle(), [CARRY], split="development", prompts=2, policies=policies)
+        assert [left.reason for left in found.left_out] == ["unexpected SystemExit: 3; --out keeps its traceback"]
+
+    def test_ctrl_c_inside_a_policy_is_ctrl_c(self):
+        policies = {**BOTH, "stopped": Broken(KeyboardInterrupt())}
+        with pytest.raises(KeyboardInterrupt):
+            evaluate(oracle(), [CARRY], split="development", prompts=2, policies=policies)
+
+    def test_a_reference_that_raises_ends_it(self):
+        with pytest.raises(ValueError, match="half"):
+            evaluate(oracle(), [CARRY], split="development", prompts=2, policies={"broken": Broken(), **BOTH})
+
     def test_the_reference_may_not_be_left_out(self):
         with pytest.raises(ConfigError, match="block_length is 5"):
             evaluate(oracle(), [CARRY], split="development", prompts=2, policies={"reference": LLaDA(block_length=5)})
@@ -353,6 +392,7 @@ class TestSummary:
         ({"tasks": []}, "one or more"),
         ({"tasks": [CARRY, CARRY]}, "none twice"),
         ({"policies": {}}, "one or more"),
+        ({"policies": {"half \ud800": REFERENCE}}, "name of a policy"),
         ({"prompts": 0}, "prompts is 0"),
         ({"batch": 0}, "batch is 0"),
         ({"steps": 33}, "1 to 32, the horizon of carry-rtl"),

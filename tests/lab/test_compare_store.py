@@ -22,13 +22,13 @@ POLICIES = {
     "in order": Fixed(region="window:1", kappa="count:1"),
     "blocks": Fixed(region="block:8"),
 }
-BATCHES = 9
-"""Three of each policy."""
+BATCHES, STEPS = 9, 4
+"""Three of each policy, and forwards of each batch."""
 
 
 def run(work, model=None, **options):
     """Six prompts of one task in batches of two."""
-    given = {"tasks": [CARRY], "split": "development", "policies": POLICIES, "prompts": 6, "steps": 4, "batch": 2}
+    given = {"tasks": [CARRY], "split": "development", "policies": POLICIES, "prompts": 6, "steps": STEPS, "batch": 2}
     options = given | options
     return evaluate(model or oracle(), options.pop("tasks"), work=work, **options)
 
@@ -74,7 +74,7 @@ class TestGoingOn:
         again = run(tmp_path, model, on_progress=told.append)
         assert written(again, tmp_path) == never_stopped
         # Nothing that was finished is decoded twice.
-        assert len(model.denoiser.shapes) == run_forwards(BATCHES - after, after)
+        assert len(model.denoiser.shapes) == STEPS * (BATCHES - after)
         assert [now.kept for now in told][-1] == 2 * after
         assert (told[-1].done, told[-1].total) == (18, 18)
 
@@ -100,12 +100,6 @@ class TestGoingOn:
         assert model.denoiser.shapes == []
 
 
-def run_forwards(batches, skipped):
-    """Forwards of the last so many batches; the reference and blocks take 4 steps, one by one takes 4 too."""
-    assert batches + skipped == BATCHES
-    return 4 * batches
-
-
 class TestDamage:
     def test_a_flipped_bit_is_noticed_and_its_batch_decoded_again(self, finished, never_stopped):
         draw = random.Random(0)
@@ -118,13 +112,11 @@ class TestDamage:
             model = oracle()
             again = run(finished, model)
             assert again.damaged == (path.name,)
-            assert len(model.denoiser.shapes) == 4
+            assert len(model.denoiser.shapes) == STEPS
             assert written(again, finished) == never_stopped
             assert path.read_bytes() == sound[path]
 
-    @pytest.mark.parametrize(
-        "content", [b"", b"{}", b"[1]", b"\xff\xfe", b'{"format": "unmask-compare-1"}', b"[" * 9999]
-    )
+    @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"\xff", b'{"format": "unmask-compare-1"}', b"[" * 9999])
     def test_what_is_no_piece_is_decoded_again(self, finished, never_stopped, content):
         pieces(finished)[3].write_bytes(content)
         again = run(finished)
@@ -175,12 +167,12 @@ class TestWhatAPieceDependsOn:
         monkeypatch.setattr(compare_store, "computed_by", lambda: {"unmask": "another state of the code"})
         model = oracle()
         assert written(run(finished, model), finished) == never_stopped
-        assert len(model.denoiser.shapes) == 4 * BATCHES
+        assert len(model.denoiser.shapes) == STEPS * BATCHES
 
 
 def test_a_folder_that_cannot_be_written_ends_the_run_with_what_to_do(tmp_path):
     (tmp_path / PIECES).write_text("a file", encoding="utf-8")
-    with pytest.raises(StorageError, match="cannot be written .*run the same command"):
+    with pytest.raises(StorageError, match=r"cannot be written .*run the same command"):
         run(tmp_path)
 
 

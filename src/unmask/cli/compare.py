@@ -242,7 +242,7 @@ def _extras(given: list[str] | None) -> "dict[str, Policy | Search]":
     for text in given or []:
         # An argument that is no UTF-8 names a file just the same, but no result could hold it.
         label = storable(text.strip())
-        if label in policies or label == REFERENCE:
+        if label in policies:
             raise ConfigError(f"--policy {label} is given twice; allowed: once; drop one of them")
         policies[label] = policy_of(text)
     return policies

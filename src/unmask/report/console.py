@@ -22,8 +22,11 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-PLAINER = {"↑": "^", "↓": "v", "…": ".", "↵": "/", "░": "_", "·": ".", "×": "x", "–": "-", "—": "-", "−": "-"}
-"""Signs of our own as plain ones of the same width; any other character is written as its number."""
+PLAINER = {
+    **{"↑": "^", "↓": "v", "…": ".", "↵": "/", "░": "_", "·": ".", "★": "*", "†": "+", "‡": "#", "Δ": "D", "τ": "t"},
+    **{"×": "x", "–": "-", "—": "-", "−": "-", "─": "-", "±": "+-", "∞": "inf"},
+}
+"""Signs of our own as plain ones, most of the same width; any other character is written as its number."""
 
 AS_SIGNS, AS_JSON = "unmask-signs", "unmask-json"
 
