@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -138,6 +138,13 @@ class TestEnds:
         shown = command("--debug", "generate", "-m", "exact")
         assert shown.code == 1
         assert "Traceback" in shown.err
+
+    def test_a_full_disk_is_said_as_what_it_is(self, command, monkeypatch):
+        with suppress(OSError), open("/dev/full", "w", encoding="utf-8") as stdout:
+            monkeypatch.setattr(sys, "stdout", stdout)
+            ended = command("tasks", "--json")
+            assert ended.code == 2
+            assert ended.err == "error: No space left on device; free some, and run the same command\n"
 
     def test_debug_shows_where_a_refusal_comes_from(self, command):
         shown = command("--debug", "generate", "-m", "exact", "--steps", "99")

@@ -3,6 +3,7 @@
 import os
 import sys
 import traceback
+from errno import ENOSPC
 from itertools import takewhile
 from typing import Annotated, Any
 
@@ -67,6 +68,8 @@ def main(arguments: list[str] | None = None) -> int:
         silence(sys.stdout)
         return PIPE_CLOSED
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == ENOSPC:
+            return _complain(f"{error.strerror}; free some, and run the same command", debug, REFUSED)
         return _complain(
             f"unexpected {type(error).__name__}: {error} (`unmask --debug ...` tells more)", debug, UNEXPECTED
         )
