@@ -143,8 +143,8 @@ class TestEnds:
         with suppress(OSError), open("/dev/full", "w", encoding="utf-8") as stdout:
             monkeypatch.setattr(sys, "stdout", stdout)
             ended = command("tasks", "--json")
-            assert ended.code == 2
-            assert ended.err == "error: No space left on device; free some, and run the same command\n"
+        assert ended.code == 2
+        assert ended.err == "error: No space left on device; free some, and run the same command\n"
 
     def test_debug_shows_where_a_refusal_comes_from(self, command):
         shown = command("--debug", "generate", "-m", "exact", "--steps", "99")

@@ -112,6 +112,9 @@ def test_a_policy_of_ones_own_is_always_shown(run, tiny, mine):
         code, out, err = run(*quick(tiny, "--policy", OWN, *more))
         assert code == 0, err
         assert any(line.startswith(OWN) for line in out.splitlines())
+    code, _, err = run(*quick(tiny, "--picks", "picks.json"))
+    assert code == 2
+    assert f"--picks names '{OWN}', no candidate of an axis; allowed: with --policy" in err
     code, out, _ = run(*quick(tiny, "--policy", OWN, "--json", "--quiet"))
     assert code == 0
     recorded = json.loads(out)["config"]["policies"][OWN]

@@ -379,9 +379,12 @@ class TestSummary:
     def test_picks_that_cannot_be_read(self, tmp_path):
         with pytest.raises(ConfigError, match="cannot be read"):
             report.read_picks(tmp_path / "nothing.json")
-        (tmp_path / "other.json").write_text("[1]", encoding="utf-8")
-        with pytest.raises(SchemaError, match="no picks"):
-            report.read_picks(tmp_path / "other.json")
+        for content in ("[1]", "", "[" * 100_000, '{"picks": 3}', "\0"):
+            (tmp_path / "summary.json").write_text(content, encoding="utf-8")
+            with pytest.raises(SchemaError, match="no picks"):
+                report.read_picks(tmp_path / "summary.json")
+            with pytest.raises(ConfigError, match="no summary of `unmask compare`"):
+                report.check_folder(tmp_path, {"seed": 0})
 
 
 @pytest.mark.parametrize(

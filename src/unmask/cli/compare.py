@@ -263,6 +263,8 @@ def _candidates(reference: str, axes: list[str], only: set[str] | None) -> "dict
     if only is None:
         return policies
     for name in only:
+        if name not in policies and name.partition("=")[0] not in AXES:
+            raise ConfigError(f"--picks names {name!r}, no candidate of an axis; allowed: with --policy; give it again")
         if name not in policies:
             raise UnknownName("candidate of --picks", name, policies)
     return {name: policy for name, policy in policies.items() if name == REFERENCE or name in only}

@@ -59,12 +59,14 @@ class ComparePieces:
     def read(self, key: Mapping[str, Any]) -> list[dict[str, Any]] | None:
         """The answers of a batch; None where they are to be decoded."""
         path, whole = self._place(key)
-        if path is None or not path.exists():
+        if path is None:
             return None
         try:
             body = _read(path)
             if body["key"] == whole:
                 return list(body["rows"])
+        except FileNotFoundError:
+            return None
         except (OSError, UnicodeDecodeError, HashMismatch, LookupError):
             pass
         self.damaged.append(path)
@@ -81,21 +83,15 @@ class ComparePieces:
 
     def _begin(self, folder: Path, config: Mapping[str, Any]) -> None:
         path = folder / PLAN
-        if path.exists():
-            try:
-                theirs = _read(path)
-            except (OSError, UnicodeDecodeError, HashMismatch) as error:
-                raise ConfigError(
-                    f"{str(path)!r} is there and no plan of `unmask compare`, or damaged ({error}); {SAME}, or delete "
-                    "the file: what is finished is checked piece by piece"
-                ) from error
-            check_same(path, theirs, config)
-            return
         try:
-            (folder / PIECES).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise _not_written(folder, error) from error
-        _write(path, config)
+            check_same(path, _read(path), config)
+        except FileNotFoundError:
+            _write(path, config)
+        except (OSError, UnicodeDecodeError, HashMismatch) as error:
+            raise ConfigError(
+                f"{str(path)!r} is there and no plan of `unmask compare`, or damaged ({error}); {SAME}, or delete the "
+                "file: what is finished is checked piece by piece"
+            ) from error
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -104,7 +100,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _write(path: Path, body: Mapping[str, Any]) -> None:
     try:
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, to_hashed_json(FORMAT, body))
     except OSError as error:
         raise _not_written(path, error) from error

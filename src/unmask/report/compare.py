@@ -44,7 +44,7 @@ def check_folder(out: str | Path, config: Mapping[str, Any]) -> None:
         return
     try:
         theirs = dict(json.loads(path.read_text(encoding="utf-8"))["config"])
-    except (OSError, ValueError, TypeError, LookupError) as error:
+    except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
         raise ConfigError(f"{str(path)!r} is there and no summary of `unmask compare`; {SAME}") from error
     check_same(path, theirs, config)
 
@@ -56,7 +56,7 @@ def read_picks(path: str | Path) -> dict[str, str]:
         return {str(task): str(policy) for task, policy in picks.items()}
     except OSError as error:
         raise ConfigError(f"{str(path)!r} cannot be read ({error.strerror}); allowed: a summary.json") from error
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise SchemaError(
             f"{str(path)!r} has no picks; allowed: the summary.json of `unmask compare`; run it again"
         ) from error
