@@ -233,7 +233,10 @@ class TestNamesOfTheField:
                 return Fixed(region="block:1", kappa=1.0).act(traj, look_ahead)
 
         out = model.generate("ab", policy=LeftToRight(), steps=6)
-        assert out.config["policy"] == {"name": "left-to-right"}
+        recorded = out.config["policy"]
+        assert recorded["name"] == "left-to-right"
+        # No setting says what it does: a hash of its code does.
+        assert "LeftToRight, code " in recorded["class"]
         first = [int(s.revealed_BL[0].long().argmax()) for s in out.trajectory.steps]
         assert first == [2, 3, 4, 5, 6, 7]
 

@@ -16,7 +16,9 @@ ORDER = [
     "errors",
     "text",
     "strict_json",
+    "plain_files",
     "atomic",
+    "own_code",
     "options",
     "versions",
     "stats",
@@ -42,9 +44,9 @@ ORDER = [
     "cli",
 ]
 # These promise more than their place in the order asks for: here is all they may import of ours.
-ONLY = {"tasks": ["errors", "text", "strict_json", "atomic"], "stats": []}
+ONLY = {"tasks": ["errors", "text", "strict_json", "plain_files", "atomic", "own_code"], "stats": []}
 # These must load without torch; the package itself too, because `unmask --help` should be quick.
-TORCH_FREE = ["errors", "text", "strict_json", "tasks", "stats", "decode_options"]
+TORCH_FREE = ["errors", "text", "strict_json", "plain_files", "own_code", "tasks", "stats", "decode_options"]
 
 
 def module_name(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import pytest
 
@@ -35,6 +36,13 @@ from unmask.policies import LLaDA, Revised, make
         ({"a": "x"}, Mapping[str, float], False),
         ((1, 2), Sequence[float], True),
         ("ab", Sequence[float], False),
+        ("a", Literal["a", 1], True),
+        (True, Literal["a", 1], False),
+        ([1, 2, 3], tuple[int, ...], True),
+        ([1, "x"], tuple[int, ...], False),
+        ({"a": 1}, dict[str, int], True),
+        ({"a": 1}, dict, True),
+        ({"a": "x"}, dict[str, int], False),
     ],
 )
 def test_fits(value, hint, expected):

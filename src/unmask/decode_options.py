@@ -77,7 +77,9 @@ class DecodeOptions:
 
     policy: "str | Policy | Search | None" = option(
         None,
-        "Which method; `unmask methods` lists them; `selective` takes a --gate. Default: the model's reference.",
+        "Which method; `unmask methods` lists them; `selective` takes a --gate. Or a class of your own, whose code "
+        "runs: path.py:Class or package.module:Class. Settings may follow, :KEY=VALUE,... Default: the model's "
+        "reference.",
         *("--policy", "-p"),
         type=str | None,
     )

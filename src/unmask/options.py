@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from unmask.errors import ConfigError, UnknownName, require
 from unmask.text import storable
@@ -36,10 +36,14 @@ def fits(value: object, hint: Any) -> bool:
         return any(fits(value, arg) for arg in args)
     if hint in (int, float):
         return isinstance(value, (int, hint)) and not isinstance(value, bool)
+    if origin is Literal:
+        return any(value == arg and type(value) is type(arg) for arg in args)
+    if origin is tuple and args[1:] == (...,):
+        return isinstance(value, tuple | list) and all(fits(v, args[0]) for v in value)
     if origin is tuple:
         return isinstance(value, tuple | list) and len(value) == len(args) and all(map(fits, value, args))
     if isinstance(value, Mapping):
-        return origin is Mapping and all(fits(v, args[1]) for v in value.values())
+        return hint is dict or (origin in (Mapping, dict) and all(fits(v, args[1]) for v in value.values()))
     if origin is Sequence:
         return isinstance(value, tuple | list) and all(fits(v, args[0]) for v in value)
     return isinstance(value, origin or hint)

@@ -47,11 +47,10 @@ def process():
         head = ["-m", "unmask.cli"] if code is None else ["-c", code]
         return subprocess.Popen(
             [sys.executable, *head, *arguments],
-            env=environment(),
             text=True,
             # A shell that starts tests in the background has them ignore Ctrl-C.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
+            **{"env": environment(), "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
         )
 
     return start

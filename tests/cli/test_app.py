@@ -1,16 +1,21 @@
 """The program: its help, what it refuses, and how it ends."""
 
+import io
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 import unmask.catalog
+from tests.helpers import made_studies
+from tests.helpers.fresh_python import environment
 from unmask.cli.app import app, main
 
 
@@ -134,6 +139,13 @@ class TestEnds:
         assert shown.code == 1
         assert "Traceback" in shown.err
 
+    def test_a_full_disk_is_said_as_what_it_is(self, command, monkeypatch):
+        with suppress(OSError), open("/dev/full", "w", encoding="utf-8") as stdout:
+            monkeypatch.setattr(sys, "stdout", stdout)
+            ended = command("tasks", "--json")
+        assert ended.code == 2
+        assert ended.err == "error: No space left on device; free some, and run the same command\n"
+
     def test_debug_shows_where_a_refusal_comes_from(self, command):
         shown = command("--debug", "generate", "-m", "exact", "--steps", "99")
         assert shown.code == 2
@@ -163,9 +175,121 @@ class TestEnds:
             assert main(list(arguments)) == 141
         assert capsys.readouterr().err == ""
 
+    def test_nobody_who_reads_errors(self, process):
+        """Progress and warnings are for whoever looks on: the result does not depend on it."""
+        with closed_pipe() as write:
+            started = process("generate", "-m", "exact", "--samples", "0", stderr=write)
+        assert started.communicate()[0] == ""
+        assert started.returncode == 2
+
     def test_closed_pipe_of_the_program(self, process):
         """The interpreter, which flushes once more as it ends, has nothing to add."""
         with closed_pipe() as write:
             started = process("tasks", "--json", stdout=write)
         _, err = started.communicate()
         assert (started.returncode, err) == (141, "")
+
+
+class TestOddTerminals:
+    """Whatever the terminal can hold, and however narrow it is: the work is done, so it is shown."""
+
+    @pytest.fixture
+    def shown(self, monkeypatch, tmp_path):
+        """The exit code of a command, and its output on a narrow terminal that holds nothing but ASCII."""
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("COLUMNS", "20")
+        monkeypatch.setenv("NO_COLOR", "1")
+
+        def call(*arguments):
+            raw = io.BytesIO()
+            with monkeypatch.context() as patched:
+                stream = io.TextIOWrapper(raw, encoding="ascii")
+                patched.setattr(sys, "stdout", stream)
+                code = main([str(argument) for argument in arguments])
+                stream.flush()
+            return code, raw.getvalue().decode("ascii")
+
+        return call
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ["--help"],
+            ["--version"],
+            ["models"],
+            ["methods"],
+            ["tasks"],
+            ["tasks", "show", "carry-rtl"],
+            ["tasks", "show", "unique-list-commit", "--json"],
+            ["generate", "-m", "exact", "ab"],
+            ["generate", "-m", "exact", "ab", "--watch", "--delay", "0"],
+            ["generate", "-m", "exact", "ab", "--quiet"],
+            ["infill", "-m", "exact", "a__b", "--json"],
+            ["demo", "--out", "ä", "--problems", "1", "--seeds", "2"],
+            ["study", "report", "study"],
+            ["study", "status", "study"],
+            ["calibrate", "--help"],
+        ],
+        ids=" ".join,
+    )
+    def test_every_command(self, shown, arguments):
+        if arguments[:1] == ["study"]:
+            made_studies.store(Path("study"), made_studies.known())
+        code, out = shown(*arguments)
+        assert code == 0
+        assert out
+
+    def test_a_text_of_the_user_comes_back_in_another_spelling(self, shown, scaled, tmp_path):
+        model = scaled.llada(tmp_path / "llada")
+        given = ("generate", "-m", model, "--device", "cpu", "--max-new-tokens", "4", "Größe 😀")
+        code, out = shown(*given)
+        assert code == 0
+        assert "\\xf6" in out
+        code, out = shown(*given, "--json")
+        assert code == 0
+        assert json.loads(out)["config"]["rows"][0]["prompt"] == "Größe 😀"
+
+    def test_compare(self, shown, scaled, tmp_path):
+        model = scaled.llada(tmp_path / "llada")
+        given = (
+            "compare",
+            "-m",
+            model,
+            "--device",
+            "cpu",
+            "--task",
+            "csv-missing-cells",
+            "--prompts",
+            "2",
+            "--steps",
+            "2",
+        )
+        code, out = shown(*given, "--axis", "score", "--out", "ä")
+        assert code == 0
+        assert "better" in out
+        assert out.splitlines()[-1] == "\\xe4/summary.json"
+        code, out = shown(*given, "--json", "--quiet")
+        assert json.loads(out)["split"] == "development"
+
+    def test_a_refusal(self, shown, capsys):
+        assert shown("generate", "-m", "模型")[0] == 2
+        assert "error: unknown model" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("variables", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
+    def test_the_program(self, process, tmp_path, variables):
+        made_studies.store(tmp_path / "study", made_studies.known())
+        started = process("study", "report", str(tmp_path / "study"), env=environment(**variables))
+        out, err = started.communicate()
+        assert (started.returncode, err) == (0, "")
+        assert "How much" in out
+
+    @pytest.mark.parametrize("closed", [1, 2])
+    def test_a_closed_stream(self, process, closed):
+        code = (
+            f"import os, sys; os.close({closed}); sys.{'stdout' if closed == 1 else 'stderr'} = None; "
+            "from unmask.cli import main; sys.exit(main(['generate', '-m', 'exact', 'a', '--quiet']))"
+        )
+        started = process(code=code)
+        out, err = started.communicate()
+        assert (started.returncode, err) == (0, "")
+        assert bool(out) is (closed == 2)

@@ -30,6 +30,15 @@ def quick(model, task, *more):
     return "calibrate", "--model", model, "--task", task, *own, "--axis", "region", "--out", "gate.json", *small, *more
 
 
+def test_a_policy_has_no_place_here_and_is_told_where(run, tiny, mine, tmp_path):
+    before = sorted(tmp_path.iterdir())
+    code, out, err = run(*quick(tiny, mine, "--policy", "mine.py:Mine"))
+    assert (code, out) == (2, "")
+    assert "--policy is 'mine.py:Mine'; allowed: none" in err
+    assert "unmask compare --policy" in err
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_calibrate_then_generate(run, tiny, mine, tmp_path):
     code, out, _ = run(*quick(tiny, mine))
     assert code == 0

@@ -2,9 +2,13 @@
 
 import csv
 import json
+import random
+import sys
+import time
 
 import pytest
 
+from tests.helpers.own_policies import GOOD
 from unmask.cli.app import main
 
 CSV = "csv-missing-cells"
@@ -89,6 +93,114 @@ def test_another_comparison_is_not_overwritten(run, tiny, tmp_path):
     assert "no summary of `unmask compare`" in err
 
 
+OWN = "mine.py:Counted:count=3"
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """A folder with a user's policies, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "mine.py").write_text(GOOD, encoding="utf-8")
+    return tmp_path / "mine.py"
+
+
+def test_a_policy_of_ones_own_is_always_shown(run, tiny, mine):
+    """Beside the reference alone, beside the candidates of an axis, and beside those that were picked."""
+    (mine.parent / "picks.json").write_text(json.dumps({"picks": {CSV: "region=block:8", "macro": OWN}}))
+    for more in ([], ["--axis", "commitment"], ["--picks", "picks.json"]):
+        code, out, err = run(*quick(tiny, "--policy", OWN, *more))
+        assert code == 0, err
+        assert any(line.startswith(OWN) for line in out.splitlines())
+    code, _, err = run(*quick(tiny, "--picks", "picks.json"))
+    assert code == 2
+    assert f"--picks names '{OWN}', no candidate of an axis; allowed: with --policy" in err
+    code, out, _ = run(*quick(tiny, "--policy", OWN, "--json", "--quiet"))
+    assert code == 0
+    recorded = json.loads(out)["config"]["policies"][OWN]
+    assert (recorded["name"], recorded["count"]) == ("counted", 3)
+    assert recorded["class"].startswith("Counted, code ")
+
+
+def test_a_policy_of_ones_own_with_other_code_is_another_comparison(run, tiny, mine):
+    arguments = quick(tiny, "--policy", OWN, "--out", "out", "--quiet")
+    assert run(*arguments)[0] == 0
+    mine.write_text(GOOD + "\n# another\n", encoding="utf-8")
+    code, _, err = run(*arguments)
+    assert code == 2
+    assert "is of another comparison (policies differ)" in err
+
+
+def test_a_policy_of_ones_own_that_raises_costs_nothing_but_itself(run, tiny, mine):
+    code, out, _ = run(*quick(tiny, "--policy", "mine.py:Raises", "--policy", OWN, "--out", "out"))
+    assert code == 0
+    assert f"{CSV}: without mine.py:Raises (unexpected KeyError" in out
+    document = json.loads((mine.parent / "out" / "summary.json").read_text(encoding="utf-8"))
+    assert 'KeyError("half a character' in document["left_out"][0]["traceback"]
+    assert [line["policy"] for line in document["lines"]] == ["reference", OWN]
+
+
+def test_what_was_damaged_is_said(run, tiny, tmp_path):
+    arguments = quick(tiny, "--out", tmp_path)
+    assert run(*arguments)[0] == 0
+    before = (tmp_path / "compare.csv").read_bytes()
+    (piece,) = (tmp_path / "pieces").iterdir()
+    piece.write_bytes(piece.read_bytes().replace(b"utility", b"utilitz"))
+    code, _, err = run(*arguments)
+    assert code == 0
+    assert f"1 damaged file of {tmp_path}: decoded again" in err
+    assert (tmp_path / "compare.csv").read_bytes() == before
+    assert "2/2 answers (2 from before)" in run(*arguments)[2]
+
+
+@pytest.mark.parametrize(("out", "words"), [([], "nothing is kept"), (["--out", "out"], "kept in 'out'")])
+def test_ctrl_c_says_what_is_kept(run, tiny, mine, monkeypatch, out, words):
+    stopping = GOOD.replace('raise KeyError("half a character: \\ud800")', "raise KeyboardInterrupt")
+    mine.write_text(stopping, encoding="utf-8")
+    code, _, err = run(*quick(tiny, "--policy", "mine.py:Raises", *out))
+    assert code == 130
+    assert "stopped: 2 of 4 answers" in err
+    assert words in err
+    assert "the same command goes on" in err
+
+
+def test_a_control_is_a_task_and_a_task_may_be_named_twice(run, tiny):
+    control = "td07-clustered-mask"
+    given = ("--task", control, "--task", control, "--prompts", 1, "--steps", 2, "--device", "cpu")
+    code, out, _ = run("--model", tiny, *given, "--json", "--quiet")
+    assert code == 0
+    assert [task["task"] for task in json.loads(out)["tasks"]] == [control]
+    code, _, err = run("--model", tiny, "--task", "clustered-mask")
+    assert code == 2
+    assert control in err
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_it_goes_on_and_ends_the_same(process, tiny, tmp_path):
+    """SIGKILL at twelve random moments; what is there is never lost, and the files are those of a run in one piece."""
+    more = ("--axis", "score", "--batch", "1", "--quiet", "--out")
+    arguments = ["compare", *map(str, quick(tiny, "--prompts", 6, *more))]
+    whole = process(*arguments, str(tmp_path / "whole"))
+    assert whole.wait() == 0
+    draw, folder, there = random.Random(7), tmp_path / "killed", set()
+    for _ in range(12):
+        started = process(*arguments, str(folder))
+        wanted = len(there) + draw.randrange(4)
+        while started.poll() is None and len(list(folder.glob("pieces/*.json"))) < wanted:
+            time.sleep(0.005)
+        time.sleep(draw.random() / 50)
+        started.kill()
+        started.wait()
+        now = set(folder.glob("pieces/*.json"))
+        assert there <= now
+        there = now
+    ended = process(*arguments, str(folder))
+    assert ended.wait() == 0
+    for name in ("compare.csv", "summary.md", "summary.json"):
+        assert (folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert not list(folder.rglob("*.partial"))
+
+
 def test_dream_is_compared_with_its_own_update(run, tiny_dream):
     code, out, _ = run(*quick(tiny_dream, "--json", "--quiet", "--axis", "cardinality"))
     policies = json.loads(out)["config"]["policies"]
@@ -148,7 +260,22 @@ def test_missing_data_is_reported(run, tiny, tmp_path):
         (["--split", "test"], ["unknown split 'test'", "evaluation", "fresh"]),
         (["--policy", "winno"], ["unknown policy 'winno'", "wino"]),
         (["--policy", "wino:block=8"], ["unknown setting of wino 'block'", "block_length"]),
-        (["--policy", "wino:block_length"], ["not KEY=VALUE"]),
+        (["--policy", "wino:block_length"], ["'block_length' is not KEY=VALUE"]),
+        (["--policy", "wino:"], ["'wino:'", "not KEY=VALUE"]),
+        (["--policy", "wino:block_length="], ["block_length of wino is ''", "int"]),
+        (["--policy", "wino:block_length=eight"], ["block_length of wino is 'eight'", "int"]),
+        (["--policy", "wino:block_length=8,"], ["'' is not KEY=VALUE"]),
+        (["--policy", "wino:block_length=8,block_length=4"], ["block_length is given twice"]),
+        (["--policy", "wino:block_length:8"], ["'block_length:8' is not KEY=VALUE"]),
+        (["--policy", ":x=1"], ["':x=1' names no policy", "begin with a name"]),
+        (["--policy", ""], ["'' names no policy"]),
+        (["--policy", ":"], ["':'"]),
+        (["--policy", "x=1"], ["'x=1' names no policy"]),
+        (["--policy", "mine.py"], ["'mine.py' is a file without a class", "add :Class"]),
+        (["--policy", "nowhere.py:Mine"], ["'nowhere.py:Mine' cannot be read"]),
+        (["--policy", "nowhere:Mine"], ["module 'nowhere'", "is not found"]),
+        (["--policy", "nowhere.py:Mine:x=1:2,y=[1,2]"], ["'nowhere.py:Mine' cannot be read"]),
+        (["--policy", "reference"], ["unknown policy 'reference'"]),
         (["--policy", "wino", "--policy", "wino"], ["twice"]),
         (["--policy", "fixed:region=blok:8"], ["unknown region 'blok'"]),
         (["--prompts", "0"], ["prompts"]),

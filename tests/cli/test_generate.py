@@ -5,6 +5,8 @@ import sys
 import pytest
 import typer
 
+import unmask.catalog
+from tests.helpers.own_policies import GOOD
 from unmask.cli.app import app
 from unmask.core import Trajectory
 
@@ -27,6 +29,41 @@ class TestGenerate:
         document = command("generate", "-m", "exact", "--policy", "llada", "--json").json
         assert document["config"]["default_prompt"] is True
         assert len(document["rows"][0]["text"]) == 7
+
+    def test_a_policy_with_its_settings(self, command):
+        given = ("generate", "-m", "exact", "--json", "--policy")
+        once = command(*given, "fixed:region=block:2,kappa=above:0.9").json
+        assert once == command(*given, "fixed:region=block:2", "--set", "kappa=above:0.9").json
+        assert once == command(*given, "fixed", "--set", "kappa=above:0.9", "--set", "region=block:2").json
+
+    @pytest.mark.parametrize("call", [("generate", "a"), ("infill", "a__b")])
+    def test_a_policy_of_ones_own(self, command, tmp_path, call, monkeypatch):
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        (tmp_path / "mine.py").write_text(GOOD, encoding="utf-8")
+        given = (*call, "-m", "exact", "--steps", "2", "--json", "--policy")
+        by_file = command(*given, "mine.py:Counted:count=7").json
+        assert by_file["config"]["policy"]["name"] == "counted"
+        assert by_file["config"]["policy"]["class"].startswith("Counted, code ")
+        assert (by_file["forwards"], command(*given, "llada").json["forwards"]) == (1, 2)
+        assert command(*given, "mine:Counted", "--set", "count=7").json == by_file
+        assert "counted" in command(*call, "-m", "exact", "--policy", "mine.py:Counted").out
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (["--policy", "wino:block_length=8", "--set", "block_length=4"], "block_length is given twice"),
+            (["--policy", "wino:"], "not KEY=VALUE"),
+            (["--policy", "lada"], "did you mean llada?"),
+            (["--policy", "selectiv"], "did you mean selective"),
+            (["--policy", "nowhere.py:Mine"], "cannot be read"),
+            (["--policy", "wino", "--set", "block=4"], "unknown setting of wino"),
+        ],
+    )
+    def test_a_wrong_policy_is_refused_before_a_model_is_read(self, command, monkeypatch, arguments, words):
+        monkeypatch.setattr(unmask.catalog, "load", lambda *name, **options: pytest.fail("it was read"))
+        ended = command("generate", "-m", "exact", *arguments)
+        assert ended.code == 2
+        assert words in ended.err
 
     def test_same_seed_same_bytes(self, command, process):
         options = (

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from unmask.tasks import examples
+from unmask.tasks import CONTROLS, examples
 
 HORIZONS = {
     "csv-missing-cells": 16,
@@ -31,6 +31,12 @@ def test_the_ten_tasks_with_the_papers_horizons(run):
     assert code == 0
     assert all(name in out for name in HORIZONS)
     assert "td07-clustered-mask: a control" in " ".join(out.split())
+
+
+def test_controls_are_listed_where_one_looks(run):
+    code, out, _ = run("tasks")
+    assert code == 0
+    assert all(name in " ".join(out.split()) for name in CONTROLS)
 
 
 def test_show(run):

@@ -4,16 +4,17 @@ import csv
 import io
 import json
 import math
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
-import torch
 from rich.console import Console
 
 from tests.helpers.fresh_python import fresh_python
+from tests.helpers.oracle import CARRY, Oracle, oracle
 from unmask.catalog import load
-from unmask.core import Logits, Needs, View, Vocabulary
+from unmask.core import Policy, Vocabulary
 from unmask.errors import ConfigError, SchemaError, UnknownName
 from unmask.lab import compare
 from unmask.lab.compare import evaluate
@@ -26,78 +27,21 @@ from unmask.stats import Estimate, mean_interval, paired_difference
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Extraction, Verdict, examples, score, training
 from unmask.train.sources import STRIDE, Folders, generate
 
-EOS, MASK = 256, 257
 REFERENCE = Fixed()
 IN_ORDER = Fixed(region="window:1", kappa="count:1")
 """One position at a time from the left: what the model below needs to be right, given as many steps as tokens."""
 BOTH = {"reference": REFERENCE, "in order": IN_ORDER}
-CARRY = "carry-rtl"
-
-
-class Bytes:
-    """A byte per token."""
-
-    mask = "_"
-    closing = ()
-
-    def encode(self, prompt):
-        return list(prompt.encode())
-
-    def canvas(self, text):
-        raise NotImplementedError
-
-    def decode(self, tokens):
-        return bytes(token for token in tokens if token < EOS).decode(errors="replace")
-
-    def answer(self, tokens):
-        return self.decode(tokens[: tokens.index(EOS)] if EOS in tokens else tokens)
 
 
 @dataclass(frozen=True)
-class Oracle:
-    """Knows every answer of some tasks, but is right about a position only if it sees the one before."""
+class Broken(Policy):
+    """A policy with a mistake in it."""
 
-    names: tuple[str, ...]
-    split: str = "development"
-    device = torch.device("cpu")
-    vocabulary = Vocabulary(258, MASK, (EOS,))
-    shapes: list[int] = field(default_factory=list)
-    """Rows of every forward."""
+    name: ClassVar[str] = "broken"
+    raised: BaseException = ValueError("half: \ud800")
 
-    def __post_init__(self):
-        known = {bytes(e.prompt.encode()): e for name in self.names for e in examples(name, self.split)}
-        object.__setattr__(self, "known", known)
-
-    def __call__(self, view: View, needs: Needs) -> Logits:
-        logits_BNV = torch.zeros(*view.tokens_BN.shape, 258, dtype=torch.float64)
-        self.shapes.append(len(view.tokens_BN))
-        for b, tokens in enumerate(view.tokens_BN.tolist()):
-            start = int(view.fixed_BN[b].sum())
-            end = int(view.valid_BN[b].sum())
-            example = self.known[bytes(tokens[:start])]
-            answer = gold(example)[: end - start]
-            for i in range(start, end):
-                sees = i == start or tokens[i - 1] != MASK
-                token = answer[i - start] if sees else ord("?")
-                logits_BNV[b, i, token] = 8 + (i * 7919 % 13) / 10
-        return Logits(logits_BNV[view.wanted_BN], view.wanted_BN)
-
-
-@dataclass(frozen=True)
-class Speaker:
-    denoiser: Oracle
-    codec: Bytes = Bytes()
-    name: str = "oracle"
-    length: int | None = None
-    options: dict = field(default_factory=lambda: {"fingerprint": "f00d"})
-
-
-def gold(example):
-    return [*example.target.encode(), *[EOS] * 300]
-
-
-def oracle(*names, **options):
-    return Speaker(Oracle(names or (CARRY,)), **options)
+    def act(self, traj, look_ahead):
+        raise self.raised
 
 
 def by_policy(evaluation, policy):
@@ -291,6 +235,33 @@ class TestMissing:
         assert [line.policy for line in summary.macro] == list(BOTH)
         assert "without blocks of 32" in "\n".join(report.remarks(summary))
 
+    def test_a_policy_that_raises_is_left_out_with_its_traceback(self):
+        policies = {"r": REFERENCE, "broken": Broken(), **BOTH}
+        found = evaluate(oracle(), [CARRY], split="development", prompts=2, policies=policies)
+        (left,) = found.left_out
+        assert (left.task, left.policy) == (CARRY, "broken")
+        assert left.reason == "unexpected ValueError: half: \ufffd; --out keeps its traceback"
+        assert "in act" in left.traceback
+        assert {row.policy for row in found.rows} == {"r", *BOTH}
+        summary = summarise(found)
+        document = json.loads(report.summary_json(found, summary).encode())
+        assert "Traceback" in document["left_out"][0]["traceback"]
+        assert "without broken (unexpected ValueError" in "\n".join(report.remarks(summary))
+
+    def test_a_policy_that_wants_to_exit_does_not(self):
+        policies = {**BOTH, "exits": Broken(SystemExit(3))}
+        found = evaluate(oracle(), [CARRY], split="development", prompts=2, policies=policies)
+        assert [left.reason for left in found.left_out] == ["unexpected SystemExit: 3; --out keeps its traceback"]
+
+    def test_ctrl_c_inside_a_policy_is_ctrl_c(self):
+        policies = {**BOTH, "stopped": Broken(KeyboardInterrupt())}
+        with pytest.raises(KeyboardInterrupt):
+            evaluate(oracle(), [CARRY], split="development", prompts=2, policies=policies)
+
+    def test_a_reference_that_raises_ends_it(self):
+        with pytest.raises(ValueError, match="half"):
+            evaluate(oracle(), [CARRY], split="development", prompts=2, policies={"broken": Broken(), **BOTH})
+
     def test_the_reference_may_not_be_left_out(self):
         with pytest.raises(ConfigError, match="block_length is 5"):
             evaluate(oracle(), [CARRY], split="development", prompts=2, policies={"reference": LLaDA(block_length=5)})
@@ -408,9 +379,12 @@ class TestSummary:
     def test_picks_that_cannot_be_read(self, tmp_path):
         with pytest.raises(ConfigError, match="cannot be read"):
             report.read_picks(tmp_path / "nothing.json")
-        (tmp_path / "other.json").write_text("[1]", encoding="utf-8")
-        with pytest.raises(SchemaError, match="no picks"):
-            report.read_picks(tmp_path / "other.json")
+        for content in ("[1]", "", "[" * 100_000, '{"picks": 3}', "\0"):
+            (tmp_path / "summary.json").write_text(content, encoding="utf-8")
+            with pytest.raises(SchemaError, match="no picks"):
+                report.read_picks(tmp_path / "summary.json")
+            with pytest.raises(ConfigError, match="no summary of `unmask compare`"):
+                report.check_folder(tmp_path, {"seed": 0})
 
 
 @pytest.mark.parametrize(
@@ -421,6 +395,7 @@ class TestSummary:
         ({"tasks": []}, "one or more"),
         ({"tasks": [CARRY, CARRY]}, "none twice"),
         ({"policies": {}}, "one or more"),
+        ({"policies": {"half \ud800": REFERENCE}}, "name of a policy"),
         ({"prompts": 0}, "prompts is 0"),
         ({"batch": 0}, "batch is 0"),
         ({"steps": 33}, "1 to 32, the horizon of carry-rtl"),

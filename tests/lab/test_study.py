@@ -33,6 +33,13 @@ class TestFiles:
         assert study.rollouts == 4
         assert json.dumps(study.config)
 
+    def test_a_policy_of_ones_own_is_no_reference(self):
+        words = (
+            r"reference of models\[0\] is 'mine.py:Mine', a policy of your own; allowed: llada, dream.*compare --policy"
+        )
+        with pytest.raises(ConfigError, match=words):
+            Study.parse(table(models__0__reference="mine.py:Mine"))
+
     @pytest.mark.parametrize(
         "key", ["seed", "states", "rollouts", "temperature", "revision", "splits", "tasks", "axes"]
     )

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.helpers.fresh_python import fresh_python
 from unmask.errors import ConfigError, ContractError, SchemaError, UnknownName
 from unmask.tasks import examples, find, score, score_all, training
 from unmask.tasks.own import own, task_of
@@ -314,19 +315,24 @@ class TestPython:
         monkeypatch.setattr(sys, "path", list(sys.path))
         task = own("mine", "mine.jsonl", score="code/my-rule.py:score", horizon=8, folder=write(LINES).parent)
         assert score("x", examples(task, "validation")[0]).utility == 0.25
-        assert task.sources == (str(rule.resolve()),)
         rule.write_text("def score(text, example): return 1", encoding="utf-8")
         again = own("mine", str(write(LINES)), score=f"{rule}:score", horizon=8)
         assert score("x", examples(again, "validation")[0]).utility == 1
         assert again.version != task.version
 
-    def test_the_files_of_its_code_are_named(self, write, module):
-        name = module(SCORER)
-        file = str(Path(f"{name}.py").resolve())
-        assert own("mine", str(write(LINES)), score=f"{name}:score", horizon=8).sources == (file,)
-        assert own("mine", f"{name}:Counter", horizon=8).sources == (file,)
-        assert own("mine", f"{name}:rows", score="contains", horizon=8).sources == (file,)
-        assert own("mine", str(write(LINES)), score="exact", horizon=8).sources == ()
+    def test_its_version_covers_the_modules_it_imports(self, write, tmp_path, monkeypatch):
+        """In two processes: a module that is imported is read once."""
+        monkeypatch.chdir(tmp_path)
+        prompts = write(LINES)
+        (tmp_path / "rules_of_mine.py").write_text("import helper_of_mine\n\ndef score(text, example): return 1\n")
+        code = "from unmask.tasks.own import own; import sys; "
+        code += "print(own('mine', sys.argv[1], score='rules_of_mine:score', horizon=8).version)"
+        versions = []
+        for helper in ("x = 1\n", "x = 2\n"):
+            (tmp_path / "helper_of_mine.py").write_text(helper)
+            versions.append(fresh_python(code, str(prompts)).stdout.strip())
+        assert all(versions)
+        assert versions[0] != versions[1]
 
     @pytest.mark.parametrize(
         "name", ["setup.cfg", "setup.py", "./setup.cfg", "setup/", "a/setup.json", "setup.", "a\0b"]

@@ -3,6 +3,7 @@
 import os
 import sys
 import traceback
+from errno import ENOSPC
 from itertools import takewhile
 from typing import Annotated, Any
 
@@ -15,11 +16,12 @@ from unmask.cli.demo import demo
 from unmask.cli.generate import generate, infill
 from unmask.cli.methods import methods
 from unmask.cli.models import models
+from unmask.cli.progress import note
 from unmask.cli.study import study
 from unmask.cli.tasks import tasks
 from unmask.cli.train import train
 from unmask.errors import UnmaskError
-from unmask.report.console import PipeClosed, say
+from unmask.report.console import PipeClosed, prepare, say, silence
 
 # Some CPUs, often virtual ones, advertise AMX without letting programs use it; a bf16 matrix product then dies with
 # an illegal instruction. oneDNN stops at plain AVX-512 if told so before torch is imported, which happens below,
@@ -49,6 +51,7 @@ for command in (compare, calibrate, train, generate, infill, methods, models, de
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    prepare()
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in takewhile(lambda argument: argument.startswith("-"), arguments)
     try:
@@ -62,10 +65,11 @@ def main(arguments: list[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except (PipeClosed, BrokenPipeError):
-        # Or the interpreter would try to flush once more as it ends, and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence(sys.stdout)
         return PIPE_CLOSED
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == ENOSPC:
+            return _complain(f"{error.strerror}; free some, and run the same command", debug, REFUSED)
         return _complain(
             f"unexpected {type(error).__name__}: {error} (`unmask --debug ...` tells more)", debug, UNEXPECTED
         )
@@ -74,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _complain(message: str, debug: bool, code: int) -> int:
     if debug:
         traceback.print_exc()
-    print("error:", " ".join(message.split()), file=sys.stderr)
+    note(f"error: {' '.join(message.split())}")
     return code
 
 

@@ -74,6 +74,7 @@ def calibrate(
     measured: MeasureOptions,
     json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the path of the gate.")] = False,
+    policy: Annotated[str | None, typer.Option("--policy", "-p", hidden=True)] = None,
 ) -> None:
     """Find out when a decoder should leave its fixed action on a task, and write that as a gate.
 
@@ -90,9 +91,15 @@ def calibrate(
     # What is wrong with the command line comes before the model is read, and long before the gate is written.
     from unmask.lab.calibrate import calibrate as measure
     from unmask.lab.calibrate import check_axis
+    from unmask.report.plain import plain
     from unmask.tasks.own import task_of
 
     out = chosen.out
+    if policy is not None:
+        raise ConfigError(
+            f"--policy is {policy!r}; allowed: none, a gate is calibrated around the model's own reference, whose "
+            "candidates are known; leave it out (`unmask compare --policy` shows what another policy is worth)"
+        )
     check_axis(chosen.axis)
     task = task_of(chosen.task, score=chosen.score, horizon=chosen.horizon)
     _check_place(out)
@@ -104,7 +111,7 @@ def calibrate(
     gate.save(out)
     use = _command(model, load.model_option, out, task)
     if json:
-        say(dumps(_document(gate, out, work, use), indent=2))
+        say(dumps(plain(_document(gate, out, work, use)), indent=2, allow_nan=False))
     elif quiet:
         say(str(out))
     else:

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unmask.cli.options import DataDir, Jobs, LoadOptions, ModelName, expanded, pairs, split_commas
+from unmask.cli.options import POLICY, DataDir, Jobs, LoadOptions, ModelName, expanded, policy_of
 from unmask.cli.progress import Pace, bar, note, watching, wide_console
 from unmask.decode_options import shared
 from unmask.errors import ConfigError, UnknownName
-from unmask.report.console import say
+from unmask.report.console import say, say_json
+from unmask.text import storable
 
 if TYPE_CHECKING:
+    from unmask.api import Model
     from unmask.core import Policy, Search
-    from unmask.lab.compare import CompareProgress, Evaluation
+    from unmask.lab.compare import ComparePlan, CompareProgress, Evaluation
     from unmask.lab.compare_summary import CompareSummary
 
 REFERENCE = "reference"
@@ -29,7 +31,11 @@ class CompareOptions:
 
     task: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A task of `unmask tasks`, `constructed` or `all`. Repeatable."),
+        typer.Option(
+            metavar="NAME",
+            help="A task of `unmask tasks`, its controls included, `constructed`, or `all` for the ten. Repeatable. "
+            "Default: constructed.",
+        ),
     ] = None
     split: Annotated[
         str, typer.Option(help="development, validation, evaluation, or `fresh`: new prompts of the generators.")
@@ -46,8 +52,9 @@ class CompareOptions:
         typer.Option(
             "--policy",
             "-p",
-            metavar="NAME[:KEY=VALUE,...]",
-            help="Another policy, e.g. wino:block_length=8. Repeatable.",
+            metavar=POLICY,
+            help="Another policy, e.g. wino:block_length=8, or a class of your own, whose code runs: path.py:Class or "
+            "package.module:Class, then :KEY=VALUE,... Repeatable.",
         ),
     ] = None
     steps: int | None = shared("steps", help="Steps for every task. Default: half its horizon.", min=1)
@@ -74,7 +81,11 @@ class CompareOutput:
     """Where results go."""
 
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where compare.csv, summary.md and summary.json go.")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Where compare.csv, summary.md, summary.json and every finished batch go: the same command goes on.",
+        ),
     ] = None
     json: Annotated[bool, typer.Option("--json", help="summary.json on stdout and nothing else there.")] = False
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the paths of the files.")] = False
@@ -90,14 +101,24 @@ class CompareOutput:
         if self.out is not None:
             files.folder(self.out)
 
+    def say_what_is_kept(self, done: int, total: int) -> None:
+        """After Ctrl-C."""
+        answers = f"{done} of {total} answers" if total else "no answer yet"
+        if self.out is None:
+            note(f"stopped: {answers}, and nothing is kept; with --out FOLDER the same command goes on")
+        else:
+            note(f"stopped: {answers}, kept in {str(self.out)!r}; the same command goes on")
+
     def show(self, evaluation: "Evaluation", summary: "CompareSummary", picks: Any, seconds: float) -> None:
         """Write the files, and print the table."""
         from unmask.report import compare as page
         from unmask.report.formats import counted
 
         written = page.write(evaluation, summary, self.out, picks) if self.out is not None else ()
+        if evaluation.damaged and not self.quiet:
+            note(f"{counted(len(evaluation.damaged), 'damaged file')} of {self.out}: decoded again")
         if self.json:
-            say(page.summary_json(evaluation, summary))
+            say_json(page.summary_json(evaluation, summary))
             return
         if not self.quiet:
             console = wide_console()
@@ -115,16 +136,18 @@ def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output
     """Compare decoding policies on the tasks.
 
     Every policy decodes the same prompts; utilities get bootstrap intervals over prompts, differences to the model's
-    reference are paired. Without --axis and --policy only the reference is scored.
+    reference are paired. Without --axis and --policy only the reference is scored. With --out it may be stopped at any
+    moment: the same command goes on.
 
     \b
     Examples:
       unmask compare --model mini --task constructed --axis region --out out/compare
       unmask compare --model mini --task carry-rtl --policy wino:block_length=8 --policy fixed:kappa=above:0.9
+      unmask compare --model mini --task carry-rtl --policy mine.py:SureOrOne:threshold=0.8
       unmask compare --model mini --split fresh --prompts 1000 --axis all --out out/fresh
       unmask compare --model mini --split evaluation --picks out/fresh/summary.json --out out/card
     """
-    from unmask.lab.compare import ComparePlan, run_comparison
+    from unmask.lab.compare import ComparePlan
     from unmask.lab.compare_summary import summarise
     from unmask.report import compare as page
 
@@ -149,19 +172,38 @@ def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output
     if output.out is not None:
         page.check_folder(output.out, plan.config(loaded))
     started = time.monotonic()
-    with watching(_CompareLines().show, _screen, quiet=output.quiet) as on_progress:
-        evaluation = run_comparison(
-            loaded,
-            plan,
-            batch=options.batch,
-            data_dir=options.data_dir,
-            jobs=options.jobs,
-            on_progress=on_progress,
-        )
+    evaluation = _evaluated(loaded, plan, options, output)
     seconds = time.monotonic() - started
     if not evaluation.rows:
         raise ConfigError(f"nothing could be decoded: {evaluation.tasks[0].task}: {evaluation.tasks[0].unavailable}")
     output.show(evaluation, summarise(evaluation, resamples=options.resamples), picks, seconds)
+
+
+def _evaluated(model: "Model", plan: "ComparePlan", options: CompareOptions, output: CompareOutput) -> "Evaluation":
+    """The answers, with progress on stderr."""
+    from unmask.lab.compare import run_comparison
+
+    done = total = 0
+
+    def told(now: "CompareProgress") -> None:
+        nonlocal done, total
+        done, total = now.done, now.total
+        show(now)
+
+    try:
+        with watching(_CompareLines().show, _screen, quiet=output.quiet) as show:
+            return run_comparison(
+                model,
+                plan,
+                batch=options.batch,
+                data_dir=options.data_dir,
+                jobs=options.jobs,
+                work=output.out,
+                on_progress=told,
+            )
+    except KeyboardInterrupt:
+        output.say_what_is_kept(done, total)
+        raise
 
 
 def _tasks(given: list[str]) -> list[str]:
@@ -196,14 +238,13 @@ def _check_split(split: str) -> None:
 
 def _extras(given: list[str] | None) -> "dict[str, Policy | Search]":
     """Policies named on the command line, labelled as they were written."""
-    from unmask.policies import make
-
     policies: dict[str, Policy | Search] = {}
     for text in given or []:
-        name, _, rest = text.partition(":")
-        if text in policies or text == REFERENCE:
-            raise ConfigError(f"--policy {text} is given twice; allowed: once; drop one of them")
-        policies[text] = make(name.strip(), **pairs("--policy", split_commas(rest)))
+        # An argument that is no UTF-8 names a file just the same, but no result could hold it.
+        label = storable(text.strip())
+        if label in policies:
+            raise ConfigError(f"--policy {label} is given twice; allowed: once; drop one of them")
+        policies[label] = policy_of(text)
     return policies
 
 
@@ -222,6 +263,8 @@ def _candidates(reference: str, axes: list[str], only: set[str] | None) -> "dict
     if only is None:
         return policies
     for name in only:
+        if name not in policies and name.partition("=")[0] not in AXES:
+            raise ConfigError(f"--picks names {name!r}, no candidate of an axis; allowed: with --policy; give it again")
         if name not in policies:
             raise UnknownName("candidate of --picks", name, policies)
     return {name: policy for name, policy in policies.items() if name == REFERENCE or name in only}
@@ -243,5 +286,6 @@ class _CompareLines:
         if not self.pace.due(whatever_the_time=now.done >= now.total):
             return
         spent = time.monotonic() - self.started
-        left = spent / now.done * (now.total - now.done)
-        note(f"{now.done}/{now.total} answers, {spent:.0f} s, about {left:.0f} s left  {now.task}  {now.policy}")
+        left = spent / max(now.done - now.kept, 1) * (now.total - now.done)
+        kept = f" ({now.kept} from before)" if now.kept else ""
+        note(f"{now.done}/{now.total} answers{kept}, {spent:.0f} s, about {left:.0f} s left  {now.task}  {now.policy}")

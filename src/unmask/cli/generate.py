@@ -3,16 +3,16 @@
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unmask.cli.options import Json, LoadOptions, expanded
+from unmask.cli.options import Json, LoadOptions, expanded, policy_of
 from unmask.decode_options import OPTIONS, RECORDED, DecodeOptions
 from unmask.errors import ConfigError
-from unmask.report.console import Console, say
+from unmask.report.console import Console, say, say_json
 
 if TYPE_CHECKING:
     from unmask.api import Generation, Model
@@ -58,7 +58,7 @@ class ShowOptions:
                     f"--save {str(self.save)!r} cannot be written ({error.strerror}); choose another"
                 ) from error
         if self.json:
-            say(done.to_json())
+            say_json(done.to_json())
         elif self.quiet:
             say("\n".join(done.texts))
         else:
@@ -135,6 +135,7 @@ def generate(
       unmask generate --policy dream --set alg=topk_margin --temperature 0.7 --samples 4
       unmask generate --policy fixed --set 'kappa=above:0.9' --model-option n=10 --model-option vocab=3
       unmask generate --policy selective --gate gate.json
+      unmask generate --policy mine.py:SureOrOne:threshold=0.8
       unmask generate --prompt-file prompts.txt --json > answers.json
     """
     keywords = _keywords(options)
@@ -174,7 +175,13 @@ def _keywords(options: DecodeOptions) -> dict[str, Any]:
                 f"--set {key}=... names no setting of a policy; allowed: what `unmask methods` lists; "
                 f"see whether there is an option --{key.replace('_', '-')}"
             )
-    return options.keywords
+    from unmask.resolve import SELECTIVE
+
+    named = options.policy if options.gate is None and options.policy != SELECTIVE else None
+    if not isinstance(named, str):
+        return options.keywords
+    # Made here, before a model is read for nothing; it may be code of the user's own.
+    return replace(options, policy=policy_of(named, options.settings, also=[SELECTIVE]), settings={}).keywords
 
 
 def _compact(config: Mapping[str, Any]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import inspect
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, get_origin
 import typer
 
 from unmask.decode_options import SPEC, OptionSpec
-from unmask.errors import ConfigError
+from unmask.errors import ConfigError, UnknownName
 from unmask.report.console import loading
 
 if TYPE_CHECKING:
     from unmask.api import Model
+    from unmask.core import Policy, Search
 
 ModelName = Annotated[str, typer.Option("--model", "-m", help="A name of `unmask models`, a hub id or a folder.")]
 DataDir = Annotated[
@@ -122,6 +123,44 @@ def pairs(option: str, given: list[str] | None) -> dict[str, Any]:
             raise ConfigError(f"{option} {key.strip()} is given twice; allowed: once; drop one of them")
         values[key.strip()] = parse_value(raw)
     return values
+
+
+POLICY = "NAME[:KEY=VALUE,...]"
+POLICY_FORMS = "a name of `unmask methods`, path.py:Class or package.module:Class, then :KEY=VALUE,KEY=VALUE"
+
+
+def policy_of(text: str, more: Mapping[str, Any] | None = None, also: Sequence[str] = ()) -> "Policy | Search":
+    """A policy as a command line has it; a class of the user's own is run.
+
+    `more` are settings from elsewhere, `also` names that the caller knows besides.
+    """
+    from unmask.policies import METHODS, make
+    from unmask.policies.own import own_policy
+
+    name, given = split_policy(text)
+    settings = pairs("--policy", split_commas(given))
+    for key, value in (more or {}).items():
+        if key in settings:
+            raise ConfigError(f"{key} is given twice, in --policy {text!r} and with --set; allowed: once; drop one")
+        settings[key] = value
+    first, colon, rest = name.partition(":")
+    if colon and (first in METHODS or not rest.strip()):
+        raise ConfigError(f"--policy {text!r}: {rest!r} is not KEY=VALUE; allowed: {POLICY_FORMS}; add the value")
+    if not colon and name.endswith(".py"):
+        raise ConfigError(f"--policy {text!r} is a file without a class; allowed: {POLICY_FORMS}; add :Class")
+    if not colon and name not in METHODS:
+        raise UnknownName("policy", name, [*METHODS, *also, "path.py:Class", "package.module:Class"])
+    return own_policy(name, settings) if colon else make(name, **settings)
+
+
+def split_policy(text: str) -> tuple[str, str]:
+    """Name and settings: the first part between colons that has a `=` begins the settings."""
+    parts = text.split(":")
+    at = next((at for at, part in enumerate(parts) if "=" in part), len(parts))
+    name, given = ":".join(parts[:at]).strip(), ":".join(parts[at:])
+    if not name:
+        raise ConfigError(f"--policy {text!r} names no policy; allowed: {POLICY_FORMS}; begin with a name")
+    return name, given
 
 
 def split_commas(text: str) -> list[str]:

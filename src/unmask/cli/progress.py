@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
-from unmask.report.console import Console
+from unmask.report.console import Console, silence
 
 Now = TypeVar("Now")
 
@@ -16,8 +16,11 @@ EVERY = 5.0
 
 
 def note(text: str) -> None:
-    """A line on stderr."""
-    print(text, file=sys.stderr, flush=True)
+    """A line on stderr, if somebody is there to read it: work does not end with its audience."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        silence(sys.stderr)
 
 
 def wide_console() -> Console:

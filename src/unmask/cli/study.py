@@ -11,7 +11,7 @@ import typer
 
 from unmask.cli.options import DataDir, Jobs, Json
 from unmask.cli.progress import Pace, note, watching, wide_console
-from unmask.report.console import Console, loading, say
+from unmask.report.console import Console, loading, say, say_json
 
 if TYPE_CHECKING:
     from unmask.api import Model
@@ -160,7 +160,7 @@ def report(
     written = write(made, folder / "report" if out is None else out)
     if json_:
         values = {**document(made), "files": [str(path) for path in written.paths]}
-        say(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
+        say_json(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
         return
     what = f"{written.page}, {written.text.name} and {len(written.tables)} tables as CSV and LaTeX"
     show(made, what, wide_console())

@@ -6,8 +6,10 @@ answer that could not be judged has no utility (NaN, with a reason), never 0.
 
 import json
 import math
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -15,12 +17,16 @@ import torch
 from unmask.core import Denoiser, Policy, Proposal, Search, Trajectory
 from unmask.decode import decode
 from unmask.errors import ConfigError, SchemaError, UnknownName, UnmaskError, require
+from unmask.lab.compare_store import ComparePieces, hash_of_prompts
 from unmask.lab.prompts import FRESH, prompts_from
-from unmask.lab.run.judging import Judge
+from unmask.lab.run.judging import Judge, scores
+from unmask.own_code import described
 from unmask.policies import settings
 from unmask.request import STEPS_SHARE, Request, TextModel, after_tokens, begin, steps_of
+from unmask.resolve import plain
 from unmask.tasks import SPLITS, Example, Task, find
 from unmask.tasks.base import DataDir
+from unmask.text import storable
 from unmask.versions import versions
 
 MOST_ROWS = 256
@@ -35,6 +41,8 @@ class CompareProgress(NamedTuple):
     policy: str
     done: int
     total: int
+    kept: int = 0
+    """Of those done: found on disk."""
 
 
 class AnswerRow(NamedTuple):
@@ -75,6 +83,22 @@ class LeftOut:
     task: str
     policy: str
     reason: str
+    traceback: str = ""
+    """Of an error that nobody expects, such as one in a policy of a user's own."""
+
+
+class PolicyFailed(Exception):
+    """A policy could not decode a batch, or its answers could not be judged: the cause says why."""
+
+    def __init__(self, cause: BaseException):
+        super().__init__()
+        self.cause = cause
+
+    def left_out(self, task: str, policy: str) -> LeftOut:
+        if isinstance(self.cause, UnmaskError):
+            return LeftOut(task, policy, storable(str(self.cause)))
+        trace = storable("".join(traceback.format_exception(self.cause)))
+        return LeftOut(task, policy, f"unexpected {described(self.cause)}; --out keeps its traceback", trace)
 
 
 @dataclass(frozen=True)
@@ -90,6 +114,8 @@ class Evaluation:
     left_out: tuple[LeftOut, ...]
     config: dict[str, Any]
     """The resolved configuration, in JSON's types."""
+    damaged: tuple[str, ...] = ()
+    """Files of the folder that were not as written, and were decoded again."""
 
     @property
     def reference(self) -> str:
@@ -123,6 +149,8 @@ class ComparePlan:
         require(self.prompts is None or self.prompts >= 1, "prompts", self.prompts, "1 or more", "ask for at least one")
         if self.split not in (*SPLITS, FRESH):
             raise UnknownName("split", self.split, (*SPLITS, FRESH))
+        for name in self.policies:
+            require(storable(name) == name, "name of a policy", name, "whole characters", "rename it")
         names = [task.name for task in self.chosen]
         fits = bool(names) and len(set(names)) == len(names)
         require(fits, "tasks", names, "one or more, none twice", "change the list")
@@ -144,8 +172,9 @@ class ComparePlan:
             "policies": {name: settings(policy) for name, policy in self.policies.items()},
             "steps": {task.name: self.steps_for(task) for task in self.chosen},
         }
-        plain: dict[str, Any] = json.loads(json.dumps(config, default=str))
-        return plain
+        text = json.dumps(plain(config), ensure_ascii=False, allow_nan=False)
+        as_json: dict[str, Any] = json.loads(storable(text))
+        return as_json
 
     def steps_for(self, task: Task) -> int:
         """What was asked for, or the usual share of the horizon."""
@@ -169,6 +198,7 @@ def evaluate(
     batch: int | None = None,
     data_dir: DataDir = None,
     jobs: int | None = None,
+    work: str | Path | None = None,
     on_progress: Callable[[CompareProgress], None] = lambda progress: None,
 ) -> Evaluation:
     """Decode the first `prompts` prompts of each task's split (default: all) with every policy, and score them.
@@ -181,6 +211,8 @@ def evaluate(
     `split` is development, validation, evaluation, or "fresh": prompts of the generator that no split and no training
     run has. A task whose data is not there, and a policy (not the reference) that cannot decode a task, are reported,
     not raised.
+
+    `work` is a folder that keeps every finished batch: the same call goes on where it was stopped.
     """
     plan = ComparePlan(
         tasks=tasks,
@@ -191,7 +223,7 @@ def evaluate(
         temperature=temperature,
         seed=seed,
     )
-    return run_comparison(model, plan, batch=batch, data_dir=data_dir, jobs=jobs, on_progress=on_progress)
+    return run_comparison(model, plan, batch=batch, data_dir=data_dir, jobs=jobs, work=work, on_progress=on_progress)
 
 
 def run_comparison(
@@ -201,28 +233,31 @@ def run_comparison(
     batch: int | None = None,
     data_dir: DataDir = None,
     jobs: int | None = None,
+    work: str | Path | None = None,
     on_progress: Callable[[CompareProgress], None] = lambda progress: None,
 ) -> Evaluation:
     """The same for a plan; what is not in the plan changes no answer."""
     require(batch is None or batch >= 1, "batch", batch, "1 or more", "decode at least one row at a time")
     proposal = Proposal(temperature=plan.temperature)
     config = plan.config(model)
+    pieces = ComparePieces(None if work is None else Path(work), config)
     prepared = [_prepare(model, task, plan, batch, data_dir) for task in plan.chosen]
     rows: list[AnswerRow] = []
     left_out: list[LeftOut] = []
-    total, done = len(plan.policies) * sum(task.run.prompts for task in prepared), 0
+    total, done, kept = len(plan.policies) * sum(task.run.prompts for task in prepared), 0, 0
     for task in (task for task in prepared if not task.run.unavailable):
-        judge = Judge(model, task.members, jobs)
+        decoder = _TaskDecoder(model, task, proposal, Judge(model, task.members, jobs), pieces)
         for at, (name, policy) in enumerate(plan.policies.items()):
             answers: list[AnswerRow] = []
             try:
-                for part in task.decode(model, name, policy, proposal, judge):
+                for part, restored in decoder.decode(name, policy):
                     answers += part
-                    on_progress(CompareProgress(task.run.task, name, done + len(answers), total))
-            except UnmaskError as error:
+                    kept += len(part) if restored else 0
+                    on_progress(CompareProgress(task.run.task, name, done + len(answers), total, kept))
+            except PolicyFailed as failed:
                 if at == 0:
-                    raise
-                left_out.append(LeftOut(task.run.task, name, str(error)))
+                    raise failed.cause from None
+                left_out.append(failed.left_out(task.run.task, name))
                 total, answers = total - task.run.prompts, []
             done += len(answers)
             rows += sorted(answers, key=lambda row: task.place[row.prompt])
@@ -233,6 +268,7 @@ def run_comparison(
         rows=tuple(rows),
         left_out=tuple(left_out),
         config=config | {"batch": {task.run.task: task.rows for task in prepared}, "versions": versions()},
+        damaged=tuple(path.name for path in pieces.damaged),
     )
 
 
@@ -263,23 +299,60 @@ class _PreparedTask:
         """Of the largest batch."""
         return max((len(batch.members) for batch in self.batches), default=0)
 
-    def decode(
-        self, model: TextModel, name: str, policy: Policy | Search, proposal: Proposal, judge: Judge
-    ) -> Iterator[list[AnswerRow]]:
-        """The rows of one policy, batch by batch."""
-        for batch in self.batches:
-            # Nothing here has gradients: a fifth of the time between forwards goes without the mode.
-            with torch.inference_mode():
-                end = decode(model.denoiser, policy, batch.start, proposal=proposal, record=False)
-            # One copy to the host for all rows.
-            tokens = torch.cat((end.state.tokens_BL, end.forwards_B[:, None], end.state.step_B[:, None]), 1)
-            table = tokens.cpu().numpy()
-            answers = [row[slice(*request.answer)] for row, request in zip(table, batch.requests, strict=True)]
-            judged = judge.judge([(r.id, answer.tolist()) for r, answer in zip(batch.requests, answers, strict=True)])
-            yield [
-                AnswerRow(self.run.task, name, example.id, utility, reason, int(row[-2]), int(row[-1]), text)
-                for example, row, (text, utility, reason) in zip(batch.members, table, judged, strict=True)
-            ]
+
+@dataclass(frozen=True)
+class _TaskDecoder:
+    """Decodes one task's batches, or finds them on disk."""
+
+    model: TextModel
+    task: _PreparedTask
+    proposal: Proposal
+    judge: Judge
+    pieces: ComparePieces
+
+    def decode(self, name: str, policy: Policy | Search) -> Iterator[tuple[list[AnswerRow], bool]]:
+        """The rows of one policy, batch by batch, and whether they were on disk."""
+        task = self.task.run.task
+        for batch in self.task.batches:
+            key = {"task": task, "policy": name, "prompts": hash_of_prompts(batch.members)}
+            stored = self.pieces.read(key)
+            if stored is not None:
+                yield [AnswerRow(task, name, **self._judged_again(entry, batch)) for entry in stored], True
+                continue
+            try:
+                rows = self._decoded(name, policy, batch)
+            except (Exception, SystemExit) as error:
+                raise PolicyFailed(error) from error
+            self.pieces.write(key, [_entry(row) for row in rows])
+            yield rows, False
+
+    def _decoded(self, name: str, policy: Policy | Search, batch: _Batch) -> list[AnswerRow]:
+        # Nothing here has gradients: a fifth of the time between forwards goes without the mode.
+        with torch.inference_mode():
+            end = decode(self.model.denoiser, policy, batch.start, proposal=self.proposal, record=False)
+        # One copy to the host for all rows.
+        tokens = torch.cat((end.state.tokens_BL, end.forwards_B[:, None], end.state.step_B[:, None]), 1)
+        table = tokens.cpu().numpy()
+        answers = [row[slice(*request.answer)] for row, request in zip(table, batch.requests, strict=True)]
+        judged = self.judge.judge([(r.id, answer.tolist()) for r, answer in zip(batch.requests, answers, strict=True)])
+        return [
+            AnswerRow(self.task.run.task, name, example.id, utility, reason, int(row[-2]), int(row[-1]), text)
+            for example, row, (text, utility, reason) in zip(batch.members, table, judged, strict=True)
+        ]
+
+    def _judged_again(self, entry: dict[str, Any], batch: _Batch) -> dict[str, Any]:
+        """What could not be judged may be by now: its evaluator was installed since."""
+        if entry["utility"] is not None:
+            return entry
+        example = next(example for example in batch.members if example.id == entry["prompt"])
+        ((utility, reason),) = scores([(entry["answer"], example)], self.judge.jobs)
+        return entry | {"utility": utility, "reason": reason}
+
+
+def _entry(row: AnswerRow) -> dict[str, Any]:
+    """A row as it is stored; JSON has no NaN."""
+    entry = {name: value for name, value in row._asdict().items() if name not in ("task", "policy")}
+    return entry | {"utility": None if math.isnan(row.utility) else row.utility}
 
 
 def _prepare(model: TextModel, task: Task, plan: ComparePlan, batch: int | None, data_dir: DataDir) -> _PreparedTask:

@@ -28,6 +28,7 @@ from unmask.options import (
     read_toml,
 )
 from unmask.policies.candidates import Sets, candidate, candidates, reference_of
+from unmask.policies.own import refuse_own
 from unmask.request import steps_of
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Task
 from unmask.tasks.own import own as own_task
@@ -224,6 +225,7 @@ def _models(value: Any) -> tuple[ModelSpec, ...]:
     for at, table in enumerate(value):
         where = f"models[{at}]"
         check_keys(where, table, ("model", "reference"), ("name", "options"))
+        refuse_own(table["reference"], f"reference of {where}", REFERENCES)
         check_name("reference", table["reference"], REFERENCES)
         options = table.get("options", {})
         require(

@@ -1,11 +1,13 @@
 """Unmasking methods: one file each, and the table that names them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, get_type_hints
 
 from unmask.core import Policy, Search
 from unmask.errors import ConfigError, UnknownName
 from unmask.options import check_types, fits
+from unmask.own_code import code_hash, is_ours
 from unmask.policies.core import CoRe
 from unmask.policies.dream import Dream
 from unmask.policies.fixed import Fixed
@@ -24,6 +26,7 @@ __all__ = [
     "LLaDA",
     "Method",
     "Revised",
+    "changed",
     "make",
     "settings",
 ]
@@ -73,16 +76,21 @@ def make(name: str, **options: Any) -> Policy | Search:
     """A policy by name. Dotted options reach into parts: `operator.variant="cap"`, `base="llada"` of "revised"."""
     if name not in METHODS:
         raise UnknownName("policy", name, METHODS)
-    return _build(METHODS[name].policy(), name, options)
+    return changed(METHODS[name].policy(), name, options)
 
 
 def settings(policy: Policy | Search) -> dict[str, Any]:
-    """The resolved settings of a policy, parts included; its name alone where it is no dataclass."""
-    return {"name": policy.name, **(_fields(policy) if is_dataclass(policy) else {})}
+    """The resolved settings of a policy, parts included; no fields where it is no dataclass.
+
+    A policy that did not come with this package is there with its class and a hash of its code: no setting says what it
+    does. `class` cannot be the name of a field.
+    """
+    return {"name": policy.name, **_class(policy), **(_fields(policy) if is_dataclass(policy) else {})}
 
 
-def _build(part: Any, path: str, options: dict[str, Any]) -> Any:
-    known = {f.name: getattr(part, f.name) for f in fields(part)}
+def changed(part: Any, path: str, options: Mapping[str, Any]) -> Any:
+    """A policy, or a part of one, with some settings changed; `path` is what messages call it."""
+    known = {f.name: getattr(part, f.name) for f in fields(part) if f.init}
     changes: dict[str, Any] = {}
     nested: dict[str, dict[str, Any]] = {}
     for key, value in options.items():
@@ -102,7 +110,7 @@ def _build(part: Any, path: str, options: dict[str, Any]) -> Any:
         elif value is None and not fits(None, hints[head]) and fits("none", hints[head]):
             changes[head] = "none"  # a command line cannot tell the word from the value
     for head, inner in nested.items():
-        changes[head] = _build(changes.get(head, known[head]), f"{path}.{head}", inner)
+        changes[head] = changed(changes.get(head, known[head]), f"{path}.{head}", inner)
     check_types(type(part), changes, path)
     return type(part)(**{**known, **changes})
 
@@ -116,4 +124,10 @@ def _shown(value: Any) -> Any:
         return tuple(map(_shown, value))
     if not is_dataclass(value) or isinstance(value, type):
         return value
-    return {**({"name": value.name} if isinstance(value, Policy | Search) else {}), **_fields(value)}
+    named = {"name": value.name, **_class(value)} if isinstance(value, Policy | Search) else {}
+    return {**named, **_fields(value)}
+
+
+def _class(policy: Policy | Search) -> dict[str, str]:
+    kind = type(policy)
+    return {} if is_ours(kind) else {"class": f"{kind.__qualname__}, code {code_hash(kind) or 'unknown'}"}

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from unmask.errors import ConfigError, SchemaError
 from unmask.lab.compare import AnswerRow, Evaluation
+from unmask.lab.compare_store import SAME, check_same
 from unmask.lab.compare_summary import MACRO, CompareSummary, PolicyLine
 from unmask.report import files
 from unmask.report.csv import records_csv
@@ -42,18 +43,10 @@ def check_folder(out: str | Path, config: Mapping[str, Any]) -> None:
     if not path.exists():
         return
     try:
-        theirs = json.loads(path.read_text(encoding="utf-8"))["config"]
-        differ = [name for name, value in config.items() if theirs.get(name) != value]
-    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
-        raise ConfigError(
-            f"{str(path)!r} is there and no summary of `unmask compare`; allowed: a new folder, or that of the same "
-            "comparison; choose another --out"
-        ) from error
-    if differ:
-        raise ConfigError(
-            f"{str(path)!r} is of another comparison ({', '.join(differ)} differ); allowed: a new folder, or that of "
-            "the same comparison; choose another --out, or delete the file"
-        )
+        theirs = dict(json.loads(path.read_text(encoding="utf-8"))["config"])
+    except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
+        raise ConfigError(f"{str(path)!r} is there and no summary of `unmask compare`; {SAME}") from error
+    check_same(path, theirs, config)
 
 
 def read_picks(path: str | Path) -> dict[str, str]:
@@ -63,7 +56,7 @@ def read_picks(path: str | Path) -> dict[str, str]:
         return {str(task): str(policy) for task, policy in picks.items()}
     except OSError as error:
         raise ConfigError(f"{str(path)!r} cannot be read ({error.strerror}); allowed: a summary.json") from error
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise SchemaError(
             f"{str(path)!r} has no picks; allowed: the summary.json of `unmask compare`; run it again"
         ) from error

@@ -185,8 +185,6 @@ class Task:
     """By split, of a task outside the suite; see `own`."""
     drawn_as: str = ""
     """The version whose prompts these are, where only the scoring has changed since; empty if there is none."""
-    sources: tuple[str, ...] = ()
-    """The files of a user's code that prompts or scores come from; empty for the suite and its rules."""
 
     @property
     def utility(self) -> str:

@@ -4,18 +4,17 @@ One line is one JSON object in one spelling (sorted keys, ASCII), so the same ex
 Every line of an export carries the SHA-256 of itself without that field.
 """
 
-import errno
 import hashlib
 import os
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from unmask import strict_json
 from unmask.atomic import atomic_write
 from unmask.errors import ConfigError, SchemaError
+from unmask.plain_files import open_file, shown_path, why_not
 from unmask.tasks.base import Example, Json, canonical
 from unmask.text import storable
 
@@ -102,28 +101,6 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, An
                     yield number, _object(content, number, place)
     except OSError as error:
         raise ConfigError(f"{place} cannot be read ({why_not(error)}); allowed: a JSONL file; check it") from error
-
-
-def open_file(path: str | os.PathLike[str]) -> BinaryIO:
-    """A plain file to read; whatever is wrong with it is an `OSError`. A pipe or a device might never end."""
-    try:
-        mode = os.stat(path).st_mode
-    except ValueError as error:
-        raise OSError(errno.EINVAL, str(error)) from error
-    if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "a folder" if stat.S_ISDIR(mode) else "no plain file but a pipe or a device")
-    return open(path, "rb")
-
-
-def why_not(error: OSError | ValueError) -> str:
-    """What the system said about a path; one with a NUL in it does not get that far."""
-    return str(error.strerror) if isinstance(error, OSError) else str(error)
-
-
-def shown_path(path: str | os.PathLike[str]) -> str:
-    """A path in quotes, the middle of a very long one left out."""
-    text = str(path)
-    return repr(text if len(text) <= 300 else f"{text[:140]}...{text[-140:]}")
 
 
 def _object(content: bytes, number: int, place: str) -> dict[str, Any]:

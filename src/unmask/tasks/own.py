@@ -5,7 +5,7 @@ the judge along, so that whoever can take a task of the suite can take this one.
 rules.
 """
 
-import hashlib
+import inspect
 import math
 import os
 import re
@@ -16,7 +16,9 @@ from types import MappingProxyType
 from typing import Any, Protocol, SupportsFloat, runtime_checkable
 
 from unmask.errors import ConfigError, ContractError, SchemaError, UnknownName, require
-from unmask.tasks import jsonl, table, user_code
+from unmask.own_code import FORMS, code_hash, described, find_code, names_code, said
+from unmask.plain_files import shown_path
+from unmask.tasks import jsonl, table
 from unmask.tasks.base import (
     SPLITS,
     Example,
@@ -123,7 +125,7 @@ def _by(function: Callable[[str, dict[str, Any]], float], name: str) -> TaskJudg
         try:
             value = function(text, asked)
         except (Exception, SystemExit) as error:
-            why = f"{name} raised {type(error).__name__} for prompt {example.id}: {user_code.said(error)}"
+            why = f"{name} raised {type(error).__name__} for prompt {example.id}: {said(error)}"
             return Verdict(example.id, None, why[:300], how, ())
         return Verdict(example.id, _checked(value, name, example), f"scored by {name}", how, ())
 
@@ -138,7 +140,7 @@ def _checked(value: Any, name: str, example: Example) -> float:
         number = math.nan
     if not 0 <= number <= 1:
         raise ContractError(
-            f"{name} returned {user_code.shown(value)} for prompt {example.id!r}; allowed: a number from 0 to 1; "
+            f"{name} returned {_shown(value)} for prompt {example.id!r}; allowed: a number from 0 to 1; "
             "correct the function (it may raise where it cannot tell)"
         )
     return number
@@ -206,7 +208,6 @@ def own(
         counts=MappingProxyType({split: len(part) for split, part in members.items()}),
         version=digest(judge.name, rule.code, canonical(content)).hex()[:16],
         members=MappingProxyType(members),
-        sources=tuple(dict.fromkeys(filter(None, (source.file, rule.file)))),
     )
 
 
@@ -314,55 +315,60 @@ def _split(name: str, entries: list[_Entry], judge: TaskJudge) -> dict[str, tupl
 
 
 @dataclass(frozen=True)
-class _Source:
-    """Where prompts come from: a file of data, or code of the user's, which may bring its scoring along."""
-
-    thing: OwnSource | None = None
-    file: str = ""
-    """That the code is written in."""
-
-
-@dataclass(frozen=True)
 class _Rule:
-    """A judge, and the file of the user's that it is written in, if it is in one, with its hash."""
+    """A judge, and a hash of the user's code that it is written in, if it is."""
 
     judge: TaskJudge
-    file: str = ""
     code: str = ""
 
 
-def _rule(name: str, score: str | None, source: _Source, prompts: str, folder: Path) -> _Rule:
-    if source.thing is not None:
+def _rule(name: str, score: str | None, source: OwnSource | None, prompts: str, folder: Path) -> _Rule:
+    if source is not None:
         require(score is None, f"score of {name}", score, f"none: {prompts} has its own", "leave it out")
-        return _coded(source.thing.score, f"{prompts}.score")
+        return _coded(source.score, f"{prompts}.score")
     if score is None:
-        allowed = f"{', '.join(RULES)}, {user_code.FORMS}"
+        allowed = f"{', '.join(RULES)}, {FORMS}"
         raise ConfigError(f"score of {name} is missing; allowed: {allowed}; say how answers are scored")
     if score in RULES:
         return _Rule(RULES[score])
     if not is_own(score):
-        raise UnknownName("scoring rule", score, [*RULES, user_code.FORMS])
-    function = user_code.find(score, folder)
+        raise UnknownName("scoring rule", score, [*RULES, FORMS])
+    function = _code(score, folder)
     require(callable(function), f"score of {name}", score, "a function of text and example", "name another")
     return _coded(function, score)
 
 
 def _coded(function: Callable[[str, dict[str, Any]], float], name: str) -> _Rule:
-    """A hash of the file goes along: a run that goes on must not mix two rules of one name."""
-    file = user_code.file_of(function)
-    return _Rule(
-        _by(function, storable(name)), file, hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
-    )
+    """A hash of the code goes along: a run that goes on must not mix two rules of one name."""
+    written: Any = function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
+    return _Rule(_by(function, storable(name)), code_hash(written))
 
 
-def _written(path: Path) -> tuple[_Source, Iterator[tuple[str, Any]]]:
-    place = jsonl.shown_path(path)
-    return _Source(), ((f"line {n} of {place}", record) for n, record in jsonl.read_lines(path))
+def _code(name: str, folder: Path) -> Any:
+    if not names_code(name):
+        raise ConfigError(
+            f"{shown_path(name)} is neither a file of prompts nor code; allowed: a path that ends in .jsonl, or "
+            f"{FORMS} (which runs that code); check the spelling"
+        )
+    return find_code(name, folder)
 
 
-def _produced(prompts: str, folder: Path) -> tuple[_Source, Iterator[tuple[str, Any]]]:
+def _shown(value: Any) -> str:
+    """A value as messages show it; its class may be the user's, and fail at that."""
+    try:
+        return storable(repr(value))[:200]
+    except Exception:
+        return f"a {type(value).__name__}"
+
+
+def _written(path: Path) -> tuple[OwnSource | None, Iterator[tuple[str, Any]]]:
+    place = shown_path(path)
+    return None, ((f"line {n} of {place}", record) for n, record in jsonl.read_lines(path))
+
+
+def _produced(prompts: str, folder: Path) -> tuple[OwnSource | None, Iterator[tuple[str, Any]]]:
     """What code gives: an object with prompts and scoring, or prompts alone."""
-    found = thing = user_code.find(prompts, folder)
+    thing = _code(prompts, folder)
     try:
         # A class is not yet its object.
         if isinstance(thing, type) or not isinstance(thing, OwnSource):
@@ -371,8 +377,8 @@ def _produced(prompts: str, folder: Path) -> tuple[_Source, Iterator[tuple[str, 
         records = list(thing.prompts() if source is not None else thing)
     except (Exception, SystemExit) as error:
         raise ConfigError(
-            f"{prompts} gives no prompts ({type(error).__name__}: {user_code.said(error)}); allowed: a function that "
+            f"{prompts} gives no prompts ({described(error)}); allowed: a function that "
             "returns mappings of prompt and target, or an object with .prompts() and .score(text, example); correct it"
         ) from error
     numbered = ((f"prompt {n} of {prompts}", record) for n, record in enumerate(records, 1))
-    return _Source(source, user_code.file_of(found)), numbered
+    return source, numbered

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from unmask import strict_json
 from unmask.errors import ConfigError, SchemaError
-from unmask.tasks import jsonl
+from unmask.plain_files import open_file, shown_path, why_not
 from unmask.tasks.base import DataDir, canonical
 
 VARIABLE = "UNMASK_DATA"
@@ -61,7 +61,7 @@ def rows(file: DataFile, data_dir: DataDir = None) -> Sequence[Row]:
     try:
         stat = path.stat()
     except (OSError, ValueError) as error:
-        _missing(file, f"there is no {jsonl.shown_path(path)} ({jsonl.why_not(error)})", path)
+        _missing(file, f"there is no {shown_path(path)} ({why_not(error)})", path)
     return _from_file(file, str(path), stat.st_size, stat.st_mtime_ns)
 
 
@@ -69,10 +69,10 @@ def rows(file: DataFile, data_dir: DataDir = None) -> Sequence[Row]:
 def _from_file(file: DataFile, path: str, size: int, changed: int) -> Sequence[Row]:
     """Size and time are arguments so that a file that has been replaced is read again."""
     try:
-        with jsonl.open_file(path) as opened:
+        with open_file(path) as opened:
             content = opened.read()
     except OSError as error:
-        _missing(file, f"{path!r} cannot be read ({jsonl.why_not(error)})", Path(path))
+        _missing(file, f"{path!r} cannot be read ({why_not(error)})", Path(path))
     sha256 = hashlib.sha256(content).hexdigest()
     if sha256 != file.sha256:
         raise ChangedData(
@@ -127,7 +127,5 @@ def rows_hash(kept: Sequence[Row]) -> str:
 
 
 def _missing(file: DataFile, problem: str, path: Path | None = None) -> NoReturn:
-    where = (
-        jsonl.shown_path(path)[1:-1] if path else f"DATA/{file.path}, and name DATA with --data-dir or in {VARIABLE}"
-    )
+    where = shown_path(path)[1:-1] if path else f"DATA/{file.path}, and name DATA with --data-dir or in {VARIABLE}"
     raise MissingData(f"{problem}; put {file.origin} (licence: {file.licence}) at {where}; its sha256 is {file.sha256}")

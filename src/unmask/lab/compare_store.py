@@ -1,0 +1,113 @@
+"""What a comparison has decoded so far, on disk: a plan, and one file per batch.
+
+A file holds everything that its answers depend on, beside them, and a hash over both. So the same comparison goes on
+where it was stopped, nothing of another one is ever read, and what is in a damaged file is decoded again.
+"""
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from json import dumps
+from pathlib import Path
+from typing import Any
+
+from unmask.atomic import write_text
+from unmask.errors import ConfigError, StorageError
+from unmask.stats.hashed_json import HashMismatch, from_hashed_json, to_hashed_json
+from unmask.tasks import Example
+from unmask.versions import versions
+
+FORMAT = "unmask-compare-1"
+PLAN, PIECES = "plan.json", "pieces"
+SAME = "allowed: a new folder, or that of the same comparison; choose another --out"
+
+
+def computed_by() -> dict[str, Any]:
+    """What answers depend on besides a comparison's configuration."""
+    return dict(versions())
+
+
+def content_hash(value: Any) -> str:
+    """Of plain values; anything else by its text."""
+    return sha256(dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:32]
+
+
+def hash_of_prompts(members: Sequence[Example]) -> str:
+    """Of prompts that are decoded together, in their order, with all that scores their answers."""
+    return content_hash([[e.id, e.prompt, e.target, list(e.parts), dict(e.constraints)] for e in members])
+
+
+def check_same(path: Path, theirs: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """Refuse a file of another comparison; `config` is the plan of this one."""
+    differ = [name for name, value in config.items() if theirs.get(name) != value]
+    if differ:
+        raise ConfigError(
+            f"{str(path)!r} is of another comparison ({', '.join(differ)} differ); {SAME}, or delete the file"
+        )
+
+
+class ComparePieces:
+    """The finished batches of one comparison; without a folder nothing is kept."""
+
+    def __init__(self, folder: Path | None, config: Mapping[str, Any]):
+        """Begin or continue in a folder, which is refused where another comparison is in it."""
+        self.folder, self.basis = folder, {**config, "computed_by": computed_by()}
+        self.damaged: list[Path] = []
+        """Files that were not what was written: decoded again."""
+        if folder is not None:
+            self._begin(folder, config)
+
+    def read(self, key: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+        """The answers of a batch; None where they are to be decoded."""
+        path, whole = self._place(key)
+        if path is None:
+            return None
+        try:
+            body = _read(path)
+            if body["key"] == whole:
+                return list(body["rows"])
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError, HashMismatch, LookupError):
+            pass
+        self.damaged.append(path)
+        return None
+
+    def write(self, key: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
+        path, whole = self._place(key)
+        if path is not None:
+            _write(path, {"key": whole, "rows": list(rows)})
+
+    def _place(self, key: Mapping[str, Any]) -> tuple[Path | None, dict[str, Any]]:
+        whole = {**key, "basis": content_hash(self.basis)}
+        return (None if self.folder is None else self.folder / PIECES / f"{content_hash(whole)}.json"), whole
+
+    def _begin(self, folder: Path, config: Mapping[str, Any]) -> None:
+        path = folder / PLAN
+        try:
+            check_same(path, _read(path), config)
+        except FileNotFoundError:
+            _write(path, config)
+        except (OSError, UnicodeDecodeError, HashMismatch) as error:
+            raise ConfigError(
+                f"{str(path)!r} is there and no plan of `unmask compare`, or damaged ({error}); {SAME}, or delete the "
+                "file: what is finished is checked piece by piece"
+            ) from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return from_hashed_json(FORMAT, path.read_text(encoding="utf-8"), "comparison", dict, dict)
+
+
+def _write(path: Path, body: Mapping[str, Any]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, to_hashed_json(FORMAT, body))
+    except OSError as error:
+        raise _not_written(path, error) from error
+
+
+def _not_written(path: Path, error: OSError) -> StorageError:
+    return StorageError(
+        f"{str(path)!r} cannot be written ({error.strerror}); what is finished is kept: make room, or repair the "
+        "folder, and run the same command"
+    )

@@ -1,0 +1,65 @@
+"""A policy of a user's own by the name of its class, `package.module:Class` or `path.py:Class`. Naming it runs code.
+
+For command lines, whose user runs code anyway. `make` knows registered names alone, so that a name from elsewhere (a
+file, a request) cannot run anything.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Any
+
+from unmask.core import Policy, Search
+from unmask.errors import ConfigError, UnmaskError
+from unmask.options import check_types
+from unmask.own_code import described, find_code
+from unmask.policies import changed
+
+WANTED = "a frozen dataclass that inherits from unmask.core.Policy or Search and has a `name`"
+TODO = "docs/extending.md has an example"
+
+
+def own_policy(name: str, options: Mapping[str, Any]) -> Policy | Search:
+    """A policy of the class that is named, with these settings; dotted ones reach into parts."""
+    kind = own_class(name)
+    declared = fields(kind)  # type: ignore[arg-type]
+    needed = [f.name for f in declared if f.init and not _has_default(f)]
+    for key in needed:
+        if key not in options:
+            raise ConfigError(f"{name} needs the setting {key!r}; allowed: {name}:{key}=VALUE; add it")
+    rest = {key: value for key, value in options.items() if key not in needed}
+    try:
+        check_types(kind, {key: options[key] for key in needed}, name)
+        policy: Policy | Search = changed(kind(**{key: options[key] for key in needed}), name, rest)
+        return policy
+    except UnmaskError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{name} cannot be made ({described(error)}); correct it, or its settings") from error
+
+
+def own_class(name: str) -> type[Policy] | type[Search]:
+    """The class that is named; anything but a policy is refused."""
+    kind = find_code(name)
+    if not (isinstance(kind, type) and issubclass(kind, Policy | Search)):
+        found = f"the class {kind.__name__}" if isinstance(kind, type) else f"a {type(kind).__name__}"
+        raise ConfigError(f"{name} is {found}; allowed: {WANTED}; {TODO}")
+    # A class that inherits from a dataclass counts as one, though its own annotations would be no fields.
+    own = "__dataclass_params__" in vars(kind)
+    if not (is_dataclass(kind) and own and kind.__dataclass_params__.frozen):
+        raise ConfigError(f"{name} is no frozen dataclass; allowed: {WANTED}; write @dataclass(frozen=True) above it")
+    if not isinstance(getattr(kind, "name", None), str):
+        raise ConfigError(f'{name} has no name; allowed: {WANTED}; add name: ClassVar[str] = "..."')
+    return kind
+
+
+def _has_default(declared: "Field[Any]") -> bool:
+    return declared.default is not MISSING or declared.default_factory is not MISSING
+
+
+def refuse_own(name: object, where: str, known: Sequence[str]) -> None:
+    """Say why a policy of one's own does not go where it would need candidates around it."""
+    if isinstance(name, str) and ":" in name:
+        raise ConfigError(
+            f"{where} is {name!r}, a policy of your own; allowed: {', '.join(known)}, around which there are "
+            "candidates; `unmask compare --policy` shows what yours is worth from beginning to end"
+        )

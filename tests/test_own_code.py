@@ -1,0 +1,135 @@
+"""Code of a user's own by its name: what is run, what is refused, and what its hash is of."""
+
+import sys
+
+import pytest
+
+from unmask.errors import ConfigError, UnknownName
+from unmask.own_code import code_hash, described, find_code, is_ours
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """An empty current folder, and imports that are forgotten."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def write(path, text):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_file_and_a_module_are_found(here):
+    write(here / "mine.py", "class Thing:\n    class Inner: ...\n")
+    assert find_code("mine.py:Thing").__name__ == "Thing"
+    assert find_code(f"{here}/mine.py:Thing.Inner").__name__ == "Inner"
+    assert find_code("mine:Thing").__name__ == "Thing"
+
+
+def test_a_file_finds_its_neighbours_wherever_one_is(here):
+    write(here / "folder" / "helper.py", "VALUE = 5\n")
+    write(here / "folder" / "mine.py", "from helper import VALUE\n")
+    assert find_code("folder/mine.py:VALUE") == 5
+
+
+def test_a_file_with_the_name_of_a_module_is_the_file(here):
+    write(here / "json.py", "VALUE = 5\n")
+    assert find_code("json.py:VALUE") == 5
+
+
+def test_a_changed_file_is_run_again(here):
+    path = write(here / "mine.py", "VALUE = 5\n")
+    first = find_code("mine.py:VALUE")
+    write(path, "VALUE = 6\n")
+    assert (first, find_code("mine.py:VALUE")) == (5, 6)
+
+
+@pytest.mark.parametrize("name", ["a b:x", "mine.py", "mine", ":x", "mine.py:", "mine.py:a b", "", "."])
+def test_nothing_else_is_code(here, name):
+    with pytest.raises(ConfigError, match=r"names no code; allowed: package.module:Name, or a file path.py:Name"):
+        find_code(name)
+
+
+def test_a_module_is_not_run_for_what_cannot_be_inside_it(here):
+    write(here / "setup.py", "open('ran', 'w')\n")
+    write(here / "setup.cfg", "")
+    with pytest.raises(ConfigError, match=r"'setup' of 'setup.cfg:x' is a module, not a package"):
+        find_code("setup.cfg:x")
+    assert not (here / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "words"),
+    [
+        ("", "nowhere.py:X", "cannot be read .No such file"),
+        ("", f"{'a' * 5000}.py:X", "cannot be read .File name too long"),
+        ("", "no\0thing.py:X", "cannot be read"),
+        ("", "nowhere:X", "module 'nowhere' of 'nowhere:X' is not found"),
+        ("", "nowhere.deeper:X", "module 'nowhere.deeper' of .* is not found"),
+        ("def f(:\n", "mine.py:X", "cannot be run .SyntaxError: .*mine.py, line 1"),
+        ("def f(:\n", "mine:X", "cannot be imported .SyntaxError"),
+        ("a\0b\n", "mine.py:X", "cannot be run"),
+        ("import nowhere\n", "mine:X", "cannot be imported .ModuleNotFoundError: No module named 'nowhere'"),
+        ("raise SystemExit(3)\n", "mine.py:X", "cannot be run .SystemExit: 3"),
+        ("raise SystemExit(3)\n", "mine:X", "cannot be imported .SystemExit: 3"),
+        ("class Thing: ...\n", "mine.py:Think", "unknown name in mine.py 'Think'; did you mean Thing"),
+    ],
+)
+def test_refusals(here, text, name, words):
+    write(here / "mine.py", text)
+    with pytest.raises(ConfigError, match=words):
+        find_code(name)
+
+
+def test_a_name_that_is_not_there_is_an_unknown_name(here):
+    write(here / "mine.py", "")
+    with pytest.raises(UnknownName):
+        find_code("mine.py:Thing")
+
+
+class TestHash:
+    def test_is_of_the_file_and_of_the_local_modules_it_imports(self, here):
+        write(here / "deep" / "__init__.py", "from deep import leaf\n")
+        leaf = write(here / "deep" / "leaf.py", "VALUE = 1\n")
+        write(here / "helper.py", "import deep.leaf\nimport json, torch\n")
+        mine = write(here / "mine.py", "import helper\nclass Thing: ...\n")
+        hashes = [code_hash(find_code("mine.py:Thing"))]
+        for path, text in ((leaf, "VALUE = 2\n"), (mine, "import helper\nclass Thing: ...\n# said\n")):
+            write(path, text)
+            hashes.append(code_hash(find_code("mine.py:Thing")))
+        assert len(set(hashes)) == 3
+        assert all(len(one) == 16 for one in hashes)
+
+    def test_an_import_inside_a_function_counts(self, here):
+        helper = write(here / "helper.py", "VALUE = 1\n")
+        write(here / "mine.py", "class Thing:\n    def f(self):\n        import helper\n")
+        first = code_hash(find_code("mine.py:Thing"))
+        write(helper, "VALUE = 2\n")
+        assert code_hash(find_code("mine.py:Thing")) != first
+
+    def test_does_not_depend_on_the_folder_or_the_way_it_was_named(self, here):
+        write(here / "mine.py", "class Thing: ...\n")
+        write(here / "folder" / "mine.py", "class Thing: ...\n")
+        names = ("mine.py:Thing", "folder/mine.py:Thing", "mine:Thing")
+        assert len({code_hash(find_code(name)) for name in names}) == 1
+
+    def test_what_has_no_file_has_no_hash(self):
+        made = type("Made", (), {"__module__": "nowhere"})
+        assert code_hash(made) == ""
+        assert not is_ours(made)
+        assert is_ours(find_code)
+
+
+def test_an_error_is_described_whatever_its_text_does():
+    class Shy(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    assert described(Shy()) == "Shy: (no message)"
+    assert described(ValueError("two\nlines \ud800")) == "ValueError: two lines \ufffd"
