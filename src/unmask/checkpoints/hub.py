@@ -47,7 +47,7 @@ def locate(
     require(ok, "model", name_or_path, "a folder, or a hub name such as org/name", "name a model")
     name = str(name_or_path)
     folder = Path(os.path.expanduser(name))
-    if folder.is_dir():
+    if is_folder(folder):
         require(revision is None, "revision", revision, "None for a folder", "a folder has one version, leave it out")
         return folder
     _refuse_paths(name, folder)
@@ -61,6 +61,14 @@ def locate(
             "are off (offline=True or HF_HUB_OFFLINE); allowed: cached models; allow the network once, or name a folder"
         )
     return _fetch(name, revision, on_progress)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is such a folder; there is none under a name that the system cannot hold."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
 
 
 def cached(name: str, revision: str | None = None) -> Path | None:
@@ -117,19 +125,31 @@ def _is_whole(path: Path) -> bool:
 
 def _refuse_paths(name: str, folder: Path) -> None:
     """Go on only with what can be a hub name: a mistyped path should not be searched for on the net."""
-    if folder.exists():
+    try:
+        there = folder.exists()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise CheckpointError(
+            f"{_shortened(name)!r} cannot be a folder ({why}); allowed: the folder of a checkpoint, or a hub name such as "
+            "org/name; check the path"
+        ) from error
+    if there:
         raise CheckpointError(f"{folder} is a file; allowed: the folder of a checkpoint; name the folder it is in")
     if name[0] in ".~/" or "\\" in name or name.count("/") > 1 or name.endswith("/"):
         raise CheckpointError(
-            f"{name} does not exist; allowed: the folder of a checkpoint, or a hub name such as org/name; check the "
+            f"{_shortened(name)} does not exist; allowed: the folder of a checkpoint, or a hub name such as org/name; check the "
             "path"
         )
     part = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?"
     if not re.fullmatch(f"{part}/{part}", name) or "--" in name or ".." in name or len(name) > 96:
         raise CheckpointError(
-            f"{name!r} is neither a folder nor a hub name; allowed: an existing folder, or org/name with letters, "
+            f"{_shortened(name)!r} is neither a folder nor a hub name; allowed: an existing folder, or org/name with letters, "
             "digits, '-', '_' and '.'; check the spelling"
         )
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= 200 else f"{name[:150]} ... ({len(name)} characters)"
 
 
 def _check_revision(revision: str | None) -> None:
