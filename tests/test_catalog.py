@@ -9,7 +9,15 @@ import unmask
 from unmask.catalog import MODELS, CheckpointOptions, _pieces, fingerprint, load
 from unmask.cli import app as cli
 from unmask.denoisers import ApproximateCache
-from unmask.errors import CheckpointError, ConfigError, DenoiserError, HubError, NotEnoughMemory, UnknownName, UnmaskError
+from unmask.errors import (
+    CheckpointError,
+    ConfigError,
+    DenoiserError,
+    HubError,
+    NotEnoughMemory,
+    UnknownName,
+    UnmaskError,
+)
 
 QUESTION = "How many clips did Natalia sell?"
 

@@ -331,7 +331,9 @@ UNKNOWN = {
 @kinds
 def test_an_unknown_key_is_refused_by_name_and_can_be_accepted(kind, key, copy, published, described):
     folder = copy(kind, **{key: UNKNOWN[key]})
-    message = rf"'{key}' in .*config\.json is .*; allowed: the keys of (llada|Dream) check.*--model-option accept={key} "
+    message = (
+        rf"'{key}' in .*config\.json is .*; allowed: the keys of (llada|Dream) check.*--model-option accept={key} "
+    )
     with pytest.raises(CheckpointError, match=message):
         described(folder)
     assert described(folder, accept=[key]) == described(published[kind])
@@ -346,7 +348,9 @@ def test_an_unknown_key_that_is_switched_off_is_noted(kind, value, copy):
 def test_what_is_accepted_must_be_an_unknown_key(copy, described):
     folder = copy(yarn_factor=4)
     for key in ("alibi", "nothing", "architectures"):
-        with pytest.raises(ConfigError, match=rf"accept names '{key}'; allowed: keys of .* \(yarn_factor\); leave it out"):
+        with pytest.raises(
+            ConfigError, match=rf"accept names '{key}'; allowed: keys of .* \(yarn_factor\); leave it out"
+        ):
             described(folder, accept=["yarn_factor", key])
 
 

@@ -53,7 +53,8 @@ def read_text(path: Path, allowed: str = "a text file") -> str:
         size = path.stat().st_size
         if size > MOST_JSON:
             raise CheckpointError(
-                f"{path} has {size:,} bytes; allowed: up to {MOST_JSON:,}; no published file is larger, download it again"
+                f"{path} has {size:,} bytes; allowed: up to {MOST_JSON:,}; published files are smaller, download it "
+                "again"
             )
         return path.read_text(encoding="utf-8")
     except PermissionError as error:

@@ -130,21 +130,21 @@ def _refuse_paths(name: str, folder: Path) -> None:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise CheckpointError(
-            f"{_shortened(name)!r} cannot be a folder ({why}); allowed: the folder of a checkpoint, or a hub name such as "
-            "org/name; check the path"
+            f"{_shortened(name)!r} cannot be a folder ({why}); allowed: the folder of a checkpoint, or a hub name such "
+            "as org/name; check the path"
         ) from error
     if there:
         raise CheckpointError(f"{folder} is a file; allowed: the folder of a checkpoint; name the folder it is in")
     if name[0] in ".~/" or "\\" in name or name.count("/") > 1 or name.endswith("/"):
         raise CheckpointError(
-            f"{_shortened(name)} does not exist; allowed: the folder of a checkpoint, or a hub name such as org/name; check the "
-            "path"
+            f"{_shortened(name)} does not exist; allowed: the folder of a checkpoint, or a hub name such as org/name; "
+            "check the path"
         )
     part = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?"
     if not re.fullmatch(f"{part}/{part}", name) or "--" in name or ".." in name or len(name) > 96:
         raise CheckpointError(
-            f"{_shortened(name)!r} is neither a folder nor a hub name; allowed: an existing folder, or org/name with letters, "
-            "digits, '-', '_' and '.'; check the spelling"
+            f"{_shortened(name)!r} is neither a folder nor a hub name; allowed: an existing folder, or org/name with "
+            "letters, digits, '-', '_' and '.'; check the spelling"
         )
 
 
