@@ -127,9 +127,9 @@ class TestOptions:
 
     def test_accept(self, scaled, tmp_path):
         folder = str(scaled.llada(tmp_path / "a", yarn_factor=4, n_experts=2, extra=None))
-        with pytest.raises(CheckpointError, match="'n_experts' in .*accept=n_experts"):
+        with pytest.raises(CheckpointError, match=r"'n_experts' in .*accept=n_experts"):
             load(folder)
-        with pytest.raises(CheckpointError, match="'yarn_factor' in .*accept=yarn_factor"):
+        with pytest.raises(CheckpointError, match=r"'yarn_factor' in .*accept=yarn_factor"):
             load(folder, accept=["n_experts"])
         for accept in (["yarn_factor", "n_experts"], "yarn_factor, n_experts"):
             model = load(folder, accept=accept)

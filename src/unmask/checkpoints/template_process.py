@@ -73,8 +73,8 @@ class RenderingProcess:
                 read_frame(cast(BinaryIO, self.process.stdout))
         except (OSError, ValueError, EOFError) as error:
             raise CheckpointError(
-                f"the process that renders chat templates does not start ({str(error) or 'it ended at once'}); allowed: "
-                f"a Python at {sys.executable} with jinja2 that may be run; repair it, or load with chat=False"
+                f"the process that renders chat templates does not start ({str(error) or 'it ended at once'}); "
+                f"allowed: a Python at {sys.executable} with jinja2 that may be run; repair it, or load with chat=False"
             ) from error
 
     def ask(self, request: dict[str, Any]) -> list[Any]:
