@@ -13,6 +13,7 @@ from unmask.checkpoints.device import check_memory
 from unmask.checkpoints.dream import DREAM
 from unmask.checkpoints.family import Family
 from unmask.checkpoints.llada import LLADA
+from unmask.checkpoints.manifest import check_manifest
 from unmask.core import Vocabulary
 from unmask.denoisers.graphs import Graphs, compile_layers
 from unmask.denoisers.network import Network
@@ -53,6 +54,7 @@ def read(
 
     `accept` names keys of config.json that are not known here and are to be passed over.
     """
+    check_manifest(folder)
     config = CheckpointConfig.read(folder)
     if config.model_type not in FAMILIES:
         raise CheckpointError(
