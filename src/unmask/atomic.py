@@ -37,7 +37,7 @@ def _private(target: Path, state: str) -> Path:
 
 
 def _mode_of_new_files(probe: Path) -> int:
-    """Asked of the file system: the process's mask can only be read by changing it, which other threads would notice."""
+    """Asked of the file system: the process's mask can only be read by changing it, for all threads."""
     with probe.open("xb") as file:
         mode = os.fstat(file.fileno()).st_mode & 0o777
     probe.unlink()
@@ -73,7 +73,7 @@ def atomic_folder(target: Path) -> Iterator[Path]:
 
 
 def leftovers(target: Path) -> list[Path]:
-    """What killed processes left beside a target of `atomic_write` or `atomic_folder`, half written or stepped aside."""
+    """What killed processes left beside a target of this module: half written, or stepped aside."""
     start = f".{target.name[:40]}."
     beside = target.parent.iterdir() if target.parent.is_dir() else ()
     return [path for path in beside if path.name.startswith(start) and path.suffix in (".partial", ".old")]

@@ -2,8 +2,10 @@
 
 import json
 import os
+import random
 import shutil
 import struct
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,13 +14,14 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from tests.helpers.mutations import mutated
 from unmask.checkpoints import device, weights
 from unmask.checkpoints.dream import DREAM
 from unmask.checkpoints.llada import LLADA
 from unmask.checkpoints.read import read, resolve_engine
 from unmask.core import Needs, State, View
 from unmask.denoisers.transformer import Transformer
-from unmask.errors import CheckpointError, ConfigError, NotEnoughMemory
+from unmask.errors import CheckpointError, ConfigError, NotEnoughMemory, UnmaskError
 
 CPU = torch.device("cpu")
 INDEX = "model.safetensors.index.json"
@@ -670,6 +673,7 @@ def test_a_shard_that_is_a_folder(copy):
         load(folder)
 
 
+MUTATIONS = 150
 NAMES = ["model.transformer.wte.weight", "model.transformer.blocks.1.q_proj.weight", "model.transformer.ln_f.weight"]
 
 
@@ -767,6 +771,118 @@ def test_shards_of_another_model(copy, published, untouched):
         shutil.copy(path, folder)
     with pytest.raises(CheckpointError, match=r"has no tensor 'model\.transformer\.wte\.weight'"):
         load(folder)
+
+
+def header_of(path):
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    return json.loads(content[8 : 8 + length]), content[8 + length :]
+
+
+def put_header(path, header, data):
+    text = (header if isinstance(header, str) else json.dumps(header)).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def overlap(header):
+    first, second = sorted(header, key=lambda name: header[name]["data_offsets"])[:2]
+    begin, end = header[first]["data_offsets"]
+    header[second] |= {"data_offsets": [begin, end], "shape": header[first]["shape"]}
+
+
+HEADERS = {
+    "negative offsets": (lambda e: e.update(data_offsets=[-8, 8]), "has shape .* and offsets"),
+    "offsets of no number": (lambda e: e.update(data_offsets=[0, True]), "has shape .* and offsets"),
+    "three offsets": (lambda e: e.update(data_offsets=[0, 1, 2]), "has shape .* and offsets"),
+    "huge offsets": (lambda e: e.update(data_offsets=[0, 2**62]), "has the bytes 0 to"),
+    "offsets beyond all": (lambda e: e.update(data_offsets=[0, 2**80]), "has shape .* and offsets"),
+    "offsets the wrong way": (lambda e: e.update(data_offsets=e["data_offsets"][::-1]), "has the bytes"),
+    "a huge shape": (lambda e: e.update(shape=[2**40, 2**40]), "has the bytes"),
+    "a negative shape": (lambda e: e.update(shape=[-1, -64]), "has shape .* and offsets"),
+    "a shape of texts": (lambda e: e.update(shape=["64"]), "has shape .* and offsets"),
+    "another type": (lambda e: e.update(dtype="F64"), "has the bytes"),
+    "no type": (lambda e: e.pop("dtype"), "not described by"),
+    "more": (lambda e: e.update(more=1), "not described by"),
+}
+
+
+@pytest.mark.parametrize("how", HEADERS)
+def test_a_header_that_lies(how, copy, untouched):
+    path = home_of(copy(), NAMES[0])
+    header, data = header_of(path)
+    change, why = HEADERS[how]
+    change(header[NAMES[0]])
+    put_header(path, header, data)
+    with pytest.raises(CheckpointError, match=rf"{path} cannot be read \(ValueError: .*{why}.*download it again"):
+        load(path.parent)
+
+
+def test_tensors_that_overlap(copy, untouched):
+    path = home_of(copy(), NAMES[0])
+    header, data = header_of(path)
+    header.pop("__metadata__")
+    overlap(header)
+    put_header(path, header, data)
+    with pytest.raises(CheckpointError, match=rf"{path} cannot be read \(ValueError: the tensor .* begins at byte"):
+        load(path.parent)
+
+
+def test_a_tensor_twice_in_a_header(copy, untouched):
+    path = home_of(copy(), NAMES[0])
+    header, data = header_of(path)
+    entry = json.dumps({NAMES[0]: header[NAMES[0]]})
+    put_header(path, f"{entry[:-1]}, {json.dumps(header)[1:]}", data)
+    with pytest.raises(CheckpointError, match=rf"{path} cannot be read .*the key '{NAMES[0]}' is given twice"):
+        load(path.parent)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_tensor_in_two_shards(order, copy, untouched):
+    """Whichever the index names: which of the two is meant is anybody's guess."""
+    folder = copy()
+    one, other = [folder / shard for shard in SHARDS[:2]][::order]
+    name = next(iter(tensors_in(one)))
+    rewrite(other, tensors_in(other) | {name: tensors_in(one)[name] + 1})
+    with pytest.raises(
+        CheckpointError, match=rf"the tensor '{name}' is in {folder / SHARDS[0]} and in .*every tensor once"
+    ):
+        load(folder)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", SHARDS[0]])
+def test_a_file_that_may_not_be_read(file, copy):
+    folder = copy()
+    (folder / file).chmod(0)
+    with pytest.raises(CheckpointError, match=rf"{folder / file} cannot be read .*change its permissions"):
+        load(folder)
+
+
+@kinds
+def test_files_spoilt_at_random(kind, copy):
+    """Each is refused, or loads with the same weights; but for the tensors' own bytes, of which nobody keeps a hash."""
+    folder, draw = copy(kind), random.Random(kind)
+    (folder / "generation_config.json").write_text('{"_from_model_config": true, "eos_token_id": 3}')
+    files, whole = sorted(folder.iterdir()), load(folder).network.model.state_dict()
+    outcomes, messages = Counter(), []
+    for _ in range(MUTATIONS // 2):
+        path = draw.choice(files)
+        before = path.read_bytes()
+        path.write_bytes(mutated(before, draw))
+        try:
+            got = load(folder)
+        except UnmaskError as error:
+            messages.append(str(error))
+            outcomes["refused"] += 1
+        else:
+            assert got.codec.decode(got.codec.encode("Hello"))
+            same = all(torch.equal(tensor, whole[name]) for name, tensor in got.network.model.state_dict().items())
+            changed = path.suffix == ".safetensors" and header_of(path)[1] != before[-len(header_of(path)[1]) :]
+            assert same or changed, path
+            outcomes["equal" if same else "other"] += 1
+        path.write_bytes(before)
+    assert all("; allowed: " in message for message in messages)
+    assert min(outcomes["refused"], outcomes["equal"]) > 10
 
 
 # The index.

@@ -4,7 +4,6 @@ Only weights, tokenizers and settings are fetched, never code and never pickles.
 """
 
 import errno
-import json
 import os
 import re
 import shutil
@@ -16,6 +15,7 @@ from threading import Lock
 from typing import Any
 
 from unmask.checkpoints.config import INDEX, SINGLE, read_json, weight_map
+from unmask.checkpoints.shard_header import read_header
 from unmask.errors import CheckpointError, HubError, require
 
 TOKENIZERS = (("tokenizer.json",), ("vocab.json", "merges.txt"), ("vocab.txt",), ("tokenizer.model",))
@@ -109,15 +109,10 @@ def _is_filled(path: Path) -> bool:
 def _is_whole(path: Path) -> bool:
     """Whether a safetensors file is as long as its own header says: a few kilobytes to read, whatever its size."""
     try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if length > 100_000_000:  # more than the format allows
-                return False
-            header = json.loads(file.read(length))
-            ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
-            return bool(path.stat().st_size == 8 + length + max(ends, default=0))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        read_header(path)
+    except CheckpointError:
         return False
+    return True
 
 
 # Names.

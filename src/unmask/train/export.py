@@ -57,8 +57,8 @@ def finished(folder: Path) -> dict[str, Any] | None:
         return check_manifest(folder)
     except CheckpointError as error:
         raise SchemaError(
-            f"the finished run in {folder} cannot be used: {error}; or delete the folder {folder.name} in --out and run "
-            "the same command: it goes on from the last checkpoint"
+            f"the finished run in {folder} cannot be used: {error}; or delete the folder {folder.name} in --out and "
+            "run the same command: it goes on from the last checkpoint"
         ) from error
 
 

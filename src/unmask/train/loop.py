@@ -67,7 +67,8 @@ def train(
     """Train what the configuration asks for, or go on where an interrupted run in `out` stopped.
 
     One run at a time has the folder. Rows of tokens are kept in `cache` (default: `out`), where other runs on the same
-    data find them. `workers` processes make the texts (default: one per core); they change nothing but the time it takes.
+    data find them. `workers` processes make the texts (default: one per core); they change nothing but the time it
+    takes.
     """
     out, place, folders = Path(out), resolve_device(device), folders or Folders()
     for folder in (out, Path(cache or out)):

@@ -1,4 +1,4 @@
-"""Whether a stored state is one that this run could have left: keys, shapes, types and ranges, before any of it is used."""
+"""Whether a stored state is one that this run could have left: keys, shapes, types and ranges, before it is used."""
 
 import math
 from collections.abc import Mapping, Sequence
