@@ -17,7 +17,7 @@ SIZES |= {"I8": 1, "U8": 1, "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1,
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredTensor:
     """A tensor as a file describes it."""
 
     dtype: str
@@ -26,7 +26,7 @@ class Stored:
     end: int
 
 
-def read_header(path: Path) -> dict[str, Stored]:
+def read_header(path: Path) -> dict[str, StoredTensor]:
     """The tensors of a file, by name; refused unless they fill it from the first byte to the last without overlap."""
     try:
         if not path.is_file():
@@ -58,7 +58,7 @@ def damaged(path: Path, error: Exception) -> CheckpointError:
     )
 
 
-def _checked(document: Any, room: int) -> dict[str, Stored]:
+def _checked(document: Any, room: int) -> dict[str, StoredTensor]:
     if not isinstance(document, dict):
         raise ValueError("its header is no JSON object")
     tensors = {name: _stored(name, entry) for name, entry in document.items() if name != "__metadata__"}
@@ -72,7 +72,7 @@ def _checked(document: Any, room: int) -> dict[str, Stored]:
     return tensors
 
 
-def _stored(name: str, entry: Any) -> Stored:
+def _stored(name: str, entry: Any) -> StoredTensor:
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise ValueError(f"the tensor {name!r} is not described by dtype, shape and data_offsets")
     shape, offsets = entry["shape"], entry["data_offsets"]
@@ -86,4 +86,4 @@ def _stored(name: str, entry: Any) -> Stored:
     width = SIZES.get(entry["dtype"]) if isinstance(entry["dtype"], str) else None
     if end < start or (width is not None and end - start != count * width):
         raise ValueError(f"the tensor {name!r} of {count} {entry['dtype']!r} has the bytes {start} to {end}")
-    return Stored(str(entry["dtype"]), tuple(shape), start, end)
+    return StoredTensor(str(entry["dtype"]), tuple(shape), start, end)

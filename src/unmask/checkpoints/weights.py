@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unmask.atomic import atomic_write, write_text
 from unmask.checkpoints.config import INDEX, SINGLE, weight_map
-from unmask.checkpoints.shard_header import Stored, damaged, read_header
+from unmask.checkpoints.shard_header import StoredTensor, damaged, read_header
 from unmask.denoisers.transformer import Spec, Transformer
 from unmask.errors import CheckpointError
 
@@ -69,7 +69,7 @@ class Shards:
         self.folder = folder
         self._file: dict[str, Path] = {}
         self._open: dict[Path, Any] = {}
-        self._stored: dict[str, Stored] = {}
+        self._stored: dict[str, StoredTensor] = {}
         listed = self._listed()
         for path in sorted(set(listed.values())) or [folder / SINGLE]:
             header = read_header(path)
