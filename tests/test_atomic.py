@@ -1,8 +1,16 @@
 """Files and folders that are there whole or not at all."""
 
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+
 import pytest
 
-from unmask.atomic import atomic_folder, atomic_write, sync, write_text
+from tests.helpers.fresh_python import environment
+from unmask.atomic import atomic_folder, atomic_write, leftovers, locked, sync, write_text
 
 
 def names(folder):
@@ -34,6 +42,37 @@ class TestFile:
             spoilt(atomic_write(target), lambda partial: partial.write_text("half"))
         assert target.read_text() == "old"
         assert names(tmp_path) == ["a.txt"]
+
+    @pytest.mark.parametrize("mask", [0o022, 0o027, 0o077, 0o002])
+    def test_has_the_mode_of_any_new_file(self, mask, tmp_path):
+        def through_a_private_file(partial):
+            handle, name = tempfile.mkstemp(dir=partial.parent)
+            os.close(handle)
+            os.replace(name, partial)
+
+        before = os.umask(mask)
+        try:
+            write_text(tmp_path / "text", "a")
+            with atomic_write(tmp_path / "private") as partial:
+                through_a_private_file(partial)
+        finally:
+            os.umask(before)
+        for name in ("text", "private"):
+            assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o666 & ~mask
+
+    def test_two_writers_have_a_place_each(self, tmp_path):
+        target = tmp_path / "a.txt"
+        with atomic_write(target) as one, atomic_write(target) as other:
+            assert one != other
+            one.write_text("one")
+            other.write_text("other")
+        assert target.read_text() == "one"
+        assert names(tmp_path) == ["a.txt"]
+
+    @pytest.mark.parametrize("name", ["x" * 255, "é" * 127])
+    def test_a_name_as_long_as_names_may_be(self, name, tmp_path):
+        write_text(tmp_path / name, "a")
+        assert names(tmp_path) == [name]
 
     def test_of_text_has_the_same_bytes_everywhere(self, tmp_path):
         write_text(tmp_path / "a.txt", "é\nb\n")
@@ -71,9 +110,67 @@ class TestFolder:
         assert names(target) == ["old"]
         assert names(target.parent) == ["model"]
 
-    def test_what_a_kill_left_is_thrown_away(self, target):
-        (target.parent / ".model.partial").mkdir()
-        (target.parent / ".model.partial" / "half").write_text("half")
+    def test_two_writers_have_a_place_each(self, target):
+        with atomic_folder(target) as one:
+            (one / "one").write_text("one")
+            with atomic_folder(target) as other:
+                assert one != other
+                (other / "other").write_text("other")
+            assert names(target) == ["other"]
+        assert names(target) == ["one"]
+        assert names(target.parent) == ["model"]
+
+    def test_what_a_kill_left_is_known(self, target):
+        (target.parent / ".model.12-ab.partial").mkdir()
+        (target.parent / ".model.12-cd.old").mkdir()
+        (target.parent / ".model-other.12-cd.old").mkdir()
         with atomic_folder(target) as partial:
             assert names(partial) == []
-        assert names(target.parent) == ["model"]
+        assert sorted(path.name for path in leftovers(target)) == [".model.12-ab.partial", ".model.12-cd.old"]
+        assert leftovers(target.parent / "nowhere" / "model") == []
+
+
+LOCKED = """
+import os, sys, time
+from pathlib import Path
+from unmask.atomic import locked
+
+with locked(Path(sys.argv[1])) as sure:
+    if os.fork() == 0:
+        os.close(1)
+        time.sleep(60)
+        os._exit(0)
+    print(sure, flush=True)
+    sys.stdin.read()
+"""
+
+
+class TestLock:
+    def test_is_held_once(self, tmp_path):
+        with locked(tmp_path / "lock") as sure:
+            assert sure
+            with pytest.raises(BlockingIOError, match="this process"), locked(tmp_path / "lock"):
+                pass
+            with pytest.raises(BlockingIOError), locked(tmp_path / "." / "lock"):
+                pass
+            with locked(tmp_path / "other"):
+                pass
+        with locked(tmp_path / "lock"):
+            pass
+
+    def test_another_process_is_named_and_its_death_frees(self, tmp_path):
+        """Even if a process that it forked off lives on."""
+        command = [sys.executable, "-c", LOCKED, str(tmp_path / "lock")]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command, env=environment(), start_new_session=True, **pipes) as holder:
+            try:
+                assert holder.stdout.readline() == "True\n"
+                message = f"process {holder.pid} on "
+                with pytest.raises(BlockingIOError, match=message), locked(tmp_path / "lock"):
+                    pass
+                os.kill(holder.pid, signal.SIGKILL)
+                holder.wait()
+                with locked(tmp_path / "lock"):
+                    pass
+            finally:
+                os.killpg(holder.pid, signal.SIGKILL)

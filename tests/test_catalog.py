@@ -9,7 +9,15 @@ import unmask
 from unmask.catalog import MODELS, CheckpointOptions, _pieces, fingerprint, load
 from unmask.cli import app as cli
 from unmask.denoisers import ApproximateCache
-from unmask.errors import CheckpointError, ConfigError, DenoiserError, HubError, NotEnoughMemory, UnknownName
+from unmask.errors import (
+    CheckpointError,
+    ConfigError,
+    DenoiserError,
+    HubError,
+    NotEnoughMemory,
+    UnknownName,
+    UnmaskError,
+)
 
 QUESTION = "How many clips did Natalia sell?"
 
@@ -95,7 +103,7 @@ class TestLoad:
 class TestOptions:
     """Each option of a checkpoint has its effect."""
 
-    EFFECTS = frozenset({"path", "revision", "offline", "device", "dtype", "engine", "chat", "readout"})
+    EFFECTS = frozenset({"path", "revision", "offline", "device", "dtype", "engine", "chat", "readout", "accept"})
 
     def test_table_is_complete(self):
         assert set(CheckpointOptions.__dataclass_fields__) == self.EFFECTS
@@ -116,6 +124,26 @@ class TestOptions:
         policy = {"policy": "fixed", "alpha": [0, 0, 0, 0, 1], "max_new_tokens": 12}
         first, last = (load(str(folders["llada"]), readout=[n]) for n in (0, 2))
         assert drawn(first.generate(QUESTION, **policy)) != drawn(last.generate(QUESTION, **policy))
+
+    def test_accept(self, scaled, tmp_path):
+        folder = str(scaled.llada(tmp_path / "a", yarn_factor=4, n_experts=2, extra=None))
+        with pytest.raises(CheckpointError, match=r"'n_experts' in .*accept=n_experts"):
+            load(folder)
+        with pytest.raises(CheckpointError, match=r"'yarn_factor' in .*accept=yarn_factor"):
+            load(folder, accept=["n_experts"])
+        for accept in (["yarn_factor", "n_experts"], "yarn_factor, n_experts"):
+            model = load(folder, accept=accept)
+            assert model.options["accept"] == ("n_experts", "yarn_factor")
+            assert model.options["ignored"] == ("extra",)
+        config = model.generate(QUESTION, max_new_tokens=4).config["model"]
+        assert (config["accept"], config["ignored"]) == (["n_experts", "yarn_factor"], ["extra"])
+
+    def test_accept_in_a_shell(self, scaled, tmp_path, capsys):
+        folder = str(scaled.dream(tmp_path / "a", yarn_factor=4, n_experts=2, more=1))
+        given = ["--model-option", "accept=yarn_factor,more", "--model-option", "accept=n_experts"]
+        assert cli.main(["generate", "--model", folder, *given, "--max-new-tokens", "4", "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)["config"]["model"]
+        assert told["accept"] == ["more", "n_experts", "yarn_factor"]
 
     def test_offline_and_revision_reach_the_hub(self, monkeypatch, folders):
         asked = []
@@ -164,6 +192,16 @@ class TestRefused:
     def test_no_such_folder(self, tmp_path):
         with pytest.raises(CheckpointError, match="does not exist"):
             load(str(tmp_path / "nothing"))
+
+    @pytest.mark.parametrize("name", ["x" * 5000, "./" + "x" * 300, "x/" * 3000, "./a\0b", "a\0b", "/\ud800"])
+    def test_names_that_no_file_system_holds(self, name):
+        with pytest.raises(UnmaskError) as caught:
+            load(name)
+        assert len(str(caught.value)) < 500 or name == "x" * 5000
+
+    def test_a_file_instead_of_a_folder(self, folders):
+        with pytest.raises(CheckpointError, match=r"config\.json is a file; allowed: the folder of a checkpoint"):
+            load(folders["llada"] / "config.json")
 
     def test_offline_without_a_copy(self, monkeypatch, tmp_path):
         monkeypatch.setenv("HF_HOME", str(tmp_path))

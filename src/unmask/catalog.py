@@ -12,7 +12,7 @@ from unmask.api import Model
 from unmask.checkpoints import hub
 from unmask.checkpoints.config import CheckpointConfig
 from unmask.checkpoints.device import resolve_device, resolve_dtype, short_name
-from unmask.checkpoints.read import FAMILIES, read, resolve_engine
+from unmask.checkpoints.read import FAMILIES, Checkpoint, read, resolve_engine
 from unmask.denoisers import Exact, Joint, LetterCodec
 from unmask.denoisers.masked_lm import load_masked_lm
 from unmask.errors import CheckpointError, ConfigError, UnknownName, require
@@ -77,6 +77,9 @@ class EmbeddedOptions(DeviceOptions):
 @dataclass(frozen=True)
 class CheckpointOptions(EmbeddedOptions, PlaceOptions):
     """Options of LLaDA and Dream checkpoints: those of a place, then those of a network."""
+
+    accept: str | Sequence[str] = ()
+    """Keys of config.json that are not known here and are to be passed over; several also as "a,b"."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +161,7 @@ def _kind(folder: Path) -> str:
 
 def _is_place(name: str) -> bool:
     """A folder, something written like a path, or a hub id; the rest must be a name of ours."""
-    return Path(name).is_dir() or "/" in name or name.startswith((".", "~"))
+    return "/" in name or name.startswith((".", "~")) or hub.is_folder(Path(name))
 
 
 def _locate(place: str, revision: str | None, offline: bool) -> Path:
@@ -190,8 +193,8 @@ def _checkpoint(name: str, family: str, published: str) -> Callable[[CheckpointO
         folder = _locate(place, options.revision, options.offline)
         kind = _kind(folder)
         require(kind == family, f"path of {name}", place, f"a {family} checkpoint", f"load {kind} with this path")
-        options = replace(options, path=place)
-        return _open(folder, options, place if place != published else name, on_progress)
+        options = replace(options, path=place, accept=_names(options.accept))
+        return _open(folder, options, place if place != published else name, on_progress, options.accept)
 
     return build
 
@@ -209,7 +212,9 @@ def _embedded(name: str) -> Callable[[EmbeddedOptions, OnProgress | None], Model
     return build
 
 
-def _open(folder: Path, options: EmbeddedOptions, name: str, on_progress: OnProgress | None) -> Model:
+def _open(
+    folder: Path, options: EmbeddedOptions, name: str, on_progress: OnProgress | None, accept: Sequence[str] = ()
+) -> Model:
     """A checkpoint as a model, with its options resolved."""
     device = resolve_device(options.device)
     dtype = resolve_dtype(options.dtype, device)
@@ -221,6 +226,7 @@ def _open(folder: Path, options: EmbeddedOptions, name: str, on_progress: OnProg
         engine=engine,
         chat=options.chat,
         readout=options.readout,
+        accept=accept,
         on_tensor=on_progress,
     )
     resolved = replace(
@@ -235,12 +241,23 @@ def _open(folder: Path, options: EmbeddedOptions, name: str, on_progress: OnProg
         name=name,
         denoiser=checkpoint.network,
         codec=checkpoint.codec,
-        options=asdict(resolved) | {"family": checkpoint.family.model_type, "fingerprint": fingerprint(folder)},
+        options=asdict(resolved) | _origin(checkpoint, folder),
         length=checkpoint.length,
         opening="Hello! What can you do?",
         horizon=128,
         reference=checkpoint.family.policy,
     )
+
+
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    texts = given.split(",") if isinstance(given, str) else given
+    return tuple(sorted({text.strip() for text in texts} - {""}))
+
+
+def _origin(checkpoint: Checkpoint, folder: Path) -> dict[str, Any]:
+    """Which checkpoint it is, and which keys of its config.json are unknown and switched off."""
+    ignored = {"ignored": checkpoint.ignored} if checkpoint.ignored else {}
+    return {"family": checkpoint.family.model_type, "fingerprint": fingerprint(folder), **ignored}
 
 
 def _masked_lm(options: MaskedLMOptions, on_progress: OnProgress | None) -> Model:

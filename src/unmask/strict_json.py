@@ -20,7 +20,8 @@ def loads(text: str | bytes) -> Any:
         raise ValueError("nested too deeply") from error
 
 
-def _pairs(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of a JSON text; a key given twice is refused, because readers differ in which value they take."""
     table = dict(pairs)
     if len(table) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -41,4 +42,4 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=refuse_constant, parse_int=whole_number)
+_DECODER = json.JSONDecoder(object_pairs_hook=unique, parse_constant=refuse_constant, parse_int=whole_number)

@@ -1,8 +1,11 @@
 """From a folder to a network: what is read, and everything that is refused, by file or key."""
 
 import json
+import os
+import random
 import shutil
 import struct
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,13 +14,14 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from tests.helpers.mutations import mutated
 from unmask.checkpoints import device, weights
 from unmask.checkpoints.dream import DREAM
 from unmask.checkpoints.llada import LLADA
 from unmask.checkpoints.read import read, resolve_engine
 from unmask.core import Needs, State, View
 from unmask.denoisers.transformer import Transformer
-from unmask.errors import CheckpointError, ConfigError, NotEnoughMemory
+from unmask.errors import CheckpointError, ConfigError, NotEnoughMemory, UnmaskError
 
 CPU = torch.device("cpu")
 INDEX = "model.safetensors.index.json"
@@ -63,10 +67,10 @@ def described(monkeypatch):
     def build(spec, names, folder, device, dtype, on_tensor=None):
         return Transformer.empty(spec, "meta", dtype)
 
-    def describe(folder):
+    def describe(folder, **options):
         with monkeypatch.context() as patch:
             patch.setattr(weights, "load", build)
-            got = load(folder)
+            got = load(folder, **options)
         vocabulary = got.network.vocabulary
         return asdict(got.network.model.spec) | {
             "length": got.length,
@@ -272,7 +276,7 @@ programs, or are switched off by another key."""
 
 EVERY_KEY = [(kind, key) for kind, keys in KEYS.items() for key in keys]
 DEFAULTS = {"layer_norm_with_affine", "multi_query_attention", "attention_dropout", "embedding_dropout"}
-DEFAULTS |= {"residual_dropout", "use_sliding_window", "use_mrope"}
+DEFAULTS |= {"residual_dropout", "use_sliding_window", "use_mrope", "rope_scaling"}
 """Keys that younger files leave out; what is assumed is the only value that is allowed."""
 
 
@@ -318,25 +322,161 @@ def test_a_long_dream_is_still_used_up_to_2048(copy, described):
 
 UNKNOWN = {
     "yarn_factor": 4,
-    "rope_parameters": {"rope_type": "default"},
     "quantization_config": {"bits": 4},
-    "n_experts": None,
+    "pruned_heads": {"0": [1]},
+    "is_decoder": True,
+    "n_experts": 0,
+    "extra_scale": 0.0,
 }
 
 
 @pytest.mark.parametrize("key", UNKNOWN)
 @kinds
-def test_an_unknown_key_is_refused_by_name(kind, key, copy, described):
-    with pytest.raises(
-        CheckpointError, match=rf"'{key}' in .*config\.json is .*; allowed: the keys of (llada|Dream) check"
-    ):
-        described(copy(kind, **{key: UNKNOWN[key]}))
+def test_an_unknown_key_is_refused_by_name_and_can_be_accepted(kind, key, copy, published, described):
+    folder = copy(kind, **{key: UNKNOWN[key]})
+    message = (
+        rf"'{key}' in .*config\.json is .*; allowed: the keys of (llada|Dream) check.*--model-option accept={key} "
+    )
+    with pytest.raises(CheckpointError, match=message):
+        described(folder)
+    assert described(folder, accept=[key]) == described(published[kind])
 
 
-@pytest.mark.parametrize("value", [{"type": "yarn", "factor": 4.0}, None])
-def test_llada_has_no_scaled_rotations(value, copy, described):
-    with pytest.raises(CheckpointError, match=r"'rope_scaling' in .*config\.json is .*; allowed: the keys of llada"):
-        described(copy(rope_scaling=value))
+@pytest.mark.parametrize("value", [None, False, "", [], {}])
+@kinds
+def test_an_unknown_key_that_is_switched_off_is_noted(kind, value, copy):
+    assert load(copy(kind, n_experts=value, yarn_factor=None)).ignored == ("n_experts", "yarn_factor")
+
+
+def test_what_is_accepted_must_be_an_unknown_key(copy, described):
+    folder = copy(yarn_factor=4)
+    for key in ("alibi", "nothing", "architectures"):
+        with pytest.raises(
+            ConfigError, match=rf"accept names '{key}'; allowed: keys of .* \(yarn_factor\); leave it out"
+        ):
+            described(folder, accept=["yarn_factor", key])
+
+
+# As transformers 4 and 5 write them into any file, with values that are not the defaults.
+GENERIC = {
+    "_attn_implementation_autoset": True,
+    "_commit_hash": "0" * 40,
+    "bad_words_ids": [[1]],
+    "begin_suppress_tokens": [1],
+    "chunk_size_feed_forward": 64,
+    "decoder_start_token_id": 1,
+    "do_sample": True,
+    "dtype": "float32",
+    "finetuning_task": "chat",
+    "id2label": {"0": "LABEL_0"},
+    "label2id": {"LABEL_0": 0},
+    "max_length": 20,
+    "num_beams": 4,
+    "output_attentions": True,
+    "prefix": "x",
+    "problem_type": "regression",
+    "repetition_penalty": 1.1,
+    "return_dict": True,
+    "sep_token_id": 2,
+    "task_specific_params": {"x": 1},
+    "temperature": 0.7,
+    "tf_legacy_loss": True,
+    "tokenizer_class": "Other",
+    "top_k": 50,
+    "top_p": 0.9,
+    "torch_dtype": "float16",
+    "torchscript": True,
+    "transformers_version": "6.0.0",
+    "typical_p": 0.9,
+    "unsloth_version": "2026.1",
+    "use_bfloat16": True,
+}
+OFF = {
+    "add_cross_attention": False,
+    "cross_attention_hidden_size": None,
+    "is_decoder": False,
+    "is_encoder_decoder": False,
+    "pruned_heads": {},
+    "quantization_config": None,
+    "tie_encoder_decoder": False,
+}
+
+
+@kinds
+def test_keys_of_any_configuration_are_no_obstacle(kind, copy, published, described):
+    folder = copy(kind, **GENERIC, **OFF)
+    assert described(folder) == described(published[kind])
+    assert load(folder).ignored == tuple(sorted(OFF))
+
+
+@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
+@kinds
+def test_rotations_that_are_not_scaled(kind, key, copy, published, described):
+    folder = copy(kind)
+    theta = json.loads((folder / "config.json").read_text())["rope_theta"]
+    for value in (None, {}, {"rope_type": "default"}, {"type": "default", "rope_theta": theta}):
+        change_json(folder / "config.json", {key: value})
+        assert described(folder) == described(published[kind])
+
+
+@kinds
+def test_the_base_of_rotations_as_newer_tools_write_it(kind, copy, published, described):
+    folder = copy(kind, rope_theta=GONE, rope_parameters={"rope_type": "default", "rope_theta": 777.0})
+    assert described(folder) == described(published[kind]) | {"theta": 777.0}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"type": "yarn", "factor": 4.0},
+        {"rope_type": "default", "rope_theta": 3.0},
+        {"rope_type": ["default"]},
+        {"factor": 2.0},
+        [1],
+        "yarn",
+    ],
+)
+@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
+@kinds
+def test_rotations_that_are_scaled(kind, key, value, copy, described):
+    with pytest.raises(CheckpointError, match=rf"'{key}' in .*config\.json is .*; allowed: "):
+        described(copy(kind, **{key: value}))
+
+
+def test_what_is_said_twice_must_agree(copy, described, published):
+    same = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 3, "head_dim": 16}
+    folder = copy(**same)
+    assert described(folder) == described(published["llada"])
+    for key in same:
+        change_json(folder / "config.json", same | {key: 5})
+        with pytest.raises(CheckpointError, match=rf"'{key}' in .* is 5; allowed: {same[key]}; the file contradicts"):
+            described(folder)
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "tokenizer_config.json", INDEX])
+def test_a_key_given_twice(file, copy):
+    folder = copy()
+    text = (folder / file).read_text().strip()
+    (folder / file).write_text(f'{{"twice": 1, "twice": 1, {text[1:]}')
+    with pytest.raises(CheckpointError, match=rf"{folder / file} cannot be read \(the key 'twice' is given twice\)"):
+        load(folder)
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "tokenizer_config.json", INDEX])
+def test_a_file_that_is_none(file, copy):
+    folder = copy()
+    (folder / file).unlink()
+    os.mkfifo(folder / file)
+    with pytest.raises(CheckpointError, match=rf"{folder / file} is no ordinary file; allowed: "):
+        load(folder)
+
+
+def test_a_settings_file_without_end(copy):
+    folder = copy()
+    with (folder / "config.json").open("ab") as file:
+        file.truncate(2**40)
+    with pytest.raises(CheckpointError, match=r"config\.json has 1,099,511,627,776 bytes; allowed: up to 268,435,456"):
+        load(folder)
 
 
 WHOLE = ["vocab_size", "d_model", "n_layers", "n_heads", "n_kv_heads", "mlp_hidden_size", "max_sequence_length"]
@@ -533,6 +673,7 @@ def test_a_shard_that_is_a_folder(copy):
         load(folder)
 
 
+MUTATIONS = 150
 NAMES = ["model.transformer.wte.weight", "model.transformer.blocks.1.q_proj.weight", "model.transformer.ln_f.weight"]
 
 
@@ -630,6 +771,118 @@ def test_shards_of_another_model(copy, published, untouched):
         shutil.copy(path, folder)
     with pytest.raises(CheckpointError, match=r"has no tensor 'model\.transformer\.wte\.weight'"):
         load(folder)
+
+
+def header_of(path):
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    return json.loads(content[8 : 8 + length]), content[8 + length :]
+
+
+def put_header(path, header, data):
+    text = (header if isinstance(header, str) else json.dumps(header)).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def overlap(header):
+    first, second = sorted(header, key=lambda name: header[name]["data_offsets"])[:2]
+    begin, end = header[first]["data_offsets"]
+    header[second] |= {"data_offsets": [begin, end], "shape": header[first]["shape"]}
+
+
+HEADERS = {
+    "negative offsets": (lambda e: e.update(data_offsets=[-8, 8]), "has shape .* and offsets"),
+    "offsets of no number": (lambda e: e.update(data_offsets=[0, True]), "has shape .* and offsets"),
+    "three offsets": (lambda e: e.update(data_offsets=[0, 1, 2]), "has shape .* and offsets"),
+    "huge offsets": (lambda e: e.update(data_offsets=[0, 2**62]), "has the bytes 0 to"),
+    "offsets beyond all": (lambda e: e.update(data_offsets=[0, 2**80]), "has shape .* and offsets"),
+    "offsets the wrong way": (lambda e: e.update(data_offsets=e["data_offsets"][::-1]), "has the bytes"),
+    "a huge shape": (lambda e: e.update(shape=[2**40, 2**40]), "has the bytes"),
+    "a negative shape": (lambda e: e.update(shape=[-1, -64]), "has shape .* and offsets"),
+    "a shape of texts": (lambda e: e.update(shape=["64"]), "has shape .* and offsets"),
+    "another type": (lambda e: e.update(dtype="F64"), "has the bytes"),
+    "no type": (lambda e: e.pop("dtype"), "not described by"),
+    "more": (lambda e: e.update(more=1), "not described by"),
+}
+
+
+@pytest.mark.parametrize("how", HEADERS)
+def test_a_header_that_lies(how, copy, untouched):
+    path = home_of(copy(), NAMES[0])
+    header, data = header_of(path)
+    change, why = HEADERS[how]
+    change(header[NAMES[0]])
+    put_header(path, header, data)
+    with pytest.raises(CheckpointError, match=rf"{path} cannot be read \(ValueError: .*{why}.*download it again"):
+        load(path.parent)
+
+
+def test_tensors_that_overlap(copy, untouched):
+    path = home_of(copy(), NAMES[0])
+    header, data = header_of(path)
+    header.pop("__metadata__")
+    overlap(header)
+    put_header(path, header, data)
+    with pytest.raises(CheckpointError, match=rf"{path} cannot be read \(ValueError: the tensor .* begins at byte"):
+        load(path.parent)
+
+
+def test_a_tensor_twice_in_a_header(copy, untouched):
+    path = home_of(copy(), NAMES[0])
+    header, data = header_of(path)
+    entry = json.dumps({NAMES[0]: header[NAMES[0]]})
+    put_header(path, f"{entry[:-1]}, {json.dumps(header)[1:]}", data)
+    with pytest.raises(CheckpointError, match=rf"{path} cannot be read .*the key '{NAMES[0]}' is given twice"):
+        load(path.parent)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_tensor_in_two_shards(order, copy, untouched):
+    """Whichever the index names: which of the two is meant is anybody's guess."""
+    folder = copy()
+    one, other = [folder / shard for shard in SHARDS[:2]][::order]
+    name = next(iter(tensors_in(one)))
+    rewrite(other, tensors_in(other) | {name: tensors_in(one)[name] + 1})
+    with pytest.raises(
+        CheckpointError, match=rf"the tensor '{name}' is in {folder / SHARDS[0]} and in .*every tensor once"
+    ):
+        load(folder)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", SHARDS[0]])
+def test_a_file_that_may_not_be_read(file, copy):
+    folder = copy()
+    (folder / file).chmod(0)
+    with pytest.raises(CheckpointError, match=rf"{folder / file} cannot be read .*change its permissions"):
+        load(folder)
+
+
+@kinds
+def test_files_spoilt_at_random(kind, copy):
+    """Each is refused, or loads with the same weights; but for the tensors' own bytes, of which nobody keeps a hash."""
+    folder, draw = copy(kind), random.Random(kind)
+    (folder / "generation_config.json").write_text('{"_from_model_config": true, "eos_token_id": 3}')
+    files, whole = sorted(folder.iterdir()), load(folder).network.model.state_dict()
+    outcomes, messages = Counter(), []
+    for _ in range(MUTATIONS // 2):
+        path = draw.choice(files)
+        before = path.read_bytes()
+        path.write_bytes(mutated(before, draw))
+        try:
+            got = load(folder)
+        except UnmaskError as error:
+            messages.append(str(error))
+            outcomes["refused"] += 1
+        else:
+            assert got.codec.decode(got.codec.encode("Hello"))
+            same = all(torch.equal(tensor, whole[name]) for name, tensor in got.network.model.state_dict().items())
+            changed = path.suffix == ".safetensors" and header_of(path)[1] != before[-len(header_of(path)[1]) :]
+            assert same or changed, path
+            outcomes["equal" if same else "other"] += 1
+        path.write_bytes(before)
+    assert all("; allowed: " in message for message in messages)
+    assert min(outcomes["refused"], outcomes["equal"]) > 10
 
 
 # The index.

@@ -1,21 +1,15 @@
 """Chat templates of published checkpoints, rendered without running any code the checkpoint brings."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import jinja2
-from jinja2.ext import Extension
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
-from jinja2.utils import Namespace
-
-from unmask.checkpoints.config import read_json
+from unmask.checkpoints.config import read_json, read_text
+from unmask.checkpoints.template_child import MEMORY
+from unmask.checkpoints.template_process import SECONDS, render_apart
 from unmask.checkpoints.tokenizer import special_tokens
-from unmask.errors import CheckpointError, ConfigError
+from unmask.errors import CheckpointError, ConfigError, UnmaskError
 
 MOST_RENDERED = 1_000_000
 """Characters a template may write beyond twice the messages' own: no conversation needs them, a runaway loop does."""
@@ -25,8 +19,8 @@ MOST_RENDERED = 1_000_000
 class ChatTemplate:
     """How a checkpoint writes a conversation: a Jinja template of strangers, rendered in Jinja's sandbox.
 
-    The sandbox keeps a template from files, modules and Python's internals, and its output is capped. It bounds
-    neither time nor memory: a template that loops or hoards without writing anything can still hang the process.
+    The sandbox keeps a template from files, modules and Python's internals. It runs in another process, which bounds
+    its time and memory (`template_process`), and its output is capped.
     """
 
     source: str
@@ -40,16 +34,10 @@ class ChatTemplate:
         """The template of a checkpoint folder, or None if it has none; a file of its own goes before a key."""
         path = folder / "chat_template.jinja"
         if path.exists():
-            try:
-                source: Any = path.read_text(encoding="utf-8")
-            except (OSError, ValueError) as error:
-                raise CheckpointError(
-                    f"{path} cannot be read ({error}); allowed: a text file; download it again"
-                ) from error
-            return cls._of(source, folder, path)
+            return cls._of(read_text(path), folder, path)
         for name in ("chat_template.json", "tokenizer_config.json"):
             path = folder / name
-            source = read_json(path).get("chat_template") if path.exists() else None
+            source: Any = read_json(path).get("chat_template") if path.exists() else None
             if source is not None:
                 return cls._of(source, folder, path)
         return None
@@ -69,98 +57,43 @@ class ChatTemplate:
     def render(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> str:
         """The conversation as the model was trained to read it; by default up to where the answer starts."""
         most = MOST_RENDERED + 2 * sum(len(str(message.get("content"))) for message in messages)
-        written = ""
-        try:
-            for piece in _compiled(self.source).generate(
-                # Copies, because a template may not meet anything but plain data.
-                messages=[dict(message) for message in messages],
-                tools=None,
-                documents=None,
-                add_generation_prompt=add_generation_prompt,
-                **self.tokens,
-            ):
-                written += piece
-                if len(written) > most:
-                    break
-        except _Refused as error:
-            raise ConfigError(
-                f"{self.origin} refuses the conversation: {error}; allowed: what the template accepts; change the "
+        values = {
+            "messages": [dict(message) for message in messages],
+            "tools": None,
+            "documents": None,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        kind, *about = render_apart(self.source, values | dict(self.tokens), most)
+        if kind == "text":
+            return str(about[0])
+        raise self._error(kind, about, most)
+
+    def _error(self, kind: str, about: Sequence[Any], most: int) -> UnmaskError:
+        """What went wrong in the process that renders, in words."""
+        if kind == "refused":
+            return ConfigError(
+                f"{self.origin} refuses the conversation: {about[0]}; allowed: what the template accepts; change the "
                 "messages"
-            ) from error
-        except SecurityError as error:
-            raise CheckpointError(
-                f"{self.origin} reaches out of its sandbox ({error}); allowed: templates that only write text; do not "
-                "trust this checkpoint, or load with chat=False"
-            ) from error
-        except Exception as error:  # a template can fail like any program
-            place = f" in line {error.lineno}" if isinstance(error, jinja2.TemplateSyntaxError) else ""
-            raise CheckpointError(
-                f"{self.origin} fails{place} ({type(error).__name__}: {error}); allowed: templates that render; "
-                "download the file again, or load with chat=False"
-            ) from error
-        if len(written) > most:
-            raise CheckpointError(
-                f"{self.origin} writes {len(written)} characters or more; allowed: {most} for this conversation; the "
+            )
+        if kind == "security":
+            return CheckpointError(
+                f"{self.origin} reaches out of its sandbox ({about[0]}); allowed: templates that only write text; do "
+                "not trust this checkpoint, or load with chat=False"
+            )
+        if kind == "fails":
+            name, message, line = about
+            place = "" if line is None else f" in line {line}"
+            return CheckpointError(
+                f"{self.origin} fails{place} ({name}: {message}); allowed: templates that render; download the file "
+                "again, or load with chat=False"
+            )
+        if kind == "long":
+            return CheckpointError(
+                f"{self.origin} writes {about[0]} characters or more; allowed: {most} for this conversation; the "
                 "template runs away, load with chat=False"
             )
-        return written
-
-
-class _Refused(Exception):
-    """A template called raise_exception."""
-
-
-class _GenerationTag(Extension):
-    """{% generation %} marks an answer for training; here it only shows what it encloses."""
-
-    tags = {"generation"}  # noqa: RUF012
-
-    def parse(self, parser: Any) -> Any:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-class _PlainNamespace(Namespace):
-    """A namespace without underscored names, which could pass for Python's internals."""
-
-    def __init__(*args: Any, **kwargs: Any) -> None:
-        given = dict(*args[1:], **kwargs)
-        for name in given:
-            _refuse_underscore(name)
-        Namespace.__init__(args[0], given)
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        _refuse_underscore(name)
-        super().__setitem__(name, value)
-
-
-def _refuse_underscore(name: object) -> None:
-    if str(name).startswith("_"):
-        raise SecurityError(f"namespace attribute {name!r}")
-
-
-@lru_cache(maxsize=8)
-def _compiled(source: str) -> jinja2.Template:
-    """The template with all that transformers gives to published ones."""
-    sandbox = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, "jinja2.ext.loopcontrols"]
-    )
-    sandbox.filters["tojson"] = _to_json
-    sandbox.globals |= {
-        "raise_exception": _raise,
-        "strftime_now": lambda format: datetime.now().strftime(format),
-        "dict": lambda *args, **kwargs: dict(*args, **kwargs),
-        "namespace": _PlainNamespace,
-    }
-    return sandbox.from_string(source)
-
-
-def _raise(message: object) -> None:
-    raise _Refused(str(message))
-
-
-def _to_json(
-    value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
-) -> str:
-    """Jinja's own filter would escape HTML."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+        what = about[0] if kind == "stopped" else f"takes more than {MEMORY >> 20} MiB of memory"
+        return CheckpointError(
+            f"{self.origin} {what}; allowed: {SECONDS:g} s and {MEMORY >> 20} MiB, a thousand times what published "
+            "templates take; do not trust this checkpoint, or load with chat=False"
+        )

@@ -26,23 +26,24 @@ def spec(config: CheckpointConfig) -> Spec:
     """The network config.json describes; whatever this code does not compute is refused."""
     config.only("tie_word_embeddings", False)
     config.only("hidden_act", "silu")
-    config.only("rope_scaling", None)
     config.only("use_sliding_window", False, default=False)
     config.only("use_mrope", False, default=False)
     config.only("attention_dropout", 0.0, 0, default=0.0)
-    config.unused("sliding_window", "max_window_layers", "initializer_range", "use_cache", "torch_dtype", "dtype")
-    return Spec(
+    config.unused("sliding_window", "max_window_layers", "initializer_range")
+    spec = Spec(
         vocab=config.whole("vocab_size"),
         width=config.whole("hidden_size"),
         layers=config.whole("num_hidden_layers"),
         heads=config.whole("num_attention_heads"),
         kv_heads=config.whole("num_key_value_heads"),
         mlp=config.whole("intermediate_size"),
-        theta=config.number("rope_theta"),
+        theta=config.theta(),
         eps=config.number("rms_norm_eps"),
         qkv_bias=True,
         rope_float32=False,
     )
+    config.same(head_dim=spec.width // spec.heads, layer_types=["full_attention"] * spec.layers)
+    return spec
 
 
 DREAM = Family(

@@ -4,7 +4,6 @@ Only weights, tokenizers and settings are fetched, never code and never pickles.
 """
 
 import errno
-import json
 import os
 import re
 import shutil
@@ -16,6 +15,7 @@ from threading import Lock
 from typing import Any
 
 from unmask.checkpoints.config import INDEX, SINGLE, read_json, weight_map
+from unmask.checkpoints.shard_header import read_header
 from unmask.errors import CheckpointError, HubError, require
 
 TOKENIZERS = (("tokenizer.json",), ("vocab.json", "merges.txt"), ("vocab.txt",), ("tokenizer.model",))
@@ -47,7 +47,7 @@ def locate(
     require(ok, "model", name_or_path, "a folder, or a hub name such as org/name", "name a model")
     name = str(name_or_path)
     folder = Path(os.path.expanduser(name))
-    if folder.is_dir():
+    if is_folder(folder):
         require(revision is None, "revision", revision, "None for a folder", "a folder has one version, leave it out")
         return folder
     _refuse_paths(name, folder)
@@ -61,6 +61,14 @@ def locate(
             "are off (offline=True or HF_HUB_OFFLINE); allowed: cached models; allow the network once, or name a folder"
         )
     return _fetch(name, revision, on_progress)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is such a folder; there is none under a name that the system cannot hold."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
 
 
 def cached(name: str, revision: str | None = None) -> Path | None:
@@ -101,15 +109,10 @@ def _is_filled(path: Path) -> bool:
 def _is_whole(path: Path) -> bool:
     """Whether a safetensors file is as long as its own header says: a few kilobytes to read, whatever its size."""
     try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if length > 100_000_000:  # more than the format allows
-                return False
-            header = json.loads(file.read(length))
-            ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
-            return bool(path.stat().st_size == 8 + length + max(ends, default=0))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        read_header(path)
+    except CheckpointError:
         return False
+    return True
 
 
 # Names.
@@ -117,19 +120,31 @@ def _is_whole(path: Path) -> bool:
 
 def _refuse_paths(name: str, folder: Path) -> None:
     """Go on only with what can be a hub name: a mistyped path should not be searched for on the net."""
-    if folder.exists():
+    try:
+        there = folder.exists()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise CheckpointError(
+            f"{_shortened(name)!r} cannot be a folder ({why}); allowed: the folder of a checkpoint, or a hub name such "
+            "as org/name; check the path"
+        ) from error
+    if there:
         raise CheckpointError(f"{folder} is a file; allowed: the folder of a checkpoint; name the folder it is in")
     if name[0] in ".~/" or "\\" in name or name.count("/") > 1 or name.endswith("/"):
         raise CheckpointError(
-            f"{name} does not exist; allowed: the folder of a checkpoint, or a hub name such as org/name; check the "
-            "path"
+            f"{_shortened(name)} does not exist; allowed: the folder of a checkpoint, or a hub name such as org/name; "
+            "check the path"
         )
     part = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?"
     if not re.fullmatch(f"{part}/{part}", name) or "--" in name or ".." in name or len(name) > 96:
         raise CheckpointError(
-            f"{name!r} is neither a folder nor a hub name; allowed: an existing folder, or org/name with letters, "
-            "digits, '-', '_' and '.'; check the spelling"
+            f"{_shortened(name)!r} is neither a folder nor a hub name; allowed: an existing folder, or org/name with "
+            "letters, digits, '-', '_' and '.'; check the spelling"
         )
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= 200 else f"{name[:150]} ... ({len(name)} characters)"
 
 
 def _check_revision(revision: str | None) -> None:

@@ -38,23 +38,25 @@ def spec(config: CheckpointConfig) -> Spec:
     config.only("multi_query_attention", None, False, default=False)
     for key in ("attention_dropout", "embedding_dropout", "residual_dropout"):
         config.only(key, 0.0, 0, default=0.0)
-    config.unused("alibi_bias_max", "attention_layer_norm_with_affine", "flash_attention", "mlp_ratio", "use_cache")
-    config.unused("init_cutoff_factor", "init_device", "init_fn", "init_std", "precision", "torch_dtype", "dtype")
+    config.unused("alibi_bias_max", "attention_layer_norm_with_affine", "flash_attention", "mlp_ratio", "precision")
+    config.unused("init_cutoff_factor", "init_device", "init_fn", "init_std")
     vocab = config.whole("vocab_size")
     config.only("embedding_size", vocab)
-    heads, width = config.whole("n_heads"), config.whole("d_model")
-    return Spec(
+    spec = Spec(
         vocab=vocab,
-        width=width,
+        width=config.whole("d_model"),
         layers=config.whole("n_layers"),
-        heads=heads,
+        heads=config.whole("n_heads"),
         kv_heads=config.whole("n_kv_heads"),
         mlp=config.whole("mlp_hidden_size"),
-        theta=config.number("rope_theta"),
+        theta=config.theta(),
         eps=config.number("rms_norm_eps"),
         qkv_bias=False,
         rope_float32=True,
     )
+    config.same(hidden_size=spec.width, num_hidden_layers=spec.layers, intermediate_size=spec.mlp)
+    config.same(num_attention_heads=spec.heads, num_key_value_heads=spec.kv_heads, head_dim=spec.width // spec.heads)
+    return spec
 
 
 LLADA = Family(

@@ -1,6 +1,6 @@
 """From a checkpoint folder to a denoiser with its tokenizer. No code from the folder is ever executed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from unmask.checkpoints.device import check_memory
 from unmask.checkpoints.dream import DREAM
 from unmask.checkpoints.family import Family
 from unmask.checkpoints.llada import LLADA
+from unmask.checkpoints.manifest import check_manifest
 from unmask.core import Vocabulary
 from unmask.denoisers.graphs import Graphs, compile_layers
 from unmask.denoisers.network import Network
@@ -34,6 +35,8 @@ class Checkpoint:
     network: Network
     codec: TextCodec
     length: int
+    ignored: tuple[str, ...] = ()
+    """Keys of its config.json that are not known here, but null, false or empty."""
 
 
 def read(
@@ -44,9 +47,14 @@ def read(
     engine: str = "auto",
     chat: bool | None = None,
     readout: Sequence[int] | None = None,
+    accept: Collection[str] = (),
     on_tensor: Callable[[str, int], None] | None = None,
 ) -> Checkpoint:
-    """Read configuration, tokenizer and weights, in that order: what is cheap to refuse is refused first."""
+    """Read configuration, tokenizer and weights, in that order: what is cheap to refuse is refused first.
+
+    `accept` names keys of config.json that are not known here and are to be passed over.
+    """
+    check_manifest(folder)
     config = CheckpointConfig.read(folder)
     if config.model_type not in FAMILIES:
         raise CheckpointError(
@@ -63,8 +71,7 @@ def read(
     stated = config.whole(family.length)
     length = stated if family.usable is None else min(stated, family.usable)
     mask_id, end_id = config.whole("mask_token_id", 0), config.whole("eos_token_id", 0)
-    config.unused("pad_token_id", "bos_token_id")
-    config.finish()
+    ignored = config.finish(accept)
     codec = TextCodec.read(folder, mask_id=mask_id, vocab=spec.vocab, ends=(end_id, *family.ends), chat=chat)
     if codec.mask != family.mask:
         raise CheckpointError(
@@ -83,7 +90,7 @@ def read(
     check_memory(spec.parameters, dtype, device)
     model = weights.load(spec, family.names, folder, device, dtype, on_tensor)
     network = Network(model, Vocabulary(spec.vocab, mask_id, codec.eos_ids), family.shift, layers)
-    return Checkpoint(family, use_engine(network, engine), codec, length)
+    return Checkpoint(family, use_engine(network, engine), codec, length, ignored)
 
 
 def resolve_engine(name: str, device: torch.device) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from unmask.checkpoints.config import read_json
+from unmask.checkpoints.config import read_json, read_text
 from unmask.errors import CheckpointError
 
 _QWEN2 = ("DreamTokenizer", "Qwen2Tokenizer", "Qwen2TokenizerFast")
@@ -128,12 +128,7 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
 
 
 def _read_merges(path: Path) -> list[tuple[str, str]]:
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"{path} cannot be read ({error}); allowed: a text file with a merge on each line; download it again"
-        ) from error
+    lines = read_text(path, "a text file with a merge on each line").split("\n")
     merges: list[tuple[str, str]] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip() or (number == 1 and line.startswith("#version:")):

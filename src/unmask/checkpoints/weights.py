@@ -12,6 +12,7 @@ from torch import Tensor
 
 from unmask.atomic import atomic_write, write_text
 from unmask.checkpoints.config import INDEX, SINGLE, weight_map
+from unmask.checkpoints.shard_header import StoredTensor, damaged, read_header
 from unmask.denoisers.transformer import Spec, Transformer
 from unmask.errors import CheckpointError
 
@@ -68,20 +69,25 @@ class Shards:
         self.folder = folder
         self._file: dict[str, Path] = {}
         self._open: dict[Path, Any] = {}
+        self._stored: dict[str, StoredTensor] = {}
         listed = self._listed()
         for path in sorted(set(listed.values())) or [folder / SINGLE]:
+            header = read_header(path)
+            for name in sorted(header.keys() & self._file.keys()):
+                raise CheckpointError(
+                    f"the tensor {name!r} is in {self._file[name]} and in {path}; allowed: every tensor once; the "
+                    "shards belong to different models, download them again"
+                )
+            self._file |= dict.fromkeys(header, path)
+            self._stored |= header
             self._open[path] = stack.enter_context(_open(path, device))
-            self._file |= dict.fromkeys(self._open[path].keys(), path)
         self._check_index(listed)
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self._open[self._file[name]].get_slice(name).get_shape())
 
     def read(self, name: str) -> Tensor:
         try:
             tensor: Tensor = self._open[self._file[name]].get_tensor(name)
         except Exception as error:
-            raise _damaged(self._file[name], error) from error
+            raise damaged(self._file[name], error) from error
         return tensor
 
     def check(self, expected: Mapping[str, tuple[int, ...]]) -> None:
@@ -92,15 +98,15 @@ class Shards:
                     f"{self.folder} has no tensor {name!r}; allowed: every tensor its config.json implies; a shard is "
                     "missing or belongs to another model, download it again"
                 )
-            stored = self._open[self._file[name]].get_slice(name).get_dtype()
-            if stored not in STORED:
+            stored = self._stored[name]
+            if stored.dtype not in STORED:
                 raise CheckpointError(
-                    f"tensor {name!r} in {self._file[name]} is stored as {stored}; allowed: {', '.join(STORED)}; "
+                    f"tensor {name!r} in {self._file[name]} is stored as {stored.dtype}; allowed: {', '.join(STORED)}; "
                     "quantised checkpoints need their scales, which this code does not read"
                 )
-            if self.shape(name) != shape:
+            if stored.shape != shape:
                 raise CheckpointError(
-                    f"tensor {name!r} in {self._file[name]} has shape {self.shape(name)}; allowed: {shape}, by "
+                    f"tensor {name!r} in {self._file[name]} has shape {stored.shape}; allowed: {shape}, by "
                     "config.json; config and weights belong to different models"
                 )
         for name in sorted(set(self._file) - set(expected)):
@@ -180,18 +186,7 @@ def published(model: Transformer, names: Names) -> Iterator[tuple[str, Tensor]]:
 def _open(path: Path, device: torch.device | str) -> Any:
     from safetensors import safe_open
 
-    if not path.is_file():
-        raise CheckpointError(
-            f"{path} does not exist; allowed: every shard the checkpoint names; the download is incomplete, repeat it"
-        )
     try:
         return safe_open(str(path), framework="pt", device=str(device))
     except Exception as error:
-        raise _damaged(path, error) from error
-
-
-def _damaged(path: Path, error: Exception) -> CheckpointError:
-    return CheckpointError(
-        f"{path} cannot be read ({type(error).__name__}: {error}); allowed: a complete safetensors file; it is "
-        "truncated or damaged, download it again"
-    )
+        raise damaged(path, error) from error

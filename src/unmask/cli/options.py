@@ -41,7 +41,7 @@ class LoadOptions:
         """A model with the options of --model-option and those that have an option of their own."""
         from unmask.catalog import load
 
-        chosen = pairs("--model-option", self.model_option)
+        chosen = pairs("--model-option", self.model_option, lists=("accept",))
         for key, value in (("device", self.device), ("dtype", self.dtype)):
             if value is None:
                 continue
@@ -112,13 +112,16 @@ def _is_mapping(declared: Field[Any]) -> bool:
     return get_origin(declared.type) is Mapping
 
 
-def pairs(option: str, given: list[str] | None) -> dict[str, Any]:
-    """KEY=VALUE texts as a dict."""
+def pairs(option: str, given: list[str] | None, lists: Sequence[str] = ()) -> dict[str, Any]:
+    """KEY=VALUE texts as a dict; the values of `lists` are names, with commas between them or given one by one."""
     values: dict[str, Any] = {}
     for text in given or []:
         key, equals, raw = text.partition("=")
         if not (key.strip() and equals):
             raise ConfigError(f"{option} {text!r} is not KEY=VALUE; allowed: e.g. block_length=4; add the value")
+        if key.strip() in lists:
+            values[key.strip()] = [*values.get(key.strip(), []), *split_commas(raw)]
+            continue
         if key.strip() in values:
             raise ConfigError(f"{option} {key.strip()} is given twice; allowed: once; drop one of them")
         values[key.strip()] = parse_value(raw)

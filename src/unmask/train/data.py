@@ -1,5 +1,6 @@
 """From texts to rows of tokens: prompt, answer, end of turn, end of text up to the horizon. Kept in one file."""
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -217,21 +218,34 @@ def write(pool: Pool, path: Path) -> None:
         tensors |= {f"{name}.prompt": rows.prompt_E.astype(np.int32), f"{name}.source": rows.source_E.astype(np.int32)}
     notes = {"key": pool.key, "tokenizer": pool.tokenizer.to_str(), "left_out": json.dumps(dict(pool.left_out))}
     with atomic_write(path) as partial:
-        save_file(tensors, partial, metadata=notes)
+        save_file(tensors, partial, metadata={**notes, "sha256": _digest(tensors, notes)})
+
+
+def _digest(tensors: Mapping[str, NDArray[np.generic]], notes: Mapping[str, str]) -> str:
+    """Of everything in the file."""
+    digest = hashlib.sha256()
+    for name, value in sorted(tensors.items()):
+        digest.update(json.dumps([name, str(value.dtype), value.shape]).encode())
+        digest.update(np.ascontiguousarray(value).data)
+    digest.update(json.dumps(sorted(notes.items())).encode())
+    return digest.hexdigest()
 
 
 def read(path: Path, key: str, config: Config) -> Pool:
     """What `write` wrote."""
     from safetensors import safe_open
 
+    redo = "delete it, and it is made again"
     try:
         with safe_open(str(path), framework="numpy") as file:
-            notes = file.metadata()
+            notes = dict(file.metadata() or {})
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except Exception as error:
-        raise SchemaError(f"{path} cannot be read ({error}); allowed: a complete file of rows; delete it") from error
+        raise SchemaError(f"{path} cannot be read ({error}); allowed: a complete file of rows; {redo}") from error
+    if notes.pop("sha256", None) != _digest(tensors, notes):
+        raise SchemaError(f"{path} has changed since it was written; allowed: rows that have their hash; {redo}")
     if notes.get("key") != key:
-        raise SchemaError(f"{path} belongs to other data; allowed: rows with the key {key}; delete it")
+        raise SchemaError(f"{path} belongs to other data; allowed: rows with the key {key}; {redo}")
 
     def rows(name: str) -> Rows:
         kept = [tensors[f"{name}.{part}"].astype(np.int64) for part in ("length", "prompt", "source")]

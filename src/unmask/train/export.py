@@ -1,6 +1,5 @@
 """A trained network as a folder in the published format of its family, with a manifest."""
 
-import hashlib
 import json
 import platform
 from pathlib import Path
@@ -14,14 +13,14 @@ from tokenizers import Tokenizer
 from unmask import __version__
 from unmask.atomic import atomic_folder, write_text
 from unmask.checkpoints import dream, llada, weights
+from unmask.checkpoints.manifest import MANIFEST, check_manifest, sealed, sha256_of
 from unmask.denoisers.transformer import Spec, Transformer
-from unmask.errors import SchemaError
+from unmask.errors import CheckpointError, SchemaError
 from unmask.train.config import Config
 from unmask.train.tokenizer import CHATS, Ids, files
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 NAMES = {"llada": llada.NAMES, "dream": dream.NAMES}
-MANIFEST = "manifest.json"
 
 
 def export(
@@ -39,41 +38,28 @@ def export(
         for name, text in files(tokenizer, CHATS[config.model.family], config.model.context).items():
             write_text(partial / name, text)
         weights.save(model, NAMES[config.model.family], partial, dtype=DTYPES[config.run.export])
-        manifest = {
-            "files": {path.name: _sha256(path) for path in sorted(partial.iterdir())},
+        said = {
+            "files": {path.name: sha256_of(path) for path in sorted(partial.iterdir())},
             "parameters": model.spec.parameters,
             "config_sha256": config.digest,
             "config": config.flat(),
             "versions": versions(),
             **notes,
         }
+        manifest = sealed(said)
         _write_json(partial / MANIFEST, manifest)
     return manifest
 
 
 def finished(folder: Path) -> dict[str, Any] | None:
     """The manifest of an exported folder whose files are all as it says; None if there is none."""
-    path = folder / MANIFEST
-    if not path.exists():
-        return None
     try:
-        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        wrong = [name for name, digest in manifest["files"].items() if not _is(folder / name, digest)]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SchemaError(f"{path} cannot be read ({error}); allowed: what a run wrote; {_REDO}") from error
-    if wrong:
+        return check_manifest(folder)
+    except CheckpointError as error:
         raise SchemaError(
-            f"{folder} is not as its run left it: {', '.join(wrong)} missing or changed; allowed: the files of its "
-            f"manifest.json; restore them, or {_REDO}"
-        )
-    return manifest
-
-
-_REDO = "delete the folder model in --out and run the same command: it goes on from the last checkpoint"
-
-
-def _is(path: Path, digest: str) -> bool:
-    return path.is_file() and _sha256(path) == digest
+            f"the finished run in {folder} cannot be used: {error}; or delete the folder {folder.name} in --out and "
+            "run the same command: it goes on from the last checkpoint"
+        ) from error
 
 
 def versions() -> dict[str, str]:
@@ -85,10 +71,6 @@ def versions() -> dict[str, str]:
         "numpy": np.__version__,
         "tokenizers": tokenizers.__version__,
     }
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:

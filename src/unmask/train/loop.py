@@ -17,6 +17,7 @@ from unmask.train.data import Pool
 from unmask.train.export import export, finished
 from unmask.train.journal import Point, Record
 from unmask.train.learner import Learner, Stepped, learning_rate, mixed
+from unmask.train.resume import check_state
 from unmask.train.sources import Folders
 
 MODEL, SNAPSHOT = "model", "snapshot"
@@ -65,16 +66,18 @@ def train(
 ) -> Result:
     """Train what the configuration asks for, or go on where an interrupted run in `out` stopped.
 
-    Rows of tokens are kept in `cache` (default: `out`), where other runs on the same data find them. `workers`
-    processes make the texts (default: one per core); they change nothing but the time it takes.
+    One run at a time has the folder. Rows of tokens are kept in `cache` (default: `out`), where other runs on the same
+    data find them. `workers` processes make the texts (default: one per core); they change nothing but the time it
+    takes.
     """
     out, place, folders = Path(out), resolve_device(device), folders or Folders()
+    for folder in (out, Path(cache or out)):
+        journal.check_place(folder)
     pool_key = data.data_key(config, folders)
     journal.check(out, config, pool_key)
-    manifest = finished(out / MODEL)
-    if manifest is not None:
-        say(f"{out} is finished; nothing to do")
-        return Result(out / MODEL, manifest)
+    done = _finished(out, say)
+    if done is not None:
+        return done
     journal.check_writable(out)
     if cache is not None:
         journal.check_writable(Path(cache))
@@ -84,12 +87,26 @@ def train(
         say(f"not compiled: compilation is for CUDA devices, and this is {place}")
     if config.run.graph and place.type != "cuda":
         say(f"no graph of a step: graphs are for CUDA devices, and this is {place}")
-    pool = data.load(config, folders, Path(cache) if cache is not None else out, say, workers)
-    run = _TrainingRun(config, out, pool, place, score, say, on_step)
-    # Only now: a folder in which nothing was trained belongs to nobody.
-    journal.claim(out, config, pool_key)
-    say(f"{run.learner.model.spec.parameters:,} parameters, {run.shapes} per step, on {place}")
-    return run.finish()
+    with journal.held(out, say):
+        # Who held the folder before may have begun or finished a run in it.
+        journal.check(out, config, pool_key)
+        done = _finished(out, say)
+        if done is not None:
+            return done
+        pool = data.load(config, folders, Path(cache) if cache is not None else out, say, workers)
+        run = _TrainingRun(config, out, pool, place, score, say, on_step)
+        # Only now: a folder in which nothing was trained belongs to nobody.
+        journal.claim(out, config, pool_key, (MODEL, SNAPSHOT))
+        say(f"{run.learner.model.spec.parameters:,} parameters, {run.shapes} per step, on {place}")
+        return run.finish()
+
+
+def _finished(out: Path, say: Callable[[str], None]) -> Result | None:
+    manifest = finished(out / MODEL)
+    if manifest is None:
+        return None
+    say(f"{out} is finished; nothing to do")
+    return Result(out / MODEL, manifest)
 
 
 class _TrainingRun:
@@ -209,9 +226,15 @@ class _TrainingRun:
         }
 
     def _restore(self, device: torch.device) -> None:
-        state = journal.newest(self.out, device)
-        if state is None:
+        found = journal.newest(self.out, device)
+        if found is None:
             return
+        path, state = found
+        try:
+            steps, learner = self.config.optimizer.steps, self.learner
+            check_state(state, int(path.stem.removeprefix("step-")), steps, learner.model, learner.optimizers)
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise journal.damaged(path, error) from error
         self.learner.restore(state)
         self.done, self.sum, self.count, self.seconds = (state[name] for name in ("step", "sum", "count", "seconds"))
         points = [Point(**point) for point in state["points"]]
