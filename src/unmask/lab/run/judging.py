@@ -7,6 +7,7 @@ from typing import NamedTuple
 from unmask.errors import ConfigError
 from unmask.request import TextModel
 from unmask.tasks import Example, score_all
+from unmask.text import storable
 
 
 class JudgedAnswer(NamedTuple):
@@ -34,7 +35,7 @@ class Judge:
         """Of each prompt's id and the tokens of an answer to it."""
         keys = [(prompt, tuple(tokens)) for prompt, tokens in answers]
         new = [key for key in dict.fromkeys(keys) if key not in self._judged]
-        texts = [self.model.codec.answer(list(tokens)) for _, tokens in new]
+        texts = [storable(self.model.codec.answer(list(tokens))) for _, tokens in new]
         pairs = [(text, self.members[prompt]) for text, (prompt, _) in zip(texts, new, strict=True)]
         for key, text, (utility, reason) in zip(new, texts, scores(pairs, self.jobs), strict=True):
             self._judged[key] = JudgedAnswer(text, utility, reason)
