@@ -5,9 +5,7 @@ the judge along, so that whoever can take a task of the suite can take this one.
 rules.
 """
 
-import hashlib
 import importlib
-import inspect
 import os
 import re
 import sys
@@ -32,6 +30,7 @@ from unmask.tasks.base import (
     canonical,
     digest,
 )
+from unmask.tasks.own_code import code_hash
 from unmask.tasks.scoring import extract, utility
 from unmask.tasks.scoring.extract import WHOLE_TEXT, RawAnswer, squeeze
 from unmask.tasks.splits import cut, rank
@@ -292,7 +291,7 @@ def _rule(name: str, score: str | None, thing: OwnSource | None, prompts: str) -
     """Judge and code of the scoring rule."""
     if thing is not None:
         require(score is None, f"score of {name}", score, f"none: {prompts} has its own", "leave it out")
-        return _by(thing.score, f"{prompts}.score"), _code(thing.score)
+        return _by(thing.score, f"{prompts}.score"), code_hash(thing.score)
     if score is None:
         allowed = f"{', '.join(RULES)} or package.module:function"
         raise ConfigError(f"score of {name} is missing; allowed: {allowed}; say how answers are scored")
@@ -302,7 +301,7 @@ def _rule(name: str, score: str | None, thing: OwnSource | None, prompts: str) -
         raise UnknownName("scoring rule", score, [*RULES, "package.module:function"])
     function = _find(score)
     require(callable(function), f"score of {name}", score, "a function of text and example", "name another")
-    return _by(function, score), _code(function)
+    return _by(function, score), code_hash(function)
 
 
 def _written(path: Path) -> tuple[None, Iterator[tuple[str, Any]]]:
@@ -353,13 +352,3 @@ def _find(name: str) -> Any:
             raise UnknownName(f"name in {module}", path, [n for n in dir(value) if not n.startswith("_")])
         value = getattr(value, part)
     return value
-
-
-def _code(function: Any) -> str:
-    """A hash of the file that a function is written in: a run that goes on must not mix two rules of one name."""
-    written = function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
-    try:
-        path = inspect.getsourcefile(written)
-    except TypeError:
-        return ""
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path and Path(path).is_file() else ""

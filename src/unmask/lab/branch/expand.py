@@ -147,7 +147,9 @@ def first_steps(before: State, change: Transition) -> list[FirstStep]:
     """What a transition did, row by row; read from the device in one go."""
     final_BL = change.state.committed_BL & ~before.committed_BL
     parts = (change.revealed_BL, change.remasked_BL, final_BL, change.state.tokens_BL)
-    revealed_BL, remasked_BL, committed_BL, tokens_BL = torch.stack([part.to(torch.int32) for part in parts]).cpu().numpy()
+    revealed_BL, remasked_BL, committed_BL, tokens_BL = (
+        torch.stack([part.to(torch.int32) for part in parts]).cpu().numpy()
+    )
     steps = []
     for row, tokens_L in enumerate(tokens_BL):
         revealed, remasked, committed = (

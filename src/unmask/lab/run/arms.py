@@ -100,8 +100,9 @@ def works_of(
         unit = Unit(spec.name, task, fingerprint([names, calibrations, reasons, DRAWS]))
         if there.get((spec.name, task), unit) != unit:
             raise OtherStudy(
-                f"{spec.name}, {task} was decoded end to end with other calibrations than its branches give now; allowed: "
-                f"the same ones; remove {there[spec.name, task].name!r} from {str(store.decodes)!r} to decode it again"
+                f"{spec.name}, {task} was decoded end to end with other calibrations than its branches give now; "
+                f"allowed: the same ones; remove {there[spec.name, task].name!r} from {str(store.decodes)!r} to decode "
+                "it again"
             )
         yield DecodeJob(unit, usable, missing)
 

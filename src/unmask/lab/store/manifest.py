@@ -18,7 +18,15 @@ NAME = "manifest.json"
 
 
 class DamagedManifest(SchemaError):
-    """A manifest is not what was written; `unmask study run` writes it anew from sound shards."""
+    """A manifest is not what was written; `unmask study run` writes it anew where shards are of its study."""
+
+    def __init__(self, folder: Path, why: str):
+        self.why = why
+        super().__init__(
+            f"{str(folder / NAME)!r} is damaged ({why}); allowed: the file as it was written; restore it, or run "
+            f"`unmask study run FILE --out {folder}` with the file of the study: it is written anew and sound shards "
+            f"are kept (`unmask study check {folder}` lists what is damaged)"
+        )
 
 
 class OldFormat(SchemaError):
@@ -62,11 +70,11 @@ def read_manifest(folder: Path) -> Manifest:
         body = from_hashed_json(FORMAT, text, "manifest", dict, dict)
     except HashMismatch as error:
         _check_format(folder, text)
-        raise _damaged(folder, str(error)) from error
+        raise DamagedManifest(folder, str(error)) from error
     except FileNotFoundError as error:
-        raise _damaged(folder, "it is not there") from error
+        raise DamagedManifest(folder, "it is not there") from error
     except (OSError, ValueError) as error:
-        raise _damaged(folder, str(error)) from error
+        raise DamagedManifest(folder, str(error)) from error
     return {"format": FORMAT, **body}
 
 
@@ -85,14 +93,6 @@ def _check_format(folder: Path, text: str) -> None:
             f"format of {str(folder)!r} is {named!r}; allowed: {FORMAT!r}, which holds more; run its study "
             f"({name!r}) again with `unmask study run FILE --out NEWFOLDER`; what is there is left as it is"
         )
-
-
-def _damaged(folder: Path, why: str) -> DamagedManifest:
-    return DamagedManifest(
-        f"{str(folder / NAME)!r} is damaged ({why}); allowed: the file as it was written; restore it, or run "
-        f"`unmask study run FILE --out {folder}` with the file of the study: it is written anew and sound shards are "
-        f"kept (`unmask study check {folder}` lists them)"
-    )
 
 
 def check_same(folder: Path, manifest: Manifest, ours: Manifest, *, accept_code: bool) -> bool:

@@ -26,8 +26,18 @@ _READING: tuple[type[Exception], ...] = (OSError, ValueError, TypeError, KeyErro
 class DamagedPiece(SchemaError):
     """A shard or a unit is not what was written."""
 
+    def __init__(self, folder: Path, why: str):
+        self.why = why
+        store = folder.parent.parent
+        super().__init__(
+            f"{folder.name!r} in {str(folder.parent)!r} is damaged ({why}); allowed: its files as they were written; "
+            f"`unmask study check {store}` lists what is, and `unmask study run FILE --out {store}` measures it again"
+        )
 
-def write_piece(folder: Path, kind: type[Shard | Unit], tables: Mapping[str, pa.Table], info: Mapping[str, Any]) -> None:
+
+def write_piece(
+    folder: Path, kind: type[Shard | Unit], tables: Mapping[str, pa.Table], info: Mapping[str, Any]
+) -> None:
     """Fill a folder; what is written last vouches for the rest."""
     about = {}
     for name, table in tables.items():
@@ -45,16 +55,21 @@ def in_order(name: str, table: pa.Table) -> pa.Table:
     return table.take(pc.sort_indices(table, sort_keys=[(key, "ascending") for key in SORT[name]]))
 
 
-def read_info(folder: Path, kind: type[Shard | Unit]) -> Info:
-    """What a piece says of itself; refused if that is not what was written, or not about this folder."""
+def read_info(folder: Path, kind: type[Shard | Unit], study: str | None = None) -> Info:
+    """What a piece says of itself; refused if that is not what was written, or not about this folder.
+
+    `study` is the fingerprint of the one it has to belong to, None for any.
+    """
     about = ABOUT[kind]
     try:
         info: Info = from_hashed_json(FORMAT, (folder / about).read_bytes().decode(), kind.__name__.lower(), dict, dict)
         name, tables = kind(**info[kind.__name__.lower()]).name, set(info["tables"])
     except _READING as error:
-        raise damaged(folder, f"{about}: {_short(error)}") from error
+        raise DamagedPiece(folder, f"{about}: {_short(error)}") from error
     if name != folder.name or tables != set(TABLES[kind]):
-        raise damaged(folder, f"{about} is that of {name}")
+        raise DamagedPiece(folder, f"{about} is that of {name}")
+    if study is not None and info["study"] != study:
+        raise DamagedPiece(folder, "it belongs to another study")
     return info
 
 
@@ -67,30 +82,22 @@ def read_table(folder: Path, name: str, info: Info) -> pa.Table:
             raise ValueError("its bytes are not those that were written")
         return pq.read_table(pa.BufferReader(content)).select(SCHEMAS[name].names).cast(loose(name))
     except _READING as error:
-        raise damaged(folder, f"{path.name}: {_short(error)}") from error
+        raise DamagedPiece(folder, f"{path.name}: {_short(error)}") from error
 
 
-def check_piece(folder: Path, kind: type[Shard | Unit]) -> Info:
+def check_piece(folder: Path, kind: type[Shard | Unit], study: str | None = None) -> Info:
     """Read all of a piece: bytes, values, columns and utilities; returns what it says of itself."""
-    info = read_info(folder, kind)
+    info = read_info(folder, kind, study)
     for name in TABLES[kind]:
         table = read_table(folder, name, info)
         if table_hash(table) != info["tables"][name]["content"]:
-            raise damaged(folder, f"{name}.parquet: its values are not those that were written")
+            raise DamagedPiece(folder, f"{name}.parquet: its values are not those that were written")
         try:
             if name in ("branches", "decodes"):
                 check_utilities(table)
         except ContractError as error:
-            raise damaged(folder, f"{name}.parquet: {error}") from error
+            raise DamagedPiece(folder, f"{name}.parquet: {error}") from error
     return info
-
-
-def damaged(folder: Path, why: str) -> DamagedPiece:
-    store = folder.parent.parent
-    return DamagedPiece(
-        f"{folder.name!r} in {str(folder.parent)!r} is damaged ({why}); allowed: its files as they were written; "
-        f"`unmask study check {store}` lists what is, and `unmask study run FILE --out {store}` measures it again"
-    )
 
 
 def _short(error: Exception) -> str:

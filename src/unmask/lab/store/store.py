@@ -38,6 +38,7 @@ from unmask.lab.store.manifest import (
     write_manifest,
 )
 from unmask.lab.store.pieces import (
+    TABLES,
     DamagedPiece,
     Info,
     check_piece,
@@ -244,20 +245,30 @@ class Store:
 
     def infos(self) -> list[Info]:
         """What each finished shard says of itself."""
-        return [read_info(self.shards / name, Shard) for name in self.names()]
+        return [info for _, info in self._pieces(Shard)]
 
     def decode_infos(self) -> list[Info]:
         """What each finished unit says of itself."""
-        return [read_info(self.decodes / name, Unit) for name in self.decoded()]
+        return [info for _, info in self._pieces(Unit)]
+
+    def _pieces(self, kind: type[Shard | Unit]) -> list[tuple[Path, Info]]:
+        """The folder of each finished shard or unit, and what it says of itself."""
+        if kind is Shard:
+            folders = [self.shards / name for name in self.names()]
+        else:
+            folders = [self.decodes / name for name in self.decoded()]
+        study = self.manifest["fingerprint"] if folders else None
+        return [(folder, read_info(folder, kind, study)) for folder in folders]
 
     # What is damaged
 
     def _set_damaged_aside(self) -> None:
         """Move every damaged shard and unit out of the way; a run then measures it again."""
+        study = self.manifest["fingerprint"]
         for home, kind in ((self.shards, Shard), (self.decodes, Unit)):
             for name in finished_names(home):
                 try:
-                    check_piece(home / name, kind)
+                    check_piece(home / name, kind, study)
                 except DamagedPiece:
                     with self._claimed(name) as free:
                         if free:
@@ -278,14 +289,9 @@ class Store:
         if name not in SCHEMAS:
             raise UnknownName("table", name, SCHEMAS)
         wanted = [f.name for f in SCHEMAS[name] if columns is None or f.name in {*columns, *SORT[name]}]
-        parts = [read_table(folder, name, info).select(wanted) for folder, info in self._parts(name)]
+        pieces = self._pieces(Unit if name in TABLES[Unit] else Shard)
+        parts = [read_table(folder, name, info).select(wanted) for folder, info in pieces]
         return in_order(name, pa.concat_tables(parts) if parts else loose(name).empty_table().select(wanted))
-
-    def _parts(self, name: str) -> list[tuple[Path, Info]]:
-        """The folders that a table is spread over, and what they say of themselves."""
-        if name == "decodes":
-            return [(self.decodes / unit, read_info(self.decodes / unit, Unit)) for unit in self.decoded()]
-        return [(self.shards / shard, read_info(self.shards / shard, Shard)) for shard in self.names()]
 
     def content_hash(self) -> dict[str, str]:
         """Hashes of the tables' sorted values: equal tables have equal hashes, however they came about.
