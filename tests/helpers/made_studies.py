@@ -1,7 +1,7 @@
 """Studies made by hand: utilities that are known go in, a store comes out. No model is run."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from unmask.lab.store import Store
 from unmask.lab.store.schemas import FIRST_STEP, STATES, loose
-from unmask.lab.store.shards import Shard
+from unmask.lab.store.shards import Shard, Unit
+from unmask.versions import versions
 
 LENGTH = 8
 """Positions of every answer; states lie evenly along it."""
@@ -149,10 +150,22 @@ def store(
             "forwards": {"naive": 50, "done": 10, "trajectory": 7, "recalled": 2, "calls": 3},
             "axes": dict.fromkeys(held, work),
             "seconds": 1.5,
-            "versions": {},
+            "versions": versions(),
         }
         told = readings(shards[key], read[key]) if read else None
         place.write(shards[key], STATES.empty_table(), table, info, told)
+    return place
+
+
+def whole(folder):
+    """A small store with every kind of file in it."""
+    tables, read = diagnosed({"find": "finds"}, prompts=2)
+    place = store(folder, tables, read=read)
+    unit = Unit("small", "find", "d" * 16)
+    row = {"model": "small", "task": "find", "axis": "region", "arm": "fixed", "draw": 0, "split": "evaluation"}
+    row |= {"prompt": "p0", "utility": 0.5, "reason": "compared", "answer": "\u6a21", "forwards": 3}
+    info = {"unit": asdict(unit), "axes": {}, "versions": versions()}
+    place.write_decodes(unit, pa.Table.from_pylist([row], schema=loose("decodes")), info)
     return place
 
 

@@ -98,7 +98,7 @@ def _homes() -> tuple[Path, ...]:
     paths = sysconfig.get_paths()
     installed = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")]
     site = [entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")]
-    return tuple(Path(path).resolve() for path in (*installed, *site, Path(__file__).parent.parent))
+    return tuple(Path(path).resolve() for path in [*installed, *site, str(Path(__file__).parent.parent)])
 
 
 def _source(path: Path) -> bytes:
