@@ -42,6 +42,8 @@ class Extent:
     asked: int
     """By the study file; a task may have fewer, and a model no room for some."""
     states: int
+    code: tuple[str, ...]
+    """Fingerprints of the code that made its shards; more than one where the user accepted that."""
 
     @property
     def complete(self) -> bool:
@@ -106,6 +108,7 @@ def extents_of(manifest: Mapping[str, Any], infos: Sequence[Mapping[str, Any]]) 
                     prompts=sum(len(info["prompts"]) for info in finished),
                     asked=study["splits"][role]["prompts"],
                     states=sum(info["states"] for info in finished),
+                    code=tuple(sorted({info["code"] for info in finished})),
                 )
 
 
