@@ -125,6 +125,19 @@ class TestDamage:
             everything(small.folder)
         assert "Traceback" not in str(caught.value)
 
+    @pytest.mark.parametrize(
+        ("file", "how"), [("shard.json", "cut"), ("shard.json", "gone"), ("branches.parquet", "gone")]
+    )
+    def test_commands_name_it_and_what_to_do(self, small, file, how, capsys):
+        name = small.names()[0]
+        damage(small.shards / name / file, how)
+        for command, code_ in (("status", 2 if file == "shard.json" else 0), ("report", 2), ("check", 1)):
+            assert main(["study", command, str(small.folder)]) == code_
+            said = capsys.readouterr()
+            if code_:
+                assert name in said.out + said.err
+                assert f"unmask study run FILE --out {small.folder}" in said.out + said.err
+
     @pytest.mark.parametrize("how", ["cut", "gone", "empty", "flipped", "edited", "a list"])
     def test_of_the_manifest_is_refused_and_mended_by_a_run(self, small, how, capsys):
         study, before, hashes = study_of(small), small.manifest, small.content_hash()
@@ -165,7 +178,10 @@ class TestDamage:
             shutil.rmtree(small.shards / name)
         shutil.rmtree(small.decodes)
         damage(small.folder / "manifest.json", "empty")
+        litter = small.folder / ".manifest.json.123.partial"
+        litter.touch()
         assert Store.create(small.folder, study).names() == []
+        assert not litter.exists()
 
     def test_single_bits(self, small):
         """Every flip is noticed, or changes nothing that a reader sees."""

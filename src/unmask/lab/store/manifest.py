@@ -116,7 +116,7 @@ def check_same(folder: Path, manifest: Manifest, ours: Manifest, *, accept_code:
         raise OtherStudy(
             f"{str(folder)!r} was made with other code of the same version ({', '.join(changed)} differ; fingerprint "
             f"{old['fingerprint']} then, {new['fingerprint']} now); allowed: the same code, or numbers might mix; "
-            "choose another folder, or go on with --accept-code, which the manifest and the report then say"
+            "choose another folder, or go on with `unmask study run ... --accept-code`: manifest and report then say so"
         )
     return True
 

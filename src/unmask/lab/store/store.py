@@ -89,6 +89,9 @@ class Store:
 
     def _begin(self, ours: Manifest, accept_code: bool) -> None:
         """Write the manifest if there is none, anew if it is damaged, and with the code of now if that is accepted."""
+        for litter in self.folder.glob(f".{NAME}.*"):
+            # Of a process that died: whoever writes now holds the lock.
+            litter.unlink(missing_ok=True)
         manifest = self._found(ours)
         accepted = check_same(self.folder, manifest, ours, accept_code=accept_code)
         if self._manifest_is_sound() and not accepted:
@@ -264,15 +267,20 @@ class Store:
 
     def _set_damaged_aside(self) -> None:
         """Move every damaged shard and unit out of the way; a run then measures it again."""
-        study = self.manifest["fingerprint"]
         for home, kind in ((self.shards, Shard), (self.decodes, Unit)):
             for name in finished_names(home):
-                try:
-                    check_piece(home / name, kind, study)
-                except DamagedPiece:
+                if self._is_damaged(home / name, kind):
                     with self._claimed(name) as free:
-                        if free:
+                        # Looked at again: another process may have measured it anew in between.
+                        if free and self._is_damaged(home / name, kind):
                             self._set_aside(home / name)
+
+    def _is_damaged(self, folder: Path, kind: type[Shard | Unit]) -> bool:
+        try:
+            check_piece(folder, kind, self.manifest["fingerprint"])
+        except DamagedPiece:
+            return folder.exists()
+        return False
 
     def _set_aside(self, path: Path) -> None:
         self.damaged.mkdir(exist_ok=True)
