@@ -10,8 +10,8 @@ from tests.helpers import made_studies as made
 from unmask.cli.app import main
 from unmask.errors import SchemaError
 from unmask.lab.store.check import check_store
-from unmask.lab.store.hashes import bytes_hash
-from unmask.lab.store.pieces import read_info
+from unmask.lab.store.hashes import bytes_hash, table_hash
+from unmask.lab.store.pieces import read_info, read_table
 from unmask.lab.store.schemas import FORMAT
 from unmask.lab.store.shards import Shard
 from unmask.stats.hashed_json import to_hashed_json
@@ -59,17 +59,10 @@ def test_values_are_checked_beside_bytes(store):
         pq.write_table(table.set_column(at, table.schema.field(at), pa.array(values)), path)
         info["tables"]["branches"]["bytes"] = bytes_hash(path.read_bytes())
         if reason.startswith("a utility"):
-            info["tables"]["branches"]["content"] = _content(store, folder, info)
+            info["tables"]["branches"]["content"] = table_hash(read_table(folder, "branches", info))
         (folder / "shard.json").write_text(to_hashed_json(FORMAT, info))
         (damage,) = check_store(store.folder).damaged
         assert reason in damage.reason
-
-
-def _content(store, folder, info):
-    from unmask.lab.store.hashes import table_hash
-    from unmask.lab.store.pieces import read_table
-
-    return table_hash(read_table(folder, "branches", info))
 
 
 def test_nothing_to_check(tmp_path):
