@@ -7,11 +7,12 @@ else is taken for code: a path must end in `.py`, and a module's name is made of
 import ast
 import hashlib
 import importlib
+import inspect
 import os
 import sys
 import sysconfig
 from collections.abc import Iterator
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -45,27 +46,6 @@ def find_code(name: str, folder: Path | None = None) -> Any:
             raise UnknownName(f"name in {place}", attribute, [n for n in dir(value) if not n.startswith("_")])
         value = getattr(value, part)
     return value
-
-
-def code_hash(written: Any) -> str:
-    """Of the file that a class or function is written in and of the local modules it imports, however deep.
-
-    Installed packages are left out: their versions stand elsewhere. Empty where there is no file, as in a shell.
-    """
-    module = sys.modules.get(written.__module__)
-    start = getattr(module, "__file__", None)
-    if start is None or not Path(start).is_file():
-        return ""
-    files: dict[str, str] = {}
-    waiting = [(start, getattr(module, "__package__", None) or "")]
-    while waiting:
-        file, package = waiting.pop()
-        source = Path(file).read_bytes()
-        if file not in files:
-            files[file] = hashlib.sha256(source).hexdigest()
-            waiting += [place for name in _imported(source, package) for place in _local_files(name)]
-    parts = sorted(f"{Path(file).name} {digest}" for file, digest in files.items())
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def _run_file(path: Path, name: str) -> ModuleType:
@@ -131,41 +111,96 @@ def said(error: BaseException) -> str:
         return "(no message)"
 
 
-def _imported(source: bytes, package: str) -> Iterator[str]:
-    """Dotted names that a source imports, at any depth of it; a name that is no module is found to be none later."""
+def code_hash(function: Any) -> str:
+    """Of the file that a function or a class is written in and the local modules it imports, however deep.
+
+    Local is what neither Python, nor an installed package, nor this one brings; what is imported under a name that is
+    put together at run time is not seen. Empty where there is no file, as in a shell.
+    """
+    written = function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
     try:
-        tree = ast.parse(source)
+        path = inspect.getsourcefile(written)
+    except TypeError:
+        return ""
+    if not path or not Path(path).is_file():
+        return ""
+    digest = hashlib.sha256()
+    for name, file in sorted(_local_files(str(getattr(written, "__module__", "")), Path(path)).items()):
+        source = _source(file)
+        digest.update(f"{name}\n{len(source)}\n".encode())
+        digest.update(source)
+    return digest.hexdigest()[:16]
+
+
+def _local_files(module: str, path: Path) -> dict[str, Path]:
+    """A module and, over and over, the local ones that are imported, by name."""
+    # Not under its name: a file that was run by its path is called after its content.
+    files = {"": path}
+    todo = [(module, path)]
+    while todo:
+        for name in _imported(*todo.pop()):
+            found = None if name in files else _file_of(name)
+            if found is not None:
+                files[name] = found
+                todo.append((name, found))
+    return files
+
+
+def _imported(module: str, path: Path) -> Iterator[str]:
+    """Names of modules that a file may import, at any depth; parents first, since importing runs them."""
+    try:
+        tree = ast.parse(_source(path))
     except (SyntaxError, ValueError):
         return
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join(filter(None, [*above, node.module]))
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
-
-
-def _local_files(name: str) -> Iterator[tuple[str, str]]:
-    """Files of a module and of the packages it is in, each with its package, where they are no installed ones."""
-    parts = name.split(".")
-    for at in range(1, len(parts) + 1):
-        full = ".".join(parts[:at])
-        if full in sys.modules:
-            file, package = getattr(sys.modules[full], "__file__", None), sys.modules[full].__package__
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            # What is imported from a package may be a module of it.
+            names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
         else:
-            # Not loaded yet: an import inside a function.
-            spec = PathFinder.find_spec(full) if at == 1 else None
-            file, package = (spec.origin, spec.parent) if spec else (None, "")
-        if file and file.endswith(".py") and Path(file).is_file() and not _is_installed(file):
-            yield file, package or ""
+            continue
+        for name in names:
+            parts = name.split(".")
+            yield from (".".join(parts[:n]) for n in range(1, len(parts) + 1) if all(parts[:n]))
 
 
-def _is_installed(file: str) -> bool:
-    here = str(Path(__file__).resolve().parent)
-    homes = [here, *(sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib"))]
-    return any(Path(file).resolve().is_relative_to(home) for home in homes) or "site-packages" in Path(file).parts
+def _file_of(name: str) -> Path | None:
+    """The source of a module, if it is local; nothing is imported to find it."""
+    if name in sys.modules:
+        origin = getattr(sys.modules[name], "__file__", None)
+    else:
+        spec = _spec(name)
+        origin = None if spec is None else spec.origin
+    if origin is None or not origin.endswith(".py"):
+        return None
+    path = Path(origin).resolve()
+    return path if path.is_file() and not any(path.is_relative_to(home) for home in _homes()) else None
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    parent = name.rpartition(".")[0]
+    if not parent:
+        return PathFinder.find_spec(name)
+    above = _spec(parent)
+    if above is None or above.submodule_search_locations is None:
+        return None
+    return PathFinder.find_spec(name, above.submodule_search_locations)
+
+
+def _homes() -> tuple[Path, ...]:
+    """Where nothing is local: Python's own library, installed packages, this one."""
+    paths = sysconfig.get_paths()
+    installed = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")]
+    site = [entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")]
+    return tuple(Path(path).resolve() for path in [*installed, *site, str(Path(__file__).parent)])
+
+
+def _source(path: Path) -> bytes:
+    return path.read_bytes().replace(b"\r\n", b"\n")
 
 
 def is_ours(written: Any) -> bool:

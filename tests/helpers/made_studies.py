@@ -1,18 +1,21 @@
 """Studies made by hand: utilities that are known go in, a store comes out. No model is run."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from unmask.lab.store import Store
-from unmask.lab.store.schemas import READINGS, STATES
-from unmask.lab.store.shards import Shard
+from unmask.lab.store.schemas import FIRST_STEP, STATES, loose
+from unmask.lab.store.shards import Shard, Unit
+from unmask.versions import versions
 
 LENGTH = 8
 """Positions of every answer; states lie evenly along it."""
+NOTHING = {name: [] for name in FIRST_STEP}
+"""Of a branch whose first step nobody looks at."""
 
 
 def config(models, tasks, axes, rollouts, temperature, reference):
@@ -56,9 +59,10 @@ def branches(shard, axes, reason):
                         "utility": None if np.isnan(utility) else float(utility),
                         "reason": reason if np.isnan(utility) else "compared",
                         "answer": "",
+                        **NOTHING,
                     }
                 )
-    return pa.Table.from_pylist(rows)
+    return pa.Table.from_pylist(rows, schema=loose("branches"))
 
 
 @dataclass
@@ -83,17 +87,24 @@ def readings(shard, axes):
                 {
                     **_state(shard, p, s),
                     "axis": axis,
+                    "diagnostic": axis,
                     "signal": None if abstained else float(signal),
                     "abstained": abstained,
                     "snapped": None if abstained else read.snapped,
                     "same": [] if abstained else list(read.same),
                     "utility": [] if abstained else utility,
                     "reason": [] if abstained else ["compared"] * len(utility),
+                    "answer": [] if abstained else [""] * len(utility),
+                    **{name: [] if abstained else [[]] * len(utility) for name in FIRST_STEP},
                     "ingredients": "{}" if abstained or read.ingredients is None else read.ingredients[p][s],
                 }
             )
-    plain = [(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in READINGS]
-    return pa.Table.from_pylist(rows, schema=pa.schema(plain))
+    return pa.Table.from_pylist(rows, schema=loose("readings"))
+
+
+def _planned(shard):
+    """As a manifest names a shard."""
+    return {"task": shard.task, "split": shard.split, "block": shard.block, "prompts": 1}
 
 
 def store(
@@ -121,7 +132,7 @@ def store(
         why = (unavailable or {}).get(task)
         place.note("tasks", task, {"unavailable": why} if why else {"data": "d" * 16, "version": "1"})
     for name, source in models.items():
-        mine = [shard.name for (model, _, _), shard in shards.items() if model == name]
+        mine = {shard.name: _planned(shard) for (model, _, _), shard in shards.items() if model == name}
         if mine:
             about = {"model": source, "device": "cpu", "options": {"fingerprint": "f" * 16, "family": "llada"}}
             place.note("models", name, {**about, "reference": reference, "shards": mine})
@@ -139,10 +150,22 @@ def store(
             "forwards": {"naive": 50, "done": 10, "trajectory": 7, "recalled": 2, "calls": 3},
             "axes": dict.fromkeys(held, work),
             "seconds": 1.5,
-            "versions": {},
+            "versions": versions(),
         }
         told = readings(shards[key], read[key]) if read else None
         place.write(shards[key], STATES.empty_table(), table, info, told)
+    return place
+
+
+def whole(folder):
+    """A small store with every kind of file in it."""
+    tables, read = diagnosed({"find": "finds"}, prompts=2)
+    place = store(folder, tables, read=read)
+    unit = Unit("small", "find", "d" * 16)
+    row = {"model": "small", "task": "find", "axis": "region", "arm": "fixed", "draw": 0, "split": "evaluation"}
+    row |= {"prompt": "p0", "utility": 0.5, "reason": "compared", "answer": "\u6a21", "forwards": 3}
+    info = {"unit": asdict(unit), "axes": {}, "versions": versions()}
+    place.write_decodes(unit, pa.Table.from_pylist([row], schema=loose("decodes")), info)
     return place
 
 

@@ -1,7 +1,5 @@
 """What validation chooses: the axis of E4, the settings, and whose readings stored rows are."""
 
-import json
-
 import pytest
 
 from tests.helpers import made_studies as made
@@ -11,6 +9,7 @@ from unmask.lab import choose
 from unmask.lab.analysis.detection import detect
 from unmask.lab.analysis.opportunity import measure
 from unmask.lab.choose import choices, choose_axis, diagnostic_names, is_extension, settings_of
+from unmask.lab.store.manifest import write_manifest
 
 
 def test_the_axis():
@@ -64,7 +63,7 @@ def test_a_diagnostic_that_is_not_called_as_its_axis(tmp_path, monkeypatch):
     place = made.store(tmp_path / "s", tables, read=read, unfinished=[lost])
     manifest = place.manifest
     manifest["study"]["diagnostics"] = {"other-region": {}}
-    (place.folder / "manifest.json").write_text(json.dumps(manifest))
+    write_manifest(place.folder, manifest)
     assert list(choices(place)) == [("small", "find", "other-region")]
     findings = detect(place, measure(place, resamples=50), draws=20)
     (cell,) = findings.cells

@@ -185,7 +185,7 @@ class TestComparison:
             "block_length": 4,
             "remasking": "low_confidence",
         }
-        assert set(config["versions"]) == {"unmask", "torch", "numpy", "python"}
+        assert set(config["versions"]) == {"unmask", "torch", "numpy", "python", "threads"}
 
     def test_a_contender_does_not_depend_on_the_others(self, comparison):
         problem = DemoProblem("dense", seed=0, n=9, vocab=2, prompt_length=1)

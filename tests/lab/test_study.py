@@ -106,7 +106,7 @@ class TestDiagnostics:
             Study.parse(table(diagnostics=["region"]))
 
     def test_two_of_one_axis_are_refused(self, monkeypatch):
-        """Each has its name, but a stored row names the axis alone."""
+        """Tables could hold both; what is chosen from them goes axis by axis."""
 
         class Other(RegionDiagnostic):
             name = "other-region"
@@ -115,7 +115,7 @@ class TestDiagnostics:
         assert Study.parse(table(axes=["region"], candidates={}, diagnostics=["other-region"])).diagnostics == (
             "other-region",
         )
-        with pytest.raises(ConfigError, match=r"'region' and 'other-region' are both of the region axis.*one per axis"):
+        with pytest.raises(ConfigError, match=r"'region' and 'other-region' are both of the region axis.*analysis"):
             Study.parse(table(axes=["region"], candidates={}, diagnostics=["region", "other-region"]))
 
     def test_settings_are_part_of_the_study(self):

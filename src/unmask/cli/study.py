@@ -11,6 +11,7 @@ import typer
 
 from unmask.cli.options import DataDir, Jobs, Json
 from unmask.cli.progress import Pace, note, watching, wide_console
+from unmask.cli.study_check import check
 from unmask.report.console import Console, loading, say, say_json
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ study = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+study.command()(check)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A study file; docs/study.md describes it.")]
 
@@ -88,6 +91,9 @@ def run(
     naive: Annotated[
         bool, typer.Option("--naive", help="Run every branch for itself: the same tables, many times the work.")
     ] = False,
+    accept_code: Annotated[
+        bool, typer.Option("--accept-code", help="Go on though other code of this version began; the manifest says so.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the hashes of the tables.")] = False,
 ) -> None:
     """Carry a study out, or go on with it.
@@ -104,7 +110,9 @@ def run(
     from unmask.lab.study import Study
 
     chosen = Study.read(file)
-    store = Store.create(out, chosen.config)
+    store = Store.create(out, chosen.config, accept_code=accept_code)
+    for name in store.set_aside:
+        note(f"damaged, set aside in {store.damaged} and made again: {name}")
     with watch(quiet) as on_progress:
         outcome = run_study(chosen, store, _load, data_dir=data_dir, jobs=jobs, naive=naive, on_progress=on_progress)
     if not quiet:

@@ -26,7 +26,7 @@ from unmask.lab.run.driver import run_study
 from unmask.lab.run.jobs import jobs_of, prompts_of
 from unmask.lab.run.judging import Judge
 from unmask.lab.run.progress import ProgressTracker, StudyProgress
-from unmask.lab.store import Store
+from unmask.lab.store import OldFormat, Store
 from unmask.lab.study import REFERENCES, ModelSpec, PromptRange, Study
 from unmask.request import CalibratedModel, steps_of
 from unmask.stats import (
@@ -43,6 +43,7 @@ from unmask.stats.bootstrap import RESAMPLES
 from unmask.stats.opportunity import FEWEST
 from unmask.tasks import Task
 from unmask.tasks.base import DataDir
+from unmask.text import storable
 
 ROLE = "validation"
 SHARD = 8
@@ -80,7 +81,7 @@ def calibrate(
     try:
         store = Store.create(work, study.config)
         outcome = run_study(study, store, lambda spec: model, data_dir=data_dir, jobs=jobs, on_progress=on_progress)
-    except OtherStudy as error:
+    except (OtherStudy, OldFormat) as error:
         raise OtherStudy(f"{error} (work={str(work)!r}: name another, or remove that one)") from error
     assert outcome.complete
     table = _table(store, model, task, axis)
@@ -259,7 +260,7 @@ def _study(
     return Study(
         name=f"calibrate {task.name}",
         seed=seed,
-        models=(ModelSpec(model.name, model.name, model.reference),),
+        models=(ModelSpec(storable(model.name), model.name, model.reference),),
         tasks=(task.name,),
         axes=(axis,),
         splits={ROLE: PromptRange(ROLE, 0, prompts)},
@@ -282,7 +283,7 @@ def _table(store: Store, model: CalibratedModel, task: Task, axis: str) -> Valid
             f"no validation prompt of {task.name} leaves room for {task.horizon} tokens in {model.length}, the limit "
             f"of {model.name}; allowed: shorter ones; shorten them or the horizon"
         )
-    utilities = store.utilities(model.name, task.name, ROLE, axis)
+    utilities = store.utilities(storable(model.name), task.name, ROLE, axis)
     read = rows_by_state(axis, store.table("readings"))
     rows = [read[key] for key in zip(utilities.prompt_S, utilities.state_S.tolist(), strict=True)]
     try:

@@ -33,6 +33,7 @@ from unmask.request import steps_of
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Task
 from unmask.tasks.own import own as own_task
 from unmask.tasks.table import find
+from unmask.text import storable
 
 ROLES = ("validation", "evaluation")
 """Fixed actions, schedules and detectors are chosen on the first; the second is shown once."""
@@ -232,7 +233,7 @@ def _models(value: Any) -> tuple[ModelSpec, ...]:
             isinstance(options, Mapping), f"options of {where}", options, "a table", "e.g. options = {dtype='bf16'}"
         )
         model = parse_text(f"model of {where}", table["model"])
-        name = parse_text(f"name of {where}", table.get("name", model))
+        name = storable(parse_text(f"name of {where}", table.get("name", model)))
         specs.append(ModelSpec(name, model, table["reference"], MappingProxyType(dict(options))))
     names = [spec.name for spec in specs]
     require(len(set(names)) == len(names), "names of models", names, "no name twice", "tables go by these names")

@@ -5,7 +5,6 @@ the judge along, so that whoever can take a task of the suite can take this one.
 rules.
 """
 
-import inspect
 import math
 import os
 import re
@@ -340,8 +339,7 @@ def _rule(name: str, score: str | None, source: OwnSource | None, prompts: str, 
 
 def _coded(function: Callable[[str, dict[str, Any]], float], name: str) -> _Rule:
     """A hash of the code goes along: a run that goes on must not mix two rules of one name."""
-    written: Any = function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
-    return _Rule(_by(function, storable(name)), code_hash(written))
+    return _Rule(_by(function, storable(name)), code_hash(function))
 
 
 def _code(name: str, folder: Path) -> Any:

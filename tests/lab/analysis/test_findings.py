@@ -8,7 +8,7 @@ from tests.helpers import made_studies as made
 from unmask.lab.analysis.detection import detect
 from unmask.lab.analysis.findings import findings
 from unmask.lab.analysis.opportunity import measure
-from unmask.lab.store import Store
+from unmask.lab.store import store as storage
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +28,13 @@ def test_the_same_as_its_parts(place):
 
 
 def test_no_table_is_read_twice(place, monkeypatch):
-    read, asked = Store._part, Counter()
+    read, asked = storage.read_table, Counter()
 
-    def counting(self, name, folder, schema):
+    def counting(folder, name, info):
         asked[name, folder] += 1
-        return read(self, name, folder, schema)
+        return read(folder, name, info)
 
-    monkeypatch.setattr(Store, "_part", counting)
+    monkeypatch.setattr(storage, "read_table", counting)
     findings(place, resamples=20, draws=5)
     assert set(asked.values()) == {1}
     assert {name for name, _ in asked} == {"branches", "readings", "states"}

@@ -1,6 +1,5 @@
 """The arms of E4 on a tiny network: what is decoded, once, resumed and refused, and what it depends on."""
 
-import json
 import math
 import multiprocessing
 import shutil
@@ -27,9 +26,12 @@ from unmask.lab.choose import Choice, choices
 from unmask.lab.compare import evaluate
 from unmask.lab.run import arms, decode_cache, judging
 from unmask.lab.run.driver import run_study
-from unmask.lab.store import Store
+from unmask.lab.store import FORMAT, Store
+from unmask.lab.store.pieces import TABLES, read_info, write_piece
+from unmask.lab.store.shards import Shard, Unit
 from unmask.lab.study import Study
 from unmask.stats import Calibration, Threshold, calibration
+from unmask.stats.hashed_json import to_hashed_json
 
 TASKS = ["csv-missing-cells", "carry-rtl"]
 RAW = {
@@ -365,12 +367,12 @@ class TestInterrupted:
     def test_another_machine_may_round_otherwise(self, whole, tmp_path, off, taken):
         shutil.copytree(whole.folder, tmp_path / "moved")
         for path in (tmp_path / "moved" / "decodes").glob("*/unit.json"):
-            unit = json.loads(path.read_text())
+            unit = read_info(path.parent, Unit)
             for entry in unit["axes"].values():
                 one = Calibration.from_json(entry["calibration"])
                 means_A = one.fixed.mean_A * (1 + off)
                 entry["calibration"] = replace(one, fixed=replace(one.fixed, mean_A=means_A)).to_json()
-            path.write_text(json.dumps(unit))
+            path.write_text(to_hashed_json(FORMAT, unit))
         moved = Store.open(tmp_path / "moved")
         if taken:
             assert len(measured(moved)[1].cells) == len(measured(whole)[1].cells) > 0
@@ -489,17 +491,19 @@ def test_what_evaluation_says_chooses_nothing(whole, tmp_path):
     for name in turned.names():
         if ".evaluation." not in name:
             continue
-        path = turned.shards / name / "branches.parquet"
-        table = pq.read_table(path)
+        tables = {kind: pq.read_table(turned.shards / name / f"{kind}.parquet") for kind in TABLES[Shard]}
+        info = read_info(turned.shards / name, Shard)
+        table = tables["branches"]
         utility = rng.permutation(table["utility"].to_numpy())
         changed += int((utility != table["utility"].to_numpy()).sum())
         at = table.column_names.index("utility")
-        pq.write_table(table.set_column(at, table.schema.field(at), pa.array(utility)), path)
-        path = turned.shards / name / "readings.parquet"
-        table = pq.read_table(path)
+        tables["branches"] = table.set_column(at, table.schema.field(at), pa.array(utility))
+        table = tables["readings"]
         lists = [[1 - u for u in row] for row in table["utility"].to_pylist()]
         at = table.column_names.index("utility")
-        pq.write_table(table.set_column(at, table.schema.field(at), pa.array(lists, table.schema.field(at).type)), path)
+        field = table.schema.field(at)
+        tables["readings"] = table.set_column(at, field, pa.array(lists, field.type))
+        write_piece(turned.shards / name, Shard, tables, info)
     assert changed > 100
     before, after = choices(whole), choices(turned)
     assert {key: one.calibration.to_json() for key, one in before.items()} == {

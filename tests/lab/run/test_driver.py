@@ -32,7 +32,7 @@ def test_what_a_run_leaves(tiny_run, tiny_study, tiny_load):
     assert manifest["study"] == json.loads(json.dumps(tiny_study.config))
     assert manifest["models"]["tiny"]["options"]["fingerprint"]
     assert manifest["tasks"]["csv-missing-cells"]["data"]
-    assert set(manifest["versions"]) == {"unmask", "torch", "numpy", "python"}
+    assert set(manifest["versions"]) == {"unmask", "torch", "numpy", "python", "threads"}
     utilities = tiny_run.utilities("tiny", "csv-missing-cells", "validation", "score")
     assert utilities.utility_SAR.shape == (9, 3, 2)
     assert utilities.candidates[0] == "confidence"
@@ -121,7 +121,7 @@ def test_budget_stops_between_shards(tiny_study, tiny_load, tmp_path):
 
 def test_results_of_another_model_are_refused(tiny_run, tiny_study, tiny_load, tmp_path):
     place = Store.create(tmp_path / "out", tiny_study.config)
-    place.note("models", "tiny", {"options": {"fingerprint": "f00d"}, "shards": ["missing"]})
+    place.note("models", "tiny", {"options": {"fingerprint": "f00d"}, "shards": {"missing": {}}})
     with pytest.raises(OtherStudy, match="options"):
         run_study(tiny_study, place, tiny_load)
 

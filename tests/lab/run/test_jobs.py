@@ -1,6 +1,7 @@
 """A study cut into jobs: prompts, requests, and shards named after what they hold."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -42,3 +43,23 @@ def test_a_request_has_the_horizon_of_its_task(task, tiny_model):
     assert request_of(tiny_model, task, 3, example).steps == 3
     other = request_of(tiny_model, find("carry-rtl"), 3, example)
     assert other.answer != request_of(tiny_model, task, 3, example).answer
+
+
+def test_a_shard_is_keyed_by_name_source_reference_options_and_study(prompt_file, tiny_model):
+    study = parsed(prompt_file.parent)
+    (spec,) = study.models
+    others = [
+        (study, replace(spec, name=f"{spec.name} "), tiny_model),
+        (study, replace(spec, name=spec.name.upper()), tiny_model),
+        (study, replace(spec, model="elsewhere"), tiny_model),
+        (study, replace(spec, reference="dream"), tiny_model),
+        (study, spec, replace(tiny_model, options={**tiny_model.options, "dtype": "bf16"})),
+        (replace(study, seed=study.seed + 1), spec, tiny_model),
+    ]
+    keys = [
+        {job.shard.name.casefold() for job in jobs_of(one, of, model, prompts_of(one)[0])}
+        for one, of, model in ((study, spec, tiny_model), *others)
+    ]
+    assert len(set.union(*keys)) == sum(map(len, keys))
+    again = jobs_of(study, spec, tiny_model, prompts_of(study)[0])
+    assert {job.shard.name.casefold() for job in again} == keys[0]

@@ -1,5 +1,7 @@
 """The tables of what a study has, lacks and cost."""
 
+from dataclasses import replace
+
 from tests.helpers.made_findings import rows
 from unmask.report.csv import table_csv
 from unmask.report.markdown import markdown
@@ -34,3 +36,12 @@ def test_extent(broken):
     table = {(row["task"], row["split"]): row for row in rows(inventory.extent_sheet(broken.opportunity))}
     assert (table["sort", "evaluation"]["shards"], table["sort", "evaluation"]["planned"]) == ("0", "1")
     assert table["fill", "evaluation"]["prompts"] == "20"
+
+
+def test_more_than_one_state_of_the_code_is_told(broken):
+    assert "code" not in rows(inventory.extent_sheet(broken.opportunity))[0]
+    first, *others = broken.opportunity.extents
+    mixed = replace(broken.opportunity, extents=(replace(first, code=("a1", "b2")), *others))
+    sheet = inventory.extent_sheet(mixed)
+    assert rows(sheet)[0]["code"] == "a1 b2"
+    assert "which the user accepted" in sheet.note

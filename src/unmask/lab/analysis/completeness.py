@@ -42,6 +42,8 @@ class Extent:
     asked: int
     """By the study file; a task may have fewer, and a model no room for some."""
     states: int
+    code: tuple[str, ...]
+    """Fingerprints of the code that made its shards; more than one where the user accepted that."""
 
     @property
     def complete(self) -> bool:
@@ -86,29 +88,12 @@ def checked_manifest(store: Store) -> dict[str, Any]:
     return manifest
 
 
-def checked_infos(store: Store) -> list[dict[str, Any]]:
-    """What finished shards say of themselves; refused if one is unreadable or of another version."""
-    try:
-        infos = store.infos()
-    except (OSError, ValueError) as error:
-        raise SchemaError(
-            f"a shard.json of {str(store.folder)!r} cannot be read ({error}); remove that shard and run the study"
-        ) from error
-    for name, info in zip(store.names(), infos, strict=True):
-        if info.get("format") != FORMAT:
-            raise SchemaError(
-                f"format of shard {name!r} is {info.get('format')!r}; allowed: {FORMAT!r}; read it with the version "
-                "that wrote it, or remove the shard and run the study"
-            )
-    return infos
-
-
 def extents_of(manifest: Mapping[str, Any], infos: Sequence[Mapping[str, Any]]) -> Iterator[Extent]:
     """Of every model, task and split whose data is there."""
     study = manifest["study"]
     for model in (spec["name"] for spec in study["models"]):
         noted = manifest["models"].get(model)
-        planned = None if noted is None else Counter(tuple(name.rsplit(".", 4)[1:3]) for name in noted["shards"])
+        planned = None if noted is None else Counter((s["task"], s["split"]) for s in noted["shards"].values())
         for task in study["tasks"]:
             if manifest["tasks"].get(task, {}).get("unavailable"):
                 continue
@@ -123,6 +108,7 @@ def extents_of(manifest: Mapping[str, Any], infos: Sequence[Mapping[str, Any]]) 
                     prompts=sum(len(info["prompts"]) for info in finished),
                     asked=study["splits"][role]["prompts"],
                     states=sum(info["states"] for info in finished),
+                    code=tuple(sorted({info["code"] for info in finished})),
                 )
 
 

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from unmask.errors import SchemaError
 from unmask.lab.store import Store
+from unmask.lab.store.shards import Unit
 from unmask.lab.store.utilities import parts
 from unmask.stats import Calibration, DetectorFileError
 from unmask.stats.arm_grid import ArmGrid, arm_grid
@@ -54,8 +55,9 @@ def unit_infos(store: Store) -> dict[tuple[str, str], Mapping[str, Any]]:
         key = (str(info["unit"]["model"]), str(info["unit"]["task"]))
         if key in infos:
             raise SchemaError(
-                f"{key[0]}, {key[1]} was decoded end to end twice, with keys {infos[key]['unit']['depends']} and "
-                f"{info['unit']['depends']}; allowed: once; remove the one of an older run from {str(store.decodes)!r}"
+                f"{key[0]}, {key[1]} was decoded end to end twice, in {Unit(**infos[key]['unit']).name!r} and "
+                f"{Unit(**info['unit']).name!r}; allowed: once; remove the one of an older run from "
+                f"{str(store.decodes)!r}"
             )
         infos[key] = info
     return infos

@@ -17,7 +17,6 @@ from unmask.lab.analysis.completeness import (
     Unjudged,
     absent,
     check_extents,
-    checked_infos,
     checked_manifest,
     costs_of,
     extents_of,
@@ -133,7 +132,7 @@ class OpportunityFindings:
 
 def measure(store: Store, *, resamples: int = RESAMPLES) -> OpportunityFindings:
     """All that a study's finished shards say about opportunity; refused where they say nothing."""
-    manifest, infos = checked_manifest(store), checked_infos(store)
+    manifest, infos = checked_manifest(store), store.infos()
     extents = tuple(extents_of(manifest, infos))
     check_extents(store, manifest, extents)
     table = store.table("branches", ("step", "masked", "is_reference", "utility", "reason"))

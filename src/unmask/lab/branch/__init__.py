@@ -2,6 +2,7 @@
 
 from unmask.lab.branch.accounting import AxisCost, BranchCost
 from unmask.lab.branch.engine import Branch, BranchProgress, BranchResult, run
+from unmask.lab.branch.futures import FirstStep
 from unmask.lab.branch.plan import PROPOSAL, Alternative, Continuation, EngineSettings, Plan, stream
 from unmask.lab.branch.readings import StoredReading, nearest
 from unmask.lab.branch.states import ReferenceRun, Sampled, spaced
@@ -16,6 +17,7 @@ __all__ = [
     "BranchResult",
     "Continuation",
     "EngineSettings",
+    "FirstStep",
     "Plan",
     "ReferenceRun",
     "Sampled",

@@ -24,7 +24,7 @@ from unmask.errors import ContractError, Unfinished, require
 from unmask.lab.branch.accounting import AxisCost, BranchCost, Ledger
 from unmask.lab.branch.bucket import Bucket
 from unmask.lab.branch.expand import Expander
-from unmask.lab.branch.futures import FutureTable, follow
+from unmask.lab.branch.futures import FirstStep, FutureTable, follow
 from unmask.lab.branch.plan import EngineSettings, Plan
 from unmask.lab.branch.pools import RowPool
 from unmask.lab.branch.readings import StoredReading
@@ -45,6 +45,7 @@ class Branch(NamedTuple):
     rollout: int
     answer: tuple[int, ...]
     """Its tokens."""
+    first: FirstStep
     diagnostic: str = ""
     """The name of the one whose proposal it is; empty for a candidate."""
 
@@ -196,5 +197,6 @@ class BucketRun:
                 candidate=tried.candidate,
                 rollout=ticket.rollout,
                 answer=tuple(end_L[slice(*point.request.answer)].tolist()),
+                first=ticket.first,
                 diagnostic=tried.diagnostic,
             )

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby, product
 
+import numpy as np
 import torch
 
 from unmask.adapt.notes import without_record
@@ -13,7 +14,7 @@ from unmask.core.rows import concat
 from unmask.errors import require
 from unmask.lab.branch.accounting import Ledger
 from unmask.lab.branch.bucket import Bucket
-from unmask.lab.branch.futures import FutureTable, settled_rows
+from unmask.lab.branch.futures import FirstStep, FutureTable, settled_rows
 from unmask.lab.branch.plan import Continuation
 from unmask.lab.branch.pools import selected
 from unmask.lab.branch.readings import StoredReading, Taken, diagnose
@@ -115,11 +116,13 @@ class Expander:
         action, change = step
         after = self.bucket.continuations[self.bucket.alternatives[alternative].axis]
         plain = plain_action(action, change)
+        firsts = first_steps(seen.state, change)
         for continuation, rows in self._continuations(after, change.state):
             policy = continuation.policy
             past = replace(seen, prediction=trimmed(seen.seen, policy.needs)) if policy.memory else seen
             traj = selected(moved_on(past, "candidate", plain, change, policy.memory), rows)
-            self.futures.join(continuation, traj, [points[row] for row in rows], alternative, rollout)
+            own = [firsts[row] for row in rows]
+            self.futures.join(continuation, traj, [points[row] for row in rows], alternative, rollout, own)
 
     def _continuations(self, after: Continuation, state: State) -> Iterator[tuple[Continuation, list[int]]]:
         """Which rows go on how: where futures are merged, those with nothing to revise under the settled policy."""
@@ -138,6 +141,23 @@ def _check(policy: Policy, start: Trajectory) -> None:
     view = policy.view(start)
     plain = view.tokens_BN is start.state.tokens_BL and view.attend_BNN is None
     require(plain, f"the view of {policy.name}", "special", "the canvas itself", "it cannot be branched")
+
+
+def first_steps(before: State, change: Transition) -> list[FirstStep]:
+    """What a transition did, row by row; read from the device in one go."""
+    final_BL = change.state.committed_BL & ~before.committed_BL
+    parts = (change.revealed_BL, change.remasked_BL, final_BL, change.state.tokens_BL)
+    revealed_BL, remasked_BL, committed_BL, tokens_BL = (
+        torch.stack([part.to(torch.int32) for part in parts]).cpu().numpy()
+    )
+    steps = []
+    for row, tokens_L in enumerate(tokens_BL):
+        revealed, remasked, committed = (
+            np.flatnonzero(changed_BL[row]) for changed_BL in (revealed_BL, remasked_BL, committed_BL)
+        )
+        own = (revealed, tokens_L[revealed], remasked, committed)
+        steps.append(FirstStep(*(tuple(positions.tolist()) for positions in own)))
+    return steps
 
 
 def plain_action(action: Action, change: Transition) -> Action:

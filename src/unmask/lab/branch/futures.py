@@ -19,6 +19,17 @@ from unmask.lab.branch.plan import Continuation
 from unmask.lab.branch.pools import Future, RowPool, selected
 
 
+class FirstStep(NamedTuple):
+    """What a branch's own action did at its state; positions are those of the canvas, which is padded on the right."""
+
+    revealed: tuple[int, ...]
+    tokens: tuple[int, ...]
+    """Put there, position by position."""
+    remasked: tuple[int, ...]
+    committed: tuple[int, ...]
+    """Positions that became final."""
+
+
 class Ticket(NamedTuple):
     """A branch that waits for its future."""
 
@@ -29,6 +40,7 @@ class Ticket(NamedTuple):
     future: Future
     at: int
     """How many forwards into the future it joined."""
+    first: FirstStep
 
 
 class FutureTable:
@@ -50,7 +62,15 @@ class FutureTable:
         """The pool with most rows."""
         return max(self.pools.values(), key=lambda pool: pool.size, default=None)
 
-    def join(self, after: Continuation, traj: Trajectory, points: list[int], alternative: int, rollout: int) -> None:
+    def join(
+        self,
+        after: Continuation,
+        traj: Trajectory,
+        points: list[int],
+        alternative: int,
+        rollout: int,
+        firsts: Sequence[FirstStep],
+    ) -> None:
         """Rows that have left their states by one alternative: each has a future already, or starts one."""
         pool = self._pool(after, traj)
         first = len(self.tickets)
@@ -58,7 +78,8 @@ class FutureTable:
         prompts = [self.bucket.points[at].path for at in points]
         places = self._enter(pool, traj, prompts, owners, points)
         self.tickets += [
-            Ticket(point, alternative, rollout, *place) for point, place in zip(points, places, strict=True)
+            Ticket(point, alternative, rollout, *place, first)
+            for point, place, first in zip(points, places, firsts, strict=True)
         ]
 
     def repeat(self, tickets: slice, rollout: int) -> None:

@@ -89,20 +89,20 @@ def works_of(
 ) -> Iterator[DecodeJob]:
     """The units of a model, known without loading it; refused where something else was decoded in their place."""
     shards = store.manifest["models"][spec.name]["shards"]
-    there = {(info["unit"]["model"], info["unit"]["task"]): info["unit"]["depends"] for info in store.decode_infos()}
+    there = {(unit.model, unit.task): unit for unit in (Unit(**info["unit"]) for info in store.decode_infos())}
     for task in dict.fromkeys(task for model, task, _ in chosen if model == spec.name):
         of_task = {name: one for (model, other, name), one in chosen.items() if (model, other) == (spec.name, task)}
         usable = {name: one for name, one in of_task.items() if isinstance(one, Choice)}
         missing = {name: one for name, one in of_task.items() if isinstance(one, Missing)}
         calibrations = {name: one.calibration.to_json() for name, one in usable.items()}
         reasons = {name: one.reason for name, one in missing.items()}
-        names = sorted(name for name in shards if name.rsplit(".", 4)[1] == task)
+        names = sorted(name for name, about in shards.items() if about["task"] == task)
         unit = Unit(spec.name, task, fingerprint([names, calibrations, reasons, DRAWS]))
-        if there.get((spec.name, task), unit.depends) != unit.depends:
+        if there.get((spec.name, task), unit) != unit:
             raise OtherStudy(
-                f"{spec.name}, {task} was decoded end to end with other calibrations than its branches give now (key "
-                f"{there[spec.name, task]}, now {unit.depends}); allowed: the same ones; remove that folder from "
-                f"{str(store.decodes)!r} to decode it again"
+                f"{spec.name}, {task} was decoded end to end with other calibrations than its branches give now; "
+                f"allowed: the same ones; remove {there[spec.name, task].name!r} from {str(store.decodes)!r} to decode "
+                "it again"
             )
         yield DecodeJob(unit, usable, missing)
 

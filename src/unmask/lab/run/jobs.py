@@ -89,8 +89,8 @@ def _jobs(
         same = [(s, e) for s, e in fits if s.slots(bucket) == slots]
         for at in range(0, len(same), study.shard):
             part = same[at : at + study.shard]
-            made_of = [study.config, _identity(spec, model), task, about.version, role, _hash_of(part)]
-            shard = Shard(spec.name, task, role, len(jobs), fingerprint(made_of))
+            made_of = [study.config, spec.name, spec.reference, _identity(spec, model), task, about.version, role]
+            shard = Shard(spec.name, task, role, len(jobs), fingerprint([*made_of, _hash_of(part)]))
             jobs.append(Job(shard, tuple(s for s, _ in part), tuple(e for _, e in part)))
     return jobs
 
@@ -101,8 +101,17 @@ def request_of(model: TextModel, task: Task, steps: int, example: Example) -> Re
 
 
 def provenance(spec: ModelSpec, model: TextModel, work: Sequence[Job]) -> dict[str, Any]:
-    """What the manifest keeps of a model."""
-    return {**_identity(spec, model), "reference": spec.reference, "shards": [job.shard.name for job in work]}
+    """What the manifest keeps of a model; of its shards what their names stand for."""
+    shards = {
+        job.shard.name: {
+            "task": job.shard.task,
+            "split": job.shard.split,
+            "block": job.shard.block,
+            "prompts": len(job.requests),
+        }
+        for job in work
+    }
+    return {**_identity(spec, model), "reference": spec.reference, "shards": shards}
 
 
 def about_task(study: Study, task: str, roles: Mapping[str, Sequence[Example]]) -> dict[str, Any]:

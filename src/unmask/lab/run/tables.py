@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from unmask.lab.branch import Branch, StoredReading
+from unmask.lab.branch import Branch, FirstStep, StoredReading
 from unmask.lab.branch.states import ReferenceRun
 from unmask.lab.run.decode_cache import DecodeLine
 from unmask.lab.run.judging import JudgedAnswer
-from unmask.lab.store.schemas import loose
+from unmask.lab.store.schemas import FIRST_STEP, loose
 from unmask.lab.store.shards import Shard, Unit
 
 
@@ -34,6 +34,7 @@ def branches_table(
             "utility": [None if math.isnan(u) else u for _, u, _ in judged],
             "reason": [reason for _, _, reason in judged],
             "answer": [text for text, _, _ in judged],
+            **_columns([b.first for b in branches]),
         },
         schema=loose("branches"),
     )
@@ -43,22 +44,26 @@ def readings_table(
     shard: Shard, readings: Sequence[StoredReading], proposals: Sequence[tuple[Branch, JudgedAnswer]]
 ) -> pa.Table:
     """What diagnostics said, and what their proposals were worth; nothing where they abstained."""
-    worth: dict[tuple[str, int, str], list[tuple[float, str]]] = {}
-    for branch, (_, utility, reason) in proposals:
-        worth.setdefault((branch.prompt, branch.state, branch.axis), []).append((utility, reason))
-    rows = [(r, [] if r.abstained else worth[r.prompt, r.state, r.axis]) for r in readings]
+    of_reading: dict[tuple[str, int, str], list[tuple[Branch, JudgedAnswer]]] = {}
+    for branch, verdict in sorted(proposals, key=lambda pair: pair[0].rollout):
+        of_reading.setdefault((branch.prompt, branch.state, branch.diagnostic), []).append((branch, verdict))
+    rows = [(r, [] if r.abstained else of_reading[r.prompt, r.state, r.diagnostic]) for r in readings]
+    firsts = [_columns([branch.first for branch, _ in rollouts]) for _, rollouts in rows]
     return pa.table(
         {
             **_of_shard(shard, len(rows)),
             "prompt": [r.prompt for r, _ in rows],
             "state": [r.state for r, _ in rows],
             "axis": [r.axis for r, _ in rows],
+            "diagnostic": [r.diagnostic for r, _ in rows],
             "signal": [None if math.isnan(r.signal) else r.signal for r, _ in rows],
             "abstained": [r.abstained for r, _ in rows],
             "snapped": [None if r.abstained else r.snapped for r, _ in rows],
             "same": [[] if r.abstained else list(r.same) for r, _ in rows],
-            "utility": [[None if math.isnan(u) else u for u, _ in utilities] for _, utilities in rows],
-            "reason": [[reason for _, reason in utilities] for _, utilities in rows],
+            "utility": [[None if math.isnan(v.utility) else v.utility for _, v in rollouts] for _, rollouts in rows],
+            "reason": [[v.reason for _, v in rollouts] for _, rollouts in rows],
+            "answer": [[v.text for _, v in rollouts] for _, rollouts in rows],
+            **{name: [first[name] for first in firsts] for name in FIRST_STEP},
             "ingredients": [r.ingredients for r, _ in rows],
         },
         schema=loose("readings"),
@@ -110,6 +115,11 @@ def decodes_table(unit: Unit, lines: Sequence[DecodeLine], judged: Sequence[Judg
         },
         schema=loose("decodes"),
     )
+
+
+def _columns(firsts: Sequence[FirstStep]) -> dict[str, list[Sequence[int]]]:
+    """What branches' own actions did, column by column."""
+    return {name: [first[at] for first in firsts] for at, name in enumerate(FIRST_STEP)}
 
 
 def _of_shard(shard: Shard, rows: int) -> dict[str, list[str]]:

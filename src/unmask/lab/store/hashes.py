@@ -16,6 +16,11 @@ def fingerprint(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
+def bytes_hash(content: bytes) -> str:
+    """Of a file, as it lies on the disk."""
+    return hashlib.sha256(content).hexdigest()
+
+
 def table_hash(table: pa.Table) -> str:
     """Over names, types and values, column by column; the rows must be sorted."""
     digest = hashlib.sha256(str(len(table)).encode())

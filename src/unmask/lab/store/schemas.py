@@ -6,11 +6,15 @@ import pyarrow as pa
 
 from unmask.errors import ConfigError
 
-FORMAT = "unmask-study-2"
+FORMAT = "unmask-study-3"
 """Of the manifest and the tables; another one is refused."""
+OLD_FORMATS = ("unmask-study-1", "unmask-study-2")
+"""Refused with the command that measures again: they lack first steps, diagnostics and hashes of their bytes."""
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
+FIRST_STEP = ("revealed", "revealed_tokens", "remasked", "newly_committed")
+"""What a branch's own action did at its state: canvas positions, and the tokens put on the revealed ones."""
 _KEYS = [("model", _NAME), ("task", _NAME), ("split", _NAME), ("prompt", _NAME), ("state", pa.int32())]
 STATES = pa.schema(
     [
@@ -37,18 +41,22 @@ BRANCHES = pa.schema(
         ("utility", pa.float64()),
         ("reason", _NAME),
         ("answer", _NAME),
+        *((name, pa.list_(pa.int32())) for name in FIRST_STEP),
     ]
 )
 READINGS = pa.schema(
     [
         *_KEYS,
         ("axis", _NAME),
+        ("diagnostic", _NAME),
         ("signal", pa.float64()),
         ("abstained", pa.bool_()),
         ("snapped", _NAME),
         ("same", pa.list_(pa.string())),
         ("utility", pa.list_(pa.float64())),
         ("reason", pa.list_(pa.string())),
+        ("answer", pa.list_(pa.string())),
+        *((name, pa.list_(pa.list_(pa.int32()))) for name in FIRST_STEP),
         ("ingredients", pa.string()),
     ]
 )
@@ -72,7 +80,7 @@ DECODES = pa.schema(
 SCHEMAS = {"states": STATES, "branches": BRANCHES, "readings": READINGS, "decodes": DECODES}
 SORT = {
     "states": ["model", "task", "split", "prompt", "state"],
-    "readings": ["model", "task", "split", "prompt", "state", "axis"],
+    "readings": ["model", "task", "split", "prompt", "state", "axis", "diagnostic"],
     "branches": ["model", "task", "split", "prompt", "state", "axis", "candidate", "rollout"],
     "decodes": ["model", "task", "axis", "arm", "draw", "split", "prompt"],
 }
@@ -93,14 +101,14 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 def by_axis(diagnostics: Mapping[str, str]) -> dict[str, str]:
     """Names of diagnostics by their axes, from axes by their names; refused where an axis has two.
 
-    This is the one place that knows: a row of `readings` names the axis and not the diagnostic.
+    Rows of `readings` name both, so tables could hold several; choosing and the analysis go axis by axis.
     """
     names: dict[str, str] = {}
     for name, axis in diagnostics.items():
         if axis in names:
             raise ConfigError(
                 f"diagnostics {names[axis]!r} and {name!r} are both of the {axis} axis; allowed: one for each axis, "
-                f"because the stored format ({FORMAT}) holds one per axis; give each its own study"
+                "because the analysis chooses one gate per axis (tables could hold both); give each its own study"
             )
         names[axis] = name
     return names

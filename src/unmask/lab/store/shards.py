@@ -4,11 +4,12 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from unmask.atomic import atomic_write, sync, sync_folder
 from unmask.errors import StorageError
+from unmask.lab.store.hashes import fingerprint
 
 try:
     import fcntl
@@ -29,7 +30,8 @@ class Shard:
 
     @property
     def name(self) -> str:
-        return f"{_file_name(self.model)}.{self.task}.{self.split}.{self.block:04d}.{self.depends}"
+        """For people, then the key, which alone tells shards apart."""
+        return f"{_readable(self.model)}.{_readable(self.task)}.{self.split}.{self.block:04d}.{_key(self)}"
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,21 @@ class Unit:
 
     @property
     def name(self) -> str:
-        return f"{_file_name(self.model)}.{self.task}.{self.depends}"
+        """As of a shard."""
+        return f"{_readable(self.model)}.{_readable(self.task)}.{_key(self)}"
 
 
-def _file_name(model: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.-]+", "-", model).strip("-.")[-40:]
+def _key(work: Shard | Unit) -> str:
+    return fingerprint([type(work).__name__, asdict(work)])
+
+
+def _readable(name: str) -> str:
+    """The end of a name, which says most of a path, in characters that every file system has; never hidden."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", name)[-_LONGEST:].strip("-") or "unnamed"
+
+
+_LONGEST = 40
+"""Characters of a name: with those of a task and a key, far from the limit of file systems."""
 
 
 def finished_names(home: Path) -> list[str]:

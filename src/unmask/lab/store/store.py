@@ -1,16 +1,16 @@
 """Results on disk: shards that are there whole or not at all, and a manifest that says what they belong to.
 
-    DIR/manifest.json            the study, its versions, data and checkpoints
+    DIR/manifest.json            the study, its versions and code, data and checkpoints
     DIR/shards/NAME.KEY/         states, branches and readings (.parquet) and shard.json; KEY is a hash of what they
                                  depend on
     DIR/decodes/NAME.KEY/        decodes.parquet and unit.json: one model and task decoded end to end
     DIR/locks/                   who works on what; released by the system when a process dies
+    DIR/damaged/                 what was found damaged when a run went on, and was measured again
 
 A shard is written beside its place, synced and renamed: a process that is killed leaves at most a folder that the next
-one removes. docs/schema.md describes the tables.
+one removes. Every file carries hashes, which are compared whenever it is read. docs/schema.md describes the tables.
 """
 
-import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,26 +18,41 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from unmask.atomic import rename_folder, sync, sync_folder
+from unmask.atomic import rename_folder, sync_folder
 from unmask.core import Trajectory
-from unmask.errors import ContractError, OtherStudy, SchemaError, UnknownName
-from unmask.lab.store.hashes import fingerprint, table_hash
-from unmask.lab.store.schemas import FORMAT, READINGS, SCHEMAS, SORT, plain_type
-from unmask.lab.store.shards import (
-    Shard,
-    Unit,
-    cannot_write,
-    finished_names,
-    locked,
-    write_synced,
+from unmask.errors import OtherStudy, SchemaError, UnknownName
+from unmask.lab.store.hashes import table_hash
+from unmask.lab.store.manifest import (
+    NAME,
+    DamagedManifest,
+    Manifest,
+    begun,
+    check_same,
+    check_versions,
+    plain,
+    planned,
+    read_manifest,
+    write_manifest,
 )
+from unmask.lab.store.pieces import (
+    TABLES,
+    DamagedPiece,
+    Info,
+    check_piece,
+    check_utilities,
+    free_place,
+    in_order,
+    read_info,
+    read_table,
+    write_piece,
+)
+from unmask.lab.store.schemas import READINGS, SCHEMAS, SORT, loose
+from unmask.lab.store.shards import Shard, Unit, cannot_write, finished_names, locked
 from unmask.lab.store.utilities import Utilities, utilities_of
-from unmask.versions import versions
+from unmask.versions import code_fingerprint
 
 
 class Store:
@@ -47,98 +62,112 @@ class Store:
         self.folder = Path(folder)
         self.shards = self.folder / "shards"
         self.decodes = self.folder / "decodes"
+        self.damaged = self.folder / "damaged"
+        self.set_aside: list[str] = []
+        """Names of what was damaged when the store was created anew, and is to be measured again."""
 
     # The manifest
 
     @classmethod
-    def create(cls, folder: str | Path, study: Mapping[str, Any]) -> "Store":
-        """A new folder for the study, or the one that already has its results; any other is left as it is."""
-        store = cls(folder)
-        begun = {"format": FORMAT, "study": json.loads(json.dumps(study, default=str))}
-        begun["fingerprint"] = fingerprint(begun["study"])
-        if (store.folder / "manifest.json").exists():
-            store._check(begun)
-            return store
-        if store.folder.exists() and (not store.folder.is_dir() or _foreign(store.folder)):
-            raise OtherStudy(
-                f"{str(folder)!r} is in use and has no study in it; allowed: a new or empty folder, or one of this "
-                "study; choose another"
-            )
+    def create(cls, folder: str | Path, study: Mapping[str, Any], *, accept_code: bool = False) -> "Store":
+        """A new folder for the study, or the one that already has its results; any other is left as it is.
+
+        What is damaged there is set aside, to be measured again. `accept_code` goes on with results that other code of
+        this version made, and lists it in the manifest.
+        """
+        store, ours = cls(folder), begun(study)
+        check_same(store.folder, store._found(ours), ours, accept_code=accept_code)
         try:
             store.shards.mkdir(parents=True, exist_ok=True)
             (store.folder / "locks").mkdir(exist_ok=True)
             with store._manifest_lock():
-                if not (store.folder / "manifest.json").exists():
-                    store._write_manifest({**begun, "versions": versions(), "tasks": {}, "models": {}})
+                store._begin(ours, accept_code)
+            store._set_damaged_aside()
         except OSError as error:
             raise cannot_write(store.folder, error) from error
-        store._check(begun)
         return store
+
+    def _begin(self, ours: Manifest, accept_code: bool) -> None:
+        """Write the manifest if there is none, anew if it is damaged, and with the code of now if that is accepted."""
+        for litter in self.folder.glob(f".{NAME}.*"):
+            # Of a process that died: whoever writes now holds the lock.
+            litter.unlink(missing_ok=True)
+        manifest = self._found(ours)
+        accepted = check_same(self.folder, manifest, ours, accept_code=accept_code)
+        if self._manifest_is_sound() and not accepted:
+            return
+        if not self._manifest_is_sound() and (self.folder / NAME).exists():
+            self._set_aside(self.folder / NAME)
+        write_manifest(self.folder, {**manifest, "code": manifest["code"] + (ours["code"] if accepted else [])})
+
+    def _manifest_is_sound(self) -> bool:
+        try:
+            read_manifest(self.folder)
+        except DamagedManifest:
+            return False
+        return True
+
+    def _found(self, ours: Manifest) -> Manifest:
+        """The manifest that is there; without a readable one ours, if the folder is empty or has shards of this study.
+
+        Then it lists the code that the shards were made with.
+        """
+        try:
+            return read_manifest(self.folder)
+        except DamagedManifest as error:
+            infos = self._sound_infos()
+            for info in infos:
+                if info["study"] != ours["fingerprint"]:
+                    raise OtherStudy(f"{error}; its shards are of another study than this one") from error
+                check_versions(self.folder, info["versions"])
+            if not infos and self.folder.exists() and (not self.folder.is_dir() or _foreign(self.folder)):
+                raise OtherStudy(
+                    f"{str(self.folder)!r} is in use and has no study in it; allowed: a new or empty folder, or one of "
+                    "this study; choose another"
+                ) from error
+        now = ours["code"][0]
+        made_by = dict.fromkeys(info["code"] for info in infos) or {now["fingerprint"]: None}
+        known = {now["fingerprint"]: now}
+        return {**ours, "code": [known.get(code, {"fingerprint": code, "parts": {}}) for code in made_by]}
+
+    def _sound_infos(self) -> list[Info]:
+        """Of the shards and units that can be read, whatever the manifest says."""
+        infos = []
+        for home, kind in ((self.shards, Shard), (self.decodes, Unit)):
+            for name in finished_names(home):
+                with suppress(DamagedPiece):
+                    infos.append(read_info(home / name, kind))
+        return infos
 
     @classmethod
     def open(cls, folder: str | Path) -> "Store":
         """A folder that has results."""
         store = cls(folder)
-        if not (store.folder / "manifest.json").is_file():
+        if not (store.folder / NAME).is_file() and not finished_names(store.shards):
             raise SchemaError(f"no study in {str(folder)!r}; allowed: a folder of `unmask study run`; check the path")
-        store._check_format(store.manifest)
+        read_manifest(store.folder)
         return store
 
     @property
-    def manifest(self) -> dict[str, Any]:
-        path = self.folder / "manifest.json"
-        try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise SchemaError(f"{str(path)!r} cannot be read ({error}); allowed: a manifest; restore it") from error
-        if not isinstance(manifest, dict):
-            raise SchemaError(f"{str(path)!r} is no manifest; allowed: a JSON object; restore it")
-        return manifest
+    def manifest(self) -> Manifest:
+        return read_manifest(self.folder)
 
     def note(self, part: str, name: str, value: Mapping[str, Any]) -> None:
         """Say what a model or a task is; the same name must never stand for two things."""
-        plain = json.loads(json.dumps(value, default=str))
+        given = plain(value)
         with self._manifest_lock():
             manifest = self.manifest
             noted = manifest[part].get(name)
-            if noted == plain:
+            if noted == given:
                 return
             if noted is not None and not noted.get("unavailable"):
-                changed = sorted(k for k in {**noted, **plain} if noted.get(k) != plain.get(k))
+                changed = sorted(k for k in {**noted, **given} if noted.get(k) != given.get(k))
                 raise OtherStudy(
                     f"{part[:-1]} {name!r} is not what it was when {str(self.folder)!r} was begun: "
                     f"{', '.join(changed)} differ; allowed: the same model, device and data; choose another folder"
                 )
-            manifest[part][name] = plain
-            self._write_manifest(manifest)
-
-    def _check(self, begun: Mapping[str, Any]) -> None:
-        manifest = self.manifest
-        self._check_format(manifest)
-        if manifest.get("fingerprint") != begun["fingerprint"]:
-            theirs, ours = manifest.get("study", {}), begun["study"]
-            changed = sorted(k for k in {**theirs, **ours} if theirs.get(k) != ours.get(k))
-            raise OtherStudy(
-                f"{str(self.folder)!r} holds the study {theirs.get('name')!r} with other settings "
-                f"({', '.join(changed)} differ); allowed: the same study, which is then resumed; choose another folder"
-            )
-        old, new = manifest.get("versions", {}), versions()
-        changed = [f"{k} {old.get(k)} then, {new[k]} now" for k in ("unmask", "torch") if old.get(k) != new[k]]
-        if changed:
-            raise OtherStudy(
-                f"{str(self.folder)!r} was begun with other versions ({'; '.join(changed)}); allowed: the same "
-                "ones, or numbers would mix; choose another folder"
-            )
-
-    def _check_format(self, manifest: Mapping[str, Any]) -> None:
-        if manifest.get("format") != FORMAT:
-            raise SchemaError(
-                f"format of {str(self.folder)!r} is {manifest.get('format')!r}; allowed: {FORMAT!r}; read it with the "
-                "version that wrote it, or run the study again elsewhere"
-            )
-
-    def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
-        write_synced(self.folder / "manifest.json", json.dumps(manifest, indent=2, sort_keys=True).encode() + b"\n")
+            manifest[part][name] = given
+            write_manifest(self.folder, manifest)
 
     @contextmanager
     def _manifest_lock(self) -> Iterator[None]:
@@ -156,11 +185,16 @@ class Store:
     @contextmanager
     def claim(self, work: Shard | Unit) -> Iterator[bool]:
         """Whether this process may do the work: nobody else does, and it is not there yet."""
-        with locked(self.folder / "locks" / f"{work.name}.lock", wait=False) as free:
+        with self._claimed(work.name) as free:
             if free:
                 for litter in self._home(work).glob(f".{work.name}.*"):
                     shutil.rmtree(litter, ignore_errors=True)
             yield free and not self.finished(work)
+
+    @contextmanager
+    def _claimed(self, name: str) -> Iterator[bool]:
+        with locked(self.folder / "locks" / f"{name}.lock", wait=False) as free:
+            yield free
 
     def write(
         self,
@@ -172,26 +206,23 @@ class Store:
     ) -> None:
         """Put a finished shard in its place; without diagnostics there are no readings."""
         readings = READINGS.empty_table() if readings is None else readings
-        _check_utilities(branches)
-        self._put(shard, {"states": states, "branches": branches, "readings": readings}, "shard.json", info)
+        check_utilities(branches)
+        self._put(shard, {"states": states, "branches": branches, "readings": readings}, info)
 
     def write_decodes(self, unit: Unit, decodes: pa.Table, info: Mapping[str, Any]) -> None:
         """Put the decodes of one model and task in their place."""
-        _check_utilities(decodes)
-        self._put(unit, {"decodes": decodes}, "unit.json", info)
+        check_utilities(decodes)
+        self._put(unit, {"decodes": decodes}, info)
 
-    def _put(self, work: Shard | Unit, tables: Mapping[str, pa.Table], about: str, info: Mapping[str, Any]) -> None:
+    def _put(self, work: Shard | Unit, tables: Mapping[str, pa.Table], info: Mapping[str, Any]) -> None:
         """Write beside the place, sync, rename: there whole or not at all."""
         home = self._home(work)
         partial = home / f".{work.name}.{os.getpid()}"
+        made_by = {"study": self.manifest["fingerprint"], "code": code_fingerprint()}
         try:
             home.mkdir(exist_ok=True)
             partial.mkdir()
-            for name, table in tables.items():
-                with (partial / f"{name}.parquet").open("wb") as file:
-                    pq.write_table(table.cast(SCHEMAS[name]), file, compression="zstd")
-                    sync(file)
-            write_synced(partial / about, json.dumps({"format": FORMAT, **info}, indent=2).encode() + b"\n")
+            write_piece(partial, type(work), tables, {**plain(info), **made_by})
             sync_folder(partial)
             with suppress(FileExistsError):
                 # Where another process was faster, its work is the same.
@@ -203,31 +234,61 @@ class Store:
             shutil.rmtree(partial, ignore_errors=True)
 
     def names(self) -> list[str]:
-        """Finished shards."""
-        return finished_names(self.shards)
+        """Finished shards of the plan; none before a model was first loaded."""
+        there = finished_names(self.shards)
+        if not there and not (self.folder / NAME).exists():
+            return []
+        # Read after the folder: shards are planned before they are written.
+        wanted = planned(self.manifest)
+        return [name for name in there if name in wanted]
 
     def decoded(self) -> list[str]:
         """Finished units: models and tasks that were decoded end to end."""
         return finished_names(self.decodes)
 
-    def infos(self) -> list[dict[str, Any]]:
+    def infos(self) -> list[Info]:
         """What each finished shard says of itself."""
-        return [json.loads((self.shards / name / "shard.json").read_text(encoding="utf-8")) for name in self.names()]
+        return [info for _, info in self._pieces(Shard)]
 
-    def decode_infos(self) -> list[dict[str, Any]]:
+    def decode_infos(self) -> list[Info]:
         """What each finished unit says of itself."""
-        infos = []
-        for name in self.decoded():
-            path = self.decodes / name / "unit.json"
-            try:
-                info = json.loads(path.read_text(encoding="utf-8"))
-            except (OSError, ValueError) as error:
-                raise SchemaError(
-                    f"{str(path)!r} cannot be read ({error}); remove its folder and run the study"
-                ) from error
-            self._check_format(info)
-            infos.append(info)
-        return infos
+        return [info for _, info in self._pieces(Unit)]
+
+    def _pieces(self, kind: type[Shard | Unit]) -> list[tuple[Path, Info]]:
+        """The folder of each finished shard or unit, and what it says of itself."""
+        if kind is Shard:
+            folders = [self.shards / name for name in self.names()]
+        else:
+            folders = [self.decodes / name for name in self.decoded()]
+        study = self.manifest["fingerprint"] if folders else None
+        return [(folder, read_info(folder, kind, study)) for folder in folders]
+
+    # What is damaged
+
+    def _set_damaged_aside(self) -> None:
+        """Move every damaged shard and unit out of the way; a run then measures it again."""
+        for home, kind in ((self.shards, Shard), (self.decodes, Unit)):
+            for name in finished_names(home):
+                if self._is_damaged(home / name, kind):
+                    with self._claimed(name) as free:
+                        # Looked at again: another process may have measured it anew in between.
+                        if free and self._is_damaged(home / name, kind):
+                            self._set_aside(home / name)
+
+    def _is_damaged(self, folder: Path, kind: type[Shard | Unit]) -> bool:
+        try:
+            check_piece(folder, kind, self.manifest["fingerprint"])
+        except DamagedPiece:
+            return folder.exists()
+        return False
+
+    def _set_aside(self, path: Path) -> None:
+        self.damaged.mkdir(exist_ok=True)
+        # Where another process was faster, it is gone already.
+        with suppress(FileNotFoundError):
+            rename_folder(path, free_place(self.damaged / path.name))
+            self.set_aside.append(path.name)
+        sync_folder(path.parent)
 
     # Tables
 
@@ -235,28 +296,10 @@ class Store:
         """`branches`, `states` or `readings` of all finished shards, or `decodes` of all finished units, sorted."""
         if name not in SCHEMAS:
             raise UnknownName("table", name, SCHEMAS)
-        wanted = [f for f in SCHEMAS[name] if columns is None or f.name in {*columns, *SORT[name]}]
-        schema = pa.schema([pa.field(f.name, plain_type(f.type)) for f in wanted])
-        parts = [self._part(name, folder, schema) for folder in self._parts(name)]
-        whole = pa.concat_tables(parts) if parts else schema.empty_table()
-        return whole.take(pc.sort_indices(whole, sort_keys=[(key, "ascending") for key in SORT[name]]))
-
-    def _parts(self, name: str) -> list[Path]:
-        """The folders that a table is spread over."""
-        if name == "decodes":
-            return [self.decodes / unit for unit in self.decoded()]
-        return [self.shards / shard for shard in self.names()]
-
-    def _part(self, name: str, folder: Path, schema: pa.Schema) -> pa.Table:
-        path = folder / f"{name}.parquet"
-        try:
-            table = pq.read_table(path)
-        except (OSError, pa.ArrowException) as error:
-            raise SchemaError(f"{str(path)!r} cannot be read ({error}); remove the shard and run the study") from error
-        missing = [f.name for f in schema if f.name not in table.column_names]
-        if missing:
-            raise SchemaError(f"{str(path)!r} has no {', '.join(missing)}; allowed: format {FORMAT!r}; see its version")
-        return table.select(schema.names).cast(schema)
+        wanted = [f.name for f in SCHEMAS[name] if columns is None or f.name in {*columns, *SORT[name]}]
+        pieces = self._pieces(Unit if name in TABLES[Unit] else Shard)
+        parts = [read_table(folder, name, info).select(wanted) for folder, info in pieces]
+        return in_order(name, pa.concat_tables(parts) if parts else loose(name).empty_table().select(wanted))
 
     def content_hash(self) -> dict[str, str]:
         """Hashes of the tables' sorted values: equal tables have equal hashes, however they came about.
@@ -289,14 +332,11 @@ class Store:
         return utilities_of(table)
 
 
-def _check_utilities(table: pa.Table) -> None:
-    utility = np.asarray(table["utility"].to_numpy(), float)
-    judged = utility[~np.isnan(utility)]
-    if len(judged) and (judged.min() < 0 or judged.max() > 1):
-        bad = judged[(judged < 0) | (judged > 1)][0]
-        raise ContractError(f"a utility is {bad}; allowed: 0 to 1, or none with a reason; correct the evaluator")
-
-
 def _foreign(folder: Path) -> bool:
-    """Whether a folder without a manifest has files in it; a start that was cut short leaves only our folders."""
-    return any(p.name not in ("shards", "locks") and not p.name.startswith(".manifest") for p in folder.iterdir())
+    """Whether a folder without a readable manifest has other files in it than a start leaves that was cut short."""
+    ours = _FOLDERS if (folder / "locks").is_dir() else ()
+    names = [p.name for p in folder.iterdir()]
+    return any(name not in (*ours, *([NAME] if ours else [])) and not name.startswith(".manifest") for name in names)
+
+
+_FOLDERS = ("shards", "decodes", "locks", "damaged")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unmask.axes import AXES
+from unmask.lab.analysis.completeness import Extent
 from unmask.lab.analysis.opportunity import Cost, OpportunityFindings
 from unmask.report.formats import count, seconds, text_or_none
 from unmask.report.sheet import AnySheet, Column, Sheet, attribute
@@ -48,10 +49,14 @@ def unjudged_sheet(findings: OpportunityFindings) -> AnySheet:
 
 
 def extent_sheet(findings: OpportunityFindings) -> AnySheet:
+    mixed = len({code for extent in findings.extents for code in extent.code}) > 1
+    note = "Fewer prompts than asked for in finished shards: the task has no more, or they do not fit into the model."
+    said = " Its shards were made with more than one state of the code, which the user accepted: see the fingerprints."
+    code: Column[Extent] = Column("code", "code", lambda extent: " ".join(extent.code), left=True)
     return Sheet(
         "extent",
         "What is finished",
-        "Fewer prompts than asked for in finished shards: the task has no more, or they do not fit into the model.",
+        note + said if mixed else note,
         (
             *named("model", "task", "split"),
             *counts("shards"),
@@ -59,6 +64,7 @@ def extent_sheet(findings: OpportunityFindings) -> AnySheet:
             *counts("prompts"),
             attribute("asked", "asked for", count),
             *counts("states"),
+            *([code] if mixed else []),
         ),
         findings.extents,
     )

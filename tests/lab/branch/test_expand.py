@@ -1,0 +1,128 @@
+"""A branch's own first step, as it is stored, against the action taken by hand from the stored state."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+from unmask.adapt.gated import needs_of
+from unmask.axes import ReMDM
+from unmask.core import Noise, Policy, Proposal, Trajectory, row_key
+from unmask.decode import decode
+from unmask.denoisers import Exact, Joint
+from unmask.diagnostics import DIAGNOSTICS
+from unmask.lab.branch import EngineSettings, Plan, run, stream
+from unmask.policies import Fixed, Revised
+from unmask.policies.candidates import CANDIDATES, Instead, candidates, reference_of
+from unmask.request import Request
+
+N, V, PROMPT = 9, 3, 2
+MODEL = Exact(Joint.random(N, V, dependence=2.5, seed=4))
+OPERATOR = ReMDM("rescale", eta=0.9)
+REVISES = Revised(Fixed(commit="none"), ReMDM("cap", eta=0.5))
+DIAGNOSED = {name: DIAGNOSTICS[name]() for name in ("score", "region", "cardinality", "commitment")}
+
+
+def start(a, b, length):
+    blanks = length - PROMPT
+    given = (True,) * PROMPT + (False,) * blanks
+    return Request(f"{a}{b}", (a, b) + (MODEL.mask_id,) * blanks, given, 5, (PROMPT, length))
+
+
+# One canvas is shorter than the others' bucket: positions are those of a canvas without padding.
+STARTS = [start(0, 1, N), start(2, 1, N - 2)]
+
+
+def plan(reference, sets, temperature=0.0, diagnostics=None):
+    return Plan(
+        reference,
+        sets,
+        OPERATOR,
+        rollouts=2,
+        states=2,
+        seed=0,
+        temperature=temperature,
+        diagnostics=diagnostics or {},
+    )
+
+
+DREAM = candidates("dream")
+REVISING = {
+    "score": {"ref": REVISES, "margin": Instead(REVISES, alpha="margin"), "uniform": Instead(REVISES, alpha="uniform")},
+    "region": {"ref": REVISES, "block:2": Instead(REVISES, region="block:2")},
+    "cardinality": {"ref": REVISES, "count:1": Instead(REVISES, kappa="count:1")},
+}
+REGIMES = {
+    "greedy": plan(Fixed(), CANDIDATES, diagnostics=DIAGNOSED),
+    "drawn tokens": plan(Fixed(), CANDIDATES, 0.8, DIAGNOSED),
+    "dream": plan(reference_of(DREAM), DREAM),
+    "a reference that revises": plan(REVISES, REVISING),
+}
+
+
+@dataclass(frozen=True)
+class OneStep(Policy):
+    """Another policy's action, once."""
+
+    name: ClassVar[str] = "one step"
+    at: int
+    inner: Policy
+
+    @property
+    def needs(self):
+        return needs_of([self.inner])
+
+    @property
+    def memory(self):
+        return max(1, self.inner.memory)
+
+    @property
+    def random(self):
+        return self.inner.random
+
+    def done(self, traj):
+        return traj.state.step_B > self.at
+
+    def act(self, traj, look_ahead):
+        return self.inner.act(traj, look_ahead)
+
+
+def by_hand(chosen, request, stored, policy, rollout):
+    """The states before and after one step from the bytes of a state, and the step."""
+    begin = Trajectory.from_bytes(stored.traj.to_bytes())
+    noise = Noise.of([row_key(chosen.seed, request.key, stream(stored.step, rollout))])
+    proposal = Proposal(temperature=chosen.temperature)
+    end = decode(MODEL, OneStep(stored.step, policy), begin, noise=noise, proposal=proposal)
+    return begin.state, end.state, end.steps[-1]
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+def test_first_steps_are_what_the_action_does_at_the_stored_state(regime):
+    chosen = REGIMES[regime]
+    block, naive = (run(MODEL, chosen, STARTS, EngineSettings(rows=16, merge=merge)) for merge in (True, False))
+    assert [branch.first for branch in block.branches] == [branch.first for branch in naive.branches]
+    states = {(path.request.id, one.index): (path.request, one) for path in block.paths for one in path.sampled}
+    policies = {(one.axis, one.candidate, one.diagnostic): one.policy for one in chosen.alternatives}
+    remasked = committed = 0
+    for branch in block.branches[::3]:
+        request, stored = states[branch.prompt, branch.state]
+        policy = policies[branch.axis, branch.candidate, branch.diagnostic]
+        before, after, step = by_hand(chosen, request, stored, policy, branch.rollout)
+        first, n = branch.first, len(request.canvas)
+        assert first.revealed == tuple(step.revealed_BL[0].nonzero().flatten().tolist())
+        assert first.remasked == tuple(step.remasked_BL[0].nonzero().flatten().tolist())
+        canvas = before.tokens_BL[0, :n].tolist()
+        for position in first.remasked:
+            canvas[position] = MODEL.mask_id
+        for position, token in zip(first.revealed, first.tokens, strict=True):
+            assert canvas[position] == MODEL.mask_id
+            canvas[position] = token
+        assert canvas == after.tokens_BL[0, :n].tolist()
+        now_final = before.committed_BL[0, :n].tolist()
+        for position in first.committed:
+            assert not now_final[position]
+            now_final[position] = True
+        assert now_final == after.committed_BL[0, :n].tolist()
+        remasked, committed = remasked + len(first.remasked), committed + len(first.committed)
+    revises = regime == "a reference that revises"
+    assert (bool(remasked), bool(committed)) == (revises, not revises)
