@@ -52,6 +52,8 @@ def read_toml(path: str | Path, kind: str) -> dict[str, Any]:
         raise ConfigError(f"{kind} {str(path)!r} cannot be read ({error.strerror}); check the path") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{kind} {str(path)!r} is not TOML ({error}); correct that line") from error
+    except ValueError as error:
+        raise ConfigError(f"{kind} {str(path)!r} is no path ({error}); check it") from error
 
 
 def check_keys(where: str, table: Any, required: Sequence[str], optional: Sequence[str] = ()) -> None:
