@@ -16,6 +16,9 @@ from unmask.lab.store import Store
 from unmask.lab.study import Study
 from unmask.policies import Fixed, Revised
 
+WITHOUT = {"axes": ["score"], "diagnostics": ["score"], "revision": ...}
+"""Changes to a study after which no axis of it revises."""
+
 
 class TestFiles:
     def test_a_whole_one(self):
@@ -126,10 +129,8 @@ class TestFiles:
 class TestRevision:
     """The operator has a meaning where an axis revises, and is asked for there."""
 
-    WITHOUT = {"axes": ["score"], "diagnostics": ["score"], "revision": ...}
-
     def test_may_be_left_out_where_no_axis_revises(self):
-        study = Study.parse(table(**self.WITHOUT))
+        study = Study.parse(table(**WITHOUT))
         assert study.revision is None
         assert study.config["revision"] is None
         assert study.plan("llada").continuation("score").policy == Fixed()
@@ -143,7 +144,7 @@ class TestRevision:
         assert given.config["revision"]["variant"] == "conf"
 
     def test_a_study_without_it_runs(self, tiny_folder, tiny_load, tmp_path):
-        study = Study.parse(table(models__0__model=str(tiny_folder), states=1, **self.WITHOUT, end_to_end=True))
+        study = Study.parse(table(models__0__model=str(tiny_folder), states=1, **WITHOUT, end_to_end=True))
         store = Store.create(tmp_path / "out", study.config)
         assert run_study(study, store, tiny_load).complete
 

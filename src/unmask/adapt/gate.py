@@ -177,8 +177,8 @@ class Gate:
             return ""
         return (
             f"the gate was calibrated at {self.steps_share:g} x new tokens ({usual} steps for {blanks}) and is used at "
-            f"{steps} steps: its threshold and its expected lift ({self.lift.value:+.4f}) say nothing about that; leave "
-            "the steps out, or calibrate at this share"
+            f"{steps} steps: its threshold and its expected lift ({self.lift.value:+.4f}) say nothing about that; "
+            "leave the steps out, or calibrate at this share"
         )
 
     def inspect(self) -> str:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unmask.cli.options import DataDir, Jobs, Json
 from unmask.cli.interrupts import stoppable
+from unmask.cli.options import DataDir, Jobs, Json
 from unmask.cli.progress import Pace, note, watching, wide_console
 from unmask.errors import ConfigError
 from unmask.report.console import Console, loading, say
@@ -68,8 +68,8 @@ def plan(file: File, data_dir: DataDir = None, json_: Json = False) -> None:
             f"The budget of {minutes:g} minutes is {'enough' if runs == 1 else f'spent about {runs} times; run again'}."
         )
     say(
-        "Row-forwards; `expected` is after merging, by experience; `end to end` comes on top of it, `at most` if no two "
-        "arms are the same. Memory is beside the weights, time is that of all forwards here and now."
+        "Row-forwards; `expected` is after merging, by experience; `end to end` comes on top of it, `at most` if no "
+        "two arms are the same. Memory is beside the weights, time is that of all forwards here and now."
     )
 
 

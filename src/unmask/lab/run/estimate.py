@@ -1,6 +1,7 @@
 """What a study will take, before anything runs: branches, and whole runs of the arms that will be made of them."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,14 +17,17 @@ from unmask.lab.study import ModelSpec, Study
 from unmask.request import Request, TextModel, begin
 from unmask.tasks import Example
 
-RUN_SHARE = {"greedy": 0.16, "drawn": 0.8, "revised": 0.11}
-"""Share of a candidate's continuation that is run, as a rule, before it meets a known future. Of `mini` on Carry RTL
-and TD07; networks with random weights, whose branches seldom agree, run three to four times as much."""
+RUNS_ON = {"greedy": (0.8, 0.17), "drawn": (0.0, 0.8), "revised": (1.8, 0.0)}
+"""Steps that a branch is run, as a rule, before it meets a known future: so many, and a share of those that are left.
+Of `mini` in studies/mini.toml and studies/demo.toml; networks with random weights, whose branches seldom agree, run
+three to four times as much."""
 FILL = 0.8
 """Share of a forward's rows that are real, as a rule."""
-ARMS_RUN = 4.5
-"""Decodes of an evaluation prompt for each diagnostic, as a rule; at most `_MOST_ARMS`. Of `mini` in studies/demo.toml:
-most gates never open, and many fixed actions are the reference."""
+ARMS_RUN = 2.5
+"""Decodes of an evaluation prompt for each diagnostic, as a rule; at most `_MOST_ARMS`. Of `mini`, 4 in
+studies/mini.toml and 1.5 in studies/demo.toml: on few prompts gates seldom open, and many arms are the same."""
+EARLY = 0.9
+"""Share of its steps that a whole run takes, as a rule: some candidates reveal more at once."""
 _MOST_ARMS = 5 + DRAWS
 """Fixed, stage, always, selective, end-to-end fixed and the random gate, if no two are the same."""
 
@@ -59,7 +63,7 @@ class Decodes(NamedTuple):
     evaluation: float
 
     def forwards(self, prompts: Mapping[str, int], steps: int) -> int:
-        """Row-forwards of so many prompts by role."""
+        """Row-forwards of so many prompts by role, if every run takes all its steps."""
         return round(steps * sum(each * prompts.get(role, 0) for role, each in self._asdict().items()))
 
 
@@ -72,7 +76,8 @@ def decodes_of(study: Study, reference: str, *, most: bool = False) -> Decodes:
     joined = sum(not is_extension(reference, axis) for axis in axes) >= 2
     # The reference is a candidate of every axis and an arm of each, and decoded once.
     candidates = 1 + sum(len(sets[axis]) - 1 for axis in axes)
-    return Decodes(candidates, 1 + len(axes) * (_MOST_ARMS if most else ARMS_RUN) + 2 * joined)
+    arms = 1 + len(axes) * (_MOST_ARMS if most else ARMS_RUN) + 2 * joined
+    return Decodes(candidates, arms) if most else Decodes(EARLY * candidates, EARLY * arms)
 
 
 def estimate(study: Study, spec: ModelSpec, model: TextModel, tasks: Members) -> Iterator[CostEstimate]:
@@ -118,17 +123,18 @@ def _memory(study: Study, model: TextModel, task: str, slots: int) -> int:
 
 
 def _expected(study: Study, sets: Mapping[str, Mapping[str, Any]], left: Sequence[int]) -> int:
-    """Row-forwards of one prompt with merging; the reference's own run included."""
+    """Row-forwards of one prompt with merging; the reference's own run and proposals of diagnostics included."""
+    proposals = Counter(DIAGNOSTICS[name].axis for name in study.diagnostics)
     greedy = study.temperature == 0
-    share = RUN_SHARE["greedy" if greedy else "drawn"]
-    others = sum(len(named) - 1 for axis, named in sets.items() if not AXES[axis].revises)
-    free = sum(len(named) - 1 for axis, named in sets.items() if AXES[axis].revises)
-    runs = (
-        others * share * (1 if greedy else study.rollouts)
-        + free * RUN_SHARE["revised"] * study.rollouts
-        + (not greedy) * study.rollouts
-    )
-    return max(left) + len(left) + round(sum(runs * (n - 1) for n in left))
+    forwards = float(max(left) + len(left))
+    for axis, named in sets.items():
+        revises = AXES[axis].revises
+        once, share = RUNS_ON["revised" if revises else "greedy" if greedy else "drawn"]
+        runs = (len(named) - 1 + proposals[axis]) * (1 if greedy and not revises else study.rollouts)
+        forwards += runs * sum(min(n - 1, once + share * (n - 1)) for n in left)
+    if not greedy:
+        forwards += study.rollouts * sum(n - 1 for n in left)
+    return round(forwards)
 
 
 class _Clock:

@@ -15,6 +15,9 @@ from unmask.lab.store.failures import Failure
 from unmask.lab.store.shards import Shard
 from unmask.lab.study import Study
 
+ENOUGH = 8
+"""Forwards, full of rows, that a pace is measured by: the first ones take longer."""
+
 
 class StudyProgress(NamedTuple):
     """Where a study stands; what was there before this process came is counted, but not its time."""
@@ -91,6 +94,7 @@ class ProgressTracker:
         tell: Callable[[StudyProgress], None],
     ):
         self.store, self.began, self.tell = store, began, tell
+        self.enough = ENOUGH * study.engine.rows
         self.per_state = {
             spec.name: study.rollouts * sum(len(named) for named in study.sets(spec.reference).values())
             for spec in study.models
@@ -194,6 +198,6 @@ class ProgressTracker:
         Forwards of other processes count, for they shorten what is left.
         """
         since = self.tally.done - self.before + self.live.forwards
-        if since > 0 and not math.isnan(self.working):
+        if since >= self.enough and not math.isnan(self.working):
             return (time.monotonic() - self.working) / since
         return self.tally.seconds / self.tally.done if self.tally.done else math.nan
