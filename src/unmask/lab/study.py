@@ -173,6 +173,11 @@ class Study:
             }
         return whole
 
+    @property
+    def diagnosed_axes(self) -> tuple[str, ...]:
+        """The axis of each diagnostic."""
+        return tuple(DIAGNOSTICS[name].axis for name in self.diagnostics)
+
     def task(self, name: str) -> Task:
         """One of its tasks: of the suite, or its own."""
         return self.own[name] if name in self.own else find(name)

@@ -9,7 +9,6 @@ import torch
 
 from unmask.axes import AXES
 from unmask.core import Needs, View
-from unmask.diagnostics import DIAGNOSTICS
 from unmask.lab.branch.states import spaced
 from unmask.lab.choose import DRAWS, is_extension
 from unmask.lab.run.jobs import Members, request_of
@@ -72,7 +71,7 @@ def decodes_of(study: Study, reference: str, *, most: bool = False) -> Decodes:
     if not study.end_to_end:
         return Decodes(0, 0)
     sets = study.sets(reference)
-    axes = [DIAGNOSTICS[name].axis for name in study.diagnostics]
+    axes = study.diagnosed_axes
     joined = sum(not is_extension(reference, axis) for axis in axes) >= 2
     # The reference is a candidate of every axis and an arm of each, and decoded once.
     candidates = 1 + sum(len(sets[axis]) - 1 for axis in axes)
@@ -124,7 +123,7 @@ def _memory(study: Study, model: TextModel, task: str, slots: int) -> int:
 
 def _expected(study: Study, sets: Mapping[str, Mapping[str, Any]], left: Sequence[int]) -> int:
     """Row-forwards of one prompt with merging; the reference's own run and proposals of diagnostics included."""
-    proposals = Counter(DIAGNOSTICS[name].axis for name in study.diagnostics)
+    proposals = Counter(study.diagnosed_axes)
     greedy = study.temperature == 0
     forwards = float(max(left) + len(left))
     for axis, named in sets.items():
