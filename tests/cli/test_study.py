@@ -121,6 +121,9 @@ def test_paths_that_are_none(out, file, command, tmp_path):
     assert "allowed: a folder; choose a shorter one" in ran.err
     assert len(ran.err) < 400
     assert command("study", "run", str(file), "--out", "a\0b").code == 2
+    for name in ("status", "report"):
+        ran = command("study", name, out)
+        assert (ran.code, "allowed: a folder; choose a shorter one" in ran.err) == (2, True)
 
 
 def test_plan_counts_whole_runs(file, command):

@@ -189,6 +189,7 @@ def status(
     """Say how far a study is, and what it has saved so far."""
     from unmask.lab.store import Store
 
+    _check_path("FOLDER", folder)
     store = Store.open(folder)
     if json_:
         say(json.dumps(_status(store), indent=2))
@@ -221,6 +222,8 @@ def report(
     from unmask.report.screen import show
     from unmask.report.study import study_report, write
 
+    _check_path("DIR", folder)
+    _check_path("--out", out or folder)
     made = study_report(findings(Store.open(folder)))
     written = write(made, folder / "report" if out is None else out)
     if json_:
