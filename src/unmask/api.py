@@ -194,7 +194,7 @@ class Model:
             tokens=tuple(answers),
             canvases=tuple(map(self.codec.decode, canvases)),
             trajectory=end,
-            config={"task": task, **resolved.config}
+            config={"task": task, **resolved.config, **resolved.remarks(requests)}
             | {"default_prompt": default_prompt, "rows": rows, "versions": versions()},
         )
 

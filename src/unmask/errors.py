@@ -54,6 +54,10 @@ class OtherStudy(ConfigError):
     """A folder holds the results of another study, or of another version of this one."""
 
 
+class NotComplete(UnmaskError):
+    """Work that others build on was set aside, because it failed again and again."""
+
+
 class StorageError(UnmaskError):
     """Results could not be written."""
 

@@ -1,6 +1,8 @@
 """From the options of `generate` and `infill` to a policy, a proposal and a denoiser, and the run itself."""
 
+import inspect
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
@@ -15,7 +17,7 @@ from unmask.denoisers import ApproximateCache, Guided, Network
 from unmask.errors import ConfigError, UnknownName, require
 from unmask.options import check_types
 from unmask.policies import METHODS, make, settings
-from unmask.request import STEPS_SHARE, CalibratedModel, Request, begin
+from unmask.request import STEPS_SHARE, CalibratedModel, Request, begin, steps_of
 
 SELECTIVE = "selective"
 """The policy that a gate holds."""
@@ -71,6 +73,16 @@ class Resolved:
             **self.options.recorded,
         }
 
+    def remarks(self, requests: Sequence[Request]) -> dict[str, list[str]]:
+        """What a reader of the result must know besides: a gate at other steps. Said aloud, too."""
+        if self.gate is None:
+            return {}
+        said = (self.gate.at_other_steps(r.steps, steps_of(self.share, r.blanks), r.blanks) for r in requests)
+        remarks = [remark for remark in dict.fromkeys(said) if remark]
+        for remark in remarks:
+            warnings.warn(remark, stacklevel=_outside())
+        return {"warnings": remarks} if remarks else {}
+
     def _denoiser(self) -> Denoiser:
         """The model, with what was asked for around it; a cache is as old as the run."""
         denoiser, cache, cfg_scale = self.model.denoiser, self.options.cache, self.options.cfg_scale
@@ -104,6 +116,14 @@ def resolve(model: CalibratedModel, options: DecodeOptions) -> Resolved:
     proposal = Proposal(**options.proposal)
     _check_end_of_text(model, options)
     return Resolved(model, options, policy, proposal, gate)
+
+
+def _outside() -> int:
+    """How far up a warning has to go to stand at the line of whoever called the package."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == "unmask":
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def plain(value: Any) -> Any:

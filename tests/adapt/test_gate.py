@@ -1,6 +1,7 @@
 """Gate files, and decoding with them from Python and from a shell."""
 
 import json
+import random
 from dataclasses import asdict, dataclass, replace
 from typing import ClassVar
 
@@ -61,6 +62,20 @@ class TestFile:
         assert again.hash == gate.hash
         assert again.policy() == gate.policy()
         assert again.end_to_end == RUNS
+
+    def test_a_flipped_bit_is_noticed(self, gate_of, tmp_path):
+        """Wherever it is: in what the file says, in its layout, in a number that stays the same number."""
+        whole = gate_of("region", tau=1e-05, fixed=1).to_json().encode()
+        assert b"1e-05" in whole
+        draw = random.Random(5)
+        places = [*(draw.randrange(len(whole)) for _ in range(50)), whole.index(b"1e-05") + 1]
+        for place in places:
+            for bit in range(8) if place == places[-1] else [draw.randrange(8)]:
+                damaged = bytearray(whole)
+                damaged[place] ^= 1 << bit
+                (tmp_path / "gate.json").write_bytes(damaged)
+                with pytest.raises(GateFileError, match=r"gate\.json"):
+                    Gate.load(tmp_path / "gate.json")
 
     def test_without_judged_runs(self, gate_of):
         gate = Gate.from_json(replace(gate_of(), end_to_end=None).to_json())
@@ -315,8 +330,27 @@ class TestGenerate:
     def test_steps_follow_the_gate_unless_told(self, model, gate_of):
         gate = gate_of(steps_share=1.0, tau=None)
         assert model.generate("ab", gate=gate).config["rows"][0]["steps"] == 6
-        assert model.generate("ab", gate=gate, steps=2).config["rows"][0]["steps"] == 2
+        with pytest.warns(UserWarning, match="used at 2 steps"):
+            assert model.generate("ab", gate=gate, steps=2).config["rows"][0]["steps"] == 2
         assert model.infill("ab____", gate=replace(gate, steps_share=0.25)).config["rows"][0]["steps"] == 1
+
+    def test_other_steps_than_those_of_the_calibration_are_said(self, model, gate_of):
+        gate = gate_of(steps_share=0.5)
+        words = r"calibrated at 0.5 x new tokens \(3 steps for 6\) and is used at 6 steps"
+        with pytest.warns(UserWarning, match=words) as said:
+            out = model.generate(["ab", "ba"], gate=gate, steps=6)
+        assert [warning.filename for warning in said] == [__file__]
+        assert out.config["warnings"] == [str(said[0].message)]
+        assert json.loads(out.to_json())["config"]["warnings"] == out.config["warnings"]
+        with pytest.warns(UserWarning, match="used at 4 steps"):
+            model.infill("ab____", gate=gate, steps=4)
+
+    def test_its_own_steps_are_not_worth_a_word(self, model, gate_of, recwarn):
+        gate = gate_of(steps_share=0.5)
+        for options in ({}, {"steps": 3}):
+            assert "warnings" not in model.generate("ab", gate=gate, **options).config
+        assert "warnings" not in model.generate("ab", steps=6).config
+        assert not [warning for warning in recwarn if "gate" in str(warning.message)]
 
     def test_a_share_is_not_rounded_up_by_a_rounding_error(self):
         assert [steps_of(share, blanks) for blanks, share in ((30, 0.1), (7, 0.5), (3, 0.01))] == [3, 4, 1]
@@ -418,6 +452,13 @@ class TestShell:
         assert "axis=cardinality" in out
         assert "cardinality adapted on" in out
         assert "adapted on 0 of" in run("generate", "ab", "-m", "exact", "--gate", "shut.json")[1]
+
+    def test_other_steps(self, run):
+        code, out, err = run("generate", "ab", "-m", "exact", "--gate", "gate.json", "--steps", "6", "--json")
+        assert code == 0
+        assert err.startswith("warning: the gate was calibrated at 0.5 x new tokens (3 steps for 6)")
+        assert len(err.splitlines()) == 1
+        assert json.loads(out)["config"]["warnings"]
 
     def test_another_model(self, run):
         other = ("generate", "ab", "-m", "exact", "--model-option", "seed=3", "--gate", "gate.json")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from itertools import product
 
 import numpy as np
@@ -12,7 +13,7 @@ from unmask.adapt import EndToEnd, Gate
 from unmask.adapt.arms import Arms
 from unmask.catalog import load
 from unmask.diagnostics import DIAGNOSTICS
-from unmask.errors import ConfigError, ContractError, OtherStudy, StorageError, UnknownName
+from unmask.errors import ConfigError, ContractError, NotComplete, OtherStudy, StorageError, UnknownName
 from unmask.lab import calibrate as lab
 from unmask.lab.calibrate import calibrate, compared, lift_of, verdict
 from unmask.lab.compare import evaluate
@@ -78,6 +79,18 @@ class TestCalibrations:
         assert len(ran) == 1
         assert again.to_json() == whole.to_json()
         assert Store.open(tmp_path / "cut").content_hash() == Store.open(tmp_path / "whole").content_hash()
+
+    def test_no_gate_comes_of_work_that_was_set_aside(self, model, prompt_file, scorer, tmp_path, monkeypatch):
+        monkeypatch.setattr(lab, "SHARD", 1)
+        (tmp_path / "bad.txt").write_text(" ".join(f"p{n}" for n in range(8)))
+        task = own("mine", str(prompt_file), score=scorer("leaves"), horizon=6)
+        with pytest.raises(
+            NotComplete, match=r"3 shards were set aside after 3 attempts .*SystemExit.*remove '.*failed'"
+        ):
+            calibrate(model, task, "region", work=tmp_path / "work", **QUICK)
+        (tmp_path / "bad.txt").write_text("")
+        shutil.rmtree(tmp_path / "work" / "failed")
+        assert calibrate(model, task, "region", work=tmp_path / "work", **QUICK)
 
     def test_other_settings_need_another_folder(self, model, task, tmp_path):
         calibrate(model, task, "region", work=tmp_path / "work", **QUICK)

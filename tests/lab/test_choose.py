@@ -1,5 +1,7 @@
 """What validation chooses: the axis of E4, the settings, and whose readings stored rows are."""
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from tests.helpers import made_studies as made
@@ -9,7 +11,9 @@ from unmask.lab import choose
 from unmask.lab.analysis.detection import detect
 from unmask.lab.analysis.opportunity import measure
 from unmask.lab.choose import choices, choose_axis, diagnostic_names, is_extension, settings_of
+from unmask.lab.store import utilities_of
 from unmask.lab.store.manifest import write_manifest
+from unmask.stats import choose_fixed
 
 
 def test_the_axis():
@@ -85,3 +89,16 @@ def test_a_diagnostic_that_is_not_called_as_its_axis(tmp_path, monkeypatch):
 )
 def test_extensions(reference, axis, extension):
     assert is_extension(reference, axis) == extension
+
+
+@pytest.mark.parametrize("order", ["full window:16 block:8 dilated:2", "full block:8 dilated:2 window:16"])
+def test_ties_go_to_the_reference_then_by_name(order):
+    """Whatever the order of the study file, and of the rows."""
+    worth = {"full": 0.2, "window:16": 0.5, "block:8": 0.5, "dilated:2": 0.5}
+    columns = ("prompt", "state", "step", "masked", "candidate", "is_reference", "rollout", "utility")
+    rows = [(f"p{p}", 0, 0, 4, name, name == "full", 0, worth[name]) for p in range(3) for name in order.split()]
+    table = utilities_of(pa.table(dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))))
+    assert table.candidates == ("full", "block:8", "dilated:2", "window:16")
+    assert table.candidates[choose_fixed(table.utility_SAR, reference=0).action] == "block:8"
+    level = np.where(np.isfinite(table.utility_SAR), 0.5, np.nan)
+    assert table.candidates[choose_fixed(level, reference=0).action] == "full"

@@ -11,8 +11,13 @@ from tests.helpers.tiny_studies import table
 from unmask.diagnostics import DIAGNOSTICS, RegionDiagnostic
 from unmask.errors import ConfigError
 from unmask.lab import study as study_files
+from unmask.lab.run.driver import run_study
+from unmask.lab.store import Store
 from unmask.lab.study import Study
 from unmask.policies import Fixed, Revised
+
+WITHOUT = {"axes": ["score"], "diagnostics": ["score"], "revision": ...}
+"""Changes to a study after which no axis of it revises."""
 
 
 class TestFiles:
@@ -72,7 +77,10 @@ class TestFiles:
             ({"splits__evaluation": {"from": "evaluatoin", "prompts": 5}}, "did you mean evaluation"),
             ({"steps__share": 0}, "above 0"),
             ({"steps__tasks": {"carry-rtl": 4}}, "unknown task of steps.tasks"),
-            ({"steps__tasks": {"csv-missing-cells": 17}}, "1 to 16"),
+            ({"steps__tasks": {"csv-missing-cells": 17}}, "1 to 16, its horizon; lower it"),
+            ({"steps__tasks": {"csv-missing-cells": 0}}, "1 to 16, its horizon; give 1 or more"),
+            ({"steps__tasks": {"csv-missing-cells": -3}}, "1 to 16, its horizon; give 1 or more"),
+            ({"steps__tasks": {"csv-missing-cells": "8"}}, "a whole number, 1 to 16"),
             ({"revision__variant": "caps"}, "did you mean cap"),
             ({"revision__rate": 0.1}, "unknown key of revision"),
             ({"revision__eta": "much"}, "eta of revision"),
@@ -96,14 +104,65 @@ class TestFiles:
         with pytest.raises(ConfigError, match="not TOML"):
             Study.read(tmp_path / "bad.toml")
 
+    def test_a_key_given_twice_is_named_with_its_line(self, tmp_path):
+        (tmp_path / "twice.toml").write_text("name = 'a'\nseed = 1\nseed = 2\n")
+        with pytest.raises(ConfigError, match=r"not TOML \(Cannot overwrite a value \(at line 3.*correct that line"):
+            Study.read(tmp_path / "twice.toml")
+
+    @pytest.mark.parametrize(
+        "name", ["x" * 201, "a\nb", "a\0b", "\ud800", "\x1b[31mred"], ids=["long", "line", "nul", "half", "colour"]
+    )
+    def test_names_that_no_file_or_screen_holds(self, name, prompt_file):
+        for changes in ({"name": name}, {"models__0__name": name}, {"models__0__model": name, "models__0__name": ...}):
+            with pytest.raises(ConfigError, match="without control characters") as refused:
+                Study.parse(table(**changes))
+            assert len(str(refused.value)) < 400
+        with pytest.raises(ConfigError, match="name of an own task"):
+            parsed(prompt_file.parent, tasks=[name], own={name: {"prompts": "mine.jsonl", "horizon": 6}})
+
+    @pytest.mark.parametrize("name", ["模型", "é", "Ω 7B (β)", "x" * 200])
+    def test_names_of_any_script(self, name):
+        assert Study.parse(table(models__0__name=name)).models[0].name == name
+
+    @pytest.mark.parametrize("path", ["x" * 5000, "a\0b"], ids=["long", "nul"])
+    def test_paths_that_are_none(self, path):
+        with pytest.raises(ConfigError, match="check"):
+            Study.read(path)
+
     def test_stretches_of_one_split_may_meet_but_not_overlap(self):
         Study.parse(table(splits__evaluation={"from": "validation", "start": 3, "prompts": 5}))
 
 
+class TestRevision:
+    """The operator has a meaning where an axis revises, and is asked for there."""
+
+    def test_may_be_left_out_where_no_axis_revises(self):
+        study = Study.parse(table(**WITHOUT))
+        assert study.revision is None
+        assert study.config["revision"] is None
+        assert study.plan("llada").continuation("score").policy == Fixed()
+
+    def test_is_asked_for_where_one_does(self):
+        with pytest.raises(ConfigError, match="no 'revision'"):
+            Study.parse(table(revision=...))
+
+    def test_where_it_is_given_the_study_is_what_it_was(self):
+        given = Study.parse(table(axes=["score"], diagnostics=["score"]))
+        assert given.config["revision"]["variant"] == "conf"
+
+    def test_a_study_without_it_runs(self, tiny_folder, tiny_load, tmp_path):
+        study = Study.parse(table(models__0__model=str(tiny_folder), states=1, **WITHOUT, end_to_end=True))
+        store = Store.create(tmp_path / "out", study.config)
+        assert run_study(study, store, tiny_load).complete
+
+
 class TestDiagnostics:
     def test_one_of_an_axis_that_is_not_studied(self):
-        with pytest.raises(ConfigError, match=r"unknown axis of diagnostics 'region'; known: commitment, score"):
+        words = r"the axis of 'region' in diagnostics is 'region'; allowed: one of the study's axes: score, commitment"
+        with pytest.raises(ConfigError, match=words):
             Study.parse(table(diagnostics=["region"]))
+        with pytest.raises(ConfigError, match=r"unknown name in diagnostics 'scor'; did you mean score"):
+            Study.parse(table(diagnostics=["scor"]))
 
     def test_two_of_one_axis_are_refused(self, monkeypatch):
         """Tables could hold both; what is chosen from them goes axis by axis."""

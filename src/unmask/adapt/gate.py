@@ -131,9 +131,13 @@ class Gate:
     def from_json(cls, text: str) -> "Gate":
         """Back from the file's text; refused if it is of another format or not exactly what was written."""
         try:
-            return from_hashed_json(FORMAT, text, "gate", _gate, _body, refusals=(ConfigError,))
+            gate = from_hashed_json(FORMAT, text, "gate", _gate, _body, refusals=(ConfigError,))
         except HashMismatch as error:
             raise GateFileError(f"{error}; {_AGAIN}") from error
+        # The hash is of what is said. A changed letter case of an exponent says the same, and is damage nevertheless.
+        if gate.to_json() != text:
+            raise GateFileError(f"the gate file is not byte for byte what was written; {_AGAIN}")
+        return gate
 
     def save(self, path: str | Path) -> None:
         """Write the file: beside its place first, so that what was there stays until the new one is whole."""
@@ -166,6 +170,16 @@ class Gate:
                 f"fingerprint of the model is {fingerprint!r}; allowed: {self.fingerprint!r} ({self.model}), on which "
                 "the gate was calibrated; load that model, or force the gate and expect nothing"
             )
+
+    def at_other_steps(self, steps: int, usual: int, blanks: int) -> str:
+        """In words that a run has other steps than the gate's own share gives, which are `usual`; empty if not."""
+        if steps == usual:
+            return ""
+        return (
+            f"the gate was calibrated at {self.steps_share:g} x new tokens ({usual} steps for {blanks}) and is used at "
+            f"{steps} steps: its threshold and its expected lift ({self.lift.value:+.4f}) say nothing about that; "
+            "leave the steps out, or calibrate at this share"
+        )
 
     def inspect(self) -> str:
         """What it is and does, in plain text."""

@@ -1,6 +1,7 @@
 """`unmask generate` and `unmask infill`: prompts, or texts with blanks, decoded by any method."""
 
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unmask.cli.options import Json, LoadOptions, expanded, policy_of
+from unmask.cli.progress import note
 from unmask.decode_options import OPTIONS, RECORDED, DecodeOptions
 from unmask.errors import ConfigError
 from unmask.report.console import Console, say, say_json
@@ -48,8 +50,12 @@ class ShowOptions:
     def run(self, model: "Model", decode: Callable[[Any], "Generation"]) -> None:
         """Decode, show and save."""
         self._check()
-        with self._watching(model) as watching:
+        with self._watching(model) as watching, warnings.catch_warnings():
+            # Said below, without a line of source.
+            warnings.filterwarnings("ignore", "the gate was calibrated")
             done = decode(watching)
+        for remark in done.config.get("warnings", ()):
+            note(f"warning: {remark}")
         if self.save is not None:
             try:
                 done.trajectory.save(self.save)

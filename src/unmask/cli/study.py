@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -9,16 +10,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unmask.cli.interrupts import stoppable
 from unmask.cli.options import DataDir, Jobs, Json
 from unmask.cli.progress import Pace, note, watching, wide_console
 from unmask.cli.study_check import check
+from unmask.errors import ConfigError
 from unmask.report.console import Console, loading, say, say_json
 
 if TYPE_CHECKING:
     from unmask.api import Model
     from unmask.lab.run.estimate import CostEstimate
     from unmask.lab.run.progress import StudyProgress
+    from unmask.lab.store.failures import Failure
     from unmask.lab.study import ModelSpec
+
+INCOMPLETE = 3
+"""Exit code of `study run` where the budget is spent or shards are set aside."""
 
 study = typer.Typer(
     help="Measure adaptation opportunity: branch every candidate action from states of the reference's runs.",
@@ -35,7 +42,8 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="A study file; docs/s
 def plan(file: File, data_dir: DataDir = None, json_: Json = False) -> None:
     """Say what a study will take before anything runs.
 
-    States, branches and forwards follow from the file; the time from a forward that is measured here and now.
+    States, branches and forwards follow from the file; the time from a forward that is measured here and now. End to
+    end, the arms are chosen by the branches: which of them are the same is known by experience only.
 
     \b
     Example:
@@ -63,8 +71,8 @@ def plan(file: File, data_dir: DataDir = None, json_: Json = False) -> None:
             f"The budget of {minutes:g} minutes is {'enough' if runs == 1 else f'spent about {runs} times; run again'}."
         )
     say(
-        "Row-forwards; `expected` is after merging, by experience. Memory is beside the weights, time is that of the "
-        "forwards here and now."
+        "Row-forwards; `expected` is after merging, by experience; `end to end` comes on top of it, `at most` if no "
+        "two arms are the same. Memory is beside the weights, time is that of all forwards here and now."
     )
 
 
@@ -72,14 +80,17 @@ def _estimate_table(estimates: "Sequence[CostEstimate]") -> Any:
     """One line per model and task, and one for all."""
     from unmask.report.terminal import columns
 
-    heads = ("model", "task", "prompts", "states", "branches", "forwards, naive", "expected", "memory", "time")
-    counts = ("prompts", "states", "branches", "naive", "expected")
+    heads = ("model", "task", "prompts", "states", "branches", "forwards, naive", "expected", "end to end", "at most")
+    counts = ("prompts", "states", "branches", "naive", "expected", "end_to_end", "end_to_end_most")
 
     def line(model: str, task: str, rows: "Sequence[CostEstimate]") -> list[str]:
         sums = [f"{sum(getattr(row, name) for row in rows):,}" for name in counts]
         return [model, task, *sums, f"{max(row.memory for row in rows) / 2**20:,.0f} MiB", _span(_seconds(rows))]
 
-    return columns(heads, [*(line(row.model, row.task, [row]) for row in estimates), line("all", "", estimates)])
+    return columns(
+        (*heads, "memory", "time"),
+        [*(line(row.model, row.task, [row]) for row in estimates), line("all", "", estimates)],
+    )
 
 
 @study.command()
@@ -94,12 +105,19 @@ def run(
     accept_code: Annotated[
         bool, typer.Option("--accept-code", help="Go on though other code of this version began; the manifest says so.")
     ] = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Try again what was set aside after three attempts.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the hashes of the tables.")] = False,
 ) -> None:
     """Carry a study out, or go on with it.
 
     It may be stopped at any moment, in any way: the same command goes on, and the tables come out the same. Several
-    processes may work on one folder.
+    processes may work on one folder. A shard that fails three times is set aside, and the rest goes on.
+
+    \b
+    Exit code: 0 complete; 3 not complete (the budget is spent, or shards are set aside); 130 Ctrl-C; 143 SIGTERM;
+    2 something is refused; 1 something unexpected.
 
     \b
     Example:
@@ -109,21 +127,66 @@ def run(
     from unmask.lab.store import Store
     from unmask.lab.study import Study
 
+    _check_path("--out", out)
     chosen = Study.read(file)
     store = Store.create(out, chosen.config, accept_code=accept_code)
     for name in store.set_aside:
         note(f"damaged, set aside in {store.damaged} and made again: {name}")
-    with watch(quiet) as on_progress:
-        outcome = run_study(chosen, store, _load, data_dir=data_dir, jobs=jobs, naive=naive, on_progress=on_progress)
+    with stoppable(lambda: f"{_kept(store)}; the same command goes on"), watch(quiet) as on_progress:
+        outcome = run_study(
+            chosen,
+            store,
+            _load,
+            data_dir=data_dir,
+            jobs=jobs,
+            naive=naive,
+            retry_failed=retry_failed,
+            on_progress=on_progress,
+            on_failure=_complain,
+        )
     if not quiet:
         for task, reason in outcome.unavailable.items():
             note(f"left out: {task}: {reason}")
         for line in _summary(store):
             say(line)
     if not outcome.complete:
-        note(f"not complete: {outcome.stopped}; run the same command to go on")
+        retry = "; correct what failed and add --retry-failed to try it again" if outcome.failed else ""
+        note(f"not complete: {outcome.stopped}; {_kept(store)}; the same command goes on{retry}")
+        raise typer.Exit(INCOMPLETE)
     for name, digest in outcome.hashes.items():
         say(f"{name} {digest}")
+
+
+def _check_path(name: str, path: Path) -> None:
+    """Refuse what no file system takes, before anything is read or made."""
+    try:
+        os.lstat(path / "manifest.json")
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        shown = str(path) if len(str(path)) <= 80 else f"{str(path)[:40]}... ({len(str(path)):,} characters)"
+        raise ConfigError(
+            f"{name} is {shown!r}, no path ({reason}); allowed: a folder; choose a shorter one"
+        ) from error
+
+
+def _kept(store: Any) -> str:
+    """What is finished, in words; of how many, once the models have been met."""
+    manifest, there = store.manifest, len(store.names())
+    planned = sum(len(model["shards"]) for model in manifest["models"].values())
+    known = len(manifest["models"]) == len(manifest["study"]["models"])
+    units = len(store.decoded())
+    decoded = f" and {units} decoded end to end" if units else ""
+    return f"{there} of {planned} shards{decoded} are kept" if known else f"{there} shards{decoded} are kept"
+
+
+def _complain(failure: "Failure") -> None:
+    """One attempt has failed."""
+    from unmask.lab.store.failures import ATTEMPTS
+
+    then = "set aside" if failure.set_aside else "tried again after the others"
+    note(f"failed: {failure.name} (attempt {failure.attempts} of {ATTEMPTS}; {then}): {failure.error}")
 
 
 @study.command()
@@ -134,11 +197,14 @@ def status(
     """Say how far a study is, and what it has saved so far."""
     from unmask.lab.store import Store
 
+    _check_path("FOLDER", folder)
     store = Store.open(folder)
     if json_:
         say(json.dumps(_status(store), indent=2))
         return
     for line in _summary(store):
+        say(line)
+    for line in _tracebacks(store):
         say(line)
 
 
@@ -164,6 +230,8 @@ def report(
     from unmask.report.screen import show
     from unmask.report.study import study_report, write
 
+    _check_path("DIR", folder)
+    _check_path("--out", out or folder)
     made = study_report(findings(Store.open(folder)))
     written = write(made, folder / "report" if out is None else out)
     if json_:
@@ -178,25 +246,31 @@ def _status(store: Any) -> dict[str, Any]:
     from dataclasses import asdict
 
     from unmask.lab.analysis.completeness import totals
+    from unmask.lab.store.failures import Failures, as_json
 
     manifest, infos, there = store.manifest, store.infos(), set(store.names())
+    failed = [as_json(failure) for failure in Failures(store.folder).all()]
     report = totals(infos)
     models = {
         name: {"shards": len(planned["shards"]), "finished": len(there & set(planned["shards"]))}
         for name, planned in manifest["models"].items()
     }
-    complete = len(models) == len(manifest["study"]["models"]) and all(
+    branched = len(models) == len(manifest["study"]["models"]) and all(
         m["shards"] == m["finished"] for m in models.values()
     )
+    # A study file may switch decoding on later, so that none is there says nothing.
+    decoded, units = len(store.decoded()), _units(infos)
     branches, judged = sum(i["branches"] for i in infos), sum(i["judged"] for i in infos)
     return {
         "study": manifest["study"]["name"],
-        "complete": complete,
+        "complete": branched and not any(one["set_aside"] for one in failed) and decoded in (0, units),
         "models": models,
         "tasks": manifest["tasks"],
         "states": sum(info["states"] for info in infos),
         "branches": branches,
-        "decoded": len(store.decoded()),
+        "decoded": decoded,
+        "units": units,
+        "failed": failed,
         "unjudged": branches - judged,
         "utility": sum(info["utility"] for info in infos) / judged if judged else None,
         "forwards": {**asdict(report.total), "naive": report.total.naive, "trajectory": report.trajectory}
@@ -206,9 +280,32 @@ def _status(store: Any) -> dict[str, Any]:
     }
 
 
+def _units(infos: Sequence[Any]) -> int:
+    """Models and tasks that can be decoded end to end: those with branches to choose by."""
+    shards = [info["shard"] for info in infos]
+    return len({(shard["model"], shard["task"]) for shard in shards if shard["split"] == "validation"})
+
+
+def _tracebacks(store: Any) -> Iterator[str]:
+    """Of what was set aside, each once."""
+    from unmask.lab.store.failures import Failures
+
+    names: dict[str, list[str]] = {}
+    for failure in Failures(store.folder).set_aside():
+        names.setdefault(failure.traceback, []).append(failure.name)
+    for traceback, failed in names.items():
+        yield f"traceback of {', '.join(failed)}:"
+        yield from (f"  {line}" for line in traceback.splitlines())
+
+
 def _summary(store: Any) -> Iterator[str]:
     now = _status(store)
-    yield f"study {now['study']}: {'complete' if now['complete'] else 'not complete'}"
+    aside = [one for one in now["failed"] if one["set_aside"]]
+    why = f": {len(aside)} shard{'s' * (len(aside) > 1)} set aside" if aside else ""
+    yield f"study {now['study']}: {'complete' if now['complete'] else f'not complete{why}'}"
+    for one in now["failed"]:
+        what = "set aside" if one["set_aside"] else "failed so far"
+        yield f"  {what}: {one['name']}, {one['attempts']} attempt{'s' * (one['attempts'] > 1)}: {one['error']}"
     for name, model in now["models"].items():
         yield f"  {name}: {model['finished']} of {model['shards']} shards"
     for task, about in now["tasks"].items():
@@ -218,8 +315,7 @@ def _summary(store: Any) -> Iterator[str]:
     missing = f", {now['unjudged']:,} could not be judged" if now["unjudged"] else ""
     yield f"  {now['states']:,} states, {now['branches']:,} branches, {mean}{missing}"
     if now["decoded"]:
-        available = sum(not about.get("unavailable") for about in now["tasks"].values())
-        yield f"  decoded end to end: {now['decoded']} of {len(now['models']) * available} models and tasks"
+        yield f"  decoded end to end: {now['decoded']} of {now['units']} models and tasks"
     work = now["forwards"]
     if not work["done"]:
         return
@@ -266,9 +362,11 @@ def _screen() -> "Iterator[Callable[[StudyProgress], None]]":
 
 
 def _facts(now: "StudyProgress") -> dict[str, str]:
+    left = {"left": "?" if math.isnan(now.left) else _span(now.left)}
+    trouble = {"unjudged": f"{now.unjudged:,}"} if now.unjudged else {}
+    trouble |= {"failed": f"{now.failed:,}"} if now.failed else {}
     if not math.isnan(now.decoded):
-        done = {"end to end": f"{now.decoded:.0%}", "decoding": now.shard}
-        return {**done, "left": "?" if math.isnan(now.left) else f"at most {_span(now.left)}"}
+        return {"end to end": f"{now.decoded:.0%}", "decoding": now.shard} | left | trouble
     rate = now.forwards / now.seconds if now.seconds > 0 else 0.0
     merged = 1 - now.done / now.naive if now.naive else math.nan
     return {
@@ -278,8 +376,9 @@ def _facts(now: "StudyProgress") -> dict[str, str]:
         "forwards/s": f"{rate:,.0f}",
         "merged": "-" if math.isnan(merged) else f"{merged:.1%}",
         "utility": "-" if math.isnan(now.utility) else f"{now.utility:.4f}",
-        "left": "?" if math.isnan(now.left) else _span(now.left),
-    } | ({"unjudged": f"{now.unjudged:,}"} if now.unjudged else {})
+        **left,
+        **trouble,
+    }
 
 
 def _panel(now: "StudyProgress") -> Any:

@@ -18,14 +18,14 @@ from unmask.adapt.gate import EndToEnd, Lift
 from unmask.axes import AXES, ReMDM
 from unmask.core import Policy
 from unmask.diagnostics import DIAGNOSTICS
-from unmask.errors import ConfigError, OtherStudy, UnknownName, require
+from unmask.errors import ConfigError, NotComplete, OtherStudy, UnknownName, require
 from unmask.lab.branch import EngineSettings
 from unmask.lab.choose import mixture_of, rows_by_state, table_of
 from unmask.lab.run.decode_cache import DecodeCache
 from unmask.lab.run.driver import run_study
 from unmask.lab.run.jobs import jobs_of, prompts_of
 from unmask.lab.run.judging import Judge
-from unmask.lab.run.progress import ProgressTracker, StudyProgress
+from unmask.lab.run.progress import DecodeProgress, ProgressTracker, StudyProgress
 from unmask.lab.store import OldFormat, Store
 from unmask.lab.study import REFERENCES, ModelSpec, PromptRange, Study
 from unmask.request import CalibratedModel, steps_of
@@ -83,7 +83,11 @@ def calibrate(
         outcome = run_study(study, store, lambda spec: model, data_dir=data_dir, jobs=jobs, on_progress=on_progress)
     except (OtherStudy, OldFormat) as error:
         raise OtherStudy(f"{error} (work={str(work)!r}: name another, or remove that one)") from error
-    assert outcome.complete
+    if not outcome.complete:
+        raise NotComplete(
+            f"the calibration is not complete: {outcome.stopped}; allowed: all of its prompts; correct what failed and "
+            f"remove {str(store.folder / 'failed')!r} to try again"
+        )
     table = _table(store, model, task, axis)
     chosen = choose(table, CalibrationSettings(seed=seed, deterministic=rollouts == 1))
     diagnostic = DIAGNOSTICS[diagnostic_of(axis)]()
@@ -147,13 +151,16 @@ def end_to_end(
     planned = jobs_of(study, spec, model, tasks)
     requests = [request for job in planned for request in job.requests]
     policies = _policies(arms)
+    name, each = f"{spec.name}/{study.tasks[0]}", sum(request.steps for request in requests)
     tracker = ProgressTracker(study, tasks, store, time.monotonic(), on_progress)
     cache = DecodeCache(
         model,
         # As many canvases at a time as everywhere else: whoever asks for few has memory for few.
         replace(study, engine=replace(study.engine, live=study.engine.rows)),
         {ROLE: requests},
-        lambda decoded: tracker.decoded(f"{spec.name}/{study.tasks[0]}", decoded / len(policies)),
+        lambda decoded: tracker.decoded(
+            DecodeProgress(name, cache.forwards, each * (len(policies) - decoded), each * len(policies))
+        ),
     )
     judge = Judge(model, [example for job in planned for example in job.members], jobs)
     utility_A = []

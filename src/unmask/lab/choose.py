@@ -41,6 +41,8 @@ from unmask.stats.masked import masked_share
 
 DECODED_ARMS = ("reference", "fixed", "stage", "always", "selective")
 CONTROLS = ("end-to-end fixed", "random gate")
+DRAWS = 4
+"""Runs of the random gate, averaged for each prompt."""
 JOINT = "joint"
 """Beyond the paper: all axes adapted together; it stands under an axis of its own name."""
 JOINT_FIXED = "joint fixed"

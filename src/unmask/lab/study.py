@@ -1,9 +1,11 @@
 """Study files: what is measured, on what, and how. TOML, strict: every key is known and every value possible.
 
 Choices that alter a conclusion have no default: models and their reference, tasks, axes, steps, splits, states,
-rollouts, temperature, the revision operator, the seed. Candidate sets are those of `policies/candidates` unless named.
+rollouts, temperature, the seed, and the revision operator where an axis revises. Candidate sets are those of
+`policies/candidates` unless named.
 """
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -33,11 +35,12 @@ from unmask.request import steps_of
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Task
 from unmask.tasks.own import own as own_task
 from unmask.tasks.table import find
-from unmask.text import storable
 
 ROLES = ("validation", "evaluation")
 """Fixed actions, schedules and detectors are chosen on the first; the second is shown once."""
 REFERENCES = ("llada", "dream")
+LONGEST_NAME = 200
+"""Characters of a name that tables and pages show."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,8 @@ class Study:
     states: int
     rollouts: int
     temperature: float
-    revision: ReMDM
+    revision: ReMDM | None
+    """None where no axis revises."""
     engine: EngineSettings
     shard: int
     """Prompts per shard: what a killed process loses, and what bounds memory."""
@@ -110,7 +114,7 @@ class Study:
     @classmethod
     def parse(cls, raw: Mapping[str, Any], folder: Path = Path()) -> "Study":
         """A study from a file's content; `folder` is where its files are looked for."""
-        check_keys("the study", raw, _REQUIRED, _OPTIONAL)
+        check_keys("the study", raw, _required(raw), _OPTIONAL)
         names = parse_names("tasks", raw["tasks"])
         own = _own(raw.get("own", {}), names, folder)
         tasks = {name: own[name] if name in own else _suite_task(name, own) for name in names}
@@ -118,7 +122,7 @@ class Study:
         for axis in axes:
             check_name("axis", axis, AXES)
         study = cls(
-            name=parse_text("name", raw["name"]),
+            name=_name("name", raw["name"]),
             seed=parse_whole("seed", raw["seed"], 0),
             models=_models(raw["models"]),
             tasks=names,
@@ -128,7 +132,7 @@ class Study:
             states=parse_whole("states", raw["states"], 1),
             rollouts=parse_whole("rollouts", raw["rollouts"], 1),
             temperature=parse_number("temperature", raw["temperature"], 0.0),
-            revision=parse_part(ReMDM, raw["revision"], "revision", required=("variant",)),
+            revision=_revision(raw),
             engine=_engine(raw["engine"]),
             shard=parse_whole("engine.prompts", raw["engine"].get("prompts", 8), 1),
             candidates=_candidate_names(raw.get("candidates", {}), axes),
@@ -170,6 +174,11 @@ class Study:
             }
         return whole
 
+    @property
+    def diagnosed_axes(self) -> tuple[str, ...]:
+        """The axis of each diagnostic."""
+        return tuple(DIAGNOSTICS[name].axis for name in self.diagnostics)
+
     def task(self, name: str) -> Task:
         """One of its tasks: of the suite, or its own."""
         return self.own[name] if name in self.own else find(name)
@@ -194,7 +203,8 @@ class Study:
         return Plan(
             reference=reference_of(candidates(reference)),
             candidates=self.sets(reference),
-            operator=self.revision,
+            # Where no axis revises, nobody asks for it.
+            operator=self.revision or ReMDM(),
             rollouts=self.rollouts,
             states=self.states,
             seed=self.seed,
@@ -214,10 +224,30 @@ _REQUIRED = (
     "states",
     "rollouts",
     "temperature",
-    "revision",
     "engine",
 )
-_OPTIONAL = ("candidates", "diagnostics", "end_to_end", "budget", "own")
+_OPTIONAL = ("revision", "candidates", "diagnostics", "end_to_end", "budget", "own")
+
+
+def _required(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    """The revision operator has no default where an axis revises, and no meaning elsewhere."""
+    axes = raw.get("axes", []) if isinstance(raw, Mapping) else []
+    revises = isinstance(axes, list) and any(axis.name in axes and axis.revises for axis in AXES.values())
+    return (*_REQUIRED, "revision") if revises else _REQUIRED
+
+
+def _revision(raw: Mapping[str, Any]) -> ReMDM | None:
+    return parse_part(ReMDM, raw["revision"], "revision", required=("variant",)) if "revision" in raw else None
+
+
+def _name(what: str, value: Any) -> str:
+    """A name that files, tables and screens can hold."""
+    name = parse_text(what, value)
+    shown = name if len(name) <= LONGEST_NAME else f"{name[:40]}... ({len(name):,} characters)"
+    allowed = f"a text of at most {LONGEST_NAME} characters, without control characters and halves of characters"
+    ok = len(name) <= LONGEST_NAME and not any(unicodedata.category(c) in ("Cc", "Cs") for c in name)
+    require(ok, what, shown, allowed, "give it another name")
+    return name
 
 
 def _models(value: Any) -> tuple[ModelSpec, ...]:
@@ -233,7 +263,7 @@ def _models(value: Any) -> tuple[ModelSpec, ...]:
             isinstance(options, Mapping), f"options of {where}", options, "a table", "e.g. options = {dtype='bf16'}"
         )
         model = parse_text(f"model of {where}", table["model"])
-        name = storable(parse_text(f"name of {where}", table.get("name", model)))
+        name = _name(f"name of {where}", table.get("name", model))
         specs.append(ModelSpec(name, model, table["reference"], MappingProxyType(dict(options))))
     names = [spec.name for spec in specs]
     require(len(set(names)) == len(names), "names of models", names, "no name twice", "tables go by these names")
@@ -244,7 +274,7 @@ def _own(value: Any, tasks: Sequence[str], folder: Path) -> Mapping[str, Task]:
     require(isinstance(value, Mapping), "own", value, "tables of own tasks", "e.g. [own.mine]")
     own = {}
     for name, given in value.items():
-        where = f"own.{name}"
+        where = f"own.{_name('name of an own task', name)}"
         check_keys(where, given, ("prompts", "horizon"), ("score",))
         if name not in tasks:
             raise ConfigError(
@@ -305,8 +335,11 @@ def _steps(value: Any, tasks: Mapping[str, Task]) -> Mapping[str, int]:
     steps_by_task = {}
     for name, task in tasks.items():
         horizon = task.horizon
-        steps = parse_whole(f"steps of {name}", own.get(name, steps_of(share, horizon)), 1)
-        require(steps <= horizon, f"steps of {name}", steps, f"1 to {horizon}, its horizon", "lower it")
+        steps = own.get(name, steps_of(share, horizon))
+        whole = isinstance(steps, int) and not isinstance(steps, bool)
+        todo = "lower it" if whole and steps > horizon else "give 1 or more"
+        ok = whole and 1 <= steps <= horizon
+        require(ok, f"steps of {name}", steps, f"a whole number, 1 to {horizon}, its horizon", todo)
         steps_by_task[name] = steps
     return steps_by_task
 
@@ -328,9 +361,11 @@ def _diagnosed(value: Any, axes: Sequence[str]) -> tuple[str, ...]:
     if value == []:
         return ()
     names = parse_names("diagnostics", value)
-    of_axes = [name for axis in axes for name, kind in DIAGNOSTICS.items() if kind.axis == axis]
     for name in names:
-        check_name("axis of diagnostics", name, of_axes)
+        check_name("name in diagnostics", name, DIAGNOSTICS)
+        axis, known = DIAGNOSTICS[name].axis, ", ".join(axes)
+        todo = f"add {axis!r} to axes, or drop the diagnostic"
+        require(axis in axes, f"the axis of {name!r} in diagnostics", axis, f"one of the study's axes: {known}", todo)
     return names
 
 

@@ -285,8 +285,8 @@ class TestOnce:
         assert run_study(study, whole, no).hashes == before
 
 
-class Killed(Exception):
-    pass
+class Killed(BaseException):
+    """No error of the work."""
 
 
 def work(study, loaded, out):

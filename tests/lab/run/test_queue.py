@@ -11,10 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from unmask.errors import StorageError
+from tests.helpers.own_tasks import parsed
+from unmask.errors import ConfigError, ContractError, NotEnoughMemory, StorageError
 from unmask.lab.run.driver import run_study
+from unmask.lab.run.jobs import prompts_of
+from unmask.lab.run.queue import work_through
 from unmask.lab.store import Store
 from unmask.lab.store import store as storage
+from unmask.lab.store.failures import Failures
+from unmask.lab.store.shards import Shard
 
 
 @pytest.fixture(name="study")
@@ -113,3 +118,141 @@ def test_a_full_disk_loses_the_shard_in_flight_only(whole, study, loaded, tmp_pa
     monkeypatch.undo()
     run_study(study, place, loaded)
     assert place.content_hash() == whole.content_hash()
+
+
+class TestFailing:
+    """A user's scorer that ends the program at some prompts: their shards fail, and no others."""
+
+    @pytest.fixture
+    def failing(self, prompt_file, scorer, tmp_path):
+        """A study of one prompt a shard; `bad.txt` names those that fail."""
+        study = parsed(prompt_file.parent, own__mine__score=scorer("leaves"), engine__prompts=1)
+        roles = prompts_of(study)[0]["mine"]
+        (tmp_path / "bad.txt").write_text(roles["validation"][0].id)
+        return study
+
+    def test_is_set_aside_and_the_rest_goes_on(self, failing, loaded, tmp_path):
+        place = Store.create(tmp_path / "out", failing.config)
+        heard = []
+        outcome = run_study(failing, place, loaded, on_failure=heard.append)
+        assert len(place.names()) == 4
+        (failed,) = outcome.failed
+        assert [failure.attempts for failure in heard] == [1, 2, 3]
+        assert (outcome.complete, outcome.hashes) == (False, {})
+        assert outcome.stopped.startswith("1 shard was set aside after 3 attempts (the first: tiny.mine.validation")
+        assert "SystemExit: no more: \ufffd" in outcome.stopped
+        assert 'raise SystemExit("no more: ' in failed.traceback
+        assert failed.name not in place.names()
+
+    def test_is_not_tried_again_until_it_is_forgotten(self, failing, loaded, tmp_path):
+        place = Store.create(tmp_path / "out", failing.config)
+        run_study(failing, place, loaded)
+        heard = []
+        again = run_study(failing, place, lambda spec: pytest.fail("nothing is left to do"), on_failure=heard.append)
+        assert (len(again.failed), heard) == (1, [])
+        (tmp_path / "bad.txt").write_text("")
+        assert run_study(failing, place, loaded, retry_failed=True).complete
+        assert Failures(place.folder).all() == []
+        straight = Store.create(tmp_path / "straight", failing.config)
+        assert run_study(failing, straight, loaded).complete
+        assert place.content_hash() == straight.content_hash()
+
+    def test_what_succeeds_in_the_end_is_forgotten(self, failing, loaded, tmp_path):
+        place = Store.create(tmp_path / "out", failing.config)
+        outcome = run_study(failing, place, loaded, on_failure=lambda failure: (tmp_path / "bad.txt").write_text(""))
+        assert outcome.complete
+        assert Failures(place.folder).all() == []
+
+    def test_attempts_of_processes_that_ended_count(self, failing, loaded, tmp_path):
+        """Three runs, each stopped after its first failure."""
+        place = Store.create(tmp_path / "out", failing.config)
+        for attempt in (1, 2, 3):
+            with pytest.raises(KeyboardInterrupt):
+                run_study(failing, place, loaded, on_failure=stop)
+            assert Failures(place.folder).all()[0].attempts == attempt
+        assert len(run_study(failing, place, loaded).failed) == 1
+
+    def test_two_processes_count_together(self, failing, loaded, tmp_path):
+        children = [spawn(failing, loaded, tmp_path / "out") for _ in range(2)]
+        for child in children:
+            child.join(60)
+            assert child.exitcode == 0
+        place = Store.open(tmp_path / "out")
+        assert len(place.names()) == 4
+        assert [failure.attempts for failure in Failures(place.folder).all()] == [3]
+
+    def test_end_to_end_waits_for_branches_that_choose_for_it(self, failing, loaded, tmp_path):
+        study = replace(failing, diagnostics=("region",), end_to_end=True)
+        place = Store.create(tmp_path / "out", study.config)
+        assert not run_study(study, place, loaded).complete
+        assert place.decoded() == []
+        (tmp_path / "bad.txt").write_text("")
+        assert run_study(study, place, loaded, retry_failed=True).complete
+        assert len(place.decoded()) == 1
+
+    def test_a_unit_is_set_aside_too(self, failing, loaded, tmp_path):
+        study = replace(failing, diagnostics=("region",))
+        bad = (tmp_path / "bad.txt").read_text()
+        (tmp_path / "bad.txt").write_text("")
+        place = Store.create(tmp_path / "out", study.config)
+        assert run_study(study, place, loaded).complete
+        (tmp_path / "bad.txt").write_text(bad)
+        outcome = run_study(replace(study, end_to_end=True), place, loaded)
+        (failed,) = outcome.failed
+        assert not outcome.complete
+        assert failed.name.startswith("tiny.mine.")
+        assert "set aside" in outcome.stopped
+
+    def test_half_a_character_of_a_scorer_ends_nothing(self, prompt_file, scorer, loaded, tmp_path):
+        study = parsed(prompt_file.parent, own__mine__score=scorer("halves"), engine__prompts=1)
+        place = Store.create(tmp_path / "out", study.config)
+        outcome = run_study(study, place, loaded)
+        fine = [e.id for part in prompts_of(study)[0]["mine"].values() for e in part if e.id not in ("p0", "p3", "p5")]
+        assert fine
+        assert {prompt for info in place.infos() for prompt in info["prompts"]} >= set(fine)
+        assert outcome.complete or outcome.failed
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (MemoryError(), NotEnoughMemory, "memory ran out"),
+        (torch.OutOfMemoryError("CUDA"), NotEnoughMemory, "the same command"),
+        (OSError(errno.ENOSPC, "No space left on device"), StorageError, "No space left"),
+        (OSError(errno.EROFS, "Read-only file system"), StorageError, "Read-only"),
+        (ConfigError("impossible"), ConfigError, "impossible"),
+        (KeyboardInterrupt("enough"), KeyboardInterrupt, "enough"),
+    ],
+)
+def test_what_is_not_of_a_shard_ends_the_run_and_is_not_counted(error, kind, words, whole, tmp_path):
+    place = Store.create(tmp_path / "out", whole.manifest["study"])
+
+    def do(shard):
+        raise error
+
+    with pytest.raises(kind, match=words):
+        work_through(place, [Shard("m", "t", "validation", n, "k") for n in range(4)], lambda shard: shard, do, str)
+    assert Failures(place.folder).all() == []
+
+
+def test_a_promise_that_every_shard_breaks_is_the_studys(whole, tmp_path):
+    """Told after three shards, not after three times all of them; any other error sets them aside."""
+    place = Store.create(tmp_path / "out", whole.manifest["study"])
+    shards = [Shard("m", "t", "validation", n, "k") for n in range(9)]
+    tried = []
+
+    def do(shard):
+        tried.append(shard)
+        raise errors[0]
+
+    errors = [ContractError("a utility is 1.7")]
+    with pytest.raises(ContractError, match=r"1\.7"):
+        work_through(place, shards, lambda shard: shard, do, str)
+    assert tried == shards[:3]
+    errors = [ZeroDivisionError("unexpected")]
+    assert work_through(place, shards, lambda shard: shard, do, str) == ""
+    assert len(Failures(place.folder).set_aside()) == 9
+
+
+def stop(failure):
+    raise KeyboardInterrupt

@@ -6,6 +6,7 @@ for study, model, task and prompts) and of all calibrations, so a unit is never 
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -17,23 +18,33 @@ from unmask.adapt import Arms, JointPolicy, joint_arm
 from unmask.axes import AXES
 from unmask.core import Policy
 from unmask.errors import OtherStudy
-from unmask.lab.choose import CONTROLS, DECODED_ARMS, JOINT, JOINT_FIXED, Choice, Missing, choices, is_extension
+from unmask.lab.choose import (
+    CONTROLS,
+    DECODED_ARMS,
+    DRAWS,
+    JOINT,
+    JOINT_FIXED,
+    Choice,
+    Missing,
+    choices,
+    is_extension,
+)
 from unmask.lab.run.decode_cache import DecodeCache, DecodedRow, DecodeLine
+from unmask.lab.run.estimate import Decodes
 from unmask.lab.run.jobs import Job, Members, jobs_of, provenance
 from unmask.lab.run.judging import Judge, JudgedAnswer
+from unmask.lab.run.progress import DecodeProgress
 from unmask.lab.run.queue import work_through
 from unmask.lab.run.tables import decodes_table
 from unmask.lab.store import Store
+from unmask.lab.store.failures import Failure, Failures
 from unmask.lab.store.hashes import fingerprint
 from unmask.lab.store.shards import Unit
 from unmask.lab.study import ROLES, ModelSpec, Study
 from unmask.policies import Revised
 from unmask.request import TextModel
-from unmask.stats import NotEnough, choose_fixed
+from unmask.stats import Calibration, NotEnough, choose_fixed
 from unmask.versions import versions
-
-DRAWS = 4
-"""Runs of the random gate, averaged for each prompt."""
 
 
 @dataclass(frozen=True)
@@ -55,21 +66,22 @@ def decode_arms(
     *,
     jobs: int | None = None,
     stop: Callable[[], str] = str,
-    tell: Callable[[str, float], None] = lambda name, share: None,
+    tell: Callable[[DecodeProgress], None] = lambda now: None,
+    lost: Callable[[Failure], None] = lambda failure: None,
 ) -> str:
-    """Decode what is not there yet; all branches must be. Returns why it stopped early, empty if it did not.
+    """Decode what is not there yet. Returns why it stopped early, empty if it did not.
 
-    `stop` says before each unit whether there is a reason to; `tell` hears what is being decoded, and
-    which share of all work is done.
+    All branches of a model and task must be there, for they choose what is decoded: where a shard was set aside nothing
+    is decoded, or a later run that completes it would choose something else. `stop` says before each unit whether
+    there is a reason to; `tell` hears what is being decoded, and how much is left; `lost` of a unit that failed.
     """
     chosen = choices(store)
-    works = {spec.name: list(works_of(store, spec, chosen)) for spec in study.models}
-    everything = [work for of_model in works.values() for work in of_model]
-
-    def heard(name: str, part: float) -> None:
-        done = sum(store.finished(work.unit) for work in everything)
-        tell(name, (done + part) / len(everything))
-
+    incomplete = {(failure.model, failure.task) for failure in Failures(store.folder).set_aside()}
+    works = {
+        spec.name: [work for work in works_of(store, spec, chosen) if (spec.name, work.unit.task) not in incomplete]
+        for spec in study.models
+    }
+    ahead = _Ahead(study, store, works, tell)
     for spec in study.models:
         pending = [work for work in works[spec.name] if not store.finished(work.unit)]
         if not pending:
@@ -78,10 +90,70 @@ def decode_arms(
         planned = jobs_of(study, spec, model, tasks)
         # Says no if this is not the model that the branches came from.
         store.note("models", spec.name, provenance(spec, model, planned))
-        do = partial(_decode_unit, study, spec, model, planned, store, jobs, heard)
-        if reason := work_through(store, pending, lambda work: work.unit, do, stop):
+        do = partial(_decode_unit, study, spec, model, planned, store, jobs, ahead)
+        if reason := work_through(store, pending, lambda work: work.unit, do, stop, lost=lost):
             return reason
     return ""
+
+
+class _Ahead:
+    """Row-forwards that are left: those of units that are not there, less what is done of the one in hand."""
+
+    def __init__(
+        self,
+        study: Study,
+        store: Store,
+        works: Mapping[str, Sequence[DecodeJob]],
+        tell: Callable[[DecodeProgress], None],
+    ):
+        self.store, self.tell = store, tell
+        self.units = [work.unit for of_model in works.values() for work in of_model]
+        prompts = _prompts_by_role(store)
+        self.expected = {
+            work.unit: decodes_chosen(work, spec.reference).forwards(
+                prompts[spec.name, work.unit.task], study.steps[work.unit.task]
+            )
+            for spec in study.models
+            for work in works[spec.name]
+        }
+        """At most: some of its policies may turn out to be equal."""
+        self.before = 0
+        """Row-forwards of this process, in units that it has finished."""
+
+    def heard(self, unit: Unit, done: int) -> None:
+        """So many row-forwards of a unit are done."""
+        left = sum(self.expected[one] for one in self.units if not self.store.finished(one))
+        left -= min(done, self.expected[unit])
+        total = sum(self.expected.values())
+        self.tell(DecodeProgress(f"{unit.model}/{unit.task}", self.before + done, left, total))
+
+
+def _prompts_by_role(store: Store) -> dict[tuple[str, str], Counter[str]]:
+    """How many prompts of a model and task have branches."""
+    prompts: dict[tuple[str, str], Counter[str]] = {}
+    for info in store.infos():
+        shard = info["shard"]
+        of_task = prompts.setdefault((shard["model"], shard["task"]), Counter())
+        of_task[shard["split"]] += len(info["prompts"])
+    return prompts
+
+
+def decodes_chosen(work: DecodeJob, reference: str) -> Decodes:
+    """How often each prompt is decoded, at most, now that everything but the end-to-end fixed action is chosen."""
+    validation, evaluation, joined = 1, 1, 0
+    for choice in work.chosen.values():
+        chosen = choice.calibration
+        validation += len(chosen.candidates) - 1
+        # Always, and the end-to-end fixed action.
+        evaluation += 2 + (chosen.fixed.action != chosen.reference) + _staged(chosen)
+        evaluation += 0 if chosen.tau.value is None else 1 + DRAWS
+        joined += not is_extension(reference, choice.axis)
+    return Decodes(validation, evaluation + (2 if joined >= 2 else 0))
+
+
+def _staged(chosen: Calibration) -> bool:
+    """A schedule with one action is that action."""
+    return any(action != chosen.fixed.action for action in chosen.schedule.action_K)
 
 
 def works_of(
@@ -114,17 +186,13 @@ def _decode_unit(
     planned: Sequence[Job],
     store: Store,
     jobs: int | None,
-    heard: Callable[[str, float], None],
+    ahead: _Ahead,
     work: DecodeJob,
 ) -> None:
     began = time.monotonic()
     of_task = [job for job in planned if job.shard.task == work.unit.task]
     requests = {role: [s for job in of_task if job.shard.split == role for s in job.requests] for role in ROLES}
-    # If no two of its policies were equal.
-    most = sum(len(one.calibration.candidates) + len(DECODED_ARMS) + len(CONTROLS) for one in work.chosen.values()) + 3
-    cache = DecodeCache(
-        model, study, requests, lambda done: heard(f"{spec.name}/{work.unit.task}", min(done / most, 1.0))
-    )
+    cache = DecodeCache(model, study, requests, lambda policies: ahead.heard(work.unit, cache.forwards))
     judge = Judge(model, [example for job in of_task for example in job.members], jobs)
     decoder = _ArmDecoder(study, spec, work, cache, judge)
     lines = list(decoder.lines())
@@ -141,6 +209,7 @@ def _decode_unit(
         "versions": versions(),
     }
     store.write_decodes(work.unit, decodes_table(work.unit, lines, decoder.judged(lines)), info)
+    ahead.before += cache.forwards
 
 
 class _ArmDecoder:
@@ -210,12 +279,10 @@ class _ArmDecoder:
 
     def _evaluation(self, name: str) -> Iterator[DecodeLine]:
         arms, chosen = self.arms[name], self.work.chosen[name].calibration
-        # A schedule with one action is that action.
-        staged = any(action != chosen.fixed.action for action in chosen.schedule.action_K)
         plain = {
             "reference": arms.reference,
             "fixed": arms.fixed,
-            "stage": arms.stage if staged else arms.fixed,
+            "stage": arms.stage if _staged(chosen) else arms.fixed,
             "end-to-end fixed": self.candidates[arms.axis][self.best[name]],
         }
         always = [_gated(arms, "always", row) for row in self.cache.decode(arms.always, "evaluation")]

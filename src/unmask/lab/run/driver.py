@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from unmask.lab.run.progress import ProgressTracker, StudyProgress
 from unmask.lab.run.queue import work_through
 from unmask.lab.run.tables import branches_table, readings_table, states_table
 from unmask.lab.store import Store
+from unmask.lab.store.failures import ATTEMPTS, Failure, Failures
 from unmask.lab.study import ModelSpec, Study
 from unmask.request import TextModel
 from unmask.tasks.base import DataDir
@@ -36,6 +37,8 @@ class RunOutcome:
     hashes: Mapping[str, str]
     unavailable: Mapping[str, str] = field(default_factory=dict)
     """Tasks that nothing was measured on, and why."""
+    failed: tuple[Failure, ...] = ()
+    """What was set aside."""
 
 
 def run_study(
@@ -46,30 +49,47 @@ def run_study(
     data_dir: DataDir = None,
     jobs: int | None = None,
     naive: bool = False,
+    retry_failed: bool = False,
     on_progress: Callable[[StudyProgress], None] = lambda now: None,
+    on_failure: Callable[[Failure], None] = lambda failure: None,
 ) -> RunOutcome:
-    """Do what is not done yet. Returns when every shard is there, or the budget is spent."""
+    """Do what is not done yet. Returns when every shard is there or set aside, or the budget is spent.
+
+    `retry_failed` forgets what failed before. `on_failure` hears of every attempt that fails.
+    """
     began = time.monotonic()
-    stop, once = _budget(study, began), _kept(load)
+    stop, once, failures = _budget(study, began), _kept(load), Failures(store.folder)
+    if retry_failed:
+        failures.forget_all()
     tasks, unavailable = prompts_of(study, data_dir)
     for task, roles in tasks.items():
         store.note("tasks", task, about_task(study, task, roles))
     for task, reason in unavailable.items():
         store.note("tasks", task, {"unavailable": reason})
     tracker = ProgressTracker(study, tasks, store, began, on_progress)
-    branching = _Branching(study, store, tasks, replace(study.engine, merge=not naive), jobs, tracker, stop)
-    for spec in study.models:
-        if _all_there(store, spec):
-            continue
-        if reason := branching.of_model(spec, once(spec)):
-            return RunOutcome(False, reason, {}, unavailable)
-    _check_scorers(study, store)
-    if study.end_to_end and (
-        reason := decode_arms(study, store, once, tasks, jobs=jobs, stop=stop, tell=tracker.decoded)
-    ):
-        return RunOutcome(False, reason, {}, unavailable)
+
+    def lost(failure: Failure) -> None:
+        tracker.lost(failure)
+        on_failure(failure)
+
+    branching = _Branching(study, store, tasks, replace(study.engine, merge=not naive), jobs, tracker, stop, lost)
+    stopped = branching.of_models(once, failures)
+    if not stopped:
+        _check_scorers(study, store)
+    if not stopped and study.end_to_end:
+        stopped = decode_arms(study, store, once, tasks, jobs=jobs, stop=stop, tell=tracker.decoded, lost=lost)
     tracker.refresh()
-    return RunOutcome(True, "", store.content_hash(), unavailable)
+    failed = tuple(failures.set_aside())
+    stopped = stopped or in_words(failed)
+    return RunOutcome(not stopped, stopped, {} if stopped else store.content_hash(), unavailable, failed)
+
+
+def in_words(failed: Sequence[Failure]) -> str:
+    """What was set aside; empty if nothing was."""
+    if not failed:
+        return ""
+    many = "1 shard was" if len(failed) == 1 else f"{len(failed)} shards were"
+    return f"{many} set aside after {ATTEMPTS} attempts (the first: {failed[0].name}: {failed[0].error})"
 
 
 def _budget(study: Study, began: float) -> Callable[[], str]:
@@ -96,10 +116,11 @@ def _kept(load: Load) -> Load:
     return once
 
 
-def _all_there(store: Store, spec: ModelSpec) -> bool:
-    """Whether a model need not be loaded."""
+def _nothing_to_do(store: Store, spec: ModelSpec, failures: Failures) -> bool:
+    """Whether a model need not be loaded: all its shards are there, or set aside."""
     noted = store.manifest["models"].get(spec.name)
-    return noted is not None and set(noted["shards"]) <= set(store.names())
+    settled = {*store.names(), *(failure.name for failure in failures.set_aside())}
+    return noted is not None and set(noted["shards"]) <= settled
 
 
 @dataclass(frozen=True)
@@ -113,12 +134,23 @@ class _Branching:
     jobs: int | None
     tracker: ProgressTracker
     stop: Callable[[], str]
+    lost: Callable[[Failure], None]
+
+    def of_models(self, load: Load, failures: Failures) -> str:
+        """The shards of all models. Returns why it stopped early, empty if it did not."""
+        for spec in self.study.models:
+            if _nothing_to_do(self.store, spec, failures):
+                continue
+            if reason := self.of_model(spec, load(spec)):
+                return reason
+        return ""
 
     def of_model(self, spec: ModelSpec, model: TextModel) -> str:
         """The shards of one model. Returns why it stopped early, empty if it did not."""
         work = jobs_of(self.study, spec, model, self.tasks)
         self.store.note("models", spec.name, provenance(spec, model, work))
         self.tracker.planned[spec.name] = len(work)
+        self.tracker.start()
         plan = self.study.plan(spec.reference)
 
         def do(job: Job) -> None:
@@ -130,7 +162,7 @@ class _Branching:
             self.tracker.finished(job.shard.name)
 
         pending = [job for job in work if not self.store.finished(job.shard)]
-        return work_through(self.store, pending, lambda job: job.shard, do, self.stop, self.tracker.refresh)
+        return work_through(self.store, pending, lambda job: job.shard, do, self.stop, self.tracker.refresh, self.lost)
 
     def _write(self, job: Job, reference: str, block: BranchResult, judged: list[JudgedAnswer], seconds: float) -> None:
         """Candidates' branches and proposals go into tables of their own."""

@@ -116,7 +116,7 @@ def provenance(spec: ModelSpec, model: TextModel, work: Sequence[Job]) -> dict[s
 
 def about_task(study: Study, task: str, roles: Mapping[str, Sequence[Example]]) -> dict[str, Any]:
     """What the manifest keeps of a task."""
-    remasks = study.revision.expected(study.task(task).horizon, study.steps[task])
+    remasks = study.revision.expected(study.task(task).horizon, study.steps[task]) if study.revision else 0.0
     data = fingerprint({role: [[e.id, e.prompt, e.target] for e in members] for role, members in roles.items()})
     return {"version": study.task(task).version, "data": data, "expected_remasks": round(remasks, 3)}
 

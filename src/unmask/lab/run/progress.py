@@ -8,9 +8,15 @@ from typing import Any, NamedTuple
 
 from unmask.lab.branch import BranchProgress
 from unmask.lab.branch.states import spaced
+from unmask.lab.run.estimate import decodes_of
 from unmask.lab.run.jobs import Members
 from unmask.lab.store import Store
+from unmask.lab.store.failures import Failure
+from unmask.lab.store.shards import Shard
 from unmask.lab.study import Study
+
+ENOUGH = 8
+"""Forwards, full of rows, that a pace is measured by: the first ones take longer."""
 
 
 class StudyProgress(NamedTuple):
@@ -34,9 +40,23 @@ class StudyProgress(NamedTuple):
     unjudged: int
     seconds: float
     left: float
-    """Seconds still to go, NaN before anybody knows."""
+    """Seconds still to go, end to end included; NaN before anybody knows."""
     decoded: float = math.nan
     """Share of the end-to-end decoding that is done; NaN before it has begun."""
+    failed: int = 0
+    """Attempts of this process that failed."""
+
+
+class DecodeProgress(NamedTuple):
+    """Where the end-to-end decoding stands, in row-forwards."""
+
+    name: str
+    """What is being decoded."""
+    done: int
+    """By this process."""
+    left: int
+    """By anybody."""
+    total: int
 
 
 @dataclass
@@ -50,6 +70,7 @@ class _Tally:
     done: int = 0
     judged: int = 0
     utility: float = 0.0
+    seconds: float = 0.0
 
     def add(self, info: Mapping[str, Any]) -> None:
         self.shards += 1
@@ -58,6 +79,7 @@ class _Tally:
         self.naive += info["forwards"]["naive"]
         self.done += info["forwards"]["done"]
         self.utility += info["utility"]
+        self.seconds += info["seconds"]
 
 
 class ProgressTracker:
@@ -72,6 +94,7 @@ class ProgressTracker:
         tell: Callable[[StudyProgress], None],
     ):
         self.store, self.began, self.tell = store, began, tell
+        self.enough = ENOUGH * study.engine.rows
         self.per_state = {
             spec.name: study.rollouts * sum(len(named) for named in study.sets(spec.reference).values())
             for spec in study.models
@@ -87,20 +110,34 @@ class ProgressTracker:
         about = sum(-(-count // study.shard) for _, count in prompts)
         self.planned = {spec.name: about for spec in study.models}
         """Shards by model; a guess until its prompts have met its tokenizer."""
+        counts = {task: {role: len(members) for role, members in roles.items()} for task, roles in tasks.items()}
+        self.whole_runs = sum(
+            decodes_of(study, spec.reference).forwards(counts[task], study.steps[task])
+            for spec in study.models
+            for task in tasks
+        )
+        """Row-forwards of the end-to-end decoding, about."""
         self.counted: set[str] = set()
         self.tally = _Tally()
-        self.forwards = 0
+        self.forwards = self.failed = 0
         self.live = BranchProgress(0, 0, 0)
-        self.decoding = math.nan
-        """When that began."""
+        self.working = self.decoding = math.nan
+        """When branching and decoding began, here."""
         self.refresh()
-        self.before = self.tally.branches
+        self.before = self.tally.done
 
     def refresh(self) -> None:
-        for name, info in zip(self.store.names(), self.store.infos(), strict=False):
+        # Others write meanwhile: what a shard is called follows from what it says, not from a second look.
+        for info in self.store.infos():
+            name = Shard(**info["shard"]).name
             if name not in self.counted:
                 self.counted.add(name)
                 self.tally.add(info)
+
+    def start(self) -> None:
+        """A model is there; from now on time is spent on forwards."""
+        if math.isnan(self.working):
+            self.working = time.monotonic()
 
     def inside(self, model: str, shard: str) -> Callable[[BranchProgress], None]:
         def heard(now: BranchProgress) -> None:
@@ -109,13 +146,18 @@ class ProgressTracker:
 
         return heard
 
-    def decoded(self, name: str, share: float) -> None:
-        """Of the end-to-end decoding, of which a share is done."""
+    def decoded(self, now: DecodeProgress) -> None:
+        """Of the end-to-end decoding; until a policy is through, a forward takes what it took before."""
         if math.isnan(self.decoding):
             self.decoding = time.monotonic()
-        spent = time.monotonic() - self.decoding
-        left = spent * (1 - share) / share if share > 0 else math.nan
-        self.tell(self.now(name)._replace(left=left, decoded=share))
+        pace = (time.monotonic() - self.decoding) / now.done if now.done else self._pace()
+        self.tell(self.now(now.name)._replace(left=pace * now.left, decoded=1 - now.left / now.total))
+
+    def lost(self, failure: Failure) -> None:
+        """An attempt has failed; what it did counts for nothing."""
+        self.failed += 1
+        self.live = BranchProgress(0, 0, 0)
+        self.tell(self.now(failure.name))
 
     def finished(self, shard: str) -> None:
         self.forwards += self.live.forwards
@@ -124,10 +166,8 @@ class ProgressTracker:
         self.tell(self.now(shard))
 
     def now(self, shard: str) -> StudyProgress:
-        tally, spent = self.tally, time.monotonic() - self.began
+        tally = self.tally
         branches = tally.branches + self.live.branches
-        since = branches - self.before
-        left = spent / since * max(0, self.branches_total - branches) if since > 0 else math.nan
         return StudyProgress(
             shard=shard,
             shards=tally.shards,
@@ -141,6 +181,23 @@ class ProgressTracker:
             done=tally.done,
             utility=tally.utility / tally.judged if tally.judged else math.nan,
             unjudged=tally.branches - tally.judged,
-            seconds=spent,
-            left=left,
+            seconds=time.monotonic() - self.began,
+            left=self._left(branches),
+            failed=self.failed,
         )
+
+    def _left(self, branches: int) -> float:
+        """Branches that are left take as many forwards each as those that are there; then come the whole runs."""
+        open_branches = max(0, self.branches_total - branches)
+        each = (self.tally.done + self.live.forwards) / branches if branches else math.nan
+        return self._pace() * ((each * open_branches if open_branches else 0) + self.whole_runs)
+
+    def _pace(self) -> float:
+        """Seconds of a row-forward, everything included: here, or before this process has done any, by what is stored.
+
+        Forwards of other processes count, for they shorten what is left.
+        """
+        since = self.tally.done - self.before + self.live.forwards
+        if since >= self.enough and not math.isnan(self.working):
+            return (time.monotonic() - self.working) / since
+        return self.tally.seconds / self.tally.done if self.tally.done else math.nan

@@ -53,9 +53,9 @@ def opportunity_sheet(findings: OpportunityFindings) -> AnySheet:
         "opportunity",
         "Opportunity by axis",
         "Δ_adapt: mean gain of each state's best candidate over the fixed action, which was chosen on validation "
-        "prompts. Positive states: share with a gain. Frequency × margin = Δ_adapt: how often another candidate "
-        "looks better, and what it then gains. The four columns after that are Δ_adapt by the masked share of the "
-        "answer, from the start of decoding to its end.",
+        "prompts (of equal ones the reference, then the first by name). Positive states: share with a gain. Frequency "
+        "× margin = Δ_adapt: how often another candidate looks better, and what it then gains. The four columns after "
+        "that are Δ_adapt by the masked share of the answer, from the start of decoding to its end.",
         columns,
         findings.cells,
         empty="Nothing could be measured; the reasons are below.",
