@@ -57,6 +57,7 @@ def decode(
         require(on_step is None, "on_step", "set", f"None with {policy.name}", own)
         return _search(policy, runner, traj, record)
     look_ahead = runner if policy.looks_ahead else NO_LOOK_AHEAD
+    traj = traj if policy.looks_ahead else replace(traj, foreseen_B=None)
     finished = _Finished(traj, record)
     traj = runner.recall(traj, policy.view, policy.needs)
     for _ in range(limit := step_limit(traj.state)):
@@ -102,11 +103,14 @@ class Runner:
         self.forwards_B = torch.zeros_like(traj.rows_B)
         self.processed_B = torch.zeros_like(traj.rows_B)
         self.planner_forwards_B = None if self.planner is None else torch.zeros_like(traj.rows_B)
+        self.foreseen_B: Tensor | None = None
 
     def observe(self, traj: Trajectory, view: View, needs: Needs) -> Trajectory:
         """The step's own forward: the trajectory with its prediction."""
         self.reset_costs(traj)
         logits = self._run(replace(view, row_B=traj.rows_B), needs)
+        if traj.foreseen_B is not None:
+            self._forgive(traj.foreseen_B)
         return self.predict(traj, logits, view, needs)
 
     def predict(self, traj: Trajectory, logits: Logits, view: View, needs: Needs) -> Trajectory:
@@ -175,7 +179,7 @@ class Runner:
     def step(self, traj: Trajectory, name: str, action: Action, change: Transition) -> Step:
         """The record of one transition, with what it cost."""
         step = record_of(traj, name, action, change, self.forwards_B, self.processed_B)
-        return replace(step, planner_forwards_B=self.planner_forwards_B)
+        return replace(step, planner_forwards_B=self.planner_forwards_B, foreseen_B=self.foreseen_B)
 
     def _propose(self, logits: Logits, view: View, needs: Needs, traj: Trajectory, proposal: Proposal) -> Prediction:
         return propose(
@@ -203,7 +207,15 @@ class Runner:
             self._memo.update({keys[row]: (fresh, at) for at, row in enumerate(missing)})
         answers = [self._memo[key] for key in keys]
         self._memo = {}
+        self.foreseen_B = torch.ones_like(self.rows_B, dtype=torch.bool)
+        self.foreseen_B[missing] = False
         return _gather(answers)
+
+    def _forgive(self, foreseen_B: Tensor) -> None:
+        """The recorded past paid for this forward: it had looked at the canvas that became the real one."""
+        self.foreseen_B = foreseen_B
+        self.forwards_B = self.forwards_B.masked_fill(foreseen_B, 0)
+        self.processed_B = self.processed_B.masked_fill(foreseen_B, 0)
 
     def _forward(self, view: View, needs: Needs, owner_U: Tensor) -> Logits:
         logits = self.denoiser(view, needs)
@@ -264,7 +276,7 @@ class _Finished:
             raise_faults(self.fault_B, self.faulty_at_B, self.rows_B)
         if not some:
             return traj
-        self.parts.append(replace(traj, steps=(), prediction=None).select(done_B.nonzero().flatten()))
+        self.parts.append(replace(traj, steps=(), prediction=None, foreseen_B=None).select(done_B.nonzero().flatten()))
         return traj.select((~done_B).nonzero().flatten())
 
     def whole(self) -> Trajectory:
@@ -280,6 +292,7 @@ def advance(traj: Trajectory, step: Step, state: State, keep: int) -> Trajectory
         traj,
         state=state,
         prediction=None,
+        foreseen_B=None,
         steps=steps if keep == ALL else steps[-keep:],
         forwards_B=traj.forwards_B + step.forwards_B,
         processed_B=traj.processed_B + step.processed_B,
@@ -293,6 +306,7 @@ def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:
 
 def _search(search: Search, runner: Runner, start: Trajectory, record: bool) -> Trajectory:
     runner.reset_costs(start)
+    start = replace(start, foreseen_B=None)
     shown = start if search.random else replace(start, noise=NoNoise(start.noise.key_B))
     end = search.decode(runner, shown)
     _check_end(search, start.state, end.state)

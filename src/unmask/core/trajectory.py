@@ -47,6 +47,8 @@ class Step:
     """Tokens those passes read."""
     planner_forwards_B: Tensor | None = field(default=None, metadata=_LATER)
     """Passes of a second network; None where there is none."""
+    foreseen_B: Tensor | None = field(default=None, metadata=_LATER)
+    """Rows whose own pass was a look of the step before, which paid for it; None where nothing was remembered."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ class Trajectory(Selectable):
     steps: tuple[Step, ...] = ()
     planner_forwards_B: Tensor | None = field(default=None, metadata=_LATER)
     """Passes of a second network so far; None where there is none."""
+    foreseen_B: Tensor | None = field(default=None, metadata=_LATER)
+    """Of a resumed run: rows whose next pass the past has paid for, because it looked at this canvas."""
 
     @classmethod
     def start(cls, state: State, noise: Noise) -> "Trajectory":
@@ -125,6 +129,7 @@ class Trajectory(Selectable):
             own,
             state=own.steps[step].state,
             steps=past,
+            foreseen_B=own.steps[step].foreseen_B,
             forwards_B=sum((s.forwards_B for s in past), zero_B),
             processed_B=sum((s.processed_B for s in past), zero_B),
             planner_forwards_B=_total([s.planner_forwards_B for s in past], own.planner_forwards_B),
