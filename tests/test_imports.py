@@ -15,6 +15,7 @@ PACKAGE = "unmask"
 ORDER = [
     "errors",
     "text",
+    "threads",
     "atomic",
     "options",
     "versions",
@@ -43,7 +44,7 @@ ORDER = [
 # These promise more than their place in the order asks for: here is all they may import of ours.
 ONLY = {"tasks": ["errors", "text", "atomic"], "stats": []}
 # These must load without torch; the package itself too, because `unmask --help` should be quick.
-TORCH_FREE = ["errors", "text", "tasks", "stats", "decode_options"]
+TORCH_FREE = ["errors", "text", "threads", "tasks", "stats", "decode_options"]
 
 
 def module_name(path: Path) -> str:

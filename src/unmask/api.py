@@ -13,6 +13,7 @@ from unmask.denoisers import Codec, Prompt
 from unmask.errors import ConfigError, require
 from unmask.request import Request, after_tokens, check_length, infilling, steps_of
 from unmask.resolve import Resolved, plain, resolve
+from unmask.threads import count
 from unmask.versions import versions
 
 
@@ -195,7 +196,7 @@ class Model:
             canvases=tuple(map(self.codec.decode, canvases)),
             trajectory=end,
             config={"task": task, **resolved.config}
-            | {"default_prompt": default_prompt, "rows": rows, "versions": versions()},
+            | {"default_prompt": default_prompt, "rows": rows, "versions": versions(), "threads": count()},
         )
 
 
