@@ -44,14 +44,16 @@ def decode(
 ) -> Trajectory:
     """Decode every row to its end. A trajectory from `resume` is taken up where it stood.
 
-    A state needs `noise`; a trajectory brings its own unless other noise is given.
+    A state needs `noise`; a trajectory brings its own noise and proposal unless others are given.
 
     `planner` is a second network, for methods that ask one. `eos_fill` closes a row's tail with end-of-text tokens once
     one is revealed. `record=False` returns no steps.
     `on_step` sees, after every transition, the rows that took it.
     """
     traj = _checked_start(denoiser, policy, start, noise)
-    runner = Runner(denoiser, proposal or Proposal(), planner, denoiser.vocabulary.eos_ids if eos_fill else ())
+    proposal = proposal or traj.proposal or Proposal()
+    traj = replace(traj, proposal=proposal)
+    runner = Runner(denoiser, proposal, planner, denoiser.vocabulary.eos_ids if eos_fill else ())
     if isinstance(policy, Search):
         own = "it owns its loop: leave the option out"
         require(on_step is None, "on_step", "set", f"None with {policy.name}", own)
