@@ -6,8 +6,8 @@
     out = model.generate("a", policy="llada", steps=4)
     print(out.text, out.forwards)
 
-Names are looked up on first use, so that importing the package does not load torch. Importing it decides how many threads
-torch will use and how they wait (`unmask.threads`), unless torch is there already or the environment says so.
+Names are looked up on first use, so that importing the package does not load torch. Importing it decides how many
+threads torch will use and how they wait (`unmask.threads`), unless torch is there already or the environment says so.
 """
 
 from difflib import get_close_matches

@@ -1,7 +1,8 @@
 """The decode loop, and how methods look ahead. The only runtime code that calls a denoiser."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -9,9 +10,11 @@ from torch import Tensor
 from unmask.core import (
     ALL,
     NO_LOOK_AHEAD,
+    RULES,
     Action,
     Denoiser,
     Logits,
+    LookAhead,
     Needs,
     Noise,
     NoNoise,
@@ -26,7 +29,8 @@ from unmask.core import (
     propose,
 )
 from unmask.core.rows import concat, select
-from unmask.errors import ConfigError, InvalidAction, Unfinished, require
+from unmask.core.shapes import check_value
+from unmask.errors import ConfigError, InvalidAction, SchemaError, Unfinished, require
 from unmask.transition import Transition, apply, fill_after_eos, raise_faults
 
 
@@ -79,6 +83,41 @@ def decode(
         f"{policy.name} had not finished row {int(traj.rows_B[0])} after {limit} steps; allowed: a policy that "
         "reveals positions; look at its kappa and at what it re-masks"
     )
+
+
+def one_step(denoiser: Denoiser, policy: Policy, start: Trajectory, *, eos_fill: bool = False) -> Trajectory:
+    """The trajectory after one step of a policy: another may go on from there, with the notes of the one before."""
+    traj = _checked_start(denoiser, policy, start, None)
+    runner = Runner(denoiser, traj.proposal or Proposal(), eos_ids=denoiser.vocabulary.eos_ids if eos_fill else ())
+    traj = runner.recall(traj, policy.view, policy.needs)
+    traj = runner.observe(traj, policy.view(traj), policy.needs)
+    action = policy.act(traj, runner if policy.looks_ahead else NO_LOOK_AHEAD)
+    action = replace(action, notes={**traj.notes, **action.notes})
+    change = runner.change(traj, action)
+    raise_faults(change.fault_B, traj.state.step_B, traj.rows_B)
+    step = runner.step(traj, policy.name, action, change)
+    return advance(traj, replace(step, prediction=step.prediction.light), change.state, ALL)
+
+
+@dataclass(frozen=True)
+class GivenAction(Policy):
+    """The policy that takes one action, whatever it sees."""
+
+    name: ClassVar[str] = "given"
+    action: Action
+
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
+        return self.action
+
+    def check(self, state: State) -> None:
+        """Refuse an action for other canvases."""
+        sizes = {"B": state.batch, "L": state.tokens_BL.shape[1], "J": len(RULES)}
+        try:
+            check_value(self.action, "action", sizes)
+        except SchemaError as error:
+            raise InvalidAction(
+                f"{error}; allowed: an Action for {sizes['B']} row of {sizes['L']} positions"
+            ) from error
 
 
 class Runner:

@@ -14,7 +14,19 @@ from unmask.errors import SchemaError
 from unmask.options import fits
 
 BOOL = {"fixed", "committed", "revealed", "remasked", "wanted", "region", "commit", "remask", "foreseen"}
-WHOLE = {"tokens", "length", "step", "horizon", "rows", "forwards", "processed", "planner_forwards", "key", "token", "top"}
+WHOLE = {
+    "tokens",
+    "length",
+    "step",
+    "horizon",
+    "rows",
+    "forwards",
+    "processed",
+    "planner_forwards",
+    "key",
+    "token",
+    "top",
+}
 """Fields of truth values and of whole numbers, without their axes; all others are floats."""
 
 LEAST = {"tokens": -1, "token": 0, "top": 0, "length": 1, "step": 0, "horizon": 1, "forwards": 0, "processed": 0}
@@ -35,9 +47,9 @@ def check_value(value: Any, name: str, sizes: dict[str, int]) -> None:
             _must(type(part) in (hint, *getattr(hint, "__args__", ())), where, f"is a {type(part).__name__}")
             check_value(part, where, sizes)
         elif hint in (int, float, bool, str):
-            _must(fits(part, hint), where, f"is {str(part):.50}")
+            _must(fits(part, hint), where, f"is {part!s:.50}")
         else:
-            _must(isinstance(part, tuple | Mapping), where, f"is {str(part):.50}")
+            _must(isinstance(part, tuple | Mapping), where, f"is {part!s:.50}")
 
 
 def _check_tensor(tensor: Tensor, where: str, name: str, sizes: dict[str, int]) -> None:

@@ -131,7 +131,7 @@ class State(Shown):
                 f"steps of row {row}",
                 budget,
                 f"1 to {len(answer)} (the row's number of answer positions)",
-                "lower steps or ask for more tokens",
+                "lower steps or ask for more tokens" if budget >= 1 else "take at least one step",
             )
         length = max(len(c) for c in canvases)
         tokens = [[*c, *[0] * (length - len(c))] for c in canvases]
