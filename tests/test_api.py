@@ -15,7 +15,7 @@ from unmask.api import Model
 from unmask.catalog import MODELS, ExactOptions
 from unmask.core import Policy, Proposal, row_key
 from unmask.decode import decode
-from unmask.decode_options import OPTIONS, DecodeOptions
+from unmask.decode_options import ALIASES, OPTIONS, DecodeOptions, option_fields
 from unmask.errors import ConfigError, UnknownName, UnmaskError
 from unmask.policies import METHODS, Dream, Fixed, LLaDA
 
@@ -315,20 +315,19 @@ class TestEveryOption:
     def test_table_is_complete(self):
         assert OPTIONS - {"prompt"} == set(EFFECTS)
 
-    def test_the_docstring_states_the_defaults(self):
-        shown = " ".join((Model.generate.__doc__ or "").split())
-        for name, parameter in inspect.signature(Model.generate).parameters.items():
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name not in ("max_new_tokens", "steps"):
-                spelt = json.dumps(parameter.default).replace(".0", "")
-                spelt = {"false": "False", "true": "True", "null": "None"}.get(spelt, spelt)
-                assert f"{name}={spelt}" in shown, name
-
-    def test_the_signatures_show_them(self):
-        shown = {name for name, p in inspect.signature(Model.generate).parameters.items() if p.kind is p.KEYWORD_ONLY}
-        assert shown == set(EFFECTS)
-        assert set(inspect.signature(Model.infill).parameters) == {"self", "text", "settings", *EFFECTS} - {
-            "max_new_tokens"
-        }
+    @pytest.mark.parametrize("command", ["generate", "infill", "branch"])
+    def test_the_signatures_spell_them_out(self, command):
+        """As they stand in the source, which is what editors read: names, order and defaults of the declared options."""
+        parameters = inspect.signature(getattr(Model, command)).parameters.values()
+        spelt = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in ALIASES}
+        own = {"step", "row", "action"} if command == "branch" else set()
+        declared = {f.name: None if command == "branch" else f.default for f in option_fields(command)}
+        assert [name for name in spelt if name not in own] == list(declared)
+        assert {name: default for name, default in spelt.items() if name not in own} == declared
+        assert not hasattr(getattr(Model, command), "__signature__")
+        if command == "generate":
+            assert {p.name for p in parameters} - set(spelt) - {"self", "prompt", "settings"} == ALIASES
+            assert set(spelt) == set(EFFECTS)
 
     def test_a_proposal_takes_its_part_with_the_same_defaults(self):
         assert DecodeOptions().proposal == {k: v for k, v in asdict(Proposal()).items() if k != "bar_mask"}

@@ -27,7 +27,7 @@ from unmask.versions import versions
 
 @dataclass(frozen=True, repr=False)
 class Generation:
-    """What `generate`, `infill` and `branch` return: one row per prompt and sample, the samples of a prompt side by side."""
+    """What `generate`, `infill` and `branch` return: a row per prompt and sample, the samples of one side by side."""
 
     texts: tuple[str, ...]
     """The new text of each row; the whole text when infilling."""
@@ -157,10 +157,10 @@ class Model:
         share. `gen_length` is another name for `max_new_tokens`.
 
         policy: a name or an object; None is the model's reference. cache: "prefix" or "dual", approximate. gate: a
-        calibrated gate or its file, for policy="selective"; force_gate: though it is another model's. Any other keyword is
-        a setting of the policy, by the name its authors use: block_length, remasking (llada), alg, alg_temp (dream);
-        `unmask methods` lists them. A row's random numbers depend on seed, sample and its own first canvas, so a prompt
-        gets the same answer in any batch.
+        calibrated gate or its file, for policy="selective"; force_gate: though it is another model's. Any other
+        keyword is a setting of the policy, by the name its authors use: block_length, remasking (llada), alg, alg_temp
+        (dream); `unmask methods` lists them. A row's random numbers depend on seed, sample and its own first canvas,
+        so a prompt gets the same answer in any batch.
         """
         resolved = resolve(self, DecodeOptions.of("generate", said("generate", locals())))
         given: Any = self.default_prompt() if prompt is None else prompt
@@ -231,9 +231,9 @@ class Model:
 
         `generation` is what `generate`, `infill` or `branch` returned, its trajectory, or the file of one (`--save`,
         `Trajectory.save`); a run of another model is refused. What is not said is inherited: policy and settings,
-        temperature and the other options, and the row's random numbers, so that a branch of which nothing is said repeats
-        the run. `action` is taken at that step, by an `Action` for one row or by a policy that decides this step alone;
-        the policy goes on after it. `seed` draws other random numbers.
+        temperature and the other options, and the row's random numbers, so that a branch of which nothing is said
+        repeats the run. `action` is taken at that step: an `Action` for one row, or a policy that decides this step
+        alone; the policy goes on after it. `seed` draws other random numbers.
         """
         traj = _trajectory(generation)
         self._check_origin(traj)
@@ -266,8 +266,8 @@ class Model:
         if theirs != self.fingerprint:
             named = config["model"].get("name") if isinstance(config.get("model"), Mapping) else None
             raise OtherModel(
-                f"the run was decoded with {named} ({theirs}), this is {self.name} ({self.fingerprint}); allowed: a run "
-                "of the same model; load that one"
+                f"the run was decoded with {named} ({theirs}), this is {self.name} ({self.fingerprint}); allowed: a "
+                "run of the same model; load that one"
             )
         ids, vocabulary = traj.state.tokens_BL, self.denoiser.vocabulary
         if traj.state.mask_id != vocabulary.mask_id or int(ids.max()) > max(vocabulary.size - 1, vocabulary.mask_id):

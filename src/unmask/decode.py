@@ -1,8 +1,10 @@
 """The decode loop, and how methods look ahead. The only runtime code that calls a denoiser."""
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from types import ModuleType
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -422,3 +424,13 @@ def _gather(answers: list[tuple[Logits, int]]) -> Logits:
         attention_BNN=torch.stack(attention) if attention else None,
         hidden_RH=torch.cat(hidden) if hidden else None,
     )
+
+
+class _CallableModule(ModuleType):
+    """`unmask.decode(...)` is `unmask.decode.decode(...)`: importing the module puts it under the function's name."""
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Trajectory:
+        return decode(*arguments, **keywords)
+
+
+sys.modules[__name__].__class__ = _CallableModule

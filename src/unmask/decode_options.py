@@ -1,4 +1,4 @@
-"""The options of `generate`, `infill` and `branch`, each spelt once: name, type, default, what it does and what is allowed.
+"""The options of `generate`, `infill` and `branch`, each told once: name, type, default, what it does, what is allowed.
 
 The Python interface, the command line, their checks and the recorded configuration are made from the fields of
 `DecodeOptions`; `unmask compare` and `unmask calibrate` share some of them. Loads no torch: `unmask --help` is quick.

@@ -1,7 +1,7 @@
 """How many threads compute, and what they do while they wait: decided before torch is loaded.
 
-OpenMP's threads spin while they wait for each other. On cores that are shared with anything else the one they wait for is
-not running, and a small model takes many times as long. Passive threads sleep instead; on idle cores the two are alike.
+OpenMP's threads spin while they wait for each other. On cores that are shared with anything else the one they wait for
+is not running, and a small model takes many times as long. Passive threads sleep instead.
 """
 
 import math

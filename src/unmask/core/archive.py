@@ -1,7 +1,7 @@
 """Arrays and a JSON part as the bytes of one `.npz` file that vouches for itself, read without trusting it.
 
-The archive's comment is the hash of everything else, so that no flipped bit goes unnoticed. A hash is no signature: whoever
-writes a hostile file can hash it too, so every size is checked against the file's before anything is allocated.
+The archive's comment is the hash of everything else, so that no flipped bit goes unnoticed. A hash is no signature:
+whoever writes a hostile file can hash it too, so every size is checked against the file's before memory is taken.
 """
 
 import hashlib

@@ -13,21 +13,17 @@ from torch import Tensor
 from unmask.errors import SchemaError
 from unmask.options import fits
 
-BOOL = {"fixed", "committed", "revealed", "remasked", "wanted", "region", "commit", "remask", "foreseen"}
-WHOLE = {
-    "tokens",
-    "length",
-    "step",
-    "horizon",
-    "rows",
-    "forwards",
-    "processed",
-    "planner_forwards",
-    "key",
-    "token",
-    "top",
+FLOATS = {
+    *("alpha", "kappa", "p", "entropy", "confidence", "proposed", "logz", "given", "drift", "displacement"),
+    *("attention", "visible", "hidden"),
 }
-"""Fields of truth values and of whole numbers, without their axes; all others are floats."""
+WHOLE = {
+    *("tokens", "length", "step", "horizon", "rows", "key", "token", "top"),
+    *("forwards", "processed", "planner_forwards"),
+}
+"""Fields of floats and of whole numbers, without their axes; all others are truth values."""
+
+_FLOATS = (torch.float32, torch.float64)
 
 LEAST = {"tokens": -1, "token": 0, "top": 0, "length": 1, "step": 0, "horizon": 1, "forwards": 0, "processed": 0}
 
@@ -54,8 +50,8 @@ def check_value(value: Any, name: str, sizes: dict[str, int]) -> None:
 
 def _check_tensor(tensor: Tensor, where: str, name: str, sizes: dict[str, int]) -> None:
     stem, _, letters = name.rpartition("_")
-    kind = torch.bool if stem in BOOL else torch.int64 if stem in WHOLE else None
-    _must(tensor.dtype == kind if kind else tensor.is_floating_point(), where, f"holds {tensor.dtype}")
+    kinds = _FLOATS if stem in FLOATS else (torch.int64,) if stem in WHOLE else (torch.bool,)
+    _must(tensor.dtype in kinds, where, f"holds {tensor.dtype}")
     _must(tensor.ndim == len(letters), where, f"has {tensor.ndim} axes")
     for letter, size in zip(letters, tensor.shape, strict=True):
         _must(sizes.setdefault(letter, size) == size, where, f"has {size} of {letter}, not {sizes[letter]}")

@@ -76,8 +76,8 @@ class Trajectory(Selectable):
     proposal: Proposal | None = field(default=None, metadata=_LATER)
     """How its tokens were proposed: `decode` goes on like that unless told otherwise."""
     config: Mapping[str, Any] | None = field(default=None, metadata=_LATER)
-    """The resolved configuration of the `generate`, `infill` or `branch` that made it: model with fingerprint, policy with
-    settings, options, rows. Plain JSON values; None for a run of `decode` alone."""
+    """The resolved configuration of the `generate`, `infill` or `branch` that made it: model and its fingerprint,
+    policy and its settings, options, rows. Plain JSON values; None for a run of `decode` alone."""
 
     @classmethod
     def start(cls, state: State, noise: Noise) -> "Trajectory":
@@ -147,9 +147,11 @@ class Trajectory(Selectable):
 
     def _config_of(self, row: int) -> Mapping[str, Any] | None:
         """The configuration with one row's own line."""
-        rows = (self.config or {}).get("rows")
-        whole = isinstance(rows, list) and len(rows) == self.state.batch
-        return {**(self.config or {}), "rows": [rows[row]]} if whole else self.config
+        config = self.config or {}
+        rows = config.get("rows")
+        if not (isinstance(rows, list) and len(rows) == self.state.batch):
+            return self.config
+        return {**config, "rows": [rows[row]]}
 
     def canvases(self) -> Iterator[Tensor]:
         """The canvas (one row's) before each step and after the last: what a viewer draws."""
