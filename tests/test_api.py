@@ -13,7 +13,7 @@ import unmask
 from tests.helpers.fresh_python import fresh_python
 from unmask.api import Model
 from unmask.catalog import MODELS, ExactOptions
-from unmask.core import Policy, Proposal, row_key
+from unmask.core import Needs, Policy, Proposal, View, row_key
 from unmask.decode import decode
 from unmask.decode_options import ALIASES, OPTIONS, DecodeOptions, option_fields
 from unmask.errors import ConfigError, UnknownName, UnmaskError
@@ -66,6 +66,27 @@ class TestPackage:
         code = "import unmask; unmask.decode.decode; unmask.policies.METHODS; unmask.stats.reversal"
         run = fresh_python(code)
         assert run.returncode == 0, run.stderr
+
+    def test_only_public_names_are_shown(self):
+        assert dir(unmask) == sorted(unmask.__all__)
+        code = "import unmask; unmask.load('exact').generate('a'); print(*(set(dir(unmask)) ^ set(unmask.__all__)))"
+        run = fresh_python(code)
+        assert (run.returncode, run.stdout.split()) == (0, []), run.stderr
+
+    @pytest.mark.parametrize(
+        "first", ["pass", "import unmask.decode", "from unmask.decode import decode", "unmask.policies"]
+    )
+    def test_decode_can_be_called_whatever_was_imported_before(self, first):
+        code = (
+            f"import unmask; {first}; from unmask.denoisers import Exact, Joint; from unmask.policies import LLaDA\n"
+            "denoiser = Exact(Joint.random(3, 2))\n"
+            "state = unmask.State.from_prompts([[0]], new_tokens=2, steps=1, mask_id=2)\n"
+            "one = unmask.decode(denoiser, LLaDA(), state, noise=unmask.Noise.of([1]))\n"
+            "two = unmask.decode.decode(denoiser, LLaDA(), state, noise=unmask.Noise.of([1]))\n"
+            "print(one.state.tokens_BL.tolist() == two.state.tokens_BL.tolist())"
+        )
+        run = fresh_python(code)
+        assert run.stdout.split() == ["True"], run.stderr
 
     def test_misspelt_name(self):
         with pytest.raises(AttributeError, match=r"no attribute 'laod'; did you mean load\?"):
@@ -193,6 +214,11 @@ class TestGeneration:
             assert alone.texts == together.texts[2 * at : 2 * at + 2]
             assert alone.row_forwards == together.row_forwards[2 * at : 2 * at + 2]
 
+    def test_a_byte_order_mark_is_no_part_of_a_prompt(self, model):
+        assert model.generate("\ufeffab").canvases == model.generate("ab").canvases
+        assert model.infill("\ufeffa_").texts == model.infill("a_").texts
+        assert model.generate(["\ufeffab"]).config["rows"][0]["prompt"] == "ab"
+
     def test_samples_differ_and_the_first_is_the_single_one(self, model):
         many = model.generate("a", samples=8, temperature=1.0)
         assert many.texts[0] == model.generate("a", temperature=1.0).text
@@ -204,6 +230,20 @@ class TestGeneration:
         assert out.trajectory.steps == ()
         assert seen == [1, 2, 3, 4]
         assert out.text == model.generate("a", steps=4).text
+
+
+def test_reprs_fit_on_a_few_lines(model):
+    out = model.generate(["a", "bc"] * 20, policy="info-gain", samples=3)
+    step = out.trajectory.steps[0]
+    values = [out, out.trajectory, out.trajectory.state, out.trajectory.noise, step, step.action, step.prediction]
+    values += [step.prediction.clean, View.of(step.state, Needs()), model, unmask.load("mini"), out.policy]
+    for value in values:
+        assert type(value).__name__ in repr(value)
+        assert len(repr(value)) < 500, type(value)
+    assert repr(out.texts[0]) in repr(out)
+    assert "info-gain" in repr(out)
+    assert "tokens_BL=int64[120, 8]" in repr(out.trajectory.state)
+    assert "rows_B=[0, 1]" in repr(model.generate(["a", "b"]).trajectory)
 
 
 class TestNamesOfTheField:
@@ -317,7 +357,7 @@ class TestEveryOption:
 
     @pytest.mark.parametrize("command", ["generate", "infill", "branch"])
     def test_the_signatures_spell_them_out(self, command):
-        """As they stand in the source, which is what editors read: names, order and defaults of the declared options."""
+        """In the source, which is what editors read: names, order and defaults of the declared options."""
         parameters = inspect.signature(getattr(Model, command)).parameters.values()
         spelt = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in ALIASES}
         own = {"step", "row", "action"} if command == "branch" else set()
@@ -361,6 +401,11 @@ REFUSED = [
     ({"prompt": ""}, ["prompt is ''", "one character or more"]),
     ({"prompt": []}, ["prompt is []", "one text or more"]),
     ({"prompt": 3}, ["prompt is 3", "a text"]),
+    ({"prompt": b"ab"}, ["prompt is b'ab'", "a text", "decode the bytes"]),
+    ({"prompt": bytearray(b"ab")}, ["prompt is bytearray", "decode the bytes"]),
+    ({"prompt": [b"ab"]}, ["prompt is b'ab'", "a text"]),
+    ({"prompt": "\ufeff"}, ["prompt is ''", "one character or more"]),
+    ({"steps": -3}, ["steps of row 0 is -3", "take at least one step"]),
     ({"prompt": ["a", None]}, ["prompt is None", "a text"]),
     ({"prompt": "axe"}, ["'x'", "'abcd'"]),
     ({"prompt": "a_"}, ["blank", "use infill"]),
@@ -368,8 +413,8 @@ REFUSED = [
     ({"max_new_tokens": 0}, ["max_new_tokens is 0", "1 to 7"]),
     ({"max_new_tokens": 8}, ["max_new_tokens is 8", "1 to 7", "1 of 8 positions", "shorten the prompt"]),
     ({"max_new_tokens": 2.0}, ["2.0", "a whole number"]),
-    ({"steps": 0}, ["steps of row 0 is 0", "1 to 7"]),
-    ({"steps": 8}, ["steps of row 0 is 8", "1 to 7"]),
+    ({"steps": 0}, ["steps of row 0 is 0", "1 to 7", "take at least one step"]),
+    ({"steps": 8}, ["steps of row 0 is 8", "1 to 7", "lower steps"]),
     ({"steps": True}, ["steps is True", "a whole number"]),
     ({"seed": "x"}, ["seed is 'x'", "a whole number"]),
     ({"seed": 2**63}, ["seed is", "64-bit"]),

@@ -18,6 +18,7 @@ from unmask.decode import GivenAction
 from unmask.decode_options import DecodeOptions, said
 from unmask.denoisers import Codec, Prompt
 from unmask.errors import ConfigError, OtherModel, SchemaError, require
+from unmask.options import fits
 from unmask.request import Request, after_tokens, check_length, infilling, steps_of
 from unmask.resolve import Resolved, inherited, plain, resolve
 from unmask.text import storable
@@ -90,6 +91,8 @@ class Generation:
         spread = json.dumps(document, indent=2, ensure_ascii=False)
         return re.sub(r"\[\n[\s\d,-]*\]", lambda numbers: re.sub(r"\s+", " ", numbers[0]), spread)
 
+
+_WRITTEN = "allowed: what generate, infill and branch write; decode it again"
 
 _SHOWN, _FEW = 60, 4
 """Characters and rows of a generation that its `repr` shows."""
@@ -240,7 +243,9 @@ class Model:
         own = generation.policy if isinstance(generation, Generation) else None
         options, gated = inherited(traj, said("branch", locals()), own)
         resolved = resolve(self, options)
-        start = mapped(traj.resume(row, step), lambda tensor: tensor.to(self.denoiser.device))
+        start = traj.resume(row, step)
+        self._check_tokens(start)
+        start = mapped(start, lambda tensor: tensor.to(self.denoiser.device))
         key = self._key(start, seed)
         start = replace(start, noise=Noise.of([key], self.denoiser.device))
         if action is not None:
@@ -269,9 +274,23 @@ class Model:
                 f"the run was decoded with {named} ({theirs}), this is {self.name} ({self.fingerprint}); allowed: a "
                 "run of the same model; load that one"
             )
-        ids, vocabulary = traj.state.tokens_BL, self.denoiser.vocabulary
-        if traj.state.mask_id != vocabulary.mask_id or int(ids.max()) > max(vocabulary.size - 1, vocabulary.mask_id):
-            raise SchemaError("the trajectory holds tokens that the model has not; allowed: its own; decode it again")
+        rows = config.get("rows")
+        whole = isinstance(rows, list) and len(rows) == traj.state.batch
+        lines = whole and all(isinstance(row, Mapping) and fits(row.get("sample"), int) for row in rows or ())
+        if (
+            config.get("task") not in ("generate", "infill")
+            or not lines
+            or not fits(config.get("default_prompt"), bool)
+        ):
+            raise SchemaError(f"the run's configuration makes no sense; {_WRITTEN}")
+
+    def _check_tokens(self, start: Trajectory) -> None:
+        """Refuse canvases that this model could not have made."""
+        vocabulary = self.denoiser.vocabulary
+        for state in (start.state, *(step.state for step in start.steps)):
+            most = max(vocabulary.size - 1, vocabulary.mask_id)
+            if state.mask_id != vocabulary.mask_id or int(state.tokens_BL.max()) > most:
+                raise SchemaError(f"the run holds tokens that the model has not; {_WRITTEN}")
 
     def _key(self, start: Trajectory, seed: int | None) -> int:
         """The row's random numbers: its own, or those of another seed."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from importlib.util import find_spec
@@ -158,7 +159,8 @@ def _kind(folder: Path) -> str:
 
 def _is_place(name: str) -> bool:
     """A folder, something written like a path, or a hub id; the rest must be a name of ours."""
-    return Path(name).is_dir() or "/" in name or name.startswith((".", "~"))
+    # os.path's version, since it answers for names that are too long too.
+    return os.path.isdir(name) or "/" in name or name.startswith((".", "~"))
 
 
 def _locate(place: str, revision: str | None, offline: bool) -> Path:
@@ -167,7 +169,8 @@ def _locate(place: str, revision: str | None, offline: bool) -> Path:
 
 def _exact(options: ExactOptions, on_progress: OnProgress | None) -> Model:
     codec = LetterCodec(options.vocab)
-    require(options.seed >= 0, "seed", options.seed, "0 or more", "choose another distribution")
+    require(0 <= options.seed < 2**63, "seed", options.seed, "0 to 2**63 - 1", "choose another distribution")
+    require(1 <= options.n <= 1000, "n", options.n, "1 or more, as far as the table fits in memory", "change it")
     joint = Joint.random(
         options.n, options.vocab, dependence=options.dependence, seed=options.seed, structure=options.structure
     )

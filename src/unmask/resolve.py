@@ -12,7 +12,7 @@ from unmask.core import Denoiser, Policy, Proposal, Search, Trajectory
 from unmask.decode import decode, one_step
 from unmask.decode_options import ALIASES, BRANCH, OPTIONS, DecodeOptions, option_fields
 from unmask.denoisers import ApproximateCache, Guided, Network
-from unmask.errors import ConfigError, SchemaError, UnknownName, require
+from unmask.errors import ConfigError, SchemaError, UnknownName, require, shown
 from unmask.options import check_types
 from unmask.policies import METHODS, make, settings
 from unmask.request import STEPS_SHARE, CalibratedModel, Request, begin
@@ -133,7 +133,7 @@ def inherited(
         proposal = {name: getattr(traj.proposal, name) for name in DecodeOptions().proposal}
     except (LookupError, TypeError, AttributeError) as error:
         raise SchemaError(
-            f"the run's configuration has no {error}; allowed: what generate writes; decode it again"
+            f"the run's configuration makes no sense ({error}); allowed: what generate writes; decode it again"
         ) from error
     if "policy" in told or "gate" in told:
         return DecodeOptions(**{**kept, **proposal, **options, "settings": settings_told}), {}
@@ -196,7 +196,11 @@ def _gate(gate: Any) -> Gate | None:
     if gate is None or isinstance(gate, Gate):
         return gate
     require(isinstance(gate, str | Path), "gate", gate, "a gate or the path of its file", "e.g. gate='gate.json'")
-    return Gate.load(gate)
+    try:
+        return Gate.load(gate)
+    except ValueError as error:
+        # A name that no file can have: a zero byte, half a character.
+        raise ConfigError(f"gate is {shown(gate)}; allowed: the path of a gate file; check it ({error})") from error
 
 
 def _policy(options: DecodeOptions, gate: Gate | None, reference: str) -> Policy | Search:

@@ -1,4 +1,4 @@
-"""Files that vouch for themselves: every flipped bit is noticed, and hostile sizes are refused before memory is taken."""
+"""Files that vouch for themselves: every flipped bit is noticed, hostile sizes are refused before memory is taken."""
 
 import hashlib
 import io

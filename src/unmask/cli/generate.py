@@ -213,7 +213,8 @@ def _prompts(given: list[str] | None, file: Path | None) -> list[str] | None:
     if given:
         raise ConfigError("prompts and --prompt-file are both given; allowed: one of them; drop one")
     try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+        # A mark that some editors put before a text is no part of the first prompt.
+        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(

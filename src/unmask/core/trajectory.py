@@ -21,7 +21,7 @@ from unmask.core.rng import Noise
 from unmask.core.rows import Selectable, Shown, select
 from unmask.core.shapes import check_value
 from unmask.core.state import State
-from unmask.errors import ConfigError, SchemaError
+from unmask.errors import ConfigError, SchemaError, shown
 from unmask.options import fits
 
 _LATER: Mapping[str, Any] = {"omitted_if_none": True}
@@ -116,7 +116,7 @@ class Trajectory(Selectable):
     def row(self, row: int) -> "Trajectory":
         """One row's own trajectory, from a finished run."""
         if not (fits(row, int) and 0 <= row < self.state.batch):
-            raise ConfigError(f"row is {row!r}; allowed: 0 to {self.state.batch - 1}; pick a row of this run")
+            raise ConfigError(f"row is {shown(row)}; allowed: 0 to {self.state.batch - 1}; pick a row of this run")
         steps = []
         for step in self.steps:
             at = (step.rows_B == row).nonzero().flatten()
@@ -132,7 +132,7 @@ class Trajectory(Selectable):
         if not own.steps:
             raise ConfigError(f"row {row} has no steps; allowed: a recorded run; decode it again with record=True")
         if not (fits(step, int) and 0 <= step < len(own.steps)):
-            raise ConfigError(f"step is {step!r}; allowed: 0 to {len(own.steps) - 1}; pick a step of row {row}")
+            raise ConfigError(f"step is {shown(step)}; allowed: 0 to {len(own.steps) - 1}; pick a step of row {row}")
         past = own.steps[:step]
         zero_B = torch.zeros_like(own.forwards_B)
         return replace(
@@ -175,8 +175,8 @@ class Trajectory(Selectable):
         """Read what `save` wrote: nothing of it is trusted before it is checked."""
         # os.path's version, since it answers for names that are too long or hold a zero byte too.
         if not (isinstance(path, str | Path) and os.path.isfile(path)):
-            shown = str(path)[:200]
-            raise SchemaError(f"no trajectory at {shown!r}; allowed: a file written by Trajectory.save; check it")
+            place = shown(str(path) if isinstance(path, Path) else path)
+            raise SchemaError(f"no trajectory at {place}; allowed: a file written by Trajectory.save; check it")
         try:
             # Both look at the file's end only.
             small = Path(path).stat().st_size <= _LARGEST and zipfile.is_zipfile(path)
