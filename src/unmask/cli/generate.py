@@ -38,7 +38,7 @@ class ShowOptions:
     """Where results go."""
 
     save: Annotated[
-        Path | None, typer.Option(metavar="FILE.npz", help="Keep every step: read it with unmask.Trajectory.load.")
+        Path | None, typer.Option(metavar="FILE.npz", help="Keep every step: Model.branch goes on from any of them.")
     ] = None
     json: Json = False
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the texts, one per line.")] = False
