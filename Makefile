@@ -10,6 +10,15 @@ PYTEST_ARGS ?= -m "not slow"
 # with an illegal instruction. oneDNN stops at plain AVX-512 if told so before torch is imported.
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
 
+# Threads that spin while they wait make a small model many times slower on shared cores. `import unmask` sees to the same
+# (src/unmask/threads.py); this is for what loads torch first. Settings of your own win.
+ifeq ($(KMP_BLOCKTIME)$(KMP_LIBRARY)$(GOMP_SPINCOUNT),)
+export OMP_WAIT_POLICY ?= PASSIVE
+endif
+ifeq ($(MKL_NUM_THREADS)$(OMP_THREAD_LIMIT),)
+export OMP_NUM_THREADS ?= $(shell cores=$$(nproc 2>/dev/null || echo 4); [ "$$cores" -lt 4 ] && echo "$$cores" || echo 4)
+endif
+
 VENV := .venv
 BIN := $(VENV)/bin
 # INSTALLED exists only after a complete install. UNFINISHED exists while one is running, so it survives a kill:

@@ -13,9 +13,9 @@ import unmask
 from tests.helpers.fresh_python import fresh_python
 from unmask.api import Model
 from unmask.catalog import MODELS, ExactOptions
-from unmask.core import Policy, Proposal, row_key
+from unmask.core import Needs, Policy, Proposal, View, row_key
 from unmask.decode import decode
-from unmask.decode_options import OPTIONS, DecodeOptions
+from unmask.decode_options import ALIASES, OPTIONS, DecodeOptions, option_fields
 from unmask.errors import ConfigError, UnknownName, UnmaskError
 from unmask.policies import METHODS, Dream, Fixed, LLaDA
 
@@ -66,6 +66,27 @@ class TestPackage:
         code = "import unmask; unmask.decode.decode; unmask.policies.METHODS; unmask.stats.reversal"
         run = fresh_python(code)
         assert run.returncode == 0, run.stderr
+
+    def test_only_public_names_are_shown(self):
+        assert dir(unmask) == sorted(unmask.__all__)
+        code = "import unmask; unmask.load('exact').generate('a'); print(*(set(dir(unmask)) ^ set(unmask.__all__)))"
+        run = fresh_python(code)
+        assert (run.returncode, run.stdout.split()) == (0, []), run.stderr
+
+    @pytest.mark.parametrize(
+        "first", ["pass", "import unmask.decode", "from unmask.decode import decode", "unmask.policies"]
+    )
+    def test_decode_can_be_called_whatever_was_imported_before(self, first):
+        code = (
+            f"import unmask; {first}; from unmask.denoisers import Exact, Joint; from unmask.policies import LLaDA\n"
+            "denoiser = Exact(Joint.random(3, 2, dependence=1.0, seed=0))\n"
+            "state = unmask.State.from_prompts([[0]], new_tokens=2, steps=1, mask_id=2)\n"
+            "one = unmask.decode(denoiser, LLaDA(), state, noise=unmask.Noise.of([1]))\n"
+            "two = unmask.decode.decode(denoiser, LLaDA(), state, noise=unmask.Noise.of([1]))\n"
+            "print(one.state.tokens_BL.tolist() == two.state.tokens_BL.tolist())"
+        )
+        run = fresh_python(code)
+        assert run.stdout.split() == ["True"], run.stderr
 
     def test_misspelt_name(self):
         with pytest.raises(AttributeError, match=r"no attribute 'laod'; did you mean load\?"):
@@ -193,6 +214,11 @@ class TestGeneration:
             assert alone.texts == together.texts[2 * at : 2 * at + 2]
             assert alone.row_forwards == together.row_forwards[2 * at : 2 * at + 2]
 
+    def test_a_byte_order_mark_is_no_part_of_a_prompt(self, model):
+        assert model.generate("\ufeffab").canvases == model.generate("ab").canvases
+        assert model.infill("\ufeffa_").texts == model.infill("a_").texts
+        assert model.generate(["\ufeffab"]).config["rows"][0]["prompt"] == "ab"
+
     def test_samples_differ_and_the_first_is_the_single_one(self, model):
         many = model.generate("a", samples=8, temperature=1.0)
         assert many.texts[0] == model.generate("a", temperature=1.0).text
@@ -204,6 +230,20 @@ class TestGeneration:
         assert out.trajectory.steps == ()
         assert seen == [1, 2, 3, 4]
         assert out.text == model.generate("a", steps=4).text
+
+
+def test_reprs_fit_on_a_few_lines(model):
+    out = model.generate(["a", "bc"] * 20, policy="info-gain", samples=3)
+    step = out.trajectory.steps[0]
+    values = [out, out.trajectory, out.trajectory.state, out.trajectory.noise, step, step.action, step.prediction]
+    values += [step.prediction.clean, View.of(step.state, Needs()), model, unmask.load("mini"), out.policy]
+    for value in values:
+        assert type(value).__name__ in repr(value)
+        assert len(repr(value)) < 500, type(value)
+    assert repr(out.texts[0]) in repr(out)
+    assert "info-gain" in repr(out)
+    assert "tokens_BL=int64[120, 8]" in repr(out.trajectory.state)
+    assert "rows_B=[0, 1]" in repr(model.generate(["a", "b"]).trajectory)
 
 
 class TestNamesOfTheField:
@@ -318,20 +358,19 @@ class TestEveryOption:
     def test_table_is_complete(self):
         assert OPTIONS - {"prompt"} == set(EFFECTS)
 
-    def test_the_docstring_states_the_defaults(self):
-        shown = " ".join((Model.generate.__doc__ or "").split())
-        for name, parameter in inspect.signature(Model.generate).parameters.items():
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name not in ("max_new_tokens", "steps"):
-                spelt = json.dumps(parameter.default).replace(".0", "")
-                spelt = {"false": "False", "true": "True", "null": "None"}.get(spelt, spelt)
-                assert f"{name}={spelt}" in shown, name
-
-    def test_the_signatures_show_them(self):
-        shown = {name for name, p in inspect.signature(Model.generate).parameters.items() if p.kind is p.KEYWORD_ONLY}
-        assert shown == set(EFFECTS)
-        assert set(inspect.signature(Model.infill).parameters) == {"self", "text", "settings", *EFFECTS} - {
-            "max_new_tokens"
-        }
+    @pytest.mark.parametrize("command", ["generate", "infill", "branch"])
+    def test_the_signatures_spell_them_out(self, command):
+        """In the source, which is what editors read: names, order and defaults of the declared options."""
+        parameters = inspect.signature(getattr(Model, command)).parameters.values()
+        spelt = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in ALIASES}
+        own = {"step", "row", "action"} if command == "branch" else set()
+        declared = {f.name: None if command == "branch" else f.default for f in option_fields(command)}
+        assert [name for name in spelt if name not in own] == list(declared)
+        assert {name: default for name, default in spelt.items() if name not in own} == declared
+        assert not hasattr(getattr(Model, command), "__signature__")
+        if command == "generate":
+            assert {p.name for p in parameters} - set(spelt) - {"self", "prompt", "settings"} == ALIASES
+            assert set(spelt) == set(EFFECTS)
 
     def test_a_proposal_takes_its_part_with_the_same_defaults(self):
         assert DecodeOptions().proposal == {k: v for k, v in asdict(Proposal()).items() if k != "bar_mask"}
@@ -365,6 +404,11 @@ REFUSED = [
     ({"prompt": ""}, ["prompt is ''", "one character or more"]),
     ({"prompt": []}, ["prompt is []", "one text or more"]),
     ({"prompt": 3}, ["prompt is 3", "a text"]),
+    ({"prompt": b"ab"}, ["prompt is b'ab'", "a text", "decode the bytes"]),
+    ({"prompt": bytearray(b"ab")}, ["prompt is bytearray", "decode the bytes"]),
+    ({"prompt": [b"ab"]}, ["prompt is b'ab'", "a text"]),
+    ({"prompt": "\ufeff"}, ["prompt is ''", "one character or more"]),
+    ({"steps": -3}, ["steps of row 0 is -3", "take at least one step"]),
     ({"prompt": ["a", None]}, ["prompt is None", "a text"]),
     ({"prompt": "axe"}, ["'x'", "'abcd'"]),
     ({"prompt": "a_"}, ["blank", "use infill"]),
@@ -372,8 +416,8 @@ REFUSED = [
     ({"max_new_tokens": 0}, ["max_new_tokens is 0", "1 to 7"]),
     ({"max_new_tokens": 8}, ["max_new_tokens is 8", "1 to 7", "1 of 8 positions", "shorten the prompt"]),
     ({"max_new_tokens": 2.0}, ["2.0", "a whole number"]),
-    ({"steps": 0}, ["steps of row 0 is 0", "1 to 7"]),
-    ({"steps": 8}, ["steps of row 0 is 8", "1 to 7"]),
+    ({"steps": 0}, ["steps of row 0 is 0", "1 to 7", "take at least one step"]),
+    ({"steps": 8}, ["steps of row 0 is 8", "1 to 7", "lower steps"]),
     ({"steps": True}, ["steps is True", "a whole number"]),
     ({"seed": "x"}, ["seed is 'x'", "a whole number"]),
     ({"seed": 2**63}, ["seed is", "64-bit"]),

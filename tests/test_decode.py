@@ -238,6 +238,29 @@ def test_a_look_ahead_that_comes_true_saves_the_next_forward():
     assert looked[-1] == 0
 
 
+@pytest.mark.parametrize("guidance", [0.0, 1.5])
+def test_a_resumed_look_ahead_reports_what_the_whole_run_does(guidance, tmp_path):
+    """The forward that a look had paid for is run again, from memory or from a file, and counted once."""
+    denoiser = Guided(EXACT, guidance) if guidance else EXACT
+    policy = InfoGain(threshold=None, candidates=4)
+    traj = run(policy, prompts=((0,), (3,)), steps=6, denoiser=denoiser)
+    traj.save(tmp_path / "run.npz")
+    assert any(bool(s.foreseen_B.any()) for s in traj.steps if s.foreseen_B is not None)
+    for source in (traj, Trajectory.load(tmp_path / "run.npz")):
+        for step in range(6):
+            resumed = decode(denoiser, policy, source.resume(1, step))
+            assert [int(s.forwards_B) for s in resumed.steps] == [int(s.forwards_B) for s in traj.row(1).steps]
+            assert torch.equal(resumed.forwards_B, traj.forwards_B[1:])
+            assert torch.equal(resumed.processed_B, traj.processed_B[1:])
+
+
+def test_a_method_that_does_not_look_pays_for_its_own_forward():
+    traj = run(InfoGain(threshold=None, candidates=4), prompts=((0,),), steps=6)
+    step = next(i for i, s in enumerate(traj.steps) if s.foreseen_B is not None and bool(s.foreseen_B.any()))
+    other = decode(EXACT, LLaDA(), traj.resume(0, step))
+    assert [int(s.forwards_B) for s in other.steps[step:]] == [1] * (6 - step)
+
+
 def test_the_start_is_never_modified():
     state, noise = start([[0], [1]], 6, 3)
     copies = [t.clone() for t in (state.tokens_BL, state.fixed_BL, state.committed_BL, state.step_B)]

@@ -7,6 +7,7 @@ HOME = SRC / "unmask"
 ACROSS = {
     "test_embedded.py": "the trained models that travel with the package, from their files to their answers",
     "test_extending.py": "the examples of docs/extending.md",
+    "test_fuzz.py": "random arguments to all that a user calls",
     "test_house.py": "sizes and names in all of the source",
     "test_imports.py": "the order of imports in all of the source",
     "test_look_ahead.py": "what a method may rely on: the contracts of core, kept by decode",

@@ -6,13 +6,16 @@
     out = model.generate("a", policy="llada", steps=4)
     print(out.text, out.forwards)
 
-Names are looked up on first use, so that importing the package does not load torch.
+Names are looked up on first use, so that importing the package does not load torch. Importing it decides how many
+threads torch will use and how they wait (`unmask.threads`), unless torch is there already or the environment says so.
 """
 
 from difflib import get_close_matches
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
+
+from unmask.threads import settle as _settle_threads
 
 if TYPE_CHECKING:
     from unmask.api import Generation as Generation
@@ -50,6 +53,8 @@ _HOME = {
 }
 __all__ = ["__version__", *sorted(_HOME)]
 
+_settle_threads()
+
 
 def __getattr__(name: str) -> Any:
     parts = _parts()
@@ -63,7 +68,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME, *_parts()})
+    return sorted(__all__)
 
 
 def _parts() -> list[str]:

@@ -1,24 +1,33 @@
-"""A loaded model: `generate` or `infill` text with any unmasking method."""
+"""A loaded model: `generate` or `infill` text with any unmasking method, and `branch` from any step of it."""
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from unmask.core import Denoiser, Trajectory
-from unmask.decode_options import DecodeOptions, with_options
+import numpy as np
+import torch
+
+from unmask.adapt import Gate
+from unmask.core import Action, Denoiser, Noise, Policy, Search, State, Trajectory, row_key
+from unmask.core.rows import mapped
+from unmask.decode import GivenAction
+from unmask.decode_options import DecodeOptions, said
 from unmask.denoisers import Codec, Prompt
-from unmask.errors import ConfigError, require
+from unmask.errors import ConfigError, OtherModel, SchemaError, require
+from unmask.options import fits
 from unmask.request import Request, after_tokens, check_length, infilling, steps_of
-from unmask.resolve import Resolved, plain, resolve
+from unmask.resolve import Resolved, inherited, plain, resolve
+from unmask.text import storable
 from unmask.versions import versions
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Generation:
-    """What `generate` and `infill` return: one row per prompt and sample, the samples of a prompt side by side."""
+    """What `generate`, `infill` and `branch` return: a row per prompt and sample, the samples of one side by side."""
 
     texts: tuple[str, ...]
     """The new text of each row; the whole text when infilling."""
@@ -30,6 +39,14 @@ class Generation:
     """How every row got there; without steps under `record=False`."""
     config: dict[str, Any]
     """The resolved configuration: enough to repeat the run. Plain JSON values."""
+    policy: Policy | Search
+    """Who decided."""
+
+    def __repr__(self) -> str:
+        shown = [text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..." for text in self.texts[:_FEW]]
+        more = f" and {len(self.texts) - _FEW} more" if len(self.texts) > _FEW else ""
+        cost = f"{self.forwards} forwards, {self.tokens_per_forward:.2f} tokens per forward"
+        return f"Generation({shown!r}{more}; {self.config['model']['name']}, {self.policy.name}; {cost})"
 
     @property
     def text(self) -> str:
@@ -74,6 +91,12 @@ class Generation:
         return re.sub(r"\[\n[\s\d,-]*\]", lambda numbers: re.sub(r"\s+", " ", numbers[0]), spread)
 
 
+_WRITTEN = "allowed: what generate, infill and branch write; decode it again"
+
+_SHOWN, _FEW = 60, 4
+"""Characters and rows of a generation that its `repr` shows."""
+
+
 @dataclass(frozen=True)
 class Model:
     """A denoiser that can read and write text."""
@@ -102,40 +125,179 @@ class Model:
         """The prompt used when none is given."""
         return self.opening
 
-    @with_options
-    def generate(self, prompt: Prompt | Sequence[Prompt] | None = None, **options: Any) -> Generation:
+    def generate(
+        self,
+        prompt: Prompt | Sequence[Prompt] | None = None,
+        *,
+        policy: str | Policy | Search | None = None,
+        max_new_tokens: int | None = None,
+        gen_length: int | None = None,
+        steps: int | None = None,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        sampler: str = "inverse",
+        cfg_scale: float = 0.0,
+        seed: int = 0,
+        samples: int = 1,
+        eos_fill: bool = False,
+        logits_eos_inf: bool = False,
+        confidence_eos_eot_inf: bool = False,
+        eos_penalty: float = 0.0,
+        cache: str | None = None,
+        cache_refresh: int = 0,
+        gate: Gate | str | Path | None = None,
+        force_gate: bool = False,
+        record: bool = True,
+        on_step: Callable[[Trajectory], None] | None = None,
+        **settings: Any,
+    ) -> Generation:
         """Answer each prompt with `max_new_tokens` tokens (default: the model's `horizon`) in `steps` steps.
 
         A prompt is a text (one user turn, for models with a chat template) or a conversation: a list of
         {"role": ..., "content": ...}. Half as many steps as new tokens, rounded up, is the default, or a gate's own
         share. `gen_length` is another name for `max_new_tokens`.
 
-        Further options, with their defaults: policy=None (the model's reference; a name or an object), seed=0,
-        samples=1, temperature=0, top_p=1, top_k=0, sampler="inverse", logits_eos_inf=False,
-        confidence_eos_eot_inf=False, eos_penalty=0, cfg_scale=0, eos_fill=False, cache=None ("prefix" or "dual":
-        approximate), cache_refresh=0, record=True, on_step=None, gate=None (a calibrated gate or its file, for
-        policy="selective"), force_gate=False (True: though it is another model's). Any other keyword is a setting of
-        the policy, by the name its authors use: block_length, remasking (llada), alg, alg_temp (dream); `unmask
-        methods` lists them. A row's random numbers depend on seed, sample and its own first canvas, so a prompt gets
-        the same answer in any batch.
+        policy: a name or an object; None is the model's reference. cache: "prefix" or "dual", approximate. gate: a
+        calibrated gate or its file, for policy="selective"; force_gate: though it is another model's. Any other
+        keyword is a setting of the policy, by the name its authors use: block_length, remasking (llada), alg, alg_temp
+        (dream); `unmask methods` lists them. A row's random numbers depend on seed, sample and its own first canvas,
+        so a prompt gets the same answer in any batch.
         """
-        resolved = resolve(self, DecodeOptions.of("generate", options))
+        resolved = resolve(self, DecodeOptions.of("generate", said("generate", locals())))
         given: Any = self.default_prompt() if prompt is None else prompt
-        prompts = [given] if _is_conversation(given) else _texts("prompt", given)
+        prompts = [_entered(given)] if _is_conversation(given) else _texts("prompt", given)
         requests = [self._generation(one, resolved) for one in prompts]
         return self._run("generate", prompts, requests, resolved, default_prompt=prompt is None)
 
-    @with_options
-    def infill(self, text: str | Sequence[str], **options: Any) -> Generation:
+    def infill(
+        self,
+        text: str | Sequence[str],
+        *,
+        policy: str | Policy | Search | None = None,
+        steps: int | None = None,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        sampler: str = "inverse",
+        cfg_scale: float = 0.0,
+        seed: int = 0,
+        samples: int = 1,
+        eos_fill: bool = False,
+        logits_eos_inf: bool = False,
+        confidence_eos_eot_inf: bool = False,
+        eos_penalty: float = 0.0,
+        cache: str | None = None,
+        cache_refresh: int = 0,
+        gate: Gate | str | Path | None = None,
+        force_gate: bool = False,
+        record: bool = True,
+        on_step: Callable[[Trajectory], None] | None = None,
+        **settings: Any,
+    ) -> Generation:
         """Fill the blanks of each text, written "[MASK]" or with the model's own mask sign; the rest is given.
 
         The default for `steps` is half as many as there are blanks, rounded up, or a gate's own share. Further options
         as for `generate`.
         """
-        resolved = resolve(self, DecodeOptions.of("infill", options))
+        resolved = resolve(self, DecodeOptions.of("infill", said("infill", locals())))
         texts = _texts("text", text)
         requests = [infilling(self, one, resolved.options.steps, resolved.share) for one in texts]
         return self._run("infill", texts, requests, resolved, default_prompt=False)
+
+    def branch(
+        self,
+        generation: Generation | Trajectory | str | Path,
+        *,
+        step: int,
+        row: int = 0,
+        action: Action | Policy | None = None,
+        policy: str | Policy | Search | None = None,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        sampler: str | None = None,
+        cfg_scale: float | None = None,
+        seed: int | None = None,
+        eos_fill: bool | None = None,
+        logits_eos_inf: bool | None = None,
+        confidence_eos_eot_inf: bool | None = None,
+        eos_penalty: float | None = None,
+        gate: Gate | str | Path | None = None,
+        force_gate: bool | None = None,
+        record: bool | None = None,
+        on_step: Callable[[Trajectory], None] | None = None,
+        **settings: Any,
+    ) -> Generation:
+        """One row of a run again from its state before `step`, decoded differently.
+
+        `generation` is what `generate`, `infill` or `branch` returned, its trajectory, or the file of one (`--save`,
+        `Trajectory.save`); a run of another model is refused. What is not said is inherited: policy and settings,
+        temperature and the other options, and the row's random numbers, so that a branch of which nothing is said
+        repeats the run. `action` is taken at that step: an `Action` for one row, or a policy that decides this step
+        alone; the policy goes on after it. `seed` draws other random numbers.
+        """
+        traj = _trajectory(generation)
+        self._check_origin(traj)
+        own = generation.policy if isinstance(generation, Generation) else None
+        options, gated = inherited(traj, said("branch", locals()), own)
+        resolved = resolve(self, options)
+        start = traj.resume(row, step)
+        self._check_tokens(start)
+        start = mapped(start, lambda tensor: tensor.to(self.denoiser.device))
+        key = self._key(start, seed)
+        start = replace(start, noise=Noise.of([key], self.denoiser.device))
+        if action is not None:
+            start = resolved.first(start, _one_step_policy(action, self.denoiser.device))
+        end = resolved.decode(start)
+        before = traj.config or {}
+        left = {name: before[name] for name in ("policy", "proposal", "seed", "branch") if name in before}
+        taken = None if action is None else end.steps[step].policy
+        lines = [{**(start.config or {})["rows"][0], "key": key}]
+        config = {**resolved.config, **gated, "default_prompt": before["default_prompt"], "rows": lines}
+        config |= {"branch": {"row": row, "step": step, "action": taken, "from": left}}
+        return self._result(str(before["task"]), end, [_answer(end.state)], config, resolved)
+
+    def _check_origin(self, traj: Trajectory) -> None:
+        """Refuse the run of another model, and one that does not say whose it is."""
+        config = traj.config or {}
+        theirs = config.get("fingerprint")
+        if theirs is None:
+            raise ConfigError(
+                "the trajectory does not say which model made it; allowed: one of generate, infill or branch; "
+                "use unmask.decode to go on with a run of your own"
+            )
+        if theirs != self.fingerprint:
+            named = config["model"].get("name") if isinstance(config.get("model"), Mapping) else None
+            raise OtherModel(
+                f"the run was decoded with {named} ({theirs}), this is {self.name} ({self.fingerprint}); allowed: a "
+                "run of the same model; load that one"
+            )
+        rows = config.get("rows")
+        whole = isinstance(rows, list) and len(rows) == traj.state.batch
+        lines = whole and all(isinstance(row, Mapping) and fits(row.get("sample"), int) for row in rows or ())
+        if (
+            config.get("task") not in ("generate", "infill")
+            or not lines
+            or not fits(config.get("default_prompt"), bool)
+        ):
+            raise SchemaError(f"the run's configuration makes no sense; {_WRITTEN}")
+
+    def _check_tokens(self, start: Trajectory) -> None:
+        """Refuse canvases that this model could not have made."""
+        vocabulary = self.denoiser.vocabulary
+        for state in (start.state, *(step.state for step in start.steps)):
+            most = max(vocabulary.size - 1, vocabulary.mask_id)
+            if state.mask_id != vocabulary.mask_id or int(state.tokens_BL.max()) > most:
+                raise SchemaError(f"the run holds tokens that the model has not; {_WRITTEN}")
+
+    def _key(self, start: Trajectory, seed: int | None) -> int:
+        """The row's random numbers: its own, or those of another seed."""
+        if seed is None:
+            return int(start.noise.key_B[0])
+        first = start.steps[0].state if start.steps else start.state
+        canvas = first.tokens_BL[0, : int(first.length_B[0])].tolist()
+        return row_key(seed, np.array(canvas, "<i8").tobytes(), (start.config or {})["rows"][0]["sample"])
 
     def _generation(self, prompt: Prompt, resolved: Resolved) -> Request:
         tokens = self.codec.encode(prompt)
@@ -182,25 +344,76 @@ class Model:
             }
             for (prompt, request, sample), key in zip(asked, start.noise.key_B.tolist(), strict=True)
         ]
-        canvases = [
-            tuple(tokens[: len(request.canvas)])
-            for tokens, (_, request, _) in zip(end.state.tokens_BL.tolist(), asked, strict=True)
-        ]
-        answers = [canvas[slice(*request.answer)] for canvas, (_, request, _) in zip(canvases, asked, strict=True)]
+        remarks = resolved.remarks([request for _, request, _ in asked])
+        config = {**resolved.config, **remarks, "default_prompt": default_prompt, "rows": rows}
+        return self._result(task, end, [request.answer for _, request, _ in asked], config, resolved)
+
+    def _result(
+        self, task: str, end: Trajectory, spans: Sequence[tuple[int, int]], config: dict[str, Any], resolved: Resolved
+    ) -> Generation:
+        """The rows as texts; the trajectory says what made it."""
+        lengths = end.state.length_B.tolist()
+        canvases = [tuple(row[:n]) for row, n in zip(end.state.tokens_BL.tolist(), lengths, strict=True)]
+        whole = [(0, n) for n in lengths] if task == "infill" else spans
+        answers = [canvas[slice(*span)] for canvas, span in zip(canvases, whole, strict=True)]
         # An answer ends where the model ended it, an infilled text does not.
         spell = self.codec.answer if task == "generate" else self.codec.text
+        config = {"task": task, **config, "versions": versions()}
         return Generation(
             texts=tuple(map(spell, answers)),
             tokens=tuple(answers),
             canvases=tuple(map(self.codec.decode, canvases)),
-            trajectory=end,
-            config={"task": task, **resolved.config, **resolved.remarks(requests)}
-            | {"default_prompt": default_prompt, "rows": rows, "versions": versions()},
+            trajectory=replace(end, config=config),
+            config=config,
+            policy=resolved.policy,
         )
+
+
+def _trajectory(run: Any) -> Trajectory:
+    """Of a generation, of a file, or the thing itself."""
+    if isinstance(run, Generation):
+        return run.trajectory
+    if isinstance(run, str | Path):
+        return Trajectory.load(run)
+    require(isinstance(run, Trajectory), "generation", run, "a Generation, a Trajectory or its file", "pass one")
+    traj: Trajectory = run
+    return traj
+
+
+def _one_step_policy(action: Any, device: torch.device) -> Policy:
+    """Who takes the first step of a branch."""
+    if isinstance(action, Action):
+        return GivenAction(mapped(action, lambda tensor: tensor.to(device)))
+    require(
+        isinstance(action, Policy), "action", action, "an Action or a policy object", "e.g. action=Fixed(kappa=1.0)"
+    )
+    chosen: Policy = action
+    return chosen
+
+
+def _answer(state: State) -> tuple[int, int]:
+    """Where the answer of the only row begins and ends."""
+    places = state.answer_BL[0].nonzero().flatten().tolist()
+    return places[0], places[-1] + 1
+
+
+_BOM = "\ufeff"
+"""What some editors put before a text; no part of it."""
+
+
+def _entered(prompt: Any) -> Any:
+    """A prompt from outside: storable, and without a byte order mark."""
+    if isinstance(prompt, str):
+        return storable(prompt).removeprefix(_BOM)
+    if isinstance(prompt, Mapping):
+        return {key: _entered(value) for key, value in prompt.items()}
+    return [_entered(turn) for turn in prompt] if _is_conversation(prompt) else prompt
 
 
 def _texts(name: str, given: Any) -> list[Any]:
     """One text or several as a list; a prompt may be a conversation."""
+    in_bytes = isinstance(given, bytes | bytearray | memoryview)
+    require(not in_bytes, name, given, "a text, or a list of texts", f"decode the bytes: {name}.decode('utf-8')")
     require(isinstance(given, Sequence), name, given, "a text, or a list of texts", f"pass the {name} as a string")
     texts = [given] if isinstance(given, str) else list(given)
     require(bool(texts), name, texts, "one text or more", f"pass a {name}")
@@ -208,6 +421,8 @@ def _texts(name: str, given: Any) -> list[Any]:
         ok = isinstance(text, str) or (name == "prompt" and _is_conversation(text))
         allowed = "a text, or a list of texts" + (" or conversations" if name == "prompt" else "")
         require(ok, name, text, allowed, f"pass the {name} as a string")
+    texts = [_entered(text) for text in texts]
+    for text in texts:
         require(len(text) > 0, name, text, "one character or more", f"write a {name}")
     return texts
 

@@ -171,6 +171,7 @@ def _locate(place: str, revision: str | None, offline: bool) -> Path:
 def _exact(options: ExactOptions, on_progress: OnProgress | None) -> Model:
     codec = LetterCodec(options.vocab)
     require(options.seed >= 0, "seed", options.seed, "0 or more", "choose another distribution")
+    require(1 <= options.n <= 1000, "n", options.n, "1 or more, as far as the table fits in memory", "change it")
     joint = Joint.random(
         options.n, options.vocab, dependence=options.dependence, seed=options.seed, structure=options.structure
     )

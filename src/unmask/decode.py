@@ -1,7 +1,10 @@
 """The decode loop, and how methods look ahead. The only runtime code that calls a denoiser."""
 
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -9,9 +12,11 @@ from torch import Tensor
 from unmask.core import (
     ALL,
     NO_LOOK_AHEAD,
+    RULES,
     Action,
     Denoiser,
     Logits,
+    LookAhead,
     Needs,
     Noise,
     NoNoise,
@@ -26,7 +31,8 @@ from unmask.core import (
     propose,
 )
 from unmask.core.rows import concat, select
-from unmask.errors import ConfigError, InvalidAction, Unfinished, require
+from unmask.core.shapes import check_value
+from unmask.errors import ConfigError, InvalidAction, SchemaError, Unfinished, require
 from unmask.transition import Transition, apply, fill_after_eos, raise_faults
 
 
@@ -44,19 +50,22 @@ def decode(
 ) -> Trajectory:
     """Decode every row to its end. A trajectory from `resume` is taken up where it stood.
 
-    A state needs `noise`; a trajectory brings its own unless other noise is given.
+    A state needs `noise`; a trajectory brings its own noise and proposal unless others are given.
 
     `planner` is a second network, for methods that ask one. `eos_fill` closes a row's tail with end-of-text tokens once
     one is revealed. `record=False` returns no steps.
     `on_step` sees, after every transition, the rows that took it.
     """
     traj = _checked_start(denoiser, policy, start, noise)
-    runner = Runner(denoiser, proposal or Proposal(), planner, denoiser.vocabulary.eos_ids if eos_fill else ())
+    proposal = proposal or traj.proposal or Proposal()
+    traj = replace(traj, proposal=proposal)
+    runner = Runner(denoiser, proposal, planner, denoiser.vocabulary.eos_ids if eos_fill else ())
     if isinstance(policy, Search):
         own = "it owns its loop: leave the option out"
         require(on_step is None, "on_step", "set", f"None with {policy.name}", own)
         return _search(policy, runner, traj, record)
     look_ahead = runner if policy.looks_ahead else NO_LOOK_AHEAD
+    traj = traj if policy.looks_ahead else replace(traj, foreseen_B=None)
     finished = _Finished(traj, record)
     traj = runner.recall(traj, policy.view, policy.needs)
     for _ in range(limit := step_limit(traj.state)):
@@ -76,6 +85,41 @@ def decode(
         f"{policy.name} had not finished row {int(traj.rows_B[0])} after {limit} steps; allowed: a policy that "
         "reveals positions; look at its kappa and at what it re-masks"
     )
+
+
+def one_step(denoiser: Denoiser, policy: Policy, start: Trajectory, *, eos_fill: bool = False) -> Trajectory:
+    """The trajectory after one step of a policy: another may go on from there, with the notes of the one before."""
+    traj = _checked_start(denoiser, policy, start, None)
+    runner = Runner(denoiser, traj.proposal or Proposal(), eos_ids=denoiser.vocabulary.eos_ids if eos_fill else ())
+    traj = runner.recall(traj, policy.view, policy.needs)
+    traj = runner.observe(traj, policy.view(traj), policy.needs)
+    action = policy.act(traj, runner if policy.looks_ahead else NO_LOOK_AHEAD)
+    action = replace(action, notes={**traj.notes, **action.notes})
+    change = runner.change(traj, action)
+    raise_faults(change.fault_B, traj.state.step_B, traj.rows_B)
+    step = runner.step(traj, policy.name, action, change)
+    return advance(traj, replace(step, prediction=step.prediction.light), change.state, ALL)
+
+
+@dataclass(frozen=True)
+class GivenAction(Policy):
+    """The policy that takes one action, whatever it sees."""
+
+    name: ClassVar[str] = "given"
+    action: Action
+
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
+        return self.action
+
+    def check(self, state: State) -> None:
+        """Refuse an action for other canvases."""
+        sizes = {"B": state.batch, "L": state.tokens_BL.shape[1], "J": len(RULES)}
+        try:
+            check_value(self.action, "action", sizes)
+        except SchemaError as error:
+            raise InvalidAction(
+                f"{error}; allowed: an Action for {sizes['B']} row of {sizes['L']} positions"
+            ) from error
 
 
 class Runner:
@@ -102,11 +146,14 @@ class Runner:
         self.forwards_B = torch.zeros_like(traj.rows_B)
         self.processed_B = torch.zeros_like(traj.rows_B)
         self.planner_forwards_B = None if self.planner is None else torch.zeros_like(traj.rows_B)
+        self.foreseen_B: Tensor | None = None
 
     def observe(self, traj: Trajectory, view: View, needs: Needs) -> Trajectory:
         """The step's own forward: the trajectory with its prediction."""
         self.reset_costs(traj)
         logits = self._run(replace(view, row_B=traj.rows_B), needs)
+        if traj.foreseen_B is not None:
+            self._forgive(traj.foreseen_B)
         return self.predict(traj, logits, view, needs)
 
     def predict(self, traj: Trajectory, logits: Logits, view: View, needs: Needs) -> Trajectory:
@@ -175,7 +222,7 @@ class Runner:
     def step(self, traj: Trajectory, name: str, action: Action, change: Transition) -> Step:
         """The record of one transition, with what it cost."""
         step = record_of(traj, name, action, change, self.forwards_B, self.processed_B)
-        return replace(step, planner_forwards_B=self.planner_forwards_B)
+        return replace(step, planner_forwards_B=self.planner_forwards_B, foreseen_B=self.foreseen_B)
 
     def _propose(self, logits: Logits, view: View, needs: Needs, traj: Trajectory, proposal: Proposal) -> Prediction:
         return propose(
@@ -203,7 +250,15 @@ class Runner:
             self._memo.update({keys[row]: (fresh, at) for at, row in enumerate(missing)})
         answers = [self._memo[key] for key in keys]
         self._memo = {}
+        self.foreseen_B = torch.ones_like(self.rows_B, dtype=torch.bool)
+        self.foreseen_B[missing] = False
         return _gather(answers)
+
+    def _forgive(self, foreseen_B: Tensor) -> None:
+        """The recorded past paid for this forward: it had looked at the canvas that became the real one."""
+        self.foreseen_B = foreseen_B
+        self.forwards_B = self.forwards_B.masked_fill(foreseen_B, 0)
+        self.processed_B = self.processed_B.masked_fill(foreseen_B, 0)
 
     def _forward(self, view: View, needs: Needs, owner_U: Tensor) -> Logits:
         logits = self.denoiser(view, needs)
@@ -264,7 +319,7 @@ class _Finished:
             raise_faults(self.fault_B, self.faulty_at_B, self.rows_B)
         if not some:
             return traj
-        self.parts.append(replace(traj, steps=(), prediction=None).select(done_B.nonzero().flatten()))
+        self.parts.append(replace(traj, steps=(), prediction=None, foreseen_B=None).select(done_B.nonzero().flatten()))
         return traj.select((~done_B).nonzero().flatten())
 
     def whole(self) -> Trajectory:
@@ -280,6 +335,7 @@ def advance(traj: Trajectory, step: Step, state: State, keep: int) -> Trajectory
         traj,
         state=state,
         prediction=None,
+        foreseen_B=None,
         steps=steps if keep == ALL else steps[-keep:],
         forwards_B=traj.forwards_B + step.forwards_B,
         processed_B=traj.processed_B + step.processed_B,
@@ -293,6 +349,7 @@ def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:
 
 def _search(search: Search, runner: Runner, start: Trajectory, record: bool) -> Trajectory:
     runner.reset_costs(start)
+    start = replace(start, foreseen_B=None)
     shown = start if search.random else replace(start, noise=NoNoise(start.noise.key_B))
     end = search.decode(runner, shown)
     _check_end(search, start.state, end.state)
@@ -367,3 +424,13 @@ def _gather(answers: list[tuple[Logits, int]]) -> Logits:
         attention_BNN=torch.stack(attention) if attention else None,
         hidden_RH=torch.cat(hidden) if hidden else None,
     )
+
+
+class _CallableModule(ModuleType):
+    """`unmask.decode(...)` is `unmask.decode.decode(...)`: importing the module puts it under the function's name."""
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Trajectory:
+        return decode(*arguments, **keywords)
+
+
+sys.modules[__name__].__class__ = _CallableModule

@@ -1,15 +1,13 @@
-"""The options of `generate` and `infill`, each spelt once: name, type, default, what it does and what is allowed.
+"""The options of `generate`, `infill` and `branch`, each told once: name, type, default, what it does, what is allowed.
 
 The Python interface, the command line, their checks and the recorded configuration are made from the fields of
 `DecodeOptions`; `unmask compare` and `unmask calibrate` share some of them. Loads no torch: `unmask --help` is quick.
 """
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
-from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from unmask.errors import require
 from unmask.options import fits
@@ -17,8 +15,6 @@ from unmask.options import fits
 if TYPE_CHECKING:
     from unmask.adapt import Gate
     from unmask.core import Policy, Search, Trajectory
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -46,6 +42,8 @@ class OptionSpec:
     allowed: Allowed | None = None
     only: str = ""
     """The one command that has it; empty for all."""
+    begins: bool = False
+    """Decided when a run begins: a branch cannot change it."""
     in_shell: bool = True
     of_proposal: bool = False
     """Handed on to `core.Proposal`, which checks it."""
@@ -55,6 +53,9 @@ class OptionSpec:
 
 RECORDED = ("cfg_scale", "eos_fill", "approximate", "seed", "samples")
 """Options that stand in a configuration by their names, in this order."""
+
+BRANCH = "branch"
+"""The command that inherits what it is not told."""
 
 SPEC = "option"
 """Where a field keeps its `OptionSpec`."""
@@ -90,9 +91,11 @@ class DecodeOptions:
         },
     )
     max_new_tokens: int | None = option(
-        None, "Tokens to add. Default: the model's own number.", alias="gen_length", only="generate"
+        None, "Tokens to add. Default: the model's own number.", alias="gen_length", only="generate", begins=True
     )
-    steps: int | None = option(None, "Denoising steps. Default: half the number of masked positions, rounded up.")
+    steps: int | None = option(
+        None, "Denoising steps. Default: half the number of masked positions, rounded up.", begins=True
+    )
     temperature: float = option(0.0, "0 takes the most probable token, above 0 draws one.", of_proposal=True)
     top_p: float = option(
         1.0, "Nucleus filter: for drawn tokens, and for the scores of dream at any temperature.", of_proposal=True
@@ -123,6 +126,7 @@ class DecodeOptions:
             "1 to 100000",
             "ask for at least one answer, and for more in several runs",
         ),
+        begins=True,
     )
     eos_fill: bool = option(False, "Once end of text is revealed, fill what follows with it.", needs_eos=True)
     logits_eos_inf: bool = option(False, "Never propose end of text.", of_proposal=True, needs_eos=True)
@@ -133,9 +137,11 @@ class DecodeOptions:
         0.0, "Subtracted from the logits of end of text and end of turn.", of_proposal=True, needs_eos=True
     )
     cache: str | None = option(
-        None, "Approximate: reuse keys and values outside the active block. `prefix` or `dual`, as Fast-dLLM."
+        None,
+        "Approximate: reuse keys and values outside the active block. `prefix` or `dual`, as Fast-dLLM.",
+        begins=True,
     )
-    cache_refresh: int = option(0, "A complete pass every so many of a block; 0 for one at its start.")
+    cache_refresh: int = option(0, "A complete pass every so many of a block; 0 for one at its start.", begins=True)
     gate: "Gate | str | Path | None" = option(
         None,
         "A calibrated gate, for `--policy selective`: when to deviate.",
@@ -196,6 +202,8 @@ class DecodeOptions:
 def option_fields(command: str | None = None) -> list[Field[Any]]:
     """The options that have a name of their own: those of one command, or all."""
     named = [f for f in fields(DecodeOptions) if f.name != "settings"]
+    if command == BRANCH:
+        return [f for f in named if not f.metadata[SPEC].begins]
     return [f for f in named if command is None or f.metadata[SPEC].only in ("", command)]
 
 
@@ -205,20 +213,21 @@ OPTIONS = frozenset({"prompt", *(f.name for f in option_fields())})
 ALIASES = frozenset(f.metadata[SPEC].alias for f in option_fields()) - {""}
 
 
-def with_options(function: Function) -> Function:
-    """Show the options in the signature of a function that takes them as keywords; its name is the command's."""
-    given = [p for p in inspect.signature(function).parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
-    named = [
-        Parameter(f.name, Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type)
-        for f in option_fields(function.__name__)
-    ]
-    rest = Parameter("settings", Parameter.VAR_KEYWORD, annotation=Any)
-    function.__dict__["__signature__"] = Signature([*given, *named, rest])
-    return function
+def said(command: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options among a call's names (its `locals()`) and the policy's settings beside them, as one set of keywords.
+
+    The methods of `unmask.Model` spell their options out, so that editors complete them; a test holds the two together.
+    An alias that nobody used is left out, and so is what a branch inherits.
+    """
+    silent = [f.metadata[SPEC].alias for f in option_fields(command)]
+    silent += [f.name for f in option_fields(command)] if command == BRANCH else []
+    names = [*(f.name for f in option_fields(command)), *ALIASES]
+    kept = {n: given[n] for n in names if n in given and not (n in silent and given[n] is None)}
+    return {**given["settings"], **kept}
 
 
 def check_whole(name: str, value: object) -> None:
-    require(fits(value, int), name, value, "a whole number", "drop the quotes or the fraction")
+    require(fits(value, int), name, value, "a whole number", "write a plain int, without quotes or fraction")
 
 
 def _check(declared: Field[Any], value: Any) -> None:

@@ -17,9 +17,9 @@ class UnknownName(ConfigError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str]):
         names = sorted(known)
-        close = get_close_matches(name, names, n=3)
+        close = get_close_matches(name[:100], names, n=3)
         hint = f"did you mean {', '.join(close)}? " if close else ""
-        super().__init__(f"unknown {kind} {name!r}; {hint}known: {', '.join(names) or 'none'}")
+        super().__init__(f"unknown {kind} {shown(name)}; {hint}known: {', '.join(names) or 'none'}")
 
 
 class InvalidAction(UnmaskError):
@@ -77,4 +77,13 @@ class NotEnoughMemory(UnmaskError):
 def require(ok: bool, name: str, value: object, allowed: str, todo: str) -> None:
     """Raise a `ConfigError` in the house wording unless `ok`."""
     if not ok:
-        raise ConfigError(f"{name} is {value!r}; allowed: {allowed}; {todo}")
+        raise ConfigError(f"{name} is {shown(value)}; allowed: {allowed}; {todo}")
+
+
+def shown(value: object, most: int = 300) -> str:
+    """A value as a message can hold it: short, and whatever its own `repr` does (that of a huge int raises)."""
+    try:
+        text = repr(value)
+    except Exception:
+        return f"a {type(value).__name__} that cannot be written out"
+    return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"

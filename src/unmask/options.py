@@ -5,6 +5,7 @@ A strict file has no unknown key, no missing one and no value of another type; s
 
 import inspect
 import re
+import sys
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
@@ -35,7 +36,9 @@ def fits(value: object, hint: Any) -> bool:
     if origin in (Union, UnionType):
         return any(fits(value, arg) for arg in args)
     if hint in (int, float):
-        return isinstance(value, (int, hint)) and not isinstance(value, bool)
+        # A whole number beyond all floats is no float.
+        small = hint is int or isinstance(value, float) or (isinstance(value, int) and abs(value) <= sys.float_info.max)
+        return isinstance(value, (int, hint)) and not isinstance(value, bool) and small
     if origin is Literal:
         return any(value == arg and type(value) is type(arg) for arg in args)
     if origin is tuple and args[1:] == (...,):

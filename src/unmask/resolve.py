@@ -4,17 +4,17 @@ import inspect
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from unmask.adapt import Gate
 from unmask.core import Denoiser, Policy, Proposal, Search, Trajectory
-from unmask.decode import decode
-from unmask.decode_options import ALIASES, OPTIONS, DecodeOptions
+from unmask.decode import decode, one_step
+from unmask.decode_options import ALIASES, BRANCH, OPTIONS, DecodeOptions, option_fields
 from unmask.denoisers import ApproximateCache, Guided, Network
-from unmask.errors import ConfigError, UnknownName, require
+from unmask.errors import ConfigError, SchemaError, UnknownName, require, shown
 from unmask.options import check_types
 from unmask.policies import METHODS, make, settings
 from unmask.request import STEPS_SHARE, CalibratedModel, Request, begin, steps_of
@@ -50,6 +50,11 @@ class Resolved:
             own_clock=self.policy.own_clock,
         )
 
+    def first(self, start: Trajectory, policy: Policy) -> Trajectory:
+        """One step of another policy, as this run reads the model."""
+        start = replace(start, proposal=self.proposal)
+        return one_step(self._denoiser(), policy, start, eos_fill=self.options.eos_fill)
+
     def decode(self, start: Trajectory) -> Trajectory:
         return decode(
             self._denoiser(),
@@ -67,6 +72,7 @@ class Resolved:
         forced = self.gate is not None and self.gate.fingerprint != self.model.fingerprint
         return {
             "model": {"name": self.model.name, **plain(self.model.options)},
+            "fingerprint": self.model.fingerprint,
             "policy": plain(settings(self.policy)),
             **({"gate": {**plain(self.gate.summary), "forced": forced}} if self.gate else {}),
             "proposal": plain(asdict(self.proposal)),
@@ -126,6 +132,74 @@ def _outside() -> int:
     return level
 
 
+def inherited(
+    traj: Trajectory, told: Mapping[str, Any], policy: Policy | Search | None
+) -> tuple[DecodeOptions, Mapping[str, Any]]:
+    """The options of a branch, and the gate's line where its gate goes on.
+
+    What was told, and of the run it leaves all the rest; `policy` is that run's own where it is at hand.
+    """
+    config = traj.config or {}
+    for key in told:
+        if key in OPTIONS | ALIASES and key not in {f.name for f in option_fields(BRANCH)}:
+            raise ConfigError(f"{key} is no option of branch; allowed: what a run can change half-way; leave it out")
+    settings_told = {key: value for key, value in told.items() if key not in OPTIONS}
+    options = {key: value for key, value in told.items() if key in OPTIONS}
+    try:
+        cache = config["approximate"] or {"cache": None, "refresh": 0}
+        kept = {name: config[name] for name in ("cfg_scale", "eos_fill", "seed")}
+        kept |= {"cache": cache["cache"], "cache_refresh": cache["refresh"]}
+        was, gate = config["policy"], {"gate": config["gate"]} if "gate" in config else {}
+        proposal = {name: getattr(traj.proposal, name) for name in DecodeOptions().proposal}
+    except (LookupError, TypeError, AttributeError) as error:
+        raise SchemaError(
+            f"the run's configuration makes no sense ({error}); allowed: what generate writes; decode it again"
+        ) from error
+    if "policy" in told or "gate" in told:
+        return DecodeOptions(**{**kept, **proposal, **options, "settings": settings_told}), {}
+    if settings_told:
+        require(not gate, "policy settings", sorted(settings_told), "none with a gate", "they are in its file")
+        chosen = {"policy": was["name"], "settings": {**_given(was), **settings_told}}
+        return DecodeOptions(**{**kept, **proposal, **options, **chosen}), {}
+    if policy is None and gate:
+        raise ConfigError("the run was decoded with a gate, which its file does not hold; name it: gate='gate.json'")
+    again = {"policy": policy or remade(was)}
+    return DecodeOptions(**{**kept, **proposal, **options, **again}), gate
+
+
+def remade(described: Mapping[str, Any]) -> Policy | Search:
+    """A policy from its settings as they stand in a configuration; refused unless it has just these again."""
+    name = described.get("name") if isinstance(described, Mapping) else None
+    remedy = "name the policy: policy=..."
+    if name not in METHODS:
+        raise ConfigError(
+            f"the run's policy is {name!r}; allowed: one of {', '.join(METHODS)}, or one you name; {remedy}"
+        )
+    try:
+        policy = make(str(name), **_given(described))
+        same = plain(settings(policy)) == plain(described)
+    except (ConfigError, TypeError) as error:
+        raise ConfigError(f"the run's settings of {name} are not those of this version ({error}); {remedy}") from error
+    require(same, f"settings of {name} in the run", dict(described), "settings of this version", remedy)
+    return policy
+
+
+def _given(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as `make` takes them: parts that are policies as objects, parts of other parts by dotted names."""
+    parts = METHODS[described["name"]].policy() if described.get("name") in METHODS else None
+    options: dict[str, Any] = {}
+    for key, value in described.items():
+        if key == "name":
+            continue
+        if isinstance(value, Mapping) and "name" in value:
+            options[key] = remade(value)
+        elif isinstance(value, Mapping) and is_dataclass(getattr(parts, key, None)):
+            options |= {f"{key}.{inner}": setting for inner, setting in value.items()}
+        else:
+            options[key] = tuple(value) if isinstance(value, list) else value
+    return options
+
+
 def plain(value: Any) -> Any:
     """The same value in JSON's types."""
     if isinstance(value, Mapping):
@@ -142,7 +216,11 @@ def _gate(gate: Any) -> Gate | None:
     if gate is None or isinstance(gate, Gate):
         return gate
     require(isinstance(gate, str | Path), "gate", gate, "a gate or the path of its file", "e.g. gate='gate.json'")
-    return Gate.load(gate)
+    try:
+        return Gate.load(gate)
+    except ValueError as error:
+        # A name that no file can have: a zero byte, half a character.
+        raise ConfigError(f"gate is {shown(gate)}; allowed: the path of a gate file; check it ({error})") from error
 
 
 def _policy(options: DecodeOptions, gate: Gate | None, reference: str) -> Policy | Search:

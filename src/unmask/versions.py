@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from unmask import __version__
+from unmask.threads import count
 
 COMPUTES = (
     "core",
@@ -37,15 +38,12 @@ COMPUTES = (
 
 def versions() -> dict[str, str]:
     """Of this package, what computes, and the interpreter; and the threads that torch uses, since bits may follow."""
-    # Not above: importing this module must not load torch.
-    import torch
-
     return {
         "unmask": __version__,
         "torch": version("torch"),
         "numpy": version("numpy"),
         "python": platform.python_version(),
-        "threads": str(torch.get_num_threads()),
+        "threads": str(count()),
     }
 
 

@@ -300,6 +300,17 @@ class TestGenerate:
         gate = gate_of(**OPEN)
         assert model.infill("ab______", gate=gate).texts == model.generate("ab", gate=gate).canvases
 
+    def test_a_branch_goes_on_with_the_gate(self, model, gate_of, tmp_path):
+        """In memory by itself; a file holds no gate, so it must be named."""
+        gate = gate_of(**OPEN)
+        whole = model.generate("ab", gate=gate)
+        again = model.branch(whole, step=1)
+        assert (again.texts, again.config["gate"]) == (whole.texts, whole.config["gate"])
+        whole.trajectory.save(tmp_path / "run.npz")
+        with pytest.raises(ConfigError, match="decoded with a gate, which its file does not hold; name it"):
+            model.branch(tmp_path / "run.npz", step=1)
+        assert model.branch(tmp_path / "run.npz", step=1, gate=gate).texts == whole.texts
+
     @pytest.mark.parametrize("axis", AXES)
     def test_a_shut_gate_is_the_fixed_action(self, axis, model, gate_of):
         gate = gate_of(axis, tau=None, fixed=1)

@@ -7,6 +7,7 @@ import typer
 
 import unmask.catalog
 from tests.helpers.own_policies import GOOD
+from unmask.catalog import load
 from unmask.cli.app import app
 from unmask.core import Trajectory
 
@@ -107,6 +108,11 @@ class TestGenerate:
             monkeypatch.setattr(sys, "stdin", file)
             assert command("generate", "-m", "exact", "--prompt-file", "-", "--json").out == wanted
 
+    def test_a_byte_order_mark_is_no_part_of_the_first_prompt(self, command, tmp_path):
+        (tmp_path / "prompts.txt").write_text("\ufeffab\nc\n", encoding="utf-8")
+        shown = command("generate", "-m", "exact", "--prompt-file", "prompts.txt", "--json").json
+        assert [row["prompt"] for row in shown["config"]["rows"]] == ["ab", "c"]
+
     def test_settings(self, command):
         document = command(
             "generate", "-m", "exact", "--policy", "core", "--set", "window=[0, 1]", "--set", "tail=0", "--json"
@@ -120,6 +126,14 @@ class TestGenerate:
         canvas = "".join("abcd"[token] for token in saved.state.tokens_BL[0])
         assert canvas == document["rows"][0]["canvas"]
         assert len(saved.steps) == 4
+
+    def test_what_is_saved_can_be_branched(self, command, tmp_path):
+        options = ("--temperature", "1.0", "--policy", "dream", "--set", "alg=origin", "--steps", "6", "--seed", "2")
+        document = command("generate", "ab", "-m", "exact", *options, "--save", "run.npz", "--json").json
+        saved = Trajectory.load(tmp_path / "run.npz")
+        assert saved.config == document["config"]
+        assert {"fingerprint", "proposal", "policy", "versions"} <= set(saved.config)
+        assert load("exact").branch(tmp_path / "run.npz", step=3).text == document["rows"][0]["text"]
 
     def test_infill(self, command):
         shown = command("infill", "-m", "exact", "a__c", "[MASK]b", "--json").json

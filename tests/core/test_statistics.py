@@ -275,6 +275,18 @@ def test_untrusted_tokens_have_confidence_zero_and_leave_the_others_denominator(
     equal(got, one_pass(z_RV, PassOptions()), [f.name for f in fields(Pass) if f.name != "confidence_RD"])
 
 
+@pytest.mark.parametrize("offset", [0.0, 40.0, 1000.0])
+def test_confidence_among_trusted_tokens_survives_large_logits(offset):
+    """Peak first: a normaliser that holds it already would round it away (2e-6 at logits near 40)."""
+    z_RV = logits(5, 400, 30, torch.float32, scale=1.0, offset=offset)
+    got = one_pass(z_RV, PassOptions(untrusted=(3, 4)))
+    exact = z_RV.double()
+    exact[:, [3, 4]] = NEVER
+    want_R = exact.softmax(-1).gather(1, got.token_RD).squeeze(1)
+    trusted_R = ~torch.isin(got.token_RD[:, 0], torch.tensor([3, 4]))
+    assert (got.confidence_RD[trusted_R, 0].double() - want_R[trusted_R]).abs().max() < 3e-7
+
+
 def test_untrusted_with_draws():
     z_RV = logits(1, 40, 5)
     draw = Sampling(0.7, uniform_RD=uniforms(1, 40, 2))

@@ -1,6 +1,5 @@
 """Trajectories: recording, one row's own history, resuming, and files that are whole or refused."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
 from unmask.core import Action, LookAhead, Needs, Noise, Policy, Proposal, State, Trajectory
+from unmask.core.archive import pack, unpack
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
 from unmask.errors import ConfigError, SchemaError
@@ -158,6 +158,7 @@ def nonsense(tmp_path, run) -> dict:
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
     np.savez(tmp_path / "other.npz", a=np.arange(3))
+    np.savez(tmp_path / "objects.npz", a=np.array([{}], dtype=object))
     np.save(tmp_path / "array.npy", np.arange(3))
     return files
 
@@ -173,13 +174,15 @@ def nonsense(tmp_path, run) -> dict:
         "start of a zip",
         "damaged inside",
         "other.npz",
+        "objects.npz",
         "array.npy",
     ],
 )
 def test_nonsense_is_refused(name, run, tmp_path):
     nonsense(tmp_path, run)
-    with pytest.raises(SchemaError, match=r"not a trajectory.*write it with Trajectory\.save"):
+    with pytest.raises(SchemaError, match=r"not a trajectory.*write it with Trajectory\.save") as refused:
         Trajectory.load(tmp_path / name)
+    assert "unsafe" not in str(refused.value)
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path):
@@ -188,21 +191,25 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path):
             Trajectory.load(path)
 
 
-def with_meta(path, tmp_path, change):
-    """The file with its JSON part changed."""
-    with np.load(path) as stored:
-        arrays = dict(stored)
-    meta = change(json.loads(arrays["meta"].tobytes()))
-    arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
-    np.savez(tmp_path / "changed.npz", **arrays)
-    return tmp_path / "changed.npz"
+def rewritten(path, change=lambda meta: meta, arrays=lambda arrays: arrays):
+    """The file with its JSON part or its arrays changed, and a hash that is right: as an attacker would."""
+    meta, stored = unpack(path.read_bytes())
+    path.write_bytes(pack(change(meta), arrays(stored)))
+    return path
 
 
 def test_another_format_is_named(run, tmp_path):
     run.save(tmp_path / "run.npz")
-    changed = with_meta(tmp_path / "run.npz", tmp_path, lambda m: m | {"format": "unmask-trajectory-999"})
-    with pytest.raises(SchemaError, match="format is 'unmask-trajectory-999'; allowed: 'unmask-trajectory-1'"):
+    changed = rewritten(tmp_path / "run.npz", lambda m: m | {"format": "unmask-trajectory-999"})
+    with pytest.raises(SchemaError, match="format is 'unmask-trajectory-999'; allowed: 'unmask-trajectory-2'"):
         Trajectory.load(changed)
+
+
+def test_a_file_of_the_old_format_is_refused_with_what_to_do(run, tmp_path):
+    """They had neither hash nor model."""
+    run.save(tmp_path / "run.npz")
+    with pytest.raises(SchemaError, match="do not say which model and proposal made them: decode again and save"):
+        Trajectory.load(rewritten(tmp_path / "run.npz", lambda m: m | {"format": "unmask-trajectory-1"}))
 
 
 @pytest.mark.parametrize(
@@ -219,8 +226,122 @@ def test_another_format_is_named(run, tmp_path):
 )
 def test_another_tree_is_refused(change, run, tmp_path):
     run.save(tmp_path / "run.npz")
-    with pytest.raises(SchemaError):
-        Trajectory.load(with_meta(tmp_path / "run.npz", tmp_path, change))
+    with pytest.raises(SchemaError, match="write it with"):
+        Trajectory.load(rewritten(tmp_path / "run.npz", change))
+
+
+def put(name, array):
+    """The arrays with another one in a place."""
+    return lambda arrays: {**arrays, name: array}
+
+
+def less(name):
+    return lambda arrays: {key: value for key, value in arrays.items() if key != name}
+
+
+HOSTILE = {
+    "missing array": less(".state.tokens_BL"),
+    "floats for tokens": put(".state.tokens_BL", np.zeros((3, 7))),
+    "whole numbers for flags": put(".state.fixed_BL", np.zeros((3, 7), int)),
+    "a token below zero": put(".state.tokens_BL", np.full((3, 7), -5)),
+    "another canvas": put(".state.tokens_BL", np.zeros((3, 8), int)),
+    "other rows": put(".state.tokens_BL", np.zeros((2, 7), int)),
+    "no rows": put(".rows_B", np.zeros(0, int)),
+    "three axes": put(".state.tokens_BL", np.zeros((3, 7, 1), int)),
+    "longer than the canvas": put(".state.length_B", np.full(3, 99)),
+    "no length": put(".state.length_B", np.zeros(3, int)),
+    "steps below zero": put(".state.step_B", np.full(3, -1)),
+    "no horizon": put(".state.horizon_B", np.zeros(3, int)),
+    "forwards below zero": put(".forwards_B", np.full(3, -1)),
+    "keys of other rows": put(".noise.key_B", np.zeros(5, int)),
+    "a step of other rows": put(".steps.0.revealed_BL", np.zeros((1, 7), bool)),
+    "too few rules": put(".steps.0.action.alpha_BJ", np.zeros((3, 2))),
+    "notes of other rows": put(".steps.0.action.notes.count", np.zeros(9, int)),
+    "a note without rows": put(".steps.0.action.notes.count", np.array(1)),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_arrays_that_make_no_trajectory_are_refused(name, run, tmp_path):
+    run.save(tmp_path / "run.npz")
+    with pytest.raises(SchemaError, match="is not a trajectory") as refused:
+        Trajectory.load(rewritten(tmp_path / "run.npz", arrays=HOSTILE[name]))
+    assert "unsafe" not in str(refused.value)
+
+
+def test_fields_of_another_type_are_refused(run, tmp_path):
+    def edited(field, value):
+        def change(meta):
+            meta["tree"]["fields"]["state"]["fields"][field] = value
+            return meta
+
+        return change
+
+    for field, value in (("mask_id", {"value": "x"}), ("mask_id", {"value": -1}), ("tokens_BL", {"value": 3})):
+        run.save(tmp_path / "run.npz")
+        with pytest.raises(SchemaError, match="is not a trajectory"):
+            Trajectory.load(rewritten(tmp_path / "run.npz", edited(field, value)))
+
+
+def test_a_hundred_mutated_files(run, tmp_path):
+    """Whatever is done to the bytes: refused, and nothing but refused."""
+    run.row(0).save(tmp_path / "run.npz")
+    whole = (tmp_path / "run.npz").read_bytes()
+    random = np.random.default_rng(15)
+    for number in range(100):
+        broken = bytearray(whole)
+        at, kind = int(random.integers(len(whole))), number % 4
+        if kind == 0:
+            broken[at] ^= 1 << int(random.integers(8))
+        elif kind == 1:
+            del broken[at : at + int(random.integers(1, 200))]
+        elif kind == 2:
+            broken[at:at] = random.bytes(int(random.integers(1, 200)))
+        else:
+            broken[at : at + 50] = random.bytes(len(broken[at : at + 50]))
+        (tmp_path / "broken.npz").write_bytes(broken)
+        with pytest.raises(SchemaError, match="is not a trajectory"):
+            Trajectory.load(tmp_path / "broken.npz")
+
+
+@pytest.mark.parametrize("path", [None, 3, b"run.npz", "x" * 5000, "a\0b", "", ["run.npz"]])
+def test_what_is_no_path_is_refused(path):
+    with pytest.raises(SchemaError, match="no trajectory at"):
+        Trajectory.load(path)
+
+
+def test_resuming_a_run_that_was_not_recorded():
+    state = State.from_prompts([[0]], new_tokens=2, steps=1, mask_id=MASK)
+    done = decode(DENOISER, Busy(), state, noise=Noise.of([1]), record=False)
+    with pytest.raises(ConfigError, match="row 0 has no steps; allowed: a recorded run; decode it again"):
+        done.resume(0, 0)
+
+
+@pytest.mark.parametrize("bad", [1.5, "1", None, True])
+def test_rows_and_steps_are_whole_numbers(run, bad):
+    with pytest.raises(ConfigError, match="row is"):
+        run.resume(bad, 0)
+    with pytest.raises(ConfigError, match="step is"):
+        run.resume(0, bad)
+
+
+def test_a_resumed_run_goes_on_with_its_proposal(run, tmp_path):
+    """Also from a file; another may be given."""
+    assert run.proposal == Proposal(temperature=0.7)
+    run.save(tmp_path / "run.npz")
+    for source in (run, Trajectory.load(tmp_path / "run.npz")):
+        assert_same(decode(DENOISER, Busy(), source.resume(1, 1)), run.row(1))
+    other = Proposal(temperature=5.0)
+    ends = [decode(DENOISER, Busy(), run.resume(row, 0), proposal=other) for row in range(3)]
+    assert all(end.proposal == other for end in ends)
+    assert any(not torch.equal(end.state.tokens_BL[0], run.state.tokens_BL[row]) for row, end in enumerate(ends))
+
+
+def test_an_endless_penalty_is_stored(tmp_path):
+    state = State.from_prompts([[0]], new_tokens=2, steps=1, mask_id=MASK)
+    done = decode(DENOISER, Busy(), state, noise=Noise.of([1]), proposal=Proposal(eos_penalty=float("inf")))
+    done.save(tmp_path / "run.npz")
+    assert_same(Trajectory.load(tmp_path / "run.npz"), done)
 
 
 @pytest.mark.parametrize("row", [0, 1, 2])

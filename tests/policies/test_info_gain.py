@@ -3,6 +3,7 @@
 import json
 from math import log
 
+import numpy as np
 import pytest
 import torch
 
@@ -268,6 +269,45 @@ def test_what_a_bypass_leaves_is_revealed_on_the_last_step_and_not_before(script
     policy = InfoGain(tau_pos=0.0, threshold=0.8)
     end = decode(scripted(lambda tokens, slot, call: rows[slot], vocab=3), policy, state, noise=NO_NOISE)
     assert [int(s.revealed_BL.sum()) for s in end.steps] == [1, 2, 2, 3]
+
+
+def authors_quotas(masks, steps):
+    """`get_num_transfer_tokens` of the authors' code with its linear schedule, number by number."""
+    quotas = []
+    one = np.float32(1)
+    for step in range(steps):
+        before, after = np.float32((steps - step) / steps), np.float32((steps - step - 1) / steps)
+        ratio = (one - (one - after)) / (one - (one - before))
+        quota = min(round(masks * (1 - float(ratio))), masks)
+        masks -= quota
+        quotas += [quota] if quota else []
+    return quotas
+
+
+def our_quotas(masks, steps, scripted):
+    rows = [[0.1 - 0.001 * i, 0, 0] for i in range(masks)]
+    state = State.from_canvases([[3] * masks], steps=steps, mask_id=3)
+    policy = InfoGain(threshold=None, candidates=1)
+    end = decode(scripted(lambda tokens, slot, call: rows[slot], vocab=3), policy, state, noise=NO_NOISE)
+    return [int(s.revealed_BL.sum()) for s in end.steps]
+
+
+def test_quotas_are_the_authors_float32_ones(scripted):
+    """Exact quotients would reveal 1, 2, 1."""
+    assert our_quotas(4, 3, scripted) == authors_quotas(4, 3) == [1, 1, 2]
+    for masks in range(1, 25):
+        for steps in range(1, masks + 1):
+            assert our_quotas(masks, steps, scripted) == authors_quotas(masks, steps), (masks, steps)
+
+
+@pytest.mark.parametrize("case", GOLDEN["cases"], ids=lambda c: c["id"])
+def test_the_authors_own_quotas_are_told_right(case):
+    """What the test above compares with is what their code did."""
+    blocks = -(-case["gen_length"] // case["block_length"])
+    steps = -(-case["steps"] // blocks)
+    for block, quotas in enumerate(case["quotas_per_block"]):
+        masks = min(case["block_length"], case["gen_length"] - block * case["block_length"])
+        assert quotas == authors_quotas(masks, steps)
 
 
 @pytest.mark.parametrize(

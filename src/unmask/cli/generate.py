@@ -40,7 +40,7 @@ class ShowOptions:
     """Where results go."""
 
     save: Annotated[
-        Path | None, typer.Option(metavar="FILE.npz", help="Keep every step: read it with unmask.Trajectory.load.")
+        Path | None, typer.Option(metavar="FILE.npz", help="Keep every step: Model.branch goes on from any of them.")
     ] = None
     json: Json = False
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the texts, one per line.")] = False
@@ -226,7 +226,8 @@ def _prompts(given: list[str] | None, file: Path | None) -> list[str] | None:
     if given:
         raise ConfigError("prompts and --prompt-file are both given; allowed: one of them; drop one")
     try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+        # A mark that some editors put before a text is no part of the first prompt.
+        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(

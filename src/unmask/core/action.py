@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from unmask.core.rows import Shown
+
 RULES = ("confidence", "margin", "certainty", "stability", "dependency")
 """The J scoring rules, in the order of alpha's entries."""
 
 
-@dataclass(frozen=True)
-class Action:
+@dataclass(frozen=True, repr=False)
+class Action(Shown):
     """a_t = (alpha, r, kappa, c) for B rows, on the whole canvas; `apply` cuts r and c to M_t and N_t.
 
     To reveal just some set, make it the region and kappa 1; to wait, name a region and set kappa to 0.

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from unmask.core.rows import Selectable
+from unmask.core.rows import Selectable, Shown
 
 
-@dataclass(frozen=True)
-class Logits:
+@dataclass(frozen=True, repr=False)
+class Logits(Shown):
     """A denoiser's answer to a view: packed rows, one for each wanted slot in row-major order."""
 
     logits_RV: Tensor
@@ -48,7 +48,7 @@ class Edit:
         return scratch_RV
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Posterior(Selectable):
     """p_t of the wanted slots, kept as logits and normalisers so that keeping it costs no arithmetic."""
 
@@ -95,8 +95,8 @@ class Posterior(Selectable):
         )
 
 
-@dataclass(frozen=True)
-class Statistics:
+@dataclass(frozen=True, repr=False)
+class Statistics(Shown):
     """Of one distribution per slot; zero where unwanted."""
 
     top_BNK: Tensor
@@ -108,8 +108,8 @@ class Statistics:
         return self.p_BNK[..., 0] - self.p_BNK[..., 1]
 
 
-@dataclass(frozen=True)
-class Prediction:
+@dataclass(frozen=True, repr=False)
+class Prediction(Shown):
     """Everything a policy may know about the forward pass, on the view's slots (the canvas first).
 
     `confidence_BN` is the *clean* probability of the proposed token (LLaDA scores that); `proposed_BN` its

@@ -52,7 +52,7 @@ def _open_unit(bits: Tensor) -> Tensor:
     return (_shift(bits, 12).double() + 0.5) * 2.0**-52
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Noise(Selectable):
     """The random numbers of B rows."""
 
@@ -82,7 +82,7 @@ class Noise(Selectable):
         return _absorb(_absorb(_absorb(key, step), position), _purpose_id(purpose))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class NoNoise(Noise):
     """The noise shown to a policy that says it draws nothing."""
 

@@ -17,7 +17,34 @@ def select(value: T, rows_U: Tensor) -> T:
     return _mapped(value, lambda tensor: tensor[rows_U], lambda inner: inner.select(rows_U))
 
 
-class Selectable:
+class Shown:
+    """A value whose `repr` fits on a few lines: tensors by type and shape, short ones by their numbers."""
+
+    def __repr__(self) -> str:
+        parts = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        shown = (f"{name}={_brief(part)}" for name, part in parts.items() if part is not None)
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, Tensor):
+        if value.ndim == 1 and len(value) <= _FEW:
+            return repr(value.tolist())
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(sorted(map(str, value))) + "}"
+    if isinstance(value, tuple) and value and is_dataclass(value[0]):
+        return f"<{len(value)} of {type(value[0]).__name__}>"
+    if is_dataclass(value):
+        return f"<{type(value).__name__}>"
+    text = repr(value)
+    return text if len(text) <= _WIDE else f"{text[:_WIDE]}..."
+
+
+_FEW, _WIDE = 8, 80
+
+
+class Selectable(Shown):
     """A value that knows better than field by field how to keep some of its rows."""
 
     def select(self, rows_U: Tensor) -> Any:

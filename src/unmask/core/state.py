@@ -7,12 +7,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from unmask.core.rows import select
+from unmask.core.rows import Shown, select
 from unmask.errors import ConfigError, require
 
 
-@dataclass(frozen=True)
-class State:
+@dataclass(frozen=True, repr=False)
+class State(Shown):
     """B canvases of up to L positions, padded on the right.
 
     A position is *fixed* (prompt or given token), or part of the *answer*: masked, revisable or committed.
@@ -131,7 +131,7 @@ class State:
                 f"steps of row {row}",
                 budget,
                 f"1 to {len(answer)} (the row's number of answer positions)",
-                "lower steps or ask for more tokens",
+                "lower steps or ask for more tokens" if budget >= 1 else "take at least one step",
             )
         length = max(len(c) for c in canvases)
         tokens = [[*c, *[0] * (length - len(c))] for c in canvases]

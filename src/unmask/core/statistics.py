@@ -119,7 +119,7 @@ def _chunk(logits_RV: Tensor, row_C: Tensor, request: PassOptions, scratch: _Scr
     token_CD = _draw_tokens(z_CV, tempered_CV, top.index_CK[:, :1], draw, row_C, scratch)
     token_z_CD = z_CV.gather(1, token_CD)
     given_z_C = _gather_given(z_CV, request.given_R, row_C)
-    trusted_logz_C = _logz_without(z_CV, request.untrusted) if request.untrusted else None
+    trusted = _normaliser_without(z_CV, request.untrusted) if request.untrusted else None
 
     filtered = None
     if request.filtered and tempered_CV is not None:
@@ -133,8 +133,9 @@ def _chunk(logits_RV: Tensor, row_C: Tensor, request: PassOptions, scratch: _Scr
     drift_C, displacement_C = _divergence_(clean, request, row_C, scratch)
     # Peak first: adding it to the log of the sum would round large logits, and confidence is compared with p_RK.
     confidence_CD = (token_z_CD - peak_C[:, None] - clean.log_sum_C[:, None]).exp()
-    if trusted_logz_C is not None:
-        confidence_CD = (token_z_CD - trusted_logz_C[:, None]).exp()
+    if trusted is not None:
+        trusted_peak_C1, trusted_log_sum_C1 = trusted
+        confidence_CD = (token_z_CD - trusted_peak_C1 - trusted_log_sum_C1).exp()
         for token in request.untrusted:
             confidence_CD = torch.where(token_CD == token, 0.0, confidence_CD)
     return Pass(
@@ -270,11 +271,12 @@ def _filter_(z_CV: Tensor, draw: Sampling) -> Tensor:
     return z_CV
 
 
-def _logz_without(z_CV: Tensor, tokens: tuple[int, ...]) -> Tensor:
+def _normaliser_without(z_CV: Tensor, tokens: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """The largest logit of the other tokens, and the log of the sum of exp(z - that): apart, as for the clean p."""
     kept_CV = z_CV.clone()
     kept_CV[:, list(tokens)] = float("-inf")
     peak_C1 = kept_CV.amax(-1, keepdim=True)
-    return kept_CV.sub_(peak_C1).exp_().sum(-1).log() + peak_C1.squeeze(1)
+    return peak_C1, kept_CV.sub_(peak_C1).exp_().sum(-1, keepdim=True).log()
 
 
 def _gather_given(z_CV: Tensor, given_R: Tensor | None, row_C: Tensor) -> Tensor:

@@ -1,9 +1,8 @@
 """The history of a run: all a policy may see, and what `decode` returns."""
 
-import io
-import json
+import math
+import os
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
@@ -14,19 +13,23 @@ import torch
 from torch import Tensor
 
 from unmask.atomic import atomic_write
-from unmask.core.action import Action
+from unmask.core.action import RULES, Action
+from unmask.core.archive import pack, unpack
 from unmask.core.prediction import Posterior, Prediction, Statistics
+from unmask.core.proposal import Proposal
 from unmask.core.rng import Noise
-from unmask.core.rows import Selectable, select
+from unmask.core.rows import Selectable, Shown, select
+from unmask.core.shapes import check_value
 from unmask.core.state import State
-from unmask.errors import ConfigError, SchemaError
+from unmask.errors import ConfigError, SchemaError, shown
+from unmask.options import fits
 
 _LATER: Mapping[str, Any] = {"omitted_if_none": True}
 """Of fields that came later: a file without them holds the same bytes as before."""
 
 
-@dataclass(frozen=True)
-class Step:
+@dataclass(frozen=True, repr=False)
+class Step(Shown):
     """One transition of the rows that were still running."""
 
     rows_B: Tensor
@@ -47,9 +50,11 @@ class Step:
     """Tokens those passes read."""
     planner_forwards_B: Tensor | None = field(default=None, metadata=_LATER)
     """Passes of a second network; None where there is none."""
+    foreseen_B: Tensor | None = field(default=None, metadata=_LATER)
+    """Rows whose own pass was a look of the step before, which paid for it; None where nothing was remembered."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trajectory(Selectable):
     """Where B rows are and how they got there.
 
@@ -66,6 +71,13 @@ class Trajectory(Selectable):
     steps: tuple[Step, ...] = ()
     planner_forwards_B: Tensor | None = field(default=None, metadata=_LATER)
     """Passes of a second network so far; None where there is none."""
+    foreseen_B: Tensor | None = field(default=None, metadata=_LATER)
+    """Of a resumed run: rows whose next pass the past has paid for, because it looked at this canvas."""
+    proposal: Proposal | None = field(default=None, metadata=_LATER)
+    """How its tokens were proposed: `decode` goes on like that unless told otherwise."""
+    config: Mapping[str, Any] | None = field(default=None, metadata=_LATER)
+    """The resolved configuration of the `generate`, `infill` or `branch` that made it: model and its fingerprint,
+    policy and its settings, options, rows. Plain JSON values; None for a run of `decode` alone."""
 
     @classmethod
     def start(cls, state: State, noise: Noise) -> "Trajectory":
@@ -103,32 +115,43 @@ class Trajectory(Selectable):
 
     def row(self, row: int) -> "Trajectory":
         """One row's own trajectory, from a finished run."""
-        if not 0 <= row < self.state.batch:
-            raise ConfigError(f"row is {row}; allowed: 0 to {self.state.batch - 1}; pick a row of this run")
+        if not (fits(row, int) and 0 <= row < self.state.batch):
+            raise ConfigError(f"row is {shown(row)}; allowed: 0 to {self.state.batch - 1}; pick a row of this run")
         steps = []
         for step in self.steps:
             at = (step.rows_B == row).nonzero().flatten()
             if len(at):
                 steps.append(replace(select(step, at), rows_B=torch.zeros_like(at)))
         here = torch.tensor([row], device=self.rows_B.device)
-        whole = replace(self, steps=(), prediction=None).select(here)
-        return replace(whole, rows_B=torch.zeros_like(here), steps=tuple(steps))
+        whole = replace(self, steps=(), prediction=None, config=None).select(here)
+        return replace(whole, rows_B=torch.zeros_like(here), steps=tuple(steps), config=self._config_of(row))
 
     def resume(self, row: int, step: int) -> "Trajectory":
         """The row as it stood before its given step, ready to be decoded to the end again."""
         own = self.row(row)
-        if not 0 <= step < len(own.steps):
-            raise ConfigError(f"step is {step}; allowed: 0 to {len(own.steps) - 1}; pick a step of row {row}")
+        if not own.steps:
+            raise ConfigError(f"row {row} has no steps; allowed: a recorded run; decode it again with record=True")
+        if not (fits(step, int) and 0 <= step < len(own.steps)):
+            raise ConfigError(f"step is {shown(step)}; allowed: 0 to {len(own.steps) - 1}; pick a step of row {row}")
         past = own.steps[:step]
         zero_B = torch.zeros_like(own.forwards_B)
         return replace(
             own,
             state=own.steps[step].state,
             steps=past,
+            foreseen_B=own.steps[step].foreseen_B,
             forwards_B=sum((s.forwards_B for s in past), zero_B),
             processed_B=sum((s.processed_B for s in past), zero_B),
             planner_forwards_B=_total([s.planner_forwards_B for s in past], own.planner_forwards_B),
         )
+
+    def _config_of(self, row: int) -> Mapping[str, Any] | None:
+        """The configuration with one row's own line."""
+        config = self.config or {}
+        rows = config.get("rows")
+        if not (isinstance(rows, list) and len(rows) == self.state.batch):
+            return self.config
+        return {**config, "rows": [rows[row]]}
 
     def canvases(self) -> Iterator[Tensor]:
         """The canvas (one row's) before each step and after the last: what a viewer draws."""
@@ -145,50 +168,82 @@ class Trajectory(Selectable):
         """What `save` writes: the same bytes for the same values."""
         arrays: dict[str, np.ndarray] = {}
         tree = _flatten(replace(self, prediction=None), "", arrays)
-        arrays["meta"] = np.frombuffer(json.dumps({"format": _FORMAT, "tree": tree}).encode(), dtype=np.uint8)
-        whole = io.BytesIO()
-        with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as file:
-            for name, array in arrays.items():
-                # numpy would put the time of writing here.
-                entry = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                part = io.BytesIO()
-                np.lib.format.write_array(part, array, allow_pickle=False)
-                file.writestr(entry, part.getvalue())
-        return whole.getvalue()
+        return pack({"format": _FORMAT, "tree": tree}, arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> "Trajectory":
-        """Read what `save` wrote."""
-        if not Path(path).is_file():
-            raise SchemaError(f"no trajectory at {str(path)!r}; allowed: a file written by Trajectory.save; check it")
-        return cls._read(path, str(path))
+        """Read what `save` wrote: nothing of it is trusted before it is checked."""
+        # os.path's version, since it answers for names that are too long or hold a zero byte too.
+        if not (isinstance(path, str | Path) and os.path.isfile(path)):
+            place = shown(str(path) if isinstance(path, Path) else path)
+            raise SchemaError(f"no trajectory at {place}; allowed: a file written by Trajectory.save; check it")
+        try:
+            # Both look at the file's end only.
+            small = Path(path).stat().st_size <= _LARGEST and zipfile.is_zipfile(path)
+            content = Path(path).read_bytes() if small else b""
+        except OSError as error:
+            raise SchemaError(f"{str(path)!r} cannot be read ({error.strerror}); allowed: a readable file") from error
+        return cls._read(content, str(path))
 
     @classmethod
     def from_bytes(cls, content: bytes) -> "Trajectory":
         """Read what `to_bytes` gave."""
-        return cls._read(io.BytesIO(content), "the bytes")
+        return cls._read(content, "the bytes")
 
     @classmethod
-    def _read(cls, source: str | Path | io.BytesIO, path: str) -> "Trajectory":
+    def _read(cls, content: bytes, path: str) -> "Trajectory":
         try:
-            with np.load(source, allow_pickle=False) as stored:
-                arrays = dict(stored)
-            meta = json.loads(arrays["meta"].tobytes())
-            if meta["format"] != _FORMAT:
-                raise SchemaError(f"format is {meta['format']!r}; allowed: {_FORMAT!r}; write the file again")
-            value = _unflatten(meta["tree"], arrays)
-        except _UNREADABLE as error:
+            value = _value(*unpack(content))
+        except SchemaError as error:
             raise SchemaError(f"{path!r} is not a trajectory ({error}); write it with Trajectory.save") from error
-        if not isinstance(value, cls):
-            raise SchemaError(f"{path!r} holds a {type(value).__name__}; allowed: Trajectory; check the file")
         return value
 
 
-_FORMAT = "unmask-trajectory-1"
-_UNREADABLE = (KeyError, ValueError, OSError, EOFError, TypeError, zipfile.BadZipFile, zlib.error)
-"""What reading a file that is damaged, or is something else, can raise."""
-_TYPES = {c.__name__: c for c in (Trajectory, Step, State, Action, Prediction, Statistics, Noise)}
+_FORMAT = "unmask-trajectory-2"
+_LARGEST = 1 << 33
+"""Bytes of a file that is read at all."""
+_TYPES = {c.__name__: c for c in (Trajectory, Step, State, Action, Prediction, Statistics, Noise, Proposal)}
+
+
+def _value(meta: Any, arrays: Mapping[str, np.ndarray]) -> Trajectory:
+    """The trajectory of a file, checked."""
+    named = meta.get("format") if isinstance(meta, dict) else None
+    if named != _FORMAT:
+        older = "; files of format 1 do not say which model and proposal made them: decode again and save"
+        raise SchemaError(f"format is {named!r}; allowed: {_FORMAT!r}{older if named == _OLDER else ''}")
+    try:
+        value = _unflatten(meta["tree"], arrays)
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError, ConfigError) as error:
+        raise SchemaError(f"its tree makes no sense: {type(error).__name__}") from error
+    if type(value) is not Trajectory:
+        raise SchemaError(f"it holds a {type(value).__name__}; allowed: Trajectory")
+    _check(value)
+    return value
+
+
+_OLDER = "unmask-trajectory-1"
+
+
+def _check(traj: Trajectory) -> None:
+    """Shapes, types and ranges of all that was read."""
+    sizes: dict[str, int] = {}
+    check_value(traj, "trajectory", sizes)
+    _check_state(traj.state)
+    for number, step in enumerate(traj.steps):
+        if type(step) is not Step:
+            raise SchemaError(f"step {number} is a {type(step).__name__}")
+        own = {"L": sizes["L"], "J": len(RULES), "B": len(step.rows_B)}
+        check_value(step, f"step {number}", own)
+        _check_state(step.state)
+        for name, note in step.action.notes.items():
+            if not (isinstance(note, Tensor) and note.ndim >= 1 and len(note) == own["B"]):
+                raise SchemaError(f"note {name!r} of step {number} has not one entry per row")
+
+
+def _check_state(state: State) -> None:
+    wide = state.tokens_BL.shape[1]
+    if state.batch < 1 or int(state.length_B.max()) > wide or int(state.tokens_BL.min()) < 0 or state.mask_id < 0:
+        raise SchemaError(f"a state does not fit its canvas of {wide} positions")
 
 
 def _flatten(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
@@ -196,6 +251,8 @@ def _flatten(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, Tensor):
         arrays[path] = value.cpu().numpy()
         return {"array": path}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}
     if isinstance(value, Step):
         value = replace(value, prediction=value.prediction.light)
     if isinstance(value, tuple):
@@ -231,4 +288,4 @@ def _unflatten(tree: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
         return {k: _unflatten(v, arrays) for k, v in tree["dict"].items()}
     if "type" in tree:
         return _TYPES[tree["type"]](**{k: _unflatten(v, arrays) for k, v in tree["fields"].items()})
-    return tree["value"]
+    return float(tree["float"]) if "float" in tree else tree["value"]

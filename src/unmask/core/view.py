@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from unmask.core.rows import Shown
 from unmask.core.state import State
 
 
@@ -36,8 +37,8 @@ class Needs:
         return Needs(**{f.name: max(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
 
 
-@dataclass(frozen=True)
-class View:
+@dataclass(frozen=True, repr=False)
+class View(Shown):
     """One forward pass: N >= L slots, the canvas first, any extra slots (shadows, probes) after it."""
 
     tokens_BN: Tensor

@@ -144,13 +144,12 @@ class _Trial:
     def check_resumes(self, whole: Trajectory) -> None:
         """From any recorded state; and, where memory 0 is declared, from the bare state."""
         for row in range(whole.state.batch):
-            expected = _decisions(whole, row)
+            expected = _row_record(whole, row)
             for step in range(len(whole.row(row).steps)):
                 start = whole.resume(row, step)
                 resumed = self.run(start, start.noise)
                 where = f"row {row} resumed at step {step}"
-                # Not the forwards: a look-ahead that had come true is no longer remembered.
-                self._must(_decisions(resumed, 0) == expected, "resumes from any recorded state", f"{where} differs")
+                self._must(_row_record(resumed, 0) == expected, "resumes from any recorded state", f"{where} differs")
                 if isinstance(self.policy, Policy) and self.policy.memory == 0:
                     bare = self.run(replace(start, steps=()), start.noise)
                     self._must(_end(bare, 0) == _end(whole, row), "memory 0 reads no past", f"{where} bare differs")
