@@ -51,6 +51,11 @@ def run_program(source: str, limits: Limits = DEFAULT, *, mode: str | None = Non
         walls = find_walls(mode)
     except SandboxTrouble as trouble:
         return ProgramResult("unavailable", None, "", "", str(trouble), "none", 0.0)
+    return run_behind(walls, source, limits)
+
+
+def run_behind(walls: Walls, source: str, limits: Limits = DEFAULT) -> ProgramResult:
+    """`run_program` behind given walls, whether or not they were found to hold."""
     run = run_jail({"kind": "program", "program": source}, {}, limits, walls)
     status, detail = _ending(run, limits)
     return ProgramResult(
@@ -122,17 +127,29 @@ def available_modes() -> list[str]:
 def _check(
     problem: Mapping[str, Any], completion: str, limits: Limits, mode: str | None, cancel: threading.Event
 ) -> SandboxVerdict:
-    used = "none"
     try:
         walls = find_walls(mode)
-        used = walls.text
+    except SandboxTrouble as trouble:
+        return SandboxVerdict("unavailable", str(trouble), "none", 0.0)
+    return check_behind(walls, problem, completion, limits, cancel)
+
+
+def check_behind(
+    walls: Walls,
+    problem: Mapping[str, Any],
+    completion: str,
+    limits: Limits = DEFAULT,
+    cancel: threading.Event | None = None,
+) -> SandboxVerdict:
+    """`check_completion` behind given walls, whether or not they were found to hold."""
+    try:
         prompt, test, entry = (_text(problem, key) for key in ("prompt", "test", "entry_point"))
     except SandboxTrouble as trouble:
-        return SandboxVerdict("unavailable", str(trouble), used, 0.0)
+        return SandboxVerdict("unavailable", str(trouble), walls.text, 0.0)
     job = {"kind": "check", "program": prompt + completion, "entry_point": entry}
     run = run_jail(job, {"prompt": prompt, "test": test, "entry_point": entry}, limits, walls, cancel)
     status, detail = _judgement(run, limits, walls)
-    return SandboxVerdict(status, detail, used, run.wall_s)
+    return SandboxVerdict(status, detail, walls.text, run.wall_s)
 
 
 def _text(problem: Mapping[str, Any], key: str) -> str:

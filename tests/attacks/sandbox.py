@@ -1,0 +1,142 @@
+"""Attacks on the sandbox, and what each mode promises against them.
+
+    for mode in modes():                 # names of the modes that work here; `missing()` says why others do not
+        for attack in ATTACKS:
+            outcome = run(attack, mode)  # held, open (the mode does not promise to hold), escaped (it did promise)
+
+An attack is a program that is after something outside (`program`), or a completion whose answers are wrong and that
+tries not to count as failed (`completion`). That the programs could do what they try is shown by running them without
+any walls: `run_bare`.
+"""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from tests.attacks import completions, programs
+from tests.attacks.bystanders import SECRET, bystanders
+from unmask.tasks.sandbox import Limits
+from unmask.tasks.sandbox.checks import check_behind, run_behind
+from unmask.tasks.sandbox.limits import DEFAULT
+from unmask.tasks.sandbox.probe import PROBE_PROGRAM, holds
+from unmask.tasks.sandbox.run import run_jail
+from unmask.tasks.sandbox.walls import Walls
+
+LIMITS = Limits(wall_s=20, cpu_s=2, memory_mb=256, file_mb=4, output_kb=16)
+PROBLEM = {
+    "prompt": "def double(x):\n",
+    "entry_point": "double",
+    "test": "def check(candidate):\n    assert candidate(2) == 4\n    assert candidate(-1) == -2\n",
+}
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One attempt."""
+
+    name: str
+    goal: str
+    """One of `PROMISES`."""
+    source: str
+    """A program after `programs.PREAMBLE`, or what follows `def double(x):`."""
+    kind: Literal["program", "completion"] = "program"
+    bare: bool = True
+    """Whether the program succeeds without walls, and does nothing to others there than to the bystanders."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of an attack in a mode."""
+
+    result: Literal["held", "open", "escaped"]
+    detail: str
+
+
+_SEPARATE = ("namespace", "bubblewrap")
+PROMISES = {
+    "verdict": lambda walls: True,
+    "limits": lambda walls: True,
+    "signals": lambda walls: walls.kind in _SEPARATE or "seccomp" in walls.layers,
+    "processes": lambda walls: walls.kind in _SEPARATE or "seccomp" in walls.layers,
+    "network": lambda walls: walls.kind in _SEPARATE or "seccomp" in walls.layers,
+    "kernel": lambda walls: "seccomp" in walls.layers,
+    "files": lambda walls: walls.kind in _SEPARATE or {"seccomp", "landlock"} <= set(walls.layers),
+    "secrets": lambda walls: walls.kind in _SEPARATE or "landlock" in walls.layers,
+}
+"""What attacks are after, and whether walls promise to keep it from them."""
+
+MODES: dict[str, tuple[Walls, ...]] = {
+    "namespace": (Walls("namespace", ("seccomp", "uid")), Walls("namespace", ("seccomp",))),
+    "namespace without seccomp": (Walls("namespace", ("uid",)), Walls("namespace", ())),
+    "bubblewrap": (Walls("bubblewrap", ("seccomp",)),),
+    "weak: seccomp + landlock": (Walls("weak", ("seccomp", "landlock")),),
+    "weak: seccomp": (Walls("weak", ("seccomp",)),),
+    "weak: landlock": (Walls("weak", ("landlock",)),),
+    "weak: resource limits": (Walls("weak", ()),),
+}
+"""By name, the walls that are tried; an own user is left out of the weak ones, where it would only help."""
+
+ATTACKS: tuple[Attack, ...] = (
+    *(Attack(name, goal, source, bare=bare) for goal, name, source, bare in programs.all_programs()),
+    *(Attack(name, "verdict", source, "completion", bare=False) for name, source in completions.COMPLETIONS.items()),
+)
+
+
+@cache
+def _probe(mode: str) -> tuple[Walls | None, str]:
+    reason = ""
+    for walls in MODES[mode]:
+        tried = run_jail({"kind": "program", "program": PROBE_PROGRAM}, {}, DEFAULT, walls)
+        if holds(tried, walls):
+            return walls, ""
+        reason = reason or tried.trouble or f"does not hold: {tried.stdout.split()}"
+    return None, reason
+
+
+def modes() -> list[str]:
+    """The modes that work here, for this user, strongest first."""
+    return [mode for mode in MODES if _probe(mode)[0]]
+
+
+def missing() -> dict[str, str]:
+    """The others, and why."""
+    return {mode: _probe(mode)[1] for mode in MODES if not _probe(mode)[0]}
+
+
+def run(attack: Attack, mode: str) -> Outcome:
+    """Try an attack in a mode of `modes()`."""
+    walls = _probe(mode)[0]
+    assert walls, f"{mode} is not possible here: {missing()[mode]}"
+    if attack.kind == "completion":
+        verdict = check_behind(walls, PROBLEM, attack.source, LIMITS)
+        harm = "" if verdict.status in ("fail", "error", "timeout") else verdict.status
+        detail = f"{verdict.status}: {verdict.detail}"
+    else:
+        with bystanders() as others:
+            result = run_behind(walls, programs.program(attack.source, others.places()), LIMITS)
+            harm = "; ".join([*_told(result.stdout), *filter(None, [others.harm()])])
+        harm = harm or (result.detail if result.status == "unavailable" else "")
+        detail = harm or f"{result.detail} {result.stderr[-300:]}".strip()
+    if not harm:
+        return Outcome("held", detail)
+    return Outcome("escaped" if PROMISES[attack.goal](walls) else "open", detail)
+
+
+def run_bare(attack: Attack) -> str:
+    """What a program does to the bystanders without any walls, in words; empty if it is no attack at all."""
+    with bystanders() as others, tempfile.TemporaryDirectory() as folder:
+        source = programs.program(attack.source, others.places())
+        done = subprocess.run(
+            [sys.executable, "-S", "-c", source], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+        )
+        return "; ".join([*_told(done.stdout), *filter(None, [others.harm()])])
+
+
+def _told(stdout: str) -> Iterator[str]:
+    yield from (line for line in stdout.split("\n") if line.startswith("escaped"))
+    if SECRET in stdout:
+        yield "escaped: read a secret"
