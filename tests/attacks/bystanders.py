@@ -1,6 +1,7 @@
 """What an attack on the world outside could reach: a process, files and services of the same user, and their state."""
 
 import contextlib
+import ctypes
 import os
 import select
 import shutil
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+_LIBC = ctypes.CDLL(None, use_errno=True)
 SECRET = "swordfish-4711"
 # Tells of every signal that can be caught; the others end it, which can be seen too.
 _SLEEPER = """
@@ -33,12 +35,14 @@ class Bystanders:
     sleeper: "subprocess.Popen[bytes]"
     folder: Path
     sockets: dict[str, socket.socket]
+    queue: int
     before: dict[str, object]
 
     def places(self) -> dict[str, object]:
         """What an attack is told: where everything is."""
         return {
             "VICTIM": self.sleeper.pid,
+            "QUEUE": self.queue,
             "FOLDER": str(self.folder),
             "FILE": str(self.folder / "file"),
             "FIFO": str(self.folder / "fifo"),
@@ -52,7 +56,7 @@ class Bystanders:
     def harm(self) -> str:
         """What has changed since the beginning, in words; empty if nothing has."""
         heard = self._heard()
-        now = _state(self.sleeper, self.folder)
+        now = _state(self.sleeper, self.folder, self.queue)
         changed = [f"{name}: {was} -> {now.get(name)}" for name, was in self.before.items() if now.get(name) != was]
         return "; ".join([*heard, *changed])
 
@@ -74,7 +78,7 @@ def bystanders() -> Iterator[Bystanders]:
     """Set them up, and leave nothing of them."""
     with contextlib.ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="bystanders-"))
-        stack.callback(shutil.rmtree, folder)
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
         folder.chmod(0o777)
         (folder / "file").write_text(SECRET)
         (folder / "file").chmod(0o666)
@@ -89,7 +93,9 @@ def bystanders() -> Iterator[Bystanders]:
         )
         stack.callback(_finish, sleeper)
         assert os.read(sleeper.stdout.fileno(), 16) == b"ready "
-        yield Bystanders(sleeper, folder, sockets, _state(sleeper, folder))
+        queue = _LIBC.msgget(0, 0o600)
+        stack.callback(_LIBC.msgctl, queue, 0, None)
+        yield Bystanders(sleeper, folder, sockets, queue, _state(sleeper, folder, queue))
 
 
 def _services(folder: Path) -> dict[str, socket.socket]:
@@ -112,14 +118,19 @@ def _services(folder: Path) -> dict[str, socket.socket]:
     return services
 
 
-def _state(sleeper: "subprocess.Popen[bytes]", folder: Path) -> dict[str, object]:
+def _state(sleeper: "subprocess.Popen[bytes]", folder: Path, queue: int) -> dict[str, object]:
     """What can be seen of the process and of the files; of a process that is gone, only that."""
     ended = sleeper.poll()
-    state: dict[str, object] = {"the process ended with": ended, "files": sorted(os.listdir(folder))}
+    message = ctypes.create_string_buffer(64)
+    # No message and no queue are different errors.
+    ctypes.set_errno(0)
+    _LIBC.msgrcv(queue, message, 48, 0, 0o4000)
+    state: dict[str, object] = {"the process ended with": ended, "the queue": ctypes.get_errno()}
     state["its settings"] = _settings(sleeper.pid) if ended is None else ()
     with contextlib.suppress(OSError):
+        state["files"] = sorted(os.listdir(folder))
         status = (folder / "file").lstat()
-        state["the file"] = (status.st_mode, status.st_uid, status.st_mtime_ns, status.st_nlink)
+        state["the file"] = (status.st_mode, status.st_uid, status.st_mtime_ns, status.st_ctime_ns)
         # Only if it still is a file: a pipe in its place would wait for a writer.
         state["what it says"] = (folder / "file").read_text() if stat.S_ISREG(status.st_mode) else None
         state["its attributes"] = os.listxattr(folder / "file")

@@ -157,8 +157,12 @@ for line in attempt(lambda: open(f"/proc/{VICTIM}/maps").readlines()) or ["40000
 """,
     "process_vm_writev": """
 here = ctypes.create_string_buffer(8)
-local = struct.pack("QQ", ctypes.addressof(here), 0)
-tell("may write memory", call, (311, 271), VICTIM, local, 1, struct.pack("QQ", 4096, 0), 1, 0)
+local = struct.pack("QQ", ctypes.addressof(here), 8)
+try:
+    call((311, 271), VICTIM, local, 1, struct.pack("QQ", 4096, 8), 1, 0)
+except OSError as error:
+    # Nothing is there, but it might have been written to.
+    if error.errno == errno.EFAULT: escaped("may write memory")
 """,
     "memory through /proc": "tell('opened', open, f'/proc/{VICTIM}/mem', 'r+b')",
     "files through /proc": "tell('opened', open, f'/proc/{VICTIM}/fd/1', 'rb')",
@@ -171,13 +175,14 @@ attempt(call, (314, 274), VICTIM, struct.pack("IIQiIQQQ", 48, 3, 0, 0, 0, 0, 0, 
 """,
     "cores of another": "attempt(os.sched_setaffinity, VICTIM, {max(os.sched_getaffinity(0))})",
     "priority of another's disk": "tell('set', call, (251, 30), 1, VICTIM, 3 << 13)",
-    "killed first for want of memory": "attempt(lambda: open(f'/proc/{VICTIM}/oom_score_adj', 'w').write('500'))",
     "process_madvise": """
 handle = attempt(os.pidfd_open, VICTIM)
 if handle: tell("advised", call, 440, handle, struct.pack("QQ", 0, 0), 0, 20, 0)
 """,
     "move_pages": "tell('moved', call, (279, 239), VICTIM, 0, None, None, None, 0)",
     "kcmp": "tell('compared', call, (312, 272), os.getpid(), VICTIM, 2, 0, 0)",
+    "remove another's queue": "attempt(call, (71, 187), QUEUE, 0, None)",
+    "message into another's queue": "attempt(call, (69, 189), QUEUE, struct.pack('qQ', 1, 0), 8, 0)",
     "fork": "if attempt(os.fork) is not False: escaped('forked')",
     "vfork": "tell('forked', call, 58) if X86 else None",
     "clone": "if attempt(call, (56, 220), 17, 0, 0, 0, 0) is not False: escaped('cloned')",
@@ -240,19 +245,12 @@ import _socket
 pair = attempt(_socket.socketpair, _socket.AF_UNIX, _socket.SOCK_DGRAM | 0o2000000 | 0o4000) or sys.exit()
 attempt(pair[0].sendto, b"x", DATAGRAMS)
 """,
-    "netlink": "import socket\ntell('netlink', socket.socket, socket.AF_NETLINK, socket.SOCK_RAW)",
-    "virtual machine socket": "import socket\ntell('vsock', socket.socket, 40, socket.SOCK_STREAM)",
-    "a listener": """
-import socket
-tell("listens", lambda: socket.create_server(("127.0.0.1", 0)))
-""",
 }
 _FLAGS = """
-import sysconfig
 for name in (FILE, os.__file__):
     file = attempt(os.open, name, os.O_RDONLY)
     flags = ctypes.create_string_buffer(8)
-    if file and attempt(fcntl.ioctl, file, 0x80086601, flags):
+    if file and attempt(fcntl.ioctl, file, 0x80086601, flags) is not False:
         tell("set flags of " + name, fcntl.ioctl, file, 0x40086602, flags)
 """
 FILES = {
@@ -272,7 +270,7 @@ if file: attempt(call, (265, 37), file, b"", -100, (FILE + "2").encode(), 0x1000
     "symbolic link as a way out": "os.symlink(FOLDER, 'out')\nattempt(lambda: open('out/new', 'w'))",
     "chmod": "attempt(os.chmod, FILE, 0o600)",
     "chmod by descriptor": "attempt(lambda: os.fchmod(os.open(FILE, os.O_RDONLY), 0o600))",
-    "chown": "attempt(os.chown, FILE, os.getuid(), os.getgid()) and escaped('changed')",
+    "chown": "attempt(os.chown, FILE, os.getuid(), os.getgid())",
     "utime": "attempt(os.utime, FILE, (0, 0))",
     "extended attribute": "attempt(os.setxattr, FILE, 'user.x', b'1')",
     "flags of a file": _FLAGS,
@@ -284,6 +282,7 @@ if file: attempt(call, (265, 37), file, b"", -100, (FILE + "2").encode(), 0x1000
 pipe = attempt(os.open, FIFO, os.O_RDWR | os.O_NONBLOCK)
 if pipe and attempt(os.write, pipe, b"x"): escaped("wrote")
 """,
+    "killed first for want of memory": "attempt(lambda: open(f'/proc/{VICTIM}/oom_score_adj', 'w').write('500'))",
     "remove the folder": "import shutil\nshutil.rmtree(FOLDER, ignore_errors=True)",
     "lease on a file": "attempt(lambda: fcntl.fcntl(os.open(FILE, os.O_RDONLY), 1024, 0) or escaped('leased'))",
     "hint on a file": """
@@ -306,7 +305,6 @@ SECRETS = {
 watch = attempt(lambda: libc.inotify_init())
 if watch and libc.inotify_add_watch(watch, FILE.encode(), 0xfff) >= 0: escaped("watches")
 """,
-    "fanotify": "tell('watches', call, (300, 262), 0x200, 0)",
     "handle of a file": """
 handle = ctypes.create_string_buffer(struct.pack("I", 128) + bytes(140))
 number = ctypes.create_string_buffer(8)
@@ -332,7 +330,19 @@ _CALLS = {
     "message queue": "call((240, 180), b'unmask', 0o102, 0o600, None)",
     "pidfd": "os.pidfd_open(os.getpid())",
 }
-KERNEL = {name: f"tell('called', lambda: {source})" for name, source in _CALLS.items()}
+KERNEL = {
+    **{name: f"tell('called', lambda: {source})" for name, source in _CALLS.items()},
+    "fanotify": "tell('watches', call, (300, 262), 0x200, 0)",
+    "netlink": "import socket\ntell('netlink', socket.socket, socket.AF_NETLINK, socket.SOCK_RAW)",
+    "virtual machine socket": "import socket\ntell('vsock', socket.socket, 40, socket.SOCK_STREAM)",
+    "a listener": """
+import socket
+tell("listens", lambda: socket.create_server(("127.0.0.1", 0)))
+""",
+}
+NAMES = {
+    "whether a file is there": "attempt(lambda: os.stat(FILE) and escaped('size and date'))",
+}
 LIMITS = {
     f"raise {name}": f"""
 kind = resource.RLIMIT_{name}
@@ -349,6 +359,7 @@ GOALS = {
     "secrets": SECRETS,
     "kernel": KERNEL,
     "limits": LIMITS,
+    "names": NAMES,
 }
 NOT_BARE = {
     "timer of another thread", "text put into a terminal", "the parent's group", "second set of numbers (x32)",

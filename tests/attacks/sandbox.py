@@ -66,6 +66,7 @@ PROMISES = {
     "kernel": lambda walls: "seccomp" in walls.layers,
     "files": lambda walls: walls.kind in _SEPARATE or {"seccomp", "landlock"} <= set(walls.layers),
     "secrets": lambda walls: walls.kind in _SEPARATE or "landlock" in walls.layers,
+    "names": lambda walls: walls.kind in _SEPARATE,
 }
 """What attacks are after, and whether walls promise to keep it from them."""
 
