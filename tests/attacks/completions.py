@@ -128,5 +128,69 @@ RAISED = {
     "an assertion": "    assert False, 'mine'\n",
     "the sandbox's own": "    import sys\n    raise sys.modules['jail.candidate'].Unsendable\n",
 }
+_STOPS = "    raise StopIteration\n"
+_ASKED = {
+    "all(map())": "assert all(map(candidate, [1, 2]))",
+    "list(map())": "assert list(map(candidate, [])) == list(map(candidate, [1, 2]))",
+    "any(map())": "assert not any(map(candidate, [1, 2]))",
+    "sum(map())": "assert sum(map(candidate, [1, 2])) == 0",
+    "zip(map())": "assert all(a == b for a, b in zip(map(candidate, [1, 2]), [2, 4]))",
+    "next(map(), default)": "assert next(map(candidate, [2]), 4) == 4",
+    "filter": "assert not list(filter(candidate, [1, 2]))",
+    "iter(candidate, end)": "import functools\n    assert not list(iter(functools.partial(candidate, 2), 4))",
+    "a loop over map()": "for answer in map(candidate, [1, 2]):\n        assert answer in (2, 4)",
+    "unpacking": "assert [*map(candidate, [1, 2])] == []",
+    "set(map())": "assert set(map(candidate, [1, 2])) <= {2, 4}",
+    "map() over a function that calls": "assert all(map(lambda x: candidate(x) == 2 * x, [1, 2]))",
+    "starmap": "import itertools\n    assert not list(itertools.starmap(candidate, [(1,), (2,)]))",
+}
+SWALLOWED = {
+    f"StopIteration in {name}": (_STOPS, f"def check(candidate):\n    {line}\n") for name, line in _ASKED.items()
+}
+_PROPERTY = """def check(candidate):
+    holder = type("Holder", (), {"double": property(lambda self: candidate(2))})()
+    assert not hasattr(holder, "double") and getattr(holder, "double", 4) == 4
+"""
+ASKED = {
+    **SWALLOWED,
+    "AttributeError in hasattr": ("    raise AttributeError\n", _PROPERTY),
+    "an object fed back": (
+        "    return object()\n",
+        "def check(candidate):\n    assert candidate(candidate(2)) == 8\n",
+    ),
+    "an object fed back, whatever comes of it": (
+        "    return object()\n",
+        "def check(candidate):\n    try:\n        candidate(candidate(2))\n    except BaseException:\n        pass\n",
+    ),
+    "a deep list fed back": (
+        "    for _ in range(97): x = [x]\n    return x\n",
+        "def check(candidate):\n    assert candidate([[[[candidate(2)]]]]) == 8\n",
+    ),
+    "a huge number in the message of a test": (
+        "    return 10 ** 5000\n",
+        "def check(candidate):\n    assert candidate(2) == 4, candidate(2)\n",
+    ),
+    "a huge number in a text of a test": (
+        "    return 10 ** 5000\n",
+        "def check(candidate):\n    assert candidate(2) == 4, f'{candidate(2)}'\n",
+    ),
+    "death while every exception is caught": (
+        "    import os\n    os._exit(0)\n",
+        "def check(candidate):\n    try:\n        candidate(2)\n    except BaseException:\n        pass\n",
+    ),
+    "a range that the test spreads": (
+        "    return range(10 ** 15)\n",
+        "def check(candidate):\n    assert list(candidate(2)) == [4]\n",
+    ),
+    "a text that the test multiplies": (
+        "    return 'x' * (1 << 20)\n",
+        "def check(candidate):\n    assert len(candidate(2) * 10 ** 9) == 4\n",
+    ),
+    "an endless iterator that the test reads": (
+        "    import itertools\n    return itertools.count()\n",
+        "def check(candidate):\n    assert list(candidate(2)) == [4]\n",
+    ),
+}
+"""By name, a completion and a test that comes to grief over it."""
 COMPLETIONS = {**FORGED, **FRAMES, **ENDINGS, **ANSWERS, **RAISED}
 """By name, what follows `def double(x):`."""

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
@@ -27,6 +27,8 @@ from unmask.tasks.sandbox.run import run_jail
 from unmask.tasks.sandbox.walls import Walls
 
 LIMITS = Limits(wall_s=20, cpu_s=2, memory_mb=256, file_mb=4, output_kb=16)
+BRIEF = replace(LIMITS, wall_s=4, cpu_s=1)
+"""For completions: those that wait to be stopped are many."""
 PROBLEM = {
     "prompt": "def double(x):\n",
     "entry_point": "double",
@@ -44,6 +46,8 @@ class Attack:
     source: str
     """A program after `programs.PREAMBLE`, or what follows `def double(x):`."""
     kind: Literal["program", "completion"] = "program"
+    test: str = PROBLEM["test"]
+    """What a completion is asked."""
     bare: bool = True
     """Whether the program succeeds without walls, and does nothing to others there than to the bystanders."""
 
@@ -84,6 +88,10 @@ MODES: dict[str, tuple[Walls, ...]] = {
 ATTACKS: tuple[Attack, ...] = (
     *(Attack(name, goal, source, bare=bare) for goal, name, source, bare in programs.all_programs()),
     *(Attack(name, "verdict", source, "completion", bare=False) for name, source in completions.COMPLETIONS.items()),
+    *(
+        Attack(name, "verdict", source, "completion", test, bare=False)
+        for name, (source, test) in completions.ASKED.items()
+    ),
 )
 
 
@@ -113,7 +121,7 @@ def run(attack: Attack, mode: str) -> Outcome:
     walls = _probe(mode)[0]
     assert walls, f"{mode} is not possible here: {missing()[mode]}"
     if attack.kind == "completion":
-        verdict = check_behind(walls, PROBLEM, attack.source, LIMITS)
+        verdict = check_behind(walls, {**PROBLEM, "test": attack.test}, attack.source, BRIEF)
         harm = "" if verdict.status in ("fail", "error", "timeout") else verdict.status
         detail = f"{verdict.status}: {verdict.detail}"
     else:
