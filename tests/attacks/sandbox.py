@@ -7,18 +7,21 @@
 An attack is a program that is after something outside (`program`), or a completion whose answers are wrong and that
 tries not to count as failed (`completion`). That the programs could do what they try is shown by running them without
 any walls: `run_bare`.
+
+    python -m tests.attacks.sandbox      # runs all in every mode of this machine, and writes the table of docs/sandbox.md
 """
 
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
 from tests.attacks import completions, programs
 from tests.attacks.bystanders import SECRET, bystanders
+from tests.helpers.paths import DOCS
 from unmask.tasks.sandbox import Limits
 from unmask.tasks.sandbox.checks import check_behind, run_behind
 from unmask.tasks.sandbox.limits import DEFAULT
@@ -149,3 +152,64 @@ def _told(stdout: str) -> Iterator[str]:
     yield from (line for line in stdout.split("\n") if line.startswith("escaped"))
     if SECRET in stdout:
         yield "escaped: read a secret"
+
+
+BEGIN, END = "<!-- attacks: begin -->", "<!-- attacks: end -->"
+WORDS = {
+    "verdict": "wrong completions that try not to count as failed",
+    "limits": "own limits raised",
+    "signals": "signals to others",
+    "processes": "other processes steered, read or started",
+    "network": "network and services",
+    "kernel": "parts of the kernel that no function of a few lines needs",
+    "files": "files of others changed",
+    "secrets": "files and processes of others read",
+    "names": "whether a file of others is there, its size and date",
+}
+
+
+def table(outcomes: Mapping[tuple[str, str], Outcome], lacking: Mapping[str, str]) -> str:
+    """One row per goal: how many attacks were held in each mode, and which were not."""
+    rows = ["| attacks | " + " | ".join(f"`{mode}`" for mode in MODES) + " |", "|---" * (len(MODES) + 1) + "|"]
+    for goal in PROMISES:
+        names = [attack.name for attack in ATTACKS if attack.goal == goal]
+        cells = ["not run" if mode in lacking else _cell(names, mode, outcomes) for mode in MODES]
+        rows.append(f"| {WORDS[goal]} ({len(names)}) | " + " | ".join(cells) + " |")
+    lists = [f"* {WORDS[goal]}: {_listed(goal)}." for goal in PROMISES]
+    open_ones = [f"* `{mode}`, open: {names}." for mode in MODES if (names := _named(mode, "open", outcomes))]
+    return "\n".join([*rows, "", "What is open:", "", *open_ones, "", "What was tried:", "", *lists])
+
+
+def _cell(names: Iterable[str], mode: str, outcomes: Mapping[tuple[str, str], Outcome]) -> str:
+    results = [outcomes[mode, name].result for name in names]
+    counted = {result: results.count(result) for result in ("held", "open", "escaped") if result in results}
+    return ", ".join(result if count == len(results) else f"{count} {result}" for result, count in counted.items())
+
+
+def _named(mode: str, result: str, outcomes: Mapping[tuple[str, str], Outcome]) -> str:
+    return ", ".join(attack.name for attack in ATTACKS if _result(outcomes, mode, attack.name) == result)
+
+
+def _result(outcomes: Mapping[tuple[str, str], Outcome], mode: str, name: str) -> str:
+    return outcomes[mode, name].result if (mode, name) in outcomes else "not run"
+
+
+def _listed(goal: str) -> str:
+    return "; ".join(attack.name for attack in ATTACKS if attack.goal == goal)
+
+
+def write_table() -> bool:
+    """Run everything and write the table into the documentation; whether nothing escaped."""
+    outcomes = {(mode, attack.name): run(attack, mode) for mode in modes() for attack in ATTACKS}
+    page = DOCS / "sandbox.md"
+    before, rest = page.read_text(encoding="utf-8").split(BEGIN)
+    after = rest.split(END)[1]
+    page.write_text(f"{before}{BEGIN}\n{table(outcomes, missing())}\n{END}{after}", encoding="utf-8")
+    escaped = {key: outcome for key, outcome in outcomes.items() if outcome.result == "escaped"}
+    for (mode, name), outcome in escaped.items():
+        print(f"{mode}: {name}: {outcome.detail}")
+    return not escaped
+
+
+if __name__ == "__main__":
+    sys.exit(not write_table())

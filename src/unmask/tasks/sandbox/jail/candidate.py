@@ -46,7 +46,7 @@ class Candidate:
             if not data:
                 raise BrokenPipeError
             outcome, content = values.loads(data)
-            if outcome not in ("return", "raise") or (outcome == "raise") != isinstance(content, BaseException):
+            if outcome != "return" and not (outcome == "raise" and isinstance(content, BaseException)):
                 raise values.BadValue("neither returned nor raised")
         except BrokenPipeError:
             self.lost = GONE
