@@ -300,7 +300,9 @@ SECRETS = {
     "environment of another": "attempt(lambda: print(open(f'/proc/{VICTIM}/environ').read()))",
     "command line of another": "attempt(lambda: open(f'/proc/{VICTIM}/cmdline').read(1) and escaped('read'))",
     "environment of its own": "os.environ and escaped(str(dict(os.environ)))",
-    "environment of the evaluator": "attempt(lambda: open(f'/proc/{os.getppid()}/environ').read(1) and escaped('read'))",
+    "environment of the evaluator": """
+attempt(lambda: open(f"/proc/{os.getppid()}/environ").read(1) and escaped("read"))
+""",
     "inotify on a file": """
 watch = attempt(lambda: libc.inotify_init())
 if watch and libc.inotify_add_watch(watch, FILE.encode(), 0xfff) >= 0: escaped("watches")

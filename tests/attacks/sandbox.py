@@ -8,9 +8,10 @@ An attack is a program that is after something outside (`program`), or a complet
 tries not to count as failed (`completion`). That the programs could do what they try is shown by running them without
 any walls: `run_bare`.
 
-    python -m tests.attacks.sandbox      # runs all in every mode of this machine, and writes the table of docs/sandbox.md
+    python -m tests.attacks.sandbox      # runs all in every mode of this machine; writes the table of docs/sandbox.md
 """
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -175,9 +176,11 @@ def table(outcomes: Mapping[tuple[str, str], Outcome], lacking: Mapping[str, str
         names = [attack.name for attack in ATTACKS if attack.goal == goal]
         cells = ["not run" if mode in lacking else _cell(names, mode, outcomes) for mode in MODES]
         rows.append(f"| {WORDS[goal]} ({len(names)}) | " + " | ".join(cells) + " |")
-    lists = [f"* {WORDS[goal]}: {_listed(goal)}." for goal in PROMISES]
+    lists = [f"* {WORDS[goal]}: {listed(goal)}." for goal in PROMISES]
     open_ones = [f"* `{mode}`, open: {names}." for mode in MODES if (names := _named(mode, "open", outcomes))]
-    return "\n".join([*rows, "", "What is open:", "", *open_ones, "", "What was tried:", "", *lists])
+    user = "root" if os.geteuid() == 0 else "a user without privileges"
+    place = f"On Linux {'.'.join(os.uname().release.split('.')[:2])}, as {user}. Modes not run are not possible there."
+    return "\n".join([place, "", *rows, "", "What is open:", "", *open_ones, "", "What was tried:", "", *lists])
 
 
 def _cell(names: Iterable[str], mode: str, outcomes: Mapping[tuple[str, str], Outcome]) -> str:
@@ -194,7 +197,8 @@ def _result(outcomes: Mapping[tuple[str, str], Outcome], mode: str, name: str) -
     return outcomes[mode, name].result if (mode, name) in outcomes else "not run"
 
 
-def _listed(goal: str) -> str:
+def listed(goal: str) -> str:
+    """The names of the attacks on a goal."""
     return "; ".join(attack.name for attack in ATTACKS if attack.goal == goal)
 
 

@@ -117,7 +117,7 @@ def check_many(
 
 
 def available_modes() -> list[str]:
-    """The modes that work here, strongest first; the first one is what runs use."""
+    """The modes that work here, strongest first; the first is what runs use, unless it must be asked for by name."""
     modes = []
     for kind in KINDS:
         with contextlib.suppress(SandboxTrouble):

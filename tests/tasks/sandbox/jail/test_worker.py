@@ -96,7 +96,10 @@ VALUES = {
     ),
     "span of time": ("datetime.timedelta(1, 2, 3)", "answer == datetime.timedelta(1, 2, 3) and answer.days == 1"),
     "path": ("pathlib.Path('a/b')", "answer == pathlib.Path('a/b') and answer.name == 'b'"),
-    "named tuple": ("Pair(1, 2)", "answer == (1, 2) and answer.right == 2 and answer._asdict() == dict(left=1, right=2)"),
+    "named tuple": (
+        "Pair(1, 2)",
+        "answer == (1, 2) and answer.right == 2 and answer._asdict() == dict(left=1, right=2)",
+    ),
     "typed named tuple": ("Named(1)", "answer == (1, 2) and answer.y == 2"),
     "class": ("[int, ValueError]", "answer == [int, ValueError]"),
     "own text": ("Word('ab')", "answer == 'ab' and answer + 'c' == 'abc'"),
@@ -216,7 +219,8 @@ DIFFERENT = {
     "list in itself": ("(lambda x: x.append(x) or x)([])", "assert candidate()[0]", "levels"),
     "way of an exception": (
         "fail(ValueError())",
-        "try: candidate()\n    except ValueError as e: assert e.__traceback__.tb_next.tb_frame.f_code.co_name == 'give'",
+        "try: candidate()\n    except ValueError as e: way = e.__traceback__.tb_next\n"
+        "    assert way.tb_frame.f_code.co_name == 'give'",
         "traceback",
     ),
 }
@@ -251,7 +255,11 @@ def test_iterators_can_be_arguments():
 
 
 WORKS = {
-    "shelve": "import shelve\nwith shelve.open('notes') as notes: notes['a'] = [1]\nassert shelve.open('notes')['a'] == [1]",
+    "shelve": """
+import shelve
+with shelve.open("notes") as notes: notes["a"] = [1]
+assert shelve.open("notes")["a"] == [1]
+""",
     "dbm": "import dbm.dumb\nwith dbm.dumb.open('numbers', 'c') as numbers: numbers['a'] = 'b'",
     "sqlite": "import sqlite3\nwith sqlite3.connect('base') as base: base.execute('create table t (x)')",
     "sqlite in memory": "import sqlite3\nassert sqlite3.connect(':memory:').execute('select 1').fetchone() == (1,)",
@@ -272,8 +280,18 @@ with tarfile.open("t") as archive: archive.extractall("out")
     "terminal": "import os, shutil\nassert not os.isatty(1)\nshutil.get_terminal_size()",
     "pipes": "import os\nr, w = os.pipe()\nos.set_blocking(r, False)\nos.write(w, b'x')\nassert os.read(r, 1) == b'x'",
     "pairs of sockets": "import socket\na, b = socket.socketpair()\na.sendall(b'x')\nassert b.recv(1) == b'x'",
-    "asyncio": "import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    return await asyncio.to_thread(int)\nasyncio.run(f())",
-    "signals to itself": "import os, signal\nsignal.signal(signal.SIGUSR1, lambda *a: None)\nos.kill(os.getpid(), signal.SIGUSR1)",
+    "asyncio": """
+import asyncio
+async def f():
+    await asyncio.sleep(0)
+    return await asyncio.to_thread(int)
+asyncio.run(f())
+""",
+    "signals to itself": """
+import os, signal
+signal.signal(signal.SIGUSR1, lambda *a: None)
+os.kill(os.getpid(), signal.SIGUSR1)
+""",
     "alarm": """
 import signal, time
 signal.signal(signal.SIGALRM, lambda *a: None)

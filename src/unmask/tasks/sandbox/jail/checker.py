@@ -81,8 +81,8 @@ def judge(tests: dict[str, str], candidate: Candidate) -> dict[str, object]:
         return lost(candidate)
     if candidate.unsendable:
         return unsendable(candidate)
-    if error := candidate.swallowed():
-        return {"verdict": "error", "detail": f"the completion raised {describe(error)}, which no test expects"}
+    if kept := candidate.swallowed():
+        return {"verdict": "error", "detail": f"the completion raised {describe(kept)}, which no test expects"}
     return {"verdict": "pass", "detail": "all checks passed"}
 
 
@@ -115,7 +115,9 @@ def failed(error: BaseException, candidate: Candidate, tests: dict[str, str]) ->
 
 def unsendable(candidate: Candidate) -> dict[str, object]:
     """Before the first call the value is the tests' own; afterwards it may be made of what the completion returned."""
-    return {"verdict": "fail", "detail": candidate.unsendable} if candidate.called else {"trouble": candidate.unsendable}
+    return (
+        {"verdict": "fail", "detail": candidate.unsendable} if candidate.called else {"trouble": candidate.unsendable}
+    )
 
 
 def lost(candidate: Candidate) -> dict[str, object]:

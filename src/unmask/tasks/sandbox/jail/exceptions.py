@@ -35,7 +35,9 @@ def _names(error: BaseException) -> tuple[str, list[str]]:
     return names[0], [name for name, kind in zip(names, kinds, strict=True) if getattr(builtins, name, None) is kind]
 
 
-def together(name: str, kinds: list[str], args: list[Any], attributes: dict[str, Any], words: str | None) -> BaseException:
+def together(
+    name: str, kinds: list[str], args: list[Any], attributes: dict[str, Any], words: str | None
+) -> BaseException:
     """An exception like the one the completion raised: of its nearest built-in class, under its own name."""
     classes = (getattr(builtins, kind, None) for kind in kinds)
     base = next((kind for kind in classes if isinstance(kind, type) and issubclass(kind, BaseException)), Exception)

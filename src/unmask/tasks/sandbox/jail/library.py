@@ -15,7 +15,7 @@ from typing import Any
 _FACTORIES = {kind.__name__: kind for kind in (int, float, str, list, dict, set, tuple, bool)}
 
 
-def apart(value: object) -> tuple[str, list[Any]] | None:
+def apart(value: Any) -> tuple[str, list[Any]] | None:
     """The kind of a value and its parts; None if it is of none of the kinds known here."""
     for kind, (module, name, parts) in _APART.items():
         found = getattr(sys.modules.get(module), name, None)
@@ -23,8 +23,8 @@ def apart(value: object) -> tuple[str, list[Any]] | None:
             with contextlib.suppress(Exception):
                 return kind, parts(value)
     if isinstance(value, tuple) and _is_named(type(value)):
-        return "namedtuple", [type(value).__name__, list(value._fields), *tuple.__iter__(value)]  # type: ignore[attr-defined]
-    if isinstance(value, type) and getattr(builtins, value.__name__, None) is value:
+        return "namedtuple", [type(value).__name__, list(getattr(value, "_fields", ())), *tuple.__iter__(value)]
+    if isinstance(value, type) and vars(builtins).get(value.__name__) is value:
         return "builtin", [value.__name__]
     return None
 
@@ -54,13 +54,11 @@ def _default_dict(factory: str | None, items: dict[Any, Any]) -> Any:
 
 
 def _named_tuple(name: str, fields: list[str], *items: object) -> Any:
-    from collections import namedtuple
-
-    return namedtuple(name, fields)(*items)  # type: ignore[misc]
+    return _of("collections", "namedtuple")(name, fields)(*items)
 
 
-def _memory(form: str, data: bytes) -> memoryview:
-    return memoryview(data).cast("B").cast(form)  # type: ignore[call-overload, no-any-return]
+def _memory(form: Any, data: bytes) -> memoryview:
+    return memoryview(data).cast(form)
 
 
 def _memory_parts(value: memoryview) -> list[Any]:
@@ -69,18 +67,9 @@ def _memory_parts(value: memoryview) -> list[Any]:
     return [value.format, value.tobytes()]
 
 
-def _date_time(*parts: Any) -> Any:
-    from datetime import datetime
-
-    *fields, zone, fold = parts
-    return datetime(*fields, tzinfo=zone, fold=fold)
-
-
-def _time(*parts: Any) -> Any:
-    from datetime import time
-
-    *fields, zone, fold = parts
-    return time(*fields, tzinfo=zone, fold=fold)
+def _moment(name: str) -> Callable[..., Any]:
+    """Of a class whose last two parts are zone and fold."""
+    return lambda *parts: getattr(importlib.import_module("datetime"), name)(*parts[:-1], fold=parts[-1])
 
 
 def _builtin(name: str) -> type:
@@ -131,8 +120,8 @@ _TOGETHER: dict[str, Callable[..., Any]] = {
     **{kind: _of(module, name) for kind, (module, name, _) in _APART.items()},
     "defaultdict": _default_dict,
     "memoryview": _memory,
-    "datetime": _date_time,
-    "time": _time,
+    "datetime": _moment("datetime"),
+    "time": _moment("time"),
     "namedtuple": _named_tuple,
     "builtin": _builtin,
     "path": _path,
