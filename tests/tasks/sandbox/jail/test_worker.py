@@ -301,13 +301,14 @@ time.sleep(0.05)
     "memory maps": "import mmap\nm = mmap.mmap(-1, 100)\nm[0] = 1",
     "ctypes": "import ctypes\nassert ctypes.CDLL(None).abs(-3) == 3",
     "random": "import random, secrets, uuid\nuuid.uuid4()\nsecrets.token_hex(4)",
+    "pool of threads": "from concurrent.futures import ThreadPoolExecutor as P\nlist(P(32).map(int, range(1000)))",
     "32 threads": """
 import threading
 ready, go = threading.Semaphore(0), threading.Event()
-threads = [threading.Thread(target=lambda: (ready.release(), go.wait())) for _ in range(31)]
+threads = [threading.Thread(target=lambda: (ready.release(), go.wait())) for _ in range(32)]
 for thread in threads: thread.start()
 for thread in threads: ready.acquire()
-assert threading.active_count() == 32
+assert threading.active_count() == 33
 go.set()
 for thread in threads: thread.join()
 """,

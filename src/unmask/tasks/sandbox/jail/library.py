@@ -24,14 +24,16 @@ def apart(value: Any) -> tuple[str, list[Any]] | None:
                 return kind, parts(value)
     if isinstance(value, tuple) and _is_named(type(value)):
         return "namedtuple", [type(value).__name__, list(getattr(value, "_fields", ())), *tuple.__iter__(value)]
-    if isinstance(value, type) and vars(builtins).get(value.__name__) is value:
-        return "builtin", [value.__name__]
-    return None
+    return ("builtin", [value.__name__]) if _is_builtin(value) else None
 
 
 def together(kind: str, parts: list[Any]) -> Any:
     """The inverse of `apart`; what does not fit together raises."""
     return _TOGETHER[kind](*parts)
+
+
+def _is_builtin(value: object) -> bool:
+    return isinstance(value, type) and vars(builtins).get(value.__name__) is value
 
 
 def _is_named(kind: type) -> bool:
