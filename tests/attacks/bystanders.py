@@ -5,6 +5,7 @@ import ctypes
 import os
 import select
 import shutil
+import signal
 import socket
 import stat
 import subprocess
@@ -61,7 +62,7 @@ class Bystanders:
         return "; ".join([*heard, *changed])
 
     def _heard(self) -> list[str]:
-        said = os.read(self.sleeper.stdout.fileno(), 1 << 12).decode() if _readable(self.sleeper.stdout) else ""
+        said = _said(self.sleeper)
         heard = [f"the process got {said.strip()}"] if said else []
         for name, service in self.sockets.items():
             with contextlib.suppress(BlockingIOError):
@@ -143,8 +144,18 @@ def _settings(pid: int) -> tuple[object, ...]:
     return os.getpriority(os.PRIO_PROCESS, pid), os.sched_getaffinity(pid), os.sched_getscheduler(pid), limits, adjusted
 
 
-def _readable(stream) -> bool:
-    return bool(select.select([stream], [], [], 0)[0])
+def _said(sleeper: "subprocess.Popen[bytes]") -> str:
+    """The signals it got. The last one is ours: once it is told, all that were sent before have been."""
+    last = f"signal {int(signal.SIGRTMAX)} "
+    with contextlib.suppress(ProcessLookupError):
+        sleeper.send_signal(signal.SIGRTMAX)
+    said = ""
+    while last not in said and select.select([sleeper.stdout], [], [], 10)[0]:
+        data = os.read(sleeper.stdout.fileno(), 1 << 12).decode()
+        if not data:
+            break
+        said += data
+    return said.replace(last, "")
 
 
 def _finish(sleeper: "subprocess.Popen[bytes]") -> None:
