@@ -314,6 +314,7 @@ if attempt(call, (303, 264), -100, FILE.encode(), handle, number, 0) is not Fals
     tell("opened", call, (304, 265), os.open(".", os.O_RDONLY), handle, 0)
 """,
 }
+# What outlives its process is removed again.
 _CALLS = {
     "unshare": "call((272, 97), 0x10000000)",
     "io_uring": "call(425, 4, ctypes.create_string_buffer(256))",
@@ -326,10 +327,10 @@ _CALLS = {
     "personality": "call((135, 92), 0x40000)",
     "memory file": "os.memfd_create('x')",
     "secret memory": "call(447, 0)",
-    "System V memory": "call((29, 194), 0, 4096, 0o1600)",
-    "System V queue": "call((68, 186), 0, 0o1600)",
-    "System V semaphore": "call((64, 190), 0, 1, 0o1600)",
-    "message queue": "call((240, 180), b'unmask', 0o102, 0o600, None)",
+    "System V memory": "call((31, 195), call((29, 194), 0, 4096, 0o1600), 0, None)",
+    "System V queue": "call((71, 187), call((68, 186), 0, 0o1600), 0, None)",
+    "System V semaphore": "call((66, 191), call((64, 190), 0, 1, 0o1600), 0, 0)",
+    "message queue": "call((240, 180), b'unmask', 0o102, 0o600, None) and call((241, 181), b'unmask')",
     "pidfd": "os.pidfd_open(os.getpid())",
 }
 KERNEL = {
