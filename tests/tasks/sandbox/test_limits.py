@@ -55,10 +55,10 @@ def test_as_many_threads_as_are_allowed_start(mode):
         go.set()
         for thread in threads: thread.join()
         """
-    few, many = (f"{RIGHT}\n{code(threads.replace('COUNT', count))}" for count in ("4", "30"))
+    few, many = (f"{RIGHT}\n{code(threads.replace('COUNT', count))}" for count in ("4", "32"))
     small, usual = Limits(wall_s=20, cpu_s=20, memory_mb=128), Limits(wall_s=20, cpu_s=20)
     assert not exceptions(["4"], judged([few], mode, small), "pass")
-    assert not exceptions(["30"], judged([many], mode, usual), "pass")
+    assert not exceptions(["32"], judged([many], mode, usual), "pass")
 
 
 def test_processor_time():

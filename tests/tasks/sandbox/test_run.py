@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from tests.helpers.sandboxed import PROBLEM, RIGHT, below, exceptions, needs_seccomp, wait_until
+from tests.helpers.sandboxed import PROBLEM, RIGHT, WRONG, below, exceptions, needs_seccomp, wait_until
 from unmask.errors import ConfigError, UnknownName
 from unmask.tasks import sandbox
 from unmask.tasks.sandbox import Limits, SandboxVerdict, check_completion, check_many, probe, process, run_program
@@ -134,3 +134,39 @@ def test_modes_are_stated():
         "weak: seccomp + own user (no namespaces, no landlock)",
         "weak: seccomp + landlock + own user (no namespaces)",
     ]
+
+
+def test_walls_that_let_signals_out_are_used_only_if_asked_for(monkeypatch):
+    bare = Walls("weak", ("landlock",))
+    monkeypatch.setattr(probe, "PROBES", {"namespace": "not here", "bubblewrap": "not here", "weak": bare})
+    assert probe.find_walls("weak") is bare
+    monkeypatch.setenv("UNMASK_SANDBOX", "weak")
+    assert probe.find_walls(None) is bare
+    monkeypatch.delenv("UNMASK_SANDBOX")
+    verdict = check_completion(PROBLEM, RIGHT)
+    assert verdict.status == "unavailable"
+    assert "set UNMASK_SANDBOX=weak to use it" in verdict.detail
+    monkeypatch.setenv("UNMASK_SANDBOX", "wek")
+    with pytest.raises(UnknownName, match="weak"):
+        check_completion(PROBLEM, RIGHT)
+
+
+def test_trouble_in_clearing_up_does_not_undo_a_verdict(monkeypatch, tmp_path):
+    """Or a wrong completion could leave the scoring by what it leaves in its folder."""
+    monkeypatch.setattr(probe, "PROBES", {})
+
+    @contextlib.contextmanager
+    def stubborn(walls):
+        (tmp_path / "work").mkdir(exist_ok=True)
+        yield str(tmp_path / "work")
+        raise OSError(errno.ENOTEMPTY, "cannot be removed")
+
+    assert check_completion(PROBLEM, RIGHT, mode="weak").status == "pass"
+    monkeypatch.setattr(run_module, "work_folder", stubborn)
+    for body, status in (
+        (WRONG, "fail"),
+        ("    import os\n    os._exit(0)\n", "error"),
+        ("    while True: pass\n", "timeout"),
+    ):
+        verdict = check_completion(PROBLEM, body, Limits(wall_s=2, cpu_s=1), mode="weak")
+        assert verdict.status == status, verdict

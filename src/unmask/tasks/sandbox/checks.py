@@ -14,6 +14,7 @@ from unmask.tasks.sandbox.probe import find_walls, probe
 from unmask.tasks.sandbox.process import SandboxRun
 from unmask.tasks.sandbox.run import run_jail
 from unmask.tasks.sandbox.walls import KINDS, SandboxTrouble, Walls
+from unmask.text import storable
 
 Status: TypeAlias = Literal["pass", "fail", "error", "timeout", "unavailable"]
 
@@ -51,6 +52,11 @@ def run_program(source: str, limits: Limits = DEFAULT, *, mode: str | None = Non
         walls = find_walls(mode)
     except SandboxTrouble as trouble:
         return ProgramResult("unavailable", None, "", "", str(trouble), "none", 0.0)
+    return run_behind(walls, source, limits)
+
+
+def run_behind(walls: Walls, source: str, limits: Limits = DEFAULT) -> ProgramResult:
+    """`run_program` behind given walls, whether or not they were found to hold."""
     run = run_jail({"kind": "program", "program": source}, {}, limits, walls)
     status, detail = _ending(run, limits)
     return ProgramResult(
@@ -111,7 +117,7 @@ def check_many(
 
 
 def available_modes() -> list[str]:
-    """The modes that work here, strongest first; the first one is what runs use."""
+    """The modes that work here, strongest first; the first is what runs use, unless it must be asked for by name."""
     modes = []
     for kind in KINDS:
         with contextlib.suppress(SandboxTrouble):
@@ -122,17 +128,29 @@ def available_modes() -> list[str]:
 def _check(
     problem: Mapping[str, Any], completion: str, limits: Limits, mode: str | None, cancel: threading.Event
 ) -> SandboxVerdict:
-    used = "none"
     try:
         walls = find_walls(mode)
-        used = walls.text
+    except SandboxTrouble as trouble:
+        return SandboxVerdict("unavailable", str(trouble), "none", 0.0)
+    return check_behind(walls, problem, completion, limits, cancel)
+
+
+def check_behind(
+    walls: Walls,
+    problem: Mapping[str, Any],
+    completion: str,
+    limits: Limits = DEFAULT,
+    cancel: threading.Event | None = None,
+) -> SandboxVerdict:
+    """`check_completion` behind given walls, whether or not they were found to hold."""
+    try:
         prompt, test, entry = (_text(problem, key) for key in ("prompt", "test", "entry_point"))
     except SandboxTrouble as trouble:
-        return SandboxVerdict("unavailable", str(trouble), used, 0.0)
+        return SandboxVerdict("unavailable", str(trouble), walls.text, 0.0)
     job = {"kind": "check", "program": prompt + completion, "entry_point": entry}
     run = run_jail(job, {"prompt": prompt, "test": test, "entry_point": entry}, limits, walls, cancel)
     status, detail = _judgement(run, limits, walls)
-    return SandboxVerdict(status, detail, used, run.wall_s)
+    return SandboxVerdict(status, storable(detail), walls.text, run.wall_s)
 
 
 def _text(problem: Mapping[str, Any], key: str) -> str:
@@ -143,26 +161,27 @@ def _text(problem: Mapping[str, Any], key: str) -> str:
 
 
 def _judgement(run: SandboxRun, limits: Limits, walls: Walls) -> tuple[Status, str]:
-    if run.trouble:
-        return "unavailable", run.trouble
-    if run.timed_out:
-        return "timeout", f"no answer within {limits.wall_s:g} s"
+    """What came of a check. Trouble after the decision, in clearing up, does not undo it."""
     if "verdict" in run.events:
         return run.events["verdict"], run.events["detail"]
+    if run.timed_out:
+        return "timeout", f"no answer within {limits.wall_s:g} s"
     if "lost" in run.events:
         status, how = _ending(run, limits)
         return ("timeout" if status == "timeout" else "error"), f"{how} before the checks were through"
-    if walls.judge_in_reach:
+    if "ready" in run.events and "broken" in run.events:
+        return "error", run.events["broken"]
+    if "ready" in run.events and walls.judge_in_reach and not run.trouble:
         return "error", "the process that checks was ended; in this mode the completion can do that"
-    return "unavailable", "sandbox: the process that checks ended without a verdict"
+    return "unavailable", run.trouble or "sandbox: the process that checks ended without a verdict"
 
 
 def _ending(run: SandboxRun, limits: Limits) -> tuple[Literal["exited", "killed", "timeout", "unavailable"], str]:
-    if run.trouble:
-        return "unavailable", run.trouble
     if run.timed_out:
         return "timeout", f"killed after {limits.wall_s:g} s"
     if "exit" not in run.events:
+        if run.trouble:
+            return "unavailable", run.trouble
         return "killed", "the process that watched the program was ended"
     number, cpu_s = run.events["signal"], run.events["cpu_s"]
     if number == signal.SIGXCPU or (number == signal.SIGKILL and cpu_s >= limits.cpu_s):

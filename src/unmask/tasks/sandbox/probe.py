@@ -1,5 +1,6 @@
 """Which walls work here: found out by trying what they should stop."""
 
+import os
 import sys
 import threading
 
@@ -11,19 +12,26 @@ from unmask.tasks.sandbox.walls import KINDS, SandboxTrouble, Walls, candidates
 
 PROBES: dict[str, Walls | str] = {}
 """By kind: walls that hold, or why none do."""
+VARIABLE = "UNMASK_SANDBOX"
+"""In the environment: the kind of walls to use where none is asked for."""
 _PROBE_LOCK = threading.Lock()
 
 
 def find_walls(mode: str | None) -> Walls:
-    """The walls to use: those of the given kind, else the strongest that work here."""
+    """The walls to use: those of the kind asked for, here or by `UNMASK_SANDBOX`, else the strongest that work here."""
+    mode = mode or os.environ.get(VARIABLE) or None
     if mode is not None and mode not in KINDS:
         raise UnknownName("sandbox mode", mode, KINDS)
     reasons = []
     for kind in KINDS if mode is None else (mode,):
         try:
-            return probe(kind)
+            walls = probe(kind)
         except SandboxTrouble as trouble:
             reasons.append(f"{kind}: {trouble}")
+            continue
+        if mode is not None or not walls.by_name_only:
+            return walls
+        reasons.append(f"{walls.text}: does not keep your processes and files apart; set {VARIABLE}={kind} to use it")
     # Perhaps the disk was full for a moment: what found nothing is not remembered.
     PROBES.clear()
     raise SandboxTrouble(f"no sandbox works here ({'; '.join(reasons)})")

@@ -30,7 +30,8 @@ TICK_S = 0.1
 GOODBYE = b"."
 """What the supervisor hears before its line is cut, unless this process died."""
 JAIL_MODULES = (
-    "__init__", "linux", "values", "folder", "pipes", "processes", "confine", "worker", "candidate", "checker", "main",
+    "__init__", "linux", "library", "exceptions", "values", "folder", "pipes", "processes", "confine", "worker",
+    "candidate", "checker", "main",
 )  # fmt: skip
 """The modules of the jail, in the order in which they need each other."""
 _JAIL = Path(__file__).with_name("jail")
@@ -171,7 +172,7 @@ class JailProcess:
             if "ready" in event:
                 self.ready_at = now
             self.result.events |= event
-        if self.result.events.keys() & {"verdict", "exit", "lost", "trouble"} or ended:
+        if self.result.events.keys() & {"verdict", "exit", "lost", "broken", "trouble"} or ended:
             self.decided = True
             self.result.wall_s = self.result.wall_s or now - (self.ready_at or now)
 

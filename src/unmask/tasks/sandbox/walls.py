@@ -38,6 +38,11 @@ class Walls:
         return f"weak: {have or 'resource limits'} (no namespaces{', ' * bool(lack)}{lack})"
 
     @property
+    def by_name_only(self) -> bool:
+        """Whether a completion could send signals to every process of the user: such walls are used if asked for."""
+        return self.kind == "weak" and "seccomp" not in self.layers
+
+    @property
     def judge_in_reach(self) -> bool:
         """Whether a completion could kill the process that checks it."""
         return self.kind != "namespace" and "seccomp" not in self.layers

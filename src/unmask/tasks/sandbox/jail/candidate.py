@@ -1,10 +1,9 @@
 """The function under test, as the tests see it."""
 
-import builtins
 from typing import Any
 
 from . import values
-from .pipes import ANSWER_BYTES, read_frame, send_frame
+from .pipes import ANSWER_BYTES, describe, read_frame, send_frame
 
 GONE = "the completion's process ended or closed its files"
 
@@ -22,8 +21,8 @@ class Candidate:
 
     def __init__(self, worker: int, calls_in: int, answers_out: int):
         self.worker, self.calls_in, self.answers_out = worker, calls_in, answers_out
-        self.answered = 0
-        self.raised: BaseException | None = None
+        self.called = False
+        self.raised: list[BaseException] = []
         self.lost = ""
         self.unsendable = ""
 
@@ -33,6 +32,7 @@ class Candidate:
         except values.BadValue as error:
             self.unsendable = f"the tests pass {error}, which the sandbox cannot hand to the completion"
             raise Unsendable from None
+        self.called = True
         return self.ask(question)
 
     def ask(self, question: bytes | None = None) -> Any:
@@ -45,30 +45,44 @@ class Candidate:
             data = read_frame(self.answers_out, ANSWER_BYTES)
             if not data:
                 raise BrokenPipeError
-            answer = values.loads(data)
-            outcome, content = answer
-            error = revive(*content) if outcome == "raise" else None
+            outcome, content = values.loads(data)
+            if outcome != "return" and not (outcome == "raise" and isinstance(content, BaseException)):
+                raise values.BadValue("neither returned nor raised")
         except BrokenPipeError:
             self.lost = GONE
-        except (values.BadValue, ValueError, TypeError, MemoryError) as wrong:
-            self.lost = f"the completion's process sent an answer that is no answer: {wrong}"
+        except Exception as wrong:
+            self.lost = f"the completion's process sent an answer that is no answer: {describe(wrong)}"
         if self.lost:
             raise Lost
-        self.answered += 1
-        if error is not None:
-            self.raised = error
-            raise error
+        if outcome == "raise":
+            self.raised.append(content)
+            raise content
         return content
 
+    def swallowed(self) -> BaseException | None:
+        """An exception of the completion that no `except` or `with` met, because a built-in function kept it.
 
-def revive(names: list[str], message: str) -> BaseException:
-    """An exception like the one the completion raised: its nearest built-in class."""
-    classes = [getattr(builtins, name, None) for name in names]
-    kind = next((k for k in classes if isinstance(k, type) and issubclass(k, BaseException)), Exception)
-    try:
-        error = kind(message)
-    except TypeError:
-        error = Exception(message)
-    # So that the detail can name a class of the completion's own.
-    error.__notes__ = [f"{names[0]}: {message}"]
-    return error
+        `list(map(candidate, ...))` takes `StopIteration` for the end of the list, `hasattr` an `AttributeError` for no.
+        """
+        return next((error for error in self.raised if not was_met(error)), None)
+
+
+def was_met(error: BaseException) -> bool:
+    """Whether some frame that an exception went through has a handler there, by the frame's table of handlers."""
+    step = error.__traceback__
+    while step:
+        if any(start <= step.tb_lasti < end for start, end in guarded_ranges(step.tb_frame.f_code.co_exceptiontable)):
+            return True
+        step = step.tb_next
+    return False
+
+
+def guarded_ranges(table: bytes) -> list[tuple[int, int]]:
+    """The byte code inside `try` and `with`: numbers of six bits a byte, four to an entry, start and length first."""
+    numbers, number = [], 0
+    for byte in table:
+        number = number << 6 | byte & 63
+        if not byte & 64:
+            numbers.append(number)
+            number = 0
+    return [(2 * start, 2 * (start + length)) for start, length in zip(numbers[::4], numbers[1::4], strict=False)]

@@ -51,7 +51,12 @@ def check(job: Job, job_fd: int, event_fd: int, null_fd: int) -> None:
         emit(event_fd, **ending(worker))
     else:
         candidate = Candidate(worker, calls_in, answers_out)
-        emit(event_fd, **judge(tests, candidate))
+        try:
+            outcome = judge(tests, candidate)
+        except BaseException as error:
+            # Whatever went wrong from here on, the completion had a part in it.
+            outcome = {"verdict": "error", "detail": f"the process that checks failed: {describe(error)}"}
+        emit(event_fd, **outcome)
     end_group(worker)
 
 
@@ -67,12 +72,18 @@ def judge(tests: dict[str, str], candidate: Candidate) -> dict[str, object]:
         return lost(candidate)
     except BaseException as error:
         return {"verdict": "error", "detail": f"the completion does not load: {describe(error)}"}
-    candidate.answered = 0
+    candidate.raised.clear()
     try:
         run_check(candidate)
     except BaseException as error:
         return failed(error, candidate, tests)
-    return lost(candidate) if candidate.lost else {"verdict": "pass", "detail": "all checks passed"}
+    if candidate.lost:
+        return lost(candidate)
+    if candidate.unsendable:
+        return unsendable(candidate)
+    if kept := candidate.swallowed():
+        return {"verdict": "error", "detail": f"the completion raised {describe(kept)}, which no test expects"}
+    return {"verdict": "pass", "detail": "all checks passed"}
 
 
 def prepare(tests: dict[str, str], candidate: Candidate) -> Callable[[Candidate], object]:
@@ -91,15 +102,22 @@ def prepare(tests: dict[str, str], candidate: Candidate) -> Callable[[Candidate]
 
 def failed(error: BaseException, candidate: Candidate, tests: dict[str, str]) -> dict[str, object]:
     """Whose fault it is that the tests did not finish."""
-    if candidate.unsendable:
-        return {"trouble": candidate.unsendable}
     if candidate.lost:
         return lost(candidate)
-    if error is candidate.raised:
+    if candidate.unsendable:
+        return unsendable(candidate)
+    if any(error is raised for raised in candidate.raised):
         return {"verdict": "error", "detail": f"the completion raised {describe(error)}"}
-    if not candidate.answered:
+    if not candidate.called:
         return {"trouble": f"the tests failed before they called the completion: {describe(error)}"}
     return {"verdict": "fail", "detail": f"{describe(error)}{place(error, tests['test'])}"}
+
+
+def unsendable(candidate: Candidate) -> dict[str, object]:
+    """Before the first call the value is the tests' own; afterwards it may be made of what the completion returned."""
+    return (
+        {"verdict": "fail", "detail": candidate.unsendable} if candidate.called else {"trouble": candidate.unsendable}
+    )
 
 
 def lost(candidate: Candidate) -> dict[str, object]:

@@ -12,8 +12,8 @@ from .pipes import Job
 
 FILES = 64
 """Files a process may have open."""
-THREADS = 32
-"""Threads that a single process may have."""
+THREADS = 33
+"""Threads that a single process may have: 32 beside the first, as many as a pool of threads takes."""
 STACK_BYTES = 2 << 20
 """Of a thread, unless it asks for more: the usual 8 MB count against the memory limit though hardly any is used."""
 

@@ -247,15 +247,17 @@ def _allow(rules: int, path: str, access: int) -> None:
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT, _FIFTH_ARGUMENT = 0, 4, 16, 24, 48
 _ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 
 # System calls by their numbers on x86_64 and aarch64; None where there is no such call. Calls that need a
 # capability are not listed: the process has none, and cannot get one because user namespaces are refused.
 _Calls = dict[str, tuple[int | None, int | None]]
 REFUSED: _Calls = {
-    # Network. A socketpair stays possible: it leads nowhere, and asyncio needs it.
+    # Network. A socketpair stays possible, which asyncio needs; that it leads nowhere is seen to below. To whom a
+    # message goes stands in memory, where a filter cannot look.
     "socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201),
+    "sendmsg": (46, 211), "sendmmsg": (307, 269),
     # Other programs, other processes. io_uring would be a way around this list.
     "execve": (59, 221), "execveat": (322, 281), "ptrace": (101, 117), "kcmp": (312, 272),
     "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "process_madvise": (440, 440),
@@ -270,22 +272,39 @@ REFUSED: _Calls = {
     "userfaultfd": (323, 282), "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
     "personality": (135, 92), "syslog": (103, 116), "modify_ldt": (154, None), "fanotify_init": (300, 262),
     "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265),
-    # Memory that the limit on the address space does not count.
+    # What others do to files, which Landlock does not hide.
+    "inotify_init": (253, None), "inotify_init1": (294, 26), "inotify_add_watch": (254, 27),
+    # Memory that the limit on the address space does not count, and what others share by a number or a name.
     "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194), "shmat": (30, 196),
-    "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180),
+    "shmctl": (31, 195), "semget": (64, 190), "semop": (65, 193), "semtimedop": (220, 192), "semctl": (66, 191),
+    "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187),
+    "mq_open": (240, 180), "mq_unlink": (241, 181),
 }  # fmt: skip
 REFUSED_FORKS: _Calls = {"fork": (57, None), "vfork": (58, None)}
 # Landlock does not watch over these (truncate: only from its third version on).
 REFUSED_ON_FILES: _Calls = {
-    "truncate": (76, 45), "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
-    "chown": (92, None), "lchown": (94, None), "fchown": (93, 55), "fchownat": (260, 54),
-    "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "setxattrat": (463, 463),
+    "truncate": (76, 45), "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "setxattrat": (463, 463),
     "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16), "removexattrat": (466, 466),
-    "utime": (132, None), "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88),
     "file_setattr": (469, 469),
+}  # fmt: skip
+# Nor over these, which programs use on files of their own without minding what comes of it (`shelve`, `shutil`).
+IGNORED_ON_FILES: _Calls = {
+    "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
+    "chown": (92, None), "lchown": (94, None), "fchown": (93, 55), "fchownat": (260, 54),
+    "utime": (132, None), "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88),
 }  # fmt: skip
 _CLONE, _CLONE3, _PRLIMIT = (56, 220), (435, 435), (302, 261)
 _SIGNALS = ((62, 129), (200, 130), (234, 131))
+_FCNTL, _IOCTL, _SOCKETPAIR, _SENDTO = (72, 25), (16, 29), (53, 199), (44, 206)
+# Of the many things that can be asked of an open file: copies, flags and locks, and what only tells. What is left out
+# makes the kernel send signals to somebody else (F_SETOWN, F_SETSIG, F_NOTIFY, F_SETLEASE and their kin).
+FCNTL_COMMANDS = (0, 1, 2, 3, 4, 5, 6, 7, 9, 11, 16, 36, 37, 38, 1025, 1030, 1032, 1034)
+# Whether it is a terminal and how large, how much can be read, blocking or not, inherited or not. Left out: owners
+# and their signals (FIOSETOWN, SIOCSPGRP, FIOASYNC), typing for others (TIOCSTI), flags of files.
+IOCTL_COMMANDS = (0x5401, 0x802C542A, 0x5411, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+_UNIX = 1
+STREAMS = (1, 1 | 0o4000, 1 | 0o2000000, 1 | 0o2004000)
+"""Types of a socketpair that can be sent nowhere but to its other end, with flags."""
 _NEW_ANYTHING = NEW_MOUNTS | NEW_UTS | NEW_IPC | NEW_USER | NEW_PID | NEW_NET | NEW_CGROUP
 
 
@@ -309,9 +328,19 @@ def filter_program(machine: str, pid: int, *, forks: bool, file_attributes: bool
     # The second, 32-bit set of numbers on x86_64.
     code += [(_AT_LEAST, 0, 1, 0x40000000), (_RETURN, 0, 0, refuse)]
     refused = REFUSED | (REFUSED_FORKS if forks else {}) | (REFUSED_ON_FILES if file_attributes else {})
-    for numbers in refused.values():
-        if (number := numbers[column]) is not None:
-            code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, refuse)]
+    ignored = IGNORED_ON_FILES if file_attributes else {}
+    for calls, answer in ((refused, refuse), (ignored, _ERROR)):
+        for numbers in calls.values():
+            if (number := numbers[column]) is not None:
+                code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, answer)]
+    code += _only(_FCNTL[column], _SECOND_ARGUMENT, FCNTL_COMMANDS, refuse)
+    code += _only(_IOCTL[column], _SECOND_ARGUMENT, IOCTL_COMMANDS, _ERROR | errno.ENOTTY)
+    code += [(_EQUAL, 0, 3, _SOCKETPAIR[column]), (_LOAD, 0, 0, _FIRST_ARGUMENT), (_EQUAL, 1, 0, _UNIX)]
+    code += [(_RETURN, 0, 0, refuse), (_LOAD, 0, 0, _NUMBER)]
+    code += _only(_SOCKETPAIR[column], _SECOND_ARGUMENT, STREAMS, refuse)
+    # No address: both halves of the pointer are 0.
+    code += [(_EQUAL, 0, 6, _SENDTO[column]), (_LOAD, 0, 0, _FIFTH_ARGUMENT), (_EQUAL, 0, 2, 0)]
+    code += [(_LOAD, 0, 0, _FIFTH_ARGUMENT + 4), (_EQUAL, 1, 0, 0), (_RETURN, 0, 0, refuse), (_RETURN, 0, 0, _ALLOW)]
     # Its flags are in memory, where a filter cannot look; the C library then takes `clone`.
     code += [(_EQUAL, 0, 1, _CLONE3[column]), (_RETURN, 0, 0, absent)]
     code += [(_EQUAL, 0, 5 if forks else 4, _CLONE[column]), (_LOAD, 0, 0, _FIRST_ARGUMENT)]
@@ -325,3 +354,11 @@ def filter_program(machine: str, pid: int, *, forks: bool, file_attributes: bool
     code += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, refuse)]
     code += [(_RETURN, 0, 0, _ALLOW)]
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
+
+
+def _only(call: int, argument: int, allowed: tuple[int, ...], refuse: int) -> list[tuple[int, int, int, int]]:
+    """Instructions that let a call through only with some values of an argument of 32 bits."""
+    count = len(allowed)
+    tests = [(_EQUAL, count - place, 0, value) for place, value in enumerate(allowed)]
+    body = [(_LOAD, 0, 0, argument), *tests, (_RETURN, 0, 0, refuse), (_RETURN, 0, 0, _ALLOW)]
+    return [(_EQUAL, 0, len(body), call), *body]

@@ -7,6 +7,7 @@ the supervisor and the checker hold the pipe for events:
     {"ready": true}                          the walls stand and the clock starts
     {"verdict": .., "detail": ..}            of a check
     {"exit": .., "signal": .., "cpu_s": ..}  of a program, or of a worker that no longer answers
+    {"broken": ..}                           of a checker that ended by a signal
     {"trouble": ..}                          the evaluator's fault, never the completion's
 """
 
@@ -52,7 +53,8 @@ def supervise(job: Job, job_fd: int, event_fd: int, life_fd: int) -> None:
     wakeup = wake_on_child()
     child = fork(lambda: guarded_check(job, job_fd, event_fd, null_fd))
     os.close(job_fd)
-    await_end(child, life_fd, wakeup)
+    if number := await_end(child, life_fd, wakeup):
+        emit(event_fd, broken=f"the process that checks was ended by signal {number}")
     if job["mode"] == "weak":
         if not sweep():
             emit(event_fd, trouble="sandbox: some processes of the completion could not be ended")
@@ -61,17 +63,18 @@ def supervise(job: Job, job_fd: int, event_fd: int, life_fd: int) -> None:
             folder.remove(job["work"])
 
 
-def await_end(child: int, life_fd: int, wakeup: int) -> None:
-    """Wait for the checker; end it as soon as nobody waits for us any more."""
+def await_end(child: int, life_fd: int, wakeup: int) -> int:
+    """Wait for the checker; end it as soon as nobody waits for us any more. The signal that ended it before, or 0."""
     while True:
         readable, _, _ = select.select([life_fd, wakeup], [], [])
         if life_fd in readable:
             end(child)
-            return
+            return 0
         os.read(wakeup, 512)
         # In a pid namespace the checker is process 1: with it the kernel has ended all others.
-        if os.waitpid(child, os.WNOHANG)[0]:
-            return
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
 
 
 def orphaned(life_fd: int) -> bool:

@@ -5,7 +5,7 @@ import json
 import os
 from typing import Any
 
-from . import values
+from . import exceptions, values
 
 ANSWER_BYTES = 4 << 20
 """The longest answer to one call."""
@@ -45,7 +45,5 @@ def read_exactly(fd: int, size: int) -> bytes:
 
 
 def describe(error: BaseException) -> str:
-    """The class of an exception and the beginning of its message, or the note of one that was revived."""
-    notes = getattr(error, "__notes__", None)
-    text = notes[0] if notes else f"{type(error).__name__}: {error}"
-    return text.rstrip(": ")[:500]
+    """The class of an exception and the beginning of its message, which may be one that cannot be written."""
+    return f"{type(error).__name__}: {exceptions.message(error)}".rstrip(": ")[:500]

@@ -6,15 +6,21 @@ that always says yes stays behind.
 """
 
 import json
-import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from . import exceptions, library
+
 DEPTH = 100
 """Levels of nesting that cross the pipe."""
 ITEMS = 100_000
-"""Values an iterator is asked for before it counts as endless."""
+"""Values an iterator is asked for."""
+ITEM_BYTES = 2 << 20
+"""What they may take in all."""
+ITEMS_S = 1.0
+"""Processor time for which it is asked."""
 
 
 class BadValue(Exception):
@@ -31,6 +37,21 @@ class Opaque:
         return f"<{self.name} object>"
 
 
+class OpaqueItems(Opaque):
+    """Stands for a collection of the completion's own: its items can be had, as often as one likes."""
+
+    def __init__(self, name: str, items: list[Any], end: object):
+        super().__init__(name)
+        self.items, self.end = items, end
+
+    def __iter__(self) -> Iterator[Any]:
+        return again(self.items, self.end)
+
+
+class EndlessIterator(Exception):
+    """An iterator of the completion is asked for more values than crossed the pipe."""
+
+
 def dumps(value: object, *, strict: bool) -> bytes:
     """Encode a value. A foreign type is an error if `strict`, else it becomes opaque."""
     return json.dumps(encode(value, strict=strict), separators=(",", ":")).encode("ascii")
@@ -40,7 +61,7 @@ def loads(data: bytes) -> Any:
     """Decode what a process we do not trust has sent; anything odd is a `BadValue`."""
     try:
         return decode(json.loads(data))
-    except (ValueError, TypeError, ArithmeticError, RecursionError, MemoryError) as error:
+    except Exception as error:
         raise BadValue(f"unreadable value ({type(error).__name__})") from None
 
 
@@ -59,6 +80,9 @@ def encode(value: Any, *, strict: bool, depth: int = 0) -> Any:
         return float.__float__(value)
     if isinstance(value, str):
         return str.__str__(value)
+    taken = None if type(value) in _PLAIN else library.apart(value)
+    if taken:
+        return ["library", [taken[0], *(encode(part, strict=strict, depth=depth + 1) for part in taken[1])]]
     for base, kind, parts in _NESTED:
         if isinstance(value, base):
             return [kind, [encode(part, strict=strict, depth=depth + 1) for part in parts(value)]]
@@ -69,29 +93,59 @@ def encode(value: Any, *, strict: bool, depth: int = 0) -> Any:
 
 
 def _encode_rarity(value: Any, strict: bool, depth: int) -> Any:
-    for module, name in (("fractions", "Fraction"), ("decimal", "Decimal")):
-        # Whoever has such a number has imported its module; importing both here would cost every run.
-        if module in sys.modules and isinstance(value, getattr(sys.modules[module], name)):
-            return [module, str(value)]
-    if strict:
-        raise BadValue(f"a value of type {type(value).__name__}")
+    if value is Ellipsis or value is NotImplemented:
+        return ["constant", str(value)]
+    if isinstance(value, BaseException):
+        return ["exception", [encode(part, strict=strict, depth=depth + 1) for part in exceptions.apart(value)]]
     if isinstance(value, Iterator):
-        return _encode_iterator(value, depth)
-    return ["opaque", str(type(value).__name__)[:100]]
+        return ["iterator", _items(value, strict, depth)]
+    name = str(type(value).__name__)[:100]
+    if strict:
+        raise BadValue(f"a value of type {name}")
+    # Not a class, whose items are those of an enumeration.
+    if isinstance(value, Iterable) and not isinstance(value, type):
+        return ["items", [name, *_items(_each(value), strict, depth)]]
+    return ["opaque", name]
 
 
-def _encode_iterator(value: Iterator[object], depth: int) -> Any:
-    """Generators and the like are run out here, so that `list(answer)` in a test works as on the original."""
-    items: list[object] = []
+def _items(value: Iterator[object], strict: bool, depth: int) -> list[Any]:
+    """The items, as far as they are asked for, and how they end: null, a limit or an exception.
+
+    Generators and the like are run out here, so that `list(answer)` in a test works as on the original, and so that
+    the first items of an endless one can be had.
+    """
+    items: list[Any] = []
+    room, stop = ITEM_BYTES, time.process_time() + ITEMS_S
     try:
         for item in value:
             if len(items) == ITEMS:
-                return ["opaque", "endless iterator"]
-            items.append(encode(item, strict=False, depth=depth + 1))
-    except Exception:
-        # The original would fail only once it is used, and then the test fails too.
-        return ["opaque", str(type(value).__name__)[:100]]
-    return ["iterator", items]
+                return [["list", items], f"{ITEMS} values"]
+            if room < 0:
+                return [["list", items], f"{ITEM_BYTES} bytes of values"]
+            if time.process_time() > stop:
+                return [["list", items], f"the values of {ITEMS_S:g} s of processor time"]
+            items.append(encode(item, strict=strict, depth=depth + 2))
+            room -= len(json.dumps(items[-1])) if isinstance(items[-1], list | str) else 20
+    except BadValue:
+        raise
+    except Exception as error:
+        # The original would fail only once it gets there.
+        return [["list", items], encode(error, strict=False, depth=depth + 1)]
+    return [["list", items], None]
+
+
+def _each(value: Iterable[object]) -> Iterator[object]:
+    """Asks for an iterator only when the first item is wanted, so that a failure at that is one of the iteration."""
+    yield from value
+
+
+def again(items: list[Any], end: object) -> Iterator[Any]:
+    """The items once more, and what came after them."""
+    yield from items
+    if isinstance(end, BaseException):
+        raise end
+    if end is not None:
+        raise EndlessIterator(f"the completion's iterator was asked for {end} and no more")
 
 
 def decode(data: Any, depth: int = 0) -> Any:
@@ -116,18 +170,6 @@ def _paired(flat: list[Any]) -> dict[Any, Any]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def _fraction(text: str) -> Any:
-    from fractions import Fraction
-
-    return Fraction(text)
-
-
-def _decimal(text: str) -> Any:
-    from decimal import Decimal
-
-    return Decimal(text)
-
-
 _NESTED: list[tuple[type, str, Callable[[Any], Iterable[Any]]]] = [
     (list, "list", list.__iter__),
     (tuple, "tuple", tuple.__iter__),
@@ -139,8 +181,9 @@ _NESTED: list[tuple[type, str, Callable[[Any], Iterable[Any]]]] = [
     (complex, "complex", lambda value: (value.real, value.imag)),
     (type({}.keys()), "keys", iter),
     (type({}.values()), "values", iter),
-    (type({}.items()), "items", _flat),
+    (type({}.items()), "pairs", _flat),
 ]
+_PLAIN = {base for base, _, _ in _NESTED}
 _TEXTS: list[tuple[type, str, Callable[[Any], str]]] = [
     (bytes, "bytes", bytes.hex),
     (bytearray, "bytearray", bytearray.hex),
@@ -156,14 +199,16 @@ _FROM_PARTS: dict[str, Callable[[list[Any]], Any]] = {
     "complex": lambda parts: complex(*parts),
     "keys": lambda parts: dict.fromkeys(parts).keys(),
     "values": lambda parts: dict(enumerate(parts)).values(),
-    "items": lambda parts: _paired(parts).items(),
-    "iterator": iter,
+    "pairs": lambda parts: _paired(parts).items(),
+    "iterator": lambda parts: again(*parts),
+    "items": lambda parts: OpaqueItems(*parts),
+    "exception": lambda parts: exceptions.together(*parts),
+    "library": lambda parts: library.together(parts[0], parts[1:]),
 }
 _FROM_TEXT: dict[str, Callable[[str], Any]] = {
     "integer": lambda text: int(text, 16),
     "bytes": bytes.fromhex,
     "bytearray": bytearray.fromhex,
-    "fractions": _fraction,
-    "decimal": _decimal,
     "opaque": Opaque,
+    "constant": lambda text: {"Ellipsis": ..., "NotImplemented": NotImplemented}[text],
 }

@@ -10,7 +10,7 @@ import types
 from collections.abc import Callable
 from typing import NoReturn
 
-from . import values
+from . import exceptions, values
 from .confine import confine
 from .pipes import ANSWER_BYTES, FRAME_BYTES, Job, describe, read_frame, send_frame
 
@@ -91,12 +91,13 @@ def attempt(action: Callable[..., object], *args: object) -> bytes:
     try:
         return values.dumps(["return", action(*args)], strict=False)
     except BaseException as error:
-        return values.dumps(["raise", [[kind.__name__ for kind in type(error).__mro__], message(error)]], strict=False)
+        return raised(error)
 
 
-def message(error: BaseException) -> str:
-    """The beginning of what an exception says; its class may be the completion's own, and fail at that."""
-    try:
-        return str(error)[:400]
-    except BaseException:
-        return "(no message)"
+def raised(error: BaseException) -> bytes:
+    """The answer of a call that raised: with its arguments if they can cross, else with its message alone."""
+    with contextlib.suppress(BaseException):
+        answer = values.dumps(["raise", error], strict=False)
+        if len(answer) <= ANSWER_BYTES:
+            return answer
+    return values.dumps(["raise", exceptions.brief(error)], strict=False)
