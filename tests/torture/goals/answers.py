@@ -1,0 +1,138 @@
+"""Hostile answers, and hostile messages of scorers, all the way through: no run dies of them and no answer profits."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tests.attacks.completions import ANSWERS, FORGED, RAISED
+from tests.helpers.paths import ROOT
+from tests.torture.case import Case, Failure, Goal
+from tests.torture.goals.bits import report
+from tests.torture.hostile import TEXTS
+from tests.torture.made import STUDY, WORKS, Made
+from tests.torture.process import unmask
+
+DATA = ROOT.parent / "shared" / "data"
+TASKS = ("carry-rtl", "csv-missing-cells", "unique-list-commit", "constrained-json-fill", "html-close-tags")
+
+# Raises for the prompts of MEAN, in its own way; the others have a utility.
+SCORER = """
+class Mine(BaseException):
+    pass
+
+class Unspeakable(ValueError):
+    def __str__(self):
+        raise Unspeakable
+
+TEXT = {text!r}
+
+def score(text, example):
+    if example["id"] in {ids!r}:
+        {act}
+    return len(text) % 7 / 7
+"""
+RAISES = (
+    "raise ValueError(TEXT)",
+    "raise Unspeakable",
+    "raise SystemExit(TEXT)",
+    "raise type(TEXT[:9] or 'E', (ValueError,), {})(TEXT)",
+)
+RAISES += ("raise ExceptionGroup('group', [ValueError(TEXT)])", "raise StopIteration(TEXT)", "assert False, TEXT")
+BREAKS = ("return 1.7", "return float('nan')", "return None", "return TEXT", "raise Mine(TEXT)", "raise GeneratorExit")
+
+
+def try_case(case: Case, folder: Path, made: Made) -> Failure | None:
+    return KINDS[case.number % len(KINDS)](case, folder, made)
+
+
+def not_run() -> Sequence[str]:
+    return [] if DATA.is_dir() else ["answers: HumanEval (no folder shared/data beside the checkout)"]
+
+
+def _own_task(folder: Path, text: str, ids: Sequence[str], act: str) -> None:
+    WORKS["study"].prepare(folder)
+    (folder / "study.toml").write_text(STUDY.replace('"contains"', '"scoring:score"'), encoding="utf-8")
+    source = SCORER.format(text=text, ids=tuple(ids), act=act)
+    (folder / "scoring.py").write_text(source, encoding="utf-8")
+
+
+def _scorer(case: Case, folder: Path, made: Made) -> Failure | None:
+    """A scorer that raises hostile messages for some prompts: those have no utility, and the study is complete."""
+    rng = case.rng
+    text, act = (TEXTS[0], RAISES[0]) if case.number == 0 else (rng.choice(TEXTS), rng.choice(RAISES))
+    _own_task(folder, text, [f"p{n}" for n in range(0, 16, 3)], act)
+    what = f"a scorer that does {act} with {text[:20]!r}"
+    ended = unmask(*WORKS["study"].arguments, folder=folder)
+    if ended.trouble or ended.code:
+        return Failure(f"study run, {what}: {ended.trouble or ended.last}")
+    page = report(folder, "page")[0]
+    return Failure(f"report, {what}: {page.trouble or page.last}") if page.trouble or page.code else None
+
+
+def _set_aside(case: Case, folder: Path, made: Made) -> Failure | None:
+    """A shard that fails every time is set aside, and the rest goes on."""
+    act = BREAKS[case.number // len(KINDS) % len(BREAKS)]
+    prompt = _of_one_shard(made)
+    _own_task(folder, case.rng.choice(TEXTS[:4]), [prompt], act)
+    for _ in range(4):
+        ended = unmask(*WORKS["study"].arguments, folder=folder)
+        if ended.trouble or ended.code not in (0, 3):
+            return Failure(f"a scorer that does {act} for {prompt}: {ended.trouble or ended.last}")
+    shown = unmask("study", "status", "study", "--json", folder=folder)
+    told = json.loads(shown.out or "{}")
+    finished = sum(model["finished"] for model in told.get("models", {}).values())
+    # One shard of four at most is lost, and the exit code says so.
+    if shown.trouble or finished not in (3, 4) or (ended.code == 3) != (finished == 3):
+        return Failure(f"a scorer that does {act} for {prompt}: {finished} of 4 shards, exit code {ended.code}")
+    return None
+
+
+def _of_one_shard(made: Made) -> str:
+    """A prompt that the study measures."""
+    info = sorted((made.folder / "study" / "study" / "shards").glob("[!.]*/shard.json"))[0]
+    text = info.read_text(encoding="utf-8")
+    return next(f"p{n}" for n in range(16) if f'"p{n}"' in text)
+
+
+def _explained(case: Case, folder: Path, made: Made) -> Failure | None:
+    """Hostile answers to every prompt of a task, scored and explained."""
+    rng, task = case.rng, TASKS[case.number // len(KINDS) % len(TASKS)]
+    shown = json.loads(unmask("tasks", "show", task, "-n", 6, "--json", folder=folder).out)
+    given = [{"id": one["id"], "text": rng.choice(TEXTS) + rng.choice(("", one["target"]))} for one in shown]
+    return _scored(task, given, folder, {one["id"]: one["text"] for one in given})
+
+
+def _humaneval(case: Case, folder: Path, made: Made) -> Failure | None:
+    """Completions that are wrong and hostile: none passes, none is `unavailable`."""
+    if not DATA.is_dir():
+        return None
+    rng = case.rng
+    shown = unmask("tasks", "show", "humaneval", "-n", 3, "--json", "--data-dir", DATA, folder=folder)
+    first = [RAISED["half a character raised"], RAISED["StopIteration"]] if case.number < len(KINDS) else []
+    bodies = [*first, *rng.sample([*FORGED.values(), *ANSWERS.values(), *RAISED.values()], 3)][:3]
+    given = [{"id": one["id"], "text": body} for one, body in zip(json.loads(shown.out), bodies, strict=True)]
+    return _scored("humaneval", given, folder, {one["id"]: one["text"] for one in given}, perfect=0)
+
+
+def _scored(
+    task: str, given: list[dict[str, str]], folder: Path, texts: dict[str, str], perfect: int | None = None
+) -> Failure | None:
+    """`tasks score`, as text and as JSON."""
+    lines = "".join(json.dumps(one) + "\n" for one in given)
+    (folder / "answers.jsonl").write_text(lines, encoding="utf-8")
+    command = ["tasks", "score", task, "--predictions", "answers.jsonl", "--split", "development"]
+    command += ["--data-dir", str(DATA)] if task == "humaneval" else []
+    for how in ("--explain", "--json"):
+        ended = unmask(*command, how, folder=folder)
+        if ended.trouble or ended.code:
+            return Failure(f"tasks score {task} {how}: {ended.trouble or ended.last}")
+    told = json.loads(ended.out)
+    left = {v["id"]: v["reason"] for v in told["verdicts"] if v["utility"] is None and v["id"] in texts}
+    if left:
+        return Failure(f"{task}: left out of the mean: {left}, answers {[texts[id] for id in left]}")
+    won = [v["id"] for v in told["verdicts"] if v["utility"] and v["id"] in texts]
+    return Failure(f"{task}: passed: {[texts[id] for id in won]}") if perfect == 0 and won else None
+
+
+KINDS: tuple[Callable[[Case, Path, Made], Failure | None], ...] = (_scorer, _explained, _set_aside, _humaneval)
+GOAL = Goal("answers", "hostile answers and scorers", try_case, sample=16, needs=("study",), not_run=not_run)
