@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tallies = torture(goals, seed, place, minutes=minutes, on_failure=_tell)
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    print("\n".join(_table(tallies, seed, time.monotonic() - began)))
+    print("\n".join(report(tallies, seed, time.monotonic() - began)))
     return int(any(tally.failures for tally in tallies))
 
 
@@ -56,17 +56,22 @@ def _parser() -> argparse.ArgumentParser:
 
 def _again(goals: Sequence[Goal], case: Case, place: Path) -> int:
     failure = try_one(goals[0], case, place)
-    print("no failure" if failure is None else f"FAILED: {failure.what}")
+    print("no failure" if failure is None else f"FAILED: {_printable(failure.what)}")
     print(f"its folder: {place}")
     return int(failure is not None)
 
 
 def _tell(case: Case, failure: Failure) -> None:
-    what = failure.what.encode("utf-8", "backslashreplace").decode()[:MOST]
-    print(f"FAILED {case.goal} {case.number}: {what}\n  again: {case.again}", flush=True)
+    print(f"FAILED {case.goal} {case.number}: {_printable(failure.what)[:MOST]}\n  again: {case.again}", flush=True)
 
 
-def _table(tallies: Sequence[Tally], seed: int, seconds: float) -> list[str]:
+def _printable(text: str) -> str:
+    """Hostile text as a terminal may get it."""
+    plain = text.encode("ascii", "backslashreplace").decode()
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in plain)
+
+
+def report(tallies: Sequence[Tally], seed: int, seconds: float) -> list[str]:
     """Goals, how often each was tried, and what failed."""
     lines = ["", f"{'goal':<12} {'tried':>6} {'failures':>8} {'seconds':>8} {'cpu':>6}  what"]
     for tally in sorted(tallies, key=lambda t: t.goal.name):

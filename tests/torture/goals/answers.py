@@ -114,6 +114,34 @@ def _humaneval(case: Case, folder: Path, made: Made) -> Failure | None:
     return _scored("humaneval", given, folder, {one["id"]: one["text"] for one in given}, perfect=0)
 
 
+# What a check does with a candidate, and a completion that once passed it or made its verdict go away.
+PROBLEMS = {
+    "stops a map": ("assert all(map(candidate, [1, 2]))", "    raise StopIteration\n"),
+    "stops a filter": ("assert not list(filter(candidate, [1, 2]))", "    raise StopIteration\n"),
+    "stops a comprehension": ("assert [x for x in map(candidate, [1])] == []", "    raise StopIteration\n"),
+    "a huge number in a message": ("assert candidate(2) == 4, candidate(2)", "    return 10 ** 5000\n"),
+    "a huge number in an f-string": ("assert False, f'{candidate(2)}'", "    return 10 ** 5000\n"),
+    "an object fed back": ("assert candidate(candidate(2)) == 8", "    return object()\n"),
+    "half a character": ("assert candidate(2) == 4, candidate(2)", "    return '\\ud800'\n"),
+}
+
+
+def _checked(case: Case, folder: Path, made: Made) -> Failure | None:
+    """Whatever a completion does once it was called counts as failed, in every kind of sandbox there is."""
+    from unmask.tasks.sandbox import available_modes, check_completion
+
+    kinds = [mode.split(":")[0].split()[0] for mode in available_modes()]
+    forged = {name: ("assert candidate(2) == 4", body) for name, body in FORGED.items()}
+    tries = [(name, kind) for name in (*PROBLEMS, *forged) for kind in dict.fromkeys(kinds)]
+    name, kind = tries[case.number // (len(KINDS) // 2) % len(tries)]
+    check, body = (PROBLEMS | forged)[name]
+    problem = {"prompt": "def f(x):\n", "entry_point": "f", "test": f"def check(candidate):\n    {check}\n"}
+    verdict = check_completion(problem, body, mode=kind)
+    if verdict.status in ("fail", "error", "timeout"):
+        return None
+    return Failure(f"{name}, {kind}: {verdict.status} ({verdict.detail})")
+
+
 def _scored(
     task: str, given: list[dict[str, str]], folder: Path, texts: dict[str, str], perfect: int | None = None
 ) -> Failure | None:
@@ -134,5 +162,12 @@ def _scored(
     return Failure(f"{task}: passed: {[texts[id] for id in won]}") if perfect == 0 and won else None
 
 
-KINDS: tuple[Callable[[Case, Path, Made], Failure | None], ...] = (_scorer, _explained, _set_aside, _humaneval)
-GOAL = Goal("answers", "hostile answers and scorers", try_case, sample=16, needs=("study",), not_run=not_run)
+KINDS: tuple[Callable[[Case, Path, Made], Failure | None], ...] = (
+    _scorer,
+    _checked,
+    _set_aside,
+    _humaneval,
+    _checked,
+    _explained,
+)
+GOAL = Goal("answers", "hostile answers and scorers", try_case, sample=30, needs=("study",), not_run=not_run)
