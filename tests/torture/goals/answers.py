@@ -1,11 +1,12 @@
 """Hostile answers, and hostile messages of scorers, all the way through: no run dies of them and no answer profits."""
 
+import csv
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.attacks.completions import ANSWERS, FORGED, RAISED
-from tests.helpers.paths import ROOT
+from tests.helpers.paths import ROOT, SRC
 from tests.torture.case import Case, Failure, Goal
 from tests.torture.goals.bits import report
 from tests.torture.hostile import TEXTS
@@ -117,11 +118,11 @@ def _humaneval(case: Case, folder: Path, made: Made) -> Failure | None:
 # What a check does with a candidate, and a completion that once passed it or made its verdict go away.
 PROBLEMS = {
     "stops a map": ("assert all(map(candidate, [1, 2]))", "    raise StopIteration\n"),
-    "stops a filter": ("assert not list(filter(candidate, [1, 2]))", "    raise StopIteration\n"),
-    "stops a comprehension": ("assert [x for x in map(candidate, [1])] == []", "    raise StopIteration\n"),
     "a huge number in a message": ("assert candidate(2) == 4, candidate(2)", "    return 10 ** 5000\n"),
-    "a huge number in an f-string": ("assert False, f'{candidate(2)}'", "    return 10 ** 5000\n"),
     "an object fed back": ("assert candidate(candidate(2)) == 8", "    return object()\n"),
+    "a frame by hand": ("assert candidate(2) == 4", FORGED["frame by hand: a raised nothing"]),
+    "stops a filter": ("assert not list(filter(candidate, [1, 2]))", "    raise StopIteration\n"),
+    "a huge number in an f-string": ("assert False, f'{candidate(2)}'", "    return 10 ** 5000\n"),
     "half a character": ("assert candidate(2) == 4, candidate(2)", "    return '\\ud800'\n"),
 }
 
@@ -133,13 +134,62 @@ def _checked(case: Case, folder: Path, made: Made) -> Failure | None:
     kinds = [mode.split(":")[0].split()[0] for mode in available_modes()]
     forged = {name: ("assert candidate(2) == 4", body) for name, body in FORGED.items()}
     tries = [(name, kind) for name in (*PROBLEMS, *forged) for kind in dict.fromkeys(kinds)]
-    name, kind = tries[case.number // (len(KINDS) // 2) % len(tries)]
+    turns, now = divmod(case.number, len(KINDS))
+    before = [at for at, kind in enumerate(KINDS) if kind is _checked]
+    name, kind = tries[(turns * len(before) + before.index(now)) % len(tries)]
     check, body = (PROBLEMS | forged)[name]
     problem = {"prompt": "def f(x):\n", "entry_point": "f", "test": f"def check(candidate):\n    {check}\n"}
     verdict = check_completion(problem, body, mode=kind)
     if verdict.status in ("fail", "error", "timeout"):
         return None
     return Failure(f"{name}, {kind}: {verdict.status} ({verdict.detail})")
+
+
+SAYS = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from unmask.axes import score
+from unmask.core import Action, Policy
+
+
+@dataclass(frozen=True)
+class Says(Policy):
+    name: ClassVar[str] = "says"
+
+    def act(self, traj, look_ahead):
+        masked_BL = traj.state.masked_BL
+        place_BL = masked_BL.cumsum(-1) - 1
+        said_N = torch.tensor({tokens})
+        tokens_BL = said_N[place_BL.clamp(0, len(said_N) - 1)]
+        all_B = torch.ones(len(masked_BL))
+        return Action(score.rows("confidence", traj.state), masked_BL, all_B, masked_BL, tokens_BL=tokens_BL)
+"""
+
+
+def _compared(case: Case, folder: Path, made: Made) -> Failure | None:
+    """A policy of one's own that says what it likes, to HumanEval: `compare` ends, and its answers are wrong."""
+    if not DATA.is_dir():
+        return None
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(SRC / "unmask" / "models" / "mini" / "tokenizer.json"))
+    body = RAISED["half a character raised"] if case.number < len(KINDS) else case.rng.choice([*RAISED.values()])
+    end = tokenizer.token_to_id("<|endoftext|>")
+    tokens = [*tokenizer.encode(body, add_special_tokens=False).ids, end]
+    (folder / "says.py").write_text(SAYS.format(tokens=tokens), encoding="utf-8")
+    command = ("compare", "--model", "mini", "--task", "humaneval", "--split", "development", "--prompts", 1)
+    more = ("--steps", 1, "--policy", "says.py:Says", "--resamples", 5, "--out", "out", "--data-dir", DATA, "--quiet")
+    ended = unmask(*command, *more, folder=folder)
+    if ended.trouble or ended.code:
+        return Failure(f"compare, {body!r}: {ended.trouble or ended.last}")
+    with (folder / "out" / "compare.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if "says" in row["policy"].lower()]
+    if len(rows) != 1 or rows[0]["utility"] != "0.0":
+        return Failure(f"compare, {body!r}: {rows}")
+    return None
 
 
 def _scored(
@@ -169,5 +219,7 @@ KINDS: tuple[Callable[[Case, Path, Made], Failure | None], ...] = (
     _humaneval,
     _checked,
     _explained,
+    _compared,
+    _checked,
 )
 GOAL = Goal("answers", "hostile answers and scorers", try_case, sample=30, needs=("study",), not_run=not_run)
