@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.helpers.paths import SRC
+import unmask as unmask_package
 from tests.torture.case import Case, Failure, Goal
 from tests.torture.flips import edited
 from tests.torture.goals.bits import differs, report
@@ -116,8 +116,9 @@ def _code(case: Case, folder: Path, made: Made) -> Failure | None:
 
 def _copied(place: Path) -> Path:
     """The package somewhere else; its models, which are large, by a link."""
-    shutil.copytree(SRC / "unmask", place / "unmask", ignore=shutil.ignore_patterns("__pycache__", "models"))
-    os.symlink(SRC / "unmask" / "models", place / "unmask" / "models")
+    home = Path(unmask_package.__file__).parent
+    shutil.copytree(home, place / "unmask", ignore=shutil.ignore_patterns("__pycache__", "models"))
+    os.symlink(home / "models", place / "unmask" / "models")
     return place / "unmask"
 
 
