@@ -38,7 +38,7 @@ TEXTS = (
     "[bold red]rich[/]",
     "[/]",
     "%s %d {0} {x!r}",
-    "../../etc/passwd",
+    "../passwd",
     "",
     " ",
     "<answer></answer>",

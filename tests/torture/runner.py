@@ -97,7 +97,7 @@ def _next(tallies: Sequence[Tally], stop: float | None) -> Tally | None:
     if stop is not None:
         return min(tallies, key=lambda t: (t.seconds, t.tried + t.running)) if time.monotonic() < stop else None
     open_ = [t for t in tallies if t.tried + t.running < t.goal.sample]
-    # The longest goals first, or the end of the sample would have one worker only.
+    # Side by side, so that goals that wait and goals that compute share the machine.
     return min(open_, key=lambda t: (t.tried + t.running) / t.goal.sample, default=None)
 
 

@@ -222,4 +222,4 @@ KINDS: tuple[Callable[[Case, Path, Made], Failure | None], ...] = (
     _compared,
     _checked,
 )
-GOAL = Goal("answers", "hostile answers and scorers", try_case, sample=30, needs=("study",), not_run=not_run)
+GOAL = Goal("answers", "hostile answers and scorers", try_case, sample=24, needs=("study",), not_run=not_run)

@@ -131,6 +131,6 @@ GOAL = Goal(
     "bits",
     "single bits flipped in stored files",
     try_case,
-    sample=21,
+    sample=14,
     needs=("study", "gate", "comparison", "training"),
 )

@@ -176,4 +176,4 @@ def _gate(rng: random.Random) -> Chosen:
 
 
 CALLS = (_load, _generate, _generate, _generate, _infill, _history, _history, _policy, _calibrate, _gate)
-GOAL = Goal("calls", "Python calls at random", try_case, sample=120, needs=("gate",), seconds=90)
+GOAL = Goal("calls", "Python calls at random", try_case, sample=100, needs=("gate",), seconds=90)

@@ -153,4 +153,4 @@ def _value(parameter: Any, rng: random.Random) -> str:
     return rng.choice(WORDS)
 
 
-GOAL = Goal("commands", "command lines at random", try_case, sample=80, needs=("study", "gate"))
+GOAL = Goal("commands", "command lines at random", try_case, sample=60, needs=("study", "gate"))

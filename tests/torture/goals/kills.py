@@ -35,4 +35,4 @@ def try_case(case: Case, folder: Path, made: Made) -> Failure | None:
     return None
 
 
-GOAL = Goal("kills", "SIGKILL, then the same command", try_case, sample=12, needs=NAMES)
+GOAL = Goal("kills", "SIGKILL, then the same command", try_case, sample=8, needs=NAMES)

@@ -28,4 +28,4 @@ def try_case(case: Case, folder: Path, made: Made) -> Failure | None:
     return Failure(f"{attack.goal}: {attack.name!r} got out of {mode!r}: {outcome.detail}")
 
 
-GOAL = Goal("sandbox", "hostile programs in every mode", try_case, sample=40, not_run=not_run)
+GOAL = Goal("sandbox", "hostile programs in every mode", try_case, sample=32, not_run=not_run)

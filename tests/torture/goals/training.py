@@ -139,4 +139,4 @@ def _wrong(paths: set[Path], mask: int) -> Iterator[str]:
 
 
 KINDS: tuple[Callable[[Case, Path, Made], Failure | None], ...] = (_two, _flipped, _doctored, _modes)
-GOAL = Goal("training", "one run per folder, true checkpoints", try_case, sample=12, needs=("training",))
+GOAL = Goal("training", "one run per folder, true checkpoints", try_case, sample=8, needs=("training",))
