@@ -57,10 +57,10 @@ class Ended:
             return f"hung: {self.err[-300:]}"
         if self.code < 0:
             return f"died of signal {-self.code}: {self.err[-300:]}"
+        # Not on standard output: `study status` shows the tracebacks of shards that were set aside.
         for sign in ("Traceback (most recent", "error: unexpected ", "Fatal Python error"):
-            if sign in self.err or sign in self.out:
-                text = self.err if sign in self.err else self.out
-                return text[text.index(sign) :][-700:].strip()
+            if sign in self.err:
+                return self.err[self.err.index(sign) :][-700:].strip()
         if self.code not in (0, 1, 2, 3):
             return f"exit code {self.code}: {self.err[-300:]}"
         if self.code == 2 and not self.err.strip():
