@@ -6,6 +6,11 @@ PIP_FLAGS ?= --quiet
 # `make test PYTEST_ARGS=` runs the slow tests too; `make test PYTEST_ARGS="-k region"` runs some.
 PYTEST_ARGS ?= -m "not slow"
 
+# `make torture MINUTES=20 SEED=7 GOAL="bits kills"`; 0 minutes is the sample that CI runs, the same cases every time.
+MINUTES ?= 60
+SEED ?=
+GOAL ?=
+
 # Some CPUs, often virtual ones, advertise AMX without letting programs use it; a bf16 matrix product then dies
 # with an illegal instruction. oneDNN stops at plain AVX-512 if told so before torch is imported.
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
@@ -30,7 +35,7 @@ UNFINISHED := $(VENV)/.unfinished
 .DELETE_ON_ERROR:
 # The steps share one environment and the tools use all cores themselves; `make -j clean test` keeps its order.
 .NOTPARALLEL:
-.PHONY: help setup demo test lint format bench clean
+.PHONY: help setup demo test torture lint format bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -60,6 +65,10 @@ demo: $(INSTALLED) ## does adapting pay? a study of the small model; the page is
 test: lint ## lint, then run the tests (PYTEST_ARGS= for the slow ones too)
 	@# Tensors in tests are tiny: a process per core is faster than a thread.
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(PYTEST_ARGS)
+
+torture: $(INSTALLED) ## try to break every promise of docs/reliability.md (MINUTES=60, SEED=, GOAL=; MINUTES=0: a sample)
+	$(BIN)/python -m tests.torture $(if $(filter 0,$(MINUTES)),--sample,--minutes $(MINUTES)) \
+	  $(if $(SEED),--seed $(SEED)) $(foreach goal,$(GOAL),--only $(goal))
 
 lint: $(INSTALLED) ## check style, formatting and types
 	$(BIN)/ruff check .

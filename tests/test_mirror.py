@@ -13,6 +13,7 @@ ACROSS = {
     "test_look_ahead.py": "what a method may rely on: the contracts of core, kept by decode",
     "test_mirror.py": "this file",
     "test_readme.py": "the commands of README.md",
+    "test_torture.py": "the torture of tests/torture: what it sees, and that it can be repeated",
     "checkpoints/test_parity.py": "whole runs against the authors' loops: checkpoints, denoisers, policies and decode",
     "diagnostics/test_planted.py": "every diagnostic on problems whose better action is known",
     "policies/test_toy.py": "the toy network of this folder's golden files is the one they were made with",

@@ -63,7 +63,7 @@ def test_the_number_stands_in_results():
     code = (
         "import json, torch, unmask; torch.set_num_threads(int(os.environ['WANTED']));"
         "out = unmask.load('exact').generate('a');"
-        "print(out.config['threads'], json.loads(out.to_json())['config']['threads'])"
+        "print(out.config['versions']['threads'], json.loads(out.to_json())['config']['versions']['threads'])"
     )
     for number in ("1", "2"):
         assert shown(f"import os; {code}", WANTED=number) == [number, number]

@@ -1,0 +1,169 @@
+"""Files that users and other programs write, mutated: read, or refused in a sentence; never a traceback."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.torture.case import Case, Failure, Goal
+from tests.torture.flips import damaged
+from tests.torture.limits import bounded
+from tests.torture.made import LINES, OWN, STUDY, WORKS, Made
+from tests.torture.process import Ended, unmask
+
+COMPARE = ("compare", "--model", "mini", "--task", "carry-rtl", "--split", "fresh", "--prompts", 1, "--steps", 1)
+
+
+def try_case(case: Case, folder: Path, made: Made) -> Failure | None:
+    return KINDS[case.number % len(KINDS)](case, folder, made)
+
+
+def _judged(what: str, ended: Ended) -> Failure | None:
+    if ended.trouble:
+        return Failure(f"{what}: {ended.trouble}")
+    if ended.code == 2 and not any(line.startswith("error:") for line in ended.err.splitlines()):
+        return Failure(f"{what}: refused without an error: {ended.err[-300:]}")
+    return None
+
+
+def _mutate(path: Path, case: Case) -> str:
+    kind, content = damaged(path.read_bytes(), case.rng)
+    path.write_bytes(content)
+    return f"{path.name}, {kind}"
+
+
+def _study(case: Case, folder: Path, made: Made) -> Failure | None:
+    WORKS["study"].prepare(folder)
+    what = _mutate(folder / ("study.toml" if case.number % 2 else "mine.jsonl"), case)
+    return _judged(f"study run, {what}", unmask(*WORKS["study"].arguments, folder=folder, first=bounded))
+
+
+def _gate(case: Case, folder: Path, made: Made) -> Failure | None:
+    made.copy("gate", folder)
+    what = _mutate(folder / "gate.json", case)
+    command = ("generate", "--model", "exact", "ab", "--max-new-tokens", 4, "--gate", "gate.json")
+    return _judged(f"generate --gate, {what}", unmask(*command, folder=folder, first=bounded))
+
+
+def _checkpoint(case: Case, folder: Path, made: Made) -> Failure | None:
+    """A small model's folder; the weights are those that were trained here."""
+    shutil.copytree(made.folder / "training" / "trained" / "model", folder / "model")
+    # The template is written by whoever publishes a model.
+    what = _mutate(case.rng.choice(sorted((folder / "model").iterdir())), case)
+    command = ("generate", "--model", "./model", "1+1", "--max-new-tokens", 4, "--steps", 2)
+    return _judged(f"a checkpoint's {what}", unmask(*command, folder=folder, first=bounded))
+
+
+def _template(case: Case, folder: Path, made: Made) -> Failure | None:
+    """Chat templates are programs: those that loop, or make gigabytes, are stopped."""
+    import json
+
+    shutil.copytree(made.folder / "training" / "trained" / "model", folder / "model")
+    path = folder / "model" / "tokenizer_config.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    settings["chat_template"] = TEMPLATES[case.number // len(KINDS) % len(TEMPLATES)]
+    path.write_text(json.dumps(settings), encoding="utf-8")
+    command = ("generate", "--model", "./model", "1+1", "--max-new-tokens", 4, "--steps", 2)
+    ended = unmask(*command, folder=folder, first=bounded)
+    return _judged(f"chat template {settings['chat_template'][:60]!r}", ended)
+
+
+TEMPLATES = (
+    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "{{ 'x' * 100000000000 }}",
+    "{% for a in range(99999) %}{{ 'x' * 100000 }}{% endfor %}",
+    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+    "{{ messages.__class__.__mro__ }}",
+    "{{ ''.__class__.__base__.__subclasses__() }}",
+    "{% for m in messages %}{{ m.content",
+    "{{ raise_exception('no') }}",
+    "{{ 9 ** 9 ** 9 ** 9 }}",
+    "\ud800{{ messages[0].content }}",
+    "{{ messages[99].content.nothing.at.all }}",
+    "{% include 'x' %}",
+    "",
+)
+
+
+def _trajectory(case: Case, folder: Path, made: Made) -> Failure | None:
+    import torch
+
+    from unmask import Trajectory, UnmaskError, load
+
+    torch.set_num_threads(1)
+    path = folder / "run.npz"
+    load("exact").generate("ab", max_new_tokens=4).trajectory.save(path)
+    what = _mutate(path, case)
+    bounded()
+    try:
+        Trajectory.load(path)
+    except UnmaskError:
+        pass
+    except Exception as error:
+        return Failure(f"Trajectory.load, {what}: {type(error).__name__}: {error}")
+    return None
+
+
+def _training(case: Case, folder: Path, made: Made) -> Failure | None:
+    WORKS["training"].prepare(folder)
+    what = _mutate(folder / "train.toml", case)
+    ended = unmask(*WORKS["training"].arguments, "--steps", 1, folder=folder, first=bounded)
+    return _judged(f"train, {what}", ended)
+
+
+def _picks(case: Case, folder: Path, made: Made) -> Failure | None:
+    made.copy("comparison", folder)
+    what = _mutate(folder / "compared" / "summary.json", case)
+    command = (*COMPARE, "--picks", "compared/summary.json", "--resamples", 5)
+    return _judged(f"compare --picks, {what}", unmask(*command, folder=folder, first=bounded))
+
+
+def _predictions(case: Case, folder: Path, made: Made) -> Failure | None:
+    (folder / "answers.jsonl").write_text(LINES.replace("prompt", "text"), encoding="utf-8")
+    what = _mutate(folder / "answers.jsonl", case)
+    command = ("tasks", "score", "carry-rtl", "--predictions", "answers.jsonl", "--explain")
+    return _judged(f"tasks score, {what}", unmask(*command, folder=folder, first=bounded))
+
+
+def _strange(case: Case, folder: Path, made: Made) -> Failure | None:
+    """Not a file at all: a folder, a pipe that nobody writes to, a device, a link to itself, a path too long."""
+    rng = case.rng
+    (folder / "mine.jsonl").write_text(LINES, encoding="utf-8")
+    (folder / "study.toml").write_text(STUDY, encoding="utf-8")
+    (folder / "folder").mkdir()
+    (folder / "loop").symlink_to("loop")
+    place = rng.choice(
+        ("folder", "loop", "/dev/full", "/dev/null", "n" * 300, "n/" * 3000 + "n", "no/such", "\0", "mine.jsonl/x")
+    )
+    commands = (
+        ("study", "run", place, "--out", "out"),
+        ("study", "run", "study.toml", "--out", place),
+        ("study", "report", place),
+        ("study", "status", place),
+        ("generate", "--model", "exact", "ab", "--gate", place),
+        ("generate", "--model", f"./{place}"),
+        ("calibrate", "--model", "exact", *OWN, "--axis", "region", "--out", place, "--prompts", 2),
+        ("tasks", "score", "carry-rtl", "--predictions", place),
+        ("tasks", "export", "--task", "carry-rtl", "--out", place),
+        ("train", "--config", place, "--out", "out"),
+        (*COMPARE, "--picks", place),
+        (*COMPARE, "--out", place),
+    )
+    command = rng.choice(commands)
+    return _judged(f"{' '.join(map(str, command))[:120]}", unmask(*command, folder=folder, first=bounded))
+
+
+KINDS: tuple[Callable[[Case, Path, Made], Failure | None], ...] = (
+    _study,
+    _gate,
+    _checkpoint,
+    _strange,
+    _predictions,
+    _trajectory,
+    _checkpoint,
+    _training,
+    _template,
+    _study,
+    _strange,
+    _picks,
+)
+GOAL = Goal("files", "mutated and strange files", try_case, sample=36, needs=("gate", "comparison", "training"))
