@@ -50,7 +50,7 @@ class Revised(Policy):
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state, action = traj.state, self.base.act(traj, look_ahead)
-        psi_BL = self._psi(traj)
+        psi_BL = confidence_when_revealed(traj)
         remask_BL = self.operator.remask(state, psi_BL, traj.uniform("remask"))
         # A row with no masks of its own reveals nothing: the region it must still name is what it re-opens.
         full_B = ~state.masked_BL.any(-1)
@@ -64,13 +64,14 @@ class Revised(Policy):
             notes={**action.notes, "psi_BL": psi_BL},
         )
 
-    def _psi(self, traj: Trajectory) -> Tensor:
-        """Probability each token had when it was last revealed; +inf where nothing stands."""
-        never_BL = torch.full(traj.state.tokens_BL.shape, float("inf"), dtype=torch.float64)
-        never_BL = never_BL.to(traj.state.tokens_BL.device)
-        if traj.last is None:
-            return never_BL
-        revealed_BL = traj.last.revealed_BL
-        kept_BL = traj.notes.get("psi_BL", never_BL)
-        psi_BL = torch.where(revealed_BL, traj.last.confidence_BL.double().nan_to_num(0.0), kept_BL)
-        return torch.where(traj.state.revealed_BL, psi_BL, never_BL)
+
+def confidence_when_revealed(traj: Trajectory) -> Tensor:
+    """psi: the probability each token had when it was last revealed; +inf where nothing stands."""
+    never_BL = torch.full(traj.state.tokens_BL.shape, float("inf"), dtype=torch.float64)
+    never_BL = never_BL.to(traj.state.tokens_BL.device)
+    if traj.last is None:
+        return never_BL
+    revealed_BL = traj.last.revealed_BL
+    kept_BL = traj.notes.get("psi_BL", never_BL)
+    psi_BL = torch.where(revealed_BL, traj.last.confidence_BL.double().nan_to_num(0.0), kept_BL)
+    return torch.where(traj.state.revealed_BL, psi_BL, never_BL)
