@@ -7,6 +7,7 @@ from unmask.errors import ConfigError
 from unmask.policies.check import check_policy
 from unmask.policies.dcd import DCD
 from unmask.policies.dsb import DSB
+from unmask.policies.fast_dllm import FastDLLM
 
 TABLE = [
     [0.95, 0.40, 0.99, 0.97, 0.99, 0.99],
@@ -22,16 +23,19 @@ TABLE = [
     ("width", "expected"), [(None, [[0], [2], [3], [4], [5], [1]]), (2, [[0], [2], [1], [3, 4], [5]])]
 )
 def test_worked_example(width, expected):
-    assert revealed(run(confidences(TABLE), DSB(0.9, 2, width), 6)) == expected
+    assert revealed(run(confidences(TABLE), DSB(block_length=2, max_block=width), 6)) == expected
 
 
 def test_greedy_keeps_as_many_masks_open():
     """DSB greedy is DCD without a longest window."""
-    one, other = (revealed(run(confidences(TABLE), policy, 6)) for policy in (DSB(0.9, 2, None), DCD(0.9, 2, None)))
+    one, other = (
+        revealed(run(confidences(TABLE), policy, 6))
+        for policy in (DSB(block_length=2, max_block=None), DCD(0.9, 2, None))
+    )
     assert one == other
 
 
-@pytest.mark.parametrize("policy", [DSB(), DSB(0.5, 2, 2), DSB(0.5, 2, None)])
+@pytest.mark.parametrize("policy", [DSB(), DSB(FastDLLM(threshold=0.5), 2, 2), DSB(FastDLLM("factor"), 2, None)])
 def test_contract(policy):
     check_policy(policy)
 

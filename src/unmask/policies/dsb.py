@@ -1,6 +1,6 @@
 """DSB (Luo et al.). Taxonomy: state-dependent | dynamic block size | sliding block | irreversible | no planning."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -9,6 +9,7 @@ from unmask.axes import cardinality, commitment, region, score
 from unmask.core import Action, LookAhead, Policy, Trajectory
 from unmask.errors import require
 from unmask.policies.card import Card
+from unmask.policies.fast_dllm import FastDLLM
 
 
 @dataclass(frozen=True)
@@ -27,14 +28,14 @@ class DSB(Policy):
         "irreversible",
         presets={"const": {"max_block": 32}, "greedy": {"max_block": None}},
     )
-    threshold: float = 0.9
+    base: FastDLLM = field(default_factory=FastDLLM)
+    """What reveals within the block: its threshold or its factor rule; its own blocks are not used."""
     block_length: int = 32
     """Width at the start."""
     max_block: int | None = 32
     """Most positions from the first mask on; None is the authors' greedy variant."""
 
     def __post_init__(self) -> None:
-        require(0 <= self.threshold <= 1, "threshold", self.threshold, "0 to 1", "it is a probability; published: 0.9")
         ok = 1 <= self.block_length <= 1_000_000
         require(ok, "block_length", self.block_length, "1 to 1000000", "published: 32")
         sane = self.max_block is None or 1 <= self.max_block <= 1_000_000
@@ -47,11 +48,9 @@ class DSB(Policy):
         if self.max_block is not None:
             end_B = torch.minimum(end_B, first_B + self.max_block)
         open_BL = state.masked_BL & (state.rank_BL < end_B[:, None])
-        confidence_BL = traj.seen.confidence_BN[:, : open_BL.shape[1]]
-        k_B = cardinality.above(confidence_BL, self.threshold, open_BL)
+        chosen_BL = self.base.accept(traj.seen.confidence_BN[:, : open_BL.shape[1]], open_BL)
         return Action(
             score.pure("confidence", state),
-            open_BL,
-            cardinality.fraction(k_B, open_BL.sum(-1)),
+            *cardinality.reveal_set(chosen_BL, open_BL),
             commitment.everything(state),
         )

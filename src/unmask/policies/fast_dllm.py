@@ -56,11 +56,7 @@ class FastDLLM(Policy):
         state = traj.state
         open_BL = open_block(state, self.block_length)
         confidence_BL = traj.seen.confidence_BN[:, : open_BL.shape[1]]
-        if self.rule == "threshold":
-            k_B = cardinality.above(confidence_BL, self.threshold, open_BL)
-        else:
-            k_B = cardinality.factor_count(confidence_BL, self.factor, open_BL, authors_tail=self.authors_tail)
-        chosen_BL = score.best(confidence_BL, open_BL, k_B)
+        chosen_BL = self.accept(confidence_BL, open_BL)
         if self.spacing:
             chosen_BL = keep_apart(chosen_BL, confidence_BL, open_BL, self.spacing, self.block_length)
         return Action(
@@ -68,6 +64,14 @@ class FastDLLM(Policy):
             *cardinality.reveal_set(chosen_BL, open_BL),
             commitment.everything(state),
         )
+
+    def accept(self, confidence_BL: Tensor, open_BL: Tensor) -> Tensor:
+        """The open positions that the rule reveals."""
+        if self.rule == "threshold":
+            k_B = cardinality.above(confidence_BL, self.threshold, open_BL)
+        else:
+            k_B = cardinality.factor_count(confidence_BL, self.factor, open_BL, authors_tail=self.authors_tail)
+        return score.best(confidence_BL, open_BL, k_B)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ class P2(Policy):
         differs=(
             "not a row of the paper's table",
             "above temperature 0 positions score the tempered distribution (theirs scores the noisy logits)",
+            "a planner reads the prompt (theirs reads what the denoiser would put in its place)",
         ),
         presets={"llada/gsm8k": {}, "llada/humaneval": {}},
     )
