@@ -7,8 +7,8 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, region, score
 from unmask.core import Action, LookAhead, Policy, State, Trajectory
+from unmask.core.card import Card
 from unmask.errors import require
-from unmask.policies.card import Card
 
 SCORES = ("confidence", "entropy", "margin")
 

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
+from unmask.core.card import RECONSTRUCTION, Card
 from unmask.errors import require
 from unmask.policies.blocks import check_blocks, clock
-from unmask.policies.card import RECONSTRUCTION, Card
 from unmask.policies.fast_dllm import open_block
 from unmask.policies.llada import quota
 

@@ -7,8 +7,8 @@ import torch
 
 from unmask.axes import cardinality, commitment, region, score
 from unmask.core import Action, LookAhead, Policy, Trajectory
+from unmask.core.card import Card
 from unmask.errors import require
-from unmask.policies.card import Card
 from unmask.policies.fast_dllm import FastDLLM
 
 

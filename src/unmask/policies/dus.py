@@ -9,8 +9,8 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, region, score
 from unmask.core import Action, LookAhead, Policy, Trajectory
+from unmask.core.card import Card
 from unmask.errors import require
-from unmask.policies.card import Card
 
 _NEVER = torch.iinfo(torch.long).max
 

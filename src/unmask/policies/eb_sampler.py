@@ -7,8 +7,8 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
 from unmask.core import Action, LookAhead, Policy, Prediction, Trajectory
+from unmask.core.card import RECONSTRUCTION, Card
 from unmask.errors import require
-from unmask.policies.card import RECONSTRUCTION, Card
 from unmask.policies.fast_dllm import keep_apart, open_block
 
 PROXIES = ("entropy", "confidence", "margin")

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, region, score
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
+from unmask.core.card import Card
 from unmask.errors import require
-from unmask.policies.card import Card
 
 VARIANTS = ("llada", "dream")
 STRATEGIES = ("all", "max_conf", "min_kl", "random")

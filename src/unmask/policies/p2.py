@@ -10,8 +10,8 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory, View
+from unmask.core.card import Card
 from unmask.errors import require
-from unmask.policies.card import Card
 
 SCHEDULES: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda t: t,
@@ -45,7 +45,6 @@ class P2(Policy):
             "above temperature 0 positions score the tempered distribution (theirs scores the noisy logits)",
             "a planner reads the prompt (theirs reads what the denoiser would put in its place)",
         ),
-        presets={"llada/gsm8k": {}, "llada/humaneval": {}},
     )
     eta: float = 1.0
     schedule: str = "linear"

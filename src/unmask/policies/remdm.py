@@ -9,8 +9,8 @@ from torch import Tensor
 from unmask.axes import ReMDM, cardinality, commitment, score
 from unmask.axes.revision import loop_alpha, reveal_probability
 from unmask.core import Action, LookAhead, Policy, State, Trajectory, View
+from unmask.core.card import Card
 from unmask.errors import require
-from unmask.policies.card import Card
 from unmask.policies.revised import confidence_when_revealed
 
 _EPS = 1e-5
@@ -113,9 +113,10 @@ class ReMDMLLaDA(Policy):
             "a count loop of the authors' code, not the paper's sampler",
             "no early return at end of text",
         ),
-        presets={"llada/countdown": {"block_length": 32, "k": 1}, "llada/truthfulqa": {"block_length": 32, "k": 4}},
+        presets={"llada/countdown": {"k": 1}, "llada/truthfulqa": {"k": 4}},
     )
-    block_length: int | None = 32
+    block_length: int | None = None
+    """Answer positions per block, which must divide the answer; None is one block, as in their runs of 32."""
     k: int = 1
     """Positions dropped and refilled a step (the authors' remdm_number)."""
 

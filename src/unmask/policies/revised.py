@@ -8,6 +8,7 @@ from torch import Tensor
 
 from unmask.axes import ReMDM
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory, View
+from unmask.core.card import OURS, Card
 from unmask.policies.fixed import Fixed
 
 
@@ -19,6 +20,14 @@ class Revised(Policy):
     """
 
     name: ClassVar[str] = "revised"
+    card: ClassVar[Card] = Card(
+        "this library, with the operator of Wang et al. 2025 (ReMDM)",
+        "that of the base",
+        "that of the base",
+        "that of the base",
+        "re-maskable",
+        label=OURS,
+    )
     base: Policy = field(default_factory=lambda: Fixed(commit="none"))
     """Who reveals; what it commits is out of reach."""
     operator: ReMDM = field(default_factory=lambda: ReMDM("conf"))

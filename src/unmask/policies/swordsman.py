@@ -8,8 +8,8 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, region, score
 from unmask.core import Action, LookAhead, Policy, Trajectory
+from unmask.core.card import RECONSTRUCTION, Card
 from unmask.errors import require
-from unmask.policies.card import RECONSTRUCTION, Card
 
 MEANS = ("block", "masked")
 

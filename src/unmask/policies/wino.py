@@ -8,6 +8,7 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, region, score
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory, View
+from unmask.core.card import Card
 from unmask.errors import require
 from unmask.policies.shadows import originals, shadow_view
 
@@ -24,6 +25,14 @@ class WINO(Policy):
     """
 
     name: ClassVar[str] = "wino"
+    card: ClassVar[Card] = Card(
+        "Hong et al. 2026, WINO (arXiv 2507.18578)",
+        "draft verification",
+        "parallel draft",
+        "active region",
+        "re-maskable",
+        planning="draft-verify",
+    )
     block_length: int = 128
     tau1: float = 0.6
     """Draft threshold, strict."""
