@@ -204,7 +204,7 @@ class TestGeneration:
         assert [row["key"] for row in out.config["rows"]] == [row_key(5, canvas, 0), row_key(5, canvas, 1)]
         assert out.trajectory.noise.key_B.tolist() == [row["key"] for row in out.config["rows"]]
 
-    @pytest.mark.parametrize("policy", METHODS)
+    @pytest.mark.parametrize("policy", [name for name in METHODS if name != "fast-dllm-dream"])
     def test_alone_as_in_a_batch(self, policy, model):
         prompts = ["a", "cab", "d", "bb"]
         options = {"policy": policy, "temperature": 0.9, "samples": 2, "steps": 3, **FITTING.get(policy, {})}

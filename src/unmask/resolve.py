@@ -186,7 +186,7 @@ def remade(described: Mapping[str, Any]) -> Policy | Search:
 
 def _given(described: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as `make` takes them: parts that are policies as objects, parts of other parts by dotted names."""
-    parts = METHODS[described["name"]].policy() if described.get("name") in METHODS else None
+    parts = METHODS[described["name"]]() if described.get("name") in METHODS else None
     options: dict[str, Any] = {}
     for key, value in described.items():
         if key == "name":

@@ -1,6 +1,37 @@
 """`unmask methods` as a user types it."""
 
-from unmask.policies import METHODS
+from unmask.cli.methods import AXES
+from unmask.core.card import LABELS
+from unmask.policies import METHODS, make, settings
+
+PAPER = {
+    "llada": ("confidence", "scheduled", "full", "irreversible", "none"),
+    "fast-dllm": ("confidence", "threshold-adaptive", "block", "irreversible", "none"),
+    "klass": ("KL stability + confidence", "adaptive multi-token", "full", "irreversible", "none"),
+    "eb-sampler": ("entropy bound", "adaptive", "full", "irreversible", "none"),
+    "dos": ("attention dependency", "base sampler", "full", "irreversible", "none"),
+    "dus": ("joint-entropy criterion", "group-based", "dilated groups", "irreversible", "none"),
+    "dsb": ("state-dependent", "dynamic block size", "sliding block", "irreversible", "none"),
+    "swordsman": ("entropy shift / confidence", "adaptive threshold", "adaptive blocks", "irreversible", "none"),
+    "dcd": ("confidence", "confidence-adaptive", "sliding window", "irreversible", "none"),
+    "vsb": (
+        "future-context divergence",
+        "variable block size",
+        "self-contained blocks",
+        "irreversible",
+        "future-aware criterion",
+    ),
+    "remdm": ("confidence / re-mask schedule", "schedule-dependent", "full", "re-maskable", "none"),
+    "wino": ("draft verification", "parallel draft", "active region", "re-maskable", "draft-verify"),
+    "core": ("context robustness", "revision-budget dependent", "full", "re-maskable", "none"),
+    "info-gain": (
+        "certainty + information gain",
+        "candidate-set dependent",
+        "full",
+        "irreversible",
+        "one-step look-ahead",
+    ),
+}
 
 
 def test_methods(command):
@@ -12,3 +43,34 @@ def test_methods(command):
     shown = command("methods").out
     assert all(name in shown for name in METHODS)
     assert "window=[0.25,0.75]" in shown
+
+
+def test_every_method_has_a_whole_card(command):
+    for row in command("methods", "--json").json:
+        assert row["label"] in LABELS
+        assert all(row[axis] for axis in ("citation", "score", "cardinality", "region", "commitment", "planning"))
+        for preset in row["presets"].values():
+            assert settings(make(row["name"], **preset))["name"] == row["name"]
+
+
+def test_the_rows_are_the_papers(command):
+    """Of the extended table; its dash is "none", and its spelling of re-maskable ours."""
+    rows = {row["name"]: row for row in command("methods", "--json").json}
+    for name, expected in PAPER.items():
+        assert tuple(rows[name][axis] for axis in AXES) == expected, name
+
+
+def test_show(command):
+    shown = command("methods", "show", "KLASS").out
+    assert "Kim et al. 2025" in shown
+    assert "preset       llada/gsm8k: block_length=64 threshold=0.6 epsilon=0.015" in shown
+    assert "differs" in shown
+    one = command("methods", "show", "klass", "--json").json
+    assert one["name"] == "klass"
+    assert one["presets"]["dream/math"]["epsilon"] == 0.005
+
+
+def test_show_an_unknown_method(command):
+    failed = command("methods", "show", "klas")
+    assert failed.code == 2
+    assert "unknown policy 'klas'; did you mean klass?" in failed.err

@@ -68,6 +68,36 @@ def above(score_BL: Tensor, threshold: float, region_BL: Tensor) -> Tensor:
     return ((score_BL >= threshold) & region_BL).sum(-1).clamp(min=1)
 
 
+def factor_count(score_BL: Tensor, factor: float, region_BL: Tensor, *, authors_tail: bool = False) -> Tensor:
+    """Fast-dLLM's factor rule: rank r >= 2 needs a score of 1 - f / (r + 1), up to the first failure; rank 1 is free.
+
+    The authors' function accepts one more where the scan ends on the last candidate, passed or failed: `authors_tail`.
+    """
+    n_B = region_BL.sum(-1)
+    sorted_BL = torch.where(region_BL, score_BL.double(), float("-inf")).sort(-1, descending=True).values
+    rank_L = torch.arange(1, sorted_BL.shape[1] + 1, device=sorted_BL.device)
+    passes_BL = (sorted_BL >= 1 - factor / (rank_L + 1)) | (rank_L == 1)
+    k_B = torch.minimum(passes_BL.long().cumprod(-1).sum(-1), n_B)
+    if not authors_tail:
+        return k_B
+    return torch.where(k_B == n_B - 1, n_B, k_B)
+
+
+def entropy_budget(order_BL: Tensor, entropy_BL: Tensor, region_BL: Tensor, budget: float) -> Tensor:
+    """EB-Sampler: the longest prefix, best score first, whose entropies sum to at most their maximum plus the budget.
+
+    The difference bounds what drawing the prefix independently loses (in nats); one position is always within it.
+    """
+    key_BL = torch.where(region_BL, order_BL.double(), float("-inf"))
+    place_BL = key_BL.sort(dim=-1, descending=True, stable=True).indices
+    entropy_BL = torch.where(region_BL, entropy_BL.double(), 0.0).gather(1, place_BL)
+    bound_BL = entropy_BL.cumsum(-1) - entropy_BL.cummax(-1).values
+    rank_L = torch.arange(bound_BL.shape[1], device=bound_BL.device)
+    # A sum of non-negative numbers that is rounded may still fall by an ulp; the prefix is what counts.
+    within_BL = (bound_BL <= budget) | (rank_L == 0)
+    return torch.minimum(within_BL.long().cumprod(-1).sum(-1), region_BL.sum(-1))
+
+
 def _ceil_div(a_B: Tensor, b_B: Tensor) -> Tensor:
     return -(-a_B // b_B)
 

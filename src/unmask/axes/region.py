@@ -62,6 +62,40 @@ def dilated(state: State, stride: int, need_B: Tensor | int = 1) -> Tensor:
     return open_groups(state.masked_BL, phase_L[state.rank_BL % stride], need_B)
 
 
+def dilated_levels(size: int, base: int, start: int = 1) -> list[int]:
+    """DUS: the level of each offset of a block. Strides size / base^start, / base, ... reveal their multiples.
+
+    A last level smaller than the one before joins it, so that a block never ends on a short step.
+    """
+    levels: list[list[int]] = []
+    stride, seen = size // base**start, set[int]()
+    # Base 1 never shrinks: the whole block is one level, the rest below.
+    while stride >= 1 and base > 1:
+        level = [offset for offset in range(0, size, stride) if offset not in seen]
+        seen.update(level)
+        levels += [level] if level else []
+        stride //= base
+    rest = [offset for offset in range(size) if offset not in seen]
+    levels += [rest] if rest else []
+    if len(levels) > 1 and len(levels[-1]) < len(levels[-2]):
+        levels[-2:] = [levels[-2] + levels[-1]]
+    return [next(at for at, level in enumerate(levels) if offset in level) for offset in range(size)]
+
+
+def spaced(order_BL: Tensor, chosen_BL: Tensor, gap_B: Tensor) -> Tensor:
+    """DUS's filter: of the chosen positions, best score first, those at least `gap` from every one kept before."""
+    key_BL = torch.where(chosen_BL, order_BL.double(), float("-inf"))
+    place_BL = key_BL.sort(dim=-1, descending=True, stable=True).indices
+    position_L = torch.arange(chosen_BL.shape[1], device=chosen_BL.device)
+    kept_BL = torch.zeros_like(chosen_BL)
+    for rank in range(int(chosen_BL.sum(-1).max())):
+        at_B1 = place_BL[:, rank : rank + 1]
+        near_BL = (position_L - at_B1).abs() < gap_B[:, None]
+        free_B1 = chosen_BL.gather(1, at_B1) & ~(kept_BL & near_BL).any(-1, keepdim=True)
+        kept_BL = kept_BL.scatter(1, at_B1, free_B1)
+    return kept_BL
+
+
 def neighbourhood(state: State, radius: int, need_B: Tensor | int = 1) -> Tensor:
     """Masked positions within `radius` of a visible token, then within twice that, and so on."""
     visible_BL = state.valid_BL & ~state.masked_BL

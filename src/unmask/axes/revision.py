@@ -92,14 +92,17 @@ class ReMDM:
         """
         alpha_t_B = state.step_B.double() / state.horizon_B
         alpha_s_B = ((state.step_B + 1).double() / state.horizon_B).clamp(max=1)
-        if self.variant == "conf":
-            sigma_BL = self.rate * sigma_conf(alpha_t_B, alpha_s_B, psi_BL.double(), state.revisable_BL)
-        else:
-            # Not 1 - alpha_t, whose rounding would move the edges of the loop.
-            t_B = (state.horizon_B - state.step_B).double() / state.horizon_B
-            sigma_BL = self._shared(t_B, alpha_t_B, alpha_s_B)[:, None].expand(psi_BL.shape)
+        # Not 1 - alpha_t, whose rounding would move the edges of the loop.
+        t_B = (state.horizon_B - state.step_B).double() / state.horizon_B
+        sigma_BL = self.rates(t_B, alpha_t_B, alpha_s_B, psi_BL, state.revisable_BL)
         last_B1 = (state.step_B >= state.horizon_B - 1)[:, None]
-        return torch.where(state.revisable_BL & ~last_B1, sigma_BL, 0.0)
+        return torch.where(last_B1, 0.0, sigma_BL)
+
+    def rates(self, t_B: Tensor, alpha_t_B: Tensor, alpha_s_B: Tensor, psi_BL: Tensor, revisable_BL: Tensor) -> Tensor:
+        """sigma of every revisable position on a clock of the caller's, 0 elsewhere."""
+        if self.variant == "conf":
+            return self.rate * sigma_conf(alpha_t_B, alpha_s_B, psi_BL.double(), revisable_BL)
+        return torch.where(revisable_BL, self.shared(t_B, alpha_t_B, alpha_s_B)[:, None], 0.0)
 
     def expected(self, positions: int, steps: int) -> float:
         """Re-masks of a run that leaves all it reveals revisable, about: as if as many were open as the clock says."""
@@ -107,13 +110,16 @@ class ReMDM:
         alpha_t, alpha_s = taken / steps, (taken + 1) / steps
         if self.variant == "conf":
             return float(self.rate * sigma_max(alpha_t, alpha_s).sum())
-        return float((positions * alpha_t * self._shared((steps - taken) / steps, alpha_t, alpha_s)).sum())
+        return float((positions * alpha_t * self.shared((steps - taken) / steps, alpha_t, alpha_s)).sum())
 
     def remask(self, state: State, psi_BL: Tensor, uniform_BL: Tensor) -> Tensor:
         """Positions to re-open, one uniform each."""
         return uniform_BL < self.sigma(state, psi_BL)
 
-    def _shared(self, t_B: Tensor, alpha_t_B: Tensor, alpha_s_B: Tensor) -> Tensor:
+    def shared(self, t_B: Tensor, alpha_t_B: Tensor, alpha_s_B: Tensor) -> Tensor:
+        """The sigma that all positions of a row have in common; 0 under `conf`, which has none."""
+        if self.variant == "conf":
+            return torch.zeros_like(alpha_t_B)
         if self.variant == "cap":
             return sigma_cap(alpha_t_B, alpha_s_B, self.rate)
         if self.variant == "rescale":

@@ -45,7 +45,8 @@ app = typer.Typer(
 )
 app.add_typer(tasks, name="tasks")
 app.add_typer(study, name="study")
-for command in (compare, calibrate, train, generate, infill, methods, models, demo):
+app.add_typer(methods, name="methods")
+for command in (compare, calibrate, train, generate, infill, models, demo):
     app.command()(command)
 
 

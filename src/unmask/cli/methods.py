@@ -1,33 +1,92 @@
-"""`unmask methods`: which unmasking methods there are."""
+"""`unmask methods`: which unmasking methods there are, and what is known of each."""
 
 import json
 from dataclasses import fields
+from typing import Annotated, Any
+
+import typer
 
 from unmask.cli.options import Json
-from unmask.report.console import Console, say
+from unmask.cli.progress import wide_console
+from unmask.report.console import say
+
+AXES = ("score", "cardinality", "region", "commitment", "planning")
+
+methods = typer.Typer(
+    help="The unmasking methods: rows of the paper's taxonomy, settings and sources.", rich_markup_mode=None
+)
 
 
-def methods(json_: Json = False) -> None:
-    """List the unmasking methods and their settings."""
-    from unmask.policies import METHODS, Method, make, settings
+@methods.callback(invoke_without_command=True)
+def table(context: typer.Context, json_: Json = False) -> None:
+    """List the unmasking methods: their row of the taxonomy, how far they can be trusted, and their settings."""
+    if context.invoked_subcommand is not None:
+        return
+    from unmask.policies import METHODS
     from unmask.report.terminal import columns, entry, settings_line
 
-    taxonomy = [f.name for f in fields(Method) if f.name not in ("policy", "source")]
-    rows = [
-        {
-            "name": name,
-            "source": method.source,
-            "about": (method.policy.__doc__ or "").partition("\n")[0],
-            **{name: getattr(method, name) for name in taxonomy},
-            "settings": {key: value for key, value in settings(make(name)).items() if key != "name"},
-        }
-        for name, method in METHODS.items()
-    ]
+    rows = [about(name) for name in METHODS]
     if json_:
         say(json.dumps(rows, indent=2))
         return
-    console = Console()
-    console.print(columns(("method", *taxonomy), [[row[head] for head in ("name", *taxonomy)] for row in rows]))
+    console = wide_console()
+    heads = ("name", *AXES, "label")
+    console.print(columns(("method", *heads[1:]), [[row[head] for head in heads] for row in rows]))
     for row in rows:
         console.print()
-        console.print(entry(row["name"], row["source"], row["about"], f"--set {settings_line(row['settings'])}"))
+        console.print(entry(row["name"], row["citation"], row["about"], f"--set {settings_line(row['settings'])}"))
+
+
+@methods.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A method of `unmask methods`.")],
+    json_: Json = False,
+) -> None:
+    """Say what is known of one method: its row, settings, presets, and where it leaves its authors.
+
+    \b
+    Example:
+      unmask methods show klass
+    """
+    from unmask.policies import METHODS
+
+    by_lower = {method.lower(): method for method in METHODS}
+    row = about(by_lower.get(name.lower(), name))
+    if json_:
+        say(json.dumps(row, indent=2))
+        return
+    for line in _lines(row):
+        say(line)
+
+
+def about(name: str) -> dict[str, Any]:
+    """Everything a method says of itself, as plain values."""
+    from unmask.core.card import Card
+    from unmask.policies import METHODS, make, settings
+
+    policy = make(name)
+    card = policy.card
+    assert card is not None  # of every method in the table
+    texts = {f.name: getattr(card, f.name) for f in fields(Card) if f.name not in ("presets", "differs")}
+    return {
+        "name": name,
+        "about": (METHODS[name].__doc__ or "").partition("\n")[0],
+        **texts,
+        "settings": {key: value for key, value in settings(policy).items() if key != "name"},
+        "presets": {preset: dict(values) for preset, values in card.presets.items()},
+        "differs": list(card.differs),
+    }
+
+
+def _lines(row: dict[str, Any]) -> list[str]:
+    from unmask.report.terminal import settings_line
+
+    lines = [f"{row['name']}: {row['about']}", f"  {row['citation']} ({row['label']})", ""]
+    lines += [f"  {axis:<12} {row[axis]}" for axis in AXES]
+    lines += ["", f"  settings     {settings_line(row['settings'])}"]
+    for preset, values in row["presets"].items():
+        lines.append(f"  preset       {preset}: {settings_line(values) or 'the defaults'}")
+    for difference in row["differs"]:
+        lines.append(f"  differs      {difference}")
+    lines += ["", f"  try it       unmask generate --model mini --policy {row['name']} PROMPT"]
+    return lines

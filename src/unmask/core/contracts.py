@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from unmask.core.action import Action
+from unmask.core.card import Card
 from unmask.core.prediction import Logits, Prediction
 from unmask.core.proposal import Vocabulary
 from unmask.core.rng import Noise
@@ -118,6 +119,8 @@ class DecodingMethod(ABC):
     """What policies and searches declare alike. Frozen; all of it static."""
 
     name: ClassVar[str]
+    card: ClassVar[Card | None] = None
+    """Where it comes from and how far it can be trusted; None for a method of one's own."""
 
     def check(self, state: State) -> None:
         """Refuse a start this method cannot decode; called once."""

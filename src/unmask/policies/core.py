@@ -8,6 +8,7 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
 from unmask.core import Action, LookAhead, Needs, Policy, Prediction, State, Trajectory
+from unmask.core.card import Card
 from unmask.errors import ConfigError, require
 from unmask.policies.blocks import Clock, check_blocks, clock
 from unmask.policies.llada import quota
@@ -22,6 +23,17 @@ class CoRe(Policy):
     """
 
     name: ClassVar[str] = "core"
+    card: ClassVar[Card] = Card(
+        "Zhai et al. 2026, CoRe",
+        "context robustness",
+        "revision-budget dependent",
+        "full",
+        "re-maskable",
+        differs=(
+            "the row is the paper's: reveals follow confidence (or margin) and LLaDA's schedule, within blocks where "
+            "block_length is given; robustness and the budget are those of the rewrites",
+        ),
+    )
     block_length: int | None = None
     base: str = "confidence"
     """What orders the reveals: "confidence" or "margin"."""

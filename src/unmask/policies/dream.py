@@ -8,6 +8,7 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
 from unmask.core import Action, LookAhead, Needs, Policy, Trajectory
+from unmask.core.card import Card
 from unmask.errors import require
 
 ALGS = ("origin", "maskgit_plus", "topk_margin", "entropy")
@@ -22,6 +23,23 @@ class Dream(Policy):
     """
 
     name: ClassVar[str] = "dream"
+    card: ClassVar[Card] = Card(
+        "Ye et al. 2025, Dream (arXiv 2508.15487)",
+        "entropy, margin, confidence or none",
+        "scheduled",
+        "full",
+        "irreversible",
+        differs=(
+            "not a row of the paper's table",
+            "each row counts its own masks (theirs counts the mean over a batch)",
+        ),
+        presets={
+            "origin": {"alg": "origin"},
+            "maskgit_plus": {"alg": "maskgit_plus"},
+            "topk_margin": {"alg": "topk_margin"},
+            "entropy": {"alg": "entropy"},
+        },
+    )
     alg: str = "entropy"
     """"origin" (random positions), "maskgit_plus" (p of the token), "topk_margin" or "entropy"."""
     alg_temp: float = 0.0

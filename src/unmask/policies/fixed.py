@@ -9,6 +9,7 @@ import torch
 from unmask.axes import Cardinality, Commitment, Region, cardinality, score
 from unmask.axes.score import Mixture
 from unmask.core import Action, LookAhead, Needs, Policy, Trajectory
+from unmask.core.card import OURS, Card
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Fixed(Policy):
     """
 
     name: ClassVar[str] = "fixed"
+    card: ClassVar[Card] = Card("this library", "any mixture", "any", "any", "any", label=OURS)
     alpha: Mixture = "confidence"
     """A scoring rule (confidence, margin, certainty, stability, dependency), "uniform", or weights."""
     region: str = "full"

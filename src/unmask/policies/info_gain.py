@@ -8,6 +8,7 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
+from unmask.core.card import Card
 from unmask.errors import require
 from unmask.policies.blocks import Clock, check_blocks, clock
 
@@ -20,6 +21,18 @@ class InfoGain(Policy):
     """
 
     name: ClassVar[str] = "info-gain"
+    card: ClassVar[Card] = Card(
+        "Yang et al. 2026, Information-Gain Sampler",
+        "certainty + information gain",
+        "candidate-set dependent",
+        "full",
+        "irreversible",
+        planning="one-step look-ahead",
+        differs=(
+            "the paper's row says full; with block_length candidates are drawn from the open block, as in their code",
+            "a block that a bypass left short is completed on its last step (theirs may end with masks)",
+        ),
+    )
     block_length: int | None = None
     candidates: int = 8
     """Candidate sets per step, N; the first is the greedy one."""

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
 from unmask.core import Action, LookAhead, Policy, State, Trajectory
+from unmask.core.card import Card
 from unmask.errors import require
 from unmask.policies.blocks import Clock, check_blocks, clock
 
@@ -17,6 +18,14 @@ class LLaDA(Policy):
     """Reveal the block's scheduled number of surest (or random) positions; what is revealed stays."""
 
     name: ClassVar[str] = "llada"
+    card: ClassVar[Card] = Card(
+        "Nie et al. 2025, LLaDA (arXiv 2502.09992)",
+        "confidence",
+        "scheduled",
+        "full",
+        "irreversible",
+        differs=("with block_length blocks follow each other, as in the authors' code",),
+    )
     block_length: int | None = None
     """Answer positions per block; None is one block. Must divide the answer, and the blocks the steps."""
     remasking: str = "low_confidence"

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from unmask.axes import ReMDM
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory, View
+from unmask.core.card import OURS, Card
 from unmask.policies.fixed import Fixed
 
 
@@ -19,6 +20,14 @@ class Revised(Policy):
     """
 
     name: ClassVar[str] = "revised"
+    card: ClassVar[Card] = Card(
+        "this library, with the operator of Wang et al. 2025 (ReMDM)",
+        "that of the base",
+        "that of the base",
+        "that of the base",
+        "re-maskable",
+        label=OURS,
+    )
     base: Policy = field(default_factory=lambda: Fixed(commit="none"))
     """Who reveals; what it commits is out of reach."""
     operator: ReMDM = field(default_factory=lambda: ReMDM("conf"))
@@ -50,7 +59,7 @@ class Revised(Policy):
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state, action = traj.state, self.base.act(traj, look_ahead)
-        psi_BL = self._psi(traj)
+        psi_BL = confidence_when_revealed(traj)
         remask_BL = self.operator.remask(state, psi_BL, traj.uniform("remask"))
         # A row with no masks of its own reveals nothing: the region it must still name is what it re-opens.
         full_B = ~state.masked_BL.any(-1)
@@ -64,13 +73,14 @@ class Revised(Policy):
             notes={**action.notes, "psi_BL": psi_BL},
         )
 
-    def _psi(self, traj: Trajectory) -> Tensor:
-        """Probability each token had when it was last revealed; +inf where nothing stands."""
-        never_BL = torch.full(traj.state.tokens_BL.shape, float("inf"), dtype=torch.float64)
-        never_BL = never_BL.to(traj.state.tokens_BL.device)
-        if traj.last is None:
-            return never_BL
-        revealed_BL = traj.last.revealed_BL
-        kept_BL = traj.notes.get("psi_BL", never_BL)
-        psi_BL = torch.where(revealed_BL, traj.last.confidence_BL.double().nan_to_num(0.0), kept_BL)
-        return torch.where(traj.state.revealed_BL, psi_BL, never_BL)
+
+def confidence_when_revealed(traj: Trajectory) -> Tensor:
+    """psi: the probability each token had when it was last revealed; +inf where nothing stands."""
+    never_BL = torch.full(traj.state.tokens_BL.shape, float("inf"), dtype=torch.float64)
+    never_BL = never_BL.to(traj.state.tokens_BL.device)
+    if traj.last is None:
+        return never_BL
+    revealed_BL = traj.last.revealed_BL
+    kept_BL = traj.notes.get("psi_BL", never_BL)
+    psi_BL = torch.where(revealed_BL, traj.last.confidence_BL.double().nan_to_num(0.0), kept_BL)
+    return torch.where(traj.state.revealed_BL, psi_BL, never_BL)

@@ -8,7 +8,9 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, region, score
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory, View
+from unmask.core.card import Card
 from unmask.errors import require
+from unmask.policies.shadows import originals, shadow_view
 
 _FIRST_LAST = 30
 """Drafts a block's first step pretends to follow: more than any block re-masks."""
@@ -23,6 +25,14 @@ class WINO(Policy):
     """
 
     name: ClassVar[str] = "wino"
+    card: ClassVar[Card] = Card(
+        "Hong et al. 2026, WINO (arXiv 2507.18578)",
+        "draft verification",
+        "parallel draft",
+        "active region",
+        "re-maskable",
+        planning="draft-verify",
+    )
     block_length: int = 128
     tau1: float = 0.6
     """Draft threshold, strict."""
@@ -45,29 +55,15 @@ class WINO(Policy):
 
     def view(self, traj: Trajectory) -> View:
         state = traj.state
-        length, slots = state.tokens_BL.shape[1], self._slots(state)
-        block = _block(state, self.block_length)
-        original_BS, exists_BS = _originals(state, block, self.block_length, slots)
-        standing_BS = torch.where(
-            exists_BS & state.revisable_BL.gather(1, original_BS), state.tokens_BL.gather(1, original_BS), -1
-        )
-        plain = View.of(state, Needs())
-        attend_BNN = torch.zeros(state.batch, length + slots, length + slots, dtype=torch.bool)
-        attend_BNN = attend_BNN.to(state.tokens_BL.device)
-        attend_BNN[:, :, :length] = state.valid_BL[:, None, :]
-        attend_BNN[:, length:, length:] = exists_BS[:, None, :]
-        own_BSL = torch.nn.functional.one_hot(original_BS, length).bool()
-        attend_BNN[:, length:, :length] &= ~own_BSL
-        cat = torch.cat
+        length = state.tokens_BL.shape[1]
+        original_BS, exists_BS = self._originals(state, _block(state, self.block_length))
+        asked_BS = exists_BS & state.revisable_BL.gather(1, original_BS)
+        standing_BS = torch.where(asked_BS, state.tokens_BL.gather(1, original_BS), -1)
+        view = shadow_view(state, original_BS, exists_BS)
         return replace(
-            plain,
-            tokens_BN=cat((state.tokens_BL, torch.full_like(original_BS, state.mask_id)), 1),
-            position_BN=cat((plain.position_BN, original_BS), 1),
-            valid_BN=cat((plain.valid_BN, exists_BS), 1),
-            fixed_BN=cat((plain.fixed_BN, torch.zeros_like(exists_BS)), 1),
-            wanted_BN=cat((plain.wanted_BN, standing_BS >= 0), 1),
-            attend_BNN=attend_BNN,
-            given_BN=cat((torch.full_like(state.tokens_BL, -1), standing_BS), 1),
+            view,
+            wanted_BN=torch.cat((view.wanted_BN[:, :length], asked_BS), 1),
+            given_BN=torch.cat((torch.full_like(state.tokens_BL, -1), standing_BS), 1),
         )
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
@@ -91,8 +87,7 @@ class WINO(Policy):
     def _doubted(self, traj: Trajectory, block_B: Tensor, drafts_B: Tensor) -> Tensor:
         """R: fewer re-masks than the last step drafted, or the canvas would not fill up."""
         state = traj.state
-        slots = self._slots(state)
-        original_BS, exists_BS = _originals(state, block_B, self.block_length, slots)
+        original_BS, exists_BS = self._originals(state, block_B)
         given_BN = traj.seen.given_BN
         if given_BN is None:
             return torch.zeros_like(state.fixed_BL)
@@ -109,19 +104,12 @@ class WINO(Policy):
         count_B = torch.where(drafts_B > 1, count_B, 0)
         return score.best(-verify_BL, doubt_BL, count_B)
 
-    def _slots(self, state: State) -> int:
-        """Shadow slots: a block, or the whole canvas where that is shorter."""
-        return min(self.block_length, state.tokens_BL.shape[1])
+    def _originals(self, state: State, block_B: Tensor) -> tuple[Tensor, Tensor]:
+        """A slot for every position of the block, or of the whole canvas where that is shorter."""
+        slots = min(self.block_length, state.tokens_BL.shape[1])
+        return originals(state, block_B * self.block_length, slots)
 
 
 def _block(state: State, size: int) -> Tensor:
     """The leftmost block with a mask."""
     return torch.where(state.masked_BL.any(-1), region.first_mask(state), 0) // size
-
-
-def _originals(state: State, block_B: Tensor, size: int, slots: int) -> tuple[Tensor, Tensor]:
-    """Canvas position that each shadow slot doubles, and whether there is one."""
-    wanted_BS = block_B[:, None] * size + torch.arange(slots, device=block_B.device)
-    rank_BL = torch.where(state.answer_BL, state.rank_BL, -1)
-    match_BSL = rank_BL[:, None, :] == wanted_BS[:, :, None]
-    return match_BSL.long().argmax(-1), match_BSL.any(-1)

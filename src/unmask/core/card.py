@@ -1,0 +1,32 @@
+"""What a method's class says of itself: where it comes from, its row of the taxonomy, and how far it can be trusted."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+VERIFIED = "verified"
+"""Against the authors' code: the same tokens on the same network, apart from what `differs` says."""
+RECONSTRUCTION = "reconstruction"
+"""From the paper's text or from others' words: no code of the authors was to be had."""
+OURS = "this library"
+LABELS = (VERIFIED, RECONSTRUCTION, OURS)
+
+
+@dataclass(frozen=True)
+class Card:
+    """One line of the paper's extended taxonomy, and what a reader of results has to know."""
+
+    citation: str
+    score: str
+    cardinality: str
+    region: str
+    commitment: str
+    planning: str = "none"
+    learned: bool = False
+    """Whether it needs a learned part beside the denoiser."""
+    label: str = VERIFIED
+    differs: tuple[str, ...] = ()
+    """Where it leaves the authors' code or the paper's row, and why."""
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
+    """Published settings by model and task, as `llada/gsm8k`."""

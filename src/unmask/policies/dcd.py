@@ -1,0 +1,81 @@
+"""DCD (Shu et al.). Taxonomy: confidence | confidence-adaptive | sliding window | irreversible | no planning."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from unmask.axes import cardinality, commitment, region, score
+from unmask.core import Action, LookAhead, Policy, State, Trajectory
+from unmask.core.card import Card
+from unmask.errors import require
+
+SCORES = ("confidence", "entropy", "margin")
+
+
+@dataclass(frozen=True)
+class DCD(Policy):
+    """Reveal what is sure in a window from the first mask on; what is not waits in the window while it slides.
+
+    The window holds at most `s_init` masks and is at most `s_max` positions long.
+    """
+
+    name: ClassVar[str] = "dcd"
+    card: ClassVar[Card] = Card(
+        "Shu et al. 2026, Deferred Commitment Decoding (arXiv 2601.02076)",
+        "confidence",
+        "confidence-adaptive",
+        "sliding window",
+        "irreversible",
+        differs=(
+            "each row has a window of its own (theirs is common to a batch)",
+            "end of text closes a row only with --eos-fill, which fills masks; theirs always does, and overwrites "
+            "tokens behind it",
+            "the loop for block-causal models is left out: none of the models here is one",
+        ),
+    )
+    threshold: float = 0.9
+    """Of the score; negative with score = entropy, whose largest value is 0."""
+    s_init: int = 16
+    s_max: int | None = 128
+    score: str = "confidence"
+    """confidence, entropy (negative) or margin."""
+    per_step: int | None = None
+    """Reveal so many a step, whatever their score; None goes by the threshold."""
+
+    def __post_init__(self) -> None:
+        require(self.score in SCORES, "score", self.score, ", ".join(SCORES), "pick one")
+        ok = self.threshold <= 0 if self.score == "entropy" else 0 <= self.threshold <= 1
+        allowed = "0 or less with score=entropy" if self.score == "entropy" else "0 to 1"
+        require(ok, "threshold", self.threshold, allowed, "published: 0.9 with score=confidence")
+        require(1 <= self.s_init <= 1_000_000, "s_init", self.s_init, "1 to 1000000", "published: 16")
+        for name, value in (("s_max", self.s_max), ("per_step", self.per_step)):
+            sane = value is None or 1 <= value <= 1_000_000
+            require(sane, name, value, "1 to 1000000, or None", "published: s_max=128 and no per_step")
+
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
+        state = traj.state
+        window_BL = self._window(state)
+        score_BL = self._score(traj)[:, : window_BL.shape[1]]
+        if self.per_step is None:
+            k_B = cardinality.above(score_BL, self.threshold, window_BL)
+        else:
+            k_B = window_BL.sum(-1).clamp(max=self.per_step)
+        return Action(
+            score.pure("confidence", state),
+            *cardinality.reveal_set(score.best(score_BL, window_BL, k_B), window_BL),
+            commitment.everything(state),
+        )
+
+    def _window(self, state: State) -> Tensor:
+        """The first `s_init` masks, as far as they lie within `s_max` positions."""
+        near_BL = state.masked_BL & (state.masked_BL.long().cumsum(-1) <= self.s_init)
+        if self.s_max is None:
+            return near_BL
+        return near_BL & (state.rank_BL < (region.first_mask(state) + self.s_max)[:, None])
+
+    def _score(self, traj: Trajectory) -> Tensor:
+        seen = traj.seen
+        if self.score == "entropy":
+            return -seen.clean.entropy_BN
+        return seen.confidence_BN if self.score == "confidence" else seen.clean.margin_BN

@@ -1,0 +1,133 @@
+"""Fast-dLLM (Wu et al.). Taxonomy: confidence | threshold-adaptive | block | irreversible | no planning."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from unmask.axes import cardinality, commitment, region, score
+from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
+from unmask.core.card import Card
+from unmask.errors import require
+
+RULES = ("threshold", "factor")
+
+
+@dataclass(frozen=True)
+class FastDLLM(Policy):
+    """Reveal all sure positions of the leftmost open block, at least one; the block goes on until it is full.
+
+    `steps` bounds nothing here: the authors' loop runs until no mask is left. Its caches are options of the model.
+    """
+
+    name: ClassVar[str] = "fast-dllm"
+    card: ClassVar[Card] = Card(
+        "Wu et al. 2026, Fast-dLLM (arXiv 2505.22618)",
+        "confidence",
+        "threshold-adaptive",
+        "block",
+        "irreversible",
+        differs=(
+            "the factor rule stops at the first failure; the authors' accepts the last candidate too (authors_tail)",
+            "the extra forward of a block that is already full is not run",
+        ),
+    )
+    rule: str = "threshold"
+    """"threshold" (all at least that sure) or "factor" (rank r needs 1 - factor / (r + 1))."""
+    threshold: float = 0.9
+    factor: float = 1.0
+    block_length: int | None = 32
+    """Answer positions per block; None is one block."""
+    authors_tail: bool = False
+    """Accept the last candidate of a factor scan as the authors' function does, whether it passed or not."""
+    spacing: int = 0
+    """DUS's filter: accepted positions keep a distance of max(2, masks x spacing / block); 0 for none."""
+
+    def __post_init__(self) -> None:
+        require(self.rule in RULES, "rule", self.rule, " or ".join(RULES), "pick one")
+        require(0 <= self.threshold <= 1, "threshold", self.threshold, "0 to 1", "it is a probability; published: 0.9")
+        require(0 <= self.factor < float("inf"), "factor", self.factor, "0 or more", "the authors use 1")
+        require(self.spacing >= 0, "spacing", self.spacing, "0 or more", "0 switches the filter off")
+        sane = self.block_length is None or 1 <= self.block_length <= 1_000_000
+        require(sane, "block_length", self.block_length, "1 to 1000000, or None", "published: 32")
+
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
+        state = traj.state
+        open_BL = open_block(state, self.block_length)
+        confidence_BL = traj.seen.confidence_BN[:, : open_BL.shape[1]]
+        chosen_BL = self.accept(confidence_BL, open_BL)
+        if self.spacing:
+            chosen_BL = keep_apart(chosen_BL, confidence_BL, open_BL, self.spacing, self.block_length)
+        return Action(
+            score.pure("confidence", state),
+            *cardinality.reveal_set(chosen_BL, open_BL),
+            commitment.everything(state),
+        )
+
+    def accept(self, confidence_BL: Tensor, open_BL: Tensor) -> Tensor:
+        """The open positions that the rule reveals."""
+        if self.rule == "threshold":
+            k_B = cardinality.above(confidence_BL, self.threshold, open_BL)
+        else:
+            k_B = cardinality.factor_count(confidence_BL, self.factor, open_BL, authors_tail=self.authors_tail)
+        return score.best(confidence_BL, open_BL, k_B)
+
+
+@dataclass(frozen=True)
+class FastDLLMDream(Policy):
+    """Fast-dLLM's loop for Dream without a cache: so many candidates of the whole answer a step, the unsure deferred.
+
+    Step i looks at the surest `masks / steps` positions and those deferred before; the first is always revealed, the
+    others if they reach the threshold. Steps are added until nothing is deferred.
+    """
+
+    name: ClassVar[str] = "fast-dllm-dream"
+    card: ClassVar[Card] = Card(
+        "Wu et al. 2026, Fast-dLLM (arXiv 2505.22618)",
+        "confidence",
+        "threshold-adaptive",
+        "full, with a quota",
+        "irreversible",
+        differs=("the paper's row says block, which is the loop for LLaDA; this is the authors' for Dream",),
+    )
+    threshold: float = 0.9
+
+    def __post_init__(self) -> None:
+        require(0 <= self.threshold <= 1, "threshold", self.threshold, "0 to 1", "it is a probability; published: 0.9")
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(filtered=True)
+
+    def check(self, state: State) -> None:
+        for answer, steps in zip(state.answer_BL.sum(-1).tolist(), state.horizon_B.tolist(), strict=True):
+            divides = answer % steps == 0
+            require(divides, "steps", steps, f"a divisor of the {answer} new tokens", "the authors' quota needs it")
+
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
+        state = traj.state
+        masked_BL = state.masked_BL
+        answer_B = state.answer_BL.sum(-1)
+        due_B = torch.minimum(answer_B // state.horizon_B * (state.step_B + 1), answer_B)
+        looked_at_B = (due_B - state.revealed_BL.sum(-1)).clamp(min=1)
+        p_BL = traj.seen.proposed_BN[:, : masked_BL.shape[1]]
+        looked_at_BL = score.best(p_BL, masked_BL, looked_at_B)
+        chosen_BL = score.best(p_BL, looked_at_BL, cardinality.above(p_BL, self.threshold, looked_at_BL))
+        return Action(
+            score.pure("confidence", state),
+            *cardinality.reveal_set(chosen_BL, masked_BL),
+            commitment.everything(state),
+        )
+
+
+def open_block(state: State, block_length: int | None) -> Tensor:
+    """Masks of the leftmost block that has some; of the whole answer without blocks."""
+    return state.masked_BL if block_length is None else region.first_open_block(state, block_length)
+
+
+def keep_apart(chosen_BL: Tensor, order_BL: Tensor, open_BL: Tensor, spacing: int, block_length: int | None) -> Tensor:
+    """DUS's distance between positions that are revealed together: max(2, floor(masks left x spacing / block))."""
+    size = block_length or open_BL.shape[1]
+    gap_B = (open_BL.sum(-1) * spacing // size).clamp(min=2)
+    return region.spaced(order_BL, chosen_BL, gap_B)

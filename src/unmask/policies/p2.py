@@ -1,0 +1,121 @@
+"""P2, path planning (Peng et al.): a relative of the taxonomy's re-maskable rows, with or without a planner network."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from unmask.axes import cardinality, commitment, score
+from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory, View
+from unmask.core.card import Card
+from unmask.errors import require
+
+SCHEDULES: dict[str, Callable[[Tensor], Tensor]] = {
+    "linear": lambda t: t,
+    "sine": lambda t: (t * math.pi / 2).sin(),
+    "quadratic": lambda t: 1 - (1 - t) ** 2,
+    "log": lambda t: (1 + t).log2(),
+    "square": lambda t: t**2,
+    "root": lambda t: t.sqrt(),
+}
+FORMS = ("log", "probability")
+
+
+@dataclass(frozen=True)
+class P2(Policy):
+    """After step i a schedule's share of the answer is revealed: the positions that score best, revealed before or not.
+
+    A masked position scores the log-probability of its token, a revealed one eta times that of what the model would
+    say there now (or a planner of the drafted canvas): a large eta re-masks more, 0 never.
+    """
+
+    name: ClassVar[str] = "p2"
+    card: ClassVar[Card] = Card(
+        "Peng et al. 2025, Path Planning (arXiv 2502.03540)",
+        "confidence of what stands and of what is drafted",
+        "scheduled total",
+        "full",
+        "re-maskable",
+        planning="self, or a planner network",
+        differs=(
+            "not a row of the paper's table",
+            "above temperature 0 positions score the tempered distribution (theirs scores the noisy logits)",
+            "a planner reads the prompt (theirs reads what the denoiser would put in its place)",
+        ),
+    )
+    eta: float = 1.0
+    schedule: str = "linear"
+    """Share revealed at time t: linear, sine, quadratic, log, square or root."""
+    form: str = "log"
+    """"log": eta multiplies the log score of revealed positions (the authors' code); "probability": that of masked ones
+    (the paper's Eq. 7)."""
+    exact: bool = False
+    """Where scores tie at the cut: mask exactly as many as scheduled, instead of none of the tied (the authors')."""
+    planner: bool = False
+    """Score revealed positions by the run's planner network, on the drafted canvas."""
+
+    def __post_init__(self) -> None:
+        require(0 <= self.eta < float("inf"), "eta", self.eta, "0 or more", "the authors sweep 0 to 2")
+        require(self.schedule in SCHEDULES, "schedule", self.schedule, ", ".join(SCHEDULES), "pick one")
+        require(self.form in FORMS, "form", self.form, " or ".join(FORMS), "pick one")
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(revealed=True, filtered=True)
+
+    @property
+    def looks_ahead(self) -> bool:
+        return self.planner
+
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
+        state = traj.state
+        score_BL = self._scores(traj, look_ahead)
+        masked_after_BL = self._lowest(state, score_BL)
+        return Action(
+            score.pure("confidence", state),
+            *cardinality.reveal_set(state.masked_BL & ~masked_after_BL, state.masked_BL | masked_after_BL),
+            commitment.nothing(state),
+            remask_BL=state.revisable_BL & masked_after_BL,
+        )
+
+    def _scores(self, traj: Trajectory, look_ahead: LookAhead) -> Tensor:
+        state, seen = traj.state, traj.seen
+        p_BL = seen.proposed_BN[:, : state.tokens_BL.shape[1]].double()
+        keep_BL = self._planned(traj, look_ahead) if self.planner else p_BL
+        # A probability of 0 times eta = 0 must be 0, not NaN.
+        draft_BL, keep_BL = p_BL.clamp(min=1e-300), keep_BL.clamp(min=1e-300)
+        if self.form == "log":
+            return torch.where(state.masked_BL, draft_BL.log(), self.eta * keep_BL.log())
+        return torch.where(state.masked_BL, self.eta * draft_BL, keep_BL)
+
+    def _planned(self, traj: Trajectory, look_ahead: LookAhead) -> Tensor:
+        """What the planner gives the draft at each revealed position."""
+        state = traj.state
+        token_BL = traj.seen.token_BN[:, : state.tokens_BL.shape[1]]
+        draft_BL = torch.where(state.answer_BL, token_BL, state.tokens_BL)
+        drafted = replace(state, tokens_BL=draft_BL)
+        view = replace(View.of(drafted, Needs(revealed=True)), wanted_BN=state.revealed_BL)
+        logits = look_ahead.ask_planner(drafted, torch.arange(state.batch, device=draft_BL.device), view=view)
+        log_p_RV = logits.logits_RV.double().log_softmax(-1)
+        p_BL = torch.zeros_like(draft_BL, dtype=torch.float64)
+        p_BL[state.revealed_BL] = log_p_RV.gather(1, draft_BL[state.revealed_BL][:, None]).squeeze(1).exp()
+        return p_BL
+
+    def _lowest(self, state: State, score_BL: Tensor) -> Tensor:
+        """The m answer positions to be masked after the step; none of those that tie with the first kept one."""
+        answer_B = state.answer_BL.sum(-1)
+        done_B = ((state.step_B + 1).double() / state.horizon_B).clamp(max=1)
+        # A product that should be whole may fall short by a rounding error.
+        m_B = (answer_B * (1 - SCHEDULES[self.schedule](done_B)) + 1e-6).long().clamp(min=0)
+        # What is final scores best of all, as a prompt does.
+        able_BL = state.masked_BL | state.revisable_BL
+        m_B = torch.minimum(m_B, able_BL.sum(-1))
+        if self.exact:
+            return score.best(-score_BL, able_BL, m_B)
+        sorted_BL = torch.where(able_BL, score_BL, float("inf")).sort(-1).values
+        cut_B1 = sorted_BL.gather(1, m_B.clamp(max=sorted_BL.shape[1] - 1)[:, None])
+        everything_B1 = (m_B == sorted_BL.shape[1])[:, None]
+        return able_BL & ((score_BL < cut_B1) | everything_B1)

@@ -1,0 +1,133 @@
+"""Whole runs of the authors' loops on the toy network, step by step (`tests/golden/methods.json`)."""
+
+import json
+import math
+
+import pytest
+
+from tests.helpers.paths import GOLDEN
+from tests.policies.conftest import MASK, Replay, Toy
+from tests.policies.worked import revealed
+from unmask.core import Noise, Proposal, State
+from unmask.decode import decode
+from unmask.policies.dcd import DCD
+from unmask.policies.dsb import DSB
+from unmask.policies.dus import DUS
+from unmask.policies.eb_sampler import EBSampler
+from unmask.policies.fast_dllm import FastDLLM, FastDLLMDream
+from unmask.policies.klass import KLASS
+from unmask.policies.p2 import P2
+from unmask.policies.remdm import ReMDMLLaDA
+
+CASES = json.loads((GOLDEN / "methods.json").read_text())["methods"]
+
+
+def cases(method):
+    return pytest.mark.parametrize("case", [pytest.param(c, id=c["id"]) for c in CASES[method]])
+
+
+def run(case, policy, *, planner=None, eos_ids=(), eos_fill=False):
+    new = case["gen_length"]
+    state = State.from_prompts([case["prompt"]], new_tokens=new, steps=case.get("steps", new), mask_id=MASK)
+    temperature = case.get("temperature", 0.0)
+    noise = Replay(case) if "noise_calls" in case else Noise.of([0])
+    proposal = Proposal(temperature, sampler="gumbel" if temperature else "inverse", bar_mask=False)
+    toy = Toy(case["toy_seed"], eos_ids)
+    return decode(toy, policy, state, noise=noise, proposal=proposal, planner=planner, eos_fill=eos_fill)
+
+
+def check(case, traj):
+    assert revealed(traj) == case["reveals"][: len(traj.steps)]
+    # What they ran after that revealed nothing.
+    assert not any(case["reveals"][len(traj.steps) :])
+    assert traj.state.tokens_BL[0].tolist() == case["final"]
+    assert int(traj.forwards_B) == len(traj.steps) <= case["forwards"]
+
+
+@cases("fast_dllm")
+def test_fast_dllm(case):
+    check(case, run(case, FastDLLM(threshold=case["threshold"], block_length=case["block_length"])))
+
+
+@cases("fast_dllm_dream")
+def test_fast_dllm_dream(case):
+    check(case, run(case, FastDLLMDream(case["threshold"])))
+
+
+@cases("dsb")
+def test_dsb(case):
+    if case["factor"] is None:
+        base = FastDLLM(threshold=case["threshold"])
+    else:
+        base = FastDLLM("factor", factor=case["factor"], authors_tail=True)
+    check(case, run(case, DSB(base, case["block_length"], case["max_block"])))
+
+
+@cases("klass")
+def test_klass(case):
+    names = ("threshold", "epsilon", "window", "block_length", "strategy", "variant")
+    check(case, run(case, KLASS(**{name: case[name] for name in names})))
+
+
+@cases("dus")
+def test_dus(case):
+    names = ("block_length", "base", "base_skip", "skip")
+    settings = {name: case[name] for name in names}
+    traj = run(case, DUS(**settings, leave_skipped=True))
+    check(case, traj)
+    assert int(traj.state.masked_BL.sum()) == case["masks_left"]
+    ours = run(case, DUS(**settings))
+    assert not bool(ours.state.masked_BL.any())
+    if not case["masks_left"]:
+        assert ours.state.tokens_BL[0].tolist() == case["final"]
+
+
+@cases("spaced")
+def test_dus_filter(case):
+    """On top of EB-Sampler (their budget is in bits) and of the threshold rule; 0 is these alone."""
+    shape = {"block_length": case["block_length"], "spacing": case["spacing"]}
+    if case["kind"] == "eb":
+        policy = EBSampler(case["level"] * math.log(2), **shape)
+    else:
+        policy = FastDLLM(threshold=case["level"], **shape)
+    check(case, run(case, policy))
+
+
+@cases("dcd")
+def test_dcd(case):
+    score = "entropy" if case["algo"].startswith("entropy") else "confidence"
+    by_threshold = case["algo"].endswith("threshold")
+    threshold = case["param"] if by_threshold else -1.0 if score == "entropy" else 0.9
+    policy = DCD(threshold, case["s_init"], case["s_max"], score, None if by_threshold else case["param"])
+    eos = case["eos_id"]
+    if eos >= 12:
+        check(case, run(case, policy))
+        return
+    # They overwrite what stands behind the first end of text, we leave it: equal up to there.
+    traj = run(case, policy, eos_ids=(eos,), eos_fill=True)
+    final, answer = traj.state.tokens_BL[0].tolist(), len(case["prompt"])
+    end = case["final"].index(eos, answer) + 1 if eos in case["final"][answer:] else len(final)
+    assert final[:end] == case["final"][:end]
+    assert len(traj.steps) == len(case["reveals"])
+
+
+@cases("remdm_llada")
+def test_remdm_llada(case):
+    traj = run({**case, "temperature": 1.0}, ReMDMLLaDA(case["block_length"], case["k"]))
+    assert traj.state.tokens_BL[0].tolist() == case["final"]
+    # What each forward read: the canvas without what had just been dropped.
+    read = [
+        [MASK if dropped else token for token, dropped in zip(canvas, step.remasked_BL[0].tolist(), strict=True)]
+        for canvas, step in zip((step.state.tokens_BL[0].tolist() for step in traj.steps), traj.steps, strict=True)
+    ]
+    assert read == case["read"]
+
+
+@cases("p2")
+def test_p2(case):
+    """Where there is a planner theirs reads a draft of the prompt too; the runs here gave it the prompt itself."""
+    planner = None if case["planner_seed"] is None else Toy(case["planner_seed"], ())
+    traj = run(case, P2(case["eta"], case["schedule"], planner=planner is not None), planner=planner)
+    canvases = [canvas.tolist() for canvas in traj.row(0).canvases()][1:]
+    assert canvases == case["canvases"][: len(canvases)]
+    assert traj.state.tokens_BL[0].tolist() == case["final"]

@@ -1,0 +1,50 @@
+"""DCD and its worked example, with and without end of text."""
+
+import pytest
+
+from tests.policies.conftest import Scripted
+from tests.policies.test_dsb import TABLE
+from tests.policies.worked import VOCAB, confidences, peaked, revealed, run
+from unmask.errors import ConfigError
+from unmask.policies.check import check_policy
+from unmask.policies.dcd import DCD
+
+
+@pytest.mark.parametrize(
+    ("s_max", "expected"), [(3, [[0], [2], [3], [1], [4, 5]]), (128, [[0], [2], [3], [4], [5], [1]])]
+)
+def test_worked_example(s_max, expected):
+    assert revealed(run(confidences(TABLE), DCD(0.9, 2, s_max), 6)) == expected
+
+
+def test_end_of_text_closes_the_row():
+    """Position 3 says end of text (token 5): 4 and 5 are closed, and position 1 ends the row."""
+
+    def answer(tokens, slot, call):
+        row = peaked(TABLE[min(call, 5)][slot])
+        if slot == 3:
+            row[5], row[1] = row[1], row[5]
+        return row
+
+    traj = run(Scripted(answer, VOCAB, (5,)), DCD(0.9, 2, 128), 6, eos_fill=True)
+    assert revealed(traj) == [[0], [2], [3, 4, 5], [1]]
+    assert traj.state.tokens_BL[0, 3:].tolist() == [5, 5, 5]
+
+
+def test_a_fixed_number_per_step():
+    traj = run(confidences([[0.5, 0.6, 0.7, 0.8]]), DCD(s_init=3, per_step=2), 4)
+    assert revealed(traj) == [[1, 2], [0, 3]]
+
+
+@pytest.mark.parametrize(
+    "policy", [DCD(), DCD(0.5, 2, 3), DCD(-0.5, 3, score="entropy"), DCD(0.2, score="margin"), DCD(per_step=2)]
+)
+def test_contract(policy):
+    check_policy(policy)
+
+
+def test_bad_settings():
+    with pytest.raises(ConfigError, match=r"threshold is 0.9; allowed: 0 or less with score=entropy"):
+        DCD(0.9, score="entropy")
+    with pytest.raises(ConfigError, match=r"s_init is 0"):
+        DCD(s_init=0)

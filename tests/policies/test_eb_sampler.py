@@ -1,0 +1,54 @@
+"""EB-Sampler: its worked examples, and what a budget of 0 and of infinity equal."""
+
+import pytest
+
+from tests.policies.worked import distributions, first, revealed, run
+from unmask.decode import decode
+from unmask.errors import ConfigError
+from unmask.policies.check import Problem, check_policy
+from unmask.policies.eb_sampler import EBSampler
+
+FIVE = [[0.80, 0.15, 0.05], [0.995, 0.004, 0.001], [0.40, 0.35, 0.25], [0.98, 0.015, 0.005], [0.99, 0.01, 0]]
+FOUR = [[0.90, 0.05, 0.05], [0.88, 0.12, 0], [0.99, 0.005, 0.005], [0.5, 0.3, 0.2]]
+
+
+@pytest.mark.parametrize(
+    ("gamma", "expected"),
+    [(0.0, [1]), (0.05, [1, 4]), (0.1, [1, 3, 4]), (0.25, [0, 1, 3, 4]), (1.0, [0, 1, 2, 3, 4])],
+)
+def test_worked_example(gamma, expected):
+    assert first(distributions([FIVE]), EBSampler(gamma), 5) == expected
+
+
+@pytest.mark.parametrize(("proxy", "expected"), [("entropy", [1, 2]), ("confidence", [0, 2]), ("margin", [0, 2])])
+def test_the_proxy_orders_and_entropy_is_spent(proxy, expected):
+    assert first(distributions([FOUR]), EBSampler(0.4, proxy), 4) == expected
+
+
+def test_budget_zero_is_one_a_step_and_infinity_all_at_once():
+    problem = Problem.default()
+    for gamma, steps in ((0.0, None), (float("inf"), 1)):
+        end = decode(problem.denoiser, EBSampler(gamma), problem.state, noise=problem.noise)
+        for row in range(problem.state.batch):
+            assert len(end.row(row).steps) == (steps or int(problem.state.masked_BL[row].sum()))
+
+
+def test_certain_companions_are_free():
+    sure = [1.0, 0.0]
+    assert first(distributions([[[0.6, 0.4], sure, sure]]), EBSampler(0.0), 3) == [0, 1, 2]
+
+
+def test_blocks():
+    assert revealed(run(distributions([FIVE]), EBSampler(1.0, block_length=2), 5)) == [[0, 1], [2, 3], [4]]
+
+
+@pytest.mark.parametrize("policy", [EBSampler(), EBSampler(1.0, "margin", 3), EBSampler(2.0, spacing=2)])
+def test_contract(policy):
+    check_policy(policy)
+
+
+def test_bad_settings():
+    with pytest.raises(ConfigError, match=r"gamma is -1; allowed: 0 or more; it is in nats"):
+        EBSampler(-1)
+    with pytest.raises(ConfigError, match=r"proxy is 'x'; allowed: entropy, confidence, margin"):
+        EBSampler(proxy="x")

@@ -1,0 +1,134 @@
+"""ReMDM as a decoder: rates of the sheet, marginals that hold, sigma 0, and the count loop for LLaDA."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.policies.conftest import Scripted
+from tests.policies.worked import VOCAB, confidences, peaked, run
+from unmask.axes import ReMDM
+from unmask.core import Noise, Proposal, State, row_key
+from unmask.decode import decode
+from unmask.errors import ConfigError
+from unmask.policies.check import check_policy
+from unmask.policies.remdm import ReMDMLLaDA, ReMDMSampler
+
+
+def rates(operator, step, steps, revealed=()):
+    state = State.from_canvases([[VOCAB] * 6], steps=steps, mask_id=VOCAB, own_clock=True)
+    tokens_BL = state.tokens_BL.clone()
+    psi_BL = torch.full(tokens_BL.shape, float("inf"), dtype=torch.float64)
+    for at, psi in enumerate(revealed):
+        tokens_BL[0, at], psi_BL[0, at] = 1, psi
+    state = replace(state, tokens_BL=tokens_BL, step_B=torch.tensor([step]))
+    reveal_B, sigma_BL = ReMDMSampler(operator)._rates(state, psi_BL)
+    return float(reveal_B), sigma_BL[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("operator", "reveal", "sigma"),
+    [
+        (ReMDM("cap", 0.0), 0.20, 0.0),
+        (ReMDM("cap", 0.1), 0.30, 0.10),
+        (ReMDM("rescale", 0.1), 0.28, 0.08),
+        (ReMDM("loop", 0.02), 0.18, 0.02),
+    ],
+)
+def test_rates_of_the_sheet(operator, reveal, sigma):
+    """t = .5, s = .4 of ten steps; the authors' time ends at 1e-5, not at 0."""
+    got, sigma_L = rates(operator, 5, 10, revealed=(0.9, 0.5))
+    assert got == pytest.approx(reveal, abs=1e-4)
+    assert sigma_L == pytest.approx([sigma, sigma, 0, 0, 0, 0], abs=1e-4)
+
+
+def test_confidence_decides_who_is_dropped():
+    got, sigma_L = rates(ReMDM("conf"), 5, 10, revealed=(0.90, 0.50, 0.99))
+    assert sigma_L[:3] == pytest.approx([0.234896, 0.350424, 0.214679], abs=1e-4)
+    assert got == pytest.approx(0.20, abs=1e-4)
+
+
+def test_nothing_is_revealed_at_the_first_step_for_sure_and_no_rate_is_nan():
+    got, sigma_L = rates(ReMDM("conf"), 0, 10)
+    assert got == pytest.approx(0.1, abs=1e-4)
+    assert sigma_L == [0.0] * 6
+
+
+@pytest.mark.parametrize("variant", ["cap", "rescale", "conf", "loop"])
+def test_the_marginals_are_those_of_the_schedule(variant):
+    """Over 400 rows of 16: the share revealed after each step is alpha, whatever is re-masked."""
+    rows, length, steps = 400, 16, 8
+    denoiser = Scripted(lambda tokens, slot, call: peaked(0.5), VOCAB)
+    state = State.from_canvases([[VOCAB] * length] * rows, steps=steps, mask_id=VOCAB)
+    noise = Noise.of([row_key(7, bytes([row % 256, row // 256])) for row in range(rows)])
+    operator = ReMDM(variant, 0.1)
+    end = decode(denoiser, ReMDMSampler(operator), state, noise=noise, proposal=Proposal(temperature=1.0))
+    remasked = 0
+    for number, step in enumerate(end.steps[1:steps], 1):
+        t = 1 - (1 - 1e-5) * number / steps
+        alpha = 1 - t
+        if variant == "loop":
+            alpha = (1 - t) * 0.9 / 0.45 if t > 0.55 else 0.9 if t > 0.05 else 1 - t * 0.1 / 0.05
+        share = float(step.state.revealed_BL.double().mean())
+        assert share == pytest.approx(alpha, abs=0.03), (variant, number)
+        remasked += int(step.remasked_BL.sum())
+    assert remasked > 0
+    assert not bool(end.state.masked_BL.any())
+
+
+def test_sigma_zero_never_remasks():
+    traj = run(confidences([[0.5] * 8]), ReMDMSampler(ReMDM("cap", 0.0)), 8)
+    assert not any(bool(step.remasked_BL.any()) for step in traj.steps)
+
+
+def test_count_loop_of_the_sheet():
+    """B = 8, k = 1: masks left after each of the 16 forwards."""
+
+    def answer(tokens, slot, call):
+        return peaked(0.2 + 0.1 * ((3 * slot + call) % 7))
+
+    traj = run(Scripted(answer, VOCAB), ReMDMLLaDA(8, 1), 8)
+    left = [int(step.state.masked_BL.sum()) for step in traj.steps[1:]] + [int(traj.state.masked_BL.sum())]
+    assert left == [7, 6, 5, 4, 3, 2, 1, *[1] * 8, 0]
+    assert int(traj.forwards_B) == 16
+    dropped = [int(step.remasked_BL.sum()) for step in traj.steps]
+    assert dropped == [0] * 7 + [1] * 8 + [0]
+
+
+def test_the_least_sure_is_dropped_before_the_forward_that_refills():
+    """Position 2 was revealed with the least confidence; the forward after does not see it."""
+    seen = []
+
+    def answer(tokens, slot, call):
+        seen.append((call, tuple(tokens)))
+        return peaked({2: 0.3}.get(slot, 0.9 - slot / 100))
+
+    traj = run(Scripted(answer, VOCAB), ReMDMLLaDA(8, 1), 8)
+    dropping = traj.steps[7]
+    at = dropping.remasked_BL[0].nonzero().flatten().tolist()
+    psi = dropping.action.notes["psi_BL"][0]
+    assert at == [int(psi.argmin())]
+    canvas = next(tokens for call, tokens in seen if call == 7)
+    assert canvas[at[0]] == VOCAB
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        ReMDMSampler(),
+        ReMDMSampler(ReMDM("conf")),
+        ReMDMSampler(ReMDM("loop")),
+        ReMDMSampler(ReMDM("rescale")),
+        ReMDMLLaDA(None),
+        ReMDMLLaDA(None, 2),
+    ],
+)
+def test_contract(policy):
+    check_policy(policy)
+
+
+def test_bad_settings():
+    with pytest.raises(ConfigError, match=r"k is 0; allowed: 1 or more"):
+        ReMDMLLaDA(k=0)
+    with pytest.raises(ConfigError, match=r"block_length is 4; allowed: a divisor of the 6 new tokens"):
+        run(confidences([[0.5] * 6]), ReMDMLLaDA(4), 6)
