@@ -172,7 +172,7 @@ class TestGeneration:
         assert out.config["policy"]["revise_every"] == 8
         assert out.config["model"] == {"name": "exact", **model.options}
         assert out.config["proposal"]["top_p"] == 1.0
-        assert set(out.config["versions"]) == {"unmask", "torch", "numpy", "python"}
+        assert set(out.config["versions"]) == {"unmask", "torch", "numpy", "python", "threads"}
         assert out.config["versions"]["torch"] == torch.__version__
 
     def test_configuration_repeats_the_run(self, model):

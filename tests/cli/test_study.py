@@ -13,9 +13,13 @@ from tests.helpers.tiny_studies import SMALL
 SCORER = """
 import pathlib, time
 
+class Odd:
+    def __repr__(self):
+        return "half a character: \\ud800"
+
 def score(text, example):
     if example["id"] in pathlib.Path("bad.txt").read_text().split():
-        raise SystemExit("half a character: \\ud800")
+        return Odd()
     if example["id"] in pathlib.Path("slow.txt").read_text().split():
         pathlib.Path("waiting").touch()
         time.sleep(120)
@@ -64,12 +68,12 @@ def test_shards_that_are_set_aside(file, command, tmp_path):
     assert shards
     many = f"{len(shards)} shard{'s' * (len(shards) > 1)}"
     assert f"study own: not complete: {many} set aside" in out
-    assert all("3 attempts: SystemExit: half a character: \ufffd" in line for line in shards)
-    assert "(attempt 1 of 3; tried again after the others): SystemExit" in err
+    assert all("returned half a character: \ufffd for prompt" in line for line in shards)
+    assert "(attempt 1 of 3; tried again after the others): " in err
     assert "(attempt 3 of 3; set aside)" in err
     assert f"{5 - len(shards)} of 5 shards are kept; the same command goes on; correct what failed" in err
     assert "branches " not in out.splitlines()[-1]
-    assert 'raise SystemExit("half a character: ' in command("study", "status", "out").out
+    assert "ContractError: odd_scorer:score returned half a character" in command("study", "status", "out").out
     status = command("study", "status", "out", "--json").json
     assert (status["complete"], len(status["failed"])) == (False, len(shards))
     assert all(one["set_aside"] and one["traceback"] and one["attempts"] == 3 for one in status["failed"])

@@ -61,11 +61,15 @@ def sometimes(text, example):
 def always(text, example):
     raise ValueError("cannot tell")
 
+class Odd:
+    def __repr__(self):
+        return "no more: \\ud800"
+
 def leaves(text, example):
-    # Ends the program at prompts that a file names, with half a character as its last word.
+    # Breaks its promise at prompts that a file names, with half a character in what it returns.
     with open("bad.txt", encoding="utf-8") as bad:
         if example["id"] in bad.read().split():
-            raise SystemExit("no more: \\ud800")
+            return Odd()
     return 0.5
 
 def halves(text, example):

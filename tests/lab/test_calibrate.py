@@ -82,10 +82,10 @@ class TestCalibrations:
 
     def test_no_gate_comes_of_work_that_was_set_aside(self, model, prompt_file, scorer, tmp_path, monkeypatch):
         monkeypatch.setattr(lab, "SHARD", 1)
-        (tmp_path / "bad.txt").write_text(" ".join(f"p{n}" for n in range(8)))
+        (tmp_path / "bad.txt").write_text("p3")
         task = own("mine", str(prompt_file), score=scorer("leaves"), horizon=6)
         with pytest.raises(
-            NotComplete, match=r"3 shards were set aside after 3 attempts .*SystemExit.*remove '.*failed'"
+            NotComplete, match=r"1 shard was set aside after 3 attempts .*returned no more.*remove '.*failed'"
         ):
             calibrate(model, task, "region", work=tmp_path / "work", **QUICK)
         (tmp_path / "bad.txt").write_text("")

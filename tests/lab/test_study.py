@@ -109,9 +109,7 @@ class TestFiles:
         with pytest.raises(ConfigError, match=r"not TOML \(Cannot overwrite a value \(at line 3.*correct that line"):
             Study.read(tmp_path / "twice.toml")
 
-    @pytest.mark.parametrize(
-        "name", ["x" * 201, "a\nb", "a\0b", "\ud800", "\x1b[31mred"], ids=["long", "line", "nul", "half", "colour"]
-    )
+    @pytest.mark.parametrize("name", ["x" * 201, "a\nb", "a\0b", "\x1b[31mred"], ids=["long", "line", "nul", "colour"])
     def test_names_that_no_file_or_screen_holds(self, name, prompt_file):
         for changes in ({"name": name}, {"models__0__name": name}, {"models__0__model": name, "models__0__name": ...}):
             with pytest.raises(ConfigError, match="without control characters") as refused:

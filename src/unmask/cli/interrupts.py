@@ -14,8 +14,8 @@ INTERRUPTED, TERMINATED = 130, 143
 """As shells have it: 128 and the signal's number."""
 
 
-class _Terminated(BaseException):
-    """Somebody sent SIGTERM."""
+class _Terminated(KeyboardInterrupt):
+    """Somebody sent SIGTERM; like Ctrl-C, it gets through code that catches whatever a user's function raises."""
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def stoppable(kept: Callable[[], str]) -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, end) if ours else None
     try:
         yield
-    except (KeyboardInterrupt, _Terminated) as stop:
+    except KeyboardInterrupt as stop:
         ended = isinstance(stop, _Terminated)
         note(f"{'terminated' if ended else 'interrupted'}: {kept()}")
         raise typer.Exit(TERMINATED if ended else INTERRUPTED) from None

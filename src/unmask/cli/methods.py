@@ -10,8 +10,6 @@ from unmask.cli.options import Json
 from unmask.cli.progress import wide_console
 from unmask.report.console import say
 
-AXES = ("score", "cardinality", "region", "commitment", "planning")
-
 methods = typer.Typer(
     help="The unmasking methods: rows of the paper's taxonomy, settings and sources.", rich_markup_mode=None
 )
@@ -22,6 +20,7 @@ def table(context: typer.Context, json_: Json = False) -> None:
     """List the unmasking methods: their row of the taxonomy, how far they can be trusted, and their settings."""
     if context.invoked_subcommand is not None:
         return
+    from unmask.core.card import TAXONOMY
     from unmask.policies import METHODS
     from unmask.report.terminal import columns, entry, settings_line
 
@@ -30,7 +29,7 @@ def table(context: typer.Context, json_: Json = False) -> None:
         say(json.dumps(rows, indent=2))
         return
     console = wide_console()
-    heads = ("name", *AXES, "label")
+    heads = ("name", *TAXONOMY, "label")
     console.print(columns(("method", *heads[1:]), [[row[head] for head in heads] for row in rows]))
     for row in rows:
         console.print()
@@ -79,10 +78,11 @@ def about(name: str) -> dict[str, Any]:
 
 
 def _lines(row: dict[str, Any]) -> list[str]:
+    from unmask.core.card import TAXONOMY
     from unmask.report.terminal import settings_line
 
     lines = [f"{row['name']}: {row['about']}", f"  {row['citation']} ({row['label']})", ""]
-    lines += [f"  {axis:<12} {row[axis]}" for axis in AXES]
+    lines += [f"  {axis:<12} {row[axis]}" for axis in TAXONOMY]
     lines += ["", f"  settings     {settings_line(row['settings'])}"]
     for preset, values in row["presets"].items():
         lines.append(f"  preset       {preset}: {settings_line(values) or 'the defaults'}")

@@ -19,6 +19,7 @@ from unmask.report.console import Console, loading, say, say_json
 
 if TYPE_CHECKING:
     from unmask.api import Model
+    from unmask.lab.run.driver import RunOutcome
     from unmask.lab.run.estimate import CostEstimate
     from unmask.lab.run.progress import StudyProgress
     from unmask.lab.store.failures import Failure
@@ -149,6 +150,11 @@ def run(
             note(f"left out: {task}: {reason}")
         for line in _summary(store):
             say(line)
+    _conclude(store, outcome)
+
+
+def _conclude(store: Any, outcome: "RunOutcome") -> None:
+    """The hashes of a complete study, or why it is not, what is kept, and its own exit code."""
     if not outcome.complete:
         retry = "; correct what failed and add --retry-failed to try it again" if outcome.failed else ""
         note(f"not complete: {outcome.stopped}; {_kept(store)}; the same command goes on{retry}")

@@ -1,7 +1,7 @@
 """What a method's class says of itself: where it comes from, its row of the taxonomy, and how far it can be trusted."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
@@ -30,3 +30,7 @@ class Card:
     """Where it leaves the authors' code or the paper's row, and why."""
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
     """Published settings by model and task, as `llada/gsm8k`."""
+
+
+TAXONOMY = tuple(f.name for f in fields(Card))[1:6]
+"""The five axes of the paper's table, in its order."""

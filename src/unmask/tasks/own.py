@@ -123,7 +123,9 @@ def _by(function: Callable[[str, dict[str, Any]], float], name: str) -> TaskJudg
         how = Extraction(text, WHOLE_TEXT, text, text)
         try:
             value = function(text, asked)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             why = f"{name} raised {type(error).__name__} for prompt {example.id}: {said(error)}"
             return Verdict(example.id, None, why[:300], how, ())
         return Verdict(example.id, _checked(value, name, example), f"scored by {name}", how, ())

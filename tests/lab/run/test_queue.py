@@ -121,7 +121,7 @@ def test_a_full_disk_loses_the_shard_in_flight_only(whole, study, loaded, tmp_pa
 
 
 class TestFailing:
-    """A user's scorer that ends the program at some prompts: their shards fail, and no others."""
+    """A user's scorer that returns no number at some prompts: their shards fail, and no others."""
 
     @pytest.fixture
     def failing(self, prompt_file, scorer, tmp_path):
@@ -140,8 +140,8 @@ class TestFailing:
         assert [failure.attempts for failure in heard] == [1, 2, 3]
         assert (outcome.complete, outcome.hashes) == (False, {})
         assert outcome.stopped.startswith("1 shard was set aside after 3 attempts (the first: tiny.mine.validation")
-        assert "SystemExit: no more: \ufffd" in outcome.stopped
-        assert 'raise SystemExit("no more: ' in failed.traceback
+        assert "returned no more: \ufffd for prompt" in outcome.stopped
+        assert "ContractError: " in failed.traceback
         assert failed.name not in place.names()
 
     def test_is_not_tried_again_until_it_is_forgotten(self, failing, loaded, tmp_path):

@@ -64,7 +64,7 @@ def test_readings_carry_their_proposals(tiny_run, tiny_model):
     assert same
 
 
-@pytest.mark.parametrize("names", [("\u6a21\u578b", "-"), ("mini llada", "Mini-LLaDA"), (".hidden", "x" * 300)])
+@pytest.mark.parametrize("names", [("\u6a21\u578b", "-"), ("mini llada", "Mini-LLaDA"), (".hidden", "x" * 200)])
 def test_models_of_any_name_are_measured(names, tiny_folder, tiny_load, tmp_path):
     raw = table(models__0__model=str(tiny_folder), diagnostics=[], axes=["score"], states=1, rollouts=1)
     raw["models"] = [{**raw["models"][0], "name": name} for name in names]
