@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from unmask.lab.calibrate_named import calibrate as calibrate
     from unmask.policies import METHODS as METHODS
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _HOME = {
     "load": "catalog",

@@ -56,6 +56,7 @@ def decode(
     one is revealed. `record=False` returns no steps.
     `on_step` sees, after every transition, the rows that took it.
     """
+    require(on_step is None or callable(on_step), "on_step", on_step, "a function, or None", "leave it out")
     traj = _checked_start(denoiser, policy, start, noise)
     proposal = proposal or traj.proposal or Proposal()
     traj = replace(traj, proposal=proposal)

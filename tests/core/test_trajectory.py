@@ -443,3 +443,10 @@ def test_uniform_is_fixed_by_row_step_position_and_purpose(run):
     assert not torch.equal(start.uniform("order"), start.uniform("token"))
     assert not (start.uniform("order") == later.uniform("order")).any()
     assert start.uniform("order").shape == start.state.tokens_BL.shape
+
+
+@pytest.mark.parametrize("path", ["", ".", 3, None])
+def test_a_file_needs_a_name(path):
+    state = State.from_canvases([[0, 4]], steps=1, mask_id=4)
+    with pytest.raises(ConfigError, match="path of the trajectory is"):
+        Trajectory.start(state, Noise.of([0])).save(path)

@@ -3,7 +3,7 @@
 import os
 import sys
 import traceback
-from errno import ENOSPC
+from errno import EDQUOT, EFBIG, ENOSPC, EROFS
 from itertools import takewhile
 from typing import Annotated, Any
 
@@ -30,6 +30,8 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
 
 # What typer raises for a command line that makes no sense; only its subclasses have public names.
 _UsageError: Any = typer.BadParameter.__bases__[0]
+
+_OF_THE_DISK = (ENOSPC, EDQUOT, EFBIG, EROFS)
 
 OK, UNEXPECTED, REFUSED, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 
@@ -69,8 +71,9 @@ def main(arguments: list[str] | None = None) -> int:
         silence(sys.stdout)
         return PIPE_CLOSED
     except Exception as error:
-        if isinstance(error, OSError) and error.errno == ENOSPC:
-            return _complain(f"{error.strerror}; free some, and run the same command", debug, REFUSED)
+        if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
+            place = f"{error.filename!r} cannot be written to: " if error.filename else ""
+            return _complain(f"{place}{error.strerror}; make room, and run the same command", debug, REFUSED)
         return _complain(
             f"unexpected {type(error).__name__}: {error} (`unmask --debug ...` tells more)", debug, UNEXPECTED
         )

@@ -19,7 +19,8 @@ def note(text: str) -> None:
     """A line on stderr, if somebody is there to read it: work does not end with its audience."""
     try:
         print(text, file=sys.stderr, flush=True)
-    except BrokenPipeError:
+    except OSError:
+        # Closed, or on a disk that is full.
         silence(sys.stderr)
 
 

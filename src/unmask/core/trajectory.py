@@ -21,7 +21,7 @@ from unmask.core.rng import Noise
 from unmask.core.rows import Selectable, Shown, select
 from unmask.core.shapes import check_value
 from unmask.core.state import State
-from unmask.errors import ConfigError, SchemaError, shown
+from unmask.errors import ConfigError, SchemaError, require, shown
 from unmask.options import fits
 
 _LATER: Mapping[str, Any] = {"omitted_if_none": True}
@@ -161,6 +161,8 @@ class Trajectory(Selectable):
 
     def save(self, path: str | Path) -> None:
         """Write to one `.npz` file, whole or not at all."""
+        named = isinstance(path, str | Path) and bool(Path(path).name)
+        require(named, "path of the trajectory", path, "the name of a file", "give one, such as 'run.npz'")
         with atomic_write(Path(path)) as partial:
             partial.write_bytes(self.to_bytes())
 

@@ -1,15 +1,26 @@
 """`unmask.calibrate`: a gate for a task that is named, with a folder for the measurements if nobody gives one."""
 
 import inspect
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from unmask.adapt import Gate
-from unmask.errors import UnknownName
+from unmask.errors import UnknownName, require
 from unmask.lab.calibrate import calibrate as measure
+from unmask.options import fits
 from unmask.request import CalibratedModel
 from unmask.tasks.own import task_of
+
+_TYPES: Mapping[str, Any] = {
+    **dict.fromkeys(("task", "axis"), str),
+    **dict.fromkeys(("prompts", "states", "rollouts", "seed"), int),
+    **dict.fromkeys(("rows", "jobs", "horizon"), int | None),
+    "steps_share": float,
+    "score": str | None,
+    "work": str | Path | None,
+}
 
 
 def calibrate(
@@ -36,8 +47,19 @@ def calibrate(
     for name in options:
         if name not in allowed:
             raise UnknownName("option of calibrate", name, [*allowed, "score", "horizon", "work"])
+    _check_types(model, {"task": task, "axis": axis, "score": score, "horizon": horizon, "work": work, **options})
     chosen = task_of(task, score=score, horizon=horizon)
     if work is not None:
         return measure(model, chosen, axis, work=work, **options)
     with TemporaryDirectory(prefix="unmask-") as folder:
         return measure(model, chosen, axis, work=folder, **options)
+
+
+def _check_types(model: Any, given: Mapping[str, Any]) -> None:
+    loaded = all(hasattr(model, name) for name in ("denoiser", "codec", "reference", "fingerprint"))
+    require(loaded, "model", model, "a loaded model", "e.g. unmask.load('mini')")
+    for name, value in given.items():
+        hint = _TYPES.get(name)
+        if hint is not None:
+            shown = getattr(hint, "__name__", str(hint))
+            require(fits(value, hint), f"{name} of calibrate", value, f"{shown}", "docs/adapt.md describes it")

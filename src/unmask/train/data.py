@@ -209,7 +209,7 @@ def _joined(parts: list[tuple[int, Encoded]]) -> Rows:
 
 def write(pool: Pool, path: Path) -> None:
     """One file, complete or absent."""
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     path.parent.mkdir(parents=True, exist_ok=True)
     tensors: dict[str, NDArray[np.generic]] = {}
@@ -218,7 +218,7 @@ def write(pool: Pool, path: Path) -> None:
         tensors |= {f"{name}.prompt": rows.prompt_E.astype(np.int32), f"{name}.source": rows.source_E.astype(np.int32)}
     notes = {"key": pool.key, "tokenizer": pool.tokenizer.to_str(), "left_out": json.dumps(dict(pool.left_out))}
     with atomic_write(path) as partial:
-        save_file(tensors, partial, metadata={**notes, "sha256": _digest(tensors, notes)})
+        partial.write_bytes(save(tensors, metadata={**notes, "sha256": _digest(tensors, notes)}))
 
 
 def _digest(tensors: Mapping[str, NDArray[np.generic]], notes: Mapping[str, str]) -> str:
