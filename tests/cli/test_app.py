@@ -293,3 +293,10 @@ class TestOddTerminals:
         out, err = started.communicate()
         assert (started.returncode, err) == (0, "")
         assert bool(out) is (closed == 2)
+
+
+def test_a_path_that_no_file_system_takes_is_refused_in_words(command):
+    ended = command("calibrate", "--model", "exact", "--task", "carry-rtl", "--axis", "region", "--out", "n" * 5000)
+    assert ended.code == 2
+    assert "File name too long; check the path" in ended.err
+    assert len(ended.err) < 600

@@ -1,5 +1,6 @@
 """`unmask methods` as a user types it."""
 
+from tests.helpers import methods_page
 from unmask.core.card import LABELS, TAXONOMY
 from unmask.policies import METHODS, make, settings
 
@@ -73,3 +74,7 @@ def test_show_an_unknown_method(command):
     failed = command("methods", "show", "klas")
     assert failed.code == 2
     assert "unknown policy 'klas'; did you mean klass?" in failed.err
+
+
+def test_the_page_is_made_of_the_classes():
+    assert methods_page.page() == methods_page.PAGE.read_text(encoding="utf-8")

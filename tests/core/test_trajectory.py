@@ -15,7 +15,7 @@ from unmask.core import Action, LookAhead, Needs, Noise, Policy, Proposal, State
 from unmask.core.archive import pack, unpack
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
-from unmask.errors import ConfigError, SchemaError
+from unmask.errors import ConfigError, SchemaError, StorageError
 
 MASK = 3
 DENOISER = Exact(Joint.random(7, 3, dependence=1.5, seed=0))
@@ -135,7 +135,7 @@ def test_a_failing_write_leaves_the_old_file_and_no_litter(run, tmp_path, monkey
         raise OSError("disk full")
 
     monkeypatch.setattr(Path, "write_bytes", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(StorageError, match="cannot be written to"):
         run.row(0).save(path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
@@ -450,3 +450,10 @@ def test_a_file_needs_a_name(path):
     state = State.from_canvases([[0, 4]], steps=1, mask_id=4)
     with pytest.raises(ConfigError, match="path of the trajectory is"):
         Trajectory.start(state, Noise.of([0])).save(path)
+
+
+@pytest.mark.parametrize("path", ["none/run.npz", "a\0b", "n" * 5000])
+def test_a_place_that_cannot_be_written_to(path, tmp_path):
+    state = State.from_canvases([[0, 4]], steps=1, mask_id=4)
+    with pytest.raises(StorageError, match=r"cannot be written to .*; choose another place"):
+        Trajectory.start(state, Noise.of([0])).save(f"{tmp_path}/{path}")

@@ -110,14 +110,19 @@ def printed_hashes(folder: Path, ended: Ended) -> dict[str, str]:
     return dict(line.split(maxsplit=1) for line in ended.out.splitlines() if len(line.split()) == 2)
 
 
+def _spelt(value: Any) -> str:
+    """TOML takes characters as they are, and no halves of one as JSON's escapes are."""
+    return json.dumps(value, ensure_ascii=False)
+
+
 def toml(table: Mapping[str, Any]) -> str:
     """A table of tables as TOML; JSON's numbers, texts and lists are TOML's too."""
-    plain = [f"{key} = {json.dumps(value)}" for key, value in table.items() if not isinstance(value, Mapping)]
+    plain = [f"{key} = {_spelt(value)}" for key, value in table.items() if not isinstance(value, Mapping)]
     for key, value in table.items():
         if isinstance(value, Mapping):
             deeper = {k: v for k, v in value.items() if isinstance(v, Mapping)}
             flat = {k: v for k, v in value.items() if k not in deeper}
-            plain += [f"[{key}]", *(f"{k} = {json.dumps(v)}" for k, v in flat.items())]
+            plain += [f"[{key}]", *(f"{k} = {_spelt(v)}" for k, v in flat.items())]
             plain += [line for k, v in deeper.items() for line in (f"[{key}.{k}]", toml(v))]
     return "\n".join(plain)
 

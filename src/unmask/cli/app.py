@@ -3,7 +3,7 @@
 import os
 import sys
 import traceback
-from errno import EDQUOT, EFBIG, ENOSPC, EROFS
+from errno import EACCES, EDQUOT, EFBIG, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOSPC, ENOTDIR, EPERM, EROFS
 from itertools import takewhile
 from typing import Annotated, Any
 
@@ -21,6 +21,7 @@ from unmask.cli.study import study
 from unmask.cli.tasks import tasks
 from unmask.cli.train import train
 from unmask.errors import UnmaskError
+from unmask.plain_files import shown_path
 from unmask.report.console import PipeClosed, prepare, say, silence
 
 # Some CPUs, often virtual ones, advertise AMX without letting programs use it; a bf16 matrix product then dies with
@@ -32,6 +33,7 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
 _UsageError: Any = typer.BadParameter.__bases__[0]
 
 _OF_THE_DISK = (ENOSPC, EDQUOT, EFBIG, EROFS)
+_OF_PATHS = (EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EPERM)
 
 OK, UNEXPECTED, REFUSED, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 
@@ -71,9 +73,10 @@ def main(arguments: list[str] | None = None) -> int:
         silence(sys.stdout)
         return PIPE_CLOSED
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
-            place = f"{error.filename!r} cannot be written to: " if error.filename else ""
-            return _complain(f"{place}{error.strerror}; make room, and run the same command", debug, REFUSED)
+        if isinstance(error, OSError) and (error.errno in _OF_THE_DISK or error.errno in _OF_PATHS):
+            place = f"{shown_path(error.filename)}: " if error.filename else ""
+            todo = "make room, and run the same command" if error.errno in _OF_THE_DISK else "check the path"
+            return _complain(f"{place}{error.strerror}; {todo}", debug, REFUSED)
         return _complain(
             f"unexpected {type(error).__name__}: {error} (`unmask --debug ...` tells more)", debug, UNEXPECTED
         )

@@ -21,7 +21,7 @@ from unmask.core.rng import Noise
 from unmask.core.rows import Selectable, Shown, select
 from unmask.core.shapes import check_value
 from unmask.core.state import State
-from unmask.errors import ConfigError, SchemaError, require, shown
+from unmask.errors import ConfigError, SchemaError, StorageError, require, shown
 from unmask.options import fits
 
 _LATER: Mapping[str, Any] = {"omitted_if_none": True}
@@ -163,8 +163,12 @@ class Trajectory(Selectable):
         """Write to one `.npz` file, whole or not at all."""
         named = isinstance(path, str | Path) and bool(Path(path).name)
         require(named, "path of the trajectory", path, "the name of a file", "give one, such as 'run.npz'")
-        with atomic_write(Path(path)) as partial:
-            partial.write_bytes(self.to_bytes())
+        try:
+            with atomic_write(Path(path)) as partial:
+                partial.write_bytes(self.to_bytes())
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise StorageError(f"{shown(str(path))} cannot be written to ({why}); choose another place") from error
 
     def to_bytes(self) -> bytes:
         """What `save` writes: the same bytes for the same values."""

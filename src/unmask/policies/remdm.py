@@ -33,7 +33,8 @@ class ReMDMSampler(Policy):
         "full",
         "re-maskable",
         differs=(
-            "whether a position changes and which token it gets are two draws (theirs is one over both)",
+            "one-step probabilities are equal to theirs; runs are not compared, because whether a position changes and "
+            "which token it gets are two draws here and one over both there",
             "top-p keeps the token that crosses the limit (theirs drops it)",
             "given tokens are never re-masked (theirs has no prompts)",
         ),

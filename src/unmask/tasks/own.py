@@ -43,6 +43,8 @@ LINEAGE = "own"
 
 NAME_LENGTH = 100
 """Characters of a task's name, which is part of file names."""
+LONGEST = 1_000_000
+"""Tokens of an answer; no model reads so many."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
 
@@ -188,8 +190,8 @@ def own(
     )
     taken = name in table.TASKS or name in table.CONTROLS
     require(not taken, "name of an own task", name, "one that no task of the suite has", "rename it")
-    ok = isinstance(horizon, int) and not isinstance(horizon, bool) and horizon >= 1
-    require(ok, f"horizon of {name}", horizon, "1 or more", "say how many tokens an answer may take")
+    ok = isinstance(horizon, int) and not isinstance(horizon, bool) and 1 <= horizon <= LONGEST
+    require(ok, f"horizon of {name}", horizon, f"1 to {LONGEST}", "say how many tokens an answer may take")
     assert horizon is not None
     source, records = _written(Path(folder) / prompts) if _is_file(prompts) else _produced(prompts, Path(folder))
     rule = _rule(name, score, source, prompts, Path(folder))

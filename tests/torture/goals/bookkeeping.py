@@ -66,7 +66,7 @@ def _names(case: Case, folder: Path, made: Made) -> Failure | None:
     names = PAIRS[turn] if turn < len(PAIRS) else rng.sample(NAMES, 2)
     head, model, tail = STUDY.partition("[[models]]")[0], "", STUDY[STUDY.index("[splits]") :]
     for at, name in enumerate(names):
-        model += f'[[models]]\nname = {json.dumps(name)}\nmodel = "exact"\nreference = "llada"\n'
+        model += f'[[models]]\nname = {json.dumps(name, ensure_ascii=False)}\nmodel = "exact"\nreference = "llada"\n'
         model += f"options = {{ n = 8, seed = {at} }}\n"
     (folder / "study.toml").write_text(head + model + tail, encoding="utf-8")
     (folder / "mine.jsonl").write_text(WORKS["study"].files["mine.jsonl"], encoding="utf-8")
