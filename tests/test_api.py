@@ -170,6 +170,9 @@ class TestGeneration:
         assert json.loads(json.dumps(out.config)) == out.config
         assert out.config["policy"]["window"] == [0.0, 0.5]
         assert out.config["policy"]["revise_every"] == 8
+        assert out.config["method"] == {"label": "verified", "version": "1"}
+        assert model.generate("a", policy="dos").config["method"]["label"] == "reconstruction"
+        assert model.generate("a", policy="info-gain").config["method"]["version"] == "2"
         assert out.config["model"] == {"name": "exact", **model.options}
         assert out.config["proposal"]["top_p"] == 1.0
         assert set(out.config["versions"]) == {"unmask", "torch", "numpy", "python", "threads"}

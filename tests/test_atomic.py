@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 from tests.helpers.fresh_python import environment
 from unmask.atomic import atomic_folder, atomic_write, leftovers, locked, sync, write_text
+from unmask.errors import StorageError
 
 
 def names(folder):
@@ -174,3 +176,44 @@ class TestLock:
                     pass
             finally:
                 os.killpg(holder.pid, signal.SIGKILL)
+
+
+class TestNoPlainFile:
+    """What a rename would destroy is refused: as root, `--out /dev/null` took the device away."""
+
+    @pytest.fixture(params=["pipe", "folder", "socket"])
+    def special(self, request, tmp_path):
+        path = tmp_path / request.param
+        if request.param == "pipe":
+            os.mkfifo(path)
+        elif request.param == "folder":
+            path.mkdir()
+        else:
+            with socket.socket(socket.AF_UNIX) as server:
+                server.bind(str(path))
+        return path
+
+    def test_is_never_replaced_by_a_file(self, special):
+        before = special.stat().st_mode
+        with (
+            pytest.raises(StorageError, match=r"is there and is no plain file; allowed: a new name"),
+            atomic_write(special),
+        ):
+            raise AssertionError("the body must not run")
+        assert special.stat().st_mode == before
+        assert [path.name for path in special.parent.iterdir()] == [special.name]
+
+    def test_nor_by_a_folder(self, special):
+        if special.is_dir():
+            return
+        before = special.stat().st_mode
+        with pytest.raises(StorageError, match="no plain folder"), atomic_folder(special):
+            raise AssertionError("the body must not run")
+        assert special.stat().st_mode == before
+
+    def test_a_device_by_a_link(self, tmp_path):
+        """A link to a device stands for the device."""
+        (tmp_path / "link").symlink_to("/dev/null")
+        with pytest.raises(StorageError, match="no plain file"), atomic_write(tmp_path / "link"):
+            raise AssertionError("the body must not run")
+        assert stat.S_ISCHR(os.stat("/dev/null").st_mode)

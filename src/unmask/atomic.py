@@ -5,11 +5,14 @@ import os
 import secrets
 import shutil
 import socket
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import IO, Any
+
+from unmask.errors import StorageError
 
 
 @contextmanager
@@ -17,8 +20,9 @@ def atomic_write(target: Path) -> Iterator[Path]:
     """A place beside the target to write to, which becomes the target if nothing goes wrong and is gone otherwise.
 
     The place is the caller's alone, and the file gets the permissions of any new file, whoever wrote it: some packages
-    write through temporary files that only their owner may read.
+    write through temporary files that only their owner may read. A device, a pipe or a folder is never replaced.
     """
+    _check_replaceable(target, stat.S_ISREG, "a file")
     partial = _private(target, "partial")
     mode = _mode_of_new_files(partial)
     try:
@@ -29,6 +33,19 @@ def atomic_write(target: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def _check_replaceable(target: Path, is_kind: Callable[[int], bool], kind: str) -> None:
+    """Refuse to rename over what is neither new nor of the kind: whoever may do so would lose /dev/null for good."""
+    try:
+        mode = target.stat().st_mode
+    except OSError:
+        return  # Not there; or what is wrong with it comes up when it is written.
+    if not is_kind(mode):
+        raise StorageError(
+            f"{str(target)[:300]!r} is there and is no plain {kind[2:]}; allowed: a new name, or {kind} to replace; "
+            "choose another"
+        )
 
 
 def _private(target: Path, state: str) -> Path:
@@ -57,6 +74,7 @@ def atomic_folder(target: Path) -> Iterator[Path]:
     Where something goes wrong the target stays as it was. What a killed process left stays too (`leftovers`): only who
     knows that nobody else writes here may throw it away.
     """
+    _check_replaceable(target, stat.S_ISDIR, "a folder")
     partial, old = _private(target, "partial"), _private(target, "old")
     partial.mkdir(parents=True)
     try:

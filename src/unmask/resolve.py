@@ -16,7 +16,7 @@ from unmask.decode_options import ALIASES, BRANCH, OPTIONS, DecodeOptions, optio
 from unmask.denoisers import ApproximateCache, Guided, Network
 from unmask.errors import ConfigError, SchemaError, UnknownName, require, shown
 from unmask.options import check_types
-from unmask.policies import METHODS, make, settings
+from unmask.policies import METHODS, make, settings, standing
 from unmask.request import STEPS_SHARE, CalibratedModel, Request, begin, steps_of
 
 SELECTIVE = "selective"
@@ -74,6 +74,7 @@ class Resolved:
             "model": {"name": self.model.name, **plain(self.model.options)},
             "fingerprint": self.model.fingerprint,
             "policy": plain(settings(self.policy)),
+            "method": standing(self.policy),
             **({"gate": {**plain(self.gate.summary), "forced": forced}} if self.gate else {}),
             "proposal": plain(asdict(self.proposal)),
             **self.options.recorded,

@@ -150,7 +150,7 @@ class TestWhatAPieceDependsOn:
             ({"steps": 5}, "steps"),
             ({"prompts": 4}, "prompts"),
             ({"split": "validation"}, "split"),
-            ({"policies": {"reference": Fixed()}}, "policies"),
+            ({"policies": {"reference": Fixed()}}, "policies, methods"),
             ({"model": replace(oracle(), options={"fingerprint": "beef"})}, "model"),
             ({"model": replace(oracle(), name="other")}, "model"),
         ],

@@ -26,6 +26,8 @@ class Card:
     learned: bool = False
     """Whether it needs a learned part beside the denoiser."""
     label: str = VERIFIED
+    version: str = "1"
+    """Raised where the same settings give other tokens than before."""
     differs: tuple[str, ...] = ()
     """Where it leaves the authors' code or the paper's row, and why."""
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))

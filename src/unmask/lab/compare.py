@@ -21,7 +21,7 @@ from unmask.lab.compare_store import ComparePieces, hash_of_prompts
 from unmask.lab.prompts import FRESH, prompts_from
 from unmask.lab.run.judging import Judge, scores
 from unmask.own_code import described
-from unmask.policies import settings
+from unmask.policies import settings, standing
 from unmask.request import STEPS_SHARE, Request, TextModel, after_tokens, begin, steps_of
 from unmask.resolve import plain
 from unmask.tasks import SPLITS, Example, Task, find
@@ -170,6 +170,7 @@ class ComparePlan:
             "temperature": self.temperature,
             "seed": self.seed,
             "policies": {name: settings(policy) for name, policy in self.policies.items()},
+            "methods": {name: standing(policy) for name, policy in self.policies.items()},
             "steps": {task.name: self.steps_for(task) for task in self.chosen},
         }
         text = json.dumps(plain(config), ensure_ascii=False, allow_nan=False)

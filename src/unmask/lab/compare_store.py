@@ -14,7 +14,7 @@ from unmask.atomic import write_text
 from unmask.errors import ConfigError, StorageError
 from unmask.stats.hashed_json import HashMismatch, from_hashed_json, to_hashed_json
 from unmask.tasks import Example
-from unmask.versions import versions
+from unmask.versions import code_fingerprint, versions
 
 FORMAT = "unmask-compare-1"
 PLAN, PIECES = "plan.json", "pieces"
@@ -22,8 +22,8 @@ SAME = "allowed: a new folder, or that of the same comparison; choose another --
 
 
 def computed_by() -> dict[str, Any]:
-    """What answers depend on besides a comparison's configuration."""
-    return dict(versions())
+    """What answers depend on besides a comparison's configuration; the number of threads is no reason to begin anew."""
+    return {**{name: value for name, value in versions().items() if name != "threads"}, "code": code_fingerprint()}
 
 
 def content_hash(value: Any) -> str:

@@ -52,6 +52,7 @@ __all__ = [
     "changed",
     "make",
     "settings",
+    "standing",
 ]
 
 
@@ -97,6 +98,11 @@ def settings(policy: Policy | Search) -> dict[str, Any]:
     does. `class` cannot be the name of a field.
     """
     return {"name": policy.name, **_class(policy), **(_fields(policy) if is_dataclass(policy) else {})}
+
+
+def standing(policy: Policy | Search) -> dict[str, str]:
+    """How far a method can be trusted, and its version, for the results that it makes."""
+    return {"label": "own"} if policy.card is None else {"label": policy.card.label, "version": policy.card.version}
 
 
 def changed(part: Any, path: str, options: Mapping[str, Any]) -> Any:

@@ -28,6 +28,8 @@ class InfoGain(Policy):
         "full",
         "irreversible",
         planning="one-step look-ahead",
+        # Quotas are the authors' float32 ones; those of version 1 were exact quotients.
+        version="2",
         differs=(
             "the paper's row says full; with block_length candidates are drawn from the open block, as in their code",
             "a block that a bypass left short is completed on its last step (theirs may end with masks)",

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.torture.case import Case, Failure, Goal
 from tests.torture.hostile import NUMBERS, TEXTS
-from tests.torture.limits import bounded
+from tests.torture.limits import bounded, lost_device, make_devices
 from tests.torture.made import WORKS, Made
 from tests.torture.process import listed, unmask
 
@@ -62,8 +62,8 @@ WORDS = [
     "cuda",
     "cuda:99",
     "tests",
-    "/dev/full",
-    "/dev/null",
+    "full",
+    "null",
 ]
 NOT_TRIED = ("debug", "help", "version")
 """The first shows tracebacks on purpose, the others end everything."""
@@ -95,6 +95,7 @@ def try_case(case: Case, folder: Path, made: Made) -> Failure | None:
     WORKS["training"].prepare(folder)
     (folder / "setup.cfg").write_text("[metadata]\nname = x\n", encoding="utf-8")
     (folder / "setup.py").write_text("open('ran-setup', 'w')\n", encoding="utf-8")
+    make_devices(folder)
     arguments = _line(case.rng)
     ended = unmask(*arguments, folder=folder, first=bounded, interrupt_after=ENOUGH)
     what = f"unmask {listed(arguments)[:400]}"
@@ -102,6 +103,8 @@ def try_case(case: Case, folder: Path, made: Made) -> Failure | None:
         return Failure(f"{what}: runs code that nobody named")
     if ended.trouble and not (ended.interrupted and ended.code == 130):
         return Failure(f"{what}: {ended.trouble}")
+    if lost := lost_device(folder):
+        return Failure(f"{what}: {lost}")
     return None
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.torture.case import Case, Failure, Goal
 from tests.torture.flips import damaged
-from tests.torture.limits import bounded
+from tests.torture.limits import bounded, lost_device, make_devices
 from tests.torture.made import LINES, OWN, STUDY, WORKS, Made
 from tests.torture.process import Ended, unmask
 
@@ -131,8 +131,9 @@ def _strange(case: Case, folder: Path, made: Made) -> Failure | None:
     (folder / "study.toml").write_text(STUDY, encoding="utf-8")
     (folder / "folder").mkdir()
     (folder / "loop").symlink_to("loop")
+    make_devices(folder)
     place = rng.choice(
-        ("folder", "loop", "/dev/full", "/dev/null", "n" * 300, "n/" * 3000 + "n", "no/such", "\0", "mine.jsonl/x")
+        ("folder", "loop", "full", "null", "n" * 300, "n/" * 3000 + "n", "no/such", "\0", "mine.jsonl/x")
     )
     commands = (
         ("study", "run", place, "--out", "out"),
@@ -149,7 +150,11 @@ def _strange(case: Case, folder: Path, made: Made) -> Failure | None:
         (*COMPARE, "--out", place),
     )
     command = rng.choice(commands)
-    return _judged(f"{' '.join(map(str, command))[:120]}", unmask(*command, folder=folder, first=bounded))
+    shown = " ".join(map(str, command))[:120]
+    failure = _judged(shown, unmask(*command, folder=folder, first=bounded))
+    if lost := lost_device(folder):
+        return Failure(f"{shown}: {lost}")
+    return failure
 
 
 KINDS: tuple[Callable[[Case, Path, Made], Failure | None], ...] = (
