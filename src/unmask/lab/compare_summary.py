@@ -100,7 +100,9 @@ class _PolicyGrid:
         out = {left.policy for left in evaluation.left_out if left.task == run.task}
         policies = tuple(policy for policy in evaluation.policies if policy not in out)
         utility = np.array([row.utility for row in rows]).reshape(len(policies), run.prompts).T
-        forwards = np.array([row.forwards for row in rows], float).reshape(len(policies), run.prompts).mean(1)
+        forwards = np.array([row.forwards for row in rows], float).reshape(len(policies), run.prompts)
+        # A task whose every policy was left out has no rows.
+        forwards = forwards.mean(1) if len(rows) else np.full(len(policies), np.nan)
         return cls(run.task, policies, utility, forwards)
 
     def lines(self, resamples: int, seed: int) -> Iterator[PolicyLine]:
