@@ -102,8 +102,8 @@ class _PolicyGrid:
         utility = np.array([row.utility for row in rows]).reshape(len(policies), run.prompts).T
         forwards = np.array([row.forwards for row in rows], float).reshape(len(policies), run.prompts)
         # A task whose every policy was left out has no rows.
-        forwards = forwards.mean(1) if len(rows) else np.full(len(policies), np.nan)
-        return cls(run.task, policies, utility, forwards)
+        mean_A = forwards.mean(1) if rows else np.full(len(policies), np.nan)
+        return cls(run.task, policies, utility, mean_A)
 
     def lines(self, resamples: int, seed: int) -> Iterator[PolicyLine]:
         means = mean_intervals(self.utility_PA, seed=seed, resamples=resamples)
