@@ -14,6 +14,7 @@ from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from unmask.errors import ConfigError, UnknownName, require
+from unmask.plain_files import read_plain
 from unmask.text import storable
 
 T = TypeVar("T")
@@ -56,7 +57,7 @@ def read_toml(path: str | Path, kind: str) -> dict[str, Any]:
     """The tables of a TOML file; `kind` is what messages call it, such as 'study file'."""
     try:
         # A byte order mark is what some editors put at the start of a file.
-        return tomllib.loads(Path(path).read_bytes().decode("utf-8-sig"))
+        return tomllib.loads(read_plain(path).decode("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{kind} {str(path)!r} is not TOML ({error}); correct that line") from error
     except (OSError, ValueError) as error:

@@ -17,6 +17,12 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
     return open(path, "rb")
 
 
+def read_plain(path: str | os.PathLike[str]) -> bytes:
+    """All of a plain file."""
+    with open_file(path) as file:
+        return file.read()
+
+
 def why_not(error: OSError | ValueError) -> str:
     """What the system said about a path; one with a NUL in it does not get that far."""
     return str(error.strerror) if isinstance(error, OSError) else str(error)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import unmask.catalog
 from tests.helpers import made_studies
-from tests.helpers.fresh_python import environment
+from tests.helpers.fresh_python import environment, fresh_python
 from unmask.cli.app import app, main
 
 
@@ -144,7 +144,7 @@ class TestEnds:
             monkeypatch.setattr(sys, "stdout", stdout)
             ended = command("tasks", "--json")
         assert ended.code == 2
-        assert ended.err == "error: No space left on device; free some, and run the same command\n"
+        assert ended.err == "error: No space left on device; make room, and run the same command\n"
 
     def test_debug_shows_where_a_refusal_comes_from(self, command):
         shown = command("--debug", "generate", "-m", "exact", "--steps", "99")
@@ -300,3 +300,19 @@ def test_a_path_that_no_file_system_takes_is_refused_in_words(command):
     assert ended.code == 2
     assert "File name too long; check the path" in ended.err
     assert len(ended.err) < 600
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["--version"], 0), (["methods", "show", "nonsense"], 2)])
+def test_the_program_clears_up_and_ends_with_its_code(arguments, code):
+    start = "import atexit; atexit.register(print, 'bye'); "
+    ended = fresh_python(start + "from unmask.cli import start; start()", *arguments)
+    assert ended.returncode == code
+    assert ended.stdout.endswith("bye\n")
+
+
+@pytest.mark.parametrize("place", ["/dev/zero", "pipe"])
+def test_a_gate_that_never_ends_is_not_read(command, tmp_path, place):
+    os.mkfifo(tmp_path / "pipe")
+    ended = command("generate", "--model", "exact", "ab", "--gate", place)
+    assert ended.code == 2
+    assert "cannot be read" in ended.err

@@ -15,6 +15,7 @@ from unmask.core import Policy
 from unmask.diagnostics import DIAGNOSTICS, Diagnostic
 from unmask.errors import ConfigError, GateFileError, OtherModel, StorageError, UnknownName, require
 from unmask.options import check_types
+from unmask.plain_files import read_plain, shown_path
 from unmask.stats import Calibration, DetectorFileError
 from unmask.stats.hashed_json import HashMismatch, digest, from_hashed_json, to_hashed_json
 
@@ -150,15 +151,20 @@ class Gate:
     @classmethod
     def load(cls, path: str | Path, *, fingerprint: str | None = None, force: bool = False) -> "Gate":
         """Read a file that `save` wrote; refused for a model of another fingerprint, unless forced."""
+        require(isinstance(path, str | Path), "path of the gate", path, "a path", "name a file that Gate.save wrote")
+        known = fingerprint is None or isinstance(fingerprint, str)
+        require(known, "fingerprint", fingerprint, "a text, or None", "pass the model's: model.fingerprint")
+        require(isinstance(force, bool), "force", force, "True or False", "pass one of them")
         try:
-            gate = cls.from_json(Path(path).read_text(encoding="utf-8"))
+            gate = cls.from_json(read_plain(path).decode("utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not text"
             raise GateFileError(
-                f"gate {str(path)!r} cannot be read ({reason}); allowed: a file that Gate.save wrote; check the path"
+                f"gate {shown_path(path)} cannot be read ({reason}); allowed: a file that Gate.save wrote; check the "
+                "path"
             ) from error
         except GateFileError as error:
-            raise GateFileError(f"{path}: {error}") from error
+            raise GateFileError(f"{shown_path(path)[1:-1]}: {error}") from error
         if fingerprint is not None and not force:
             gate.check_model(fingerprint)
         return gate

@@ -1,5 +1,5 @@
 """What a user touches in a shell: one file per command."""
 
-from unmask.cli.app import main
+from unmask.cli.app import main, start
 
-__all__ = ["main"]
+__all__ = ["main", "start"]

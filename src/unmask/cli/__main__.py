@@ -1,7 +1,5 @@
 """`python -m unmask.cli`."""
 
-import sys
+from unmask.cli.app import start
 
-from unmask.cli.app import main
-
-sys.exit(main())
+start()

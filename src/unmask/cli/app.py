@@ -1,11 +1,13 @@
 """The command line. Everything it prints on request goes to stdout; errors are one line on stderr."""
 
+import atexit
 import os
 import sys
 import traceback
+from contextlib import suppress
 from errno import EACCES, EDQUOT, EFBIG, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOSPC, ENOTDIR, EPERM, EROFS
 from itertools import takewhile
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -80,6 +82,20 @@ def main(arguments: list[str] | None = None) -> int:
         return _complain(
             f"unexpected {type(error).__name__}: {error} (`unmask --debug ...` tells more)", debug, UNEXPECTED
         )
+
+
+def start() -> NoReturn:
+    """The program: run the command line, clear up, and end here.
+
+    The threads of torch and pyarrow are not taken down one by one as the interpreter would: once in some hundred runs
+    that aborts a process whose work is done, and its exit code with it.
+    """
+    code = main()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def _complain(message: str, debug: bool, code: int) -> int:

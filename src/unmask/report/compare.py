@@ -13,6 +13,7 @@ from unmask.errors import ConfigError, SchemaError
 from unmask.lab.compare import AnswerRow, Evaluation
 from unmask.lab.compare_store import SAME, check_same
 from unmask.lab.compare_summary import MACRO, CompareSummary, PolicyLine
+from unmask.plain_files import read_plain
 from unmask.report import files
 from unmask.report.csv import records_csv
 from unmask.report.formats import counted
@@ -52,7 +53,7 @@ def check_folder(out: str | Path, config: Mapping[str, Any]) -> None:
 def read_picks(path: str | Path) -> dict[str, str]:
     """The best policy of each task in the summary.json of an earlier run."""
     try:
-        picks = json.loads(Path(path).read_text(encoding="utf-8"))["picks"]
+        picks = json.loads(read_plain(path))["picks"]
         return {str(task): str(policy) for task, policy in picks.items()}
     except OSError as error:
         raise ConfigError(f"{str(path)!r} cannot be read ({error.strerror}); allowed: a summary.json") from error
