@@ -85,7 +85,7 @@ def test_another_comparison_is_not_overwritten(run, tiny, tmp_path):
     assert run(*arguments, "--quiet")[0] == 0
     code, out, err = run(*arguments, "--seed", 3, "--axis", "commitment")
     assert (code, out) == (2, "")
-    assert "summary.json' is of another comparison (seed, policies differ)" in err
+    assert "summary.json' is of another comparison (seed, policies, methods differ)" in err
     assert (tmp_path / "summary.json").read_bytes() == before
     (tmp_path / "summary.json").write_text("[]", encoding="utf-8")
     code, _, err = run(*arguments)

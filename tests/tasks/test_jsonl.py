@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from unmask.errors import ConfigError, SchemaError, UnknownName
+from unmask.errors import ConfigError, SchemaError, StorageError, UnknownName
 from unmask.tasks import MissingData, examples, export, find, jsonl, score_predictions
 from unmask.tasks.base import canonical
 
@@ -80,7 +80,7 @@ def test_export_errors(tmp_path):
     with pytest.raises(ConfigError, match="cannot be made"):
         export(tmp_path / "file", ["carry-rtl"])
     (tmp_path / "carry-rtl.validation.jsonl").mkdir()
-    with pytest.raises(ConfigError, match="cannot be written"):
+    with pytest.raises(StorageError, match="is no plain file"):
         export(tmp_path, ["carry-rtl"], ["validation"])
     assert sorted(os.listdir(tmp_path)) == ["carry-rtl.validation.jsonl", "file"]
 
