@@ -46,6 +46,10 @@ class GateFileError(SchemaError):
     """A file is not a gate, is one of another version, or was edited."""
 
 
+class UnnamedPolicy(UnmaskError):
+    """A file says that a policy was used which nobody has named here; files run no code, so somebody has to."""
+
+
 class OtherModel(ConfigError):
     """A gate was calibrated on another model than it is to be used with."""
 

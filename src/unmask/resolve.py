@@ -17,6 +17,7 @@ from unmask.denoisers import ApproximateCache, Guided, Network
 from unmask.errors import ConfigError, SchemaError, UnknownName, require, shown
 from unmask.options import check_types
 from unmask.policies import METHODS, make, settings, standing
+from unmask.policies.candidates import around
 from unmask.request import STEPS_SHARE, CalibratedModel, Request, begin, steps_of
 
 SELECTIVE = "selective"
@@ -115,7 +116,14 @@ class Resolved:
 
 def resolve(model: CalibratedModel, options: DecodeOptions) -> Resolved:
     """Look up what the options name, and refuse what this model does not have."""
+    given = options.policy if options.gate is not None and isinstance(options.policy, Policy) else None
+    # The reference that the gate was calibrated around, if it is this one: its file holds no more than a name.
+    name = None if given is None else around(given)
     gate = _gate(options.gate)
+    if gate is not None and given is not None:
+        todo = "drop the policy or the gate"
+        require(gate.arms.reference_kind == name, "policy", given.name, "the reference of the gate", todo)
+        options = replace(options, policy=None)
     if gate is not None and not options.force_gate:
         gate.check_model(model.fingerprint)
     policy = _policy(options, gate, model.reference)

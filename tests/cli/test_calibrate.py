@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from tests.helpers.own_policies import GOOD
 from unmask.adapt import EndToEnd, Gate
 
 LINES = [{"prompt": f"Say w{n}.", "target": f"w{n}"} for n in range(5)]
@@ -30,13 +31,31 @@ def quick(model, task, *more):
     return "calibrate", "--model", model, "--task", task, *own, "--axis", "region", "--out", "gate.json", *small, *more
 
 
-def test_a_policy_has_no_place_here_and_is_told_where(run, tiny, mine, tmp_path):
-    before = sorted(tmp_path.iterdir())
-    code, out, err = run(*quick(tiny, mine, "--policy", "mine.py:Mine"))
-    assert (code, out) == (2, "")
-    assert "--policy is 'mine.py:Mine'; allowed: none" in err
-    assert "unmask compare --policy" in err
-    assert sorted(tmp_path.iterdir()) == before
+def test_around_a_policy_of_ones_own(run, tiny, mine, tmp_path, monkeypatch):
+    """The gate's file says which policy it was, and runs nothing: whoever uses it names the policy again."""
+    (tmp_path / "mine.py").write_text(GOOD, encoding="utf-8")
+    code, out, _ = run(*quick(tiny, mine, "--policy", "mine.py:Counted:count=3"))
+    assert code == 0
+    assert "--policy mine.py:Counted:count=3 --gate gate.json" in out
+    # As in another process.
+    monkeypatch.setattr("unmask.policies.candidates._AROUND", {})
+    use = ("generate", "--model", tiny, "--gate", "gate.json", "--max-new-tokens", 6, "--device", "cpu", "Say w1.")
+    code, _, err = run(*use)
+    assert code == 2
+    assert "is a policy that nobody has named here" in err
+    assert "name it: --policy path.py:Class" in err
+    assert run(*use, "--policy", "mine.py:Counted:count=3")[0] == 0
+    monkeypatch.setattr("unmask.policies.candidates._AROUND", {})
+    assert run(*use, "--policy", "mine.py:Counted:count=2")[0] == 2
+    (tmp_path / "mine.py").write_text(GOOD + "# other code\n", encoding="utf-8")
+    assert run(*use, "--policy", "mine.py:Counted:count=3")[0] == 2
+
+
+@pytest.mark.parametrize("policy", ["wino", "info-gain", "remdm"])
+def test_policies_that_cannot_continue_branches(run, tiny, mine, policy):
+    code, _, err = run(*quick(tiny, mine, "--policy", policy))
+    assert code == 2
+    assert f"the reference is {policy!r}; allowed: a policy that decides from one plain forward" in err
 
 
 def test_calibrate_then_generate(run, tiny, mine, tmp_path):

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.helpers import own_tasks
+from tests.helpers.own_policies import GOOD
 from tests.helpers.own_tasks import parsed
 from tests.helpers.paths import STUDIES
 from tests.helpers.tiny_studies import table
@@ -14,7 +15,7 @@ from unmask.lab import study as study_files
 from unmask.lab.run.driver import run_study
 from unmask.lab.store import Store
 from unmask.lab.study import Study
-from unmask.policies import Fixed, Revised
+from unmask.policies import FastDLLM, Fixed, Revised
 
 WITHOUT = {"axes": ["score"], "diagnostics": ["score"], "revision": ...}
 """Changes to a study after which no axis of it revises."""
@@ -38,12 +39,40 @@ class TestFiles:
         assert study.rollouts == 4
         assert json.dumps(study.config)
 
-    def test_a_policy_of_ones_own_is_no_reference(self):
-        words = (
-            r"reference of models\[0\] is 'mine.py:Mine', a policy of your own; allowed: llada, dream.*compare --policy"
-        )
-        with pytest.raises(ConfigError, match=words):
-            Study.parse(table(models__0__reference="mine.py:Mine"))
+    def test_a_policy_of_ones_own_as_reference(self, tmp_path):
+        """Its file is looked for beside the study's; its settings and its code are part of the configuration."""
+        (tmp_path / "mine.py").write_text(GOOD, encoding="utf-8")
+        own = {"models__0__reference": "mine.py:Counted", "models__0__settings": {"count": 3}, "candidates": ...}
+        study = Study.parse(table(**own), tmp_path)
+        (spec,) = study.models
+        assert spec.policy["count"] == 3
+        assert "code " in spec.policy["class"]
+        sets = study.sets(spec.reference)
+        assert all(next(iter(named)) == "own" for named in sets.values())
+        assert study.plan(spec.reference).reference.name == "counted"
+        (tmp_path / "mine.py").write_text(GOOD + "# changed\n", encoding="utf-8")
+        assert Study.parse(table(**own), tmp_path).config != study.config
+
+    def test_a_method_by_name_as_reference(self):
+        by_name = {"models__0__reference": "fast-dllm", "models__0__settings": {"block_length": 4}, "candidates": ...}
+        study = Study.parse(table(**by_name))
+        assert study.plan(study.models[0].reference).reference == FastDLLM(block_length=4)
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"models__0__reference": "lada"}, "did you mean llada"),
+            (
+                {"models__0__reference": "wino"},
+                "the reference is 'wino'; allowed: a policy that decides from",
+            ),
+            ({"models__0__reference": "none.py:Mine"}, "cannot be read"),
+            ({"models__0__settings": {"x": 1}}, "none with llada"),
+        ],
+    )
+    def test_references_that_are_refused(self, changes, message):
+        with pytest.raises(ConfigError, match=message):
+            Study.parse(table(**changes))
 
     @pytest.mark.parametrize(
         "key", ["seed", "states", "rollouts", "temperature", "revision", "splits", "tasks", "axes"]

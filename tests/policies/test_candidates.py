@@ -8,12 +8,15 @@ import torch
 from unmask.axes import AXES, CARDINALITY, COMMITMENT, REGION, SCORE, cardinality
 from unmask.core import RULES, Logits, Needs, Noise, State, View, Vocabulary
 from unmask.decode import decode
-from unmask.errors import ConfigError, UnknownName
-from unmask.policies import Dream, Fixed, LLaDA, Revised, settings
+from unmask.errors import ConfigError, UnknownName, UnnamedPolicy
+from unmask.policies import P2, Dream, FastDLLM, Fixed, LLaDA, Revised, settings
 from unmask.policies.candidates import (
     CANDIDATES,
+    OWN,
     Instead,
+    around,
     candidates,
+    combined,
     reference_of,
 )
 from unmask.policies.check import check_policy
@@ -249,3 +252,39 @@ class TestInstead:
 def test_unknown_reference():
     with pytest.raises(UnknownName, match="llada"):
         candidates("lada")
+
+
+class TestAround:
+    """Candidates around any policy: its own action with one axis replaced."""
+
+    def test_the_reference_is_the_first_of_every_set(self):
+        policy = FastDLLM(block_length=3)
+        sets = candidates(around(policy))
+        assert all(next(iter(named.items())) == (OWN, policy) for named in sets.values())
+        assert sets["region"]["block:8"] == Instead(policy, alpha="confidence", region="block:8")
+        assert sets["score"]["margin"] == Instead(policy, alpha="margin")
+        assert isinstance(sets["commitment"]["none"], Revised)
+        assert combined(around(policy), {"region": OWN, "score": OWN}) == policy
+
+    def test_its_name_tells_settings_apart(self):
+        assert around(FastDLLM(block_length=3)) == around(FastDLLM(block_length=3))
+        assert around(FastDLLM(block_length=3)) != around(FastDLLM(block_length=4))
+
+    def test_one_that_nobody_named(self):
+        with pytest.raises(UnnamedPolicy, match=r"'threshold-0123456789ab' is a policy that nobody has named here"):
+            candidates("threshold-0123456789ab")
+
+    def test_what_the_base_re_opens_and_overrides_stays(self):
+        """P2 re-masks: another commitment must not lose that."""
+        state = State.from_canvases([[MASK] * 6], steps=6, mask_id=MASK)
+        plain, varied = (
+            decode(Scripted(), policy, state, noise=Noise.of([0]))
+            for policy in (P2(2.0), Instead(P2(2.0), commit="none"))
+        )
+        assert torch.equal(plain.state.tokens_BL, varied.state.tokens_BL)
+        assert any(bool(step.remasked_BL.any()) for step in varied.steps)
+
+    @pytest.mark.parametrize("axis", list(AXES))
+    def test_contract(self, axis):
+        for policy in candidates(around(FastDLLM(block_length=2)))[axis].values():
+            check_policy(policy)

@@ -2,14 +2,14 @@
 
 import os
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unmask.cli.options import DataDir, Json, LoadOptions, ModelName, expanded
+from unmask.cli.options import DataDir, Json, LoadOptions, ModelName, expanded, policy_of
 from unmask.cli.study import watch
 from unmask.decode_options import shared
 from unmask.errors import ConfigError
@@ -74,7 +74,16 @@ def calibrate(
     measured: MeasureOptions,
     json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the path of the gate.")] = False,
-    policy: Annotated[str | None, typer.Option("--policy", "-p", hidden=True)] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            "--policy",
+            "-p",
+            metavar="POLICY",
+            help="What decodes in place of the model's own reference: NAME, package.module:Class or path.py:Class "
+            "(which run), then :key=value,... Whoever uses the gate names it again.",
+        ),
+    ] = None,
 ) -> None:
     """Find out when a decoder should leave its fixed action on a task, and write that as a gate.
 
@@ -91,25 +100,24 @@ def calibrate(
     # What is wrong with the command line comes before the model is read, and long before the gate is written.
     from unmask.lab.calibrate import calibrate as measure
     from unmask.lab.calibrate import check_axis
+    from unmask.policies.candidates import around
     from unmask.report.plain import plain
     from unmask.tasks.own import task_of
 
     out = chosen.out
-    if policy is not None:
-        raise ConfigError(
-            f"--policy is {policy!r}; allowed: none, a gate is calibrated around the model's own reference, whose "
-            "candidates are known; leave it out (`unmask compare --policy` shows what another policy is worth)"
-        )
+    reference = None if policy is None else around(policy_of(policy))
     check_axis(chosen.axis)
     task = task_of(chosen.task, score=chosen.score, horizon=chosen.horizon)
     _check_place(out)
     work = out.with_name(f"{out.name}.study") if measured.work is None else measured.work
     loaded = load.load(model)
+    if reference is not None:
+        loaded = replace(loaded, reference=reference)
     with watch(quiet or json) as on_progress:
         options = vars(measured) | {"work": work}
         gate = measure(loaded, task, chosen.axis, **options, on_progress=on_progress)
     gate.save(out)
-    use = _command(model, load.model_option, out, task)
+    use = _command(model, load.model_option, out, task, policy)
     if json:
         say(dumps(plain(_document(gate, out, work, use)), indent=2, allow_nan=False))
     elif quiet:
@@ -125,9 +133,10 @@ def _check_place(out: Path) -> None:
         raise ConfigError(f"the folder of --out {str(out)!r} is not there or not yours; allowed: one that is; make it")
 
 
-def _command(model: str, options: list[str] | None, out: Path, task: "Task") -> str:
+def _command(model: str, options: list[str] | None, out: Path, task: "Task", policy: str | None) -> str:
     """How to decode with the gate, as one would type it."""
     more = [text for option in options or [] for text in ("--model-option", option)]
+    more += [] if policy is None else ["--policy", policy]
     parts = ["unmask", "generate", "--model", model, *more, "--gate", str(out), "--max-new-tokens", str(task.horizon)]
     return f'{shlex.join(parts)} "..."'
 

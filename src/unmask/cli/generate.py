@@ -183,7 +183,8 @@ def _keywords(options: DecodeOptions) -> dict[str, Any]:
             )
     from unmask.resolve import SELECTIVE
 
-    named = options.policy if options.gate is None and options.policy != SELECTIVE else None
+    # With a gate it is the reference that the gate was calibrated around.
+    named = options.policy if options.policy != SELECTIVE else None
     if not isinstance(named, str):
         return options.keywords
     # Made here, before a model is read for nothing; it may be code of the user's own.

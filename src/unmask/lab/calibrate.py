@@ -27,7 +27,8 @@ from unmask.lab.run.jobs import jobs_of, prompts_of
 from unmask.lab.run.judging import Judge
 from unmask.lab.run.progress import DecodeProgress, ProgressTracker, StudyProgress
 from unmask.lab.store import OldFormat, Store
-from unmask.lab.study import REFERENCES, ModelSpec, PromptRange, Study
+from unmask.lab.study import ModelSpec, PromptRange, Study
+from unmask.policies.candidates import candidates
 from unmask.request import CalibratedModel, steps_of
 from unmask.stats import (
     Calibration,
@@ -256,8 +257,8 @@ def _study(
 ) -> Study:
     """A study of validation prompts and nothing else; study files have to name evaluation prompts."""
     check_axis(axis)
-    if model.reference not in REFERENCES:
-        raise UnknownName(f"reference of {model.name}", model.reference, REFERENCES)
+    # Refused where nobody has named it.
+    candidates(model.reference)
     for name, value, least in (("prompts", prompts, 2), ("states", states, 1), ("rollouts", rollouts, 1)):
         require(value >= least, name, value, f"{least} or more", "ask for more")
     ok = rollouts > 1 or not AXES[axis].revises

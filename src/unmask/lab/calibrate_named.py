@@ -2,14 +2,17 @@
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from unmask.adapt import Gate
+from unmask.core import Policy
 from unmask.errors import UnknownName, require
 from unmask.lab.calibrate import calibrate as measure
 from unmask.options import fits
+from unmask.policies.candidates import around
 from unmask.request import CalibratedModel
 from unmask.tasks.own import task_of
 
@@ -31,13 +34,15 @@ def calibrate(
     score: str | None = None,
     horizon: int | None = None,
     work: str | Path | None = None,
+    policy: Policy | None = None,
     **options: Any,
 ) -> Gate:
     """When to leave the fixed action on a task: a gate for `model.generate(..., gate=gate)`, or to `save`.
 
     `task` is a name of the suite, a JSONL file or a dotted Python name; the last two need a scoring rule, `score`, and
     the tokens that an answer may take, `horizon`. `work` is a folder that keeps the measurements, so that a call that
-    was cut short can be repeated; without one they are thrown away.
+    was cut short can be repeated; without one they are thrown away. `policy` is what decodes in place of the model's
+    own reference, and what candidates are made around; whoever uses the gate has to pass it again.
 
     Further options, with their defaults: prompts=100, states=8, rollouts=4, steps_share=0.5, seed=0, rows=None,
     data_dir=None, jobs=None, on_progress. docs/adapt.md says what they do.
@@ -48,6 +53,10 @@ def calibrate(
         if name not in allowed:
             raise UnknownName("option of calibrate", name, [*allowed, "score", "horizon", "work"])
     _check_types(model, {"task": task, "axis": axis, "score": score, "horizon": horizon, "work": work, **options})
+    if policy is not None:
+        ok = isinstance(policy, Policy)
+        require(ok, "policy", policy, "a policy object, or None", "e.g. policy=KLASS()")
+        model = replace(model, reference=around(policy))  # type: ignore[type-var]
     chosen = task_of(task, score=score, horizon=horizon)
     if work is not None:
         return measure(model, chosen, axis, work=work, **options)

@@ -5,6 +5,7 @@ rollouts, temperature, the seed, and the revision operator where an axis revises
 `policies/candidates` unless named.
 """
 
+import json
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -29,8 +30,10 @@ from unmask.options import (
     parse_whole,
     read_toml,
 )
-from unmask.policies.candidates import Sets, candidate, candidates, reference_of
-from unmask.policies.own import refuse_own
+from unmask.own_code import names_code
+from unmask.policies import METHODS, make, settings
+from unmask.policies.candidates import Sets, around, candidate, candidates, reference_of
+from unmask.policies.own import own_policy
 from unmask.request import steps_of
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Task
 from unmask.tasks.own import own as own_task
@@ -52,8 +55,10 @@ class ModelSpec:
     model: str
     """A name of `unmask models`, a hub id or a folder."""
     reference: str
-    """Whose update continues every branch: llada or dream."""
+    """Whose update continues every branch: llada, dream, or a policy that `around` has named."""
     options: Mapping[str, Any] = field(default_factory=dict)
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    """Settings and code of a reference that is neither llada nor dream."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,7 @@ class Study:
         study = cls(
             name=_name("name", raw["name"]),
             seed=parse_whole("seed", raw["seed"], 0),
-            models=_models(raw["models"]),
+            models=_models(raw["models"], folder),
             tasks=names,
             axes=axes,
             splits=_splits(raw["splits"]),
@@ -250,21 +255,36 @@ def _name(what: str, value: Any) -> str:
     return name
 
 
-def _models(value: Any) -> tuple[ModelSpec, ...]:
+def _reference(table: Mapping[str, Any], where: str, folder: Path) -> tuple[str, Mapping[str, Any]]:
+    """The name of the reference; and what it is, where it is a method by name or code of the user's, which runs."""
+    given, options = parse_text(f"reference of {where}", table["reference"]), table.get("settings", {})
+    ok = isinstance(options, Mapping)
+    require(ok, f"settings of {where}", options, "a table", "e.g. settings = {block_length=8}")
+    if given in REFERENCES:
+        require(not options, f"settings of {where}", dict(options), f"none with {given}", "its candidates are fixed")
+        return given, {}
+    if names_code(given):
+        policy = own_policy(given, options, folder)
+    else:
+        check_name("reference", given, [*REFERENCES, *METHODS, "path.py:Class"])
+        policy = make(given, **options)
+    return around(policy), json.loads(json.dumps(settings(policy), default=str))
+
+
+def _models(value: Any, folder: Path) -> tuple[ModelSpec, ...]:
     require(isinstance(value, list) and bool(value), "models", value, "one [[models]] or more", "add one")
     specs = []
     for at, table in enumerate(value):
         where = f"models[{at}]"
-        check_keys(where, table, ("model", "reference"), ("name", "options"))
-        refuse_own(table["reference"], f"reference of {where}", REFERENCES)
-        check_name("reference", table["reference"], REFERENCES)
+        check_keys(where, table, ("model", "reference"), ("name", "options", "settings"))
+        reference, policy = _reference(table, where, folder)
         options = table.get("options", {})
         require(
             isinstance(options, Mapping), f"options of {where}", options, "a table", "e.g. options = {dtype='bf16'}"
         )
         model = parse_text(f"model of {where}", table["model"])
         name = _name(f"name of {where}", table.get("name", model))
-        specs.append(ModelSpec(name, model, table["reference"], MappingProxyType(dict(options))))
+        specs.append(ModelSpec(name, model, reference, MappingProxyType(dict(options)), policy))
     names = [spec.name for spec in specs]
     require(len(set(names)) == len(names), "names of models", names, "no name twice", "tables go by these names")
     return tuple(replace(spec, options=dict(spec.options)) for spec in specs)

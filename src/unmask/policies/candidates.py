@@ -5,6 +5,9 @@ the LLaDA-type reference (confidence, full answer, k_min, all committed), as `fi
 are those of Dream's native update.
 """
 
+import hashlib
+import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,8 +19,9 @@ from torch import Tensor
 
 from unmask.axes import AXES, SCORE, Axis, Cardinality, Commitment, Region, ReMDM, cardinality, score
 from unmask.axes.score import Mixture
-from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
-from unmask.errors import UnknownName, require
+from unmask.core import Action, LookAhead, Needs, Policy, Search, State, Trajectory
+from unmask.errors import ConfigError, UnknownName, UnnamedPolicy, require
+from unmask.policies import settings
 from unmask.policies.dream import Dream
 from unmask.policies.fixed import Fixed
 from unmask.policies.revised import Revised
@@ -75,6 +79,8 @@ class Instead(Policy):
             region_BL,
             kappa_B,
             action.commit_BL if self._commit is None else self._commit(state, traj.seen),
+            remask_BL=action.remask_BL,
+            tokens_BL=action.tokens_BL,
             notes=action.notes,
         )
 
@@ -110,7 +116,35 @@ def candidates(reference: str = "llada") -> Sets:
         return CANDIDATES
     if reference == "dream":
         return _DREAM
-    raise UnknownName("reference with candidate sets", reference, ("llada", "dream"))
+    if reference in _AROUND:
+        return _sets(lambda axis, name: _varied(_AROUND[reference], axis, name), _own(_AROUND[reference]))
+    if re.fullmatch(r".+-[0-9a-f]{12}", reference) is None:
+        raise UnknownName("reference with candidate sets", reference, ("llada", "dream"))
+    raise UnnamedPolicy(
+        f"the reference {reference!r} is a policy that nobody has named here; allowed: llada, dream, or the policy "
+        "that was used, with the same settings and code; name it: --policy path.py:Class, policy=... in Python"
+    )
+
+
+def around(policy: Policy | Search) -> str:
+    """Let a policy be a reference, in this process: the name under which `candidates` knows it from now on.
+
+    The name holds a hash of its settings and, where it is a user's own, of its code: a file that says it (a study, a
+    gate) cannot run anything, and another policy does not pass for it.
+    """
+    allowed = "a policy that decides from one plain forward, with memory 0 or 1"
+    todo = "look-ahead, views of its own and searches cannot continue branches; take another"
+    if not isinstance(policy, Policy) or not _is_plain(policy):
+        raise ConfigError(f"the reference is {policy.name!r}; allowed: {allowed}; {todo}")
+    described = json.dumps(settings(policy), sort_keys=True, default=str)
+    name = f"{policy.name}-{hashlib.sha256(described.encode()).hexdigest()[:12]}"
+    _AROUND[name] = policy
+    return name
+
+
+def _is_plain(policy: Policy) -> bool:
+    own_view = type(policy).view is not Policy.view or type(policy).done is not Policy.done
+    return not policy.looks_ahead and policy.memory in (0, 1) and not own_view
 
 
 def reference_of(sets: Sets) -> Policy:
@@ -132,13 +166,17 @@ def candidate(reference: str, axis: str, name: str, operator: ReMDM | None = Non
 def combined(reference: str, names: Mapping[str, str]) -> Policy:
     """The reference with the named candidate of each axis, all at once; nobody re-opens what it leaves revisable."""
     own = {axis: next(iter(named)) for axis, named in candidates(reference).items()}
+    native = reference_of(candidates(reference))
     changed = [AXES[axis] for axis, name in names.items() if name != own[axis]]
-    settings = {axis.setting: names[axis.name] for axis in changed}
+    rules = {axis.setting: names[axis.name] for axis in changed}
     if reference == "llada":
-        return Fixed(**settings)
+        return Fixed(**rules)
     if not changed:
-        return _NATIVE
-    return Instead(_NATIVE, **{**_order(changed), **settings})
+        return native
+    if reference == "dream":
+        return Instead(native, **{**_order(changed), **rules})
+    cut = any(axis.cuts for axis in changed)
+    return Instead(native, **{**({SCORE.setting: _ORDER} if cut else {}), **rules})
 
 
 def written_out(policy: Policy, ordered: bool = True) -> Policy:
@@ -162,6 +200,22 @@ def written_out(policy: Policy, ordered: bool = True) -> Policy:
 
 
 _NATIVE = Dream()
+_AROUND: dict[str, Policy] = {}
+"""Other references, by the names that `around` gave them."""
+OWN = "own"
+"""What such a reference is called among its candidates."""
+_ORDER = "confidence"
+"""What orders positions where such a reference's action is cut to another region or count."""
+
+
+def _own(policy: Policy) -> dict[str, dict[str, Policy]]:
+    return {axis: {OWN: policy} for axis in AXES}
+
+
+def _varied(base: Policy, axis: Axis, name: str) -> Policy:
+    """A candidate around any policy: its action with one axis replaced."""
+    policy = Instead(base, **{**({SCORE.setting: _ORDER} if axis.cuts else {}), axis.setting: name})
+    return Revised(policy) if axis.revises and name != axis.candidates[0] else policy
 
 
 def _fixed(axis: Axis, name: str) -> Policy:

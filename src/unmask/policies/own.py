@@ -4,8 +4,9 @@ For command lines, whose user runs code anyway. `make` knows registered names al
 file, a request) cannot run anything.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 from unmask.core import Policy, Search
@@ -18,9 +19,9 @@ WANTED = "a frozen dataclass that inherits from unmask.core.Policy or Search and
 TODO = "docs/extending.md has an example"
 
 
-def own_policy(name: str, options: Mapping[str, Any]) -> Policy | Search:
-    """A policy of the class that is named, with these settings; dotted ones reach into parts."""
-    kind = own_class(name)
+def own_policy(name: str, options: Mapping[str, Any], folder: Path | None = None) -> Policy | Search:
+    """A policy of the class that is named, with these settings; dotted ones reach into parts. Files are in `folder`."""
+    kind = own_class(name, folder)
     declared = fields(kind)  # type: ignore[arg-type]
     needed = [f.name for f in declared if f.init and not _has_default(f)]
     for key in needed:
@@ -37,9 +38,9 @@ def own_policy(name: str, options: Mapping[str, Any]) -> Policy | Search:
         raise ConfigError(f"{name} cannot be made ({described(error)}); correct it, or its settings") from error
 
 
-def own_class(name: str) -> type[Policy] | type[Search]:
+def own_class(name: str, folder: Path | None = None) -> type[Policy] | type[Search]:
     """The class that is named; anything but a policy is refused."""
-    kind = find_code(name)
+    kind = find_code(name, folder)
     if not (isinstance(kind, type) and issubclass(kind, Policy | Search)):
         found = f"the class {kind.__name__}" if isinstance(kind, type) else f"a {type(kind).__name__}"
         raise ConfigError(f"{name} is {found}; allowed: {WANTED}; {TODO}")
@@ -54,12 +55,3 @@ def own_class(name: str) -> type[Policy] | type[Search]:
 
 def _has_default(declared: "Field[Any]") -> bool:
     return declared.default is not MISSING or declared.default_factory is not MISSING
-
-
-def refuse_own(name: object, where: str, known: Sequence[str]) -> None:
-    """Say why a policy of one's own does not go where it would need candidates around it."""
-    if isinstance(name, str) and ":" in name:
-        raise ConfigError(
-            f"{where} is {name!r}, a policy of your own; allowed: {', '.join(known)}, around which there are "
-            "candidates; `unmask compare --policy` shows what yours is worth from beginning to end"
-        )

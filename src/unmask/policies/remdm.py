@@ -9,7 +9,7 @@ from torch import Tensor
 from unmask.axes import ReMDM, cardinality, commitment, score
 from unmask.axes.revision import loop_alpha, reveal_probability
 from unmask.core import Action, LookAhead, Policy, State, Trajectory, View
-from unmask.core.card import Card
+from unmask.core.card import RECONSTRUCTION, Card
 from unmask.errors import require
 from unmask.policies.revised import confidence_when_revealed
 
@@ -32,6 +32,7 @@ class ReMDMSampler(Policy):
         "schedule-dependent",
         "full",
         "re-maskable",
+        label=RECONSTRUCTION,
         differs=(
             "one-step probabilities are equal to theirs; runs are not compared, because whether a position changes and "
             "which token it gets are two draws here and one over both there",
