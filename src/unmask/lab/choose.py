@@ -22,7 +22,7 @@ from unmask.errors import SchemaError, UnknownName
 from unmask.lab.store import Store
 from unmask.lab.store.schemas import by_axis
 from unmask.lab.store.utilities import Utilities, parts, utilities_of
-from unmask.policies.candidates import OWN, Instead, candidate, written_out
+from unmask.policies.candidates import ORDER, OWN, Instead, candidate, written_out
 from unmask.policies.fixed import Fixed
 from unmask.stats import (
     Calibration,
@@ -197,7 +197,7 @@ def fixed_mixture(validation: Utilities, reference: str, axis: str) -> list[floa
 def mixture_of(reference: str, name: str) -> list[float]:
     """The weights of a candidate of the score axis; of a reference of the user's own those that order its cuts."""
     if reference not in ("llada", "dream"):
-        return weights("confidence" if name == OWN else name)
+        return weights(ORDER if name == OWN else name)
     policy = written_out(candidate(reference, SCORE.name, name))
     assert isinstance(policy, Fixed | Instead)
     assert policy.alpha is not None

@@ -53,6 +53,11 @@ def clock(state: State, block_length: int | None) -> Clock:
     )
 
 
+def open_block(state: State, block_length: int | None) -> Tensor:
+    """Masks of the leftmost block that has some; of the whole answer without blocks."""
+    return state.masked_BL if block_length is None else region.first_open_block(state, block_length)
+
+
 def check_blocks(state: State, block_length: int | None, *, even: bool) -> None:
     """Refuse impossible blocks; `even` adds LLaDA's rules that blocks divide the answer and the steps."""
     if block_length is None:

@@ -173,10 +173,7 @@ def combined(reference: str, names: Mapping[str, str]) -> Policy:
         return Fixed(**rules)
     if not changed:
         return native
-    if reference == "dream":
-        return Instead(native, **{**_order(changed), **rules})
-    cut = any(axis.cuts for axis in changed)
-    return Instead(native, **{**({SCORE.setting: _ORDER} if cut else {}), **rules})
+    return Instead(native, **{**_order(changed, _NATIVE_ORDER if reference == "dream" else ORDER), **rules})
 
 
 def written_out(policy: Policy, ordered: bool = True) -> Policy:
@@ -204,17 +201,19 @@ _AROUND: dict[str, Policy] = {}
 """Other references, by the names that `around` gave them."""
 OWN = "own"
 """What such a reference is called among its candidates."""
-_ORDER = "confidence"
+ORDER = "confidence"
 """What orders positions where such a reference's action is cut to another region or count."""
+_NATIVE_ORDER = "certainty"
+"""The same of Dream: its native order at temperature 0 and without filters."""
 
 
 def _own(policy: Policy) -> dict[str, dict[str, Policy]]:
     return {axis: {OWN: policy} for axis in AXES}
 
 
-def _varied(base: Policy, axis: Axis, name: str) -> Policy:
+def _varied(base: Policy, axis: Axis, name: str, order: str = ORDER) -> Policy:
     """A candidate around any policy: its action with one axis replaced."""
-    policy = Instead(base, **{**({SCORE.setting: _ORDER} if axis.cuts else {}), axis.setting: name})
+    policy = Instead(base, **{**_order([axis], order), axis.setting: name})
     return Revised(policy) if axis.revises and name != axis.candidates[0] else policy
 
 
@@ -229,14 +228,13 @@ def _instead(axis: Axis, name: str) -> Policy:
     """A candidate of Dream's native update."""
     if axis is not SCORE and name == axis.candidates[0]:
         return _NATIVE
-    policy = Instead(_NATIVE, **{**_order([axis]), axis.setting: name})
-    return Revised(policy) if axis.revises else policy
+    return _varied(_NATIVE, axis, name, _NATIVE_ORDER)
 
 
-def _order(changed: Iterable[Axis]) -> dict[str, str]:
-    """Dream's action is the very set that it reveals. Cut to a region, or with another count, its order has to be
-    given again: by certainty, which is the native order at temperature 0 and without filters."""
-    return {SCORE.setting: "certainty"} if any(axis.cuts for axis in changed) else {}
+def _order(changed: Iterable[Axis], rule: str) -> dict[str, str]:
+    """An action such as Dream's is the very set that it reveals. Cut to a region, or with another count, its order has
+    to be given again."""
+    return {SCORE.setting: rule} if any(axis.cuts for axis in changed) else {}
 
 
 def _sets(make: Callable[[Axis, str], Policy], own: Mapping[str, Mapping[str, Policy]] = MappingProxyType({})) -> Sets:

@@ -9,9 +9,8 @@ from torch import Tensor
 from unmask.axes import cardinality, commitment, score
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.core.card import RECONSTRUCTION, Card
-from unmask.errors import require
-from unmask.policies.blocks import check_blocks, clock
-from unmask.policies.fast_dllm import open_block
+from unmask.errors import ConfigError, require
+from unmask.policies.blocks import check_blocks, clock, open_block
 from unmask.policies.llada import quota
 
 BASES = ("schedule", "eb")
@@ -75,8 +74,10 @@ class DOS(Policy):
         state, seen = traj.state, traj.seen
         length = state.tokens_BL.shape[1]
         if seen.attention_BNN is None:
-            require(False, "attention", None, "a denoiser that reads attention out", "choose a model that does")
-        attention_BLL = seen.attention_BNN[:, :length, :length].double()  # type: ignore[index]
+            raise ConfigError(
+                "attention is None; allowed: a denoiser that reads attention out; choose a model that does"
+            )
+        attention_BLL = seen.attention_BNN[:, :length, :length].double()
         visible_BL = state.valid_BL & ~state.masked_BL
         if self.sinks is not None:
             queries_BL = state.valid_BL.double()

@@ -9,7 +9,8 @@ from unmask.axes import cardinality, commitment, score
 from unmask.core import Action, LookAhead, Policy, Prediction, Trajectory
 from unmask.core.card import RECONSTRUCTION, Card
 from unmask.errors import require
-from unmask.policies.fast_dllm import keep_apart, open_block
+from unmask.policies.blocks import open_block
+from unmask.policies.fast_dllm import keep_apart
 
 PROXIES = ("entropy", "confidence", "margin")
 

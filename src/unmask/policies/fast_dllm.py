@@ -10,6 +10,7 @@ from unmask.axes import cardinality, commitment, region, score
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.core.card import Card
 from unmask.errors import require
+from unmask.policies.blocks import open_block
 
 RULES = ("threshold", "factor")
 
@@ -119,11 +120,6 @@ class FastDLLMDream(Policy):
             *cardinality.reveal_set(chosen_BL, masked_BL),
             commitment.everything(state),
         )
-
-
-def open_block(state: State, block_length: int | None) -> Tensor:
-    """Masks of the leftmost block that has some; of the whole answer without blocks."""
-    return state.masked_BL if block_length is None else region.first_open_block(state, block_length)
 
 
 def keep_apart(chosen_BL: Tensor, order_BL: Tensor, open_BL: Tensor, spacing: int, block_length: int | None) -> Tensor:

@@ -10,6 +10,7 @@ from unmask.axes import cardinality, commitment, region, score
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.core.card import Card
 from unmask.errors import require
+from unmask.policies.blocks import open_block
 
 VARIANTS = ("llada", "dream")
 STRATEGIES = ("all", "max_conf", "min_kl", "random")
@@ -83,7 +84,7 @@ class KLASS(Policy):
         state, seen = traj.state, traj.seen
         length = state.tokens_BL.shape[1]
         block_B, inner_B = self._where(traj)
-        open_BL = state.masked_BL if self.block_length is None else region.first_open_block(state, self.block_length)
+        open_BL = open_block(state, self.block_length)
         window_BLW = self._window(traj)
         top_BL = seen.clean.p_BNK[:, :length, 0]
         sure_BL = top_BL > self.threshold if self.variant == "llada" else top_BL >= self.threshold
