@@ -47,7 +47,7 @@ def test_the_own_task_runs_as_pasted(tmp_path):
     command.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-c", code])} "$@"\n', encoding="utf-8")
     command.chmod(0o755)
     # One thread: on a machine that does other things, two wait for each other.
-    env = environment(OMP_NUM_THREADS="1")
+    env = environment()
     done = subprocess.run(["bash", "-ec", block], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     # What the text below the block says of it.

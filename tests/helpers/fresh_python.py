@@ -8,9 +8,9 @@ from tests.helpers.paths import SRC
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """This process's, with the package where a new process finds it."""
+    """This process's, with the package where a new process finds it and as many threads as the tests compute with."""
     path = os.pathsep.join(filter(None, [str(SRC), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "PYTHONPATH": path, **changes}
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **changes}
 
 
 def fresh_python(code: str, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
