@@ -8,7 +8,7 @@ import json
 import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -141,6 +141,8 @@ class ComparePlan:
     steps: int | None = None
     temperature: float = 0.0
     seed: int = 0
+    proposal: Proposal | None = None
+    """How tokens are proposed, where that is more than a temperature."""
 
     def __post_init__(self) -> None:
         require(
@@ -172,6 +174,7 @@ class ComparePlan:
             "policies": {name: settings(policy) for name, policy in self.policies.items()},
             "methods": {name: standing(policy) for name, policy in self.policies.items()},
             "steps": {task.name: self.steps_for(task) for task in self.chosen},
+            **({"proposal": asdict(self.proposal)} if self.proposal is not None else {}),
         }
         text = json.dumps(plain(config), ensure_ascii=False, allow_nan=False)
         as_json: dict[str, Any] = json.loads(storable(text))
@@ -239,7 +242,7 @@ def run_comparison(
 ) -> Evaluation:
     """The same for a plan; what is not in the plan changes no answer."""
     require(batch is None or batch >= 1, "batch", batch, "1 or more", "decode at least one row at a time")
-    proposal = Proposal(temperature=plan.temperature)
+    proposal = plan.proposal or Proposal(temperature=plan.temperature)
     config = plan.config(model)
     pieces = ComparePieces(None if work is None else Path(work), config)
     prepared = [_prepare(model, task, plan, batch, data_dir) for task in plan.chosen]

