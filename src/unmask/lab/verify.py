@@ -7,11 +7,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from unmask.errors import ConfigError, require
+from unmask.errors import ConfigError, UnknownName, require
+from unmask.lab import published
 from unmask.lab.asked import WHOLE, Asked, Turn, asked, shown_first, task_of
 from unmask.lab.compare import AnswerRow, ComparePlan, CompareProgress, Evaluation, run_comparison
 from unmask.lab.prompts import prompts_from
-from unmask.lab.published import DEFAULT, PUBLISHED, PublishedModel, PublishedRun, of_family, published
+from unmask.lab.published import PublishedModel, PublishedRun
 from unmask.request import TextModel, after_tokens
 from unmask.stats import Estimate
 from unmask.stats.proportion import wilson
@@ -97,11 +98,11 @@ class VerifiedTask:
 
 def target_of(given: str, family: Any, figures: str | None = None) -> Target:
     """Whose settings and figures: those of `figures`, else of the model as it was named, else its family's settings."""
-    names = [model.name for model in PUBLISHED]
-    known = published(figures or given)
+    names = model_names()
+    known = published.by_name(figures or given)
     if figures is not None:
         require(known is not None, "figures", figures, ", ".join(names), "name whose figures these weights should have")
-    first = of_family(PUBLISHED, family)
+    first = published.by_family(family)
     if first is None:
         raise ConfigError(
             f"{given} is of no family with published figures; allowed: LLaDA's and Dream's checkpoints "
@@ -114,14 +115,23 @@ def target_of(given: str, family: Any, figures: str | None = None) -> Target:
     return Target(known, trial=False)
 
 
+def model_names() -> list[str]:
+    """Of the models that have settings here."""
+    return [model.name for model in published.PUBLISHED]
+
+
 def chosen_tasks(names: Sequence[str] | None) -> tuple[str, ...]:
-    """Each once, in the order given."""
-    return tuple(dict.fromkeys(names or DEFAULT))
+    """Each once, in the order given; a name that no model has is refused."""
+    known = list(dict.fromkeys(run.name for model in published.PUBLISHED for run in model.runs))
+    for name in names or ():
+        if name not in known:
+            raise UnknownName("task", name, known)
+    return tuple(dict.fromkeys(names or published.DEFAULT))
 
 
 def check_data(names: Sequence[str], data_dir: DataDir = None) -> None:
     """Read the data sets of these runs, so that what is missing is said before a model is loaded."""
-    for run in (run for model in PUBLISHED for run in model.runs if run.name in names):
+    for run in (run for model in published.PUBLISHED for run in model.runs if run.name in names):
         asked(run.task, data_dir)
 
 

@@ -1,0 +1,189 @@
+"""`unmask verify`: a model's GSM8K and HumanEval with its authors' settings, against their published figures."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unmask.cli.options import DataDir, Jobs, LoadOptions, ModelName, expanded
+from unmask.cli.progress import Pace, bar, note, watching, wide_console
+from unmask.decode_options import shared
+from unmask.errors import UnknownName
+from unmask.report.console import say, say_json
+
+if TYPE_CHECKING:
+    from unmask.lab.compare import CompareProgress
+    from unmask.lab.verify import PreparedRun, Target, VerifiedTask
+
+FAILED = 1
+"""The exit code of --strict where a figure was not reached."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions:
+    """What is decoded."""
+
+    task: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="gsm8k, humaneval, or gsm8k-pure (llada without blocks). Repeatable. Default: the first two.",
+        ),
+    ] = None
+    prompts: Annotated[
+        int | None, typer.Option(min=1, help="The first so many problems of each, a fair sample. Default: all.")
+    ] = None
+    figures: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Whose figures the weights of a folder should reach: llada, llada-1.5 or dream."
+        ),
+    ] = None
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Rows decoded together. Default: what memory is sure to hold.")
+    ] = None
+    seed: int = shared("seed")
+    data_dir: DataDir = None
+    jobs: Jobs = None
+    strict: Annotated[bool, typer.Option("--strict", help="End with exit code 1 where a figure is not reached.")] = (
+        False
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyOutput:
+    """Where results go."""
+
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Where verify.json, answers.csv and every finished batch go: the same command goes on.",
+        ),
+    ] = None
+    json: Annotated[bool, typer.Option("--json", help="verify.json on stdout and nothing else there.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no estimate.")] = False
+
+    def show(self, model: str, target: "Target", found: "list[VerifiedTask]") -> None:
+        from unmask.report import files
+        from unmask.report import verify as page
+        from unmask.report.compare import table_csv
+
+        text = page.document(model, target, found)
+        if self.out is not None:
+            answers = table_csv([row for one in found for row in one.rows])
+            files.write(self.out / "answers.csv", answers.encode())
+            files.write(self.out / "verify.json", f"{text}\n".encode())
+        for name in (name for one in found for name in one.damaged):
+            note(f"{name} of {self.out} was damaged: decoded again")
+        if self.json:
+            say_json(text)
+            return
+        console = wide_console()
+        console.print(page.screen(found))
+        for line in page.remarks(found):
+            console.print(line, style="dim", highlight=False, markup=False)
+        if self.out is not None:
+            say(str(self.out / "verify.json"))
+
+
+@expanded
+def verify(model: ModelName, load: LoadOptions, options: VerifyOptions, output: VerifyOutput) -> None:
+    """Check a model against its authors' figures.
+
+    GSM8K and HumanEval, all problems, decoded with the settings and prompts that the authors report their figures for;
+    the share of right answers with a 95 % interval, and whether the figure lies in it. A model that has no figure is
+    decoded with the settings of its family: a trial of the procedure. With --out it may be stopped at any moment: the
+    same command goes on. Exit code 0 whatever the verdict; with --strict 1 where one is "below".
+
+    \b
+    Examples:
+      unmask verify --model llada --out out/verify
+      unmask verify --model llada-1.5 --task humaneval --data-dir data
+      unmask verify --model path/to/weights --figures llada --prompts 200 --strict
+      unmask verify --model mini --prompts 4 --out out/trial
+    """
+    from unmask.lab.verify import Agreement, check_data, chosen_tasks, measure, model_names, prepare, target_of
+    from unmask.report import files
+
+    # What is wrong with the command line, and data that are not there, come before the model is read.
+    names = chosen_tasks(options.task)
+    if options.figures is not None and options.figures not in model_names():
+        raise UnknownName("name of figures", options.figures, model_names())
+    if output.out is not None:
+        files.folder(output.out)
+    check_data(names, options.data_dir)
+    loaded = load.load(model)
+    target = target_of(model, loaded.options.get("family"), options.figures)
+    prepared = prepare(loaded, target, names, prompts=options.prompts, data_dir=options.data_dir)
+    found: list[VerifiedTask] = []
+    _estimate(prepared, output.quiet)
+    for one in prepared:
+        work = None if output.out is None else output.out / one.run.name
+        with _watched(output) as show:
+            found.append(
+                measure(
+                    loaded,
+                    one,
+                    target,
+                    seed=options.seed,
+                    batch=options.batch,
+                    jobs=options.jobs,
+                    work=work,
+                    on_progress=show,
+                )
+            )
+    output.show(loaded.name, target, found)
+    if options.strict and any(one.agreement is Agreement.BELOW for one in found):
+        raise typer.Exit(FAILED)
+
+
+def _estimate(prepared: "tuple[PreparedRun, ...]", quiet: bool) -> None:
+    """What the run costs at most, before it begins."""
+    if quiet:
+        return
+    for one in prepared:
+        note(
+            f"{one.run.name}: {len(one.chosen)} of {one.problems} problems, {one.run.new_tokens} tokens in "
+            f"{one.run.steps} steps each: at most {one.forwards} forwards of one row"
+        )
+
+
+@contextmanager
+def _watched(output: VerifyOutput) -> "Iterator[Callable[[CompareProgress], None]]":
+    """Progress on stderr, and after Ctrl-C what is kept."""
+    try:
+        with watching(_VerifyLines().show, _screen, quiet=output.quiet) as show:
+            yield show
+    except KeyboardInterrupt:
+        kept = (
+            "nothing is kept; with --out FOLDER"
+            if output.out is None
+            else f"finished batches are in {str(output.out)!r};"
+        )
+        note(f"stopped: {kept} the same command goes on")
+        raise
+
+
+@contextmanager
+def _screen() -> "Iterator[Callable[[CompareProgress], None]]":
+    with bar("encoding problems") as show:
+        yield lambda now: show(now.done, now.total, now.task)
+
+
+class _VerifyLines:
+    """A line after the first batch, then one every few seconds, and one at the end."""
+
+    def __init__(self) -> None:
+        self.pace, self.started = Pace(), time.monotonic()
+
+    def show(self, now: "CompareProgress") -> None:
+        if self.pace.due(whatever_the_time=now.done >= now.total):
+            spent = time.monotonic() - self.started
+            left = spent / max(now.done - now.kept, 1) * (now.total - now.done)
+            kept = f" ({now.kept} from before)" if now.kept else ""
+            note(f"{now.task}: {now.done}/{now.total} answers{kept}, {spent:.0f} s, about {left:.0f} s left")

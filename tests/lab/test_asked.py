@@ -1,0 +1,74 @@
+"""The problems as LLaDA's authors put them."""
+
+import hashlib
+import json
+
+import pytest
+
+from unmask.catalog import load
+from unmask.lab.asked import WHOLE, asked, shown_first, task_of
+from unmask.lab.published import LLADA
+from unmask.tasks import TASKS, examples, score
+from unmask.tasks.official.data import MissingData
+
+
+@pytest.fixture(scope="module")
+def gsm8k(shared):
+    return asked("gsm8k", shared / "data")
+
+
+def test_the_solved_problems_are_the_authors(gsm8k):
+    """A hash of the eight turns in the authors' file, OpenCompass's gsm8k_gen_1d7fe4.py at b7e6c35."""
+    assert [turn["role"] for turn in gsm8k.turns] == ["user", "assistant"] * 4
+    texts = json.dumps([turn["content"] for turn in gsm8k.turns])
+    assert hashlib.sha256(texts.encode()).hexdigest()[:16] == "cf7dcfc37fc19b19"
+    assert gsm8k.turns[1]["content"].endswith("The answer is 4\n")
+
+
+def test_all_problems_are_asked_once(gsm8k, shared):
+    run = LLADA.run("gsm8k")
+    task = task_of(run, gsm8k, 4)
+    members = examples(task, WHOLE)
+    suite = {
+        e.id for split in ("development", "validation", "evaluation") for e in examples("gsm8k", split, shared / "data")
+    }
+    assert {e.id for e in members} == suite
+    assert (len(members), task.horizon, task.name) == (1319, 256, "gsm8k")
+    assert all(
+        e.prompt.startswith("Question: ") and e.prompt.endswith("\nLet's think step by step\nAnswer:") for e in members
+    )
+    assert TASKS["gsm8k"].horizon == 256
+    # What is shown first is part of the version: no answers are mixed with those to other prompts.
+    assert task.version != task_of(run, gsm8k, 3).version
+
+
+def test_what_follows_the_answer_is_not_read(gsm8k):
+    example = examples(task_of(LLADA.run("gsm8k"), gsm8k, 0), WHOLE)[0]
+    right = f"So it is.\nThe answer is {example.target}\n"
+    assert score(right, example).utility == 1
+    verdict = score(right + "Question: How many is 999999?\nAnswer: 999999", example)
+    assert verdict.utility == 1
+    assert "999999" in verdict.extraction.raw
+    assert score("The answer is 999999.5", example).utility == 0
+
+
+def test_humaneval(shared):
+    problems = asked("humaneval", shared / "data")
+    task = task_of(LLADA.run("humaneval"), problems, 0)
+    first = next(e for e in examples(task, WHOLE) if e.id == "HumanEval/0")
+    assert (len(examples(task, WHOLE)), task.horizon, problems.turns) == (164, 512, ())
+    assert first.prompt == f"Complete the following python code:\n{first.constraints['prompt']}"
+
+
+def test_turns_come_before_every_prompt(scaled, tmp_path):
+    model = load(str(scaled.llada(tmp_path / "llada")), device="cpu")
+    turns = ({"role": "user", "content": "one"}, {"role": "assistant", "content": "two"})
+    shown = shown_first(model, turns)
+    assert shown.codec.encode("three") == model.codec.encode([*turns, {"role": "user", "content": "three"}])
+    assert (shown.name, shown.length, shown.codec.mask) == (model.name, model.length, model.codec.mask)
+    assert shown_first(model, ()) is model
+
+
+def test_missing_data_says_where_to_put_it(tmp_path):
+    with pytest.raises(MissingData, match=r"put .*train\.jsonl"):
+        asked("gsm8k", tmp_path)
