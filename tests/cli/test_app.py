@@ -32,10 +32,10 @@ class TestHelp:
     def test_names_all_commands(self):
         shown = CliRunner().invoke(app, ["--help"])
         assert shown.exit_code == 0
-        for name in ("generate", "infill", "methods", "tasks", "models", "demo"):
+        for name in ("generate", "infill", "methods", "tasks", "models", "demo", "verify"):
             assert name in shown.output
 
-    @pytest.mark.parametrize("name", ["generate", "infill", "demo"])
+    @pytest.mark.parametrize("name", ["generate", "infill", "demo", "verify"])
     def test_commands_have_examples(self, name):
         shown = CliRunner().invoke(app, [name, "--help"])
         assert f"\n    unmask {name} " in shown.output
@@ -229,6 +229,7 @@ class TestOddTerminals:
             ["study", "report", "study"],
             ["study", "status", "study"],
             ["calibrate", "--help"],
+            ["verify", "--help"],
         ],
         ids=" ".join,
     )
