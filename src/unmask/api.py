@@ -234,7 +234,8 @@ class Model:
         `generation` is what `generate`, `infill` or `branch` returned, its trajectory, or the file of one (`--save`,
         `Trajectory.save`); a run of another model is refused. What is not said is inherited: policy and settings,
         temperature and the other options, and the row's random numbers, so that a branch of which nothing is said
-        repeats the run. `action` is taken at that step: an `Action` for one row, or a policy that decides this step
+        repeats the run. A branch of a branch does so from beyond the step where that one began: an action taken there
+        is not taken again. `action` is taken at that step: an `Action` for one row, or a policy that decides this step
         alone; the policy goes on after it. `seed` draws other random numbers.
         """
         traj = _trajectory(generation)

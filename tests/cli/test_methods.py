@@ -60,6 +60,15 @@ def test_the_rows_are_the_papers(command):
         assert tuple(rows[name][axis] for axis in TAXONOMY) == expected, name
 
 
+def test_selective_has_a_page_though_it_is_no_method_of_the_table(command):
+    shown = command("methods", "show", "Selective")
+    assert shown.code == 0
+    assert "unmask calibrate" in shown.out
+    assert "docs/adapt.md" in shown.out
+    assert command("methods", "show", "selective", "--json").json["name"] == "selective"
+    assert "selective" not in METHODS
+
+
 def test_show(command):
     shown = command("methods", "show", "KLASS").out
     assert "Kim et al. 2025" in shown

@@ -48,7 +48,11 @@ def show(
       unmask methods show klass
     """
     from unmask.policies import METHODS
+    from unmask.resolve import SELECTIVE
 
+    if name.lower() == SELECTIVE:
+        say(json.dumps(_SELECTIVE, indent=2) if json_ else "\n".join(_selective_lines()))
+        return
     by_lower = {method.lower(): method for method in METHODS}
     row = about(by_lower.get(name.lower(), name))
     if json_:
@@ -56,6 +60,26 @@ def show(
         return
     for line in _lines(row):
         say(line)
+
+
+_SELECTIVE = {
+    "name": "selective",
+    "about": "The calibrated gate of a task: the model's reference, and another action where a signal says so.",
+    "needs": "a gate, which `unmask calibrate` makes for a model and a task",
+    "settings": "those of the gate's file; none is set by hand",
+    "read": "docs/adapt.md",
+    "try": "unmask generate --model mini --policy selective --gate gate.json PROMPT",
+}
+"""No method of the table: what it does is in the gate's file."""
+
+
+def _selective_lines() -> list[str]:
+    heads = {"needs": "needs", "settings": "settings", "read": "read on", "try": "try it"}
+    return [
+        f"{_SELECTIVE['name']}: {_SELECTIVE['about']}",
+        "",
+        *(f"  {text:<12} {_SELECTIVE[key]}" for key, text in heads.items()),
+    ]
 
 
 def about(name: str) -> dict[str, Any]:

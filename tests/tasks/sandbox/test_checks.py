@@ -24,6 +24,7 @@ from tests.helpers.sandboxed import (
     run,
     wait_until,
 )
+from unmask.errors import ConfigError
 from unmask.tasks.sandbox import Limits, SandboxVerdict, check_completion, check_many, probe, run_program
 
 
@@ -34,6 +35,17 @@ def test_right_and_wrong(mode):
     assert "assert candidate(2) == 4" in verdict.detail
     assert verdict.mode == probe.find_walls(mode).text
     assert verdict.wall_s > 0
+
+
+@pytest.mark.parametrize(
+    ("problem", "completion", "words"),
+    [(None, RIGHT, "problem is None; allowed: a mapping of"), (PROBLEM, None, "completion is None; allowed: a text")],
+)
+def test_what_is_no_problem_or_no_text_is_refused(problem, completion, words):
+    with pytest.raises(ConfigError, match=words):
+        check_completion(problem, completion)
+    with pytest.raises(ConfigError, match=words):
+        check_many([(PROBLEM, RIGHT), (problem, completion)])
 
 
 def test_how_a_completion_goes_wrong():

@@ -78,6 +78,7 @@ def check_completion(
     mode: str | None = None,
 ) -> SandboxVerdict:
     """Whether `prompt + completion` passes `test`, which defines `check(candidate)`."""
+    _require_problem(problem, completion)
     return _check(problem, completion, limits, mode, threading.Event())
 
 
@@ -96,6 +97,8 @@ def check_many(
     """
     require(isinstance(workers, int) and workers >= 1, "workers", workers, "1 or more", "try the number of cores")
     pairs = list(items)
+    for problem, completion in pairs:
+        _require_problem(problem, completion)
     cancel = threading.Event()
     verdicts: dict[int, SandboxVerdict] = {}
     with ThreadPoolExecutor(workers) as pool:
@@ -123,6 +126,13 @@ def available_modes() -> list[str]:
         with contextlib.suppress(SandboxTrouble):
             modes.append(probe(kind).text)
     return modes
+
+
+def _require_problem(problem: object, completion: object) -> None:
+    """Of the caller, before anything runs; what a row of a data set lacks is for the verdict to say."""
+    row = isinstance(problem, Mapping)
+    require(row, "problem", problem, "a mapping of prompt, test and entry_point", "pass a problem of HumanEval")
+    require(isinstance(completion, str), "completion", completion, "a text", "pass what completes the prompt")
 
 
 def _check(
