@@ -192,6 +192,14 @@ class TestAction:
         assert "_" not in other.text
         assert other.trajectory.proposal == Proposal(temperature=1.0)
 
+    def test_a_branch_of_a_branch_takes_its_action_no_second_time(self, model):
+        whole = model.generate("a", steps=7)
+        once = model.branch(whole, step=2, action=Fixed(region="last-block:1", kappa=1.0))
+        beyond, at = model.branch(once, step=3), model.branch(once, step=2)
+        revealed = [[s.revealed_BL.tolist() for s in run.trajectory.row(0).steps] for run in (whole, once, beyond, at)]
+        assert revealed[2] == revealed[1] != revealed[0]
+        assert revealed[3] == revealed[0]
+
     @pytest.mark.parametrize("action", ["fixed", 3, {}, LLaDA])
     def test_what_is_no_action(self, action, model):
         with pytest.raises(ConfigError, match="action is"):

@@ -163,7 +163,7 @@ class TestRuns:
         assert prepared.shots == 1
         found = measure(small, prepared, trial)
         assert found.too_long == ()
-        assert f"1 solved problems shown, not 4: more do not fit into {longest} positions" in found.labels
+        assert f"solved problems shown: 1, not 4; more do not fit into {longest} positions" in found.labels
         assert found.says.endswith("a trial of the procedure, says nothing about LLaDA-8B-Instruct")
         (strict,) = prepare(small, SHORT, ["gsm8k"], prompts=2, data_dir=data)
         assert strict.shots == 4
@@ -177,7 +177,22 @@ class TestRuns:
         found = measure(small, prepared, trial)
         assert found.too_long == (long_one,)
         assert [row.prompt for row in found.rows] == [short_one]
-        assert any("1 of 2 problems leave no room for 8 tokens" in label for label in found.labels)
+        assert any(
+            "left out: 1 of 2 problems, the longest, which leave no room for 8 tokens" in label
+            for label in found.labels
+        )
+
+    def test_a_published_model_without_a_figure(self, scaled, data, tmp_path):
+        """Dream's own rule and filters, and no word of a trial."""
+        model = load(str(scaled.dream(tmp_path / "dream")), dtype="fp32", device="cpu")
+        runs = tuple(replace(run, new_tokens=8, steps=2, shots=0) for run in published.DREAM.runs)
+        target = Target(replace(published.DREAM, runs=runs), trial=False)
+        (prepared,) = prepare(model, target, ["gsm8k"], prompts=1, data_dir=data)
+        found = measure(model, prepared, target)
+        assert found.config["policies"]["authors"]["alg"] == "entropy"
+        assert found.config["proposal"]["top_p"] == 0.95
+        assert found.agreement is Agreement.NO_FIGURE
+        assert found.says.startswith("no published figure of Dream-org/Dream-v0-Instruct-7B could be checked")
 
     def test_nothing_that_fits_is_no_verdict(self, tiny, data):
         small = replace(tiny, length=20)

@@ -111,7 +111,7 @@ def verify(model: ModelName, load: LoadOptions, options: VerifyOptions, output: 
     from unmask.report import files
 
     # What is wrong with the command line, and data that are not there, come before the model is read.
-    names = chosen_tasks(options.task)
+    names = chosen_tasks(options.task, options.figures or model)
     if options.figures is not None and options.figures not in model_names():
         raise UnknownName("name of figures", options.figures, model_names())
     if output.out is not None:

@@ -120,11 +120,14 @@ def model_names() -> list[str]:
     return [model.name for model in published.PUBLISHED]
 
 
-def chosen_tasks(names: Sequence[str] | None) -> tuple[str, ...]:
-    """Each once, in the order given; a name that no model has is refused."""
+def chosen_tasks(names: Sequence[str] | None, given: str = "") -> tuple[str, ...]:
+    """Each once, in the order given; refused where no model has it, or the one that is named has not."""
+    of = published.by_name(given)
     known = list(dict.fromkeys(run.name for model in published.PUBLISHED for run in model.runs))
     for name in names or ():
-        if name not in known:
+        if of is not None:
+            of.run(name)
+        elif name not in known:
             raise UnknownName("task", name, known)
     return tuple(dict.fromkeys(names or published.DEFAULT))
 
@@ -265,9 +268,9 @@ def _labels(prepared: PreparedRun, too_long: int, unjudged: int, length: int | N
     if chosen < prepared.problems:
         yield f"a subset: {chosen} of {prepared.problems} problems, drawn by a hash of their ids"
     if prepared.shots < run.shots:
-        yield f"{prepared.shots} solved problems shown, not {run.shots}: more do not fit into {length} positions"
+        yield f"solved problems shown: {prepared.shots}, not {run.shots}; more do not fit into {length} positions"
     if too_long:
         room = f"leave no room for {run.new_tokens} tokens in {length} positions"
-        yield f"{too_long} of {chosen} problems {room} and are left out, the longest ones: the share is of the others"
+        yield f"left out: {too_long} of {chosen} problems, the longest, which {room}"
     if unjudged:
-        yield f"{unjudged} answers could not be judged and are left out"
+        yield f"left out: answers that could not be judged, {unjudged}"
