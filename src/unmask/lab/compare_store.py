@@ -5,13 +5,12 @@ where it was stopped, nothing of another one is ever read, and what is in a dama
 """
 
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
-from json import dumps
 from pathlib import Path
 from typing import Any
 
 from unmask.atomic import write_text
 from unmask.errors import ConfigError, StorageError
+from unmask.lab.store.hashes import fingerprint
 from unmask.stats.hashed_json import HashMismatch, from_hashed_json, to_hashed_json
 from unmask.tasks import Example
 from unmask.versions import code_fingerprint, versions
@@ -27,8 +26,8 @@ def computed_by() -> dict[str, Any]:
 
 
 def content_hash(value: Any) -> str:
-    """Of plain values; anything else by its text."""
-    return sha256(dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:32]
+    """Of plain values; names of files are longer than the fingerprints of a study."""
+    return fingerprint(value, digits=32)
 
 
 def hash_of_prompts(members: Sequence[Example]) -> str:

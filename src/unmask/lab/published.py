@@ -11,8 +11,8 @@ from unmask.policies import LLaDA
 from unmask.policies.dream import Dream
 
 EVAL = (
-    "EVAL.md of github.com/ML-GSAI/LLaDA at b7e6c35, row 'Internal toolkit', which is not public: its prompts are taken to "
-    "be those of the authors' OpenCompass"
+    "EVAL.md of github.com/ML-GSAI/LLaDA at b7e6c35, row 'Internal toolkit', which is not public: its prompts are "
+    "taken to be those of the authors' OpenCompass"
 )
 SHOTS = 4
 """Solved problems before each problem of GSM8K, in the authors' OpenCompass."""

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from unmask.lab.store.schemas import UNHASHED
 
 
-def fingerprint(value: Any) -> str:
-    """A hash of plain values."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
+def fingerprint(value: Any, digits: int = 16) -> str:
+    """A hash of plain values; anything else by its text."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:digits]
 
 
 def bytes_hash(content: bytes) -> str:
