@@ -63,6 +63,22 @@ def test_strict(run, tiny, short):
     assert json.loads(out)["trial"] is True
 
 
+def test_ctrl_c_says_what_is_kept(run, tiny, short, tmp_path, monkeypatch):
+    def pressed(self, now):
+        raise KeyboardInterrupt
+
+    arguments = ("verify", "--model", tiny, "--device", "cpu", "--prompts", 2, "--task", "gsm8k", "--batch", 1)
+    with monkeypatch.context() as during:
+        during.setattr("unmask.cli.verify._VerifyLines.show", pressed)
+        code, out, err = run(*arguments, "--out", tmp_path)
+        assert (code, out) == (130, "")
+        assert f"stopped: finished batches are in '{tmp_path}'; the same command goes on" in err
+        assert "nothing is kept; with --out FOLDER the same command goes on" in run(*arguments)[2]
+    assert not (tmp_path / "verify.json").exists()
+    code, _, err = run(*arguments, "--out", tmp_path)
+    assert (code, "2/2 answers (1 from before)" in err) == (0, True)
+
+
 def test_a_trial_says_that_it_is_one(run, tiny, short):
     code, out, _ = run("verify", "--model", tiny, "--device", "cpu", "--prompts", 1, "--task", "gsm8k")
     assert code == 0
