@@ -95,7 +95,9 @@ class Instead(Policy):
             eligible_B = (action.region_BL & state.masked_BL).sum(-1)
             return cardinality.fraction(cardinality.reveal_count(action.kappa_B, eligible_B), n_B)
         finishing_B = cardinality.fraction(cardinality.k_min(state), n_B)
-        return torch.where(state.remaining_B == 1, finishing_B, self._kappa(state, traj.seen, region_BL))
+        alpha_BJ = action.alpha_BJ if self.alpha is None else score.rows(self.alpha, state)
+        order_BL = score.order(alpha_BJ, traj.seen, region_BL.shape[1]) if self._kappa.spends else None
+        return torch.where(state.remaining_B == 1, finishing_B, self._kappa(state, traj.seen, region_BL, order_BL))
 
     @cached_property
     def _region(self) -> Region | None:

@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import torch
-
 from unmask.axes import cardinality, commitment, region, score
 from unmask.core import Action, LookAhead, Policy, Trajectory
 from unmask.core.card import Card
@@ -43,11 +41,7 @@ class DSB(Policy):
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
-        first_B = region.first_mask(state)
-        end_B = self.block_length + state.revealed_BL.sum(-1)
-        if self.max_block is not None:
-            end_B = torch.minimum(end_B, first_B + self.max_block)
-        open_BL = state.masked_BL & (state.rank_BL < end_B[:, None])
+        open_BL = region.sliding(state, self.block_length, self.max_block)
         chosen_BL = self.base.accept(traj.seen.confidence_BN[:, : open_BL.shape[1]], open_BL)
         return Action(
             score.pure("confidence", state),

@@ -46,10 +46,12 @@ class Fixed(Policy):
         state, prediction = traj.state, traj.seen
         need_B = cardinality.k_min(state)
         region_BL = self._region(state, need_B)
-        kappa_B = self._kappa(state, prediction, region_BL)
+        alpha_BJ = score.rows(self.alpha, state)
+        order_BL = score.order(alpha_BJ, prediction, region_BL.shape[1]) if self._kappa.spends else None
+        kappa_B = self._kappa(state, prediction, region_BL, order_BL)
         finishing_B = cardinality.fraction(need_B, region_BL.sum(-1))
         return Action(
-            score.rows(self.alpha, state),
+            alpha_BJ,
             region_BL,
             torch.where(state.remaining_B == 1, finishing_B, kappa_B),
             self._commit(state, prediction),
