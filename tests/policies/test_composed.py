@@ -78,7 +78,7 @@ VARIED = {
               "confidence+margin", "0.1*confidence+0.9*dependency"],
     "region": ["full", "block:3", "last-block:3", "window:3", "dilated:3", "near:1", "sliding:2:4", "masks:2",
                "groups:4"],
-    "cardinality": ["schedule", "count:3", "share:0.6", "share:1.0", "above:0.9", "factor:0.2", "eb:0.5"],
+    "cardinality": ["schedule", "count:3", "share:0.6", "share:1.0", "above:0.5", "factor:1.5", "eb:0.5"],
     "commitment": ["all", "remdm-cap:0.5", "remdm-rescale:0.9", "remdm-conf", "remdm-loop:0.1"],
 }  # fmt: skip
 
@@ -133,13 +133,14 @@ def test_contract(policy):
 
 def test_the_resolved_action():
     assert compose("margin", "block:32", "eb:0.1", "remdm-conf").resolved == {
-        "score": {"rule": "margin", "weights": {"margin": 1.0}},
+        "score": {"rule": "margin"},
         "region": {"rule": "block", "size": 32},
         "cardinality": {"rule": "eb", "gamma": 0.1, "within_steps": False},
         "commitment": {"rule": "none", "operator": "remdm-conf", "eta": 1.0},
     }
     other = compose("entropy", "sliding:8", "count:2", "confidence:0.9+remdm-cap:0.02").resolved
-    assert other["score"] == {"rule": "entropy", "weights": {}}
+    assert other["score"] == {"rule": "entropy"}
+    assert compose("confidence+margin").resolved["score"]["weights"] == {"confidence": 0.5, "margin": 0.5}
     assert other["region"] == {"rule": "sliding", "size": 8, "longest": 8}
     assert other["cardinality"] == {"rule": "count", "count": 2, "within_steps": True}
     assert other["commitment"] == {"rule": "confidence", "threshold": 0.9, "operator": "remdm-cap", "eta": 0.02}

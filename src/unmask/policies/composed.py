@@ -73,11 +73,12 @@ class Composed(Policy):
         """The four axes, each with its rule and its parameters."""
         commit, operator = self._revisable
         mixed = {} if self._weights is None else {n: w for n, w in zip(RULES, self._weights, strict=True) if w}
+        rule = self.score if isinstance(self.score, str) else "mixture"
         count, parameter = self._cardinality, {"eb": "gamma", "factor": "factor", "count": "count", "share": "share"}
         value = {parameter.get(count.rule, "threshold"): count.value} if ":" in str(count) else {}
         sizes = {"size": self._region.size, "longest": self._region.longest}
         return {
-            "score": {"rule": str(self.score) if isinstance(self.score, str) else "mixture", "weights": mixed},
+            "score": {"rule": rule, **({"weights": mixed} if len(mixed) > 1 else {})},
             "region": {"rule": self._region.rule, **{k: v for k, v in sizes.items() if v is not None}},
             "cardinality": {"rule": count.rule, **value, "within_steps": count.bounded},
             "commitment": {

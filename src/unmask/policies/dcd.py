@@ -53,6 +53,10 @@ class DCD(Policy):
             sane = value is None or 1 <= value <= 1_000_000
             require(sane, name, value, "1 to 1000000, or None", "published: s_max=128 and no per_step")
 
+    @property
+    def bound_by_steps(self) -> bool:
+        return False
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         window_BL = region.first_masks(state, self.s_init, self.s_max)

@@ -7,6 +7,7 @@ from unmask.axes import cardinality, commitment, region, score
 from unmask.core import Action, LookAhead, Policy, Trajectory
 from unmask.core.card import Card
 from unmask.errors import require
+from unmask.policies.blocks import check_block_length
 from unmask.policies.fast_dllm import FastDLLM
 
 
@@ -34,10 +35,17 @@ class DSB(Policy):
     """Most positions from the first mask on; None is the authors' greedy variant."""
 
     def __post_init__(self) -> None:
-        ok = 1 <= self.block_length <= 1_000_000
-        require(ok, "block_length", self.block_length, "1 to 1000000", "published: 32")
+        check_block_length(self.block_length, "published: 32", optional=False)
         sane = self.max_block is None or 1 <= self.max_block <= 1_000_000
         require(sane, "max_block", self.max_block, "1 to 1000000, or None", "published: 32, or None (greedy)")
+
+    @property
+    def bound_by_steps(self) -> bool:
+        return False
+
+    @property
+    def outside_block(self) -> str:
+        return "its block slides past the one that a cache holds"
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state

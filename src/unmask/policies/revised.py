@@ -44,6 +44,14 @@ class Revised(Policy):
     def random(self) -> bool:
         return True
 
+    @property
+    def bound_by_steps(self) -> bool:
+        return self.base.bound_by_steps
+
+    @property
+    def outside_block(self) -> str:
+        return "it re-masks anywhere in the answer"
+
     def check(self, state: State) -> None:
         self.base.check(state)
 
