@@ -233,9 +233,7 @@ def _gate(gate: Any) -> Gate | None:
         raise ConfigError(f"gate is {shown(gate)}; allowed: the path of a gate file; check it ({error})") from error
 
 
-def _policy(
-    options: DecodeOptions, gate: Gate | None, model: CalibratedModel
-) -> tuple[str | None, Policy | Search]:
+def _policy(options: DecodeOptions, gate: Gate | None, model: CalibratedModel) -> tuple[str | None, Policy | Search]:
     """The policy, and the key of the preset it was made with."""
     policy, given = options.policy, options.settings
     if gate is not None:
@@ -302,7 +300,7 @@ def _check_networks(model: CalibratedModel, options: DecodeOptions, policy: Poli
             "Python model.generate(..., planner=another_model); a command line cannot name one"
         )
     if planner is not None and not policy.asks_planner:
-        raise ConfigError(f"planner is given, but {policy.name} asks none; allowed: with p2(planner=True); leave it out")
+        raise ConfigError(f"planner is given, but {policy.name} asks none; allowed: p2(planner=True); leave it out")
     if planner is not None:
         ours, theirs = model.denoiser.vocabulary, planner.vocabulary
         same = (ours.size, ours.mask_id) == (theirs.size, theirs.mask_id)

@@ -156,15 +156,13 @@ class Cardinality:
     def __call__(
         self, state: State, prediction: Prediction, region_BL: Tensor, order_BL: Tensor | None = None
     ) -> Tensor:
-        """kappa_B over the given region; `order_BL` is what positions are revealed by, which a budget is spent along."""
+        """kappa_B over the given region; a budget is spent along `order_BL`, what positions are revealed by."""
         n_B = region_BL.sum(-1)
         if self.rule in ("share", "all"):
             return torch.full_like(n_B, self.value if self.rule == "share" else 1.0, dtype=torch.float64)
         return fraction(self._count(state, prediction, region_BL, order_BL), n_B)
 
-    def _count(
-        self, state: State, prediction: Prediction, region_BL: Tensor, order_BL: Tensor | None
-    ) -> Tensor | int:
+    def _count(self, state: State, prediction: Prediction, region_BL: Tensor, order_BL: Tensor | None) -> Tensor | int:
         length = region_BL.shape[1]
         confidence_BL = prediction.confidence_BN[:, :length]
         if self.rule == "count":

@@ -197,7 +197,7 @@ class Region:
         return cls(rule, int(sizes[0]), longest)
 
     def __call__(self, state: State, need_B: Tensor | int = 1) -> Tensor:
-        sizes = () if self.size is None else (self.size,)
+        sizes: tuple[int | None, ...] = () if self.size is None else (self.size,)
         sizes += (self.longest,) if self.rule in _TWO_SIZES else ()
         return _RULES[self.rule](state, *sizes, need_B=need_B)
 

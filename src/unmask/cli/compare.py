@@ -153,7 +153,8 @@ def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output
     from unmask.report import compare as page
 
     # What is wrong with the command line comes before the model is read, and the folder before the work is done.
-    names, axes, extra = _tasks(options.task or ["constructed"]), _axes(options.axis or []), _extras(options.policy, ANY)
+    names, axes = _tasks(options.task or ["constructed"]), _axes(options.axis or [])
+    _extras(options.policy, ANY)
     _check_split(options.split)
     picks = page.read_picks(options.picks) if options.picks is not None else None
     output.check()

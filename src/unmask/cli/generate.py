@@ -248,7 +248,7 @@ def _compact(done: "Generation") -> dict[str, str]:
 
     keep = (name for name in RECORDED if name != "approximate")
     steps = sorted({row["steps"] for row in config["rows"]})
-    free = "" if done.policy.bound_by_steps else f" (steps bound nothing: {done.policy.name} goes on until all is filled)"
+    free = "" if done.policy.bound_by_steps else f" (steps bound nothing: {done.policy.name} ends when all is filled)"
     run = settings_line({"steps": steps[0] if len(steps) == 1 else steps, **{k: config[k] for k in keep}})
     cache = {"cache": f"APPROXIMATE  {settings_line(config['approximate'])}"} if config["approximate"] else {}
     return {

@@ -60,30 +60,46 @@ class ComposeOptions:
 
     score: Annotated[
         str | None,
-        typer.Option(metavar="RULE", help="Compose a policy: confidence, margin, certainty, stability, dependency, "
-        "uniform, entropy, random, or a mixture such as `confidence+margin`, `0.7*confidence+0.3*margin`."),
+        typer.Option(
+            metavar="RULE",
+            help="Compose a policy: confidence, margin, certainty, stability, dependency, "
+            "uniform, entropy, random, or a mixture such as `confidence+margin`, `0.7*confidence+0.3*margin`.",
+        ),
     ] = None
     region: Annotated[
         str | None,
-        typer.Option(metavar="RULE", help="full, block:N, last-block:N, window:N, dilated:N, near:N, groups:N (DUS), "
-        "sliding:N[:LONGEST] (DSB) or masks:N[:LONGEST] (DCD)."),
+        typer.Option(
+            metavar="RULE",
+            help="full, block:N, last-block:N, window:N, dilated:N, near:N, groups:N (DUS), "
+            "sliding:N[:LONGEST] (DSB) or masks:N[:LONGEST] (DCD).",
+        ),
     ] = None
     cardinality: Annotated[
         str | None,
-        typer.Option(metavar="RULE", help="schedule, quota (LLaDA), count:K, share:X; above:X, factor:F (Fast-dLLM), "
-        "eb:GAMMA (EB-Sampler) or all, which --steps does not bound."),
+        typer.Option(
+            metavar="RULE",
+            help="schedule, quota (LLaDA), count:K, share:X; above:X, factor:F (Fast-dLLM), "
+            "eb:GAMMA (EB-Sampler) or all, which --steps does not bound.",
+        ),
     ] = None
     commitment: Annotated[
         str | None,
-        typer.Option(metavar="RULE", help="all, none, confidence:X, margin:X, remdm-cap, remdm-rescale, remdm-conf, "
-        "remdm-loop (each with :ETA), or both: `confidence:0.9+remdm-conf`."),
+        typer.Option(
+            metavar="RULE",
+            help="all, none, confidence:X, margin:X, remdm-cap, remdm-rescale, remdm-conf, "
+            "remdm-loop (each with :ETA), or both: `confidence:0.9+remdm-conf`.",
+        ),
     ] = None
 
     @property
     def rules(self) -> dict[str, Any]:
         """What was given."""
         given = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: parse_value(rule) if name == "cardinality" else rule for name, rule in given.items() if rule is not None}
+        return {
+            name: parse_value(rule) if name == "cardinality" else rule
+            for name, rule in given.items()
+            if rule is not None
+        }
 
     def merged(self, policy: str | None, settings: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
         """Policy and settings with the rules; refused beside another policy, or beside settings of one."""

@@ -33,7 +33,7 @@ class Composed(Policy):
     region: str = "full"
     """full, block:N, last-block:N, window:N, dilated:N, near:N, groups:N, sliding:N[:LONGEST] or masks:N[:LONGEST]."""
     cardinality: str | float = "schedule"
-    """schedule, quota, count:K, share:X or a number; above:X, factor:F, eb:GAMMA or all, which the steps do not bound."""
+    """schedule, quota, count:K, share:X or a number; above:X, factor:F, eb:GAMMA or all, which steps do not bound."""
     commitment: str = "all"
     """all, none, confidence:X, margin:X, remdm-cap, remdm-rescale, remdm-conf, remdm-loop (each with :ETA), or both
     with a plus: confidence:0.9+remdm-conf."""

@@ -71,7 +71,7 @@ class ReMDMSampler(Policy):
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         psi_BL = confidence_when_revealed(traj)
-        reveal_B, sigma_BL = self._rates(state, psi_BL)
+        reveal_B, sigma_BL = self.rates(state, psi_BL)
         over_B = state.step_B >= state.horizon_B
         reveal_B = torch.where(over_B, 1.0, reveal_B)
         chosen_BL = state.masked_BL & (traj.uniform("order") < reveal_B[:, None])
@@ -86,7 +86,7 @@ class ReMDMSampler(Policy):
             notes={"psi_BL": psi_BL},
         )
 
-    def _rates(self, state: State, psi_BL: Tensor) -> tuple[Tensor, Tensor]:
+    def rates(self, state: State, psi_BL: Tensor) -> tuple[Tensor, Tensor]:
         """Probabilities to reveal and to re-mask on the authors' grid: t from 1 to 1e-5 in T steps."""
         dt_B = (1 - _EPS) / state.horizon_B.double()
         t_B = 1 - dt_B * state.step_B
