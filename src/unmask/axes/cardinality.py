@@ -1,6 +1,7 @@
 """Cardinality: how many of the eligible positions to reveal now."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -121,6 +122,8 @@ class Cardinality:
     @classmethod
     def parse(cls, text: str | float | int) -> "Cardinality":
         """A number alone is kappa itself."""
+        alone = _number(text) if isinstance(text, str) else None
+        text = text if alone is None else alone
         if isinstance(text, int | float):
             require(0 <= text <= 1, "kappa", text, "a share in [0, 1]", "e.g. 0.5 reveals half of the region")
             return cls("share", float(text))
@@ -177,6 +180,13 @@ class Cardinality:
         if self.rule == "quota":
             return llada_quota(state.answer_BL.sum(-1), state.horizon_B, state.step_B)
         return k_min(state)
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """The rule, its value, and whether it goes by the steps."""
+        names = {"eb": "gamma", "above": "threshold"}
+        value = {} if self.rule in _PLAIN else {names.get(self.rule, self.rule): self.value}
+        return {"rule": self.rule, **value, "within_steps": self.bounded}
 
     def __str__(self) -> str:
         if self.rule in _PLAIN:

@@ -1,6 +1,7 @@
 """Commitment: which newly revealed positions become final."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,6 +62,14 @@ class Commitment:
 
     def __str__(self) -> str:
         return self.rule if self.rule in ("all", "none") else f"{self.rule}:{self.threshold:g}"
+
+
+def described(rule: Commitment, operator: ReMDM | None) -> dict[str, Any]:
+    """What is final, and what may take the rest back."""
+    threshold = {"threshold": rule.threshold} if rule.rule in ("confidence", "margin") else {}
+    if operator is None:
+        return {"rule": rule.rule, **threshold, "operator": None}
+    return {"rule": rule.rule, **threshold, "operator": f"remdm-{operator.variant}", "eta": operator.rate}
 
 
 REMDM = tuple(f"remdm-{variant}" for variant in VARIANTS)

@@ -9,6 +9,7 @@ Groups are cut on `State.rank_BL`, the index among answer positions, so that inf
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -200,6 +201,12 @@ class Region:
         sizes: tuple[int | None, ...] = () if self.size is None else (self.size,)
         sizes += (self.longest,) if self.rule in _TWO_SIZES else ()
         return _RULES[self.rule](state, *sizes, need_B=need_B)
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """The rule and its sizes."""
+        sizes = {"size": self.size, "longest": self.longest}
+        return {"rule": self.rule, **{name: size for name, size in sizes.items() if size is not None}}
 
     def __str__(self) -> str:
         return ":".join(str(part) for part in (self.rule, self.size, self.longest) if part is not None)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -101,6 +102,14 @@ def weights(mixture: Mixture) -> list[float]:
     on_simplex = min(alpha) >= 0 and abs(sum(alpha) - 1) < 1e-6
     require(on_simplex, "alpha", alpha, "weights >= 0 that sum to 1", "divide the weights by their sum")
     return alpha
+
+
+def described(mixture: Mixture) -> dict[str, Any]:
+    """The rule of a composition, with the weights of a mixture."""
+    if isinstance(mixture, str) and mixture in (*RULES, *ORDERS):
+        return {"rule": mixture}
+    named = mixture if isinstance(mixture, str) else "mixture"
+    return {"rule": named, "weights": {n: w for n, w in zip(RULES, weights(mixture), strict=True) if w}}
 
 
 def _terms(text: str) -> dict[str, float]:

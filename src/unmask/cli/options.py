@@ -94,12 +94,7 @@ class ComposeOptions:
     @property
     def rules(self) -> dict[str, Any]:
         """What was given."""
-        given = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {
-            name: parse_value(rule) if name == "cardinality" else rule
-            for name, rule in given.items()
-            if rule is not None
-        }
+        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
 
     def merged(self, policy: str | None, settings: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
         """Policy and settings with the rules; refused beside another policy, or beside settings of one."""

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from unmask.axes import Cardinality, Commitment, Region, ReMDM, cardinality, score
-from unmask.axes.commitment import parse_revisable
+from unmask.axes import AXES, Cardinality, Commitment, Region, ReMDM, cardinality, score
+from unmask.axes.commitment import described, parse_revisable
 from unmask.axes.score import ORDERS, Mixture
 from unmask.core import RULES, Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.core.card import OURS, Card
@@ -71,23 +71,8 @@ class Composed(Policy):
     @property
     def resolved(self) -> dict[str, dict[str, Any]]:
         """The four axes, each with its rule and its parameters."""
-        commit, operator = self._revisable
-        mixed = {} if self._weights is None else {n: w for n, w in zip(RULES, self._weights, strict=True) if w}
-        rule = self.score if isinstance(self.score, str) else "mixture"
-        count, parameter = self._cardinality, {"eb": "gamma", "factor": "factor", "count": "count", "share": "share"}
-        value = {parameter.get(count.rule, "threshold"): count.value} if ":" in str(count) else {}
-        sizes = {"size": self._region.size, "longest": self._region.longest}
-        return {
-            "score": {"rule": rule, **({"weights": mixed} if len(mixed) > 1 else {})},
-            "region": {"rule": self._region.rule, **{k: v for k, v in sizes.items() if v is not None}},
-            "cardinality": {"rule": count.rule, **value, "within_steps": count.bounded},
-            "commitment": {
-                "rule": commit.rule,
-                **({"threshold": commit.threshold} if ":" in str(commit) else {}),
-                "operator": None if operator is None else f"remdm-{operator.variant}",
-                **({} if operator is None else {"eta": operator.rate}),
-            },
-        }
+        rules = (score.described(self.score), self._region.described, self._cardinality.described)
+        return dict(zip(AXES, (*rules, described(*self._revisable)), strict=True))
 
     def check(self, state: State) -> None:
         if self._by_blocks:
