@@ -230,6 +230,7 @@ class Model:
         eos_penalty: float | None = None,
         gate: Gate | str | Path | None = None,
         force_gate: bool | None = None,
+        planner: "Denoiser | Model | None" = None,
         record: bool | None = None,
         on_step: Callable[[Trajectory], None] | None = None,
         **settings: Any,

@@ -156,9 +156,7 @@ class DecodeOptions:
         metavar="FILE.json",
     )
     force_gate: bool = option(False, "Use a gate that was calibrated on another model.")
-    planner: Any = option(
-        None, "A second model, or its network, for a policy that asks one.", in_shell=False, begins=True
-    )
+    planner: Any = option(None, "A second model, or its network, for a policy that asks one.", in_shell=False)
     record: bool = option(True, "Keep every step in the trajectory.", in_shell=False)
     on_step: "Callable[[Trajectory], None] | None" = option(
         None, "Called with the rows that still run after every step.", in_shell=False

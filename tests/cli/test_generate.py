@@ -88,12 +88,12 @@ class TestGenerate:
         text = "composed:score=margin,region=block:4,cardinality=eb:0.1,commitment=remdm-conf"
         assert command(*given, "--policy", text).json == document
         assert command(*given, "--policy", "composed", *rules).json == document
-        assert (
-            command("infill", "a____b", "-m", "exact", "--json", *rules).json["config"]["action"]["region"]["size"] == 4
-        )
+        infilled = command("infill", "a____b", "-m", "exact", "--json", *rules).json
+        assert infilled["config"]["action"] == document["config"]["action"]
         shown = command("generate", "-m", "exact", *rules).out
-        line = "score margin | region block size=4 | cardinality eb gamma=0.1 | commitment none operator=remdm-conf eta=1.0"
-        assert line in " ".join(shown.split())
+        assert "score margin | region block size=4 | cardinality eb gamma=0.1 | commitment none" in " ".join(
+            shown.split()
+        )
         assert "steps bound nothing: composed ends when all is filled" in " ".join(shown.split())
         assert "this library's own, not a published method" in shown
 
