@@ -23,11 +23,12 @@ class Fixed(Policy):
     name: ClassVar[str] = "fixed"
     card: ClassVar[Card] = Card("this library", "any mixture", "any", "any", "any", label=OURS)
     alpha: Mixture = "confidence"
-    """A scoring rule (confidence, margin, certainty, stability, dependency), "uniform", or weights."""
+    """A scoring rule (confidence, margin, certainty, stability, dependency), rules with a plus, "uniform", or weights."""
     region: str = "full"
-    """full, block:N, last-block:N, window:N, dilated:N or near:N."""
+    """full, block:N, last-block:N, window:N, dilated:N, near:N, groups:N, sliding:N[:LONGEST] or masks:N[:LONGEST]."""
     kappa: str | float = "schedule"
-    """schedule (k_min), count:K, share:X, above:X (confidence threshold), or a number: kappa itself."""
+    """schedule (k_min), quota, count:K, share:X, above:X (confidence threshold), factor:F, eb:GAMMA, all, or a number:
+    kappa itself. Whatever the rule, the last step reveals what is left."""
     commit: str = "all"
     """all, none, confidence:X or margin:X."""
 
