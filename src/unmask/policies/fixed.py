@@ -23,7 +23,7 @@ class Fixed(Policy):
     name: ClassVar[str] = "fixed"
     card: ClassVar[Card] = Card("this library", "any mixture", "any", "any", "any", label=OURS)
     alpha: Mixture = "confidence"
-    """A scoring rule (confidence, margin, certainty, stability, dependency), rules with a plus, "uniform", or weights."""
+    """A rule (confidence, margin, certainty, stability, dependency), rules with a plus, "uniform", or weights."""
     region: str = "full"
     """full, block:N, last-block:N, window:N, dilated:N, near:N, groups:N, sliding:N[:LONGEST] or masks:N[:LONGEST]."""
     kappa: str | float = "schedule"
