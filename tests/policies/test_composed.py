@@ -124,7 +124,6 @@ def test_adaptive_counts_are_not_bound_by_the_steps():
         compose("stability+confidence", "sliding:2:3", "above:0.6", "confidence:0.5+remdm-cap:0.3"),
         compose("entropy", "groups:4", "all"),
         compose("uniform", "last-block:3", 0.5, "remdm-loop:0.1"),
-        compose(cardinality="quota"),
     ],
 )
 def test_contract(policy):

@@ -64,6 +64,10 @@ class Instead(Policy):
     def looks_ahead(self) -> bool:
         return self.base.looks_ahead
 
+    @property
+    def bound_by_steps(self) -> bool:
+        return self.base.bound_by_steps or self.kappa is not None
+
     def check(self, state: State) -> None:
         self.base.check(state)
 
