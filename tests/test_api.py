@@ -331,6 +331,7 @@ class Effect:
 
 EFFECTS = {
     "policy": Effect("wino"),
+    "preset": Effect("origin", policy="dream"),
     "max_new_tokens": Effect(4),
     "steps": Effect(2),
     "samples": Effect(2),
@@ -345,6 +346,8 @@ EFFECTS = {
     "eos_penalty": Effect(2.0, ends=True),
     "cfg_scale": Effect(1.5),
     "eos_fill": Effect(True, ends=True),
+    # They need a policy that asks one: tests/test_resolve.py.
+    "planner": Effect(None, other=True),
     "record": Effect(False, other=True),
     "on_step": Effect(None, other=True),
     # They need a network: tests/test_catalog.py.

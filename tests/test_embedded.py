@@ -18,6 +18,7 @@ from unmask.checkpoints import hub
 from unmask.errors import UnknownName
 from unmask.lab.compare import FRESH, evaluate
 from unmask.policies import make
+from unmask.policies.examples import HOME
 from unmask.tasks import TASKS
 from unmask.train import Config
 
@@ -91,6 +92,8 @@ def test_the_wheel_has_them(tmp_path):
     quick = ["--no-compile", "--config-settings=--build-option=--compression=stored"]
     subprocess.run([*pip, *alone, *quick, str(source)], check=True)
     assert sorted(path.name for path in (target / "unmask" / "models").iterdir()) == sorted(NAMES)
+    examples = target / "unmask" / "policies" / "examples"
+    assert {path.name for path in examples.glob("*.json")} == {path.name for path in HOME.glob("*.json")}
     shutil.rmtree(source)
     code = (
         "import unmask; print(unmask.__file__)\nfor n in ('mini', 'mini-dream'): print(unmask.load(n).generate().text)"

@@ -10,8 +10,10 @@ import torch
 
 import unmask
 from unmask.core import Action, Policy, Proposal, Trajectory, row_key
+from unmask.decode import decode
 from unmask.errors import ConfigError, InvalidAction, OtherModel, SchemaError
-from unmask.policies import METHODS, Fixed, LLaDA, Revised, make, settings
+from unmask.policies import METHODS, P2, Composed, Fixed, LLaDA, Revised, compose, make, settings
+from unmask.policies.check import Problem
 from unmask.resolve import plain, remade
 
 FITTING = {"wino": {"block_length": 4}}
@@ -276,3 +278,180 @@ class TestRefusals:
             steps[at] = replace(steps[at], state=replace(steps[at].state, tokens_BL=tokens))
             with pytest.raises(SchemaError, match="tokens that the model has not"):
                 model.branch(replace(run, steps=tuple(steps)), step=1)
+
+
+class TestComposition:
+    RULES: ClassVar = {"score": "margin", "region": "block:4", "cardinality": "eb:0.1", "commitment": "remdm-conf"}
+
+    def test_keywords_compose_a_policy(self, model):
+        composed = model.generate("a", **self.RULES)
+        assert composed.policy == compose(**self.RULES) == unmask.compose(**self.RULES)
+        assert composed.to_json() == model.generate("a", policy="composed", **self.RULES).to_json()
+        assert composed.config["action"]["region"] == {"rule": "block", "size": 4}
+        assert model.branch(composed, step=1).texts == composed.texts
+        assert "action" not in model.generate("a").config
+
+    @pytest.mark.parametrize("axis", RULES)
+    def test_one_is_enough(self, model, axis):
+        assert model.generate("a", **{axis: self.RULES[axis]}).policy == Composed(**{axis: self.RULES[axis]})
+
+    def test_a_policy_keeps_a_setting_of_that_name(self, model):
+        assert model.generate("a", policy="dcd", score="margin").policy == make("dcd", score="margin")
+        assert model.generate("a", policy="fixed", region="block:2").policy == Fixed(region="block:2")
+
+    @pytest.mark.parametrize(
+        ("given", "words"),
+        [
+            ({"score": "margin", "block_length": 4}, r"policy settings is \['block_length'\]; allowed: score, region"),
+            ({"score": "margin", "policy": "klass"}, "unknown setting of klass 'score'"),
+            ({"score": "margin", "policy": LLaDA()}, "none with a policy object"),
+            ({"region": "blok:2"}, "unknown region 'blok'; did you mean block"),
+        ],
+    )
+    def test_what_does_not_go_together(self, model, given, words):
+        with pytest.raises(ConfigError, match=words):
+            model.generate("a", **given)
+
+
+class TestPresets:
+    def test_the_family_chooses_and_settings_go_before(self, model):
+        done = model.generate("a", policy="klass", preset="gsm8k", epsilon=0.5)
+        assert done.policy == make("klass", block_length=64, threshold=0.6, epsilon=0.5)
+        assert done.config["preset"] == "llada/gsm8k"
+        dream = replace(model, reference="dream").generate("a", policy="klass", preset="gsm8k")
+        assert dream.policy == make("klass", **METHODS["klass"].card.presets["dream/gsm8k"])
+        named = model.generate("a", policy="dsb", preset="greedy")
+        assert named.policy == make("dsb", max_block=None)
+        assert model.branch(done, step=0).texts == done.texts
+
+    @pytest.mark.parametrize(
+        ("given", "words"),
+        [
+            (
+                {"policy": "klass", "preset": "gsm"},
+                "preset of klass is 'gsm' with a model of the family llada",
+            ),
+            ({"policy": "wino", "preset": "gsm8k"}, "allowed: none; leave it out"),
+            ({"policy": LLaDA(), "preset": "gsm8k"}, "none with a policy object"),
+            ({"policy": "klass", "preset": 3}, "preset is 3; allowed: the name of a preset"),
+        ],
+    )
+    def test_what_is_refused(self, model, given, words):
+        with pytest.raises(ConfigError, match=words):
+            model.generate("a", **given)
+
+
+class TestPlanner:
+    def test_a_model_or_its_network_plans(self, model):
+        policy = P2(planner=True)
+        planned = [model.generate("a", policy=policy, planner=one, steps=4) for one in (model, model.denoiser)]
+        assert planned[0].texts == planned[1].texts
+        assert int(planned[0].trajectory.planner_forwards_B) == 4
+        assert model.generate("a", policy="p2", steps=4).trajectory.planner_forwards_B is None
+        assert planned[0].config["planner"].startswith("exact (")
+        assert model.branch(planned[0], step=1, planner=model).texts == planned[0].texts
+
+    def test_where_none_is_asked_or_none_is_there(self, model):
+        with pytest.raises(ConfigError, match=r"p2 asks a planner.*from Python model\.generate\(\.\.\., planner="):
+            model.generate("a", policy=P2(planner=True))
+        with pytest.raises(ConfigError, match="planner is given, but llada asks none"):
+            model.generate("a", planner=model)
+        with pytest.raises(ConfigError, match="size and mask of the planner"):
+            model.generate("a", policy=P2(planner=True), planner=unmask.load("exact", vocab=3))
+
+
+PROBABILITIES = {
+    "fast-dllm": ["threshold"],
+    "fast-dllm-dream": ["threshold"],
+    "klass": ["threshold"],
+    "dos": ["sinks"],
+    "dus": ["skip"],
+    "dsb": ["base.threshold"],
+    "swordsman": ["tau_init"],
+    "dcd": ["threshold"],
+    "vsb": ["threshold"],
+    "remdm": ["operator.eta"],
+    "wino": ["tau1", "tau2"],
+    "core": ["replacement"],
+    "info-gain": ["threshold"],
+    "revised": ["operator.eta"],
+}
+CACHED = {"llada", "fast-dllm", "klass", "eb-sampler", "dus", "remdm-llada", "composed"}
+
+
+@pytest.fixture(scope="module")
+def mini():
+    """A model that nobody may ask."""
+    loaded = unmask.load("mini")
+
+    def asked(*_, **__):
+        raise AssertionError("the model was asked")
+
+    return replace(loaded, denoiser=replace(loaded.denoiser, forward=asked))
+
+
+class TestRefusedBeforeTheFirstForward:
+    """Every method: what makes no sense is refused with its value and a remedy, and the model is not asked."""
+
+    @pytest.mark.parametrize("value", [-0.1, 1.1, float("nan")])
+    @pytest.mark.parametrize(("name", "setting"), [(n, s) for n, rows in PROBABILITIES.items() for s in rows])
+    def test_probabilities(self, name, setting, value):
+        with pytest.raises(ConfigError, match=r"is (-0\.1|1\.1|nan); allowed: .*1"):
+            make(name, **{setting: value})
+
+    def test_the_table_has_every_threshold(self):
+        named = {name for name in METHODS if {"threshold", "tau1", "skip"} & set(settings(make(name)))}
+        assert named <= set(PROBABILITIES)
+
+    @pytest.mark.parametrize("value", [0, -1, 2_000_000])
+    @pytest.mark.parametrize("name", [name for name in METHODS if "block_length" in settings(make(name))])
+    def test_block_lengths(self, name, value):
+        with pytest.raises(ConfigError, match=rf"block_length is {value}; allowed: 1 to 1000000"):
+            make(name, block_length=value)
+
+    @pytest.mark.parametrize("name", ["llada", "core", "dos", "remdm-llada"])
+    def test_blocks_that_do_not_divide(self, name, mini):
+        with pytest.raises(ConfigError, match=r"block_length is 4; allowed: a divisor of the 6 new tokens; change"):
+            mini.generate("a", policy=name, block_length=4, max_new_tokens=6, steps=6)
+
+    @pytest.mark.parametrize("name", [name for name in METHODS if name not in CACHED])
+    def test_a_cache_under_what_does_not_fill_blocks(self, name, mini):
+        with pytest.raises(ConfigError, match=r"cache is 'dual', but .*leave the cache out"):
+            mini.generate("a", policy=name, cache="dual", max_new_tokens=6)
+
+    @pytest.mark.parametrize(
+        ("rules", "why"),
+        [
+            ({"region": "block:4", "commitment": "remdm-conf"}, "commitment=remdm-conf re-masks anywhere"),
+            ({"region": "sliding:4"}, "region=sliding:4 does not fill block after block"),
+            ({"score": "dependency", "region": "block:4"}, "it reads attention"),
+        ],
+    )
+    def test_a_cache_under_a_composition(self, rules, why, mini):
+        with pytest.raises(ConfigError, match=why):
+            mini.generate("a", cache="dual", max_new_tokens=8, **rules)
+
+    @pytest.mark.parametrize("name", sorted(CACHED))
+    def test_a_cache_where_it_fits(self, name):
+        given = {"region": "block:4"} if name == "composed" else {"block_length": 4}
+        done = unmask.load("mini").generate("a", policy=name, cache="dual", max_new_tokens=8, steps=8, **given)
+        assert done.config["approximate"] == {"cache": "dual", "refresh": 0}
+
+    @pytest.mark.parametrize("given", [{"policy": "dos"}, {"score": "dependency"}, {"score": "uniform"}])
+    def test_attention_of_a_model_without_a_read_out(self, given, mini):
+        blind = replace(mini, denoiser=replace(mini.denoiser, readout=()))
+        with pytest.raises(ConfigError, match=r"reads attention, which mini as loaded does not give; .*readout="):
+            blind.generate("a", max_new_tokens=6, **given)
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "fast-dllm-dream"])
+def test_who_goes_beyond_the_steps_says_so(name):
+    """On rows of two steps and many masks; ReMDM's one pass more is the authors' own end."""
+    problem = Problem.default()
+    # Where one position at a time is ready, KLASS falls behind its schedule.
+    one_ready = {"klass": {"strategy": "max_conf", "threshold": 0.0, "epsilon": 10.0, "window": 1}}
+    policy = make(name, **(FITTING | one_ready).get(name, {}))
+    state = replace(problem.state, horizon_B=torch.full_like(problem.state.horizon_B, 2))
+    end = decode(problem.denoiser, policy, state, noise=problem.noise)
+    taken = max(len(end.row(row).steps) for row in range(state.batch))
+    assert policy.bound_by_steps == (taken <= 2 + (name == "remdm"))

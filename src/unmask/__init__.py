@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from unmask.errors import UnmaskError as UnmaskError
     from unmask.lab.calibrate_named import calibrate as calibrate
     from unmask.policies import METHODS as METHODS
+    from unmask.policies import compose as compose
 
 __version__ = "0.3.0"
 
@@ -42,6 +43,7 @@ _HOME = {
     "calibrate": "lab.calibrate_named",
     "MODELS": "catalog",
     "METHODS": "policies",
+    "compose": "policies",
     "Action": "core",
     "Noise": "core",
     "Policy": "core",

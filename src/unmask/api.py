@@ -130,6 +130,7 @@ class Model:
         prompt: Prompt | Sequence[Prompt] | None = None,
         *,
         policy: str | Policy | Search | None = None,
+        preset: str | None = None,
         max_new_tokens: int | None = None,
         gen_length: int | None = None,
         steps: int | None = None,
@@ -148,6 +149,7 @@ class Model:
         cache_refresh: int = 0,
         gate: Gate | str | Path | None = None,
         force_gate: bool = False,
+        planner: "Denoiser | Model | None" = None,
         record: bool = True,
         on_step: Callable[[Trajectory], None] | None = None,
         **settings: Any,
@@ -158,11 +160,12 @@ class Model:
         {"role": ..., "content": ...}. Half as many steps as new tokens, rounded up, is the default, or a gate's own
         share. `gen_length` is another name for `max_new_tokens`.
 
-        policy: a name or an object; None is the model's reference. cache: "prefix" or "dual", approximate. gate: a
-        calibrated gate or its file, for policy="selective"; force_gate: though it is another model's. Any other
-        keyword is a setting of the policy, by the name its authors use: block_length, remasking (llada), alg, alg_temp
-        (dream); `unmask methods` lists them. A row's random numbers depend on seed, sample and its own first canvas,
-        so a prompt gets the same answer in any batch.
+        policy: a name or an object; None is the model's reference. preset: its published settings for a task. cache:
+        "prefix" or "dual", approximate. gate: a calibrated gate or its file, for policy="selective"; force_gate: though
+        it is another model's. planner: a second network for p2(planner=True). Any other keyword is a setting of the
+        policy, by the name its authors use: block_length, remasking (llada), alg, alg_temp (dream); `unmask methods`
+        lists them. Without a policy, score, region, cardinality and commitment compose one (`unmask.compose`). A row's
+        random numbers depend on seed, sample and its own first canvas, so a prompt gets the same answer in any batch.
         """
         resolved = resolve(self, DecodeOptions.of("generate", said("generate", locals())))
         given: Any = self.default_prompt() if prompt is None else prompt
@@ -175,6 +178,7 @@ class Model:
         text: str | Sequence[str],
         *,
         policy: str | Policy | Search | None = None,
+        preset: str | None = None,
         steps: int | None = None,
         temperature: float = 0.0,
         top_p: float = 1.0,
@@ -191,6 +195,7 @@ class Model:
         cache_refresh: int = 0,
         gate: Gate | str | Path | None = None,
         force_gate: bool = False,
+        planner: "Denoiser | Model | None" = None,
         record: bool = True,
         on_step: Callable[[Trajectory], None] | None = None,
         **settings: Any,
@@ -225,6 +230,7 @@ class Model:
         eos_penalty: float | None = None,
         gate: Gate | str | Path | None = None,
         force_gate: bool | None = None,
+        planner: "Denoiser | Model | None" = None,
         record: bool | None = None,
         on_step: Callable[[Trajectory], None] | None = None,
         **settings: Any,

@@ -90,6 +90,13 @@ class DecodeOptions:
             SPEC: OptionSpec("A setting of the policy, e.g. `block_length=4`, `alg=origin`. Repeatable.", ("--set",))
         },
     )
+    preset: str | None = option(
+        None,
+        "Published settings of the policy for a task, e.g. `gsm8k`, those of the model's family; `unmask methods show "
+        "NAME` lists them. --set goes before them.",
+        metavar="TASK",
+        begins=True,
+    )
     max_new_tokens: int | None = option(
         None, "Tokens to add. Default: the model's own number.", alias="gen_length", only="generate", begins=True
     )
@@ -149,6 +156,7 @@ class DecodeOptions:
         metavar="FILE.json",
     )
     force_gate: bool = option(False, "Use a gate that was calibrated on another model.")
+    planner: Any = option(None, "A second model, or its network, for a policy that asks one.", in_shell=False)
     record: bool = option(True, "Keep every step in the trajectory.", in_shell=False)
     on_step: "Callable[[Trajectory], None] | None" = option(
         None, "Called with the rows that still run after every step.", in_shell=False
@@ -160,6 +168,8 @@ class DecodeOptions:
                 _check(f, getattr(self, f.name))
         idle = self.cache is None and self.cache_refresh != 0
         require(not idle, "cache_refresh", self.cache_refresh, "0 without a cache", "name a cache, or leave it out")
+        named = self.preset is None or (isinstance(self.preset, str) and bool(self.preset))
+        require(named, "preset", self.preset, "the name of a preset", "`unmask methods show NAME` lists them")
         idle = self.force_gate and self.gate is None
         require(not idle, "force_gate", self.force_gate, "False without a gate", "name a gate, or leave it out")
 

@@ -11,6 +11,7 @@ import inspect
 import os
 import sys
 import sysconfig
+import traceback
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -109,6 +110,18 @@ def said(error: BaseException) -> str:
         return storable(" ".join(str(error).split()))
     except Exception:
         return "(no message)"
+
+
+def own_frame(error: BaseException, code: Any) -> traceback.FrameSummary | None:
+    """Where in somebody's code an error was raised: the innermost of its frames that lies in the code's own files."""
+    try:
+        path = inspect.getsourcefile(code)
+    except TypeError:
+        return None
+    local = _local_files(str(code.__module__), Path(path)) if path else {}
+    files = {file.resolve() for file in local.values()}
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).resolve() in files]
+    return frames[-1] if frames else None
 
 
 def code_hash(function: Any) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.adapt import Gate
+from unmask.axes import AXES
 from unmask.core import Denoiser, Policy, Proposal, Search, Trajectory
 from unmask.decode import decode, one_step
 from unmask.decode_options import ALIASES, BRANCH, OPTIONS, DecodeOptions, option_fields
@@ -18,6 +19,8 @@ from unmask.errors import ConfigError, SchemaError, UnknownName, require, shown
 from unmask.options import check_types
 from unmask.policies import METHODS, make, settings, standing
 from unmask.policies.candidates import around
+from unmask.policies.composed import Composed
+from unmask.policies.presets import family_of, preset_of
 from unmask.request import STEPS_SHARE, CalibratedModel, Request, begin, steps_of
 
 SELECTIVE = "selective"
@@ -33,6 +36,8 @@ class Resolved:
     policy: Policy | Search
     proposal: Proposal
     gate: Gate | None
+    preset: str | None = None
+    """The key of the preset that the policy was made with."""
 
     @property
     def share(self) -> float:
@@ -62,6 +67,7 @@ class Resolved:
             self.policy,
             start,
             proposal=self.proposal,
+            planner=_network(self.options.planner),
             eos_fill=self.options.eos_fill,
             record=self.options.record,
             on_step=self.options.on_step,
@@ -76,6 +82,9 @@ class Resolved:
             "fingerprint": self.model.fingerprint,
             "policy": plain(settings(self.policy)),
             "method": standing(self.policy),
+            **({"action": plain(self.policy.resolved)} if isinstance(self.policy, Composed) else {}),
+            **({"preset": self.preset} if self.preset else {}),
+            **({"planner": _described(self.options.planner)} if self.options.planner is not None else {}),
             **({"gate": {**plain(self.gate.summary), "forced": forced}} if self.gate else {}),
             "proposal": plain(asdict(self.proposal)),
             **self.options.recorded,
@@ -99,19 +108,7 @@ class Resolved:
         if not isinstance(denoiser, Network):
             raise ConfigError(f"cache is {cache!r}; allowed: None with {self.model.name}; leave it out")
         require(not cfg_scale, "cfg_scale", cfg_scale, "0 with a cache", "leave one of them out")
-        policy_settings = settings(self.policy)
-        if "block_length" not in policy_settings:
-            raise ConfigError(
-                f"cache is {cache!r}, but {self.policy.name} does not decode block by block; allowed: policies "
-                "with a block_length, such as llada; choose one, or leave the cache out"
-            )
-        if isinstance(self.policy, Search) or self.policy.looks_ahead:
-            raise ConfigError(
-                f"cache is {cache!r}, but {self.policy.name} looks ahead, and every look is a complete pass; "
-                "allowed: None with it; leave the cache out"
-            )
-        block_length = policy_settings["block_length"] or 2**31
-        return ApproximateCache(denoiser, cache, block_length, self.options.cache_refresh)
+        return ApproximateCache(denoiser, cache, _cached_block(self.policy, cache), self.options.cache_refresh)
 
 
 def resolve(model: CalibratedModel, options: DecodeOptions) -> Resolved:
@@ -126,11 +123,15 @@ def resolve(model: CalibratedModel, options: DecodeOptions) -> Resolved:
         options = replace(options, policy=None)
     if gate is not None and not options.force_gate:
         gate.check_model(model.fingerprint)
-    policy = _policy(options, gate, model.reference)
+    preset, policy = _policy(options, gate, model)
     check_types(Proposal, options.proposal, "the proposal")
     proposal = Proposal(**options.proposal)
     _check_end_of_text(model, options)
-    return Resolved(model, options, policy, proposal, gate)
+    _check_networks(model, options, policy)
+    resolved = Resolved(model, options, policy, proposal, gate, preset)
+    if options.cache is not None:
+        resolved._denoiser()  # refused now, not when prompts have been read
+    return resolved
 
 
 def _outside() -> int:
@@ -232,24 +233,42 @@ def _gate(gate: Any) -> Gate | None:
         raise ConfigError(f"gate is {shown(gate)}; allowed: the path of a gate file; check it ({error})") from error
 
 
-def _policy(options: DecodeOptions, gate: Gate | None, reference: str) -> Policy | Search:
+def _policy(options: DecodeOptions, gate: Gate | None, model: CalibratedModel) -> tuple[str | None, Policy | Search]:
+    """The policy, and the key of the preset it was made with."""
     policy, given = options.policy, options.settings
     if gate is not None:
         asked = policy is None or policy == SELECTIVE
         require(asked, "policy", policy, f"{SELECTIVE!r} with a gate", "drop the policy or the gate")
         require(not given, "policy settings", sorted(given), "none with a gate", "they are in its file")
-        return gate.policy()
+        require(options.preset is None, "preset", options.preset, "none with a gate", "leave it out")
+        return None, gate.policy()
     if policy == SELECTIVE:
         raise ConfigError(f"policy is {SELECTIVE!r}; allowed: with a calibrated gate; name its file, gate='gate.json'")
-    policy = reference if policy is None else policy
+    if policy is None:
+        policy = _composes(given) or model.reference
     if isinstance(policy, Policy | Search):
         require(not given, "policy settings", sorted(given), "none with a policy object", "set them on the object")
-        return policy
+        require(options.preset is None, "preset", options.preset, "none with a policy object", "name the method")
+        return None, policy
     require(isinstance(policy, str), "policy", policy, "a name or a policy object", "see `unmask methods`")
     if policy not in METHODS:
         raise UnknownName("policy", policy, [*METHODS, SELECTIVE])
     _refuse_misspelt(given, set(settings(make(policy))) - {"name"})
-    return make(policy, **given)
+    if options.preset is None:
+        return None, make(policy, **given)
+    family = family_of(model.reference, model.options)
+    key, published = preset_of(policy, METHODS[policy].card, options.preset, family)
+    return key, make(policy, **{**published, **given})
+
+
+def _composes(given: Mapping[str, Any]) -> str | None:
+    """The name of the composition where settings without a policy are rules of the axes."""
+    if not given.keys() & AXES.keys():
+        return None
+    others = sorted(given.keys() - AXES.keys())
+    todo = "drop them, or name a policy that has them"
+    require(not others, "policy settings", others, f"{', '.join(AXES)} alone: a composition", todo)
+    return Composed.name
 
 
 def _refuse_misspelt(given: Mapping[str, Any], of_policy: set[str]) -> None:
@@ -270,3 +289,54 @@ def _check_end_of_text(model: CalibratedModel, options: DecodeOptions) -> None:
                 f"{name} is {value!r}, but {model.name} as loaded has no end-of-text token; allowed: models "
                 "that have one; leave the option out, or name the token when loading (exact: eos='a')"
             )
+
+
+def _check_networks(model: CalibratedModel, options: DecodeOptions, policy: Policy | Search) -> None:
+    """A planner where one is asked, and nowhere else; attention where it is read."""
+    planner = _network(options.planner)
+    if policy.asks_planner and planner is None:
+        raise ConfigError(
+            f"{policy.name} asks a planner, a second network, and the run has none; allowed: planner=false, or from "
+            "Python model.generate(..., planner=another_model); a command line cannot name one"
+        )
+    if planner is not None and not policy.asks_planner:
+        raise ConfigError(f"planner is given, but {policy.name} asks none; allowed: p2(planner=True); leave it out")
+    if planner is not None:
+        ours, theirs = model.denoiser.vocabulary, planner.vocabulary
+        same = (ours.size, ours.mask_id) == (theirs.size, theirs.mask_id)
+        words = (theirs.size, theirs.mask_id)
+        require(same, "size and mask of the planner", words, f"{(ours.size, ours.mask_id)}", "choose another planner")
+    layers = getattr(model.denoiser, "readout", getattr(model.denoiser, "readout_layers", None))
+    if policy.needs.attention and layers is not None and not layers:
+        raise ConfigError(
+            f"{policy.name} reads attention, which {model.name} as loaded does not give; allowed: a model with layers "
+            "to read it from; load it with readout=[LAYER, ...], or choose another policy"
+        )
+
+
+def _network(planner: Any) -> Denoiser | None:
+    """The network of a planner that may be a whole model."""
+    return getattr(planner, "denoiser", planner) if hasattr(planner, "codec") else planner
+
+
+def _described(planner: Any) -> str:
+    return f"{planner.name} ({planner.fingerprint})" if hasattr(planner, "fingerprint") else type(planner).__name__
+
+
+def _cached_block(policy: Policy | Search, cache: str) -> int:
+    """The block length for a cache, which holds all but the leftmost open block."""
+    if isinstance(policy, Search) or policy.looks_ahead:
+        raise ConfigError(
+            f"cache is {cache!r}, but {policy.name} looks ahead, and every look is a complete pass; "
+            "allowed: None with it; leave the cache out"
+        )
+    needs = policy.needs
+    reads = {"attention": needs.attention, "shadow slots": needs.shadows, "revealed positions": needs.revealed}
+    why = policy.outside_block or next((f"it reads {what}" for what, asked in reads.items() if asked), "")
+    if why or not hasattr(policy, "block_length"):
+        why = why or "it does not decode block by block"
+        raise ConfigError(
+            f"cache is {cache!r}, but with {policy.name} {why}; allowed: policies that fill blocks of a block_length, "
+            "such as llada; choose one, or leave the cache out"
+        )
+    return policy.block_length or 2**31

@@ -210,6 +210,15 @@ def test_dream_is_compared_with_its_own_update(run, tiny_dream):
     assert policies["cardinality=count:1"]["base"]["name"] == "dream"
 
 
+def test_presets_and_compositions_are_policies(run, tiny_dream):
+    preset, composed = "klass:preset=gsm8k", "composed:score=margin,region=block:8,cardinality=eb:0.1"
+    code, out, err = run(*quick(tiny_dream, "--policy", preset, "--policy", composed, "--json", "--quiet"))
+    assert code == 0, err
+    policies = json.loads(out)["config"]["policies"]
+    assert (policies[preset]["variant"], policies[preset]["epsilon"]) == ("dream", 0.001)
+    assert (policies[composed]["region"], policies[composed]["cardinality"]) == ("block:8", "eb:0.1")
+
+
 def test_an_axis_twice_and_all_of_them_are_the_same(run, tiny):
     code, out, _ = run(*quick(tiny, "--json", "--quiet", "--axis", "all", "--axis", "score"))
     policies = json.loads(out)["config"]["policies"]

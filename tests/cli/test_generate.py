@@ -57,6 +57,14 @@ class TestGenerate:
             (["--policy", "lada"], "did you mean llada?"),
             (["--policy", "selectiv"], "did you mean selective"),
             (["--policy", "nowhere.py:Mine"], "cannot be read"),
+            (["--score", "margn"], "unknown scoring rule 'margn'; did you mean margin?"),
+            (["--policy", "wino", "--score", "margin"], "--policy 'wino' and --score are both given"),
+            (["--set", "tau1=0.5", "--score", "margin"], "--set tau1 and --score are both given"),
+            (["--policy", "composed:score=margin", "--score", "margin"], "score is given twice"),
+            (["--policy", "klass", "--preset", "gsm9k"], "preset of klass is 'gsm9k'; allowed: llada/gsm8k"),
+            (["--policy", "llada", "--preset", "gsm8k"], "preset of llada is 'gsm8k'; allowed: none; leave it out"),
+            (["--policy", "klass:preset=math", "--preset", "gsm8k"], "the preset is given twice"),
+            (["--policy", "klass", "--preset", "gsm8k", "--set", "tau=1"], "unknown setting of klass"),
             (["--policy", "wino", "--set", "block=4"], "unknown setting of wino"),
         ],
     )
@@ -65,6 +73,76 @@ class TestGenerate:
         ended = command("generate", "-m", "exact", *arguments)
         assert ended.code == 2
         assert words in ended.err
+
+    def test_a_composition(self, command):
+        rules = ("--score", "margin", "--region", "block:4", "--cardinality", "eb:0.1", "--commitment", "remdm-conf")
+        given = ("generate", "-m", "exact", "--json")
+        document = command(*given, *rules).json
+        assert document["config"]["policy"]["name"] == "composed"
+        assert document["config"]["action"] == {
+            "score": {"rule": "margin"},
+            "region": {"rule": "block", "size": 4},
+            "cardinality": {"rule": "eb", "gamma": 0.1, "within_steps": False},
+            "commitment": {"rule": "none", "operator": "remdm-conf", "eta": 1.0},
+        }
+        text = "composed:score=margin,region=block:4,cardinality=eb:0.1,commitment=remdm-conf"
+        assert command(*given, "--policy", text).json == document
+        assert command(*given, "--policy", "composed", *rules).json == document
+        infilled = command("infill", "a____b", "-m", "exact", "--json", *rules).json
+        assert infilled["config"]["action"] == document["config"]["action"]
+        shown = " ".join(command("generate", "-m", "exact", *rules).out.split())
+        assert "score margin | region block size=4 | cardinality eb gamma=0.1 | commitment none" in shown
+        assert "steps bound nothing: composed ends when all is filled" in shown
+        assert "this library's own, not a published method" in shown
+
+    @pytest.mark.parametrize(
+        ("policy", "said"),
+        [
+            ("llada", []),
+            ("eb-sampler", ["reconstruction: no code of the authors", "steps bound nothing: eb-sampler ends"]),
+            ("dus", ["steps bound nothing: dus ends"]),
+            ("dos", ["reconstruction: no code of the authors"]),
+        ],
+    )
+    def test_the_header_says_what_a_method_is_worth(self, command, policy, said):
+        shown = " ".join(command("generate", "-m", "exact", "--policy", policy).out.split())
+        assert all(words in shown for words in said)
+        assert ("steps bound nothing" in shown) == any("steps" in words for words in said)
+        assert ("label " in shown) == any("reconstruction" in words for words in said)
+
+    def test_a_preset_is_the_familys_and_settings_go_before_it(self, command):
+        given = ("generate", "-m", "exact", "--json", "--policy")
+        config = command(*given, "klass", "--preset", "gsm8k").json["config"]
+        assert config["preset"] == "llada/gsm8k"
+        assert (config["policy"]["threshold"], config["policy"]["block_length"]) == (0.6, 64)
+        config = command(*given, "klass:preset=dream/gsm8k", "--set", "threshold=0.7").json["config"]
+        assert config["preset"] == "dream/gsm8k"
+        assert (config["policy"]["threshold"], config["policy"]["variant"]) == (0.7, "dream")
+        assert "preset" not in command(*given, "klass").json["config"]
+        assert "llada/gsm8k" in command("generate", "-m", "exact", "--policy", "klass", "--preset", "gsm8k").out
+
+    def test_the_family_of_the_model_decides(self, command):
+        call = ("generate", "-m", "mini-dream", "--max-new-tokens", "4", "--json", "--policy", "klass", "--preset")
+        assert command(*call, "gsm8k").json["config"]["preset"] == "dream/gsm8k"
+        failed = command("generate", "-m", "mini-dream", "--policy", "remdm-llada", "--preset", "countdown")
+        assert failed.code == 2
+        assert "preset of remdm-llada is 'countdown' with a model of the family dream; allowed: llada/" in failed.err
+
+    @pytest.mark.parametrize("policy", ["Raises", "Wrong"])
+    def test_an_error_of_ones_own_policy_names_it_and_its_place(self, command, tmp_path, policy, monkeypatch):
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        wrong = (
+            '\n\n@dataclass(frozen=True)\nclass Wrong(Counted):\n    name: ClassVar[str] = "wrong"\n\n'
+            "    def act(self, traj, look_ahead):\n        return None\n"
+        )
+        (tmp_path / "mine.py").write_text(GOOD + wrong, encoding="utf-8")
+        failed = command("generate", "-m", "exact", "--policy", f"mine.py:{policy}")
+        assert failed.code == 2
+        assert f"the policy {policy.lower()} ({policy}) failed" in failed.err
+        if policy == "Raises":
+            lines = (tmp_path / "mine.py").read_text(encoding="utf-8").splitlines()
+            line = 1 + next(at for at, text in enumerate(lines) if "raise KeyError" in text)
+            assert f"in act, line {line} of {tmp_path / 'mine.py'}: KeyError" in failed.err
 
     def test_same_seed_same_bytes(self, command, process):
         options = (
@@ -182,6 +260,11 @@ EFFECTS = {
     "--model-option": ("n=6",),
     "--policy": ("wino",),
     "--set": ("remasking=random",),
+    "--preset": ("origin", "--policy", "dream"),
+    "--score": ("random",),
+    "--region": ("last-block:2",),
+    "--cardinality": ("all",),
+    "--commitment": ("remdm-conf",),
     "--max-new-tokens": ("4",),
     "--steps": ("2",),
     "--temperature": ("2",),

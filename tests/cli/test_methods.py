@@ -1,8 +1,11 @@
 """`unmask methods` as a user types it."""
 
+from dataclasses import replace
+
 from tests.helpers import methods_page
+from unmask.cli.options import policy_of
 from unmask.core.card import LABELS, TAXONOMY
-from unmask.policies import METHODS, make, settings
+from unmask.policies import METHODS, examples, make, settings
 
 PAPER = {
     "llada": ("confidence", "scheduled", "full", "irreversible", "none"),
@@ -72,11 +75,47 @@ def test_selective_has_a_page_though_it_is_no_method_of_the_table(command):
 def test_show(command):
     shown = command("methods", "show", "KLASS").out
     assert "Kim et al. 2025" in shown
-    assert "preset       llada/gsm8k: block_length=64 threshold=0.6 epsilon=0.015" in shown
+    assert "preset       llada/gsm8k: --policy klass:block_length=64,threshold=0.6,epsilon=0.015" in shown
     assert "differs" in shown
+    assert "example      unmask methods example klass" in shown
+    assert "steps        bound nothing" in shown
     one = command("methods", "show", "klass", "--json").json
     assert one["name"] == "klass"
     assert one["presets"]["dream/math"]["epsilon"] == 0.005
+
+
+def test_presets_are_shown_as_policies_are_typed(command):
+    """What stands behind --policy makes the same policy as the preset."""
+    for name, method in METHODS.items():
+        lines = [line for line in command("methods", "show", name).out.splitlines() if line.startswith("  preset  ")]
+        typed = [line.partition("--policy ")[2] for line in lines]
+        assert [policy_of(text) for text in typed] == [make(name, **preset) for preset in method.card.presets.values()]
+
+
+def test_the_command_of_the_worked_example_works(command):
+    for name in METHODS:
+        shown = command("methods", "show", name, "--json").json["example"]
+        assert (shown is None) == (name not in examples.names())
+        if shown is not None:
+            ended = command(*shown.split()[1:])
+            assert ended.code == 0
+            assert f"{len(examples.cases(name))} of {len(examples.cases(name))} as expected" in ended.out
+
+
+def test_an_example_step_by_step(command):
+    shown = command("methods", "example", "WINO").out
+    assert "step 2  reveals 3=1, 4=1; re-masks 1, 2" in shown
+    told = command("methods", "example", "wino", "--json").json["cases"][0]
+    assert told["steps"][1] == {"revealed": {"3": 1, "4": 1}, "remasked": [1, 2]}
+    assert told["as_expected"] is True
+
+
+def test_an_example_that_comes_out_otherwise(command, monkeypatch):
+    wrong = tuple(replace(case, expected={"revealed": [[0]]}) for case in examples.cases("klass"))
+    monkeypatch.setattr(examples, "cases", lambda name: wrong)
+    ended = command("methods", "example", "klass")
+    assert ended.code == 1
+    assert "NOT as expected: revealed [[0]]" in ended.out
 
 
 def test_show_an_unknown_method(command):

@@ -7,9 +7,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from unmask.cli.options import expanded, pairs, parse_value, split_commas
+from unmask.cli.options import expanded, pairs, parse_value, policy_of, split_commas
 from unmask.decode_options import option, shared
 from unmask.errors import ConfigError
+from unmask.policies import KLASS, compose
+from unmask.policies.presets import ANY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,3 +120,23 @@ def test_settings_of_a_policy():
     assert found == {"window": [0.0, 1.0], "region": "block:8", "n": 4, "x": None, "y": True}
     with pytest.raises(ConfigError, match="twice"):
         pairs("--policy", ["a=1", "a=2"])
+
+
+def test_a_composition_as_a_policy_is_typed():
+    """No rule has a comma; weights in a table do, and brackets keep them together."""
+    text = "composed:score=0.7*confidence+0.3*margin,region=sliding:8:16,cardinality=eb:0.1,commitment=none"
+    assert policy_of(text) == compose("0.7*confidence+0.3*margin", "sliding:8:16", "eb:0.1", "none")
+    table = policy_of("composed:score={confidence = 0.5, margin = 0.5},cardinality=0.5")
+    assert table == compose({"confidence": 0.5, "margin": 0.5}, cardinality=0.5)
+
+
+def test_a_preset_as_a_setting():
+    dream = KLASS(**KLASS.card.presets["dream/math"])
+    assert policy_of("klass:preset=math", family="dream") == dream
+    assert policy_of("klass:preset=dream/math", family="llada") == dream
+    assert policy_of("klass:preset=math,window=3", family="dream").window == 3
+    assert policy_of("klass:preset=math", family=ANY).name == "klass"
+    with pytest.raises(ConfigError, match="preset of klass is 'math'; allowed: llada/math, dream/math; say which"):
+        policy_of("klass:preset=math")
+    with pytest.raises(ConfigError, match="preset of remdm-llada is 'truthfulqa' with a model of the family dream"):
+        policy_of("remdm-llada:preset=truthfulqa", family="dream")

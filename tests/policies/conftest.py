@@ -1,8 +1,8 @@
 """What the tests of the methods share: the toy network of `tests/golden`, recorded noise, scripted denoisers."""
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from tests.helpers.paths import GOLDEN
 from unmask.core import Logits, Needs, Prediction, Proposal, State, Trajectory, View, Vocabulary, propose
 from unmask.decode import decode
 from unmask.denoisers import Guided
+from unmask.denoisers.scripted import Scripted, TableNoise
 
 MASK = 11
 
@@ -55,26 +56,6 @@ class Toy:
         logits_NV = 2.0 * own[position_N] + 0.7 * sum_NV / np.sqrt(1 + reads_NN.sum(1))[:, None]
         logits_NV[:, MASK] = -30.0
         return logits_NV
-
-
-@dataclass(frozen=True)
-class Scripted:
-    """Answers from a script: `logits(tokens, slot, call)` of each wanted slot, for the call-th forward pass."""
-
-    logits: Callable[[list[int], int, int], Sequence[float]]
-    vocab: int
-    eos_ids: tuple[int, ...] = ()
-    calls: list[View] = field(default_factory=list, compare=False)
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return Vocabulary(self.vocab, self.vocab, self.eos_ids)
-
-    def __call__(self, view: View, needs: Needs) -> Logits:
-        tokens = view.tokens_BN.tolist()
-        rows = [self.logits(tokens[b], slot, len(self.calls)) for b, slot in view.wanted_BN.nonzero().tolist()]
-        self.calls.append(view)
-        return Logits(torch.tensor(rows, dtype=torch.float64).reshape(-1, self.vocab), view.wanted_BN)
 
 
 class Replay:
@@ -151,22 +132,6 @@ class Replay:
         return [i for i in range(start, min(start + case["block_length"], len(after))) if before[i] == MASK]
 
 
-class Constant:
-    """Noise from a table: `table[purpose]` holds one number per canvas position, or per vocabulary entry."""
-
-    def __init__(self, table: dict[str, Sequence[float]]):
-        self.table = {k: torch.tensor(v, dtype=torch.float64) for k, v in table.items()}
-
-    def uniform(self, step_B: Tensor, position_BN: Tensor, purpose: str) -> Tensor:
-        return self.table[purpose][position_BN]
-
-    def uniform_packed(self, step_R: Tensor, position_R: Tensor, row_R: Tensor, purpose: str) -> Tensor:
-        return self.table[purpose][position_R]
-
-    def uniform_vocab(self, step_R: Tensor, position_R: Tensor, row_R: Tensor, vocab: int, purpose: str) -> Tensor:
-        return self.table[purpose].expand(len(position_R), vocab)
-
-
 @dataclass(frozen=True)
 class Run:
     """One golden case decoded by us."""
@@ -214,8 +179,8 @@ def scripted() -> type[Scripted]:
 
 
 @pytest.fixture(scope="session")
-def constant() -> type[Constant]:
-    return Constant
+def constant() -> type[TableNoise]:
+    return TableNoise
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from unmask.decode import Runner, decode
 from unmask.denoisers import Guided
 from unmask.errors import ConfigError
 from unmask.policies import CoRe, LLaDA
+from unmask.policies.examples import cases
 
 GOLDEN = json.loads((paths.GOLDEN / "core.json").read_text())
 CASES = [*GOLDEN["cases"], *GOLDEN["control_cases"]]
@@ -103,16 +104,10 @@ def test_probes_the_same_positions(case, toy, replay):
 
 
 A, B, C, M = 0, 1, 2, 3
-BEFORE = [A, B, C, M, A, M]
-NOW = [
-    (0.90, 0.06, 0.04),
-    (0.30, 0.45, 0.25),
-    (0.10, 0.35, 0.55),
-    (0.20, 0.70, 0.10),
-    (0.60, 0.30, 0.10),
-    (0.40, 0.35, 0.25),
-]
-PROBE = {1: (0.15, 0.60, 0.25), 2: (0.72, 0.20, 0.08), 4: (0.20, 0.55, 0.25)}
+_SAID, _PROBED = cases("core")[0].script["canvases"]
+BEFORE = [M if token is None else token for token in _SAID["canvas"]]
+NOW = _SAID["table"]
+PROBE = {slot: p for slot, p in enumerate(_PROBED["table"]) if p is not None}
 HIDDEN = [A, M, M, M, M, M]
 
 

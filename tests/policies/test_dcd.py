@@ -1,20 +1,14 @@
-"""DCD and its worked example, with and without end of text."""
+"""DCD: end of text, a fixed number a step, and its contract."""
 
 import pytest
 
-from tests.policies.conftest import Scripted
-from tests.policies.test_dsb import TABLE
-from tests.policies.worked import VOCAB, confidences, peaked, revealed, run
+from tests.policies.worked import VOCAB, confidences, peaked, revealed, run, table
+from unmask.denoisers.scripted import Scripted
 from unmask.errors import ConfigError
 from unmask.policies.check import check_policy
 from unmask.policies.dcd import DCD
 
-
-@pytest.mark.parametrize(
-    ("s_max", "expected"), [(3, [[0], [2], [3], [1], [4, 5]]), (128, [[0], [2], [3], [4], [5], [1]])]
-)
-def test_worked_example(s_max, expected):
-    assert revealed(run(confidences(TABLE), DCD(0.9, 2, s_max), 6)) == expected
+TABLE = table("dcd")
 
 
 def test_end_of_text_closes_the_row():

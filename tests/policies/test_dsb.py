@@ -1,29 +1,15 @@
-"""DSB and its worked example: a window of fixed width, and one that holds a fixed number of masks."""
+"""DSB: a window that holds a fixed number of masks is DCD's."""
 
 import pytest
 
-from tests.policies.worked import confidences, revealed, run
+from tests.policies.worked import confidences, revealed, run, table
 from unmask.errors import ConfigError
 from unmask.policies.check import check_policy
 from unmask.policies.dcd import DCD
 from unmask.policies.dsb import DSB
 from unmask.policies.fast_dllm import FastDLLM
 
-TABLE = [
-    [0.95, 0.40, 0.99, 0.97, 0.99, 0.99],
-    [None, 0.50, 0.93, 0.96, 0.99, 0.99],
-    [None, 0.55, None, 0.96, 0.91, 0.98],
-    [None, 0.60, None, 0.97, 0.92, 0.95],
-    [None, 0.70, None, 0.80, 0.93, 0.97],
-    [None, 0.75, None, 0.80, 0.94, 0.97],
-]
-
-
-@pytest.mark.parametrize(
-    ("width", "expected"), [(None, [[0], [2], [3], [4], [5], [1]]), (2, [[0], [2], [1], [3, 4], [5]])]
-)
-def test_worked_example(width, expected):
-    assert revealed(run(confidences(TABLE), DSB(block_length=2, max_block=width), 6)) == expected
+TABLE = table("dsb")
 
 
 def test_greedy_keeps_as_many_masks_open():

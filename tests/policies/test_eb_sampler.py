@@ -1,28 +1,14 @@
-"""EB-Sampler: its worked examples, and what a budget of 0 and of infinity equal."""
+"""EB-Sampler: what a budget of 0 and of infinity equal."""
 
 import pytest
 
-from tests.policies.worked import distributions, first, revealed, run
+from tests.policies.worked import distributions, first, revealed, run, table
 from unmask.decode import decode
 from unmask.errors import ConfigError
 from unmask.policies.check import Problem, check_policy
 from unmask.policies.eb_sampler import EBSampler
 
-FIVE = [[0.80, 0.15, 0.05], [0.995, 0.004, 0.001], [0.40, 0.35, 0.25], [0.98, 0.015, 0.005], [0.99, 0.01, 0]]
-FOUR = [[0.90, 0.05, 0.05], [0.88, 0.12, 0], [0.99, 0.005, 0.005], [0.5, 0.3, 0.2]]
-
-
-@pytest.mark.parametrize(
-    ("gamma", "expected"),
-    [(0.0, [1]), (0.05, [1, 4]), (0.1, [1, 3, 4]), (0.25, [0, 1, 3, 4]), (1.0, [0, 1, 2, 3, 4])],
-)
-def test_worked_example(gamma, expected):
-    assert first(distributions([FIVE]), EBSampler(gamma), 5) == expected
-
-
-@pytest.mark.parametrize(("proxy", "expected"), [("entropy", [1, 2]), ("confidence", [0, 2]), ("margin", [0, 2])])
-def test_the_proxy_orders_and_entropy_is_spent(proxy, expected):
-    assert first(distributions([FOUR]), EBSampler(0.4, proxy), 4) == expected
+(FIVE,) = table("eb-sampler")
 
 
 def test_budget_zero_is_one_a_step_and_infinity_all_at_once():

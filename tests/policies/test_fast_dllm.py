@@ -1,4 +1,4 @@
-"""Fast-dLLM: its worked examples, the authors' quirk, and what its neutral settings equal."""
+"""Fast-dLLM: its loop for Dream, spacing, and what its neutral settings equal."""
 
 import pytest
 import torch
@@ -9,28 +9,6 @@ from unmask.decode import decode
 from unmask.errors import ConfigError
 from unmask.policies.check import Problem, check_policy
 from unmask.policies.fast_dllm import FastDLLM, FastDLLMDream
-
-C = [0.62, 0.97, 0.30, 0.93, 0.88]
-QUIRK = [0.85, 0.97, 0.30, 0.93, 0.88]
-
-
-@pytest.mark.parametrize(
-    ("policy", "confidence", "expected"),
-    [
-        (FastDLLM(threshold=0.9), C, [1, 3]),
-        (FastDLLM(threshold=0.99), C, [1]),
-        (FastDLLM("factor", factor=1.0), C, [1, 3, 4]),
-        (FastDLLM("factor", factor=0.5), C, [1, 3, 4]),
-        (FastDLLM("factor"), QUIRK, [0, 1, 3, 4]),
-        (FastDLLM("factor", authors_tail=True), QUIRK, [0, 1, 2, 3, 4]),
-        (FastDLLM("factor"), [0.9, 0.1], [0]),
-        (FastDLLM("factor", authors_tail=True), [0.9, 0.1], [0, 1]),
-        (FastDLLM("factor"), [0.05], [0]),
-        (FastDLLM("factor", authors_tail=True), [0.05], [0]),
-    ],
-)
-def test_worked_example(policy, confidence, expected):
-    assert first(confidences([confidence]), policy, len(confidence)) == expected
 
 
 def test_what_equals_the_threshold_passes():

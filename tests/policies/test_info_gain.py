@@ -12,6 +12,7 @@ from unmask.core import Noise, Proposal, State
 from unmask.decode import decode
 from unmask.errors import ConfigError
 from unmask.policies import InfoGain
+from unmask.policies.examples import cases
 
 GOLDEN = json.loads((paths.GOLDEN / "info_gain.json").read_text())
 SKIPPED = {
@@ -143,12 +144,9 @@ def test_same_tokens_as_the_stand_alone_sampler(case, replay, looks):
         assert ours.forwards == case["forward_rows"] - wasted
 
 
-NOW = [(0.90, 0.05, 0.05), (0.45, 0.35, 0.20), (0.62, 0.20, 0.18), (0.40, 0.35, 0.25)]
-AFTER = {
-    0: {1: (0.46, 0.34, 0.20), 2: (0.62, 0.20, 0.18), 3: (0.40, 0.35, 0.25)},
-    1: {0: (0.96, 0.02, 0.02), 2: (0.92, 0.05, 0.03), 3: (0.90, 0.06, 0.04)},
-    2: {0: (0.92, 0.05, 0.03), 1: (0.92, 0.05, 0.03), 3: (0.90, 0.06, 0.04)},
-}
+_SAID, *_AFTER = cases("info-gain")[0].script["canvases"]
+NOW = _SAID["table"]
+AFTER = {at: dict(enumerate(known["table"])) for at, known in enumerate(_AFTER)}
 FLAT = (1 / 3, 1 / 3, 1 / 3)
 
 

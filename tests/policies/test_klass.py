@@ -1,30 +1,16 @@
-"""KLASS: its worked example, warm-up, fallback, and what an impossible gate equals."""
+"""KLASS: divergences of its worked example, warm-up, fallback, and what an impossible gate equals."""
 
 import pytest
 import torch
 
-from tests.policies.worked import distributions, revealed, run
+from tests.policies.worked import distributions, revealed, run, table
 from unmask.decode import decode
 from unmask.errors import ConfigError
 from unmask.policies import LLaDA
 from unmask.policies.check import Problem, check_policy
 from unmask.policies.klass import KLASS
 
-# Distributions at t-2, t-1 and t of four positions; the fifth and sixth keep the first two fallback steps busy.
-BUSY = [0.999, 0.0005, 0.0005]
-T2 = [[0.70, 0.20, 0.10], [0.90, 0.06, 0.04], [0.50, 0.30, 0.20], [0.97, 0.02, 0.01], BUSY, BUSY]
-T1 = [[0.72, 0.19, 0.09], [0.96, 0.03, 0.01], [0.51, 0.30, 0.19], [0.975, 0.015, 0.01], BUSY, BUSY]
-T0 = [[0.73, 0.18, 0.09], [0.965, 0.025, 0.01], [0.515, 0.295, 0.19], [0.978, 0.013, 0.009], BUSY, BUSY]
-
-
-@pytest.mark.parametrize(
-    ("tau", "epsilon", "expected"),
-    [(0.6, 0.015, [0, 3]), (0.9, 0.01, [3]), (0.9, 0.05, [1, 3]), (0.99, 0.01, [3])],
-)
-def test_worked_example(tau, epsilon, expected):
-    """The gate can open at the third forward: until then the schedule reveals one position a step."""
-    traj = run(distributions([T2, T1, T0]), KLASS(tau, epsilon), 6)
-    assert revealed(traj)[:3] == [[4], [5], expected]
+T2, T1, T0 = table("klass")
 
 
 def test_divergences_of_the_sheet():

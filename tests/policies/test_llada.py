@@ -7,12 +7,14 @@ import pytest
 import torch
 
 from tests.helpers import paths
+from tests.policies.worked import table
 from unmask.axes import cardinality
 from unmask.core import Needs, Noise, Proposal, State, View
 from unmask.decode import decode
 from unmask.denoisers import Guided
 from unmask.errors import ConfigError
 from unmask.policies import LLaDA
+from unmask.policies.examples import cases, denoiser
 
 GOLDEN = json.loads((paths.GOLDEN / "llada.json").read_text())
 SKIPPED = {"llada-06": "more steps than masks: State refuses that (see the next test)"}
@@ -65,7 +67,7 @@ def test_schedule(masks, steps, quotas):
     assert found.tolist() == quotas
 
 
-STATIC = [[2, 0, 0], [0, 1, 0], [0, 0, 4], [3, 0, 0], [0, 1.5, 0], [0.2, 0, 0.1]]
+(STATIC,) = table("llada")
 
 
 def test_static_confidences(predict):
@@ -75,22 +77,12 @@ def test_static_confidences(predict):
     assert seen.token_BN[0].tolist() == [0, 1, 2, 0, 1, 0]
 
 
-@pytest.mark.parametrize(
-    ("block", "steps", "revealed"),
-    [
-        (6, 3, [{2, 3}, {0, 4}, {1, 5}]),
-        (6, 4, [{2, 3}, {0, 4}, {1}, {5}]),
-        (3, 4, [{0, 2}, {1}, {3, 4}, {5}]),
-        (3, 6, [{2}, {0}, {1}, {3}, {4}, {5}]),
-    ],
-)
-def test_static_order(block, steps, revealed, scripted):
-    denoiser = scripted(lambda tokens, slot, call: STATIC[slot], vocab=3)
-    state = State.from_canvases([[3] * 6], steps=steps, mask_id=3)
-    end = decode(denoiser, LLaDA(block), state, noise=NO_NOISE)
-    assert [set(step.revealed_BL[0].nonzero().flatten().tolist()) for step in end.steps] == revealed
+@pytest.mark.parametrize("case", cases("llada"), ids=lambda case: case.title)
+def test_static_tokens(case):
+    state = State.from_canvases([[3] * 6], steps=case.steps, mask_id=3)
+    end = decode(denoiser(case.script), case.policy, state, noise=NO_NOISE)
     assert end.state.tokens_BL[0].tolist() == [0, 1, 2, 0, 1, 0]
-    assert end.forwards_B.tolist() == [steps]
+    assert end.forwards_B.tolist() == [case.steps]
     assert end.state.committed_BL.all()
 
 

@@ -1,4 +1,4 @@
-"""P2: its worked example, both forms of eta, ties at the cut, a planner, and what eta = 0 equals."""
+"""P2: both forms of eta, ties at the cut, a planner, and what eta = 0 equals."""
 
 import math
 from dataclasses import replace
@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.policies.conftest import Scripted
-from tests.policies.worked import VOCAB, confidences, peaked, revealed, run
+from tests.policies.worked import VOCAB, confidences, peaked, revealed, run, table
 from unmask.core import Logits, Noise, State, Trajectory, Vocabulary
 from unmask.decode import decode
+from unmask.denoisers.scripted import Scripted
 from unmask.errors import ConfigError
 from unmask.policies.check import Problem, check_policy
 from unmask.policies.p2 import P2
 
-P = [0.90, 0.40, 0.58, 0.55, 0.35, 0.70]
+(P,) = table("p2")
 
 
 def at_step_four(n=6):
@@ -31,20 +31,6 @@ def one_step(policy, p=P, planner=None):
     step = traj.steps[0]
     after = traj.steps[1].state.masked_BL[0] if len(traj.steps) > 1 else traj.state.masked_BL[0]
     return [mask_L.nonzero().flatten().tolist() for mask_L in (step.revealed_BL[0], step.remasked_BL[0], after)]
-
-
-@pytest.mark.parametrize(
-    ("form", "eta", "revealed", "remasked", "masked"),
-    [
-        ("log", 0.0, [5], [], [3, 4]),
-        ("log", 1.0, [3, 5], [1], [1, 4]),
-        ("log", 2.0, [3, 4, 5], [1, 2], [1, 2]),
-        ("probability", 1.0, [3, 5], [1], [1, 4]),
-        ("probability", 2.0, [3, 4, 5], [1, 2], [1, 2]),
-    ],
-)
-def test_worked_example(form, eta, revealed, remasked, masked):
-    assert one_step(P2(eta, form=form)) == [revealed, remasked, masked]
 
 
 def test_the_two_forms_of_eta_rank_differently():

@@ -1,17 +1,18 @@
-"""ReMDM as a decoder: rates of the sheet, marginals that hold, sigma 0, and the count loop for LLaDA."""
+"""ReMDM as a decoder: marginals that hold, sigma 0, and the count loop for LLaDA."""
 
 from dataclasses import replace
 
 import pytest
 import torch
 
-from tests.policies.conftest import Scripted
 from tests.policies.worked import VOCAB, confidences, peaked, run
 from unmask.axes import ReMDM
 from unmask.core import Noise, Proposal, State, row_key
 from unmask.decode import decode
+from unmask.denoisers.scripted import Scripted
 from unmask.errors import ConfigError
 from unmask.policies.check import check_policy
+from unmask.policies.examples import cases, denoiser
 from unmask.policies.remdm import ReMDMLLaDA, ReMDMSampler
 
 
@@ -22,30 +23,8 @@ def rates(operator, step, steps, revealed=()):
     for at, psi in enumerate(revealed):
         tokens_BL[0, at], psi_BL[0, at] = 1, psi
     state = replace(state, tokens_BL=tokens_BL, step_B=torch.tensor([step]))
-    reveal_B, sigma_BL = ReMDMSampler(operator)._rates(state, psi_BL)
+    reveal_B, sigma_BL = ReMDMSampler(operator).rates(state, psi_BL)
     return float(reveal_B), sigma_BL[0].tolist()
-
-
-@pytest.mark.parametrize(
-    ("operator", "reveal", "sigma"),
-    [
-        (ReMDM("cap", 0.0), 0.20, 0.0),
-        (ReMDM("cap", 0.1), 0.30, 0.10),
-        (ReMDM("rescale", 0.1), 0.28, 0.08),
-        (ReMDM("loop", 0.02), 0.18, 0.02),
-    ],
-)
-def test_rates_of_the_sheet(operator, reveal, sigma):
-    """t = .5, s = .4 of ten steps; the authors' time ends at 1e-5, not at 0."""
-    got, sigma_L = rates(operator, 5, 10, revealed=(0.9, 0.5))
-    assert got == pytest.approx(reveal, abs=1e-4)
-    assert sigma_L == pytest.approx([sigma, sigma, 0, 0, 0, 0], abs=1e-4)
-
-
-def test_confidence_decides_who_is_dropped():
-    got, sigma_L = rates(ReMDM("conf"), 5, 10, revealed=(0.90, 0.50, 0.99))
-    assert sigma_L[:3] == pytest.approx([0.234896, 0.350424, 0.214679], abs=1e-4)
-    assert got == pytest.approx(0.20, abs=1e-4)
 
 
 def test_nothing_is_revealed_at_the_first_step_for_sure_and_no_rate_is_nan():
@@ -81,15 +60,8 @@ def test_sigma_zero_never_remasks():
     assert not any(bool(step.remasked_BL.any()) for step in traj.steps)
 
 
-def test_count_loop_of_the_sheet():
-    """B = 8, k = 1: masks left after each of the 16 forwards."""
-
-    def answer(tokens, slot, call):
-        return peaked(0.2 + 0.1 * ((3 * slot + call) % 7))
-
-    traj = run(Scripted(answer, VOCAB), ReMDMLLaDA(8, 1), 8)
-    left = [int(step.state.masked_BL.sum()) for step in traj.steps[1:]] + [int(traj.state.masked_BL.sum())]
-    assert left == [7, 6, 5, 4, 3, 2, 1, *[1] * 8, 0]
+def test_the_count_loop_costs_two_forwards_a_position():
+    traj = run(denoiser(cases("remdm-llada")[0].script), ReMDMLLaDA(8, 1), 8)
     assert int(traj.forwards_B) == 16
     dropped = [int(step.remasked_BL.sum()) for step in traj.steps]
     assert dropped == [0] * 7 + [1] * 8 + [0]

@@ -1,16 +1,14 @@
-"""Swordsman: its worked example, both readings of the mean, and blocks that are cut anew."""
+"""Swordsman: numbers of its worked example, and blocks that are cut anew."""
 
 import pytest
 
-from tests.policies.worked import follow, revealed
+from tests.policies.worked import follow, revealed, table
 from unmask.errors import ConfigError
 from unmask.policies.check import check_policy
 from unmask.policies.swordsman import Swordsman
 
 # Confidence and entropy by position.
-FIRST = {0: (0.95, 1.2), 1: (0.95, 0.8), 2: (0.5, 1.9), 3: (0.5, 1.0), 4: (0.5, 0.6), 5: (0.5, 0.5)}
-SECOND = {2: (0.70, 0.5), 3: (0.92, 0.45), 4: (0.95, 0.3), 5: (0.60, 0.35)}
-THIRD = {2: (0.85, 0.20), 5: (0.62, 0.12)}
+FIRST, SECOND, _ = ({int(at): tuple(pair) for at, pair in told.items()} for told in table("swordsman"))
 
 
 def test_a_block_ends_before_the_largest_rise():
@@ -30,12 +28,6 @@ def test_the_rest_is_one_block_where_no_rise_is_large():
     assert float(traj.notes["entropy_B"]) == pytest.approx(0.4, abs=1e-12)
     assert float(traj.notes["ease_B"]) == pytest.approx(0.6, abs=1e-12)
     assert revealed(traj) == [[0, 1], [3, 4]]
-
-
-@pytest.mark.parametrize(("mean", "expected"), [("block", [2, 5]), ("masked", [2])])
-def test_the_threshold_falls_as_the_block_gets_easy(mean, expected):
-    """.6015 with what is revealed counted as 0, .7015 over the masked ones: .62 lies between."""
-    assert revealed(follow(Swordsman(mean=mean), [FIRST, SECOND, THIRD], 6))[2] == expected
 
 
 @pytest.mark.parametrize(("mean", "tau"), [("block", 0.6015), ("masked", 0.7015)])

@@ -5,20 +5,16 @@ import math
 import pytest
 import torch
 
-from tests.policies.conftest import Scripted
 from tests.policies.worked import logs, revealed, run
 from unmask.core import Logits, Posterior
+from unmask.denoisers.scripted import Scripted
 from unmask.errors import ConfigError
 from unmask.policies.check import check_policy
+from unmask.policies.examples import cases
 from unmask.policies.vsb import VSB, _jensen_shannon, longest_within
 
-AWARE = [[0.94, 0.06], [0.92, 0.08], [0.88, 0.12], [0.20, 0.80]]
-BLIND = {
-    1: [[0.60, 0.40]],
-    2: [[0.90, 0.10], [0.70, 0.30]],
-    3: [[0.92, 0.08], [0.90, 0.10], [0.85, 0.15]],
-    4: [[0.92, 0.08], [0.91, 0.09], [0.90, 0.10], [0.55, 0.45]],
-}
+SCRIPT = cases("vsb")[0].script["reach"]
+AWARE, BLIND = SCRIPT["5"], {length: SCRIPT[str(length)] for length in range(1, 5)}
 JS = {1: [0.08929], 2: [0.00274, 0.04141], 3: [0.00077, 0.00061, 0.00097], 4: [0.00077, 0.00016, 0.00051, 0.06729]}
 
 

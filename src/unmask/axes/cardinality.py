@@ -1,6 +1,7 @@
 """Cardinality: how many of the eligible positions to reveal now."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -102,9 +103,18 @@ def _ceil_div(a_B: Tensor, b_B: Tensor) -> Tensor:
     return -(-a_B // b_B)
 
 
+RULES = ("schedule", "quota", "count", "share", "above", "factor", "eb", "all")
+_PLAIN = ("schedule", "quota", "all")
+_BOUNDED = ("schedule", "quota", "count", "share")
+
+
 @dataclass(frozen=True)
 class Cardinality:
-    """A named count rule: "schedule" (k_min), "count:4", "share:0.25", "above:0.9"."""
+    """A named count rule.
+
+    By the steps: "schedule" (k_min), "quota" (LLaDA's even split), "count:4", "share:0.25". By what the model says, as
+    long as it takes: "above:0.9" (confidence), "factor:1" (Fast-dLLM), "eb:0.1" (EB-Sampler's budget in nats), "all".
+    """
 
     rule: str
     value: float = 0.0
@@ -112,37 +122,74 @@ class Cardinality:
     @classmethod
     def parse(cls, text: str | float | int) -> "Cardinality":
         """A number alone is kappa itself."""
+        alone = _number(text) if isinstance(text, str) else None
+        text = text if alone is None else alone
         if isinstance(text, int | float):
             require(0 <= text <= 1, "kappa", text, "a share in [0, 1]", "e.g. 0.5 reveals half of the region")
             return cls("share", float(text))
         rule, _, raw = text.partition(":")
-        if rule not in ("schedule", "count", "share", "above"):
-            raise UnknownName("cardinality", rule, ("schedule", "count", "share", "above"))
-        if rule == "schedule":
-            require(not raw, "kappa", text, "'schedule'", "the schedule takes no value")
+        if rule not in RULES:
+            raise UnknownName("cardinality", rule, RULES)
+        if rule in _PLAIN:
+            require(not raw, "kappa", text, f"'{rule}'", "this rule takes no value")
             return cls(rule)
         value = _number(raw)
         if rule == "count":
             ok = value is not None and 1 <= value <= 1e6 and value.is_integer()
             require(ok, "kappa", text, "'count:K', K a whole number from 1 to 1000000", "e.g. 'count:4'")
+        elif rule in ("factor", "eb"):
+            # An infinite budget is all at once; an infinite factor would be the same by a detour.
+            ok = value is not None and value >= 0 and (rule == "eb" or value < float("inf"))
+            require(ok, "kappa", text, f"'{rule}:X', X 0 or more", f"e.g. '{rule}:{1 if rule == 'factor' else 0.1}'")
         else:
             ok = value is not None and 0 <= value <= 1
             require(ok, "kappa", text, f"'{rule}:X', X in [0, 1]", f"e.g. '{rule}:0.5'")
         return cls(rule, value or 0.0)
 
-    def __call__(self, state: State, prediction: Prediction, region_BL: Tensor) -> Tensor:
-        """kappa_B over the given region."""
+    @property
+    def bounded(self) -> bool:
+        """Whether the rule goes by the steps; the others go on until nothing is left."""
+        return self.rule in _BOUNDED
+
+    @property
+    def spends(self) -> bool:
+        """Whether the count depends on the order in which positions are revealed."""
+        return self.rule == "eb"
+
+    def __call__(
+        self, state: State, prediction: Prediction, region_BL: Tensor, order_BL: Tensor | None = None
+    ) -> Tensor:
+        """kappa_B over the given region; a budget is spent along `order_BL`, what positions are revealed by."""
         n_B = region_BL.sum(-1)
-        if self.rule == "share":
-            return torch.full_like(n_B, self.value, dtype=torch.float64)
+        if self.rule in ("share", "all"):
+            return torch.full_like(n_B, self.value if self.rule == "share" else 1.0, dtype=torch.float64)
+        return fraction(self._count(state, prediction, region_BL, order_BL), n_B)
+
+    def _count(self, state: State, prediction: Prediction, region_BL: Tensor, order_BL: Tensor | None) -> Tensor | int:
+        length = region_BL.shape[1]
+        confidence_BL = prediction.confidence_BN[:, :length]
         if self.rule == "count":
-            return fraction(int(self.value), n_B)
+            return int(self.value)
         if self.rule == "above":
-            return fraction(above(prediction.confidence_BN[:, : region_BL.shape[1]], self.value, region_BL), n_B)
-        return fraction(k_min(state), n_B)
+            return above(confidence_BL, self.value, region_BL)
+        if self.rule == "factor":
+            return factor_count(confidence_BL, self.value, region_BL)
+        if self.rule == "eb":
+            entropy_BL = prediction.clean.entropy_BN[:, :length]
+            return entropy_budget(-entropy_BL if order_BL is None else order_BL, entropy_BL, region_BL, self.value)
+        if self.rule == "quota":
+            return llada_quota(state.answer_BL.sum(-1), state.horizon_B, state.step_B)
+        return k_min(state)
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """The rule, its value, and whether it goes by the steps."""
+        names = {"eb": "gamma", "above": "threshold"}
+        value = {} if self.rule in _PLAIN else {names.get(self.rule, self.rule): self.value}
+        return {"rule": self.rule, **value, "within_steps": self.bounded}
 
     def __str__(self) -> str:
-        if self.rule == "schedule":
+        if self.rule in _PLAIN:
             return self.rule
         return f"{self.rule}:{int(self.value) if self.rule == 'count' else self.value}"
 

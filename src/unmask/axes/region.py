@@ -9,6 +9,7 @@ Groups are cut on `State.rank_BL`, the index among answer positions, so that inf
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -96,6 +97,31 @@ def spaced(order_BL: Tensor, chosen_BL: Tensor, gap_B: Tensor) -> Tensor:
     return kept_BL
 
 
+def sliding(state: State, size: int, longest: int | None = None, need_B: Tensor | int = 1) -> Tensor:
+    """DSB: `size` positions and as many more as are revealed, at most `longest` from the first mask on."""
+    end_B = size + state.revealed_BL.sum(-1)
+    if longest is not None:
+        end_B = torch.minimum(end_B, first_mask(state) + longest)
+    beyond_BL = state.rank_BL - end_B[:, None]
+    return open_groups(state.masked_BL, torch.where(beyond_BL < 0, 0, 1 + beyond_BL // size), need_B)
+
+
+def first_masks(state: State, count: int, longest: int | None = None, need_B: Tensor | int = 1) -> Tensor:
+    """DCD: the first `count` masks, as far as they lie within `longest` positions of the first."""
+    group_BL = (state.masked_BL.long().cumsum(-1) - 1) // count
+    if longest is not None:
+        near_BL = state.rank_BL < (first_mask(state) + longest)[:, None]
+        group_BL = torch.where(near_BL & (group_BL == 0), 0, 1 + group_BL)
+    return open_groups(state.masked_BL, group_BL, need_B)
+
+
+def dilated_groups(state: State, size: int, need_B: Tensor | int = 1) -> Tensor:
+    """DUS: blocks of `size`, each in groups of positions with halving strides."""
+    level_L = torch.tensor(dilated_levels(size, 2), device=state.tokens_BL.device)
+    group_BL = state.rank_BL // size * (int(level_L.max()) + 1) + level_L[state.rank_BL % size]
+    return open_groups(state.masked_BL, group_BL, need_B)
+
+
 def neighbourhood(state: State, radius: int, need_B: Tensor | int = 1) -> Tensor:
     """Masked positions within `radius` of a visible token, then within twice that, and so on."""
     visible_BL = state.valid_BL & ~state.masked_BL
@@ -136,35 +162,54 @@ _RULES: dict[str, Callable[..., Tensor]] = {
     "window": window,
     "dilated": dilated,
     "near": neighbourhood,
+    "sliding": sliding,
+    "masks": first_masks,
+    "groups": dilated_groups,
 }
+_TWO_SIZES = ("sliding", "masks")
+"""Rules whose second number is the longest stretch from the first mask on."""
 
 
 @dataclass(frozen=True)
 class Region:
-    """A named region rule: "full", or "block:8", "last-block:16", "window:16", "dilated:2", "near:4"."""
+    """A named region rule: "full", or "block:8", "last-block:16", "window:16", "dilated:2", "near:4", "groups:32".
+
+    "sliding:32" and "masks:16" may have a second number, the longest stretch: "sliding:32:64", "masks:16:128".
+    """
 
     rule: str
     size: int | None = None
+    longest: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> "Region":
-        rule, _, size = text.partition(":")
+        rule, _, raw = text.partition(":")
         if rule not in _RULES:
             raise UnknownName("region", rule, _RULES)
         if rule == "full":
-            require(not size, "region", text, "'full'", "the full region takes no size")
+            require(not raw, "region", text, "'full'", "the full region takes no size")
             return cls(rule)
-        ok = size.isdecimal() and 0 < int(size) <= 1_000_000
-        require(ok, "region", text, f"'{rule}:SIZE', SIZE from 1 to 1000000", f"e.g. '{rule}:8'")
-        return cls(rule, int(size))
+        sizes = raw.split(":") if rule in _TWO_SIZES else [raw]
+        ok = len(sizes) <= 2 and all(size.isdecimal() and 0 < int(size) <= 1_000_000 for size in sizes)
+        form = f"'{rule}:SIZE' or '{rule}:SIZE:LONGEST'" if rule in _TWO_SIZES else f"'{rule}:SIZE'"
+        require(ok, "region", text, f"{form}, SIZE from 1 to 1000000", f"e.g. '{rule}:8'")
+        # The sliding block of one number has a fixed width.
+        longest = int(sizes[-1]) if len(sizes) == 2 or rule == "sliding" else None
+        return cls(rule, int(sizes[0]), longest)
 
     def __call__(self, state: State, need_B: Tensor | int = 1) -> Tensor:
-        if self.size is None:
-            return _RULES[self.rule](state, need_B=need_B)
-        return _RULES[self.rule](state, self.size, need_B=need_B)
+        sizes: tuple[int | None, ...] = () if self.size is None else (self.size,)
+        sizes += (self.longest,) if self.rule in _TWO_SIZES else ()
+        return _RULES[self.rule](state, *sizes, need_B=need_B)
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """The rule and its sizes."""
+        sizes = {"size": self.size, "longest": self.longest}
+        return {"rule": self.rule, **{name: size for name, size in sizes.items() if size is not None}}
 
     def __str__(self) -> str:
-        return self.rule if self.size is None else f"{self.rule}:{self.size}"
+        return ":".join(str(part) for part in (self.rule, self.size, self.longest) if part is not None)
 
 
 def distance(state: State, one: Action, other: Action, revealed_BL: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +13,11 @@ from unmask.errors import UnknownName, require
 CANDIDATES = ("confidence", "margin", "certainty", "stability", "dependency", "uniform")
 
 Mixture = str | Mapping[str, float] | Sequence[float]
-"""A rule's name, "uniform", weights by rule name, or all J weights in the order of `RULES`."""
+"""A rule's name, "uniform", rules with a plus ("confidence+margin", "0.7*confidence+0.3*margin"), weights by rule name,
+or all J weights in the order of `RULES`."""
+
+ORDERS = ("entropy", "random")
+"""Orders that are no mixture of the rules: least entropy first (EB-Sampler's own), and by lot."""
 
 
 def confidence(prediction: Prediction) -> Tensor:
@@ -67,6 +72,11 @@ def mix(alpha_BJ: Tensor, score_BLJ: Tensor) -> Tensor:
     return terms_BLJ.sum(-1)
 
 
+def order(alpha_BJ: Tensor, prediction: Prediction, length: int) -> Tensor:
+    """What the mixture orders the canvas by."""
+    return mix(alpha_BJ, landscape(prediction, length))
+
+
 def best(score_BL: Tensor, eligible_BL: Tensor, k_B: Tensor) -> Tensor:
     """The k eligible positions of highest score; ties go to the lower position."""
     key_BL = torch.where(eligible_BL, score_BL.nan_to_num(-1.0), float("-inf"))
@@ -81,7 +91,7 @@ def weights(mixture: Mixture) -> list[float]:
     if isinstance(mixture, str):
         if mixture == "uniform":
             return [1 / len(RULES)] * len(RULES)
-        mixture = {mixture: 1.0}
+        mixture = _terms(mixture)
     if isinstance(mixture, Mapping):
         for name in mixture:
             if name not in RULES:
@@ -92,6 +102,31 @@ def weights(mixture: Mixture) -> list[float]:
     on_simplex = min(alpha) >= 0 and abs(sum(alpha) - 1) < 1e-6
     require(on_simplex, "alpha", alpha, "weights >= 0 that sum to 1", "divide the weights by their sum")
     return alpha
+
+
+def described(mixture: Mixture) -> dict[str, Any]:
+    """The rule of a composition, with the weights of a mixture."""
+    if isinstance(mixture, str) and mixture in (*RULES, *ORDERS):
+        return {"rule": mixture}
+    named = mixture if isinstance(mixture, str) else "mixture"
+    return {"rule": named, "weights": {n: w for n, w in zip(RULES, weights(mixture), strict=True) if w}}
+
+
+def _terms(text: str) -> dict[str, float]:
+    """The weights of a sum of rules; without any number all weigh the same."""
+    terms = [term.strip() for term in text.split("+")]
+    pairs = [("", term) if "*" not in term else tuple(map(str.strip, term.split("*", 1))) for term in terms]
+    weighted = [weight for weight, _ in pairs if weight]
+    todo = "e.g. 'confidence+margin' or '0.7*confidence+0.3*margin'"
+    allowed = "rules with a plus between, a weight before each or none"
+    require(len(weighted) in (0, len(pairs)), "score", text, allowed, todo)
+    names = [name for _, name in pairs]
+    require(len(set(names)) == len(names), "score", text, "every rule once", todo)
+    try:
+        return {name: float(weight) if weighted else 1 / len(pairs) for weight, name in pairs}
+    except ValueError:
+        require(False, "score", text, allowed, todo)
+        raise
 
 
 def pure(name: str, state: State) -> Tensor:

@@ -149,16 +149,19 @@ def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output
     """
     from unmask.lab.compare import ComparePlan
     from unmask.lab.compare_summary import summarise
+    from unmask.policies.presets import ANY, family_of
     from unmask.report import compare as page
 
     # What is wrong with the command line comes before the model is read, and the folder before the work is done.
-    names, axes, extra = _tasks(options.task or ["constructed"]), _axes(options.axis or []), _extras(options.policy)
+    names, axes = _tasks(options.task or ["constructed"]), _axes(options.axis or [])
+    _extras(options.policy, ANY)
     _check_split(options.split)
     picks = page.read_picks(options.picks) if options.picks is not None else None
     output.check()
     if options.split == "evaluation" and not output.quiet:
         note("evaluation prompts are for showing a result once; tune on development, validation or fresh prompts")
     loaded = load.load(model)
+    extra = _extras(options.policy, family_of(loaded.reference, loaded.options))
     only = {*picks.values()} - {*extra, REFERENCE} if picks is not None and not axes else None
     plan = ComparePlan(
         tasks=names,
@@ -236,7 +239,7 @@ def _check_split(split: str) -> None:
         raise UnknownName("split", split, (*SPLITS, FRESH))
 
 
-def _extras(given: list[str] | None) -> "dict[str, Policy | Search]":
+def _extras(given: list[str] | None, family: str) -> "dict[str, Policy | Search]":
     """Policies named on the command line, labelled as they were written."""
     policies: dict[str, Policy | Search] = {}
     for text in given or []:
@@ -244,7 +247,7 @@ def _extras(given: list[str] | None) -> "dict[str, Policy | Search]":
         label = storable(text.strip())
         if label in policies:
             raise ConfigError(f"--policy {label} is given twice; allowed: once; drop one of them")
-        policies[label] = policy_of(text)
+        policies[label] = policy_of(text, family=family)
     return policies
 
 

@@ -2,18 +2,18 @@
 
 import sys
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unmask.cli.options import Json, LoadOptions, expanded, policy_of
+from unmask.cli.options import ComposeOptions, Json, LoadOptions, expanded, policy_of, policy_settings
 from unmask.cli.progress import note
 from unmask.decode_options import OPTIONS, RECORDED, DecodeOptions
-from unmask.errors import ConfigError
+from unmask.errors import ConfigError, UnmaskError
 from unmask.report.console import Console, say, say_json
 
 if TYPE_CHECKING:
@@ -47,13 +47,14 @@ class ShowOptions:
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show the canvases as they fill in.")] = False
     delay: Annotated[float, typer.Option(min=0.0, help="Seconds between two steps under --watch.")] = 0.15
 
-    def run(self, model: "Model", decode: Callable[[Any], "Generation"]) -> None:
+    def run(self, model: "Model", decode: Callable[[Any], "Generation"], policy: Any) -> None:
         """Decode, show and save."""
         self._check()
         with self._watching(model) as watching, warnings.catch_warnings():
             # Said below, without a line of source.
             warnings.filterwarnings("ignore", "the gate was calibrated")
-            done = decode(watching)
+            with blaming(policy):
+                done = decode(watching)
         for remark in done.config.get("warnings", ()):
             note(f"warning: {remark}")
         if self.save is not None:
@@ -95,7 +96,7 @@ class ShowOptions:
         from unmask.report.terminal import named, results
 
         console = Console()
-        console.print(named(_compact(done.config)))
+        console.print(named(_compact(done)))
         console.print()
         rows = done.config["rows"]
         taken = done.trajectory.state.step_B.tolist()
@@ -128,6 +129,7 @@ def generate(
     *,
     load: LoadAnyOptions,
     options: DecodeOptions,
+    compose: ComposeOptions,
     show: ShowOptions,
 ) -> None:
     """Continue one or more prompts.
@@ -140,14 +142,16 @@ def generate(
       unmask generate --prompt ab --steps 3 --watch
       unmask generate --policy dream --set alg=topk_margin --temperature 0.7 --samples 4
       unmask generate --policy fixed --set 'kappa=above:0.9' --model-option n=10 --model-option vocab=3
+      unmask generate --score margin --region block:32 --cardinality eb:0.1 --commitment remdm-conf
+      unmask generate --policy klass --preset gsm8k --set threshold=0.8
       unmask generate --policy selective --gate gate.json
       unmask generate --policy mine.py:SureOrOne:threshold=0.8
       unmask generate --prompt-file prompts.txt --json > answers.json
     """
-    keywords = _keywords(options)
+    keywords = _keywords(options, compose)
     prompts = _prompts([*(text or []), *(prompt or [])], prompt_file)
     loaded = load.load(model)
-    show.run(loaded, lambda on_step: loaded.generate(prompts, on_step=on_step, **keywords))
+    show.run(loaded, lambda on_step: loaded.generate(prompts, on_step=on_step, **keywords), keywords.get("policy"))
 
 
 @expanded
@@ -159,6 +163,7 @@ def infill(
     *,
     load: LoadAnyOptions,
     options: DecodeOptions,
+    compose: ComposeOptions,
     show: ShowOptions,
 ) -> None:
     """Fill the blanks of one or more texts.
@@ -168,12 +173,12 @@ def infill(
       unmask infill 'ab__[MASK]d'
       unmask infill 'ab____d' --policy wino --set block_length=4 --watch
     """
-    keywords = _keywords(options)
+    keywords = _keywords(options, compose)
     loaded = load.load(model)
-    show.run(loaded, lambda on_step: loaded.infill(text, on_step=on_step, **keywords))
+    show.run(loaded, lambda on_step: loaded.infill(text, on_step=on_step, **keywords), keywords.get("policy"))
 
 
-def _keywords(options: DecodeOptions) -> dict[str, Any]:
+def _keywords(options: DecodeOptions, compose: ComposeOptions) -> dict[str, Any]:
     """The options as `Model.generate` takes them; one of its own is no setting of a policy."""
     for key in options.settings:
         if key in OPTIONS:
@@ -183,33 +188,105 @@ def _keywords(options: DecodeOptions) -> dict[str, Any]:
             )
     from unmask.resolve import SELECTIVE
 
+    assert options.policy is None or isinstance(options.policy, str)  # on a command line
+    text, settings = compose.merged(options.policy, options.settings)
     # With a gate it is the reference that the gate was calibrated around.
-    named = options.policy if options.policy != SELECTIVE else None
-    if not isinstance(named, str):
+    if text is None or text == SELECTIVE:
         return options.keywords
     # Made here, before a model is read for nothing; it may be code of the user's own.
-    return replace(options, policy=policy_of(named, options.settings, also=[SELECTIVE]), settings={}).keywords
+    name, given = policy_settings(text, settings, also=[SELECTIVE])
+    if options.preset is None and "preset" not in given:
+        return replace(options, policy=policy_of(text, settings, also=[SELECTIVE]), settings={}).keywords
+    return replace(options, policy=name, **_preset(options.preset, name, given)).keywords
 
 
-def _compact(config: Mapping[str, Any]) -> dict[str, str]:
+def _preset(preset: str | None, name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Preset and settings of a method: which family's preset it is, the model says."""
+    from unmask.policies import METHODS, make
+    from unmask.policies.presets import ANY, preset_of
+
+    inner = given.pop("preset", None)
+    if preset is not None and inner is not None:
+        raise ConfigError("the preset is given twice, in --policy and with --preset; allowed: once; drop one")
+    preset = str(inner) if preset is None else preset
+    if name not in METHODS:
+        raise ConfigError(f"--preset {preset!r} goes with a method of `unmask methods`, not with {name}; leave it out")
+    published = preset_of(name, METHODS[name].card, preset, ANY)[1]
+    make(name, **{**published, **given})  # for its checks
+    return {"preset": preset, "settings": given}
+
+
+@contextmanager
+def blaming(policy: Any) -> Iterator[None]:
+    """Say of an error in somebody's own policy whose it is, and where it happened."""
+    try:
+        yield
+    except Exception as error:
+        from unmask.own_code import described, is_ours, own_frame
+
+        kind = type(policy)
+        if policy is None or isinstance(policy, str) or is_ours(kind) or isinstance(error, ConfigError):
+            raise
+        frame = own_frame(error, kind)
+        if frame is None and not isinstance(error, UnmaskError):
+            raise
+        where = f" in {frame.name}, line {frame.lineno} of {frame.filename}" if frame else ""
+        raise ConfigError(
+            f"the policy {policy.name} ({kind.__qualname__}) failed{where}: {described(error)}; correct it "
+            "(`unmask --debug ...` shows the traceback)"
+        ) from error
+
+
+def _compact(done: "Generation") -> dict[str, str]:
     """The resolved configuration in a few lines; --json has all of it."""
     from unmask.report.terminal import settings_line
+
+    config = done.config
 
     def line(part: Mapping[str, Any]) -> str:
         return f"{part['name']}  {settings_line({k: v for k, v in part.items() if k != 'name'})}"
 
     keep = (name for name in RECORDED if name != "approximate")
     steps = sorted({row["steps"] for row in config["rows"]})
+    free = "" if done.policy.bound_by_steps else f" (steps bound nothing: {done.policy.name} ends when all is filled)"
     run = settings_line({"steps": steps[0] if len(steps) == 1 else steps, **{k: config[k] for k in keep}})
     cache = {"cache": f"APPROXIMATE  {settings_line(config['approximate'])}"} if config["approximate"] else {}
     return {
         "model": line(config["model"]),
         "policy": line(config["policy"]),
+        **_standing(done.policy, config["method"]["label"]),
+        **({"preset": config["preset"]} if "preset" in config else {}),
+        **({"action": action_line(config["action"])} if "action" in config else {}),
         **({"gate": settings_line(_gate_line(config["gate"]))} if "gate" in config else {}),
         "proposal": settings_line(config["proposal"]),
         **cache,
-        "run": run + (" (no prompt given: the model's own)" if config["default_prompt"] else ""),
+        "run": run + free + (" (no prompt given: the model's own)" if config["default_prompt"] else ""),
     }
+
+
+def _standing(policy: Any, label: str) -> dict[str, str]:
+    """What has to be said of a method that was not checked against its authors' code."""
+    from unmask.own_code import is_ours
+
+    if label == "own" and is_ours(type(policy)):
+        return {}  # a gate around a method
+    words = {
+        "reconstruction": "reconstruction: no code of the authors was to be had; call results by that name",
+        "this library": "this library's own, not a published method",
+        "own": "own code, not of this library",
+    }
+    return {"label": words[label]} if label in words else {}
+
+
+def action_line(action: Mapping[str, Mapping[str, Any]]) -> str:
+    """The four axes on a line, each with its rule and parameters."""
+    from unmask.report.terminal import settings_line
+
+    def rule(part: Mapping[str, Any]) -> str:
+        shown = {k: v for k, v in part.items() if k not in ("rule", "within_steps") and v is not None and v != {}}
+        return " ".join(filter(None, (part["rule"], settings_line(shown))))
+
+    return " | ".join(f"{axis} {rule(part)}" for axis, part in action.items())
 
 
 def _gate_line(gate: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,14 +1,18 @@
 """`unmask methods`: which unmasking methods there are, and what is known of each."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import fields
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from unmask.cli.options import Json
 from unmask.cli.progress import wide_console
 from unmask.report.console import say
+
+if TYPE_CHECKING:
+    from unmask.policies.examples import WorkedResult
 
 methods = typer.Typer(
     help="The unmasking methods: rows of the paper's taxonomy, settings and sources.", rich_markup_mode=None
@@ -47,14 +51,12 @@ def show(
     Example:
       unmask methods show klass
     """
-    from unmask.policies import METHODS
     from unmask.resolve import SELECTIVE
 
     if name.lower() == SELECTIVE:
         say(json.dumps(_SELECTIVE, indent=2) if json_ else "\n".join(_selective_lines()))
         return
-    by_lower = {method.lower(): method for method in METHODS}
-    row = about(by_lower.get(name.lower(), name))
+    row = about(_known(name))
     if json_:
         say(json.dumps(row, indent=2))
         return
@@ -82,10 +84,77 @@ def _selective_lines() -> list[str]:
     ]
 
 
+@methods.command()
+def example(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A method that `unmask methods show` names one for.")],
+    json_: Json = False,
+) -> None:
+    """Run a method's worked example: on the distributions of its sheet, step by step, against what the sheet says.
+
+    \b
+    Example:
+      unmask methods example klass
+    """
+    from unmask.policies import examples
+
+    name = _known(name)
+    results = [examples.run_case(case) for case in examples.cases(name)]
+    if json_:
+        document = {"method": name, "sheet": examples.sheet(name), "cases": [_told(result) for result in results]}
+        say(json.dumps(document, indent=2))
+    else:
+        for line in _example_lines(name, examples.sheet(name), results):
+            say(line)
+    if not all(result.as_expected for result in results):
+        raise typer.Exit(1)
+
+
+def _known(name: str) -> str:
+    """The method that is meant, however it is capitalised."""
+    from unmask.policies import METHODS
+
+    return {method.lower(): method for method in METHODS}.get(name.lower(), name)
+
+
+def _told(result: "WorkedResult") -> dict[str, Any]:
+    steps = [{**step, "revealed": {str(at): token for at, token in step["revealed"].items()}} for step in result.steps]
+    return {
+        "title": result.case.title,
+        "settings": dict(result.case.settings),
+        "steps": steps,
+        "found": dict(result.found),
+        "expected": dict(result.case.expected),
+        "as_expected": result.as_expected,
+    }
+
+
+def _example_lines(name: str, sheet: str, results: "list[WorkedResult]") -> list[str]:
+    lines = [f"{name}: worked example of {sheet}"]
+    for result in results:
+        lines += ["", f"{result.case.title}  ({policy_text(name, result.case.settings)})"]
+        for number, step in enumerate(result.steps, start=result.case.taken + 1):
+            shown = ", ".join(f"{at}={token}" for at, token in step["revealed"].items()) or "nothing"
+            again = f"; re-masks {', '.join(map(str, step['remasked']))}" if step["remasked"] else ""
+            lines.append(f"  step {number:<2} reveals {shown}{again}")
+        if not result.steps:
+            lines += [f"  {what} {value}" for what, value in result.found.items()]
+        said = "; ".join(f"{what} {value}" for what, value in result.case.expected.items())
+        lines.append(f"  {'as expected' if result.as_expected else 'NOT as expected'}: {said}")
+    good = sum(result.as_expected for result in results)
+    return [*lines, "", f"{good} of {len(results)} as expected; positions and tokens count from 0"]
+
+
+def policy_text(name: str, settings: Mapping[str, Any]) -> str:
+    """A policy as --policy takes it."""
+    from unmask.report.terminal import settings_line
+
+    return f"{name}:{','.join(settings_line({key: value}) for key, value in settings.items())}" if settings else name
+
+
 def about(name: str) -> dict[str, Any]:
     """Everything a method says of itself, as plain values."""
     from unmask.core.card import Card
-    from unmask.policies import METHODS, make, settings
+    from unmask.policies import METHODS, examples, make, settings
 
     policy = make(name)
     card = policy.card
@@ -98,6 +167,8 @@ def about(name: str) -> dict[str, Any]:
         "settings": {key: value for key, value in settings(policy).items() if key != "name"},
         "presets": {preset: dict(values) for preset, values in card.presets.items()},
         "differs": list(card.differs),
+        "bound_by_steps": policy.bound_by_steps,
+        "example": f"unmask methods example {name}" if name in examples.names() else None,
     }
 
 
@@ -108,9 +179,16 @@ def _lines(row: dict[str, Any]) -> list[str]:
     lines = [f"{row['name']}: {row['about']}", f"  {row['citation']} ({row['label']})", ""]
     lines += [f"  {axis:<12} {row[axis]}" for axis in TAXONOMY]
     lines += ["", f"  settings     {settings_line(row['settings'])}"]
+    steps = "end the run" if row["bound_by_steps"] else "bound nothing: it goes on until all is filled"
+    lines.append(f"  steps        {steps}")
     for preset, values in row["presets"].items():
-        lines.append(f"  preset       {preset}: {settings_line(values) or 'the defaults'}")
+        lines.append(f"  preset       {preset}: --policy {policy_text(row['name'], values)}")
     for difference in row["differs"]:
         lines.append(f"  differs      {difference}")
+    if row["presets"]:
+        task = next(iter(row["presets"])).rpartition("/")[2]
+        lines.append(f"  by name      unmask generate --policy {row['name']} --preset {task}")
     lines += ["", f"  try it       unmask generate --model mini --policy {row['name']} PROMPT"]
+    if row["example"]:
+        lines.append(f"  example      {row['example']}")
     return lines

@@ -54,6 +54,65 @@ class LoadOptions:
             return load(name, on_progress=on_progress, **chosen)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ComposeOptions:
+    """A policy put together: one rule for each axis."""
+
+    score: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RULE",
+            help="Compose a policy: confidence, margin, certainty, stability, dependency, "
+            "uniform, entropy, random, or a mixture such as `confidence+margin`, `0.7*confidence+0.3*margin`.",
+        ),
+    ] = None
+    region: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RULE",
+            help="full, block:N, last-block:N, window:N, dilated:N, near:N, groups:N (DUS), "
+            "sliding:N[:LONGEST] (DSB) or masks:N[:LONGEST] (DCD).",
+        ),
+    ] = None
+    cardinality: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RULE",
+            help="schedule, quota (LLaDA), count:K, share:X; above:X, factor:F (Fast-dLLM), "
+            "eb:GAMMA (EB-Sampler) or all, which --steps does not bound.",
+        ),
+    ] = None
+    commitment: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RULE",
+            help="all, none, confidence:X, margin:X, remdm-cap, remdm-rescale, remdm-conf, "
+            "remdm-loop (each with :ETA), or both: `confidence:0.9+remdm-conf`.",
+        ),
+    ] = None
+
+    @property
+    def rules(self) -> dict[str, Any]:
+        """What was given."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+
+    def merged(self, policy: str | None, settings: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
+        """Policy and settings with the rules; refused beside another policy, or beside settings of one."""
+        if not self.rules:
+            return policy, dict(settings)
+        options = ", ".join(f"--{name}" for name in self.rules)
+        if policy is not None and split_policy(policy)[0] != "composed":
+            raise ConfigError(
+                f"--policy {policy!r} and {options} are both given; allowed: a policy, or rules that compose one; drop "
+                "either"
+            )
+        if settings:
+            raise ConfigError(
+                f"--set {', '.join(settings)} and {options} are both given; allowed: --set with --policy; drop either"
+            )
+        return policy or "composed", self.rules
+
+
 def expanded(function: Callable[..., None]) -> Callable[..., None]:
     """A command that has an option for every field of its parameters that are dataclasses.
 
@@ -132,19 +191,40 @@ POLICY = "NAME[:KEY=VALUE,...]"
 POLICY_FORMS = "a name of `unmask methods`, path.py:Class or package.module:Class, then :KEY=VALUE,KEY=VALUE"
 
 
-def policy_of(text: str, more: Mapping[str, Any] | None = None, also: Sequence[str] = ()) -> "Policy | Search":
+def policy_of(
+    text: str, more: Mapping[str, Any] | None = None, also: Sequence[str] = (), family: str | None = None
+) -> "Policy | Search":
     """A policy as a command line has it; a class of the user's own is run.
 
-    `more` are settings from elsewhere, `also` names that the caller knows besides.
+    `more` are settings from elsewhere, `also` names that the caller knows besides. `preset=TASK` among the settings is
+    one of the method's presets, for models of this family.
     """
     from unmask.policies import METHODS, make
     from unmask.policies.own import own_policy
+    from unmask.policies.presets import preset_of
+
+    name, settings = policy_settings(text, more, also)
+    if name not in METHODS:
+        return own_policy(name, settings)
+    preset = settings.pop("preset", None)
+    published = preset_of(name, METHODS[name].card, str(preset), family)[1] if preset is not None else {}
+    return make(name, **{**published, **settings})
+
+
+def policy_settings(
+    text: str, more: Mapping[str, Any] | None = None, also: Sequence[str] = ()
+) -> tuple[str, dict[str, Any]]:
+    """Name and settings of a policy as a command line has it, `more` from elsewhere among them."""
+    from unmask.policies import METHODS
 
     name, given = split_policy(text)
     settings = pairs("--policy", split_commas(given))
     for key, value in (more or {}).items():
         if key in settings:
-            raise ConfigError(f"{key} is given twice, in --policy {text!r} and with --set; allowed: once; drop one")
+            raise ConfigError(
+                f"{key} is given twice, in --policy {text!r} and with --set or an option of its own; allowed: once; "
+                "drop one"
+            )
         settings[key] = value
     first, colon, rest = name.partition(":")
     if colon and (first in METHODS or not rest.strip()):
@@ -153,7 +233,7 @@ def policy_of(text: str, more: Mapping[str, Any] | None = None, also: Sequence[s
         raise ConfigError(f"--policy {text!r} is a file without a class; allowed: {POLICY_FORMS}; add :Class")
     if not colon and name not in METHODS:
         raise UnknownName("policy", name, [*METHODS, *also, "path.py:Class", "package.module:Class"])
-    return own_policy(name, settings) if colon else make(name, **settings)
+    return name, settings
 
 
 def split_policy(text: str) -> tuple[str, str]:

@@ -141,6 +141,21 @@ class DecodingMethod(ABC):
         """Whether it may take more steps than the answer has positions; all others are refused such a horizon."""
         return False
 
+    @property
+    def bound_by_steps(self) -> bool:
+        """Whether a run ends with its steps; False where the method alone decides how many it takes."""
+        return True
+
+    @property
+    def asks_planner(self) -> bool:
+        """Whether it asks the run's second network."""
+        return False
+
+    @property
+    def outside_block(self) -> str:
+        """Why a cache of its block cannot serve it, though it has a `block_length`; empty where one can."""
+        return ""
+
 
 class Policy(DecodingMethod):
     """Decides one action per step. Frozen; what it must remember goes into `Action.notes`."""

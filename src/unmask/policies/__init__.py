@@ -8,6 +8,7 @@ from unmask.core import Policy, Search
 from unmask.errors import ConfigError, UnknownName
 from unmask.options import check_types, fits
 from unmask.own_code import code_hash, is_ours
+from unmask.policies.composed import Composed, compose
 from unmask.policies.core import CoRe
 from unmask.policies.dcd import DCD
 from unmask.policies.dos import DOS
@@ -38,6 +39,7 @@ __all__ = [
     "VSB",
     "WINO",
     "CoRe",
+    "Composed",
     "Dream",
     "EBSampler",
     "FastDLLM",
@@ -50,6 +52,7 @@ __all__ = [
     "Revised",
     "Swordsman",
     "changed",
+    "compose",
     "make",
     "settings",
     "standing",
@@ -79,6 +82,7 @@ METHODS: dict[str, type[Policy] | type[Search]] = {
         Dream,
         Revised,
         Fixed,
+        Composed,
     )
 }
 """By name, in the order of the paper's table; then what it does not list, and what is this library's own."""

@@ -58,12 +58,17 @@ def open_block(state: State, block_length: int | None) -> Tensor:
     return state.masked_BL if block_length is None else region.first_open_block(state, block_length)
 
 
+def check_block_length(block_length: int | None, published: str, *, optional: bool = True) -> None:
+    """Refuse a length that no block can have; `published` is what to choose instead."""
+    ok = (optional and block_length is None) or (block_length is not None and 1 <= block_length <= 1_000_000)
+    require(ok, "block_length", block_length, "1 to 1000000" + (", or None" if optional else ""), published)
+
+
 def check_blocks(state: State, block_length: int | None, *, even: bool) -> None:
     """Refuse impossible blocks; `even` adds LLaDA's rules that blocks divide the answer and the steps."""
     if block_length is None:
         return
-    ok = 1 <= block_length <= 1_000_000
-    require(ok, "block_length", block_length, "1 to 1000000", "leave it out for one block")
+    check_block_length(block_length, "leave it out for one block")
     for answer, steps in zip(state.answer_BL.sum(-1).tolist(), state.horizon_B.tolist(), strict=True):
         divides = answer % block_length == 0 or not even
         require(divides, "block_length", block_length, f"a divisor of the {answer} new tokens", "change either")

@@ -64,6 +64,10 @@ class Instead(Policy):
     def looks_ahead(self) -> bool:
         return self.base.looks_ahead
 
+    @property
+    def bound_by_steps(self) -> bool:
+        return self.base.bound_by_steps or self.kappa is not None
+
     def check(self, state: State) -> None:
         self.base.check(state)
 
@@ -95,7 +99,9 @@ class Instead(Policy):
             eligible_B = (action.region_BL & state.masked_BL).sum(-1)
             return cardinality.fraction(cardinality.reveal_count(action.kappa_B, eligible_B), n_B)
         finishing_B = cardinality.fraction(cardinality.k_min(state), n_B)
-        return torch.where(state.remaining_B == 1, finishing_B, self._kappa(state, traj.seen, region_BL))
+        alpha_BJ = action.alpha_BJ if self.alpha is None else score.rows(self.alpha, state)
+        order_BL = score.order(alpha_BJ, traj.seen, region_BL.shape[1]) if self._kappa.spends else None
+        return torch.where(state.remaining_B == 1, finishing_B, self._kappa(state, traj.seen, region_BL, order_BL))
 
     @cached_property
     def _region(self) -> Region | None:

@@ -10,7 +10,7 @@ from unmask.axes import cardinality, commitment, score
 from unmask.core import Action, LookAhead, Needs, Policy, Prediction, State, Trajectory
 from unmask.core.card import Card
 from unmask.errors import ConfigError, require
-from unmask.policies.blocks import Clock, check_blocks, clock
+from unmask.policies.blocks import Clock, check_block_length, check_blocks, clock
 from unmask.policies.llada import quota
 
 
@@ -53,6 +53,7 @@ class CoRe(Policy):
 
     def __post_init__(self) -> None:
         known = ("confidence", "margin")
+        check_block_length(self.block_length, "leave it out for one block")
         require(self.base in known, "base", self.base, " or ".join(known), "pick one")
         for name in ("revise_every", "rewrites", "tail"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more", "0 switches it off")

@@ -6,7 +6,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from unmask.axes import cardinality, commitment, region, score
-from unmask.core import Action, LookAhead, Policy, State, Trajectory
+from unmask.core import Action, LookAhead, Policy, Trajectory
 from unmask.core.card import Card
 from unmask.errors import require
 
@@ -53,9 +53,13 @@ class DCD(Policy):
             sane = value is None or 1 <= value <= 1_000_000
             require(sane, name, value, "1 to 1000000, or None", "published: s_max=128 and no per_step")
 
+    @property
+    def bound_by_steps(self) -> bool:
+        return False
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
-        window_BL = self._window(state)
+        window_BL = region.first_masks(state, self.s_init, self.s_max)
         score_BL = self._score(traj)[:, : window_BL.shape[1]]
         if self.per_step is None:
             k_B = cardinality.above(score_BL, self.threshold, window_BL)
@@ -66,13 +70,6 @@ class DCD(Policy):
             *cardinality.reveal_set(score.best(score_BL, window_BL, k_B), window_BL),
             commitment.everything(state),
         )
-
-    def _window(self, state: State) -> Tensor:
-        """The first `s_init` masks, as far as they lie within `s_max` positions."""
-        near_BL = state.masked_BL & (state.masked_BL.long().cumsum(-1) <= self.s_init)
-        if self.s_max is None:
-            return near_BL
-        return near_BL & (state.rank_BL < (region.first_mask(state) + self.s_max)[:, None])
 
     def _score(self, traj: Trajectory) -> Tensor:
         seen = traj.seen

@@ -10,7 +10,7 @@ from unmask.axes import cardinality, commitment, score
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.core.card import RECONSTRUCTION, Card
 from unmask.errors import ConfigError, require
-from unmask.policies.blocks import check_blocks, clock, open_block
+from unmask.policies.blocks import check_block_length, check_blocks, clock, open_block
 from unmask.policies.llada import quota
 
 BASES = ("schedule", "eb")
@@ -41,6 +41,7 @@ class DOS(Policy):
     """Leave out tokens that get more than this mean attention; None keeps all."""
 
     def __post_init__(self) -> None:
+        check_block_length(self.block_length, "leave it out for one block")
         require(self.base in BASES, "base", self.base, " or ".join(BASES), "pick one")
         require(self.gamma >= 0, "gamma", self.gamma, "0 or more", "it is in nats")
         sane = self.sinks is None or 0 < self.sinks <= 1
@@ -49,6 +50,10 @@ class DOS(Policy):
     @property
     def needs(self) -> Needs:
         return Needs(attention=True)
+
+    @property
+    def bound_by_steps(self) -> bool:
+        return self.base == "schedule"
 
     def check(self, state: State) -> None:
         check_blocks(state, self.block_length, even=self.base == "schedule")

@@ -3,12 +3,11 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import torch
-
 from unmask.axes import cardinality, commitment, region, score
 from unmask.core import Action, LookAhead, Policy, Trajectory
 from unmask.core.card import Card
 from unmask.errors import require
+from unmask.policies.blocks import check_block_length
 from unmask.policies.fast_dllm import FastDLLM
 
 
@@ -36,18 +35,21 @@ class DSB(Policy):
     """Most positions from the first mask on; None is the authors' greedy variant."""
 
     def __post_init__(self) -> None:
-        ok = 1 <= self.block_length <= 1_000_000
-        require(ok, "block_length", self.block_length, "1 to 1000000", "published: 32")
+        check_block_length(self.block_length, "published: 32", optional=False)
         sane = self.max_block is None or 1 <= self.max_block <= 1_000_000
         require(sane, "max_block", self.max_block, "1 to 1000000, or None", "published: 32, or None (greedy)")
 
+    @property
+    def bound_by_steps(self) -> bool:
+        return False
+
+    @property
+    def outside_block(self) -> str:
+        return "its block slides past the one that a cache holds"
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
-        first_B = region.first_mask(state)
-        end_B = self.block_length + state.revealed_BL.sum(-1)
-        if self.max_block is not None:
-            end_B = torch.minimum(end_B, first_B + self.max_block)
-        open_BL = state.masked_BL & (state.rank_BL < end_B[:, None])
+        open_BL = region.sliding(state, self.block_length, self.max_block)
         chosen_BL = self.base.accept(traj.seen.confidence_BN[:, : open_BL.shape[1]], open_BL)
         return Action(
             score.pure("confidence", state),

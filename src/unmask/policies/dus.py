@@ -11,6 +11,7 @@ from unmask.axes import cardinality, commitment, region, score
 from unmask.core import Action, LookAhead, Policy, Trajectory
 from unmask.core.card import Card
 from unmask.errors import require
+from unmask.policies.blocks import check_block_length
 
 _NEVER = torch.iinfo(torch.long).max
 
@@ -45,8 +46,7 @@ class DUS(Policy):
     """Leave skipped positions masked at the end, as the authors' code does."""
 
     def __post_init__(self) -> None:
-        ok = 1 <= self.block_length <= 1_000_000
-        require(ok, "block_length", self.block_length, "1 to 1000000", "published: 8, 16, 32 and 64")
+        check_block_length(self.block_length, "published: 8, 16, 32 and 64", optional=False)
         require(1 <= self.base <= 1_000_000, "base", self.base, "1 or more", "published: 2")
         require(1 <= self.base_skip <= 64, "base_skip", self.base_skip, "1 to 64", "published: 1")
         require(0 <= self.skip <= 1, "skip", self.skip, "0 to 1", "it is a probability; 0 never skips")
@@ -55,6 +55,10 @@ class DUS(Policy):
         full_B = super().done(traj)
         blocks_B = -(-traj.state.answer_BL.sum(-1) // self.block_length)
         return full_B | (traj.state.step_B >= blocks_B * self._levels) if self.leave_skipped else full_B
+
+    @property
+    def bound_by_steps(self) -> bool:
+        return False
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state

@@ -9,7 +9,7 @@ from unmask.axes import cardinality, commitment, score
 from unmask.core import Action, LookAhead, Policy, Prediction, Trajectory
 from unmask.core.card import RECONSTRUCTION, Card
 from unmask.errors import require
-from unmask.policies.blocks import open_block
+from unmask.policies.blocks import check_block_length, open_block
 from unmask.policies.fast_dllm import keep_apart
 
 PROXIES = ("entropy", "confidence", "margin")
@@ -41,8 +41,11 @@ class EBSampler(Policy):
         require(self.gamma >= 0, "gamma", self.gamma, "0 or more", "it is in nats; 1 bit is 0.693")
         require(self.proxy in PROXIES, "proxy", self.proxy, ", ".join(PROXIES), "pick one")
         require(self.spacing >= 0, "spacing", self.spacing, "0 or more", "0 switches the filter off")
-        sane = self.block_length is None or 1 <= self.block_length <= 1_000_000
-        require(sane, "block_length", self.block_length, "1 to 1000000, or None", "None is one block")
+        check_block_length(self.block_length, "None is one block")
+
+    @property
+    def bound_by_steps(self) -> bool:
+        return False
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state

@@ -10,7 +10,7 @@ from unmask.axes import cardinality, commitment, region, score
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.core.card import Card
 from unmask.errors import require
-from unmask.policies.blocks import open_block
+from unmask.policies.blocks import check_block_length, open_block
 
 RULES = ("threshold", "factor")
 
@@ -50,8 +50,11 @@ class FastDLLM(Policy):
         require(0 <= self.threshold <= 1, "threshold", self.threshold, "0 to 1", "it is a probability; published: 0.9")
         require(0 <= self.factor < float("inf"), "factor", self.factor, "0 or more", "the authors use 1")
         require(self.spacing >= 0, "spacing", self.spacing, "0 or more", "0 switches the filter off")
-        sane = self.block_length is None or 1 <= self.block_length <= 1_000_000
-        require(sane, "block_length", self.block_length, "1 to 1000000, or None", "published: 32")
+        check_block_length(self.block_length, "published: 32")
+
+    @property
+    def bound_by_steps(self) -> bool:
+        return False
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
@@ -100,6 +103,10 @@ class FastDLLMDream(Policy):
     @property
     def needs(self) -> Needs:
         return Needs(filtered=True)
+
+    @property
+    def bound_by_steps(self) -> bool:
+        return False
 
     def check(self, state: State) -> None:
         for answer, steps in zip(state.answer_BL.sum(-1).tolist(), state.horizon_B.tolist(), strict=True):

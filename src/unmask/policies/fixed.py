@@ -23,11 +23,12 @@ class Fixed(Policy):
     name: ClassVar[str] = "fixed"
     card: ClassVar[Card] = Card("this library", "any mixture", "any", "any", "any", label=OURS)
     alpha: Mixture = "confidence"
-    """A scoring rule (confidence, margin, certainty, stability, dependency), "uniform", or weights."""
+    """A rule (confidence, margin, certainty, stability, dependency), rules with a plus, "uniform", or weights."""
     region: str = "full"
-    """full, block:N, last-block:N, window:N, dilated:N or near:N."""
+    """full, block:N, last-block:N, window:N, dilated:N, near:N, groups:N, sliding:N[:LONGEST] or masks:N[:LONGEST]."""
     kappa: str | float = "schedule"
-    """schedule (k_min), count:K, share:X, above:X (confidence threshold), or a number: kappa itself."""
+    """schedule (k_min), quota, count:K, share:X, above:X (confidence threshold), factor:F, eb:GAMMA, all, or a number:
+    kappa itself. Whatever the rule, the last step reveals what is left."""
     commit: str = "all"
     """all, none, confidence:X or margin:X."""
 
@@ -46,10 +47,12 @@ class Fixed(Policy):
         state, prediction = traj.state, traj.seen
         need_B = cardinality.k_min(state)
         region_BL = self._region(state, need_B)
-        kappa_B = self._kappa(state, prediction, region_BL)
+        alpha_BJ = score.rows(self.alpha, state)
+        order_BL = score.order(alpha_BJ, prediction, region_BL.shape[1]) if self._kappa.spends else None
+        kappa_B = self._kappa(state, prediction, region_BL, order_BL)
         finishing_B = cardinality.fraction(need_B, region_BL.sum(-1))
         return Action(
-            score.rows(self.alpha, state),
+            alpha_BJ,
             region_BL,
             torch.where(state.remaining_B == 1, finishing_B, kappa_B),
             self._commit(state, prediction),

@@ -10,7 +10,7 @@ from unmask.axes import cardinality, commitment, score
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.core.card import Card
 from unmask.errors import require
-from unmask.policies.blocks import Clock, check_blocks, clock
+from unmask.policies.blocks import Clock, check_block_length, check_blocks, clock
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class InfoGain(Policy):
 
     def __post_init__(self) -> None:
         known = ("info_gain", "lookum")
+        check_block_length(self.block_length, "leave it out for one block")
         require(self.objective in known, "objective", self.objective, " or ".join(known), "pick one")
         require(1 <= self.candidates <= 1024, "candidates", self.candidates, "1 to 1024", "the authors use 8")
         require(self.tau_pos >= 0, "tau_pos", self.tau_pos, ">= 0", "0 keeps the greedy set only")

@@ -10,7 +10,7 @@ from unmask.axes import cardinality, commitment, region, score
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.core.card import Card
 from unmask.errors import require
-from unmask.policies.blocks import open_block
+from unmask.policies.blocks import check_block_length, open_block
 
 VARIANTS = ("llada", "dream")
 STRATEGIES = ("all", "max_conf", "min_kl", "random")
@@ -65,8 +65,7 @@ class KLASS(Policy):
         require(1 <= self.window <= 64, "window", self.window, "1 to 64", "the authors use 2")
         require(self.strategy in STRATEGIES, "strategy", self.strategy, ", ".join(STRATEGIES), "pick one")
         require(self.variant in VARIANTS, "variant", self.variant, " or ".join(VARIANTS), "pick one")
-        sane = self.block_length is None or 1 <= self.block_length <= 1_000_000
-        require(sane, "block_length", self.block_length, "1 to 1000000, or None", "published: 64 for LLaDA")
+        check_block_length(self.block_length, "published: 64 for LLaDA")
 
     @property
     def needs(self) -> Needs:
@@ -79,6 +78,10 @@ class KLASS(Policy):
     @property
     def random(self) -> bool:
         return self.strategy == "random"
+
+    @property
+    def bound_by_steps(self) -> bool:
+        return False
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state, seen = traj.state, traj.seen

@@ -10,7 +10,7 @@ from unmask.axes import cardinality, commitment, score
 from unmask.core import Action, LookAhead, Policy, State, Trajectory
 from unmask.core.card import Card
 from unmask.errors import require
-from unmask.policies.blocks import Clock, check_blocks, clock
+from unmask.policies.blocks import Clock, check_block_length, check_blocks, clock
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class LLaDA(Policy):
 
     def __post_init__(self) -> None:
         known = ("low_confidence", "random")
+        check_block_length(self.block_length, "leave it out for one block")
         require(self.remasking in known, "remasking", self.remasking, " or ".join(known), "pick one")
 
     @property

@@ -70,6 +70,14 @@ class P2(Policy):
     def looks_ahead(self) -> bool:
         return self.planner
 
+    @property
+    def asks_planner(self) -> bool:
+        return self.planner
+
+    @property
+    def outside_block(self) -> str:
+        return "it re-masks anywhere in the answer"
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         score_BL = self._scores(traj, look_ahead)

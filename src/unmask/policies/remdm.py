@@ -11,6 +11,7 @@ from unmask.axes.revision import loop_alpha, reveal_probability
 from unmask.core import Action, LookAhead, Policy, State, Trajectory, View
 from unmask.core.card import RECONSTRUCTION, Card
 from unmask.errors import require
+from unmask.policies.blocks import check_block_length
 from unmask.policies.revised import confidence_when_revealed
 
 _EPS = 1e-5
@@ -60,13 +61,17 @@ class ReMDMSampler(Policy):
     def own_clock(self) -> bool:
         return True
 
+    @property
+    def outside_block(self) -> str:
+        return "it re-masks anywhere in the answer"
+
     def done(self, traj: Trajectory) -> Tensor:
         return super().done(traj) & (traj.state.step_B >= traj.state.horizon_B)
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         psi_BL = confidence_when_revealed(traj)
-        reveal_B, sigma_BL = self._rates(state, psi_BL)
+        reveal_B, sigma_BL = self.rates(state, psi_BL)
         over_B = state.step_B >= state.horizon_B
         reveal_B = torch.where(over_B, 1.0, reveal_B)
         chosen_BL = state.masked_BL & (traj.uniform("order") < reveal_B[:, None])
@@ -81,7 +86,7 @@ class ReMDMSampler(Policy):
             notes={"psi_BL": psi_BL},
         )
 
-    def _rates(self, state: State, psi_BL: Tensor) -> tuple[Tensor, Tensor]:
+    def rates(self, state: State, psi_BL: Tensor) -> tuple[Tensor, Tensor]:
         """Probabilities to reveal and to re-mask on the authors' grid: t from 1 to 1e-5 in T steps."""
         dt_B = (1 - _EPS) / state.horizon_B.double()
         t_B = 1 - dt_B * state.step_B
@@ -124,8 +129,7 @@ class ReMDMLLaDA(Policy):
 
     def __post_init__(self) -> None:
         require(1 <= self.k <= 1_000_000, "k", self.k, "1 or more", "the authors use 1 and 4")
-        sane = self.block_length is None or 1 <= self.block_length <= 1_000_000
-        require(sane, "block_length", self.block_length, "1 to 1000000, or None", "the authors use 32")
+        check_block_length(self.block_length, "the authors use 32")
 
     @property
     def memory(self) -> int:
@@ -134,6 +138,10 @@ class ReMDMLLaDA(Policy):
     @property
     def own_clock(self) -> bool:
         return True
+
+    @property
+    def bound_by_steps(self) -> bool:
+        return False
 
     def check(self, state: State) -> None:
         for answer in state.answer_BL.sum(-1).tolist():

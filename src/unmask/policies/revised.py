@@ -44,6 +44,14 @@ class Revised(Policy):
     def random(self) -> bool:
         return True
 
+    @property
+    def bound_by_steps(self) -> bool:
+        return self.base.bound_by_steps
+
+    @property
+    def outside_block(self) -> str:
+        return "it re-masks anywhere in the answer"
+
     def check(self, state: State) -> None:
         self.base.check(state)
 
@@ -58,20 +66,25 @@ class Revised(Policy):
         return self.base.looks_ahead
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
-        state, action = traj.state, self.base.act(traj, look_ahead)
-        psi_BL = confidence_when_revealed(traj)
-        remask_BL = self.operator.remask(state, psi_BL, traj.uniform("remask"))
-        # A row with no masks of its own reveals nothing: the region it must still name is what it re-opens.
-        full_B = ~state.masked_BL.any(-1)
-        if action.remask_BL is not None:
-            full_B = full_B & ~action.remask_BL.any(-1)
-        return replace(
-            action,
-            region_BL=torch.where(full_B[:, None], remask_BL, action.region_BL),
-            kappa_B=torch.where(full_B, 0.0, action.kappa_B),
-            remask_BL=remask_BL if action.remask_BL is None else remask_BL | action.remask_BL,
-            notes={**action.notes, "psi_BL": psi_BL},
-        )
+        return revise(traj, self.base.act(traj, look_ahead), self.operator)
+
+
+def revise(traj: Trajectory, action: Action, operator: ReMDM) -> Action:
+    """The action, and what the operator re-opens."""
+    state = traj.state
+    psi_BL = confidence_when_revealed(traj)
+    remask_BL = operator.remask(state, psi_BL, traj.uniform("remask"))
+    # A row with no masks of its own reveals nothing: the region it must still name is what it re-opens.
+    full_B = ~state.masked_BL.any(-1)
+    if action.remask_BL is not None:
+        full_B = full_B & ~action.remask_BL.any(-1)
+    return replace(
+        action,
+        region_BL=torch.where(full_B[:, None], remask_BL, action.region_BL),
+        kappa_B=torch.where(full_B, 0.0, action.kappa_B),
+        remask_BL=remask_BL if action.remask_BL is None else remask_BL | action.remask_BL,
+        notes={**action.notes, "psi_BL": psi_BL},
+    )
 
 
 def confidence_when_revealed(traj: Trajectory) -> Tensor:

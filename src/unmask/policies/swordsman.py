@@ -49,6 +49,10 @@ class Swordsman(Policy):
     def memory(self) -> int:
         return 1
 
+    @property
+    def bound_by_steps(self) -> bool:
+        return False
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         length = state.tokens_BL.shape[1]

@@ -64,6 +64,10 @@ class VSB(Policy):
     def looks_ahead(self) -> bool:
         return True
 
+    @property
+    def bound_by_steps(self) -> bool:
+        return False
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         end_B = self._end(traj, look_ahead)

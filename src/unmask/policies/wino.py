@@ -10,6 +10,7 @@ from unmask.axes import cardinality, commitment, region, score
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory, View
 from unmask.core.card import Card
 from unmask.errors import require
+from unmask.policies.blocks import check_block_length
 from unmask.policies.shadows import originals, shadow_view
 
 _FIRST_LAST = 30
@@ -40,8 +41,7 @@ class WINO(Policy):
     """Verification threshold, strict."""
 
     def __post_init__(self) -> None:
-        ok = 1 <= self.block_length <= 1_000_000
-        require(ok, "block_length", self.block_length, "1 to 1000000", "the authors use 128")
+        check_block_length(self.block_length, "the authors use 128", optional=False)
         for name, value in (("tau1", self.tau1), ("tau2", self.tau2)):
             require(0 <= value <= 1, name, value, "0 to 1", "it is a probability")
 
@@ -52,6 +52,10 @@ class WINO(Policy):
     @property
     def memory(self) -> int:
         return 1
+
+    @property
+    def bound_by_steps(self) -> bool:
+        return False
 
     def view(self, traj: Trajectory) -> View:
         state = traj.state

@@ -1,0 +1,248 @@
+"""Worked examples: the numbers of each method's sheet, run on a denoiser that says them.
+
+A file NAME.json holds cases: settings, a canvas, what the model says, and what has to come of it. Numbers only; tests
+read the same files.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unmask.core import (
+    ALL,
+    NO_LOOK_AHEAD,
+    Logits,
+    Needs,
+    Noise,
+    Policy,
+    Proposal,
+    State,
+    Trajectory,
+    View,
+    Vocabulary,
+    propose,
+)
+from unmask.decode import advance, decode, record_of
+from unmask.denoisers.scripted import Scripted, TableNoise, logs, peaked
+from unmask.errors import UnknownName
+from unmask.policies import make
+from unmask.policies.remdm import ReMDMSampler
+from unmask.transition import apply
+
+HOME = Path(__file__).parent
+VOCAB = 64
+"""Tokens of examples that give no more than a confidence."""
+_CLOSE = 1e-4
+"""How far rates may be from the sheet's rounded numbers."""
+
+
+@dataclass(frozen=True)
+class WorkedCase:
+    """One worked case: what is set, what the model says, what the sheet says of it."""
+
+    method: str
+    title: str
+    settings: Mapping[str, Any]
+    script: Mapping[str, Any]
+    expected: Mapping[str, Any]
+    canvas: Sequence[int | None] = ()
+    """None for a mask."""
+    steps: int | None = None
+    """Default: one per mask."""
+    standing: Sequence[int | None] = ()
+    """What has been revealed before the example begins, if anything."""
+    taken: int = 0
+    """Steps before that."""
+    noise: Mapping[str, Sequence[float]] | None = None
+
+    @property
+    def policy(self) -> Policy:
+        policy = make(self.method, **self.settings)
+        assert isinstance(policy, Policy)
+        return policy
+
+
+@dataclass(frozen=True)
+class WorkedResult:
+    """What came of a case, in the words of its `expected`."""
+
+    case: WorkedCase
+    found: Mapping[str, Any]
+    """As much of it as the sheet says."""
+    steps: tuple[Mapping[str, Any], ...]
+    """Every step: tokens revealed by position, and positions re-masked."""
+
+    @property
+    def as_expected(self) -> bool:
+        return all(_same(self.found[name], value) for name, value in self.case.expected.items())
+
+
+def names() -> list[str]:
+    """The methods that have an example."""
+    return sorted(path.stem for path in HOME.glob("*.json"))
+
+
+@cache
+def cases(method: str) -> tuple[WorkedCase, ...]:
+    """The worked cases of a method."""
+    if method not in names():
+        raise UnknownName("worked example", method, names())
+    document = json.loads((HOME / f"{method}.json").read_text(encoding="utf-8"))
+    return tuple(WorkedCase(method, **case) for case in document["cases"])
+
+
+def sheet(method: str) -> str:
+    """Where the numbers come from."""
+    return str(json.loads((HOME / f"{method}.json").read_text(encoding="utf-8"))["sheet"])
+
+
+def run_case(case: WorkedCase) -> WorkedResult:
+    """The method on what the script says."""
+    kind = case.script["kind"]
+    if kind == "rates":
+        return WorkedResult(case, _rates(case), ())
+    traj = follow(case.policy, _told(case), len(case.canvas)) if kind == "told" else _decoded(case)
+    canvases = list(traj.canvases())
+    steps: tuple[dict[str, Any], ...] = tuple(
+        {
+            "revealed": {at: int(after_L[at]) for at in _places(step.revealed_BL)},
+            "remasked": _places(step.remasked_BL),
+        }
+        for step, after_L in zip(traj.steps, canvases[1:], strict=True)
+    )
+    found = {
+        "revealed": [list(step["revealed"]) for step in steps],
+        "remasked": [step["remasked"] for step in steps],
+        "masks_left": [int((c == traj.state.mask_id).sum()) for c in canvases[1:]],
+        "canvas": [None if t == traj.state.mask_id else t for t in canvases[1].tolist()],
+    }
+    said = {name: found[name][: len(value)] for name, value in case.expected.items()}
+    return WorkedResult(case, said, steps)
+
+
+def denoiser(script: Mapping[str, Any]) -> Scripted:
+    """What a script says, as a model; the last row of a table is for all later passes."""
+    kind, table = script["kind"], script.get("table")
+    attention = script.get("attention")
+    if kind == "confidence":
+        return Scripted(lambda _, slot, call: peaked(_row(table, call)[slot], VOCAB), VOCAB, attention=attention)
+    if kind == "logits":
+        return Scripted(lambda _, slot, call: _row(table, call)[slot], len(_row(table, 0)[0]))
+    if kind == "distribution":
+        return Scripted(lambda _, slot, call: logs(_row(table, call)[slot]), len(_row(table, 0)[0]))
+    if kind == "canvas":
+        return _by_canvas(script)
+    return _by_reach(script)
+
+
+def _by_canvas(script: Mapping[str, Any]) -> Scripted:
+    """Distributions for some canvases, and one for every position of any other."""
+    vocab = len(script["otherwise"])
+    tables = {tuple(vocab if t is None else t for t in known["canvas"]): known["table"] for known in script["canvases"]}
+
+    def answer(tokens: list[int], slot: int, call: int) -> list[float]:
+        rows = tables.get(tuple(tokens))
+        return logs(script["otherwise"] if rows is None or rows[slot] is None else rows[slot])
+
+    return Scripted(answer, vocab)
+
+
+class _Reaching(Scripted):
+    """A model whose shadow slots answer by how much of the canvas may be read."""
+
+    def __call__(self, view: View, needs: Needs) -> Logits:
+        attend = view.attend_BNN
+        length = view.tokens_BN.shape[1] if attend is None else int(view.wanted_BN[0].long().argmax())
+        rows = []
+        for b, slot in view.wanted_BN.nonzero().tolist():
+            reach = -1 if attend is None else int(attend[b, 0, :length].sum())
+            rows.append(self.logits([], slot if attend is None else slot - length, reach))
+        self.calls.append(view)
+        return Logits(torch.tensor(rows, dtype=torch.float64).reshape(-1, self.vocab), view.wanted_BN)
+
+
+def _by_reach(script: Mapping[str, Any]) -> Scripted:
+    """Distributions of the step's own pass, and of looks that may read so many positions."""
+
+    def answer(_: list[int], slot: int, reach: int) -> list[float]:
+        return logs(script["now"][slot] if reach < 0 else script["reach"][str(reach)][slot])
+
+    return _Reaching(answer, len(script["now"][0]))
+
+
+def _decoded(case: WorkedCase) -> Trajectory:
+    policy, model = case.policy, denoiser(case.script)
+    canvas = [model.vocab if token is None else token for token in case.canvas]
+    steps = case.steps or canvas.count(model.vocab)
+    state = State.from_canvases([canvas], steps=steps, mask_id=model.vocab, own_clock=policy.own_clock)
+    if case.standing:
+        tokens = [model.vocab if token is None else token for token in case.standing]
+        state = replace(state, tokens_BL=torch.tensor([tokens]), step_B=torch.tensor([case.taken]))
+    noise: Any = Noise.of([0]) if case.noise is None else TableNoise(case.noise)
+    return decode(model, policy, state, noise=noise, proposal=Proposal())
+
+
+def _told(case: WorkedCase) -> list[dict[int, tuple[float, float]]]:
+    return [{int(at): (p, entropy) for at, (p, entropy) in call.items()} for call in case.script["table"]]
+
+
+def follow(policy: Policy, calls: Sequence[Mapping[int, tuple[float, float]]], n: int) -> Trajectory:
+    """Steps whose predictions are told: confidence and entropy by position, whether or not a distribution has both."""
+    state = State.from_canvases([[VOCAB] * n], steps=n, mask_id=VOCAB)
+    traj = Trajectory.start(state, Noise.of([0]))
+    for told in calls:
+        view = View.of(traj.state, Needs())
+        flat = propose(
+            Logits(torch.zeros(int(view.wanted_BN.sum()), VOCAB), view.wanted_BN),
+            view,
+            Proposal(),
+            policy.needs,
+            Vocabulary(VOCAB, VOCAB),
+            noise=traj.noise,
+            step_B=traj.state.step_B,
+        )
+        p_BN, entropy_BN = torch.zeros(1, n), torch.zeros(1, n, dtype=torch.float64)
+        for at, (p, entropy) in told.items():
+            p_BN[0, at], entropy_BN[0, at] = p, entropy
+        clean = replace(flat.clean, p_BNK=torch.stack((p_BN, 1 - p_BN), -1), entropy_BN=entropy_BN)
+        traj = replace(traj, prediction=replace(flat, confidence_BN=p_BN, clean=clean))
+        action = policy.act(traj, NO_LOOK_AHEAD)
+        change = apply(traj.state, traj.seen, action).checked()
+        step = record_of(traj, policy.name, action, change, traj.forwards_B, traj.processed_B)
+        traj = advance(traj, step, change.state, ALL)
+    return traj
+
+
+def _rates(case: WorkedCase) -> dict[str, Any]:
+    """ReMDM's probabilities at one moment: to reveal a mask, and to re-mask what was revealed so surely."""
+    policy, psi = case.policy, case.script["confidence_when_revealed"]
+    assert isinstance(policy, ReMDMSampler)
+    state = State.from_canvases([[VOCAB] * 6], steps=case.steps or 1, mask_id=VOCAB, own_clock=True)
+    tokens_BL, psi_BL = state.tokens_BL.clone(), torch.full((1, 6), float("inf"), dtype=torch.float64)
+    tokens_BL[0, : len(psi)], psi_BL[0, : len(psi)] = 1, torch.tensor(psi, dtype=torch.float64)
+    state = replace(state, tokens_BL=tokens_BL, step_B=torch.tensor([case.taken]))
+    reveal_B, sigma_BL = policy.rates(state, psi_BL)
+    return {"reveal": float(reveal_B), "remask": sigma_BL[0, : len(psi)].tolist()}
+
+
+def _row(table: Any, call: int) -> Any:
+    return table[min(call, len(table) - 1)]
+
+
+def _places(mask_BL: Tensor) -> list[int]:
+    return mask_BL[0].nonzero().flatten().tolist()
+
+
+def _same(found: Any, expected: Any) -> bool:
+    """Equal, or as near as rounded numbers are."""
+    if isinstance(expected, float):
+        return abs(found - expected) <= _CLOSE
+    if isinstance(expected, list) and isinstance(found, list):
+        return len(found) == len(expected) and all(map(_same, found, expected))
+    return bool(found == expected)
