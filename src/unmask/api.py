@@ -13,7 +13,7 @@ import torch
 
 from unmask.adapt import Gate
 from unmask.core import Action, Denoiser, Noise, Policy, Search, State, Trajectory, row_key
-from unmask.core.cost import Cost, total_cost
+from unmask.core.cost import AnswerCost, total_cost
 from unmask.core.rows import mapped
 from unmask.decode import GivenAction
 from unmask.decode_options import DecodeOptions, said
@@ -67,7 +67,7 @@ class Generation:
         return sum(self.row_forwards)
 
     @property
-    def cost(self) -> Cost:
+    def cost(self) -> AnswerCost:
         """All that was counted, of all rows together."""
         return total_cost(self.trajectory)
 

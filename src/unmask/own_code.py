@@ -11,6 +11,7 @@ import inspect
 import os
 import sys
 import sysconfig
+import traceback
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -109,6 +110,21 @@ def said(error: BaseException) -> str:
         return storable(" ".join(str(error).split()))
     except Exception:
         return "(no message)"
+
+
+def place_of(error: BaseException, written: Any) -> str:
+    """Where somebody's own code raised, as `mine.py, line 12`, or else the file that `written` is in.
+
+    Empty for what came with this package.
+    """
+    if is_ours(written):
+        return ""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if not any(Path(f.filename).resolve().is_relative_to(home) for home in _homes())]
+    if own:
+        return storable(f"{Path(own[-1].filename).name}, line {own[-1].lineno}")
+    path = inspect.getsourcefile(written)
+    return storable(f"{written.__qualname__} of {Path(path).name}") if path else str(written.__qualname__)
 
 
 def code_hash(function: Any) -> str:

@@ -8,7 +8,7 @@ from torch import Tensor
 from unmask.core.trajectory import Trajectory
 
 
-class Cost(NamedTuple):
+class AnswerCost(NamedTuple):
     """Of one answer, or of several together."""
 
     forwards: int
@@ -30,7 +30,7 @@ class Cost(NamedTuple):
 
 
 def cost_columns(traj: Trajectory) -> tuple[Tensor, ...]:
-    """The fields of `Cost` for every row, on the run's device."""
+    """The fields of `AnswerCost` for every row, on the run's device."""
     zero_B = torch.zeros_like(traj.forwards_B)
     return (
         traj.forwards_B,
@@ -42,6 +42,6 @@ def cost_columns(traj: Trajectory) -> tuple[Tensor, ...]:
     )
 
 
-def total_cost(traj: Trajectory) -> Cost:
+def total_cost(traj: Trajectory) -> AnswerCost:
     """Of all rows together."""
-    return Cost(*torch.stack(cost_columns(traj), 1).sum(0).tolist())
+    return AnswerCost(*torch.stack(cost_columns(traj), 1).sum(0).tolist())

@@ -28,6 +28,7 @@ def pareto_front(quality_A: ArrayLike, cost_A: ArrayLike) -> Flags:
 def sure_front(
     tables: Sequence[ArrayLike],
     cost_A: ArrayLike,
+    among_A: ArrayLike,
     *,
     seed: int,
     resamples: int = MEAN_RESAMPLES,
@@ -35,11 +36,11 @@ def sure_front(
 ) -> Flags:
     """Which policies are better than every one that costs no more, beyond noise: the paired interval leaves out zero.
 
-    `tables` hold each task's qualities, prompts by policies; costs are compared as they are. The cheapest policy has
-    nothing to beat, so it is among them if it is alone at its cost.
+    Asked about are those of `among_A`, say the front. `tables` hold each task's qualities, prompts by policies; costs
+    are compared as they are. The cheapest policy has nothing to beat, so it is sure if it is alone at its cost.
     """
     cost = _numbers("cost_A", cost_A)
-    sure_A = np.isfinite(cost)
+    sure_A = np.isfinite(cost) & np.asarray(among_A, dtype=bool)
     for own in np.flatnonzero(sure_A):
         cheaper_A = cost <= cost[own]
         cheaper_A[own] = False
