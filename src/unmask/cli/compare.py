@@ -54,8 +54,8 @@ class CompareOptions:
             "--policy",
             "-p",
             metavar=POLICY,
-            help="Another policy, e.g. wino:block_length=8; `all`: every published method that suits the model; or a class "
-            "of your own, whose code runs: path.py:Class or package.module:Class, then :KEY=VALUE,... Repeatable.",
+            help="Another policy, e.g. wino:block_length=8; `all`: every published method that suits the model; or a "
+            "class of your own, whose code runs: path.py:Class or package.module:Class, then :KEY=VALUE... Repeatable.",
         ),
     ] = None
     steps: int | None = shared("steps", help="Steps for every task. Default: half its horizon.", min=1)

@@ -185,7 +185,7 @@ def _figure(
         for task in summary.shown
     ]
     marks = [
-        "Step line: the Pareto front, whose members are named. Diamond: the reference. Bars: 95 % intervals over prompts.",
+        "Step line: the Pareto front, members named. Diamond: the reference. Bars: 95 % intervals over prompts.",
         *notes,
         *([LABEL_LEGEND] if any(line.label == RECONSTRUCTION for line in summary.lines) else []),
     ]
