@@ -10,7 +10,7 @@ from unmask.core.cost import AnswerCost, cost_columns, total_cost
 from unmask.decode import decode
 from unmask.policies import make
 
-METHODS = {"wino": {"block_length": 4, "tau1": 0.3}, "info-gain": {}, "remdm": {}, "revised": {}, "llada": {}}
+METHODS = {"wino": {"block_length": 4, "tau1": 0.3}, "info-gain": {}, "remdm": {}, "p2": {"eta": 4.0}, "llada": {}}
 
 
 @pytest.fixture(scope="module")

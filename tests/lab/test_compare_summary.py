@@ -26,7 +26,7 @@ def test_the_front_and_what_is_sure_of_it():
     spent = {"reference": [4, 4], "cheap": [1, 1], "lucky": [3, 3], "bad": [5, 5], "best": [9, 9]}
     summary = summarise(made({"t": worth}, {"t": spent}))
     assert [line.policy for line in summary.of("t") if line.front] == ["cheap", "lucky", "best"]
-    assert [line.policy for line in summary.of("t") if line.sure] == ["cheap"]
+    assert [line.policy for line in summary.of("t") if line.sure] == ["cheap", "best"]
     apart = summarise(made({"t": {"reference": [0.6, 0.6], "best": [0.9, 0.9]}}, {"t": spent}))
     assert [line.sure for line in apart.of("t")] == [True, True]
 

@@ -10,7 +10,7 @@ from unmask.lab.compare_speed import summarise_speed
 from unmask.lab.compare_summary import summarise
 from unmask.report.compare_screen import LABEL_LEGEND, legends, screens
 
-NAMES = ["reference", *(f"some-method:threshold=0.{n}" for n in range(8)), "vsb"]
+NAMES = ["reference", *(f"method:threshold=0.{n}" for n in range(8)), "vsb"]
 
 
 def shown(tasks, width):

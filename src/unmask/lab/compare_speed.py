@@ -97,10 +97,11 @@ class _TimeTable:
     @classmethod
     def of(cls, evaluation: Evaluation, summary: CompareSummary, task: str) -> "_TimeTable":
         policies = tuple(line.policy for line in summary.of(task))
-        times = {(b.policy, b.batch): b.time for b in evaluation.times if b.task == task}
-        batches = range(1 + max((batch for _, batch in times), default=-1))
-        columns = [list(_counted([times.get((policy, batch)) for batch in batches])) for policy in policies]
-        cold = [not [t for t in column if t is not None and not t.cold] for column in columns]
+        by_place = {(b.policy, b.batch): b.time for b in evaluation.times if b.task == task}
+        batches = range(1 + max((batch for _, batch in by_place), default=-1))
+        columns = [list(_counted([by_place.get((policy, batch)) for batch in batches])) for policy in policies]
+        known = [[t for t in column if t is not None] for column in columns]
+        cold = [bool(times) and all(time.cold for time in times) for times in known]
 
         def table(name: str) -> np.ndarray:
             values = [[nan if t is None else getattr(t, name) for t in column] for column in columns]

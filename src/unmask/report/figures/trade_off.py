@@ -112,7 +112,15 @@ def _foot(fig: Figure, policies: Sequence[str], notes: Sequence[str], foot: floa
 
 
 def _words(fig: Figure, x: float, y: float, text: str, color: str = INK, **look: Any) -> None:
-    fig.text(x / fig.get_figwidth(), y / fig.get_figheight(), text, color=color, parse_math=False, va="center", **look)
+    fig.text(
+        x / fig.get_figwidth(),
+        y / fig.get_figheight(),
+        _name(text, 200),
+        color=color,
+        parse_math=False,
+        va="center",
+        **look,
+    )
 
 
 def _panel(ax: Axes, panel: CostPanel, numbers: dict[str, int], cost: str) -> None:
@@ -133,7 +141,7 @@ def _panel(ax: Axes, panel: CostPanel, numbers: dict[str, int], cost: str) -> No
 def _axes(ax: Axes, points: Sequence[CostPoint], cost: str) -> None:
     costs = [point.cost for point in points]
     ends = [y for p in points for y in (p.utility.value, p.utility.low, p.utility.high) if isfinite(y)]
-    spread = max(max(ends) - min(ends), 0.02)
+    spread = max(max(ends) - min(ends), 0.1)
     span = max(max(costs) / min(costs), 1.2)
     ax.set_xscale("log")
     ax.set(
@@ -166,7 +174,16 @@ def _point(ax: Axes, point: CostPoint) -> None:
     colour = INK if point.reference else FRONT if point.front else OTHER
     face = colour if point.sure else "white"
     marker, size = ("D", _MARK - 0.5) if point.reference else ("o", _MARK if point.front else _MARK - 1)
-    ax.plot([point.cost], [value.value], marker, ms=size, mfc=face, mec=colour, mew=1.1, zorder=4 if point.front else 3)
+    ax.plot(
+        [point.cost],
+        [value.value],
+        marker,
+        ms=size,
+        mfc=face,
+        mec=colour,
+        mew=1.1,
+        zorder=5 if point.reference else 4 if point.front else 3,
+    )
 
 
 def _place_labels(
@@ -191,7 +208,7 @@ def _place_labels(
             zorder=5,
         )
         box, place, far = _placed(ax, note, taken, lines)
-        taken.append(box.padded(0.8 * scale))
+        taken.append(box.padded(1.8 * scale))
         if far:
             style = {"arrowstyle": "-", "color": FRONT if front else BAR, "lw": 0.6, "shrinkA": 0, "shrinkB": 2}
             ax.annotate(
@@ -200,20 +217,18 @@ def _place_labels(
 
 
 def _placed(ax: Axes, note: Annotation, taken: list[Bbox], lines: list[Bbox]) -> tuple[Bbox, tuple[float, float], bool]:
-    """Move a label to the first place that is free; where none is, to one that covers lines only, or to the last."""
+    """Move a label to the nearest place that is free; where none is, to where it covers the least."""
     frame = ax.get_window_extent()
-    tries: list[tuple[int, tuple[float, float], Bbox]] = []
-    for place in _offsets():
+    tries: list[tuple[float, tuple[float, float]]] = []
+    for at, place in enumerate(_offsets()):
         box = _move(note, place)
         inside = frame.x0 <= box.x0 and box.x1 <= frame.x1 + 12 and frame.y0 <= box.y0 and box.y1 <= frame.y1 + 4
         faults = 100 * (not inside) + 10 * sum(box.overlaps(other) for other in taken)
-        faults += sum(box.overlaps(other) for other in lines)
-        tries.append((faults, place, box))
-        if not faults:
-            break
-    best = min(range(len(tries)), key=lambda at: (tries[at][0], at))
-    _, place, _ = tries[best]
-    return _move(note, place), place, best >= 16
+        faults += min(sum(box.overlaps(other) for other in lines), 3)
+        # Far away is bad too: a circle outwards for each quarter of a line that is not crossed.
+        tries.append((faults + 0.25 * (at // 8), place))
+    best = min(range(len(tries)), key=lambda at: tries[at][0])
+    return _move(note, tries[best][1]), tries[best][1], best >= 16
 
 
 def _move(note: Annotation, place: tuple[float, float]) -> Bbox:
