@@ -141,12 +141,13 @@ def _panel(ax: Axes, panel: CostPanel, numbers: dict[str, int], cost: str) -> No
 def _axes(ax: Axes, points: Sequence[CostPoint], cost: str) -> None:
     costs = [point.cost for point in points]
     ends = [y for p in points for y in (p.utility.value, p.utility.low, p.utility.high) if isfinite(y)]
-    spread = max(max(ends) - min(ends), 0.1)
+    low, high = min(*ends, max(ends) - 0.1), max(ends)
+    spread = high - low
     span = max(max(costs) / min(costs), 1.2)
     ax.set_xscale("log")
     ax.set(
-        xlim=(min(costs) / span**0.12, max(costs) * span**0.22),
-        ylim=(min(ends) - 0.1 * spread, max(ends) + 0.14 * spread),
+        xlim=(min(costs) / span**0.2, max(costs) * span**0.22),
+        ylim=(low - 0.1 * spread, high + 0.14 * spread),
     )
     ax.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if span < 60 else (1,), numticks=12))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
