@@ -320,15 +320,6 @@ class TestSummary:
                 expected = paired_difference(values, columns["reference"], seed=3, resamples=500)
                 assert astuple(line.difference) == pytest.approx(astuple(expected))
 
-    def test_macro_is_the_mean_of_the_tasks(self, two):
-        summary = summarise(two)
-        for policy in two.policies:
-            own = [summary.line(task, policy) for task in (CARRY, "td07-sparse-mask")]
-            macro = summary.line(MACRO, policy)
-            assert macro.utility.value == pytest.approx(np.mean([line.utility.value for line in own]))
-            assert macro.forwards.value == pytest.approx(np.mean([line.forwards.value for line in own]))
-            assert macro.utility.n == 24
-
     def test_best_and_picks(self, carry):
         summary = summarise(carry)
         assert summary.best(CARRY).policy == "in order"

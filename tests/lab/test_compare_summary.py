@@ -21,6 +21,20 @@ def test_costs_are_means_and_ratios_of_means():
     assert summary.line("t", "reference").forwards.low == 4
 
 
+def test_macro_is_the_mean_of_the_tasks():
+    worth = {"a": {"reference": [0.5, 1.0], "b": [1.0, 1.0]}, "c": {"reference": [0.2], "b": [0.6]}}
+    spent = {"a": {"reference": [4, 8], "b": [1, 2]}, "c": {"reference": [2], "b": [2]}}
+    summary = summarise(made(worth, spent))
+    for policy in ("reference", "b"):
+        own = [summary.line(task, policy) for task in "ac"]
+        macro = summary.line(MACRO, policy)
+        for name in ("utility", "forwards", "tokens_per_forward"):
+            expected = sum(getattr(line, name).value for line in own) / 2
+            assert getattr(macro, name).value == pytest.approx(expected)
+        assert macro.utility.n == 3
+    assert summary.line(MACRO, "b").forwards_ratio.value == pytest.approx((1.5 + 2) / (6 + 2))
+
+
 def test_the_front_and_what_is_sure_of_it():
     worth = {"reference": [0.6, 0.6], "cheap": [0.5, 0.5], "lucky": [0.4, 0.8], "bad": [0.1, 0.1], "best": [0.9, 0.9]}
     spent = {"reference": [4, 4], "cheap": [1, 1], "lucky": [3, 3], "bad": [5, 5], "best": [9, 9]}

@@ -72,7 +72,8 @@ def screens(summary: CompareSummary, speed: SpeedSummary | None = None, width: i
     tasks = [task for task in summary.shown if task != MACRO]
     columns = [*tasks, *([MACRO] if summary.macro and len(tasks) > 1 else [])]
     labels = {line.policy: shown_name(line) for line in summary.lines}
-    name = min(max([_NARROWEST_NAME, *(len(label) for label in labels.values())]), _WIDEST_NAME)
+    longest = max([_NARROWEST_NAME, *(len(label) for label in labels.values())])
+    name = min(longest, max(_WIDEST_NAME, width // 3))
     utilities = (name + 1) + (_TASK + 1) * len(columns)
     essential = sum(column.width + 1 for column in _COSTS[:_ESSENTIAL])
     together = utilities + essential <= max(width, 60)
