@@ -79,8 +79,9 @@ def test_is_a_whole_picture_and_the_same_bytes_each_time():
     assert draw(panels, image="png").startswith(b"\x89PNG")
 
 
+@pytest.mark.filterwarnings("error")
 def test_numbers_that_are_not_there_and_hostile_names():
-    bad = "$x^{_ <&> \x00\ud800 --> " + "y" * 90
+    bad = "漢字 $x^{_ <&> \x00\ud800 --> " + "y" * 90
     strange = (
         CostPoint(bad, 2.0, Estimate(0.5, nan, nan), True, True, True),
         CostPoint("no cost", nan, Estimate(0.5, 0.4, 0.6)),

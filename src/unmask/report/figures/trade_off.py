@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import ceil, cos, isfinite, pi, sin
 from typing import Any
+from warnings import catch_warnings, filterwarnings
 
 import matplotlib
 
@@ -72,7 +73,9 @@ def trade_off(
     """The figure; the same bytes for the same numbers and version of matplotlib. `policies` fix the numbers."""
     numbers = {policy: at for at, policy in enumerate(policies, start=1)}
     style: Any = {"font.size": 9, "font.family": "DejaVu Sans", "axes.edgecolor": FAINT, "svg.hashsalt": "unmask"}
-    with matplotlib.rc_context(style):
+    with matplotlib.rc_context(style), catch_warnings():
+        # A letter that the font has not becomes a box; nobody has to be told.
+        filterwarnings("ignore", message="Glyph")
         columns = 2 if len(panels) in (2, 4) else min(_COLUMNS, max(len(panels), 1))
         rows = ceil(len(panels) / columns)
         width = max(columns * _PANEL[0], 2 * _PANEL[0])
