@@ -13,6 +13,7 @@ import torch
 
 from unmask.adapt import Gate
 from unmask.core import Action, Denoiser, Noise, Policy, Search, State, Trajectory, row_key
+from unmask.core.cost import AnswerCost, total_cost
 from unmask.core.rows import mapped
 from unmask.decode import GivenAction
 from unmask.decode_options import DecodeOptions, said
@@ -66,13 +67,18 @@ class Generation:
         return sum(self.row_forwards)
 
     @property
+    def cost(self) -> AnswerCost:
+        """All that was counted, of all rows together."""
+        return total_cost(self.trajectory)
+
+    @property
     def processed(self) -> int:
         """Tokens that the denoiser read in those passes."""
         return int(self.trajectory.processed_B.sum())
 
     @property
     def tokens_per_forward(self) -> float:
-        return int(self.trajectory.state.answer_BL.sum()) / self.forwards
+        return self.cost.tokens_per_forward
 
     def to_json(self) -> str:
         """Everything but the trajectory; the same run gives the same bytes."""
@@ -81,8 +87,7 @@ class Generation:
         names = ("text", "canvas", "tokens", "steps", "forwards")
         document = {
             "rows": [plain(dict(zip(names, row, strict=True))) for row in columns],
-            "forwards": self.forwards,
-            "processed_tokens": self.processed,
+            **self.cost._asdict(),
             "tokens_per_forward": self.tokens_per_forward,
             "config": self.config,
         }

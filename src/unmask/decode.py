@@ -341,6 +341,7 @@ def advance(traj: Trajectory, step: Step, state: State, keep: int) -> Trajectory
         forwards_B=traj.forwards_B + step.forwards_B,
         processed_B=traj.processed_B + step.processed_B,
         planner_forwards_B=_sum(traj.planner_forwards_B, step.planner_forwards_B),
+        remasks_B=_sum(traj.remasks_B, step.remasked_BL.sum(-1)),
     )
 
 

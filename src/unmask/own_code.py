@@ -124,6 +124,20 @@ def own_frame(error: BaseException, code: Any) -> traceback.FrameSummary | None:
     return frames[-1] if frames else None
 
 
+def place_of(error: BaseException, written: Any) -> str:
+    """Where somebody's own code raised, as `mine.py, line 12`, or else the file that `written` is in.
+
+    Empty for what came with this package.
+    """
+    if is_ours(written):
+        return ""
+    frame = own_frame(error, written)
+    if frame is not None:
+        return storable(f"{Path(frame.filename).name}, line {frame.lineno}")
+    path = inspect.getsourcefile(written)
+    return storable(f"{written.__qualname__} of {Path(path).name}") if path else str(written.__qualname__)
+
+
 def code_hash(function: Any) -> str:
     """Of the file that a function or a class is written in and the local modules it imports, however deep.
 

@@ -10,8 +10,11 @@ import pytest
 
 from tests.helpers.own_policies import GOOD
 from unmask.cli.app import main
+from unmask.errors import ConfigError
+from unmask.lab import compare
 
 CSV = "csv-missing-cells"
+FILES = ("compare.csv", "summary.md", "summary.json", "figure.svg", "timing.md", "timing.json", "figure-time.svg")
 
 
 @pytest.fixture
@@ -44,7 +47,7 @@ def test_files_and_table(run, tiny, tmp_path):
     assert code == 0
     labels = ["reference", *(f"commitment={n}" for n in ("none", "confidence:0.9", "margin:0.5")), extra]
     assert [line.split()[0] for line in out.splitlines() if line.startswith(tuple(labels))] == labels
-    assert out.splitlines()[-3:] == [str(tmp_path / "new" / n) for n in ("compare.csv", "summary.md", "summary.json")]
+    assert out.splitlines()[-7:] == [str(tmp_path / "new" / name) for name in FILES]
     assert "10/10 answers" in err
     rows = list(csv.DictReader((tmp_path / "new" / "compare.csv").open(encoding="utf-8", newline="")))
     assert [row["policy"] for row in rows] == [label for label in labels for _ in range(2)]
@@ -66,7 +69,7 @@ def test_json_is_all_of_stdout(run, tiny):
 def test_quiet_says_only_where_the_files_are(run, tiny, tmp_path):
     code, out, err = run(*quick(tiny, "--quiet", "--out", tmp_path))
     assert (code, err) == (0, "")
-    assert out.splitlines() == [str(tmp_path / name) for name in ("compare.csv", "summary.md", "summary.json")]
+    assert out.splitlines() == [str(tmp_path / name) for name in FILES]
 
 
 def test_quiet_with_nothing_to_show_is_refused_before_the_work(run):
@@ -80,7 +83,9 @@ def test_another_comparison_is_not_overwritten(run, tiny, tmp_path):
     code, out, _ = run(*arguments)
     assert code == 0
     assert "1 answer in" in out
-    assert "Mean over 1 task\n" in (tmp_path / "summary.md").read_text(encoding="utf-8")
+    words = (tmp_path / "summary.md").read_text(encoding="utf-8")
+    assert f"{CSV}: near 0, shown and not averaged (no policy's mean utility reaches 0.02)" in words
+    assert "Mean over" not in words
     before = (tmp_path / "summary.json").read_bytes()
     assert run(*arguments, "--quiet")[0] == 0
     code, out, err = run(*arguments, "--seed", 3, "--axis", "commitment")
@@ -94,6 +99,7 @@ def test_another_comparison_is_not_overwritten(run, tiny, tmp_path):
 
 
 OWN = "mine.py:Counted:count=3"
+STOPPING = GOOD.replace('raise KeyError("half a character: \\ud800")', "raise KeyboardInterrupt")
 
 
 @pytest.fixture
@@ -153,15 +159,36 @@ def test_what_was_damaged_is_said(run, tiny, tmp_path):
     assert "2/2 answers (2 from before)" in run(*arguments)[2]
 
 
-@pytest.mark.parametrize(("out", "words"), [([], "nothing is kept"), (["--out", "out"], "kept in 'out'")])
+@pytest.mark.parametrize(
+    ("out", "words"), [([], "nothing is kept"), (["--out", "out"], "1 finished batch kept in 'out'")]
+)
 def test_ctrl_c_says_what_is_kept(run, tiny, mine, monkeypatch, out, words):
-    stopping = GOOD.replace('raise KeyError("half a character: \\ud800")', "raise KeyboardInterrupt")
-    mine.write_text(stopping, encoding="utf-8")
+    mine.write_text(STOPPING, encoding="utf-8")
     code, _, err = run(*quick(tiny, "--policy", "mine.py:Raises", *out))
     assert code == 130
     assert "stopped: 2 of 4 answers" in err
     assert words in err
     assert "the same command goes on" in err
+
+
+def test_ctrl_c_before_anything_is_finished_claims_nothing(run, tiny, mine, monkeypatch):
+    """And after a run that was stopped later it says what that one left."""
+    mine.write_text(STOPPING, encoding="utf-8")
+    arguments = quick(tiny, "--policy", "mine.py:Raises", "--out", "out")
+    with monkeypatch.context() as patched:
+        patched.setattr(compare, "decode", lambda *args, **named: raise_(KeyboardInterrupt()))
+        code, _, err = run(*arguments)
+    assert code == 130
+    assert "stopped: no batch was finished, nothing is kept yet; the same command begins again" in err
+    assert run(*arguments)[0] == 130
+    with monkeypatch.context() as patched:
+        patched.setattr(compare.ComparePieces, "read", lambda self, key: raise_(KeyboardInterrupt()))
+        err = run(*arguments)[2]
+    assert "stopped: no batch was finished; 1 finished batch kept in 'out'; the same command goes on" in err
+
+
+def raise_(error):
+    raise error
 
 
 def test_a_control_is_a_task_and_a_task_may_be_named_twice(run, tiny):
@@ -196,7 +223,7 @@ def test_killed_at_any_moment_it_goes_on_and_ends_the_same(process, tiny, tmp_pa
         there = now
     ended = process(*arguments, str(folder))
     assert ended.wait() == 0
-    for name in ("compare.csv", "summary.md", "summary.json"):
+    for name in ("compare.csv", "summary.md", "summary.json", "figure.svg"):
         assert (folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert not list(folder.rglob("*.partial"))
 
@@ -312,3 +339,62 @@ def test_steps_beyond_a_horizon(run, tiny):
     code, _, err = run("--model", tiny, "--device", "cpu", "--task", CSV, "--steps", 17)
     assert code == 2
     assert "1 to 16, the horizon of csv-missing-cells" in err
+
+
+def test_policy_all_is_every_method_that_suits_the_model(run, tiny, tmp_path):
+    code, _, err = run(*quick(tiny, "--policy", "all", "--policy", "klass:window=3", "--out", tmp_path, "--quiet"))
+    assert code == 0, err
+    document = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
+    decoded = {line["policy"] for line in document["lines"]} | {left["policy"] for left in document["left_out"]}
+    assert {"klass", "eb-sampler", "wino", "core", "info-gain", "klass:window=3"} <= decoded
+    assert not {"fixed", "revised", "llada", "dream", "fast-dllm-dream"} & decoded
+    assert {line["policy"]: line["label"] for line in document["lines"]}["eb-sampler"] == "reconstruction"
+    rows = list(csv.DictReader((tmp_path / "compare.csv").open(encoding="utf-8", newline="")))
+    spent = {"steps", "forwards", "extra_forwards", "planner_forwards", "remasks", "processed_tokens", "tokens"}
+    assert spent <= set(rows[0])
+    assert all(int(row["forwards"]) == int(row["steps"]) + int(row["extra_forwards"]) for row in rows)
+    assert any(int(row["extra_forwards"]) for row in rows if row["policy"] == "info-gain")
+
+
+def test_policy_all_says_what_it_leaves_out(run, tiny_dream, monkeypatch):
+    monkeypatch.setattr("unmask.lab.compare.run_comparison", lambda *args, **named: raise_(ConfigError("enough")))
+    code, _, err = run(*quick(tiny_dream, "--policy", "all"))
+    assert (code, "enough" in err) == (2, True)
+    assert "llada, fast-dllm, remdm-llada (its authors' loop for models like llada)" in err
+    assert "dream (it is the reference)" in err
+
+
+def test_json_has_the_time_and_the_file_has_not(run, tiny, tmp_path):
+    code, out, _ = run(*quick(tiny, "--json", "--quiet", "--out", tmp_path, "--batch", 1))
+    document = json.loads(out)
+    summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
+    timing = json.loads((tmp_path / "timing.json").read_text(encoding="utf-8"))
+    assert code == 0
+    assert document.pop("timing") == timing
+    assert document == summary
+    assert summary["format"] == "unmask-compare-summary-2"
+    assert [batch["time"]["cold"] for batch in timing["batches"]] == [True, False]
+    assert timing["lines"][0]["batches"] == 1
+    again = run(*quick(tiny, "--out", tmp_path, "--batch", 1))[1]
+    assert "seconds of 2 batches are of an earlier run; those of 0 batches are of this one" in again
+    assert json.loads((tmp_path / "summary.json").read_text(encoding="utf-8")) == summary
+
+
+def test_a_task_may_be_left_out_of_the_mean(run, tiny):
+    code, _, err = run(*quick(tiny, "--macro-without", "gsm8k"))
+    assert code == 2
+    assert "unknown task of --macro-without 'gsm8k'" in err
+    code, out, _ = run(*quick(tiny, "--macro-without", CSV))
+    assert code == 0
+    assert f"{CSV}: shown and not averaged (--macro-without)" in out
+
+
+def test_a_folder_of_an_older_version_is_refused_with_what_to_do(run, tiny, tmp_path):
+    arguments = quick(tiny, "--out", tmp_path, "--quiet")
+    assert run(*arguments)[0] == 0
+    plan = tmp_path / "plan.json"
+    plan.write_text(plan.read_text().replace("unmask-compare-2", "unmask-compare-1"))
+    code, _, err = run(*arguments)
+    assert code == 2
+    assert "'unmask-compare-1'; allowed: 'unmask-compare-2'" in err
+    assert "choose another --out" in err

@@ -172,7 +172,7 @@ class TestGenerate:
         for words in ("n=8 vocab=4", "remasking=low_confidence", "temperature=0.0", "steps=3"):
             assert words in shown.out
         assert all(row["text"] in shown.out for row in document["rows"])
-        assert "13 tokens, 6 forwards: 2.17 tokens per forward" in shown.out
+        assert "13 tokens, 6 forwards (0 extra): 2.17 tokens per forward, 0 re-masks, " in shown.out
 
     def test_quiet(self, command):
         texts = [row["text"] for row in command("generate", "-m", "exact", "--samples", "2", "--json").json["rows"]]

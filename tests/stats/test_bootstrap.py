@@ -15,7 +15,7 @@ from unmask.stats import (
     paired_differences,
     ratio_intervals,
 )
-from unmask.stats.bootstrap import bootstrap, cluster_sums, percentiles, prompt_counts
+from unmask.stats.bootstrap import bootstrap, cluster_sums, macro_ratios, percentiles, prompt_counts
 
 NAN = float("nan")
 
@@ -345,3 +345,62 @@ def test_coverage_of_a_paired_difference():
 def test_refusals_of_means(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+class TestMacroRatios:
+    def brute(self, tops, bottoms, reference, seed, resamples):
+        """Draw by draw, prompt by prompt, with the counts that the intervals are made from."""
+        sizes = [len(top) for top in tops]
+        (count_DP,) = prompt_counts(sizes, [(seed, task) for task in range(len(sizes))], resamples, resamples)
+        values = []
+        for count_P in count_DP:
+            row = []
+            for column in range(tops[0].shape[1]):
+                parts, start = {"own": [], "reference": []}, 0
+                for top, bottom in zip(tops, bottoms, strict=True):
+                    sums = {"own": [0.0, 0.0], "reference": [0.0, 0.0]}
+                    for prompt, count in enumerate(count_P[start : start + len(top)]):
+                        known = np.isfinite(top[prompt, column] + bottom[prompt, column])
+                        if reference is not None:
+                            known &= np.isfinite(top[prompt, reference] + bottom[prompt, reference])
+                        for who, at in (("own", column), ("reference", reference)):
+                            if known and at is not None:
+                                sums[who][0] += count * top[prompt, at]
+                                sums[who][1] += count * bottom[prompt, at]
+                    for who, (above, below) in sums.items():
+                        parts[who].append(above / below if below else np.nan)
+                    start += len(top)
+                own = np.mean(parts["own"])
+                row.append(own if reference is None else own / np.mean(parts["reference"]))
+            values.append(row)
+        return np.array(values)
+
+    @pytest.mark.parametrize("reference", [None, 1])
+    def test_are_those_of_every_draw_by_hand(self, reference):
+        draw = np.random.default_rng(2)
+        tops = [draw.random((7, 3)) + 1, draw.random((4, 3)) + 1]
+        bottoms = [draw.random((7, 3)) + 1, draw.random((4, 3)) + 1]
+        tops[0][2, 0] = np.nan
+        bottoms[1][1, 1] = np.nan
+        found = macro_ratios(tops, bottoms, reference=reference, seed=9, resamples=60)
+        drawn = self.brute(tops, bottoms, reference, 9, 60)
+        for at, estimate in enumerate(found):
+            known = drawn[np.isfinite(drawn[:, at]), at]
+            expected = np.percentile(known, [2.5, 97.5])
+            assert (estimate.low, estimate.high) == pytest.approx(tuple(expected))
+        if reference is not None:
+            assert (found[1].value, found[1].low, found[1].high) == pytest.approx((1.0, 1.0, 1.0))
+
+    def test_without_a_denominator_they_are_means(self):
+        x_PA = np.random.default_rng(1).random((9, 2))
+        assert macro_ratios([x_PA], None, seed=3) == mean_intervals(x_PA, seed=3)
+
+    def test_a_ratio_of_means_is_no_mean_of_ratios(self):
+        found = macro_ratios([[[1.0, 1.0], [3.0, 9.0]]], None, reference=0, seed=0, resamples=10)
+        assert found[1].value == pytest.approx(10 / 4)
+
+    def test_refusals(self):
+        with pytest.raises(ValueError, match="reference is 2"):
+            macro_ratios([[[1.0, 2.0]]], None, reference=2, seed=0)
+        with pytest.raises(ValueError, match="as many in each"):
+            macro_ratios([[[1.0, 2.0]]], [[[1.0]]], seed=0)

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from unmask.api import Model
     from unmask.core import Policy, Search
     from unmask.lab.compare import ComparePlan, CompareProgress, Evaluation
+    from unmask.lab.compare_speed import SpeedSummary
     from unmask.lab.compare_summary import CompareSummary
 
-REFERENCE = "reference"
+REFERENCE, ALL_METHODS = "reference", "all"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +54,8 @@ class CompareOptions:
             "--policy",
             "-p",
             metavar=POLICY,
-            help="Another policy, e.g. wino:block_length=8, or a class of your own, whose code runs: path.py:Class or "
-            "package.module:Class, then :KEY=VALUE,... Repeatable.",
+            help="Another policy, e.g. wino:block_length=8; `all`: every published method that suits the model; or a "
+            "class of your own, whose code runs: path.py:Class or package.module:Class, then :KEY=VALUE... Repeatable.",
         ),
     ] = None
     steps: int | None = shared("steps", help="Steps for every task. Default: half its horizon.", min=1)
@@ -64,6 +65,14 @@ class CompareOptions:
     ] = None
     seed: int = shared("seed", help="Seed of all random numbers, the bootstrap's included.")
     resamples: Annotated[int, typer.Option(min=1, help="Bootstrap draws behind the intervals.")] = 2000
+    macro_without: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A task that is shown and left out of the mean over tasks. Repeatable."),
+    ] = None
+    warm_up: Annotated[
+        bool,
+        typer.Option("--warm-up", help="Decode each policy's first batch of a task once before its time is measured."),
+    ] = False
     data_dir: DataDir = None
     jobs: Jobs = None
     picks: Annotated[
@@ -84,7 +93,8 @@ class CompareOutput:
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Where compare.csv, summary.md, summary.json and every finished batch go: the same command goes on.",
+            help="Where compare.csv, summary.md, summary.json, the figures, timing and every finished batch go: the "
+            "same command goes on.",
         ),
     ] = None
     json: Annotated[bool, typer.Option("--json", help="summary.json on stdout and nothing else there.")] = False
@@ -102,31 +112,47 @@ class CompareOutput:
             files.folder(self.out)
 
     def say_what_is_kept(self, done: int, total: int) -> None:
-        """After Ctrl-C."""
-        answers = f"{done} of {total} answers" if total else "no answer yet"
-        if self.out is None:
-            note(f"stopped: {answers}, and nothing is kept; with --out FOLDER the same command goes on")
-        else:
-            note(f"stopped: {answers}, kept in {str(self.out)!r}; the same command goes on")
+        """After Ctrl-C: answers are kept by whole batches."""
+        from unmask.lab.compare_store import finished_batches
 
-    def show(self, evaluation: "Evaluation", summary: "CompareSummary", picks: Any, seconds: float) -> None:
+        kept = 0 if self.out is None else finished_batches(self.out)
+        batches = f"{kept} finished {'batch' if kept == 1 else 'batches'}"
+        what = f"{done} of {total} answers" if done else "no batch was finished"
+        if self.out is None:
+            note(f"stopped: {what}, and nothing is kept; with --out FOLDER the same command goes on")
+        elif not kept:
+            note(f"stopped: {what}, nothing is kept yet; the same command begins again")
+        else:
+            note(f"stopped: {what}; {batches} kept in {str(self.out)!r}; the same command goes on")
+
+    def show(
+        self,
+        evaluation: "Evaluation",
+        summary: "CompareSummary",
+        speed: "SpeedSummary",
+        picks: Any,
+        seconds: float,
+    ) -> None:
         """Write the files, and print the table."""
         from unmask.report import compare as page
+        from unmask.report import compare_screen as screen
         from unmask.report.formats import counted
 
-        written = page.write(evaluation, summary, self.out, picks) if self.out is not None else ()
+        written = page.write(evaluation, summary, self.out, picks, speed) if self.out is not None else ()
         if evaluation.damaged and not self.quiet:
             note(f"{counted(len(evaluation.damaged), 'damaged file')} of {self.out}: decoded again")
         if self.json:
-            say_json(page.summary_json(evaluation, summary))
+            say_json(page.summary_json(evaluation, summary, speed))
             return
         if not self.quiet:
             console = wide_console()
-            console.print(page.screen(summary))
-            for line in page.remarks(summary):
+            for table in screen.screens(summary, speed, console.width):
+                console.print(table)
+                console.print()
+            answers = f"{counted(len(evaluation.rows), 'answer')} in {seconds:.1f} s."
+            said = (*screen.remarks(summary), *screen.time_remarks(speed), answers, *screen.legends(summary, speed))
+            for line in said:
                 console.print(line, style="dim", highlight=False, markup=False)
-            answers = counted(len(evaluation.rows), "answer")
-            console.print(f"[dim]{answers} in {seconds:.1f} s. {page.LEGEND}[/]", highlight=False)
         for path in written:
             say(str(path))
 
@@ -143,11 +169,13 @@ def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output
     Examples:
       unmask compare --model mini --task constructed --axis region --out out/compare
       unmask compare --model mini --task carry-rtl --policy wino:block_length=8 --policy fixed:kappa=above:0.9
+      unmask compare --model mini --task constructed --policy all --out out/methods
       unmask compare --model mini --task carry-rtl --policy mine.py:SureOrOne:threshold=0.8
       unmask compare --model mini --split fresh --prompts 1000 --axis all --out out/fresh
       unmask compare --model mini --split evaluation --picks out/fresh/summary.json --out out/card
     """
     from unmask.lab.compare import ComparePlan
+    from unmask.lab.compare_speed import summarise_speed
     from unmask.lab.compare_summary import summarise
     from unmask.policies.presets import ANY, family_of
     from unmask.report import compare as page
@@ -156,12 +184,15 @@ def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output
     names, axes = _tasks(options.task or ["constructed"]), _axes(options.axis or [])
     _extras(options.policy, ANY)
     _check_split(options.split)
+    without = _without(options.macro_without or [], names)
     picks = page.read_picks(options.picks) if options.picks is not None else None
     output.check()
     if options.split == "evaluation" and not output.quiet:
         note("evaluation prompts are for showing a result once; tune on development, validation or fresh prompts")
     loaded = load.load(model)
     extra = _extras(options.policy, family_of(loaded.reference, loaded.options))
+    if any(text.strip() == ALL_METHODS for text in options.policy or []):
+        extra = {**_published(loaded.reference, quiet=output.quiet), **extra}
     only = {*picks.values()} - {*extra, REFERENCE} if picks is not None and not axes else None
     plan = ComparePlan(
         tasks=names,
@@ -179,7 +210,8 @@ def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output
     seconds = time.monotonic() - started
     if not evaluation.rows:
         raise ConfigError(f"nothing could be decoded: {evaluation.tasks[0].task}: {evaluation.tasks[0].unavailable}")
-    output.show(evaluation, summarise(evaluation, resamples=options.resamples), picks, seconds)
+    summary = summarise(evaluation, resamples=options.resamples, macro_without=without)
+    output.show(evaluation, summary, summarise_speed(evaluation, summary, resamples=options.resamples), picks, seconds)
 
 
 def _evaluated(model: "Model", plan: "ComparePlan", options: CompareOptions, output: CompareOutput) -> "Evaluation":
@@ -202,6 +234,7 @@ def _evaluated(model: "Model", plan: "ComparePlan", options: CompareOptions, out
                 data_dir=options.data_dir,
                 jobs=options.jobs,
                 work=output.out,
+                warm_up=options.warm_up,
                 on_progress=told,
             )
     except KeyboardInterrupt:
@@ -220,6 +253,13 @@ def _tasks(given: list[str]) -> list[str]:
             raise UnknownName("task", name, [*groups, *TASKS, *CONTROLS])
         wanted |= set(groups.get(name, [name]))
     return [name for name in (*TASKS, *CONTROLS) if name in wanted]
+
+
+def _without(given: list[str], tasks: list[str]) -> list[str]:
+    for name in given:
+        if name not in tasks:
+            raise UnknownName("task of --macro-without", name, tasks)
+    return list(dict.fromkeys(given))
 
 
 def _axes(given: list[str]) -> list[str]:
@@ -243,12 +283,28 @@ def _extras(given: list[str] | None, family: str) -> "dict[str, Policy | Search]
     """Policies named on the command line, labelled as they were written."""
     policies: dict[str, Policy | Search] = {}
     for text in given or []:
+        if text.strip() == ALL_METHODS:
+            continue
         # An argument that is no UTF-8 names a file just the same, but no result could hold it.
         label = storable(text.strip())
         if label in policies:
             raise ConfigError(f"--policy {label} is given twice; allowed: once; drop one of them")
         policies[label] = policy_of(text, family=family)
     return policies
+
+
+def _published(reference: str, quiet: bool) -> "dict[str, Policy | Search]":
+    """What --policy all stands for; says which methods it leaves out."""
+    from unmask.lab.compare_methods import suitable_methods
+
+    chosen, others = suitable_methods(reference)
+    if not quiet:
+        reasons: dict[str, list[str]] = {}
+        for name, reason in others.items():
+            reasons.setdefault(reason, []).append(name)
+        told = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
+        note(f"--policy all: {len(chosen)} methods, without {told}")
+    return chosen
 
 
 def _candidates(reference: str, axes: list[str], only: set[str] | None) -> "dict[str, Policy | Search]":

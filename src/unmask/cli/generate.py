@@ -102,9 +102,11 @@ class ShowOptions:
         taken = done.trajectory.state.step_B.tolist()
         console.print(results([row["prompt"] for row in rows], done.texts, taken, done.row_forwards))
         console.print()
-        tokens = sum(row["new_tokens"] for row in rows)
+        cost = done.cost
         console.print(
-            f"{tokens} tokens, {done.forwards} forwards: {done.tokens_per_forward:.2f} tokens per forward",
+            f"{cost.tokens} tokens, {cost.forwards} forwards ({cost.extra_forwards} extra): "
+            f"{cost.tokens_per_forward:.2f} tokens per forward, {cost.remasks} re-masks, "
+            f"{cost.processed_tokens} tokens read",
             highlight=False,
         )
         for name, covered in (coverage(done.trajectory) if "gate" in done.config else {}).items():

@@ -19,7 +19,7 @@ FLOATS = {
 }
 WHOLE = {
     *("tokens", "length", "step", "horizon", "rows", "key", "token", "top"),
-    *("forwards", "processed", "planner_forwards"),
+    *("forwards", "processed", "planner_forwards", "remasks"),
 }
 """Fields of floats and of whole numbers, without their axes; all others are truth values."""
 

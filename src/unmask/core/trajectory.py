@@ -71,6 +71,8 @@ class Trajectory(Selectable):
     steps: tuple[Step, ...] = ()
     planner_forwards_B: Tensor | None = field(default=None, metadata=_LATER)
     """Passes of a second network so far; None where there is none."""
+    remasks_B: Tensor | None = field(default=None, metadata=_LATER)
+    """Positions re-opened so far. Not in files, whose steps say it; None after reading one without steps."""
     foreseen_B: Tensor | None = field(default=None, metadata=_LATER)
     """Of a resumed run: rows whose next pass the past has paid for, because it looked at this canvas."""
     proposal: Proposal | None = field(default=None, metadata=_LATER)
@@ -82,7 +84,8 @@ class Trajectory(Selectable):
     @classmethod
     def start(cls, state: State, noise: Noise) -> "Trajectory":
         zero_B = torch.zeros_like(state.step_B)
-        return cls(state, noise, torch.arange(state.batch, device=zero_B.device), zero_B, zero_B)
+        rows_B = torch.arange(state.batch, device=zero_B.device)
+        return cls(state, noise, rows_B, zero_B, zero_B, remasks_B=zero_B)
 
     @property
     def seen(self) -> Prediction:
@@ -143,6 +146,7 @@ class Trajectory(Selectable):
             forwards_B=sum((s.forwards_B for s in past), zero_B),
             processed_B=sum((s.processed_B for s in past), zero_B),
             planner_forwards_B=_total([s.planner_forwards_B for s in past], own.planner_forwards_B),
+            remasks_B=sum((s.remasked_BL.sum(-1) for s in past), zero_B),
         )
 
     def _config_of(self, row: int) -> Mapping[str, Any] | None:
@@ -173,7 +177,7 @@ class Trajectory(Selectable):
     def to_bytes(self) -> bytes:
         """What `save` writes: the same bytes for the same values."""
         arrays: dict[str, np.ndarray] = {}
-        tree = _flatten(replace(self, prediction=None), "", arrays)
+        tree = _flatten(replace(self, prediction=None, remasks_B=None), "", arrays)
         return pack({"format": _FORMAT, "tree": tree}, arrays)
 
     @classmethod
@@ -224,7 +228,7 @@ def _value(meta: Any, arrays: Mapping[str, np.ndarray]) -> Trajectory:
     if type(value) is not Trajectory:
         raise SchemaError(f"it holds a {type(value).__name__}; allowed: Trajectory")
     _check(value)
-    return value
+    return replace(value, remasks_B=_remasks(value))
 
 
 _OLDER = "unmask-trajectory-1"
@@ -240,10 +244,22 @@ def _check(traj: Trajectory) -> None:
             raise SchemaError(f"step {number} is a {type(step).__name__}")
         own = {"L": sizes["L"], "J": len(RULES), "B": len(step.rows_B)}
         check_value(step, f"step {number}", own)
+        if own["B"] and not 0 <= int(step.rows_B.min()) <= int(step.rows_B.max()) < traj.state.batch:
+            raise SchemaError(f"step {number} names a row that is not there")
         _check_state(step.state)
         for name, note in step.action.notes.items():
             if not (isinstance(note, Tensor) and note.ndim >= 1 and len(note) == own["B"]):
                 raise SchemaError(f"note {name!r} of step {number} has not one entry per row")
+
+
+def _remasks(traj: Trajectory) -> Tensor | None:
+    """What a file does not hold, from its steps."""
+    count_B = torch.zeros_like(traj.forwards_B)
+    if not traj.steps and bool(traj.state.step_B.any()):
+        return None
+    for step in traj.steps:
+        count_B = count_B.index_add(0, step.rows_B, step.remasked_BL.sum(-1))
+    return count_B
 
 
 def _check_state(state: State) -> None:

@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 import torch
 
 from unmask.core import Denoiser, Policy, Proposal, Search, Trajectory
+from unmask.core.cost import AnswerCost, cost_columns
 from unmask.decode import decode
 from unmask.errors import ConfigError, SchemaError, UnknownName, UnmaskError, require
 from unmask.lab.compare_store import ComparePieces, hash_of_prompts
+from unmask.lab.compare_timing import BatchClock, TimedBatch, stored_time
 from unmask.lab.prompts import FRESH, prompts_from
 from unmask.lab.run.judging import Judge, scores
-from unmask.own_code import described
+from unmask.own_code import described, place_of
 from unmask.policies import settings, standing
 from unmask.request import STEPS_SHARE, Request, TextModel, after_tokens, begin, steps_of
 from unmask.resolve import plain
@@ -57,8 +59,18 @@ class AnswerRow(NamedTuple):
     reason: str
     """How the utility came about, or why there is none."""
     forwards: int
-    steps: int
+    extra_forwards: int
+    """Of those: beyond one a step."""
+    planner_forwards: int
+    remasks: int
+    processed_tokens: int
+    tokens: int
+    """Answer positions."""
     answer: str
+
+    @property
+    def steps(self) -> int:
+        return self.forwards - self.extra_forwards
 
 
 @dataclass(frozen=True)
@@ -90,15 +102,17 @@ class LeftOut:
 class PolicyFailed(Exception):
     """A policy could not decode a batch, or its answers could not be judged: the cause says why."""
 
-    def __init__(self, cause: BaseException):
+    def __init__(self, cause: BaseException, policy: Policy | Search):
         super().__init__()
-        self.cause = cause
+        self.cause, self.kind = cause, type(policy)
 
     def left_out(self, task: str, policy: str) -> LeftOut:
+        place = place_of(self.cause, self.kind)
+        at = f" ({place})" if place else ""
         if isinstance(self.cause, UnmaskError):
-            return LeftOut(task, policy, storable(str(self.cause)))
+            return LeftOut(task, policy, storable(str(self.cause)) + at)
         trace = storable("".join(traceback.format_exception(self.cause)))
-        return LeftOut(task, policy, f"unexpected {described(self.cause)}; --out keeps its traceback", trace)
+        return LeftOut(task, policy, f"unexpected {described(self.cause)}{at}; --out keeps its traceback", trace)
 
 
 @dataclass(frozen=True)
@@ -116,6 +130,11 @@ class Evaluation:
     """The resolved configuration, in JSON's types."""
     damaged: tuple[str, ...] = ()
     """Files of the folder that were not as written, and were decoded again."""
+    times: tuple[TimedBatch, ...] = ()
+    """Seconds of every batch: no part of what is the same in every run."""
+    run: str = ""
+    machine: str = ""
+    """Which of those seconds were measured just now, and on what."""
 
     @property
     def reference(self) -> str:
@@ -203,6 +222,7 @@ def evaluate(
     data_dir: DataDir = None,
     jobs: int | None = None,
     work: str | Path | None = None,
+    warm_up: bool = False,
     on_progress: Callable[[CompareProgress], None] = lambda progress: None,
 ) -> Evaluation:
     """Decode the first `prompts` prompts of each task's split (default: all) with every policy, and score them.
@@ -216,7 +236,8 @@ def evaluate(
     run has. A task whose data is not there, and a policy (not the reference) that cannot decode a task, are reported,
     not raised.
 
-    `work` is a folder that keeps every finished batch: the same call goes on where it was stopped.
+    `work` is a folder that keeps every finished batch: the same call goes on where it was stopped. With `warm_up` the
+    first batch of a policy on a task is decoded once before its seconds are measured.
     """
     plan = ComparePlan(
         tasks=tasks,
@@ -227,7 +248,9 @@ def evaluate(
         temperature=temperature,
         seed=seed,
     )
-    return run_comparison(model, plan, batch=batch, data_dir=data_dir, jobs=jobs, work=work, on_progress=on_progress)
+    return run_comparison(
+        model, plan, batch=batch, data_dir=data_dir, jobs=jobs, work=work, warm_up=warm_up, on_progress=on_progress
+    )
 
 
 def run_comparison(
@@ -238,6 +261,7 @@ def run_comparison(
     data_dir: DataDir = None,
     jobs: int | None = None,
     work: str | Path | None = None,
+    warm_up: bool = False,
     on_progress: Callable[[CompareProgress], None] = lambda progress: None,
 ) -> Evaluation:
     """The same for a plan; what is not in the plan changes no answer."""
@@ -246,23 +270,28 @@ def run_comparison(
     config = plan.config(model)
     pieces = ComparePieces(None if work is None else Path(work), config)
     prepared = [_prepare(model, task, plan, batch, data_dir) for task in plan.chosen]
+    clock = BatchClock(model.denoiser.device)
     rows: list[AnswerRow] = []
+    times: list[TimedBatch] = []
     left_out: list[LeftOut] = []
     total, done, kept = len(plan.policies) * sum(task.run.prompts for task in prepared), 0, 0
     for task in (task for task in prepared if not task.run.unavailable):
-        decoder = _TaskDecoder(model, task, proposal, Judge(model, task.members, jobs), pieces)
+        decoder = _TaskDecoder(model, task, proposal, Judge(model, task.members, jobs), pieces, clock, warm_up)
         for at, (name, policy) in enumerate(plan.policies.items()):
             answers: list[AnswerRow] = []
+            measured: list[TimedBatch] = []
             try:
-                for part, restored in decoder.decode(name, policy):
+                for part, time, restored in decoder.decode(name, policy):
                     answers += part
+                    measured.append(time)
                     kept += len(part) if restored else 0
                     on_progress(CompareProgress(task.run.task, name, done + len(answers), total, kept))
             except PolicyFailed as failed:
                 if at == 0:
                     raise failed.cause from None
                 left_out.append(failed.left_out(task.run.task, name))
-                total, answers = total - task.run.prompts, []
+                total, answers, measured = total - task.run.prompts, [], []
+            times += measured
             done += len(answers)
             rows += sorted(answers, key=lambda row: task.place[row.prompt])
     return Evaluation(
@@ -273,6 +302,9 @@ def run_comparison(
         left_out=tuple(left_out),
         config=config | {"batch": {task.run.task: task.rows for task in prepared}, "versions": versions()},
         damaged=tuple(path.name for path in pieces.damaged),
+        times=tuple(times),
+        run=clock.run,
+        machine=clock.machine,
     )
 
 
@@ -313,36 +345,55 @@ class _TaskDecoder:
     proposal: Proposal
     judge: Judge
     pieces: ComparePieces
+    clock: BatchClock
+    warm_up: bool
 
-    def decode(self, name: str, policy: Policy | Search) -> Iterator[tuple[list[AnswerRow], bool]]:
-        """The rows of one policy, batch by batch, and whether they were on disk."""
+    def decode(self, name: str, policy: Policy | Search) -> Iterator[tuple[list[AnswerRow], TimedBatch, bool]]:
+        """The rows of one policy, batch by batch, how long they took, and whether they were on disk."""
         task = self.task.run.task
-        for batch in self.task.batches:
+        for at, batch in enumerate(self.task.batches):
             key = {"task": task, "policy": name, "prompts": hash_of_prompts(batch.members)}
             stored = self.pieces.read(key)
             if stored is not None:
-                yield [AnswerRow(task, name, **self._judged_again(entry, batch)) for entry in stored], True
+                rows = [AnswerRow(task, name, **self._judged_again(entry, batch)) for entry in stored]
+                yield rows, TimedBatch(task, name, at, stored_time(self.pieces.read_time(key))), True
                 continue
             try:
-                rows = self._decoded(name, policy, batch)
+                rows, seconds, cold = self._decoded(name, policy, batch)
             except (Exception, SystemExit) as error:
-                raise PolicyFailed(error) from error
-            self.pieces.write(key, [_entry(row) for row in rows])
-            yield rows, False
+                raise PolicyFailed(error, policy) from error
+            time = self.clock.time(seconds, len(rows), sum(row.tokens for row in rows), cold)
+            self.pieces.write(key, [_entry(row) for row in rows], asdict(time))
+            yield rows, TimedBatch(task, name, at, time), False
 
-    def _decoded(self, name: str, policy: Policy | Search, batch: _Batch) -> list[AnswerRow]:
-        # Nothing here has gradients: a fifth of the time between forwards goes without the mode.
-        with torch.inference_mode():
-            end = decode(self.model.denoiser, policy, batch.start, proposal=self.proposal, record=False)
+    def _decoded(self, name: str, policy: Policy | Search, batch: _Batch) -> tuple[list[AnswerRow], float, bool]:
+        def work() -> Trajectory:
+            # Nothing here has gradients: a fifth of the time between forwards goes without the mode.
+            with torch.inference_mode():
+                return decode(self.model.denoiser, policy, batch.start, proposal=self.proposal, record=False)
+
+        cold = self.clock.first(self.task.run.task, name)
+        if cold and self.warm_up:
+            work()
+        end, seconds = self.clock.measured(work)
+        width = end.state.tokens_BL.shape[1]
         # One copy to the host for all rows.
-        tokens = torch.cat((end.state.tokens_BL, end.forwards_B[:, None], end.state.step_B[:, None]), 1)
-        table = tokens.cpu().numpy()
+        table = torch.cat((end.state.tokens_BL, torch.stack(cost_columns(end), 1)), 1).cpu().numpy()
         answers = [row[slice(*request.answer)] for row, request in zip(table, batch.requests, strict=True)]
         judged = self.judge.judge([(r.id, answer.tolist()) for r, answer in zip(batch.requests, answers, strict=True)])
-        return [
-            AnswerRow(self.task.run.task, name, example.id, utility, reason, int(row[-2]), int(row[-1]), text)
+        rows = [
+            AnswerRow(
+                self.task.run.task,
+                name,
+                example.id,
+                utility,
+                reason,
+                **dict(zip(AnswerCost._fields, row[width:].tolist(), strict=True)),
+                answer=text,
+            )
             for example, row, (text, utility, reason) in zip(batch.members, table, judged, strict=True)
         ]
+        return rows, seconds, cold and not self.warm_up
 
     def _judged_again(self, entry: dict[str, Any], batch: _Batch) -> dict[str, Any]:
         """What could not be judged may be by now: its evaluator was installed since."""

@@ -1,7 +1,8 @@
 """What a comparison has decoded so far, on disk: a plan, and one file per batch.
 
 A file holds everything that its answers depend on, beside them, and a hash over both. So the same comparison goes on
-where it was stopped, nothing of another one is ever read, and what is in a damaged file is decoded again.
+where it was stopped, nothing of another one is ever read, and what is in a damaged file is decoded again. The seconds
+that a batch took lie in a file of their own: the same answers are the same bytes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,8 +16,8 @@ from unmask.stats.hashed_json import HashMismatch, from_hashed_json, to_hashed_j
 from unmask.tasks import Example
 from unmask.versions import code_fingerprint, versions
 
-FORMAT = "unmask-compare-1"
-PLAN, PIECES = "plan.json", "pieces"
+FORMAT = "unmask-compare-2"
+PLAN, PIECES, TIMES = "plan.json", "pieces", "times"
 SAME = "allowed: a new folder, or that of the same comparison; choose another --out"
 
 
@@ -71,14 +72,26 @@ class ComparePieces:
         self.damaged.append(path)
         return None
 
-    def write(self, key: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
+    def read_time(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
+        """How long a batch took; None where nobody knows any more, which is no reason to decode it again."""
+        path, whole = self._place(key, TIMES)
+        try:
+            body = {} if path is None else _read(path)
+            return dict(body["time"]) if body.get("key") == whole else None
+        except (OSError, UnicodeDecodeError, HashMismatch, LookupError, TypeError, ValueError):
+            return None
+
+    def write(self, key: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], time: Mapping[str, Any]) -> None:
         path, whole = self._place(key)
-        if path is not None:
+        beside, _ = self._place(key, TIMES)
+        if path is not None and beside is not None:
+            # The answers last: a batch that is there has its seconds.
+            _write(beside, {"key": whole, "time": dict(time)})
             _write(path, {"key": whole, "rows": list(rows)})
 
-    def _place(self, key: Mapping[str, Any]) -> tuple[Path | None, dict[str, Any]]:
+    def _place(self, key: Mapping[str, Any], kind: str = PIECES) -> tuple[Path | None, dict[str, Any]]:
         whole = {**key, "basis": content_hash(self.basis)}
-        return (None if self.folder is None else self.folder / PIECES / f"{content_hash(whole)}.json"), whole
+        return (None if self.folder is None else self.folder / kind / f"{content_hash(whole)}.json"), whole
 
     def _begin(self, folder: Path, config: Mapping[str, Any]) -> None:
         path = folder / PLAN
@@ -103,6 +116,11 @@ def _write(path: Path, body: Mapping[str, Any]) -> None:
         write_text(path, to_hashed_json(FORMAT, body))
     except OSError as error:
         raise _not_written(path, error) from error
+
+
+def finished_batches(folder: Path) -> int:
+    """How many there are; 0 where there is no such folder."""
+    return len(list((folder / PIECES).glob("*.json")))
 
 
 def _not_written(path: Path, error: OSError) -> StorageError:

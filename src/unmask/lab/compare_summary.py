@@ -2,16 +2,22 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from unmask.errors import UnknownName
 from unmask.lab.compare import Evaluation, LeftOut, TaskRun
-from unmask.stats.bootstrap import MEAN_RESAMPLES, Estimate, against, macro_intervals, mean_intervals
+from unmask.stats.bootstrap import MEAN_RESAMPLES, Estimate, against, macro_intervals, macro_ratios
+from unmask.stats.pareto import pareto_front, sure_front
 
 MACRO = "macro"
 """In place of a task's name: the mean over tasks, each counting the same."""
+NEAR_ZERO = 0.02
+"""A task on which no policy's mean utility reaches this is shown and not averaged: there is nothing to tell apart."""
+
+_COUNTED = ("extra_forwards", "planner_forwards", "remasks", "processed_tokens")
+"""Of every answer; their means have no interval."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +29,26 @@ class PolicyLine:
     utility: Estimate
     difference: Estimate
     """To the reference, on the prompts that both have a utility for."""
-    forwards: float
+    forwards: Estimate
     """Per prompt."""
+    forwards_ratio: Estimate
+    """How many times the reference's."""
+    tokens_per_forward: Estimate
+    tokens_per_forward_ratio: Estimate
+    extra_forwards: float
+    """Of the forwards per prompt: beyond one a step."""
+    planner_forwards: float
+    remasks: float
+    processed_tokens: float
+    """Per prompt, like those above."""
     unscored: int
     """Answers that the evaluator could not judge."""
+    label: str = ""
+    """How far the method can be trusted: verified, reconstruction, this library, or own."""
+    front: bool = False
+    """No other policy has at least this utility for no more forwards and is better in one of them."""
+    sure: bool = False
+    """On the front beyond noise: better than each policy with no more forwards, the paired interval leaves out zero."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +62,11 @@ class CompareSummary:
     macro: tuple[PolicyLine, ...]
     """Of the policies that decoded all of `macro_tasks`."""
     macro_tasks: tuple[str, ...]
-    """Tasks with a utility of the reference."""
+    """Tasks with a utility of the reference that are neither near zero nor left out of the mean by the user."""
+    near_zero: tuple[str, ...]
+    """Shown, not averaged: no policy's mean utility reaches `NEAR_ZERO`."""
+    without: tuple[str, ...]
+    """Shown, not averaged: the user said so."""
     left_out: tuple[LeftOut, ...]
 
     def line(self, task: str, policy: str) -> PolicyLine:
@@ -51,6 +77,12 @@ class CompareSummary:
 
     def of(self, task: str) -> tuple[PolicyLine, ...]:
         return self.macro if task == MACRO else tuple(line for line in self.lines if line.task == task)
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The tasks with answers, and the mean over tasks where there is one."""
+        tasks = dict.fromkeys(line.task for line in self.lines)
+        return (*tasks, *([MACRO] if self.macro else []))
 
     def best(self, task: str) -> PolicyLine | None:
         """The policy with the largest difference, the first of ties; the reference if no other is better.
@@ -69,64 +101,123 @@ class CompareSummary:
         return {task: line.policy for task, line in best.items() if line is not None}
 
 
-def summarise(evaluation: Evaluation, *, resamples: int = MEAN_RESAMPLES, seed: int | None = None) -> CompareSummary:
-    """Means with 95 % intervals from `resamples` bootstrap draws of the prompts; `seed` defaults to the run's."""
+def summarise(
+    evaluation: Evaluation,
+    *,
+    resamples: int = MEAN_RESAMPLES,
+    seed: int | None = None,
+    macro_without: Sequence[str] = (),
+) -> CompareSummary:
+    """Means with 95 % intervals from `resamples` bootstrap draws of the prompts; `seed` defaults to the run's.
+
+    Tasks of `macro_without` are shown and left out of the mean over tasks, and so are those near zero.
+    """
     seed = evaluation.config["seed"] if seed is None else seed
+    for task in macro_without:
+        if task not in (names := [run.task for run in evaluation.tasks]):
+            raise UnknownName("task of the comparison", task, names)
     grids = [_PolicyGrid.of(evaluation, run) for run in evaluation.tasks if not run.unavailable]
-    scored = [grid for grid in grids if np.isfinite(grid.utility_PA[:, 0]).any()]
+    grids = [grid for grid in grids if grid.policies]
+    standings = evaluation.config.get("methods", {})
+
+    def named(line: PolicyLine) -> PolicyLine:
+        return replace(line, label=standings.get(line.policy, {}).get("label", ""))
+
+    near_zero = [grid.task for grid in grids if grid.near_zero]
+    scored = [grid for grid in grids if grid.has_reference and grid.task not in (*near_zero, *macro_without)]
     return CompareSummary(
         split=evaluation.split,
         reference=evaluation.reference,
         tasks=evaluation.tasks,
-        lines=tuple(line for grid in grids for line in grid.lines(resamples, seed)),
-        macro=tuple(_macro(scored, resamples, seed)),
+        lines=tuple(named(line) for grid in grids for line in _lines(grid.task, [grid], resamples, seed)),
+        macro=tuple(named(line) for line in _macro(scored, resamples, seed)),
         macro_tasks=tuple(grid.task for grid in scored),
+        near_zero=tuple(near_zero),
+        without=tuple(macro_without),
         left_out=evaluation.left_out,
     )
 
 
 @dataclass(frozen=True)
 class _PolicyGrid:
-    """One task's utilities, prompts by policies; the reference is the first column."""
+    """One task's numbers, prompts by policies; the reference is the first column."""
 
     task: str
     policies: tuple[str, ...]
     utility_PA: np.ndarray
-    forwards_A: np.ndarray
+    forwards_PA: np.ndarray
+    tokens_PA: np.ndarray
+    means_AM: np.ndarray
+    """What is `_COUNTED`, of every policy, per prompt."""
 
     @classmethod
     def of(cls, evaluation: Evaluation, run: TaskRun) -> "_PolicyGrid":
         rows = [row for row in evaluation.rows if row.task == run.task]
-        out = {left.policy for left in evaluation.left_out if left.task == run.task}
-        policies = tuple(policy for policy in evaluation.policies if policy not in out)
-        utility = np.array([row.utility for row in rows]).reshape(len(policies), run.prompts).T
-        forwards = np.array([row.forwards for row in rows], float).reshape(len(policies), run.prompts)
-        # A task whose every policy was left out has no rows.
-        mean_A = forwards.mean(1) if rows else np.full(len(policies), np.nan)
-        return cls(run.task, policies, utility, mean_A)
+        policies = tuple(dict.fromkeys(row.policy for row in rows))
 
-    def lines(self, resamples: int, seed: int) -> Iterator[PolicyLine]:
-        means = mean_intervals(self.utility_PA, seed=seed, resamples=resamples)
-        differences = mean_intervals(against(self.utility_PA, 0), seed=seed, resamples=resamples)
-        unscored_A = np.isnan(self.utility_PA).sum(0)
-        for policy, *values in zip(self.policies, means, differences, self.forwards_A, unscored_A, strict=True):
-            mean, difference, forwards, unscored = values
-            yield PolicyLine(self.task, policy, mean, difference, float(forwards), int(unscored))
+        def table(name: str) -> np.ndarray:
+            return np.array([getattr(row, name) for row in rows], float).reshape(len(policies), -1).T
+
+        counted = [table(name) for name in _COUNTED]
+        means = [x_PA.mean(0) for x_PA in counted] if rows else [np.zeros(0)] * len(counted)
+        return cls(run.task, policies, table("utility"), table("forwards"), table("tokens"), np.stack(means, 1))
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether some answer of the reference has a utility."""
+        return bool(np.isfinite(self.utility_PA[:, 0]).any())
+
+    @property
+    def near_zero(self) -> bool:
+        """Whether there are utilities, and no policy's mean is large enough to average."""
+        known_PA = np.isfinite(self.utility_PA)
+        sum_A, n_A = np.where(known_PA, self.utility_PA, 0.0).sum(0), known_PA.sum(0)
+        return bool(n_A.any() and (sum_A < NEAR_ZERO * np.maximum(n_A, 1)).all())
 
     def cut(self, policies: Sequence[str]) -> "_PolicyGrid":
         at = [self.policies.index(policy) for policy in policies]
-        return _PolicyGrid(self.task, tuple(policies), self.utility_PA[:, at], self.forwards_A[at])
+        utility_PA, forwards_PA, tokens_PA = self.utility_PA[:, at], self.forwards_PA[:, at], self.tokens_PA[:, at]
+        return _PolicyGrid(self.task, tuple(policies), utility_PA, forwards_PA, tokens_PA, self.means_AM[at])
 
 
 def _macro(grids: Sequence[_PolicyGrid], resamples: int, seed: int) -> Iterator[PolicyLine]:
-    if not grids:
-        return
-    everywhere = [p for p in grids[0].policies if all(p in grid.policies for grid in grids)]
-    whole = [grid.cut(everywhere) for grid in grids]
-    tables = [grid.utility_PA for grid in whole]
-    means = macro_intervals(tables, seed=seed, resamples=resamples)
-    differences = macro_intervals([against(x, 0) for x in tables], seed=seed, resamples=resamples)
-    forwards_A = np.mean([grid.forwards_A for grid in whole], 0)
-    unscored_A = np.sum([np.isnan(x).sum(0) for x in tables], 0)
-    for at, policy in enumerate(everywhere):
-        yield PolicyLine(MACRO, policy, means[at], differences[at], float(forwards_A[at]), int(unscored_A[at]))
+    if grids:
+        everywhere = [p for p in grids[0].policies if all(p in grid.policies for grid in grids)]
+        yield from _lines(MACRO, [grid.cut(everywhere) for grid in grids], resamples, seed)
+
+
+def _lines(task: str, grids: Sequence[_PolicyGrid], resamples: int, seed: int) -> list[PolicyLine]:
+    """A line for each policy: means over these tasks, all of which have the same policies."""
+    utility_T = [grid.utility_PA for grid in grids]
+    forwards_T, tokens_T = [grid.forwards_PA for grid in grids], [grid.tokens_PA for grid in grids]
+    draws: dict[str, int] = {"seed": seed, "resamples": resamples}
+    utilities = macro_intervals(utility_T, **draws)
+    differences = macro_intervals([against(x_PA, 0) for x_PA in utility_T], **draws)
+    forwards = macro_intervals(forwards_T, **draws)
+    forwards_ratios = macro_ratios(forwards_T, None, reference=0, **draws)
+    speeds = macro_ratios(tokens_T, forwards_T, **draws)
+    speed_ratios = macro_ratios(tokens_T, forwards_T, reference=0, **draws)
+    means_AM = np.mean([grid.means_AM for grid in grids], 0)
+    unscored_A = np.sum([np.isnan(x_PA).sum(0) for x_PA in utility_T], 0)
+    lines = [
+        PolicyLine(
+            task=task,
+            policy=policy,
+            utility=utilities[at],
+            difference=differences[at],
+            forwards=forwards[at],
+            forwards_ratio=forwards_ratios[at],
+            tokens_per_forward=speeds[at],
+            tokens_per_forward_ratio=speed_ratios[at],
+            **dict(zip(_COUNTED, means_AM[at].tolist(), strict=True)),
+            unscored=int(unscored_A[at]),
+        )
+        for at, policy in enumerate(grids[0].policies)
+    ]
+    cost_A = [line.forwards.value for line in lines]
+    front_A = pareto_front([line.utility.value for line in lines], cost_A)
+    sure_A = sure_front(utility_T, cost_A, front_A, seed=seed, resamples=resamples)
+    return [
+        replace(line, front=bool(front), sure=bool(sure))
+        for line, front, sure in zip(lines, front_A, sure_A, strict=True)
+    ]

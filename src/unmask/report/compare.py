@@ -1,41 +1,71 @@
 """The report on policies evaluated end to end: a line per answer as CSV, tables in Markdown, JSON and on screen."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
-from math import isnan
+from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
+from unmask.core.card import RECONSTRUCTION
 from unmask.errors import ConfigError, SchemaError
 from unmask.lab.compare import AnswerRow, Evaluation
+from unmask.lab.compare_speed import SpeedLine, SpeedSummary
 from unmask.lab.compare_store import SAME, check_same
-from unmask.lab.compare_summary import MACRO, CompareSummary, PolicyLine
+from unmask.lab.compare_summary import MACRO, NEAR_ZERO, CompareSummary, PolicyLine
 from unmask.plain_files import read_plain
 from unmask.report import files
+from unmask.report.compare_screen import (
+    LABEL_LEGEND,
+    TIME_LEGEND,
+    UNSURE,
+    front_mark,
+    legends,
+    mark,
+    panel_title,
+    remarks,
+    shown_name,
+    time_remarks,
+)
 from unmask.report.csv import records_csv
-from unmask.report.formats import counted
+from unmask.report.figures.trade_off import CostPanel, CostPoint, trade_off
 from unmask.report.markdown import grid_markdown
 from unmask.report.plain import plain
 from unmask.report.sheet import Column, Sheet, attribute
 from unmask.stats import Estimate
 
-ABOVE, BELOW = "↑", "↓"
-LEGEND = f"{ABOVE} better than the reference on the same prompts, {BELOW} worse: the 95 % interval leaves out zero."
+SUMMARY_FORMAT, TIMING_FORMAT = "unmask-compare-summary-2", "unmask-compare-timing-1"
+_COLUMNS = tuple(name for name in AnswerRow._fields if name != "answer")
+CSV_COLUMNS = (*_COLUMNS[: _COLUMNS.index("forwards")], "steps", *_COLUMNS[_COLUMNS.index("forwards") :], "answer")
 
 
 def write(
-    evaluation: Evaluation, summary: CompareSummary, out: str | Path, picks: Mapping[str, str] | None = None
+    evaluation: Evaluation,
+    summary: CompareSummary,
+    out: str | Path,
+    picks: Mapping[str, str] | None = None,
+    speed: SpeedSummary | None = None,
 ) -> tuple[Path, ...]:
-    """Write compare.csv, summary.md and summary.json into a folder; `picks` as for `card_table`."""
+    """Write the files of a comparison into a folder; `picks` as for `card_table`.
+
+    All but those of `speed` have the same bytes in every run.
+    """
     place = files.folder(out)
-    return (
-        files.write(place / "compare.csv", table_csv(evaluation.rows).encode()),
-        files.write(place / "summary.md", markdown(evaluation, summary, picks).encode()),
-        files.write(place / "summary.json", (summary_json(evaluation, summary) + "\n").encode()),
-    )
+    contents = {
+        "compare.csv": table_csv(evaluation.rows).encode(),
+        "summary.md": markdown(evaluation, summary, picks).encode(),
+        "summary.json": (summary_json(evaluation, summary) + "\n").encode(),
+        "figure.svg": forwards_figure(evaluation, summary),
+    }
+    if speed is not None:
+        contents |= {
+            "timing.md": timing_markdown(evaluation, summary, speed).encode(),
+            "timing.json": (
+                json.dumps(timing_document(evaluation, speed), indent=2, ensure_ascii=False) + "\n"
+            ).encode(),
+            "figure-time.svg": time_figure(evaluation, summary, speed),
+        }
+    return tuple(files.write(place / name, content) for name, content in contents.items())
 
 
 def check_folder(out: str | Path, config: Mapping[str, Any]) -> None:
@@ -65,13 +95,106 @@ def read_picks(path: str | Path) -> dict[str, str]:
 
 def table_csv(rows: Sequence[AnswerRow]) -> str:
     """Every answer; an empty cell where there is no utility."""
-    return records_csv(AnswerRow._fields, rows)
+    return records_csv(CSV_COLUMNS, rows)
 
 
-def summary_json(evaluation: Evaluation, summary: CompareSummary) -> str:
-    """All numbers and the configuration behind them; null where there is no number."""
-    document = {**asdict(summary, dict_factory=_entry), "picks": summary.picks(), "config": evaluation.config}
+def summary_json(evaluation: Evaluation, summary: CompareSummary, speed: SpeedSummary | None = None) -> str:
+    """All numbers and the configuration behind them; null where there is no number.
+
+    With `speed` what a clock says is there as well, under `timing`: it is not the same twice.
+    """
+    document = {
+        "format": SUMMARY_FORMAT,
+        **asdict(summary, dict_factory=_entry),
+        "near_zero_below": NEAR_ZERO,
+        "picks": summary.picks(),
+        "config": evaluation.config,
+        **({} if speed is None else {"timing": timing_document(evaluation, speed)}),
+    }
     return json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def timing_document(evaluation: Evaluation, speed: SpeedSummary) -> dict[str, Any]:
+    """Wall time as plain values: the lines, and every batch as it was measured."""
+    batches = [asdict(batch) for batch in evaluation.times]
+    document: dict[str, Any] = plain(
+        {
+            "format": TIMING_FORMAT,
+            "note": TIME_LEGEND,
+            "run": evaluation.run,
+            "machine": evaluation.machine,
+            **asdict(speed, dict_factory=_entry),
+            "batches": batches,
+        }
+    )
+    return document
+
+
+def timing_markdown(evaluation: Evaluation, summary: CompareSummary, speed: SpeedSummary) -> str:
+    """Wall time in tables."""
+    parts = [f"# Wall time: {_title(evaluation)}\n", f"{TIME_LEGEND} Machines: {'; '.join(speed.machines)}."]
+    parts += [f"\n- {text}" for text in time_remarks(speed)]
+    for task in summary.shown:
+        parts += [f"\n## {panel_title(summary, task)}\n", grid_markdown(Sheet("time", "", "", _TIME, speed.of(task)))]
+    return "\n".join(parts) + "\n"
+
+
+def forwards_figure(evaluation: Evaluation, summary: CompareSummary, image: str = "svg") -> bytes:
+    """Utility against forwards per answer."""
+    costs = {(line.task, line.policy): line.forwards.value for line in (*summary.lines, *summary.macro)}
+    fronts = {(line.task, line.policy) for line in (*summary.lines, *summary.macro) if line.front}
+    notes = ("Filled: on the front beyond noise, better than each policy that needs no more forwards.",)
+    return _figure(evaluation, summary, costs, fronts, "forwards per answer", notes, image)
+
+
+def time_figure(evaluation: Evaluation, summary: CompareSummary, speed: SpeedSummary, image: str = "svg") -> bytes:
+    """Utility against milliseconds per answer."""
+    lines = (*speed.lines, *speed.macro)
+    costs = {(line.task, line.policy): 1000 * line.seconds.value for line in lines}
+    fronts = {(line.task, line.policy) for line in lines if line.front}
+    notes = (TIME_LEGEND, *time_remarks(speed))
+    return _figure(evaluation, summary, costs, fronts, "milliseconds of decoding per answer", notes, image)
+
+
+def _figure(
+    evaluation: Evaluation,
+    summary: CompareSummary,
+    costs: Mapping[tuple[str, str], float],
+    fronts: Set[tuple[str, str]],
+    cost: str,
+    notes: Sequence[str],
+    image: str,
+) -> bytes:
+    names = {line.policy: shown_name(line) for line in summary.lines}
+    filled = cost.startswith("forwards")
+    panels = [
+        CostPanel(
+            panel_title(summary, task),
+            tuple(
+                CostPoint(
+                    names[line.policy],
+                    costs.get((task, line.policy), nan),
+                    line.utility,
+                    (task, line.policy) in fronts,
+                    line.sure and filled,
+                    line.policy == summary.reference,
+                )
+                for line in summary.of(task)
+            ),
+        )
+        for task in summary.shown
+    ]
+    marks = [
+        "Step line: the Pareto front, members named. Diamond: the reference. Bars: 95 % intervals over prompts.",
+        *notes,
+        *([LABEL_LEGEND] if any(line.label == RECONSTRUCTION for line in summary.lines) else []),
+    ]
+    title = f"Utility against {cost}: {_title(evaluation)}"
+    return trade_off(panels, list(names.values()), title=title, cost=cost, notes=marks, image=image)
+
+
+def _title(evaluation: Evaluation) -> str:
+    return f"{evaluation.config['model']['name']} on the {evaluation.split} prompts"
 
 
 def markdown(evaluation: Evaluation, summary: CompareSummary, picks: Mapping[str, str] | None = None) -> str:
@@ -80,17 +203,16 @@ def markdown(evaluation: Evaluation, summary: CompareSummary, picks: Mapping[str
     model = config["model"]
     fingerprint = f", fingerprint {model['fingerprint']}" if "fingerprint" in model else ""
     parts = [
-        f"# {model['name']} on the {summary.split} prompts\n",
+        f"# {_title(evaluation)}\n",
         f"Device {config['device']}{fingerprint}; temperature {config['temperature']}, seed {config['seed']}; steps: "
         "half the horizon unless stated; `summary.json` has the whole configuration.\n",
         card_table(summary, picks),
         *(f"\n- {text}" for text in remarks(summary)),
     ]
-    for task in (*(run.task for run in summary.tasks), MACRO):
-        lines = summary.of(task)
-        if lines:
-            parts += [f"\n## {_heading(summary, task)}\n", _lines_table(lines)]
-    return "\n".join(parts) + f"\n\n{LEGEND}\n"
+    for task in summary.shown:
+        sheet = Sheet("lines", "", "", _LINE, summary.of(task))
+        parts += [f"\n## {panel_title(summary, task)}\n", grid_markdown(sheet)]
+    return "\n".join([*parts, *(f"\n{text}" for text in legends(summary))]) + "\n"
 
 
 def card_table(summary: CompareSummary, picks: Mapping[str, str] | None = None) -> str:
@@ -128,72 +250,45 @@ def _card_rows(summary: CompareSummary, picks: Mapping[str, str] | None) -> Iter
             yield CardRow(lines[summary.reference], best)
 
 
-def screen(summary: CompareSummary) -> Table:
-    """Mean utilities, policies by tasks."""
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    table.add_column("policy", overflow="fold", min_width=10)
-    tasks = [run.task for run in summary.tasks if not run.unavailable]
-    for task in (*tasks, MACRO):
-        table.add_column(task.replace("-", " "), justify="right", overflow="fold", width=7)
-    table.add_column("for wards", justify="right", width=5)
-    lines = {(line.task, line.policy): line for line in (*summary.lines, *summary.macro)}
-    for policy in dict.fromkeys(line.policy for line in summary.lines):
-        by_task = [lines.get((task, policy)) for task in (*tasks, MACRO)]
-        spent = [line.forwards for line in by_task[:-1] if line is not None]
-        table.add_row(
-            policy,
-            *("" if line is None else _number(line.utility.value) + (_mark(line) or " ") for line in by_task),
-            f"{sum(spent) / len(spent):.1f}",
-            style="bold" if policy == summary.reference else "",
-        )
-    return table
-
-
-def remarks(summary: CompareSummary) -> list[str]:
-    """What is missing from the table, in words."""
-    lines = [f"{run.task}: not available ({run.unavailable})" for run in summary.tasks if run.unavailable]
-    lines += [
-        f"{run.task}: {counted(run.skipped, 'prompt')} skipped, longer with the answer than the model's limit"
-        for run in summary.tasks
-        if run.skipped
-    ]
-    lines += [f"{left.task}: without {left.policy} ({left.reason})" for left in summary.left_out]
-    for line in summary.lines:
-        if line.unscored:
-            lines.append(f"{line.task}: {counted(line.unscored, 'answer')} of {line.policy} could not be judged")
-    return lines
-
-
 _LINE: tuple[Column[PolicyLine], ...] = (
-    attribute("policy", "policy", left=True),
+    Column("policy", "policy", lambda line: shown_name(line), left=True),
     attribute("prompts", "prompts", path="utility.n"),
     Column("utility", "utility", lambda line: _interval(line.utility)),
     Column("difference", "difference", lambda line: _difference(line)),
-    Column("forwards", "forwards", lambda line: f"{line.forwards:.1f}"),
+    Column("forwards", "forwards", lambda line: _range(line.forwards, 1)),
+    Column("forwards_ratio", "x reference", lambda line: _range(line.forwards_ratio, 2)),
+    Column("tokens_per_forward", "tokens/forward", lambda line: _range(line.tokens_per_forward, 2)),
+    Column("extra_forwards", "extra forwards", lambda line: f"{line.extra_forwards:.1f}"),
+    Column("planner_forwards", "planner forwards", lambda line: f"{line.planner_forwards:.1f}"),
+    Column("remasks", "re-masks", lambda line: f"{line.remasks:.1f}"),
+    Column("processed_tokens", "tokens read", lambda line: f"{line.processed_tokens:.0f}"),
+    Column("front", "front", lambda line: front_mark(line), left=True),
+)
+
+_TIME: tuple[Column[SpeedLine], ...] = (
+    attribute("policy", "policy", left=True),
+    Column("seconds", "seconds/prompt", lambda line: _range(line.seconds, 4)),
+    Column("ratio", "x reference", lambda line: _range(line.ratio, 2)),
+    Column("tokens_per_second", "tokens/s", lambda line: _range(line.tokens_per_second, 0)),
+    attribute("batches", "batches"),
+    Column("cold", "first batch", lambda line: "yes" if line.cold else "", left=True),
+    Column("front", "front", lambda line: UNSURE if line.front else "", left=True),
 )
 
 
-def _lines_table(lines: Sequence[PolicyLine]) -> str:
-    return grid_markdown(Sheet("lines", "", "", _LINE, lines))
-
-
 def _difference(line: PolicyLine) -> str:
-    return f"{_signed(line.difference)} {_mark(line)}".rstrip()
-
-
-def _mark(line: PolicyLine) -> str:
-    return ABOVE if line.difference.low > 0 else BELOW if line.difference.high < 0 else ""
-
-
-def _heading(summary: CompareSummary, task: str) -> str:
-    if task == MACRO:
-        return f"Mean over {counted(len(summary.macro_tasks), 'task')}"
-    run = next(run for run in summary.tasks if run.task == task)
-    return f"{task} (horizon {run.horizon}, {counted(run.steps, 'step')})"
+    return f"{_signed(line.difference)} {mark(line)}".rstrip()
 
 
 def _interval(value: Estimate) -> str:
     return f"{_number(value.value)} [{_number(value.low)}, {_number(value.high)}]"
+
+
+def _range(value: Estimate, places: int) -> str:
+    if isnan(value.value):
+        return "none"
+    ends = "" if isnan(value.low) else f" [{value.low:.{places}f}, {value.high:.{places}f}]"
+    return f"{value.value:.{places}f}{ends}"
 
 
 def _signed(value: Estimate) -> str:

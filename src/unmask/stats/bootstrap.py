@@ -111,25 +111,55 @@ def macro_intervals(
 
     A column without any value in some task has no such mean. `n` counts the prompts of all tasks.
     """
-    tables_T = [_table(x_PA) for x_PA in tables]
-    if len({x_PA.shape[1] for x_PA in tables_T}) != 1:
-        columns = [x_PA.shape[1] for x_PA in tables_T]
-        raise ValueError(f"tables have {columns} columns; pass one or more tables, as many in each")
-    edges = np.cumsum([0, *(len(x_PA) for x_PA in tables_T)])
+    return macro_ratios(tables, None, seed=seed, resamples=resamples, level=level)
 
-    def means(count_DP: Array) -> Array:
-        parts_T = [count_DP[:, start : start + len(x_PA)] for start, x_PA in zip(edges, tables_T, strict=False)]
-        return np.asarray(np.mean([_column_means(*pair) for pair in zip(parts_T, tables_T, strict=True)], 0))
+
+def macro_ratios(
+    tops: Sequence[ArrayLike],
+    bottoms: Sequence[ArrayLike] | None,
+    *,
+    reference: int | None = None,
+    seed: int,
+    resamples: int = MEAN_RESAMPLES,
+    level: float = LEVEL,
+) -> tuple[Estimate, ...]:
+    """Mean over tasks of the sum of `top` over the sum of `bottom`, for every column; tasks are fixed.
+
+    Without `bottoms` these are means over prompts. With a `reference` every column is divided by that one's number in
+    the same draw, over the prompts that have both: how many times its cost. NaN above or below is a missing value. What
+    is drawn are rows: prompts, or whatever was measured together. `n` counts those of all tasks.
+    """
+    tops_T = [_table(x_PA) for x_PA in tops]
+    bottoms_T = [np.ones_like(x_PA) for x_PA in tops_T] if bottoms is None else [_table(x_PA) for x_PA in bottoms]
+    shapes = [x_PA.shape for x_PA in tops_T]
+    if len({columns for _, columns in shapes}) != 1 or shapes != [x_PA.shape for x_PA in bottoms_T]:
+        raise ValueError(f"tables have {[c for _, c in shapes]} columns; pass one or more tables, as many in each")
+    columns = shapes[0][1]
+    if reference is not None and not 0 <= reference < columns:
+        raise ValueError(f"reference is {reference}; the tables have columns 0..{columns - 1}")
+    known_T = [np.isfinite(top) & np.isfinite(bottom) for top, bottom in zip(tops_T, bottoms_T, strict=True)]
+    if reference is not None:
+        known_T = [known_PA & known_PA[:, [reference]] for known_PA in known_T]
+    edges = np.cumsum([0, *(rows for rows, _ in shapes)])
+
+    def means(count_DP: Array, column: int | None = None) -> Array:
+        parts = []
+        for start, top, bottom, known in zip(edges, tops_T, bottoms_T, known_T, strict=False):
+            count = count_DP[:, start : start + len(top)]
+            if column is not None:
+                top, bottom = top[:, [column]], bottom[:, [column]]
+            parts.append(ratio(count @ np.where(known, top, 0.0), count @ np.where(known, bottom, 0.0)))
+        return np.asarray(np.mean(parts, 0))
 
     estimates = bootstrap(
-        means,
-        [len(x_PA) for x_PA in tables_T],
-        seeds=[(seed, task) for task in range(len(tables_T))],
+        means if reference is None else lambda count_DP: ratio(means(count_DP), means(count_DP, reference)),
+        [rows for rows, _ in shapes],
+        seeds=[(seed, task) for task in range(len(shapes))],
         resamples=resamples,
         level=level,
-        width=len(tables_T) * tables_T[0].shape[1],
+        width=len(shapes) * columns,
     )
-    n_A = np.sum([np.isfinite(x_PA).sum(0) for x_PA in tables_T], 0)
+    n_A = np.sum([known_PA.sum(0) for known_PA in known_T], 0)
     return tuple(replace(estimate, n=int(n)) for estimate, n in zip(estimates, n_A, strict=True))
 
 
@@ -239,12 +269,6 @@ def _counts(rng: np.random.Generator, rows: int, prompts: int) -> Array:
         return np.zeros((rows, 0))
     drawn = rng.integers(prompts, size=(rows, prompts)) + prompts * np.arange(rows)[:, None]
     return np.bincount(drawn.ravel(), minlength=rows * prompts).reshape(rows, prompts).astype(np.float64)
-
-
-def _column_means(count_DP: Array, x_PA: Array) -> Array:
-    """Mean of each column over the prompts that have a value; NaN in a replicate that drew none of them."""
-    known_PA = np.isfinite(x_PA)
-    return ratio(count_DP @ np.where(known_PA, x_PA, 0.0), count_DP @ known_PA.astype(np.float64))
 
 
 def _columns(name: str, value_SM: ArrayLike) -> Array:

@@ -87,7 +87,7 @@ def _compare(case: Case, folder: Path) -> Iterator[str]:
     policy, reason, answer, prompt = (rng.choice(SHORT) for _ in range(4))
     policies = ("reference", f"p{policy}")
     rows = tuple(
-        AnswerRow("carry-rtl", name, f"{prompt}{n}", rng.random(), reason, 1, 1, answer)
+        AnswerRow("carry-rtl", name, f"{prompt}{n}", rng.random(), reason, 1, 0, 0, 0, 9, 8, answer)
         for name in policies
         for n in range(3)
     )

@@ -1,0 +1,37 @@
+"""`--policy all`: the published methods that suit a model, and why the others do not."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from unmask.core import Policy, Search
+from unmask.core.card import OURS
+from unmask.policies import METHODS, make
+
+OF_ONE_KIND: Mapping[str, str] = MappingProxyType(
+    {"llada": "llada", "fast-dllm": "llada", "remdm-llada": "llada", "dream": "dream", "fast-dllm-dream": "dream"}
+)
+"""Loops that their authors wrote for one kind of model, by the reference of that kind."""
+_SETTINGS: Mapping[tuple[str, str], Mapping[str, str]] = MappingProxyType({("dream", "klass"): {"variant": "dream"}})
+"""Where one class holds the loops of both kinds and its defaults are those of the other."""
+
+
+def suitable_methods(reference: str) -> tuple[dict[str, Policy | Search], dict[str, str]]:
+    """Every published method at its defaults for models of this reference, and the others with the reason."""
+    chosen: dict[str, Policy | Search] = {}
+    others: dict[str, str] = {}
+    for name, method in METHODS.items():
+        card = method.card
+        kind = OF_ONE_KIND.get(name)
+        if card is None or card.label == OURS:
+            others[name] = "this library's own, no published method"
+        elif name == reference:
+            others[name] = "it is the reference"
+        elif kind is not None and kind != reference and reference in OF_ONE_KIND.values():
+            others[name] = f"its authors' loop for models like {kind}"
+        elif card.learned:
+            others[name] = "needs a learned part beside the model"
+        else:
+            settings = _SETTINGS.get((reference, name), {})
+            label = ":".join([name, *([",".join(f"{k}={v}" for k, v in settings.items())] if settings else [])])
+            chosen[label] = make(name, **settings)
+    return chosen, others

@@ -1,0 +1,71 @@
+"""What is counted, against the records of the same run."""
+
+import pytest
+import torch
+
+from tests.helpers.oracle import oracle
+from unmask.catalog import load
+from unmask.core import Trajectory
+from unmask.core.cost import AnswerCost, cost_columns, total_cost
+from unmask.decode import decode
+from unmask.policies import make
+
+METHODS = {"wino": {"block_length": 4, "tau1": 0.3}, "info-gain": {}, "remdm": {}, "p2": {"eta": 4.0}, "llada": {}}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load("exact")
+
+
+def run(model, name, record=True):
+    return model.generate(["ab", "cda", "b"], policy=name, steps=3, seed=4, record=record, **METHODS[name])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_counts_are_those_of_the_records(model, name):
+    traj = run(model, name).trajectory
+    for row in range(3):
+        steps = traj.row(row).steps
+        own = AnswerCost(*(int(column_B[row]) for column_B in cost_columns(traj)))
+        assert own.forwards == sum(int(step.forwards_B) for step in steps)
+        assert own.extra_forwards == own.forwards - len(steps)
+        assert own.remasks == sum(int(step.remasked_BL.sum()) for step in steps)
+        assert own.processed_tokens == sum(int(step.processed_B) for step in steps)
+        assert own.tokens == int(traj.state.answer_BL[row].sum())
+        assert own.planner_forwards == 0
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_counts_need_no_records(model, name):
+    assert total_cost(run(model, name, record=False).trajectory) == total_cost(run(model, name).trajectory)
+
+
+def test_some_method_here_looks_ahead_and_some_re_masks(model):
+    costs = {name: run(model, name).cost for name in METHODS}
+    assert costs["info-gain"].extra_forwards > 0
+    assert costs["llada"].extra_forwards == costs["llada"].remasks == 0
+    assert max(cost.remasks for cost in costs.values()) > 0
+
+
+def test_a_file_has_the_same_counts(model, tmp_path):
+    traj = run(model, "remdm").trajectory
+    traj.save(tmp_path / "run.npz")
+    read = Trajectory.load(tmp_path / "run.npz")
+    assert total_cost(read) == total_cost(traj)
+    assert torch.equal(read.resume(1, 2).remasks_B, sum(s.remasked_BL.sum(-1) for s in traj.row(1).steps[:2]))
+
+
+def test_planner_passes_are_counted_apart():
+    from tests.helpers.oracle import CARRY
+    from unmask.request import after_tokens, begin
+    from unmask.tasks import examples
+
+    model = oracle()
+    prompt = model.codec.encode(examples(CARRY, "development")[0].prompt)
+    start = begin(model.denoiser, [after_tokens(model, prompt, 8, 4)], 0)
+    end = decode(model.denoiser, make("p2", planner=True), start, planner=model.denoiser, record=False)
+    cost = total_cost(end)
+    assert cost.planner_forwards > 0
+    assert cost.forwards == int(end.state.step_B.sum())
+    assert cost.extra_forwards == 0

@@ -1,0 +1,26 @@
+"""Which methods `--policy all` stands for."""
+
+import pytest
+
+from unmask.core.card import OURS
+from unmask.lab.compare_methods import OF_ONE_KIND, suitable_methods
+from unmask.policies import METHODS
+
+
+@pytest.mark.parametrize("reference", ["llada", "dream"])
+def test_every_method_is_there_or_left_out_with_a_reason(reference):
+    chosen, others = suitable_methods(reference)
+    assert {policy.name for policy in chosen.values()} | set(others) == set(METHODS)
+    assert not {policy.name for policy in chosen.values()} & set(others)
+    assert others["fixed"] == others["revised"] == "this library's own, no published method"
+    assert others[reference] == "it is the reference"
+    assert all(policy.card.label != OURS for policy in chosen.values())
+
+
+def test_a_loop_for_another_kind_of_model_is_left_out():
+    llada, dream = suitable_methods("llada"), suitable_methods("dream")
+    assert {"dream", "fast-dllm-dream"} <= set(llada[1])
+    assert {"llada", "fast-dllm", "remdm-llada"} <= set(dream[1])
+    assert llada[0]["klass"].variant == "llada"
+    assert dream[0]["klass:variant=dream"].variant == "dream"
+    assert set(OF_ONE_KIND) <= set(METHODS)

@@ -1,0 +1,72 @@
+"""Numbers of made answers: ratios, fronts, and which tasks are averaged. The rest is in test_compare.py."""
+
+import pytest
+
+from tests.helpers.made_comparison import made
+from unmask.errors import UnknownName
+from unmask.lab.compare_summary import MACRO, summarise
+from unmask.report import compare as report
+from unmask.report.compare_screen import remarks
+
+
+def test_costs_are_means_and_ratios_of_means():
+    spent = {"t": {"reference": [4, 8], "fast": [1, 2]}}
+    summary = summarise(made({"t": {"reference": [0.5, 1.0], "fast": [0.5, 0.5]}}, spent))
+    line = summary.line("t", "fast")
+    assert (line.forwards.value, line.forwards_ratio.value) == (1.5, 0.25)
+    assert (line.forwards_ratio.low, line.forwards_ratio.high) == (0.25, 0.25)
+    assert line.tokens_per_forward.value == pytest.approx(16 / 3)
+    assert line.tokens_per_forward_ratio.value == pytest.approx(4.0)
+    assert (line.extra_forwards, line.planner_forwards, line.remasks, line.processed_tokens) == (1, 2, 3, 15)
+    assert summary.line("t", "reference").forwards.low == 4
+
+
+def test_macro_is_the_mean_of_the_tasks():
+    worth = {"a": {"reference": [0.5, 1.0], "b": [1.0, 1.0]}, "c": {"reference": [0.2], "b": [0.6]}}
+    spent = {"a": {"reference": [4, 8], "b": [1, 2]}, "c": {"reference": [2], "b": [2]}}
+    summary = summarise(made(worth, spent))
+    for policy in ("reference", "b"):
+        own = [summary.line(task, policy) for task in "ac"]
+        macro = summary.line(MACRO, policy)
+        for name in ("utility", "forwards", "tokens_per_forward"):
+            expected = sum(getattr(line, name).value for line in own) / 2
+            assert getattr(macro, name).value == pytest.approx(expected)
+        assert macro.utility.n == 3
+    assert summary.line(MACRO, "b").forwards_ratio.value == pytest.approx((1.5 + 2) / (6 + 2))
+
+
+def test_the_front_and_what_is_sure_of_it():
+    worth = {"reference": [0.6, 0.6], "cheap": [0.5, 0.5], "lucky": [0.4, 0.8], "bad": [0.1, 0.1], "best": [0.9, 0.9]}
+    spent = {"reference": [4, 4], "cheap": [1, 1], "lucky": [3, 3], "bad": [5, 5], "best": [9, 9]}
+    summary = summarise(made({"t": worth}, {"t": spent}))
+    assert [line.policy for line in summary.of("t") if line.front] == ["cheap", "lucky", "best"]
+    assert [line.policy for line in summary.of("t") if line.sure] == ["cheap", "best"]
+    apart = summarise(made({"t": {"reference": [0.6, 0.6], "best": [0.9, 0.9]}}, {"t": spent}))
+    assert [line.sure for line in apart.of("t")] == [True, True]
+
+
+def test_tasks_near_zero_are_shown_and_not_averaged():
+    rows = {"a": {"reference": [0.5, 1.0], "b": [1.0, 1.0]}, "zero": {"reference": [0.0, 0.0], "b": [0.03, 0.0]}}
+    summary = summarise(made(rows))
+    assert (summary.near_zero, summary.macro_tasks) == (("zero",), ("a",))
+    assert summary.line("zero", "b").utility.value == 0.015
+    assert summary.line(MACRO, "b").utility.value == 1.0
+    assert "zero: near 0, shown and not averaged (no policy's mean utility reaches 0.02)" in remarks(summary)
+    assert '"near_zero_below": 0.02' in report.summary_json(made(rows), summary)
+    reached = summarise(made(rows | {"zero": {"reference": [0.0, 0.0], "b": [0.04, 0.0]}}))
+    assert (reached.near_zero, reached.macro_tasks) == ((), ("a", "zero"))
+
+
+def test_tasks_that_the_user_names_are_not_averaged():
+    rows = {"a": {"reference": [0.5], "b": [1.0]}, "c": {"reference": [0.2], "b": [0.4]}}
+    summary = summarise(made(rows), macro_without=["c"])
+    assert (summary.macro_tasks, summary.without) == (("a",), ("c",))
+    assert "c: shown and not averaged (--macro-without)" in remarks(summary)
+    with pytest.raises(UnknownName, match="'d'"):
+        summarise(made(rows), macro_without=["d"])
+
+
+def test_lines_say_how_far_a_method_can_be_trusted():
+    summary = summarise(made({"t": {"reference": [1.0], "vsb": [0.5]}}, labels={"vsb": "reconstruction"}))
+    assert [line.label for line in (*summary.lines, *summary.macro)] == ["verified", "reconstruction"] * 2
+    assert "| vsb† |" in report.markdown(made({"t": {"reference": [1.0]}}), summary)

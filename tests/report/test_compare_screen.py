@@ -1,0 +1,51 @@
+"""The table on screen: within its width, with its signs explained."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from tests.helpers.made_comparison import made, timed
+from unmask.lab.compare_speed import summarise_speed
+from unmask.lab.compare_summary import summarise
+from unmask.report.compare_screen import LABEL_LEGEND, legends, screens
+
+NAMES = ["reference", *(f"method:threshold=0.{n}" for n in range(8)), "vsb"]
+
+
+def shown(tasks, width):
+    rows = {f"task-{t}": {name: [0.5, 1.0] for name in NAMES} for t in range(tasks)}
+    times = [timed(task, name, 0, 2.0) for task in rows for name in NAMES]
+    evaluation = made(rows, times=times, labels={"vsb": "reconstruction"})
+    summary = summarise(evaluation, resamples=20)
+    console = Console(width=width, record=True, file=io.StringIO())
+    tables = screens(summary, summarise_speed(evaluation, summary, resamples=20), width)
+    for table in tables:
+        console.print(table)
+    return tables, console.export_text(), summary
+
+
+@pytest.mark.parametrize("tasks", [1, 3, 10])
+def test_fits_into_100_columns(tasks):
+    tables, text, _ = shown(tasks, 100)
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 100
+    # No cell is broken: every policy has its number of lines, and every column its head.
+    for name in NAMES:
+        assert sum(line.startswith(name) for line in text.splitlines()) == len(tables)
+    for words in ("/fwd", "prompt", "front"):
+        assert words in text
+    assert text.count("1000.0") == len(NAMES)
+    assert len(tables) == (1 if tasks < 4 else 2)
+
+
+def test_a_wide_terminal_shows_more():
+    narrow, wide = shown(3, 100)[0][0], shown(3, 160)[0][0]
+    assert len(wide.columns) > len(narrow.columns)
+    assert "tokens read" in [column.header for column in wide.columns]
+
+
+def test_reconstructions_are_marked_and_explained():
+    _, text, summary = shown(1, 100)
+    assert "vsb†" in text
+    assert LABEL_LEGEND in legends(summary)
+    assert LABEL_LEGEND not in legends(summarise(made({"t": {"reference": [1.0]}}), resamples=5))
