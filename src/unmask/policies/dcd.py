@@ -6,7 +6,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from unmask.axes import cardinality, commitment, region, score
-from unmask.core import Action, LookAhead, Policy, State, Trajectory
+from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.core.card import Card
 from unmask.errors import require
 
@@ -32,7 +32,11 @@ class DCD(Policy):
             "end of text closes a row only with --eos-fill, which fills masks; theirs always does, and overwrites "
             "tokens behind it",
             "the loop for block-causal models is left out: none of the models here is one",
+            "the margin is that of a position's two best tokens (their function mixes up positions and tokens, and "
+            "stops with an error)",
         ),
+        # Above temperature 0 scores are those of the distribution that tokens are drawn from, as theirs.
+        version="2",
     )
     threshold: float = 0.9
     """Of the score; negative with score = entropy, whose largest value is 0."""
@@ -52,6 +56,10 @@ class DCD(Policy):
         for name, value in (("s_max", self.s_max), ("per_step", self.per_step)):
             sane = value is None or 1 <= value <= 1_000_000
             require(sane, name, value, "1 to 1000000, or None", "published: s_max=128 and no per_step")
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(filtered=True)
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
@@ -77,5 +85,5 @@ class DCD(Policy):
     def _score(self, traj: Trajectory) -> Tensor:
         seen = traj.seen
         if self.score == "entropy":
-            return -seen.clean.entropy_BN
-        return seen.confidence_BN if self.score == "confidence" else seen.clean.margin_BN
+            return -seen.filtered.entropy_BN
+        return seen.proposed_BN if self.score == "confidence" else seen.filtered.margin_BN

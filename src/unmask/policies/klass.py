@@ -36,7 +36,11 @@ class KLASS(Policy):
             "a schedule that asks for more than the block has left reveals what is left (theirs overwrites tokens)",
             "a block goes on until it is full (theirs may leave masks where steps < new tokens)",
             "their scripts use blocks of 64 for LLaDA; the paper's row says full",
+            "above temperature 0 the gate of the LLaDA loop reads the clean distribution (theirs reads a softmax of "
+            "exp(z) over the Gumbel noise, so that confidence and KL measure the noise); tokens are drawn as theirs",
         ),
+        # Above temperature 0 the LLaDA loop writes the drawn token; version 1 wrote the most probable one.
+        version="2",
         presets={
             "llada/gsm8k": {**_LLADA, "threshold": 0.6, "epsilon": 0.015},
             "llada/math": {**_LLADA, "threshold": 0.6, "epsilon": 0.01},
@@ -93,12 +97,12 @@ class KLASS(Policy):
             stable_BL = stable_BL & (inner_B >= self.window - 1)[:, None]
         ready_BL = self._picked(traj, sure_BL & stable_BL & open_BL, window_BLW[..., -1])
         chosen_BL = torch.where(ready_BL.any(-1, keepdim=True), ready_BL, self._fallback(traj, open_BL, inner_B))
-        token_BL = seen.clean.top_BNK[:, :length, 0]
+        # Dream's loop writes the most probable token, whatever was drawn.
+        token_BL = (seen.clean.top_BNK[..., 0] if self.variant == "dream" else seen.token_BN)[:, :length]
         return Action(
             score.pure("confidence", state),
             *cardinality.reveal_set(chosen_BL, open_BL),
             commitment.everything(state),
-            # The most probable token, whatever was drawn.
             tokens_BL=torch.where(chosen_BL & (token_BL != seen.token_BN[:, :length]), token_BL, -1),
             notes={"block_B": block_B, "inner_B": inner_B, "kl_BLW": window_BLW},
         )
