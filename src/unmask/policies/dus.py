@@ -51,6 +51,10 @@ class DUS(Policy):
         require(1 <= self.base_skip <= 64, "base_skip", self.base_skip, "1 to 64", "published: 1")
         require(0 <= self.skip <= 1, "skip", self.skip, "0 to 1", "it is a probability; 0 never skips")
 
+    @property
+    def own_end(self) -> bool:
+        return self.leave_skipped
+
     def done(self, traj: Trajectory) -> Tensor:
         full_B = super().done(traj)
         blocks_B = -(-traj.state.answer_BL.sum(-1) // self.block_length)
