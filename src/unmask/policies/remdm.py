@@ -121,10 +121,10 @@ class ReMDMLLaDA(Policy):
     block_length: int | None = None
     """Answer positions per block, which must divide the answer; None is one block, as in their runs of 32."""
     k: int = 1
-    """Positions dropped and refilled a step (the authors' remdm_number)."""
+    """Positions dropped and refilled a step (the authors' remdm_number); 0 drops none, and those steps do nothing."""
 
     def __post_init__(self) -> None:
-        require(1 <= self.k <= 1_000_000, "k", self.k, "1 or more", "the authors use 1 and 4")
+        require(0 <= self.k <= 1_000_000, "k", self.k, "0 or more", "the authors use 1 and 4")
         sane = self.block_length is None or 1 <= self.block_length <= 1_000_000
         require(sane, "block_length", self.block_length, "1 to 1000000, or None", "the authors use 32")
 
