@@ -52,7 +52,10 @@ def run(case, policy, *, planner=None, eos_ids=(), eos_fill=False):
 
 def test_there_are_at_least_twenty_settings_of_each_loop_at_temperature_zero_and_many_above():
     counts = {
-        method: (sum(c.get("temperature", 0.0) == 0 for c in listed), sum(c.get("temperature", 0.0) > 0 for c in listed))
+        method: (
+            sum(c.get("temperature", 0.0) == 0 for c in listed),
+            sum(c.get("temperature", 0.0) > 0 for c in listed),
+        )
         for method, listed in {**CASES, "remdm_llada": [_with_temperature(c) for c in CASES["remdm_llada"]]}.items()
     }
     assert counts == {
@@ -185,7 +188,7 @@ def test_p2(case):
 
 @cases("remdm")
 def test_remdm(case):
-    """Their one draw over tokens and mask is split into a coin and a token here; the same law, and then the same runs."""
+    """Their one draw over tokens and mask is split into a coin and a token here: the same law, and the same runs."""
     traj = run(case, ReMDMSampler(ReMDM(**case["operator"])))
     canvases = [canvas.tolist() for canvas in traj.row(0).canvases()][1:]
     assert canvases == case["canvases"]

@@ -1,4 +1,4 @@
-"""DCD (Shu et al.). Taxonomy: confidence | confidence-adaptive | sliding window | irreversible | no planning."""
+"""DCD (Shu et al.). Taxonomy: confidence | confidence-adaptive | sliding window | irreversible | none."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -35,6 +35,7 @@ class DCD(Policy):
             "the margin is that of a position's two best tokens (their function mixes up positions and tokens, and "
             "stops with an error)",
         ),
+        presets={"code": {"s_init": 32, "s_max": None}},
         # Above temperature 0 scores are those of the distribution that tokens are drawn from, as theirs.
         version="2",
     )

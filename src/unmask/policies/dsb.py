@@ -1,4 +1,4 @@
-"""DSB (Luo et al.). Taxonomy: state-dependent | dynamic block size | sliding block | irreversible | no planning."""
+"""DSB (Luo et al.). Taxonomy: state-dependent | dynamic block size | sliding block | irreversible | none."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar

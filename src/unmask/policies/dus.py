@@ -32,7 +32,10 @@ class DUS(Policy):
         differs=(
             "a position that is skipped waits for the next group, as the paper says; the authors' code leaves it "
             "masked for ever (leave_skipped)",
+            "above temperature 0 a skip reads the clean probability of the best token (theirs a softmax of exp(z) over "
+            "the Gumbel noise); without skipping the tokens are the same",
         ),
+        presets={"command": {"block_length": 32, "skip": 0.3}},
     )
     block_length: int = 32
     base: int = 2

@@ -1,4 +1,7 @@
-"""Info-Gain (Yang et al.). Taxonomy: certainty + gain | candidate sets | block | irreversible | look-ahead."""
+"""Info-Gain (Yang et al.).
+
+Taxonomy: certainty + information gain | candidate-set dependent | full | irreversible | one-step look-ahead.
+"""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -22,7 +25,7 @@ class InfoGain(Policy):
 
     name: ClassVar[str] = "info-gain"
     card: ClassVar[Card] = Card(
-        "Yang et al. 2026, Information-Gain Sampler",
+        "Yang et al. 2026, Information-Gain Sampler (ICML 2026)",
         "certainty + information gain",
         "candidate-set dependent",
         "full",
@@ -35,6 +38,13 @@ class InfoGain(Policy):
             "a block that a bypass left short is completed on its last step; theirs leaves masks for ever "
             "(leave_unfinished)",
         ),
+        presets={
+            "configs": {"block_length": 32},
+            "cluster": {"block_length": 16, "tau_pos": 0.1},
+            "cluster/countdown": {"block_length": 48, "tau_pos": 0.1},
+            "dllm": {"tau_pos": 0.1, "threshold": None},
+            "dllm/example": {"tau_pos": 0.1, "threshold": 0.9},
+        },
     )
     block_length: int | None = None
     candidates: int = 8

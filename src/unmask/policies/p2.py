@@ -1,4 +1,8 @@
-"""P2, path planning (Peng et al.): a relative of the taxonomy's re-maskable rows, with or without a planner network."""
+"""P2, path planning (Peng et al.).
+
+Taxonomy: confidence of what stands and of what is drafted | scheduled total | full | re-maskable |
+self, or a planner network.
+"""
 
 import math
 from collections.abc import Callable
@@ -45,7 +49,9 @@ class P2(Policy):
             "above temperature 0 positions score the tempered distribution; noisy=true scores logits with the Gumbel "
             "noise of the draw in them, as the authors' code does",
             "a planner reads the prompt (theirs reads what the denoiser would put in its place)",
+            "p2_plus of their LLaDA demo, which fixes the whole order with one forward, is left out",
         ),
+        presets={"open-dllm": {"exact": True}},
     )
     eta: float = 1.0
     schedule: str = "linear"
