@@ -26,6 +26,7 @@ class DSB(Policy):
         "dynamic block size",
         "sliding block",
         "irreversible",
+        differs=("their cache, and their fixed quotas without a threshold, are left out",),
         presets={"const": {"max_block": 32}, "greedy": {"max_block": None}},
     )
     base: FastDLLM = field(default_factory=FastDLLM)

@@ -32,6 +32,10 @@ class WINO(Policy):
         "active region",
         "re-maskable",
         planning="draft-verify",
+        differs=(
+            "the last block may be shorter, and rows run together (theirs takes one row)",
+            "committed tokens are never doubted: another policy may have committed some",
+        ),
         presets={
             "llada/gsm8k": {"tau1": 0.6},
             "llada/math": {"tau1": 0.7},
