@@ -107,8 +107,8 @@ def test_dsb(case):
 
 @cases("klass")
 def test_klass(case):
-    """Above temperature 0 their gate for LLaDA reads the softmax described at `test_dus_filter`: only the drawn tokens can
-    be compared, so blocks hold one position. Dream's loop gates on the clean distribution, as ours.
+    """Above temperature 0 their gate for LLaDA reads the softmax described at `test_dus_filter`: only the drawn tokens
+    can be compared, so blocks hold one position. Dream's loop gates on the clean distribution, as ours.
     """
     names = ("threshold", "epsilon", "window", "block_length", "strategy", "variant")
     settings = {name: case[name] for name in names}
@@ -126,7 +126,7 @@ def test_klass(case):
 
 @cases("dus")
 def test_dus(case):
-    """Above temperature 0 without skips: theirs compares the threshold with the softmax described at the filter below."""
+    """Above temperature 0 without skips: theirs compares the threshold with the softmax described at the filter."""
     names = ("block_length", "base", "base_skip", "skip")
     settings = {name: case[name] for name in names}
     traj = run(case, DUS(**settings, leave_skipped=True))
@@ -142,8 +142,8 @@ def test_dus(case):
 def test_dus_filter(case):
     """On top of EB-Sampler (their budget is in bits) and of the threshold rule; 0 is these alone.
 
-    At temperature 0 only: above, their copies read entropy and confidence off a softmax of exp(z) over the Gumbel noise,
-    which is no distribution that a token is drawn from; ours read the clean one.
+    At temperature 0 only: above, their copies read entropy and confidence off a softmax of exp(z) over the Gumbel
+    noise, which is no distribution that a token is drawn from; ours read the clean one.
     """
     shape = {"block_length": case["block_length"], "spacing": case["spacing"]}
     if case["kind"] == "eb":
