@@ -177,26 +177,9 @@ def _planned(now: Clock) -> Tensor:
     """
     planned_B = now.size_B
     for step in range(int(now.inner_B.max())):
-        rest_B = planned_B - _share(planned_B, now.steps_B - step, now.steps_B)
+        rest_B = planned_B - cardinality.linear_share(planned_B, now.steps_B - step, now.steps_B)
         planned_B = torch.where(step < now.inner_B, rest_B, planned_B)
-    return _share(planned_B, now.steps_B - now.inner_B, now.steps_B)
-
-
-def _share(masks_B: Tensor, left_B: Tensor, steps_B: Tensor) -> Tensor:
-    """round(masks * (1 - s/t)), halves to even, at least 1; t and s are the times before and after the step.
-
-    Exactly that would be masks / left. The authors take the ratio of two float32 times and multiply in float64, which
-    puts some halves on one side and some on the other: 4 masks in 3 steps go 1, 1, 2. Tokens follow, so we do the same.
-    """
-    left_B = left_B.clamp(min=1)
-    before_B, after_B = (_noised(n_B / steps_B.double()) for n_B in (left_B, left_B - 1))
-    ratio_B = (after_B / before_B).double()
-    return (masks_B.double() * (1 - ratio_B)).round().long().clamp(min=1)
-
-
-def _noised(time_B: Tensor) -> Tensor:
-    """1 - alpha(t) of the linear schedule alpha(t) = 1 - t, rounded where the authors' float32 is."""
-    return 1 - (1 - time_B.float())
+    return cardinality.linear_share(planned_B, now.steps_B - now.inner_B, now.steps_B)
 
 
 def _mean_entropy(entropy_UL: Tensor, state: State) -> Tensor:
