@@ -17,6 +17,7 @@ ACROSS = {
     "checkpoints/test_parity.py": "whole runs against the authors' loops: checkpoints, denoisers, policies and decode",
     "diagnostics/test_planted.py": "every diagnostic on problems whose better action is known",
     "policies/test_authors.py": "whole runs of the authors' loops: policies and decode",
+    "policies/test_neutral.py": "every method at the setting where it is a simpler one",
     "policies/test_toy.py": "the toy network of this folder's golden files is the one they were made with",
     "stats/test_validity.py": "simulated studies: what the estimators and intervals are worth together",
 }

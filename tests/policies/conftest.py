@@ -64,7 +64,7 @@ class Replay:
     Where the authors' loop drew nothing, ours may still draw something that it then does not use: 0.5.
     """
 
-    _NAMES = ("random_confidence", "origin_transfer", "gumbel_topk_positions")
+    _NAMES = ("random_confidence", "origin_transfer", "gumbel_topk_positions", "reveal_coin")
 
     def __init__(self, case: dict[str, Any]):
         self.case = case
@@ -74,6 +74,8 @@ class Replay:
         step = int(step_B[0])
         if purpose == "order":
             call = self._find(step, self._NAMES)
+        elif purpose == "remask":
+            call = self._find(step, ("remask_coin",))
         else:
             kind, _, number = purpose.partition("/")
             assert kind == "candidate", purpose

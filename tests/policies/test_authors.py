@@ -1,4 +1,8 @@
-"""Whole runs of the authors' loops on the toy network, step by step (`tests/golden/methods.json`)."""
+"""Whole runs of the authors' loops on the toy network, step by step.
+
+`tests/golden/methods.json` has runs at temperature 0 (and some above), `methods_drawn.json` runs whose random numbers
+were replaced by recorded uniforms: both loops then draw the same tokens.
+"""
 
 import json
 import math
@@ -8,6 +12,7 @@ import pytest
 from tests.helpers.paths import GOLDEN
 from tests.policies.conftest import MASK, Replay, Toy
 from tests.policies.worked import revealed
+from unmask.axes import ReMDM
 from unmask.core import Noise, Proposal, State
 from unmask.decode import decode
 from unmask.policies.dcd import DCD
@@ -17,9 +22,12 @@ from unmask.policies.eb_sampler import EBSampler
 from unmask.policies.fast_dllm import FastDLLM, FastDLLMDream
 from unmask.policies.klass import KLASS
 from unmask.policies.p2 import P2
-from unmask.policies.remdm import ReMDMLLaDA
+from unmask.policies.remdm import ReMDMLLaDA, ReMDMSampler
 
-CASES = json.loads((GOLDEN / "methods.json").read_text())["methods"]
+CASES = {}
+for name in ("methods.json", "methods_drawn.json"):
+    for method, listed in json.loads((GOLDEN / name).read_text())["methods"].items():
+        CASES.setdefault(method, []).extend(listed)
 
 
 def cases(method):
@@ -28,12 +36,46 @@ def cases(method):
 
 def run(case, policy, *, planner=None, eos_ids=(), eos_fill=False):
     new = case["gen_length"]
-    state = State.from_prompts([case["prompt"]], new_tokens=new, steps=case.get("steps", new), mask_id=MASK)
+    given = [True] * len(case["prompt"]) + [False] * new
+    canvas, steps = [*case["prompt"], *[MASK] * new], case.get("steps", new)
+    state = State.from_canvases([canvas], steps=steps, mask_id=MASK, given=[given], own_clock=policy.own_clock)
     temperature = case.get("temperature", 0.0)
     noise = Replay(case) if "noise_calls" in case else Noise.of([0])
-    proposal = Proposal(temperature, sampler="gumbel" if temperature else "inverse", bar_mask=False)
+    sampler = case.get("sampler", "gumbel" if temperature else "inverse")
+    # ReMDM's parametrisation gives the mask no probability; the others let it compete, at a logit of -30.
+    proposal = Proposal(temperature, case.get("top_p") or 1.0, sampler=sampler, bar_mask="operator" in case)
     toy = Toy(case["toy_seed"], eos_ids)
-    return decode(toy, policy, state, noise=noise, proposal=proposal, planner=planner, eos_fill=eos_fill)
+    traj = decode(toy, policy, state, noise=noise, proposal=proposal, planner=planner, eos_fill=eos_fill)
+    assert temperature == 0 or not noise.unused(len(traj.steps))
+    return traj
+
+
+def test_there_are_at_least_twenty_settings_of_each_loop_at_temperature_zero_and_many_above():
+    counts = {
+        method: (
+            sum(c.get("temperature", 0.0) == 0 for c in listed),
+            sum(c.get("temperature", 0.0) > 0 for c in listed),
+        )
+        for method, listed in {**CASES, "remdm_llada": [_with_temperature(c) for c in CASES["remdm_llada"]]}.items()
+    }
+    assert counts == {
+        "fast_dllm": (28, 8),
+        "fast_dllm_dream": (27, 24),
+        "klass": (68, 32),
+        "dus": (23, 22),
+        "spaced": (36, 0),
+        "dsb": (60, 32),
+        "dcd": (44, 27),
+        "p2": (29, 27),
+        "remdm_llada": (23, 22),
+        # Their sampler always draws.
+        "remdm": (0, 28),
+    }
+
+
+def _with_temperature(case):
+    """Their loop for LLaDA always draws, at temperature 1; equal uniforms make it take the most probable token."""
+    return {"temperature": 1.0, **case}
 
 
 def check(case, traj):
@@ -65,12 +107,26 @@ def test_dsb(case):
 
 @cases("klass")
 def test_klass(case):
+    """Above temperature 0 their gate for LLaDA reads the softmax described at `test_dus_filter`: only the drawn tokens
+    can be compared, so blocks hold one position. Dream's loop gates on the clean distribution, as ours.
+    """
     names = ("threshold", "epsilon", "window", "block_length", "strategy", "variant")
-    check(case, run(case, KLASS(**{name: case[name] for name in names})))
+    settings = {name: case[name] for name in names}
+    if "masks_left" not in case:
+        check(case, run(case, KLASS(**settings)))
+        return
+    # Fewer steps than tokens: theirs may end with masks, ours goes on from there.
+    traj = run(case, KLASS(**settings, leave_unfinished=True))
+    check(case, traj)
+    assert int(traj.state.masked_BL.sum()) == case["masks_left"]
+    ours = run(case, KLASS(**settings))
+    assert not bool(ours.state.masked_BL.any())
+    assert case["masks_left"] or ours.state.tokens_BL[0].tolist() == case["final"]
 
 
 @cases("dus")
 def test_dus(case):
+    """Above temperature 0 without skips: theirs compares the threshold with the softmax described at the filter."""
     names = ("block_length", "base", "base_skip", "skip")
     settings = {name: case[name] for name in names}
     traj = run(case, DUS(**settings, leave_skipped=True))
@@ -84,7 +140,11 @@ def test_dus(case):
 
 @cases("spaced")
 def test_dus_filter(case):
-    """On top of EB-Sampler (their budget is in bits) and of the threshold rule; 0 is these alone."""
+    """On top of EB-Sampler (their budget is in bits) and of the threshold rule; 0 is these alone.
+
+    At temperature 0 only: above, their copies read entropy and confidence off a softmax of exp(z) over the Gumbel
+    noise, which is no distribution that a token is drawn from; ours read the clean one.
+    """
     shape = {"block_length": case["block_length"], "spacing": case["spacing"]}
     if case["kind"] == "eb":
         policy = EBSampler(case["level"] * math.log(2), **shape)
@@ -113,7 +173,7 @@ def test_dcd(case):
 
 @cases("remdm_llada")
 def test_remdm_llada(case):
-    traj = run({**case, "temperature": 1.0}, ReMDMLLaDA(case["block_length"], case["k"]))
+    traj = run(_with_temperature(case), ReMDMLLaDA(case["block_length"], case["k"]))
     assert traj.state.tokens_BL[0].tolist() == case["final"]
     # What each forward read: the canvas without what had just been dropped.
     read = [
@@ -127,7 +187,17 @@ def test_remdm_llada(case):
 def test_p2(case):
     """Where there is a planner theirs reads a draft of the prompt too; the runs here gave it the prompt itself."""
     planner = None if case["planner_seed"] is None else Toy(case["planner_seed"], ())
-    traj = run(case, P2(case["eta"], case["schedule"], planner=planner is not None), planner=planner)
+    noisy = case.get("noisy", False)
+    traj = run(case, P2(case["eta"], case["schedule"], planner=planner is not None, noisy=noisy), planner=planner)
     canvases = [canvas.tolist() for canvas in traj.row(0).canvases()][1:]
     assert canvases == case["canvases"][: len(canvases)]
+    assert traj.state.tokens_BL[0].tolist() == case["final"]
+
+
+@cases("remdm")
+def test_remdm(case):
+    """Their one draw over tokens and mask is split into a coin and a token here: the same law, and the same runs."""
+    traj = run(case, ReMDMSampler(ReMDM(**case["operator"])))
+    canvases = [canvas.tolist() for canvas in traj.row(0).canvases()][1:]
+    assert canvases == case["canvases"]
     assert traj.state.tokens_BL[0].tolist() == case["final"]

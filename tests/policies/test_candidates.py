@@ -9,7 +9,7 @@ from unmask.axes import AXES, CARDINALITY, COMMITMENT, REGION, SCORE, cardinalit
 from unmask.core import RULES, Logits, Needs, Noise, State, View, Vocabulary
 from unmask.decode import decode
 from unmask.errors import ConfigError, UnknownName, UnnamedPolicy
-from unmask.policies import P2, Dream, FastDLLM, Fixed, LLaDA, Revised, settings
+from unmask.policies import DUS, KLASS, P2, WINO, Dream, FastDLLM, Fixed, LLaDA, Revised, settings
 from unmask.policies.candidates import (
     CANDIDATES,
     OWN,
@@ -269,6 +269,15 @@ class TestAround:
     def test_its_name_tells_settings_apart(self):
         assert around(FastDLLM(block_length=3)) == around(FastDLLM(block_length=3))
         assert around(FastDLLM(block_length=3)) != around(FastDLLM(block_length=4))
+
+    @pytest.mark.parametrize("policy", [DUS(4), KLASS(0.5, 0.5)])
+    def test_a_policy_that_fills_its_rows_can_be_one(self, policy):
+        assert reference_of(candidates(around(policy))) == policy
+
+    @pytest.mark.parametrize("policy", [DUS(4, leave_skipped=True), KLASS(leave_unfinished=True), WINO(), Revised()])
+    def test_a_policy_with_an_end_or_a_view_of_its_own_cannot(self, policy):
+        with pytest.raises(ConfigError, match="cannot continue branches"):
+            around(policy)
 
     def test_one_that_nobody_named(self):
         with pytest.raises(UnnamedPolicy, match=r"'threshold-0123456789ab' is a policy that nobody has named here"):

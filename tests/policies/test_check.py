@@ -1,16 +1,18 @@
 """The contract check over every registered method, and proof that it catches methods that break it."""
 
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import ClassVar
 
 import pytest
 import torch
 
+import unmask
 from unmask.axes import ReMDM, cardinality, commitment, score
-from unmask.core import Action, Policy, Search
+from unmask.core import Action, Noise, Policy, Search, State, row_key
 from unmask.decode import joined
 from unmask.denoisers import Guided
-from unmask.errors import ContractError, UnmaskError
+from unmask.errors import ContractError, DenoiserError, UnmaskError
 from unmask.policies import METHODS, Fixed, LLaDA, Revised, make
 from unmask.policies.check import Problem, check_policy, check_search
 
@@ -45,6 +47,57 @@ def test_every_registered_method_keeps_the_contract(name, options):
     method = make(name, **options)
     check = check_policy if isinstance(method, Policy) else check_search
     assert check(method) is None
+
+
+ROWS = ([5, 9, -1, -1, -1, -1], [17, 23, 42, -1, -1, -1, -1, 11])
+"""Generation and infilling, four blanks each, so that blocks of 2 and 2 or 4 steps suit every method."""
+SHADOWS = ("wino", "vsb")
+NETWORK = [(name, options) for name in METHODS for options in VARIANTS.get(name, [{}])[:2]]
+
+
+@cache
+def network(name):
+    return unmask.load(name).denoiser
+
+
+def rows_of(name, canvases, steps):
+    denoiser = network(name)
+    mask = denoiser.vocabulary.mask_id
+    canvases = [[mask if token < 0 else token for token in canvas] for canvas in canvases]
+    state = State.from_canvases(canvases, steps=steps, mask_id=mask)
+    return Problem(denoiser, state, Noise.of([row_key(0, repr(canvas)) for canvas in canvases]))
+
+
+def short(name):
+    """Settings that suit an answer of two positions."""
+    return {"block_length": 2} if name == "wino" else {"window": 2, "least": 1} if name == "vsb" else {}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_keeps_the_contract_on_a_short_row_of_mini(name):
+    assert check_policy(make(name, **short(name)), rows_of("mini", [ROWS[0][:4]], [2])) is None
+
+
+@pytest.mark.parametrize("name", ["dream", "fast-dllm-dream"])
+def test_methods_for_dream_keep_the_contract_on_a_short_row_of_mini_dream(name):
+    assert check_policy(make(name), rows_of("mini-dream", [ROWS[0][:4]], [2])) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["mini", "mini-dream"])
+@pytest.mark.parametrize(("name", "options"), NETWORK, ids=[f"{n}-{o}" for n, o in NETWORK])
+def test_every_method_keeps_the_contract_on_trained_networks(name, options, model):
+    if model == "mini-dream" and name in SHADOWS:
+        with pytest.raises(DenoiserError, match="shadow slots"):
+            check_policy(make(name, **options), rows_of(model, ROWS, [2, 4]))
+        return
+    assert check_policy(make(name, **options), rows_of(model, ROWS, [2, 4])) is None
+
+
+@pytest.mark.parametrize("name", SHADOWS)
+def test_shadow_slots_are_refused_where_predictions_are_read_one_slot_early(name):
+    with pytest.raises(DenoiserError, match="allowed: policies without shadow slots"):
+        check_policy(make(name, **short(name)), rows_of("mini-dream", [ROWS[0][:4]], [2]))
 
 
 def _everything(state):

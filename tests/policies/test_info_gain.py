@@ -79,7 +79,7 @@ def block_of(case, position):
     return start, start + size
 
 
-def decode_dllm(case, replay):
+def decode_dllm(case, replay, **flags):
     """The penalty lowers EOS and PAD by 4 each, and by 8 where they are one token."""
     eos, pad = case["eos_id"], case["pad_id"]
     policy = InfoGain(
@@ -88,6 +88,7 @@ def decode_dllm(case, replay):
         case["position_temperature"],
         case["threshold"],
         case["variant"],
+        **flags,
     )
     proposal = Proposal(case["temperature"], sampler="gumbel", eos_penalty=8.0 if pad == eos else 4.0)
     return replay(case, policy, proposal, eos_ids=(eos,) if pad in (None, eos) else (eos, pad), eos_fill=True)
@@ -117,6 +118,14 @@ def test_same_tokens_as_the_dllm_sampler(case, replay, looks):
         assert ours.final == case["final"]
         assert len(ours.canvases) == len(case["canvases"])
         assert ours.forwards == case["forward_rows"] + (case["id"] in STALE_AFTER_EOS)
+
+
+@pytest.mark.parametrize("case", [c for c in GOLDEN["cases"] if c["id"] not in SKIPPED], ids=lambda c: c["id"])
+def test_masks_are_left_where_the_authors_leave_them(case, replay):
+    """To the end, the five runs above included."""
+    ours = decode_dllm(case, replay, leave_unfinished=True)
+    assert ours.canvases == case["canvases"]
+    assert ours.final.count(11) == case["masks_left"]
 
 
 @pytest.mark.parametrize("case", [c for c in GOLDEN["cases"] if c["id"] == "ig-23"], ids=lambda c: c["id"])

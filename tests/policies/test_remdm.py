@@ -100,7 +100,7 @@ def test_contract(policy):
 
 
 def test_bad_settings():
-    with pytest.raises(ConfigError, match=r"k is 0; allowed: 1 or more"):
-        ReMDMLLaDA(k=0)
+    with pytest.raises(ConfigError, match=r"k is -1; allowed: 0 or more"):
+        ReMDMLLaDA(k=-1)
     with pytest.raises(ConfigError, match=r"block_length is 4; allowed: a divisor of the 6 new tokens"):
         run(confidences([[0.5] * 6]), ReMDMLLaDA(4), 6)

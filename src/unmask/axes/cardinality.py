@@ -64,6 +64,23 @@ def _grid(i_B: Tensor, steps_B: Tensor, eps: float) -> Tensor:
     return torch.where(i_B < (steps_B + 1) // 2, from_left_B, from_right_B).float()
 
 
+def linear_share(masks_B: Tensor, left_B: Tensor, steps_B: Tensor) -> Tensor:
+    """Info-Gain's schedule: round(masks * (1 - s/t)), halves to even, at least 1; s and t are times after and before.
+
+    Exactly that would be masks / left. The authors take the ratio of two float32 times and multiply in float64, which
+    puts some halves on one side and some on the other: 4 masks in 3 steps go 1, 1, 2. Tokens follow, so we do the same.
+    """
+    left_B = left_B.clamp(min=1)
+    before_B, after_B = (_noised(n_B / steps_B.double()) for n_B in (left_B, left_B - 1))
+    ratio_B = (after_B / before_B).double()
+    return (masks_B.double() * (1 - ratio_B)).round().long().clamp(min=1)
+
+
+def _noised(time_B: Tensor) -> Tensor:
+    """1 - alpha(t) of the linear schedule alpha(t) = 1 - t, rounded where the authors' float32 is."""
+    return 1 - (1 - time_B.float())
+
+
 def above(score_BL: Tensor, threshold: float, region_BL: Tensor) -> Tensor:
     """How many eligible positions pass a threshold; at least one, or unsure positions would never finish."""
     return ((score_BL >= threshold) & region_BL).sum(-1).clamp(min=1)

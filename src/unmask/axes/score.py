@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unmask.core import RULES, Action, Needs, Prediction, State
+from unmask.core import RULES, Action, Needs, Posterior, Prediction, State, Trajectory
 from unmask.errors import UnknownName, require
 
 CANDIDATES = ("confidence", "margin", "certainty", "stability", "dependency", "uniform")
@@ -84,6 +84,20 @@ def best(score_BL: Tensor, eligible_BL: Tensor, k_B: Tensor) -> Tensor:
     rank_L = torch.arange(order_BL.shape[1], device=order_BL.device)
     place_BL = torch.empty_like(order_BL).scatter_(1, order_BL, rank_L.expand_as(order_BL))
     return eligible_BL & (place_BL < k_B[:, None])
+
+
+def noisy(traj: Trajectory, posterior: Posterior, temperature: float) -> tuple[Tensor, Tensor]:
+    """Best token of z / temperature plus the step's Gumbel noise on every slot asked about, and its log p there."""
+    known_BL = posterior.slot_BN[:, : traj.state.tokens_BL.shape[1]] >= 0
+    row_R, position_R = known_BL.nonzero(as_tuple=True)
+    log_p_RV = posterior.log_prob(posterior.slot_BN[row_R, position_R]).double()
+    step_R = traj.state.step_B[row_R]
+    uniform_RV = traj.noise.uniform_vocab(step_R, position_R, row_R, log_p_RV.shape[1], "token")
+    best_R = (log_p_RV / temperature - uniform_RV.log().neg().log()).log_softmax(-1).max(-1)
+    score_BL = torch.zeros(known_BL.shape, dtype=torch.float64, device=known_BL.device)
+    token_BL = torch.zeros(known_BL.shape, dtype=torch.long, device=known_BL.device)
+    score_BL[known_BL], token_BL[known_BL] = best_R.values, best_R.indices
+    return token_BL, score_BL
 
 
 def weights(mixture: Mixture) -> list[float]:

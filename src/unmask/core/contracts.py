@@ -173,6 +173,11 @@ class Policy(DecodingMethod):
         return ~traj.state.masked_BL.any(-1)
 
     @property
+    def own_end(self) -> bool:
+        """Whether it ends rows by a rule of its own, not when they are full: nobody else can go on from there."""
+        return type(self).done is not Policy.done
+
+    @property
     def memory(self) -> int:
         """How many past steps it reads: 0, 1 (notes count) or `ALL`. Futures are merged only under 0."""
         return 0

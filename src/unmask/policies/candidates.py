@@ -149,7 +149,7 @@ def around(policy: Policy | Search) -> str:
 
 
 def _is_plain(policy: Policy) -> bool:
-    own_view = type(policy).view is not Policy.view or type(policy).done is not Policy.done
+    own_view = type(policy).view is not Policy.view or policy.own_end
     return not policy.looks_ahead and policy.memory in (0, 1) and not own_view
 
 

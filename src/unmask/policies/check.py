@@ -199,6 +199,10 @@ class _Watched(Policy):
         return self.inner.random
 
     @property
+    def own_clock(self) -> bool:
+        return self.inner.own_clock
+
+    @property
     def looks_ahead(self) -> bool:
         return self.inner.looks_ahead
 

@@ -1,4 +1,4 @@
-"""CoRe (context-robust remasking). Taxonomy: confidence or margin | scheduled | block | re-maskable | probe."""
+"""CoRe (Zhai et al.). Taxonomy: context robustness | revision-budget dependent | full | re-maskable | none."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -24,7 +24,7 @@ class CoRe(Policy):
 
     name: ClassVar[str] = "core"
     card: ClassVar[Card] = Card(
-        "Zhai et al. 2026, CoRe",
+        "Zhai et al. 2026, CoRe (ICML 2026)",
         "context robustness",
         "revision-budget dependent",
         "full",

@@ -1,4 +1,4 @@
-"""DCD (Shu et al.). Taxonomy: confidence | confidence-adaptive | sliding window | irreversible | no planning."""
+"""DCD (Shu et al.). Taxonomy: confidence | confidence-adaptive | sliding window | irreversible | none."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,7 +6,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from unmask.axes import cardinality, commitment, region, score
-from unmask.core import Action, LookAhead, Policy, Trajectory
+from unmask.core import Action, LookAhead, Needs, Policy, Trajectory
 from unmask.core.card import Card
 from unmask.errors import require
 
@@ -32,7 +32,12 @@ class DCD(Policy):
             "end of text closes a row only with --eos-fill, which fills masks; theirs always does, and overwrites "
             "tokens behind it",
             "the loop for block-causal models is left out: none of the models here is one",
+            "the margin is that of a position's two best tokens (their function mixes up positions and tokens, and "
+            "stops with an error)",
         ),
+        presets={"code": {"s_init": 32, "s_max": None}},
+        # Above temperature 0 scores are those of the distribution that tokens are drawn from, as theirs.
+        version="2",
     )
     threshold: float = 0.9
     """Of the score; negative with score = entropy, whose largest value is 0."""
@@ -57,6 +62,10 @@ class DCD(Policy):
     def bound_by_steps(self) -> bool:
         return False
 
+    @property
+    def needs(self) -> Needs:
+        return Needs(filtered=True)
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         window_BL = region.first_masks(state, self.s_init, self.s_max)
@@ -74,5 +83,5 @@ class DCD(Policy):
     def _score(self, traj: Trajectory) -> Tensor:
         seen = traj.seen
         if self.score == "entropy":
-            return -seen.clean.entropy_BN
-        return seen.confidence_BN if self.score == "confidence" else seen.clean.margin_BN
+            return -seen.filtered.entropy_BN
+        return seen.proposed_BN if self.score == "confidence" else seen.filtered.margin_BN

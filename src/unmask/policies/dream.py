@@ -1,4 +1,4 @@
-"""Dream (Ye et al.). Taxonomy: random, confidence, margin or entropy | scheduled | full | irreversible | none."""
+"""Dream (Ye et al.). Taxonomy: entropy, margin, confidence or none | scheduled | full | irreversible | none."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""DSB (Luo et al.). Taxonomy: state-dependent | dynamic block size | sliding block | irreversible | no planning."""
+"""DSB (Luo et al.). Taxonomy: state-dependent | dynamic block size | sliding block | irreversible | none."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -25,6 +25,7 @@ class DSB(Policy):
         "dynamic block size",
         "sliding block",
         "irreversible",
+        differs=("their cache, and their fixed quotas without a threshold, are left out",),
         presets={"const": {"max_block": 32}, "greedy": {"max_block": None}},
     )
     base: FastDLLM = field(default_factory=FastDLLM)

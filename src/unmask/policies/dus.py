@@ -33,7 +33,10 @@ class DUS(Policy):
         differs=(
             "a position that is skipped waits for the next group, as the paper says; the authors' code leaves it "
             "masked for ever (leave_skipped)",
+            "above temperature 0 a skip reads the clean probability of the best token (theirs a softmax of exp(z) over "
+            "the Gumbel noise); without skipping the tokens are the same",
         ),
+        presets={"command": {"block_length": 32, "skip": 0.3}},
     )
     block_length: int = 32
     base: int = 2
@@ -50,6 +53,10 @@ class DUS(Policy):
         require(1 <= self.base <= 1_000_000, "base", self.base, "1 or more", "published: 2")
         require(1 <= self.base_skip <= 64, "base_skip", self.base_skip, "1 to 64", "published: 1")
         require(0 <= self.skip <= 1, "skip", self.skip, "0 to 1", "it is a probability; 0 never skips")
+
+    @property
+    def own_end(self) -> bool:
+        return self.leave_skipped
 
     def done(self, traj: Trajectory) -> Tensor:
         full_B = super().done(traj)

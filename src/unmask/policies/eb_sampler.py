@@ -1,4 +1,4 @@
-"""EB-Sampler (Ben-Hamu et al.). Taxonomy: entropy bound | adaptive | full | irreversible | no planning."""
+"""EB-Sampler (Ben-Hamu et al.). Taxonomy: entropy bound | adaptive | full | irreversible | none."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -28,6 +28,8 @@ class EBSampler(Policy):
         "irreversible",
         label=RECONSTRUCTION,
         differs=("no code of the authors was found; three independent implementations agree on the rule",),
+        # Others' settings: the authors' own per task are not known. DUS counts in bits, 2 of them here.
+        presets={"info-gain": {"gamma": 0.01}, "dus-spacing": {"gamma": 1.386294, "block_length": 32, "spacing": 8}},
     )
     gamma: float = 0.1
     """Budget in nats; 0 is one position a step (and those that are certain), infinity all at once."""

@@ -1,4 +1,4 @@
-"""Fast-dLLM (Wu et al.). Taxonomy: confidence | threshold-adaptive | block | irreversible | no planning."""
+"""Fast-dLLM (Wu et al.). Taxonomy: confidence | threshold-adaptive | block | irreversible | none."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -32,7 +32,9 @@ class FastDLLM(Policy):
         differs=(
             "the factor rule stops at the first failure; the authors' accepts the last candidate too (authors_tail)",
             "the extra forward of a block that is already full is not run",
+            "the loop for Dream with a cache, which reveals the first token of a block unasked, is left out",
         ),
+        presets={"dus-spacing": {"threshold": 0.5, "spacing": 8}},
     )
     rule: str = "threshold"
     """"threshold" (all at least that sure) or "factor" (rank r needs 1 - factor / (r + 1))."""

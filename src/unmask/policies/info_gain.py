@@ -1,4 +1,7 @@
-"""Info-Gain (Yang et al.). Taxonomy: certainty + gain | candidate sets | block | irreversible | look-ahead."""
+"""Info-Gain (Yang et al.).
+
+Taxonomy: certainty + information gain | candidate-set dependent | full | irreversible | one-step look-ahead.
+"""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -22,7 +25,7 @@ class InfoGain(Policy):
 
     name: ClassVar[str] = "info-gain"
     card: ClassVar[Card] = Card(
-        "Yang et al. 2026, Information-Gain Sampler",
+        "Yang et al. 2026, Information-Gain Sampler (ICML 2026)",
         "certainty + information gain",
         "candidate-set dependent",
         "full",
@@ -32,8 +35,16 @@ class InfoGain(Policy):
         version="2",
         differs=(
             "the paper's row says full; with block_length candidates are drawn from the open block, as in their code",
-            "a block that a bypass left short is completed on its last step (theirs may end with masks)",
+            "a block that a bypass left short is completed on its last step; theirs leaves masks for ever "
+            "(leave_unfinished)",
         ),
+        presets={
+            "configs": {"block_length": 32},
+            "cluster": {"block_length": 16, "tau_pos": 0.1},
+            "cluster/countdown": {"block_length": 48, "tau_pos": 0.1},
+            "dllm": {"tau_pos": 0.1, "threshold": None},
+            "dllm/example": {"tau_pos": 0.1, "threshold": 0.9},
+        },
     )
     block_length: int | None = None
     candidates: int = 8
@@ -44,6 +55,8 @@ class InfoGain(Policy):
     """Positions at least this sure are revealed without look-ahead; None never."""
     objective: str = "info_gain"
     """"info_gain", or "lookum": -Hbar alone."""
+    leave_unfinished: bool = False
+    """Leave masked what a bypass put behind its block's plan, as the authors' code does."""
 
     def __post_init__(self) -> None:
         known = ("info_gain", "lookum")
@@ -69,11 +82,24 @@ class InfoGain(Policy):
     def looks_ahead(self) -> bool:
         return True
 
+    @property
+    def own_end(self) -> bool:
+        return self.leave_unfinished
+
+    def done(self, traj: Trajectory) -> Tensor:
+        full_B = super().done(traj)
+        return full_B | (traj.state.step_B >= traj.state.horizon_B) if self.leave_unfinished else full_B
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state, seen = traj.state, traj.seen
         length = state.tokens_BL.shape[1]
         now = clock(state, self.block_length)
-        k_B = _quota(now)
+        k_B = _planned(now)
+        if self.leave_unfinished:
+            now = replace(now, open_BL=now.open_BL & now.in_block_BL)
+        else:
+            # The block's last step makes up for a bypass that revealed fewer.
+            k_B = torch.where(now.closing_B, now.open_BL.sum(-1), k_B)
         left_B = now.open_BL.sum(-1)
 
         top_p_BL = seen.clean.p_BNK[:, :length, 0]
@@ -96,7 +122,7 @@ class InfoGain(Policy):
         tokens_BL = torch.where(fill_B[:, None], seen.token_BN[:, :length], tokens_BL)
         return Action(
             score.pure("confidence", state),
-            *cardinality.reveal_set(chosen_BL, now.open_BL),
+            *cardinality.reveal_set(chosen_BL, state.masked_BL if self.leave_unfinished else now.open_BL),
             commitment.everything(state),
             tokens_BL=torch.where(chosen_BL, tokens_BL, -1),
         )
@@ -145,34 +171,16 @@ class _Candidates:
     fresh_BA: Tensor
 
 
-def _quota(now: Clock) -> Tensor:
+def _planned(now: Clock) -> Tensor:
     """The block's plan, made at its start: every step takes the share of what is left that its authors' schedule says.
 
-    A bypass that reveals fewer falls behind; the block's last step makes up for it.
+    A bypass that reveals fewer falls behind it.
     """
     planned_B = now.size_B
     for step in range(int(now.inner_B.max())):
-        rest_B = planned_B - _share(planned_B, now.steps_B - step, now.steps_B)
+        rest_B = planned_B - cardinality.linear_share(planned_B, now.steps_B - step, now.steps_B)
         planned_B = torch.where(step < now.inner_B, rest_B, planned_B)
-    share_B = _share(planned_B, now.steps_B - now.inner_B, now.steps_B)
-    return torch.where(now.closing_B, now.open_BL.sum(-1), share_B)
-
-
-def _share(masks_B: Tensor, left_B: Tensor, steps_B: Tensor) -> Tensor:
-    """round(masks * (1 - s/t)), halves to even, at least 1; t and s are the times before and after the step.
-
-    Exactly that would be masks / left. The authors take the ratio of two float32 times and multiply in float64, which
-    puts some halves on one side and some on the other: 4 masks in 3 steps go 1, 1, 2. Tokens follow, so we do the same.
-    """
-    left_B = left_B.clamp(min=1)
-    before_B, after_B = (_noised(n_B / steps_B.double()) for n_B in (left_B, left_B - 1))
-    ratio_B = (after_B / before_B).double()
-    return (masks_B.double() * (1 - ratio_B)).round().long().clamp(min=1)
-
-
-def _noised(time_B: Tensor) -> Tensor:
-    """1 - alpha(t) of the linear schedule alpha(t) = 1 - t, rounded where the authors' float32 is."""
-    return 1 - (1 - time_B.float())
+    return cardinality.linear_share(planned_B, now.steps_B - now.inner_B, now.steps_B)
 
 
 def _mean_entropy(entropy_UL: Tensor, state: State) -> Tensor:

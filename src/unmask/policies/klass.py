@@ -34,9 +34,14 @@ class KLASS(Policy):
         "irreversible",
         differs=(
             "a schedule that asks for more than the block has left reveals what is left (theirs overwrites tokens)",
-            "a block goes on until it is full (theirs may leave masks where steps < new tokens)",
+            "a block goes on until it is full; where steps < new tokens theirs may leave masks for ever "
+            "(leave_unfinished)",
             "their scripts use blocks of 64 for LLaDA; the paper's row says full",
+            "above temperature 0 the gate of the LLaDA loop reads the clean distribution (theirs reads a softmax of "
+            "exp(z) over the Gumbel noise, so that confidence and KL measure the noise); tokens are drawn as theirs",
         ),
+        # Above temperature 0 the LLaDA loop writes the drawn token; version 1 wrote the most probable one.
+        version="2",
         presets={
             "llada/gsm8k": {**_LLADA, "threshold": 0.6, "epsilon": 0.015},
             "llada/math": {**_LLADA, "threshold": 0.6, "epsilon": 0.01},
@@ -58,6 +63,8 @@ class KLASS(Policy):
     """Of the ready positions: all, or the one of max_conf, of min_kl, or a random one."""
     variant: str = "llada"
     """"llada" (above the threshold; quota as fallback) or "dream" (at least the threshold; one as fallback)."""
+    leave_unfinished: bool = False
+    """End each block with its share of the steps, whatever is still masked there, as the authors' code does."""
 
     def __post_init__(self) -> None:
         require(0 <= self.threshold <= 1, "threshold", self.threshold, "0 to 1", "it is a probability")
@@ -83,11 +90,23 @@ class KLASS(Policy):
     def bound_by_steps(self) -> bool:
         return False
 
+    @property
+    def own_end(self) -> bool:
+        return self.leave_unfinished
+
+    def done(self, traj: Trajectory) -> Tensor:
+        full_B = super().done(traj)
+        if not self.leave_unfinished:
+            return full_B
+        return full_B | (self._where(traj)[0] >= -(-traj.state.answer_BL.sum(-1) // self._shape(traj.state)[0]))
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state, seen = traj.state, traj.seen
         length = state.tokens_BL.shape[1]
         block_B, inner_B = self._where(traj)
         open_BL = open_block(state, self.block_length)
+        if self.leave_unfinished:
+            open_BL = state.masked_BL & (state.rank_BL // self._shape(state)[0][:, None] == block_B[:, None])
         window_BLW = self._window(traj)
         top_BL = seen.clean.p_BNK[:, :length, 0]
         sure_BL = top_BL > self.threshold if self.variant == "llada" else top_BL >= self.threshold
@@ -96,12 +115,12 @@ class KLASS(Policy):
             stable_BL = stable_BL & (inner_B >= self.window - 1)[:, None]
         ready_BL = self._picked(traj, sure_BL & stable_BL & open_BL, window_BLW[..., -1])
         chosen_BL = torch.where(ready_BL.any(-1, keepdim=True), ready_BL, self._fallback(traj, open_BL, inner_B))
-        token_BL = seen.clean.top_BNK[:, :length, 0]
+        # Dream's loop writes the most probable token, whatever was drawn.
+        token_BL = (seen.clean.top_BNK[..., 0] if self.variant == "dream" else seen.token_BN)[:, :length]
         return Action(
             score.pure("confidence", state),
             *cardinality.reveal_set(chosen_BL, open_BL),
             commitment.everything(state),
-            # The most probable token, whatever was drawn.
             tokens_BL=torch.where(chosen_BL & (token_BL != seen.token_BN[:, :length]), token_BL, -1),
             notes={"block_B": block_B, "inner_B": inner_B, "kl_BLW": window_BLW},
         )
@@ -109,9 +128,14 @@ class KLASS(Policy):
     def _where(self, traj: Trajectory) -> tuple[Tensor, Tensor]:
         """The block a row is in, and how many steps it has taken there."""
         state = traj.state
-        block_B = region.first_mask(state) // (self.block_length or state.tokens_BL.shape[1])
-        last_B = traj.notes.get("block_B", torch.full_like(block_B, -1))
-        inner_B = traj.notes.get("inner_B", torch.zeros_like(block_B)) + 1
+        size_B, steps_B = self._shape(state)
+        first_B = region.first_mask(state) // size_B
+        last_B = traj.notes.get("block_B", torch.full_like(first_B, -1))
+        inner_B = traj.notes.get("inner_B", torch.zeros_like(first_B)) + 1
+        block_B = first_B
+        if self.leave_unfinished:
+            full_B = ~(state.masked_BL & (state.rank_BL // size_B[:, None] == last_B[:, None])).any(-1)
+            block_B = torch.where(full_B | (inner_B >= steps_B), last_B + 1, last_B)
         return block_B, torch.where(last_B == block_B, inner_B, 0)
 
     def _window(self, traj: Trajectory) -> Tensor:
@@ -144,8 +168,12 @@ class KLASS(Policy):
         return score.best(seen.clean.p_BNK[:, :length, 0], open_BL, self._quota(state, inner_B))
 
     def _quota(self, state: State, inner_B: Tensor) -> Tensor:
-        answer_B = state.answer_BL.sum(-1)
-        size_B = answer_B if self.block_length is None else answer_B.clamp(max=self.block_length)
-        steps_B = (state.horizon_B // -(-answer_B // size_B)).clamp(min=1)
+        size_B, steps_B = self._shape(state)
         quota_B = cardinality.llada_quota(size_B, steps_B, torch.minimum(inner_B, steps_B - 1))
         return quota_B.clamp(min=1)
+
+    def _shape(self, state: State) -> tuple[Tensor, Tensor]:
+        """Answer positions, and steps, of a block."""
+        answer_B = state.answer_BL.sum(-1)
+        size_B = answer_B if self.block_length is None else answer_B.clamp(max=self.block_length)
+        return size_B, (state.horizon_B // -(-answer_B // size_B)).clamp(min=1)

@@ -1,4 +1,4 @@
-"""LLaDA (Nie et al.). Taxonomy: confidence | scheduled | full or block | irreversible | no planning."""
+"""LLaDA (Nie et al.). Taxonomy: confidence | scheduled | full | irreversible | none."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -25,6 +25,17 @@ class LLaDA(Policy):
         "full",
         "irreversible",
         differs=("with block_length blocks follow each other, as in the authors' code",),
+        # Instruct models; pure diffusion, their other setting, is the default.
+        presets={
+            "llada/gsm8k": {"block_length": 8},
+            "llada/math": {"block_length": 64},
+            "llada-1.5/gsm8k": {"block_length": 16},
+            "llada-1.5/math": {"block_length": 128},
+            "llada-1.5/gpqa": {"block_length": 16},
+            "llada-1.5/humaneval": {"block_length": 32},
+            "llada-1.5/mbpp": {"block_length": 32},
+            "llada-1.5/ifeval": {"block_length": 16},
+        },
     )
     block_length: int | None = None
     """Answer positions per block; None is one block. Must divide the answer, and the blocks the steps."""

@@ -1,4 +1,8 @@
-"""P2, path planning (Peng et al.): a relative of the taxonomy's re-maskable rows, with or without a planner network."""
+"""P2, path planning (Peng et al.).
+
+Taxonomy: confidence of what stands and of what is drafted | scheduled total | full | re-maskable |
+self, or a planner network.
+"""
 
 import math
 from collections.abc import Callable
@@ -42,9 +46,12 @@ class P2(Policy):
         planning="self, or a planner network",
         differs=(
             "not a row of the paper's table",
-            "above temperature 0 positions score the tempered distribution (theirs scores the noisy logits)",
+            "above temperature 0 positions score the tempered distribution; noisy=true scores logits with the Gumbel "
+            "noise of the draw in them, as the authors' code does",
             "a planner reads the prompt (theirs reads what the denoiser would put in its place)",
+            "p2_plus of their LLaDA demo, which fixes the whole order with one forward, is left out",
         ),
+        presets={"open-dllm": {"exact": True}},
     )
     eta: float = 1.0
     schedule: str = "linear"
@@ -56,6 +63,8 @@ class P2(Policy):
     """Where scores tie at the cut: mask exactly as many as scheduled, instead of none of the tied (the authors')."""
     planner: bool = False
     """Score revealed positions by the run's planner network, on the drafted canvas."""
+    noisy: bool = False
+    """Above temperature 0: draw by Gumbel noise and score the noisy logits, as the authors' code; filters are off."""
 
     def __post_init__(self) -> None:
         require(0 <= self.eta < float("inf"), "eta", self.eta, "0 or more", "the authors sweep 0 to 2")
@@ -64,7 +73,11 @@ class P2(Policy):
 
     @property
     def needs(self) -> Needs:
-        return Needs(revealed=True, filtered=True)
+        return Needs(revealed=True, filtered=True, posterior=self.noisy)
+
+    @property
+    def random(self) -> bool:
+        return self.noisy
 
     @property
     def looks_ahead(self) -> bool:
@@ -80,37 +93,40 @@ class P2(Policy):
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
-        score_BL = self._scores(traj, look_ahead)
+        token_BL, draft_BL = self._draft(traj)
+        keep_BL = self._planned(state, look_ahead, token_BL) if self.planner else draft_BL
+        if self.form == "log":
+            score_BL = torch.where(state.masked_BL, draft_BL, self.eta * keep_BL)
+        else:
+            score_BL = torch.where(state.masked_BL, self.eta * draft_BL.exp(), keep_BL.exp())
         masked_after_BL = self._lowest(state, score_BL)
+        chosen_BL = state.masked_BL & ~masked_after_BL
         return Action(
             score.pure("confidence", state),
-            *cardinality.reveal_set(state.masked_BL & ~masked_after_BL, state.masked_BL | masked_after_BL),
+            *cardinality.reveal_set(chosen_BL, state.masked_BL | masked_after_BL),
             commitment.nothing(state),
             remask_BL=state.revisable_BL & masked_after_BL,
+            tokens_BL=torch.where(chosen_BL, token_BL, -1) if self.noisy else None,
         )
 
-    def _scores(self, traj: Trajectory, look_ahead: LookAhead) -> Tensor:
-        state, seen = traj.state, traj.seen
-        p_BL = seen.proposed_BN[:, : state.tokens_BL.shape[1]].double()
-        keep_BL = self._planned(traj, look_ahead) if self.planner else p_BL
+    def _draft(self, traj: Trajectory) -> tuple[Tensor, Tensor]:
+        """A token for every position that is not given, and the log-probability it was drawn with."""
+        seen, length = traj.seen, traj.state.tokens_BL.shape[1]
+        if self.noisy and seen.posterior is not None and traj.proposal and traj.proposal.temperature > 0:
+            return score.noisy(traj, seen.posterior, traj.proposal.temperature)
         # A probability of 0 times eta = 0 must be 0, not NaN.
-        draft_BL, keep_BL = p_BL.clamp(min=1e-300), keep_BL.clamp(min=1e-300)
-        if self.form == "log":
-            return torch.where(state.masked_BL, draft_BL.log(), self.eta * keep_BL.log())
-        return torch.where(state.masked_BL, self.eta * draft_BL, keep_BL)
+        return seen.token_BN[:, :length], seen.proposed_BN[:, :length].double().clamp(min=1e-300).log()
 
-    def _planned(self, traj: Trajectory, look_ahead: LookAhead) -> Tensor:
-        """What the planner gives the draft at each revealed position."""
-        state = traj.state
-        token_BL = traj.seen.token_BN[:, : state.tokens_BL.shape[1]]
+    def _planned(self, state: State, look_ahead: LookAhead, token_BL: Tensor) -> Tensor:
+        """The log-probability that the planner gives the draft at each revealed position."""
         draft_BL = torch.where(state.answer_BL, token_BL, state.tokens_BL)
         drafted = replace(state, tokens_BL=draft_BL)
         view = replace(View.of(drafted, Needs(revealed=True)), wanted_BN=state.revealed_BL)
         logits = look_ahead.ask_planner(drafted, torch.arange(state.batch, device=draft_BL.device), view=view)
         log_p_RV = logits.logits_RV.double().log_softmax(-1)
-        p_BL = torch.zeros_like(draft_BL, dtype=torch.float64)
-        p_BL[state.revealed_BL] = log_p_RV.gather(1, draft_BL[state.revealed_BL][:, None]).squeeze(1).exp()
-        return p_BL
+        out_BL = torch.zeros_like(draft_BL, dtype=torch.float64)
+        out_BL[state.revealed_BL] = log_p_RV.gather(1, draft_BL[state.revealed_BL][:, None]).squeeze(1)
+        return out_BL.clamp(min=-690.0)
 
     def _lowest(self, state: State, score_BL: Tensor) -> Tensor:
         """The m answer positions to be masked after the step; none of those that tie with the first kept one."""

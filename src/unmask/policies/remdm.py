@@ -9,7 +9,7 @@ from torch import Tensor
 from unmask.axes import ReMDM, cardinality, commitment, score
 from unmask.axes.revision import loop_alpha, reveal_probability
 from unmask.core import Action, LookAhead, Policy, State, Trajectory, View
-from unmask.core.card import RECONSTRUCTION, Card
+from unmask.core.card import Card
 from unmask.errors import require
 from unmask.policies.blocks import check_block_length
 from unmask.policies.revised import confidence_when_revealed
@@ -33,10 +33,11 @@ class ReMDMSampler(Policy):
         "schedule-dependent",
         "full",
         "re-maskable",
-        label=RECONSTRUCTION,
         differs=(
-            "one-step probabilities are equal to theirs; runs are not compared, because whether a position changes and "
-            "which token it gets are two draws here and one over both there",
+            "whether a position changes and which token it gets are two draws here and one over both there: the same "
+            "law, and the same runs where theirs is split alike",
+            "loop: a step across an edge of the loop ends on the next phase's schedule (theirs on the last one's)",
+            "the confidence of a token is kept in float64 (theirs in bfloat16)",
             "top-p keeps the token that crosses the limit (theirs drops it)",
             "given tokens are never re-masked (theirs has no prompts)",
         ),
@@ -125,10 +126,10 @@ class ReMDMLLaDA(Policy):
     block_length: int | None = None
     """Answer positions per block, which must divide the answer; None is one block, as in their runs of 32."""
     k: int = 1
-    """Positions dropped and refilled a step (the authors' remdm_number)."""
+    """Positions dropped and refilled a step (the authors' remdm_number); 0 drops none, and those steps do nothing."""
 
     def __post_init__(self) -> None:
-        require(1 <= self.k <= 1_000_000, "k", self.k, "1 or more", "the authors use 1 and 4")
+        require(0 <= self.k <= 1_000_000, "k", self.k, "0 or more", "the authors use 1 and 4")
         check_block_length(self.block_length, "the authors use 32")
 
     @property
@@ -159,8 +160,9 @@ class ReMDMLLaDA(Policy):
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
-        remask_BL = self._dropped(traj)
         now = self._clock(state)
+        # The forward was asked about masks and about what the view had dropped.
+        remask_BL = traj.seen.wanted_BN[:, : state.tokens_BL.shape[1]] & ~state.masked_BL
         open_BL = now.in_block_BL & (state.masked_BL | remask_BL)
         k_B = torch.where(now.dropping_B, self.k, 1)
         confidence_BL = traj.seen.confidence_BN[:, : open_BL.shape[1]]

@@ -1,4 +1,7 @@
-"""Swordsman (Zhang et al.). Taxonomy: entropy shift / confidence | adaptive threshold | adaptive blocks."""
+"""Swordsman (Zhang et al.).
+
+Taxonomy: entropy shift / confidence | adaptive threshold | adaptive blocks | irreversible | none.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,4 +1,8 @@
-"""VSB-style (after Wang et al.). Taxonomy: future-context divergence | variable block size | self-contained blocks."""
+"""VSB-style (after Wang et al.).
+
+Taxonomy: future-context divergence | variable block size | self-contained blocks | irreversible |
+future-aware criterion.
+"""
 
 import math
 from dataclasses import dataclass, replace

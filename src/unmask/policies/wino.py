@@ -1,4 +1,4 @@
-"""WINO (Hong et al.). Taxonomy: draft and verify | parallel draft | active block | re-maskable | draft-verify."""
+"""WINO (Hong et al.). Taxonomy: draft verification | parallel draft | active region | re-maskable | draft-verify."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -33,6 +33,19 @@ class WINO(Policy):
         "active region",
         "re-maskable",
         planning="draft-verify",
+        differs=(
+            "the last block may be shorter, and rows run together (theirs takes one row)",
+            "committed tokens are never doubted: another policy may have committed some",
+        ),
+        presets={
+            "llada/gsm8k": {"tau1": 0.6},
+            "llada/math": {"tau1": 0.7},
+            "llada/humaneval": {"tau1": 0.7},
+            "llada/sudoku": {"tau1": 0.7},
+            "llada/mbpp": {"tau1": 0.8},
+            "llada/countdown": {"tau1": 0.5},
+            "llada/arc": {"tau1": 0.5},
+        },
     )
     block_length: int = 128
     tau1: float = 0.6
