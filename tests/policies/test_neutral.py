@@ -22,6 +22,7 @@ from unmask.policies import (
     P2,
     VSB,
     WINO,
+    Composed,
     CoRe,
     Dream,
     EBSampler,
@@ -53,6 +54,7 @@ ONE_BY_ONE = LLaDA()
 IN_BLOCKS = LLaDA(block_length=4)
 TABLE = [
     Neutral(LLaDA(), Fixed(), "LLaDA's even split is the least count that still finishes", 0.5),
+    Neutral(Composed(), Fixed(), "nothing put together is the fixed reference", 0.5),
     Neutral(LLaDA(), ALL_AT_ONCE, "one step reveals everything", None),
     Neutral(LLaDA(block_length=1), FastDLLM(block_length=1), "blocks of one are left to right"),
     Neutral(FastDLLM(threshold=1.0, block_length=None), ONE_BY_ONE, "a threshold above every confidence seen"),
