@@ -11,6 +11,12 @@ from unmask.report.words import detection as detection_words
 from unmask.report.words import end_to_end as end_to_end_words
 from unmask.report.words import opportunity as opportunity_words
 
+METHODS = (
+    "The policy axis has no diagnostic: it has opportunity, a fixed method and one for each stage, and no part in "
+    "what is said of predicting and acting. Its methods act for one transition with empty notes; what they take beside "
+    "one forward is in the table of their costs, not in their utilities."
+)
+
 
 def answers(findings: Findings) -> Iterator[Answer]:
     """The four questions that every study is asked."""
@@ -35,6 +41,8 @@ def _end_to_end_answer(findings: Findings) -> str:
 def notes(findings: Findings) -> Iterator[str]:
     """What goes with the answers: how far to trust them, what stands apart, what is not in them."""
     yield from opportunity_words.notes(findings.opportunity)
+    if findings.methods is not None:
+        yield METHODS
     if findings.detection is not None:
         yield from detection_words.notes(findings.opportunity, findings.detection)
         yield from _extension_note(findings.opportunity, findings.detection, findings.end_to_end)
