@@ -50,6 +50,14 @@ class TestTheFile:
         made = Study.parse(raw(models=model, candidates={"policy": ["klass", "llada"]}))
         assert made.sets(made.models[0].reference)[POLICY]["klass"] == KLASS(window=1)
 
+    @pytest.mark.parametrize("name", ["dus", "remdm"])
+    def test_a_reference_may_end_as_it_likes_where_nothing_is_cut_out_of_it(self, name):
+        model = [{"model": "a", "reference": name}]
+        made = Study.parse(raw(models=model, candidates={"policy": [name, "llada"]}))
+        assert made.plan(made.models[0].reference).reference == METHODS[name]()
+        with pytest.raises(ConfigError, match="cannot continue branches"):
+            Study.parse(raw(models=model, axes=["policy", "score"], candidates={"policy": [name, "llada"]}))
+
     def test_a_class_of_ones_own(self, tmp_path):
         (tmp_path / "mine.py").write_text(GOOD, encoding="utf-8")
         made = Study.parse(raw(candidates={"policy": ["llada", "mine.py:Counted:count=3"]}), tmp_path)

@@ -133,7 +133,7 @@ class Study:
         study = cls(
             name=_name("name", raw["name"]),
             seed=parse_whole("seed", raw["seed"], 0),
-            models=_models(raw["models"], folder),
+            models=_models(raw["models"], folder, whole=axes == (POLICY,)),
             tasks=names,
             axes=axes,
             splits=_splits(raw["splits"]),
@@ -265,7 +265,7 @@ def _name(what: str, value: Any) -> str:
     return name
 
 
-def _reference(table: Mapping[str, Any], where: str, folder: Path) -> tuple[str, Mapping[str, Any]]:
+def _reference(table: Mapping[str, Any], where: str, folder: Path, whole: bool) -> tuple[str, Mapping[str, Any]]:
     """The name of the reference; and what it is, where it is a method by name or code of the user's, which runs."""
     given, options = parse_text(f"reference of {where}", table["reference"]), table.get("settings", {})
     ok = isinstance(options, Mapping)
@@ -278,16 +278,16 @@ def _reference(table: Mapping[str, Any], where: str, folder: Path) -> tuple[str,
     else:
         check_name("reference", given, [*REFERENCES, *METHODS, "path.py:Class"])
         policy = make(given, **options)
-    return around(policy), json.loads(json.dumps(settings(policy), default=str))
+    return around(policy, whole=whole), json.loads(json.dumps(settings(policy), default=str))
 
 
-def _models(value: Any, folder: Path) -> tuple[ModelSpec, ...]:
+def _models(value: Any, folder: Path, *, whole: bool) -> tuple[ModelSpec, ...]:
     require(isinstance(value, list) and bool(value), "models", value, "one [[models]] or more", "add one")
     specs = []
     for at, table in enumerate(value):
         where = f"models[{at}]"
         check_keys(where, table, ("model", "reference"), ("name", "options", "settings"))
-        reference, policy = _reference(table, where, folder)
+        reference, policy = _reference(table, where, folder, whole)
         options = table.get("options", {})
         require(
             isinstance(options, Mapping), f"options of {where}", options, "a table", "e.g. options = {dtype='bf16'}"
@@ -412,8 +412,13 @@ def _diagnosed(value: Any, axes: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
+_NAME_THEM = (
+    "name diagnostics: the arms are made of their readings; whole methods are decoded end to end by `unmask compare`"
+)
+
+
 def _end_to_end(value: Any, diagnostics: Any) -> bool:
     require(isinstance(value, bool), "end_to_end", value, "true or false", "write it without quotes")
     ok = not value or bool(diagnostics)
-    require(ok, "end_to_end", value, "true with diagnostics", "name diagnostics: the arms are made of their readings")
+    require(ok, "end_to_end", value, "true with diagnostics", _NAME_THEM)
     return bool(value)

@@ -86,8 +86,9 @@ REFERENCES = {
     "leaves all open": LEAVES,
     "dream": Dream(),
     "klass": KLASS(window=1, threshold=0.5, epsilon=0.5),
+    "remdm": ReMDMSampler(),
 }
-REGIMES = [("llada", 0.0), ("leaves all open", 4.0), ("dream", 0.0), ("klass", 0.8)]
+REGIMES = [("llada", 0.0), ("leaves all open", 4.0), ("dream", 0.0), ("klass", 0.8), ("remdm", 0.8)]
 
 
 def plan(reference, temperature=0.0, rollouts=2, states=2, guests=GUESTS, sets=None):
