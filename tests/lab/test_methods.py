@@ -8,6 +8,7 @@ import pytest
 
 from tests.helpers.method_studies import NAMES, judged, raw
 from tests.helpers.own_policies import GOOD
+from tests.helpers.paths import ROOT
 from tests.helpers.tiny_studies import table
 from unmask.axes import AXES, POLICY
 from unmask.cli.app import main
@@ -70,6 +71,12 @@ class TestTheFile:
         assert (about[NAMES[3]]["draws"], about["dus"]["draws"]) == (True, False)
         assert about[NAMES[3]]["version"] == InfoGain.card.version
         assert "methods" not in Study.parse(table()).config
+
+    def test_the_example_is_a_study_of_both_small_models(self):
+        made = Study.read(ROOT / "studies" / "methods.toml")
+        sets = [made.sets(spec.reference)[POLICY] for spec in made.models]
+        assert [list(one) for one in sets] == [list(made.candidates[POLICY])] * 2
+        assert not any(policy.needs.shadows for one in sets for policy in one.values())
 
     def test_nothing_else_knows_the_axis(self):
         assert POLICY not in AXES
