@@ -177,6 +177,7 @@ class TestTheRun:
         page = (tmp_path / "report.md").read_text(encoding="utf-8")
         assert "Whole methods, one transition" in page
         assert "The policy axis has no diagnostic" in page
+        assert "Not asked: no diagnostic exists for the policy axis." in page
         assert "info-gain" in (tmp_path / "methods-cost.csv").read_text(encoding="utf-8")
         assert "policy" in (tmp_path / "opportunity.csv").read_text(encoding="utf-8")
         assert "policy" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from unmask.axes import POLICY
 from unmask.lab.analysis.detection import DetectionFindings
 from unmask.lab.analysis.end_to_end import EndToEndFindings
 from unmask.lab.analysis.findings import Findings
@@ -24,8 +25,10 @@ def answers(findings: Findings) -> Iterator[Answer]:
     yield Answer("How much?", opportunity_words.how_much(opportunity))
     yield Answer("How concentrated?", opportunity_words.how_concentrated(opportunity))
     if detection is None:
-        yield Answer("Predictable?", f"Not asked: {detection_words.NOT_ASKED}")
-        yield Answer("Does acting pay?", f"Not measured: {detection_words.NOT_ASKED}")
+        alone = opportunity.manifest["study"]["axes"] == [POLICY]
+        why = "no diagnostic exists for the policy axis." if alone else detection_words.NOT_ASKED
+        yield Answer("Predictable?", f"Not asked: {why}")
+        yield Answer("Does acting pay?", f"Not measured: {why}")
         return
     native = detection.of(extension=False).cells
     yield Answer("Predictable?", detection_words.predictable(opportunity, native))
