@@ -7,6 +7,7 @@ from typing import ClassVar
 import pytest
 import torch
 
+from unmask.adapt.gated import choose
 from unmask.axes import POLICY, ReMDM
 from unmask.catalog import load
 from unmask.core import ALL, Noise, Proposal, Trajectory, row_key
@@ -60,6 +61,23 @@ class Remembers(Fixed):
     def act(self, traj, look_ahead):
         assert not any(step.action.notes for step in traj.steps)
         return Fixed(kappa=f"count:{max(len(traj.steps), 1)}").act(traj, look_ahead)
+
+
+@dataclass(frozen=True)
+class TakesTurns(Fixed):
+    """By its own note the leftmost position or the surest two; `count` is what it begins with."""
+
+    name: ClassVar[str] = "turns"
+    count: int = 0
+
+    @property
+    def memory(self):
+        return 1
+
+    def act(self, traj, look_ahead):
+        turn_B = traj.notes.get("turn_B", torch.full_like(traj.state.step_B, self.count)) + 1
+        left, sure = Fixed(region="window:1").act(traj, look_ahead), Fixed(kappa="count:2").act(traj, look_ahead)
+        return replace(choose(turn_B % 2 == 1, left, sure), notes={"turn_B": turn_B})
 
 
 GUESTS = {
@@ -159,6 +177,25 @@ class TestAgainstDecode:
         block = merged_block("dream", 0.0)
         ends = {path.request.id: tuple(path.end_L[slice(*path.request.answer)].tolist()) for path in block.paths}
         assert all(b.answer == ends[b.prompt] for b in block.branches if b.candidate == "reference")
+
+    def test_the_reference_has_its_own_notes_back(self):
+        """A method's notes of the same name are not taken for the reference's, nor the other way round."""
+        reference, guest = TakesTurns(), TakesTurns(count=6)
+        block = run(MODEL, plan(reference, 4.0, guests={"other": guest}), STARTS, EngineSettings(rows=8))
+        states = {(path.request.id, s.index): s.traj for path in block.paths for s in path.sampled}
+        noticed = False
+        for branch in (b for b in block.branches if b.candidate == "other"):
+            request = next(one for one in STARTS if one.id == branch.prompt)
+            begin = states[branch.prompt, branch.state]
+            noise = Noise.of([row_key(SEED, request.key, stream(branch.step, branch.rollout))])
+            _, end = by_hand(reference, guest, begin, noise, 4.0)
+            assert tuple(end.state.tokens_BL[0, slice(*request.answer)].tolist()) == branch.answer
+            taken_over = one_step(
+                MODEL, guest, replace(begin, noise=noise, proposal=Proposal(temperature=4.0), steps=())
+            )
+            other = decode(MODEL, reference, taken_over)
+            noticed |= not torch.equal(other.state.tokens_BL, end.state.tokens_BL)
+        assert noticed
 
     def test_as_much_of_the_past_as_a_method_reads(self):
         counts = {
