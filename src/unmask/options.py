@@ -122,3 +122,66 @@ def parse_names(name: str, value: Any) -> tuple[str, ...]:
     ok = isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value)
     require(ok and len(set(value)) == len(value), name, value, "a list of names, none twice", "change the list")
     return tuple(map(storable, value))
+
+
+# A policy and its settings in one text: NAME or FILE.py:Class, then :KEY=VALUE,KEY=VALUE
+
+POLICY_FORMS = "a name of `unmask methods`, path.py:Class or package.module:Class, then :KEY=VALUE,KEY=VALUE"
+
+
+def split_policy(text: str, option: str = "--policy") -> tuple[str, str]:
+    """Name and settings: the first part between colons that has a `=` begins the settings."""
+    parts = text.split(":")
+    at = next((at for at, part in enumerate(parts) if "=" in part), len(parts))
+    name, given = ":".join(parts[:at]).strip(), ":".join(parts[at:])
+    if not name:
+        raise ConfigError(f"{option} {text!r} names no policy; allowed: {POLICY_FORMS}; begin with a name")
+    return name, given
+
+
+def pairs(option: str, given: list[str] | None, lists: Sequence[str] = ()) -> dict[str, Any]:
+    """KEY=VALUE texts as a dict; the values of `lists` are names, with commas between them or given one by one."""
+    values: dict[str, Any] = {}
+    for text in given or []:
+        key, equals, raw = text.partition("=")
+        if not (key.strip() and equals):
+            raise ConfigError(f"{option} {text!r} is not KEY=VALUE; allowed: e.g. block_length=4; add the value")
+        if key.strip() in lists:
+            values[key.strip()] = [*values.get(key.strip(), []), *split_commas(raw)]
+            continue
+        if key.strip() in values:
+            raise ConfigError(f"{option} {key.strip()} is given twice; allowed: once; drop one of them")
+        values[key.strip()] = parse_value(raw)
+    return values
+
+
+def split_commas(text: str) -> list[str]:
+    """KEY=VALUE,KEY=VALUE cut at the commas outside of brackets and quotes."""
+    parts, depth, quote = [""], 0, ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        else:
+            depth += (letter in "[{") - (letter in "]}")
+        if letter == "," and depth <= 0 and not quote:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts] if text.strip() else []
+
+
+def parse_value(raw: str) -> Any:
+    """A value as TOML would read it (4, 0.5, true, [1, 2], {a = 1}, "text"), `none`, or the bare text."""
+    text = raw.strip()
+    if text.lower() in ("none", "null"):
+        return None
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    value = parsed["value"] if list(parsed) == ["value"] else text
+    return value if isinstance(value, int | float | str | list | dict) else text

@@ -7,9 +7,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from unmask.cli.options import expanded, pairs, parse_value, policy_of, split_commas
+from unmask.cli.options import expanded, policy_of
 from unmask.decode_options import option, shared
 from unmask.errors import ConfigError
+from unmask.options import pairs, parse_value, split_commas
 from unmask.policies import KLASS, compose
 from unmask.policies.presets import ANY
 

@@ -5,10 +5,12 @@ import sys
 
 import pytest
 
+from tests.helpers.method_studies import judged, raw
 from tests.helpers.own_tasks import LINES, SCORER
 from tests.helpers.tiny_studies import SMALL, table
 from unmask.catalog import load
 from unmask.lab.run.driver import run_study
+from unmask.lab.run.judging import Judge
 from unmask.lab.store import Store
 from unmask.lab.study import Study
 from unmask.tasks.own import own
@@ -41,6 +43,22 @@ def tiny_run(tiny_study, tiny_load, tmp_path_factory):
     place = Store.create(tmp_path_factory.mktemp("study") / "out", tiny_study.config)
     assert run_study(tiny_study, place, tiny_load).complete
     return place
+
+
+@pytest.fixture(scope="session")
+def methods_study(tiny_folder):
+    """The policy axis alone."""
+    return Study.parse(raw(tiny_folder))
+
+
+@pytest.fixture(scope="session")
+def methods_run(methods_study, tiny_load, tmp_path_factory):
+    """An uninterrupted run of it; to be read only."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Judge, "judge", judged)
+        store = Store.create(tmp_path_factory.mktemp("methods") / "out", methods_study.config)
+        assert run_study(methods_study, store, tiny_load).complete
+    return store
 
 
 @pytest.fixture

@@ -5,14 +5,16 @@ from unmask.axes.cardinality import Cardinality
 from unmask.axes.commitment import Commitment
 from unmask.axes.region import Region
 from unmask.axes.revision import ReMDM
-from unmask.axes.table import AXES, CARDINALITY, COMMITMENT, REGION, SCORE, Axis
+from unmask.axes.table import AXES, CARDINALITY, COMMITMENT, POLICY, REGION, SCORE, STUDY_AXES, Axis, revises
 
 __all__ = [
     "AXES",
     "CARDINALITY",
     "COMMITMENT",
+    "POLICY",
     "REGION",
     "SCORE",
+    "STUDY_AXES",
     "Axis",
     "Cardinality",
     "Commitment",
@@ -21,6 +23,7 @@ __all__ = [
     "cardinality",
     "commitment",
     "region",
+    "revises",
     "revision",
     "score",
 ]

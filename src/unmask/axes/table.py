@@ -48,3 +48,17 @@ COMMITMENT = Axis(
 
 AXES: Mapping[str, Axis] = MappingProxyType({axis.name: axis for axis in (SCORE, REGION, CARDINALITY, COMMITMENT)})
 """By name, in the order in which an action is made."""
+
+POLICY = "policy"
+"""What a study may vary beside the coordinates: who makes the whole action, one published method or another.
+
+It is no coordinate of Eq. (1), so it is not among `AXES`: nothing of an action is its own, no diagnostic
+reads it, and no gate or joint arm can hold it.
+"""
+STUDY_AXES: tuple[str, ...] = (*AXES, POLICY)
+"""What the axes of a study may be, in the order of tables and figures."""
+
+
+def revises(axis: str) -> bool:
+    """Whether the revision operator belongs to what a study varies."""
+    return axis in AXES and AXES[axis].revises

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unmask.cli.options import ComposeOptions, Json, LoadOptions, expanded, policy_of, policy_settings
+from unmask.cli.options import ComposeOptions, Json, LoadOptions, expanded, policy_of
 from unmask.cli.progress import note
 from unmask.decode_options import OPTIONS, RECORDED, DecodeOptions
 from unmask.errors import ConfigError, UnmaskError
@@ -188,6 +188,7 @@ def _keywords(options: DecodeOptions, compose: ComposeOptions) -> dict[str, Any]
                 f"--set {key}=... names no setting of a policy; allowed: what `unmask methods` lists; "
                 f"see whether there is an option --{key.replace('_', '-')}"
             )
+    from unmask.policies.own import policy_settings
     from unmask.resolve import SELECTIVE
 
     assert options.policy is None or isinstance(options.policy, str)  # on a command line

@@ -1,7 +1,6 @@
 """Options that several commands have, dataclasses of options as commands, and command-line texts as values."""
 
 import inspect
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from inspect import Parameter, Signature
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_origin
 import typer
 
 from unmask.decode_options import SPEC, OptionSpec
-from unmask.errors import ConfigError, UnknownName
+from unmask.errors import ConfigError
+from unmask.options import pairs, split_policy
 from unmask.report.console import loading
 
 if TYPE_CHECKING:
@@ -171,24 +171,7 @@ def _is_mapping(declared: Field[Any]) -> bool:
     return get_origin(declared.type) is Mapping
 
 
-def pairs(option: str, given: list[str] | None, lists: Sequence[str] = ()) -> dict[str, Any]:
-    """KEY=VALUE texts as a dict; the values of `lists` are names, with commas between them or given one by one."""
-    values: dict[str, Any] = {}
-    for text in given or []:
-        key, equals, raw = text.partition("=")
-        if not (key.strip() and equals):
-            raise ConfigError(f"{option} {text!r} is not KEY=VALUE; allowed: e.g. block_length=4; add the value")
-        if key.strip() in lists:
-            values[key.strip()] = [*values.get(key.strip(), []), *split_commas(raw)]
-            continue
-        if key.strip() in values:
-            raise ConfigError(f"{option} {key.strip()} is given twice; allowed: once; drop one of them")
-        values[key.strip()] = parse_value(raw)
-    return values
-
-
 POLICY = "NAME[:KEY=VALUE,...]"
-POLICY_FORMS = "a name of `unmask methods`, path.py:Class or package.module:Class, then :KEY=VALUE,KEY=VALUE"
 
 
 def policy_of(
@@ -199,80 +182,6 @@ def policy_of(
     `more` are settings from elsewhere, `also` names that the caller knows besides. `preset=TASK` among the settings is
     one of the method's presets, for models of this family.
     """
-    from unmask.policies import METHODS, make
-    from unmask.policies.own import own_policy
-    from unmask.policies.presets import preset_of
+    from unmask.policies.own import policy_from
 
-    name, settings = policy_settings(text, more, also)
-    if name not in METHODS:
-        return own_policy(name, settings)
-    preset = settings.pop("preset", None)
-    published = preset_of(name, METHODS[name].card, str(preset), family)[1] if preset is not None else {}
-    return make(name, **{**published, **settings})
-
-
-def policy_settings(
-    text: str, more: Mapping[str, Any] | None = None, also: Sequence[str] = ()
-) -> tuple[str, dict[str, Any]]:
-    """Name and settings of a policy as a command line has it, `more` from elsewhere among them."""
-    from unmask.policies import METHODS
-
-    name, given = split_policy(text)
-    settings = pairs("--policy", split_commas(given))
-    for key, value in (more or {}).items():
-        if key in settings:
-            raise ConfigError(
-                f"{key} is given twice, in --policy {text!r} and with --set or an option of its own; allowed: once; "
-                "drop one"
-            )
-        settings[key] = value
-    first, colon, rest = name.partition(":")
-    if colon and (first in METHODS or not rest.strip()):
-        raise ConfigError(f"--policy {text!r}: {rest!r} is not KEY=VALUE; allowed: {POLICY_FORMS}; add the value")
-    if not colon and name.endswith(".py"):
-        raise ConfigError(f"--policy {text!r} is a file without a class; allowed: {POLICY_FORMS}; add :Class")
-    if not colon and name not in METHODS:
-        raise UnknownName("policy", name, [*METHODS, *also, "path.py:Class", "package.module:Class"])
-    return name, settings
-
-
-def split_policy(text: str) -> tuple[str, str]:
-    """Name and settings: the first part between colons that has a `=` begins the settings."""
-    parts = text.split(":")
-    at = next((at for at, part in enumerate(parts) if "=" in part), len(parts))
-    name, given = ":".join(parts[:at]).strip(), ":".join(parts[at:])
-    if not name:
-        raise ConfigError(f"--policy {text!r} names no policy; allowed: {POLICY_FORMS}; begin with a name")
-    return name, given
-
-
-def split_commas(text: str) -> list[str]:
-    """KEY=VALUE,KEY=VALUE cut at the commas outside of brackets and quotes."""
-    parts, depth, quote = [""], 0, ""
-    for letter in text:
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "\"'":
-            quote = letter
-        else:
-            depth += (letter in "[{") - (letter in "]}")
-        if letter == "," and depth <= 0 and not quote:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return [part.strip() for part in parts] if text.strip() else []
-
-
-def parse_value(raw: str) -> Any:
-    """A value as TOML would read it (4, 0.5, true, [1, 2], {a = 1}, "text"), `none`, or the bare text."""
-    text = raw.strip()
-    if text.lower() in ("none", "null"):
-        return None
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    try:
-        parsed = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
-        return text
-    value = parsed["value"] if list(parsed) == ["value"] else text
-    return value if isinstance(value, int | float | str | list | dict) else text
+    return policy_from(text, more, also, family=family)

@@ -65,6 +65,8 @@ def plan(file: File, data_dir: DataDir = None, json_: Json = False) -> None:
     console.print(_estimate_table(estimates))
     for task, reason in unavailable.items():
         console.print(f"left out: {task}: {reason}", style="dim", highlight=False, markup=False)
+    if on_top := dict.fromkeys(name for row in estimates for name in row.on_top):
+        say(f"Not counted: looks ahead of {', '.join(on_top)}, which come on top of `expected` and of the time.")
     minutes = chosen.budget.minutes
     if minutes is not None:
         runs = max(1, math.ceil(_seconds(estimates) / 60 / minutes))

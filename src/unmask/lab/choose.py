@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from unmask.axes import AXES, SCORE
+from unmask.axes import AXES, POLICY, SCORE, revises
 from unmask.axes.score import weights
 from unmask.diagnostics import DIAGNOSTICS, score
 from unmask.errors import SchemaError, UnknownName
@@ -87,7 +87,8 @@ def is_extension(reference: str, axis: str) -> bool:
 def why_not_cross_fitted(study: Mapping[str, Any], axis: str) -> str:
     """Why nothing can be cross-fitted on an axis; empty if it can."""
     # The revision operator draws, on the commitment axis, whatever the temperature.
-    if study["rollouts"] == 1 and (study["temperature"] > 0 or AXES[axis].revises):
+    draws = revises(axis) or (axis == POLICY and any(method["draws"] for method in study["methods"].values()))
+    if study["rollouts"] == 1 and (study["temperature"] > 0 or draws):
         return "1 rollout of something that draws cannot be cross-fitted; 2 or more are needed"
     return ""
 

@@ -2,7 +2,7 @@
 
 Choices that alter a conclusion have no default: models and their reference, tasks, axes, steps, splits, states,
 rollouts, temperature, the seed, and the revision operator where an axis revises. Candidate sets are those of
-`policies/candidates` unless named.
+`policies/candidates` unless named; the policy axis has no default set.
 """
 
 import json
@@ -13,11 +13,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from unmask.axes import AXES, ReMDM
+from unmask.axes import AXES, POLICY, STUDY_AXES, ReMDM
 from unmask.core import Policy
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, require
 from unmask.lab.branch import EngineSettings, Plan
+from unmask.lab.methods import described, method_set, methods_of
 from unmask.lab.prompts import FRESH
 from unmask.lab.store.schemas import by_axis
 from unmask.options import (
@@ -110,6 +111,8 @@ class Study:
     budget: Budget = Budget()
     own: Mapping[str, Task] = field(default_factory=dict)
     """Tasks outside the suite, by name."""
+    methods: Mapping[str, Policy] = field(default_factory=dict)
+    """Candidates of the policy axis after the reference, by name."""
 
     @classmethod
     def read(cls, path: str | Path) -> "Study":
@@ -125,11 +128,12 @@ class Study:
         tasks = {name: own[name] if name in own else _suite_task(name, own) for name in names}
         axes = parse_names("axes", raw["axes"])
         for axis in axes:
-            check_name("axis", axis, AXES)
+            check_name("axis", axis, STUDY_AXES)
+        named = _candidate_names(raw.get("candidates", {}), axes)
         study = cls(
             name=_name("name", raw["name"]),
             seed=parse_whole("seed", raw["seed"], 0),
-            models=_models(raw["models"], folder),
+            models=_models(raw["models"], folder, whole=axes == (POLICY,)),
             tasks=names,
             axes=axes,
             splits=_splits(raw["splits"]),
@@ -140,11 +144,12 @@ class Study:
             revision=_revision(raw),
             engine=_engine(raw["engine"]),
             shard=parse_whole("engine.prompts", raw["engine"].get("prompts", 8), 1),
-            candidates=_candidate_names(raw.get("candidates", {}), axes),
+            candidates=named,
             diagnostics=_diagnosed(raw.get("diagnostics", []), axes),
             end_to_end=_end_to_end(raw.get("end_to_end", False), raw.get("diagnostics", [])),
             budget=parse_part(Budget, raw.get("budget", {}), "budget", required=()),
             own=own,
+            methods=methods_of(named[POLICY], folder) if POLICY in axes else {},
         )
         # Refused where two are of one axis.
         by_axis({name: DIAGNOSTICS[name].axis for name in study.diagnostics})
@@ -158,7 +163,7 @@ class Study:
 
         `end_to_end` is not among them: it adds tables and changes none, so it may be switched on later.
         """
-        whole = asdict(replace(self, splits={}, steps={}, candidates={}, own={}))
+        whole = asdict(replace(self, splits={}, steps={}, candidates={}, own={}, methods={}))
         for key in ("budget", "shard", "end_to_end"):
             del whole[key]
         whole["engine"] = {"rows": self.engine.rows, "bucket": self.engine.bucket}
@@ -171,7 +176,9 @@ class Study:
         whole["diagnostics"] = {name: vars(DIAGNOSTICS[name]()) for name in self.diagnostics}
         # A shard is a block of so many prompts: another number would cut other shards.
         whole["shard"] = self.shard
-        del whole["own"]
+        del whole["own"], whole["methods"]
+        if self.methods:
+            whole["methods"] = described(self.methods)
         if self.own:
             whole["own"] = {
                 name: {"score": task.utility, "horizon": task.horizon, "data": task.version}
@@ -194,6 +201,9 @@ class Study:
         chosen: dict[str, dict[str, Policy]] = {}
         for axis in self.axes:
             names = self.candidates.get(axis)
+            if axis == POLICY:
+                chosen[axis] = method_set(self.candidates[axis], self.methods, reference)
+                continue
             chosen[axis] = {
                 name: candidate(reference, axis, name, self.revision)
                 for name in (default[axis] if names is None else names)
@@ -255,7 +265,7 @@ def _name(what: str, value: Any) -> str:
     return name
 
 
-def _reference(table: Mapping[str, Any], where: str, folder: Path) -> tuple[str, Mapping[str, Any]]:
+def _reference(table: Mapping[str, Any], where: str, folder: Path, whole: bool) -> tuple[str, Mapping[str, Any]]:
     """The name of the reference; and what it is, where it is a method by name or code of the user's, which runs."""
     given, options = parse_text(f"reference of {where}", table["reference"]), table.get("settings", {})
     ok = isinstance(options, Mapping)
@@ -268,16 +278,16 @@ def _reference(table: Mapping[str, Any], where: str, folder: Path) -> tuple[str,
     else:
         check_name("reference", given, [*REFERENCES, *METHODS, "path.py:Class"])
         policy = make(given, **options)
-    return around(policy), json.loads(json.dumps(settings(policy), default=str))
+    return around(policy, whole=whole), json.loads(json.dumps(settings(policy), default=str))
 
 
-def _models(value: Any, folder: Path) -> tuple[ModelSpec, ...]:
+def _models(value: Any, folder: Path, *, whole: bool) -> tuple[ModelSpec, ...]:
     require(isinstance(value, list) and bool(value), "models", value, "one [[models]] or more", "add one")
     specs = []
     for at, table in enumerate(value):
         where = f"models[{at}]"
         check_keys(where, table, ("model", "reference"), ("name", "options", "settings"))
-        reference, policy = _reference(table, where, folder)
+        reference, policy = _reference(table, where, folder, whole)
         options = table.get("options", {})
         require(
             isinstance(options, Mapping), f"options of {where}", options, "a table", "e.g. options = {dtype='bf16'}"
@@ -374,7 +384,15 @@ def _candidate_names(value: Any, axes: Sequence[str]) -> Mapping[str, tuple[str,
     require(isinstance(value, Mapping), "candidates", value, "a table of axis = [names]", "e.g. score = ['confidence']")
     for axis in value:
         check_name("axis of candidates", axis, axes)
-    return {axis: parse_names(f"candidates.{axis}", names) for axis, names in value.items()}
+    if POLICY in axes and POLICY not in value:
+        raise ConfigError(
+            f"the axis {POLICY!r} has no candidates; allowed: the reference, then methods as --policy has them, for "
+            'there is no default set; e.g. [candidates] policy = ["reference", "klass", "wino:block_length=8"]'
+        )
+    return {
+        axis: tuple(_name(f"candidates.{axis}", name) for name in parse_names(f"candidates.{axis}", names))
+        for axis, names in value.items()
+    }
 
 
 def _diagnosed(value: Any, axes: Sequence[str]) -> tuple[str, ...]:
@@ -382,6 +400,11 @@ def _diagnosed(value: Any, axes: Sequence[str]) -> tuple[str, ...]:
         return ()
     names = parse_names("diagnostics", value)
     for name in names:
+        if name == POLICY:
+            raise ConfigError(
+                f"diagnostics has {name!r}, but no diagnostic exists for the policy axis; allowed: "
+                f"{', '.join(DIAGNOSTICS)}; drop it: the axis has opportunity, fixed and stage arms without one"
+            )
         check_name("name in diagnostics", name, DIAGNOSTICS)
         axis, known = DIAGNOSTICS[name].axis, ", ".join(axes)
         todo = f"add {axis!r} to axes, or drop the diagnostic"
@@ -389,8 +412,13 @@ def _diagnosed(value: Any, axes: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
+_NAME_THEM = (
+    "name diagnostics: the arms are made of their readings; whole methods are decoded end to end by `unmask compare`"
+)
+
+
 def _end_to_end(value: Any, diagnostics: Any) -> bool:
     require(isinstance(value, bool), "end_to_end", value, "true or false", "write it without quotes")
     ok = not value or bool(diagnostics)
-    require(ok, "end_to_end", value, "true with diagnostics", "name diagnostics: the arms are made of their readings")
+    require(ok, "end_to_end", value, "true with diagnostics", _NAME_THEM)
     return bool(value)

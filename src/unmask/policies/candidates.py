@@ -132,15 +132,16 @@ def candidates(reference: str = "llada") -> Sets:
     )
 
 
-def around(policy: Policy | Search) -> str:
+def around(policy: Policy | Search, *, whole: bool = False) -> str:
     """Let a policy be a reference, in this process: the name under which `candidates` knows it from now on.
 
     The name holds a hash of its settings and, where it is a user's own, of its code: a file that says it (a study, a
-    gate) cannot run anything, and another policy does not pass for it.
+    gate) cannot run anything, and another policy does not pass for it. `whole` is for studies of whole methods alone,
+    which cut nothing out of its action: there it may end as it likes.
     """
     allowed = "a policy that decides from one plain forward, with memory 0 or 1"
     todo = "look-ahead, views of its own and searches cannot continue branches; take another"
-    if not isinstance(policy, Policy) or not _is_plain(policy):
+    if not isinstance(policy, Policy) or not _is_plain(policy, whole):
         raise ConfigError(f"the reference is {policy.name!r}; allowed: {allowed}; {todo}")
     described = json.dumps(settings(policy), sort_keys=True, default=str)
     name = f"{policy.name}-{hashlib.sha256(described.encode()).hexdigest()[:12]}"
@@ -148,9 +149,9 @@ def around(policy: Policy | Search) -> str:
     return name
 
 
-def _is_plain(policy: Policy) -> bool:
-    own_view = type(policy).view is not Policy.view or policy.own_end
-    return not policy.looks_ahead and policy.memory in (0, 1) and not own_view
+def _is_plain(policy: Policy, whole: bool) -> bool:
+    own_view = type(policy).view is not Policy.view
+    return not policy.looks_ahead and policy.memory in (0, 1) and not own_view and (whole or not policy.own_end)
 
 
 def reference_of(sets: Sets) -> Policy:

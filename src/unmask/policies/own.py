@@ -4,19 +4,65 @@ For command lines, whose user runs code anyway. `make` knows registered names al
 file, a request) cannot run anything.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from unmask.core import Policy, Search
-from unmask.errors import ConfigError, UnmaskError
-from unmask.options import check_types
+from unmask.errors import ConfigError, UnknownName, UnmaskError
+from unmask.options import POLICY_FORMS, check_types, pairs, split_commas, split_policy
 from unmask.own_code import described, find_code
-from unmask.policies import changed
+from unmask.policies import METHODS, changed, make
+from unmask.policies.presets import preset_of
 
 WANTED = "a frozen dataclass that inherits from unmask.core.Policy or Search and has a `name`"
 TODO = "docs/extending.md has an example"
+
+
+def policy_from(
+    text: str,
+    more: Mapping[str, Any] | None = None,
+    also: Sequence[str] = (),
+    *,
+    family: str | None = None,
+    option: str = "--policy",
+    folder: Path | None = None,
+) -> Policy | Search:
+    """A policy as a command line or a study file has it; a class of the user's own is run.
+
+    `more` are settings from elsewhere, `also` names that the caller knows besides; `option` is what messages call the
+    text. `preset=TASK` among the settings is one of the method's presets, for models of this family.
+    """
+    name, settings = policy_settings(text, more, also, option=option)
+    if name not in METHODS:
+        return own_policy(name, settings, folder)
+    preset = settings.pop("preset", None)
+    published = preset_of(name, METHODS[name].card, str(preset), family)[1] if preset is not None else {}
+    return make(name, **{**published, **settings})
+
+
+def policy_settings(
+    text: str, more: Mapping[str, Any] | None = None, also: Sequence[str] = (), *, option: str = "--policy"
+) -> tuple[str, dict[str, Any]]:
+    """Name and settings of a policy as a text has it, `more` from elsewhere among them."""
+    name, given = split_policy(text, option)
+    settings = pairs(option, split_commas(given))
+    for key, value in (more or {}).items():
+        if key in settings:
+            raise ConfigError(
+                f"{key} is given twice, in {option} {text!r} and with --set or an option of its own; allowed: once; "
+                "drop one"
+            )
+        settings[key] = value
+    first, colon, rest = name.partition(":")
+    if colon and (first in METHODS or not rest.strip()):
+        raise ConfigError(f"{option} {text!r}: {rest!r} is not KEY=VALUE; allowed: {POLICY_FORMS}; add the value")
+    if not colon and name.endswith(".py"):
+        raise ConfigError(f"{option} {text!r} is a file without a class; allowed: {POLICY_FORMS}; add :Class")
+    if not colon and name not in METHODS:
+        raise UnknownName("policy", name, [*METHODS, *also, "path.py:Class", "package.module:Class"])
+    return name, settings
 
 
 def own_policy(name: str, options: Mapping[str, Any], folder: Path | None = None) -> Policy | Search:

@@ -15,6 +15,7 @@ from unmask.report.report import Gallery, ReportFigure, Section
 from unmask.report.tables import detection as detection_tables
 from unmask.report.tables import end_to_end as end_to_end_tables
 from unmask.report.tables import inventory as inventory_tables
+from unmask.report.tables import methods as methods_tables
 from unmask.report.tables import opportunity as opportunity_tables
 from unmask.report.tables.shared import LEGEND
 from unmask.report.verdicts import chosen_cells
@@ -31,6 +32,8 @@ def sections(findings: Findings) -> Iterator[Section]:
         yield Section(model_name(opportunity, model), figures=tuple(_model_figures(opportunity, model, at)))
     sheets = (*opportunity_tables.sheets(opportunity), *inventory_tables.sheets(opportunity))
     yield Section("Tables", legend=LEGEND, sheets=sheets)
+    if findings.methods is not None:
+        yield Section("Methods", sheets=methods_tables.sheets(findings.methods))
     diagnostics = tuple(_detection_sections(findings))
     yield from diagnostics
     # Figures are numbered through.

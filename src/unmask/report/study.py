@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unmask.axes import AXES
+from unmask.axes import AXES, STUDY_AXES
 from unmask.lab.analysis.findings import Findings
 from unmask.lab.analysis.opportunity import OpportunityFindings
 from unmask.report import files
@@ -68,7 +68,7 @@ def study_report(findings: Findings) -> Report:
         sections=tuple(sections(findings)),
         screens=tuple(_screens(findings)),
         signs={sign: meaning for sign, meaning in LEGEND.items() if sign in _signs(findings)},
-        axes=tuple(AXES),
+        axes=tuple(axis for axis in STUDY_AXES if axis in (*AXES, *opportunity.manifest["study"]["axes"])),
         facts=_facts(opportunity),
         resamples=opportunity.resamples,
         unreliable_below=FEWEST,

@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.paths import DOCS
 from unmask.errors import ConfigError
-from unmask.lab.store.schemas import FORMAT, SCHEMAS, SORT, by_axis, loose
+from unmask.lab.store.schemas import FORMAT, OWN_COST, SCHEMAS, SORT, by_axis, loose, schema_of
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -35,6 +35,15 @@ def test_every_column_is_described(name):
         if "` ... `" in head:
             described |= set(columns[columns.index(named[0]) : columns.index(named[1]) + 1])
     assert described == set(columns)
+
+
+def test_optional_columns_are_described_and_come_last():
+    text = (DOCS / "schema.md").read_text(encoding="utf-8")
+    names = [name for name, _ in OWN_COST]
+    assert all(f"*{name}*" in text for name in names)
+    assert schema_of("branches", [*names, "other"]).names == [*SCHEMAS["branches"].names, *names]
+    assert schema_of("branches") == SCHEMAS["branches"]
+    assert schema_of("states", names) == SCHEMAS["states"]
 
 
 def test_the_format_is_named():

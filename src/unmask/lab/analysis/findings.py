@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from unmask.lab.analysis.detection import DetectionFindings, detect
 from unmask.lab.analysis.end_to_end import EndToEndFindings, end_to_end
+from unmask.lab.analysis.methods import MethodsFindings, methods
 from unmask.lab.analysis.opportunity import OpportunityFindings, measure
 from unmask.lab.store import Store
 from unmask.stats.bootstrap import RESAMPLES
@@ -23,15 +24,17 @@ class Findings:
     """None where the study has no readings."""
     end_to_end: EndToEndFindings | None = None
     """None where it decoded nothing end to end."""
+    methods: MethodsFindings | None = None
+    """None where whole methods are no candidates of the study."""
 
 
 def findings(store: Store, *, resamples: int = RESAMPLES, draws: int = DRAWS) -> Findings:
-    """E1 always; E2 and E3 where the study has readings; E4 where it decoded its arms end to end."""
+    """E1 always; E2 and E3 where the study has readings; E4 where it decoded its arms; methods where it tries them."""
     once = _ReadOnce(store.folder)
     opportunity = measure(once, resamples=resamples)
     detection = detect(once, opportunity, draws=draws)
     decoded = None if detection is None else end_to_end(once, opportunity, detection)
-    return Findings(opportunity, detection, decoded)
+    return Findings(opportunity, detection, decoded, methods(once, opportunity))
 
 
 class _ReadOnce(Store):

@@ -88,6 +88,10 @@ class Ledger:
         place = (id(ticket.future), ticket.at)
         at_state = self._shared.setdefault(ticket.point, {})
         cost.settled += self._late(ticket, steps)
+        # What a method looks at is looked at once where nothing is drawn, and where two axes name the method.
+        again = 0 if ticket.ran else ticket.cost.passes
+        cost.rollouts += again if ticket.rollout else 0
+        cost.first += 0 if ticket.rollout else again
         if ticket.alternative in at_state.get(place, ()):
             cost.rollouts += 1 + saved
         elif place in at_state:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 
@@ -11,7 +11,10 @@ from unmask.core import Noise, Policy, row_key
 from unmask.decode import step_limit
 from unmask.lab.branch.plan import Plan, stream
 from unmask.lab.branch.states import ReferenceRun, Sampled
+from unmask.policies import Revised
 from unmask.request import Request
+
+T = TypeVar("T")
 
 
 class BranchPoint(NamedTuple):
@@ -23,6 +26,14 @@ class BranchPoint(NamedTuple):
     sampled: Sampled
 
 
+class Actor(NamedTuple):
+    """Who takes a step at a state."""
+
+    policy: Policy
+    guest: bool = False
+    """A whole method on the policy axis: it acts once, on a past that is not its own, and may look ahead."""
+
+
 class Bucket:
     """Prompts of one canvas length: their states, the alternatives tried at each, the continuation of each axis."""
 
@@ -30,12 +41,15 @@ class Bucket:
         self.plan, self.paths = plan, paths
         self.points = [BranchPoint(at, path.request, one) for at, path in enumerate(paths) for one in path.sampled]
         self.alternatives = plan.alternatives
-        self.policies: list[Policy] = []
+        self.actors: list[Actor] = []
         """Those of the alternatives, each once: the reference is a candidate of every axis."""
-        self.policy_of = [number_of(one.policy, self.policies) for one in self.alternatives]
-        """Index into `policies` of every alternative."""
-        self.needs = needs_of(self.policies)
-        """The first forward at a state serves every alternative."""
+        self.actor_of = [number_of(Actor(one.policy, plan.is_guest(one)), self.actors) for one in self.alternatives]
+        """Index into `actors` of every alternative."""
+        readers = [one.policy for one in self.actors if not (one.guest and own_view(one.policy))]
+        self.needs = needs_of(readers)
+        """The first forward at a state serves every alternative that reads the canvas."""
+        self.recalled = replace(needs_of([one.policy for one in self.actors]), shadows=False)
+        """What is read of the step before."""
         self.continuations = {axis: plan.continuation(axis) for axis in plan.candidates}
         if any(bool(path.states.revisable_BL.any()) for path in paths):
             self.continuations = {axis: replace(after, settled=None) for axis, after in self.continuations.items()}
@@ -69,8 +83,15 @@ class Bucket:
         return Noise.of(keys, device)
 
 
-def number_of(policy: Policy, policies: list[Policy]) -> int:
+def own_view(policy: Policy) -> bool:
+    """Whether a policy reads anything but the canvas as it is."""
+    if isinstance(policy, Revised):
+        return own_view(policy.base)
+    return type(policy).view is not Policy.view
+
+
+def number_of(one: T, known: list[T]) -> int:
     """Place of a policy in the list, at its end if it is new. By equality: settings may not be hashable."""
-    if policy not in policies:
-        policies.append(policy)
-    return policies.index(policy)
+    if one not in known:
+        known.append(one)
+    return known.index(one)

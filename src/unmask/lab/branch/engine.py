@@ -6,6 +6,7 @@ answer is judged. Candidates at one state share their random numbers: the stream
     states      sample            the reference decodes every prompt; spaced states of its way are kept
     expand      Expander.expand   diagnostics are read at a state, and every alternative takes its step there
     futures     FutureTable       each row that comes out has a future known by its digest, or starts one
+    guests      own_step          a whole method takes one, with looks ahead and views of its own
     advance     BucketRun         rows of one continuation take a step together until all futures have an end
     accounting  Ledger            each forward is paid for by one branch; the others' savings are booked by reason
 
@@ -25,11 +26,12 @@ from unmask.lab.branch.accounting import AxisCost, BranchCost, Ledger
 from unmask.lab.branch.bucket import Bucket
 from unmask.lab.branch.expand import Expander
 from unmask.lab.branch.futures import FirstStep, FutureTable, follow
+from unmask.lab.branch.guests import memory_of_past
 from unmask.lab.branch.plan import EngineSettings, Plan
 from unmask.lab.branch.pools import RowPool
 from unmask.lab.branch.readings import StoredReading
 from unmask.lab.branch.states import ReferenceRun, Stepper, moved_on, sample
-from unmask.request import Request
+from unmask.request import Request, begin
 from unmask.transition import Transition
 
 
@@ -48,6 +50,10 @@ class Branch(NamedTuple):
     first: FirstStep
     diagnostic: str = ""
     """The name of the one whose proposal it is; empty for a candidate."""
+    extra_forwards: int = 0
+    """Looks ahead of its own step, as `decode` counts them."""
+    extra_tokens: int = 0
+    """Slots that its own step read beyond one pass over the canvas."""
 
 
 class BranchProgress(NamedTuple):
@@ -112,6 +118,10 @@ def run(
 def _reference_runs(stepper: Stepper, plan: Plan, requests: Sequence[Request], slots: int) -> list[ReferenceRun]:
     """The reference's way through prompts, its states with all that candidates and diagnostics read of the past."""
     diagnostics = list(plan.diagnostics.values())
+    start = begin(stepper.denoiser, requests, plan.seed, slots).state
+    for policy in plan.guests:
+        # Before the first forward.
+        policy.check(start)
     return list(
         sample(
             stepper,
@@ -121,7 +131,7 @@ def _reference_runs(stepper: Stepper, plan: Plan, requests: Sequence[Request], s
             seed=plan.seed,
             slots=slots,
             needs=needs_of([plan.reference], diagnostics),
-            memory=max([1, *(diagnostic.memory for diagnostic in diagnostics)]),
+            memory=memory_of_past(plan.guests, max([1, *(diagnostic.memory for diagnostic in diagnostics)])),
         )
     )
 
@@ -199,4 +209,6 @@ class BucketRun:
                 answer=tuple(end_L[slice(*point.request.answer)].tolist()),
                 first=ticket.first,
                 diagnostic=tried.diagnostic,
+                extra_forwards=ticket.cost.forwards,
+                extra_tokens=ticket.cost.tokens,
             )

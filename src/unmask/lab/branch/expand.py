@@ -8,13 +8,14 @@ import numpy as np
 import torch
 
 from unmask.adapt.notes import without_record
-from unmask.core import Action, Needs, Policy, Prediction, State, Trajectory, View
+from unmask.core import Action, Needs, Prediction, State, Trajectory, View
 from unmask.core.prediction import Statistics
 from unmask.core.rows import concat
 from unmask.errors import require
 from unmask.lab.branch.accounting import Ledger
-from unmask.lab.branch.bucket import Bucket
-from unmask.lab.branch.futures import FirstStep, FutureTable, settled_rows
+from unmask.lab.branch.bucket import Actor, Bucket
+from unmask.lab.branch.futures import Departure, FirstStep, FutureTable, settled_rows
+from unmask.lab.branch.guests import OwnStep, own_step
 from unmask.lab.branch.plan import Continuation
 from unmask.lab.branch.pools import selected
 from unmask.lab.branch.readings import StoredReading, Taken, diagnose
@@ -37,10 +38,10 @@ class Expander:
         self.begun += len(points)
         start = moved(concat([self.bucket.points[at].sampled.traj for at in points]), self.device)
         start = replace(start, rows_B=torch.arange(len(points), device=self.device))
-        for policy in self.bucket.policies:
-            _check(policy, start)
+        for actor in self.bucket.actors:
+            _check(actor, start)
         # Only diagnostics read the attention of the step before.
-        needs = self.bucket.needs
+        needs = self.bucket.recalled
         start = self.stepper.recall(start, needs if self.bucket.plan.diagnostics else replace(needs, attention=False))
         if start.posterior is not None:
             self.ledger.report.recalled += len(points)
@@ -58,8 +59,10 @@ class Expander:
         self.ledger.pay(0, len(points))
         greedy = bucket.plan.temperature == 0
         seen: Trajectory | None = None
-        taken: dict[int, Taken] = {}
-        """By the policy's index; those that nobody draws for stay from rollout to rollout."""
+        taken: dict[int, OwnStep] = {}
+        """By the actor's index; those that nobody draws for stay from rollout to rollout."""
+        unpaid: set[int] = set()
+        """Of those, what no branch has been charged for yet."""
         drawless: dict[int, slice] = {}
         """Alternatives that nothing is drawn for, neither by them nor after them: the tickets of their branches."""
         for rollout in range(bucket.plan.rollouts):
@@ -67,19 +70,21 @@ class Expander:
             if seen is None or not greedy:
                 seen = self.stepper.predict(replace(start, noise=noise), logits, view, bucket.needs)
             seen = replace(seen, noise=noise)
-            for at, policy in enumerate(bucket.policies):
-                if at not in taken or not greedy or policy.random:
-                    taken[at] = self.stepper.act(seen, policy)
+            for at, actor in enumerate(bucket.actors):
+                if at not in taken or not greedy or actor.policy.random:
+                    taken[at] = own_step(self.stepper, actor, seen)
+                    unpaid.add(at)
             if rollout == 0:
-                self._diagnose(points, seen, [taken[at] for at in bucket.policy_of])
-            for alternative, at in enumerate(bucket.policy_of):
+                self._diagnose(points, seen, [taken[at] for at in bucket.actor_of])
+            for alternative, at in enumerate(bucket.actor_of):
                 if alternative in drawless:
                     self.futures.repeat(drawless[alternative], rollout)
                     continue
                 first = len(self.futures.tickets)
-                self._leave(points, alternative, rollout, seen, taken[at])
+                self._leave(points, alternative, rollout, seen, taken[at], ran=at in unpaid)
+                unpaid.discard(at)
                 after = bucket.continuations[bucket.alternatives[alternative].axis].policy
-                if not (bucket.draws(bucket.policies[at]) or bucket.draws(after)):
+                if not (bucket.draws(bucket.actors[at].policy) or bucket.draws(after)):
                     drawless[alternative] = slice(first, len(self.futures.tickets))
 
     def _each(self, points: list[int], start: Trajectory) -> None:
@@ -87,7 +92,7 @@ class Expander:
         bucket = self.bucket
         if bucket.plan.diagnostics:
             seen = self._seen(start, points, [0] * len(points))
-            self._diagnose(points, seen, [self.stepper.act(seen, one.policy) for one in bucket.alternatives])
+            self._diagnose(points, seen, [own_step(self.stepper, bucket.actors[at], seen) for at in bucket.actor_of])
         branches = list(product(range(len(bucket.alternatives)), range(bucket.plan.rollouts)))
         rows = [(row, *branch) for branch in branches for row in range(len(points))]
         for at in range(0, len(rows), self.stepper.live):
@@ -98,7 +103,7 @@ class Expander:
                 rows_of_branch = list(members)
                 self.ledger.pay(alternative, len(rows_of_branch))
                 part = seen.select(torch.tensor(rows_of_branch, device=self.device))
-                step = self.stepper.act(part, bucket.alternatives[alternative].policy)
+                step = own_step(self.stepper, bucket.actors[bucket.actor_of[alternative]], part)
                 self._leave([points[batch[i][0]] for i in rows_of_branch], alternative, rollout, part, step)
 
     def _seen(self, traj: Trajectory, points: list[int], rollouts: list[int]) -> Trajectory:
@@ -108,20 +113,30 @@ class Expander:
         view = View.of(traj.state, needs)
         return self.stepper.predict(traj, self.stepper.forward(view, needs), view, needs)
 
-    def _diagnose(self, points: list[int], seen: Trajectory, taken: list[Taken]) -> None:
+    def _diagnose(self, points: list[int], seen: Trajectory, steps: list[OwnStep]) -> None:
+        taken: list[Taken] = [(step.action, step.change) for step in steps]
         self.readings += diagnose(self.bucket, self.stepper, points, seen, taken)
 
-    def _leave(self, points: list[int], alternative: int, rollout: int, seen: Trajectory, step: Taken) -> None:
-        """Rows after one alternative's action go on under the continuation of its axis."""
-        action, change = step
+    def _leave(
+        self, points: list[int], alternative: int, rollout: int, seen: Trajectory, step: OwnStep, *, ran: bool = True
+    ) -> None:
+        """Rows after one alternative's action go on under the continuation of its axis.
+
+        `ran` says whether what the step took beside the shared forward was run for these branches.
+        """
+        change = step.change
+        if ran and step.passes:
+            self.ledger.pay(alternative, step.passes)
         after = self.bucket.continuations[self.bucket.alternatives[alternative].axis]
-        plain = plain_action(action, change)
-        firsts = first_steps(seen.state, change)
+        plain = plain_action(step.action, change)
+        departures = [
+            Departure(first, cost, ran) for first, cost in zip(first_steps(seen.state, change), step.costs, strict=True)
+        ]
         for continuation, rows in self._continuations(after, change.state):
             policy = continuation.policy
             past = replace(seen, prediction=trimmed(seen.seen, policy.needs)) if policy.memory else seen
             traj = selected(moved_on(past, "candidate", plain, change, policy.memory), rows)
-            own = [firsts[row] for row in rows]
+            own = [departures[row] for row in rows]
             self.futures.join(continuation, traj, [points[row] for row in rows], alternative, rollout, own)
 
     def _continuations(self, after: Continuation, state: State) -> Iterator[tuple[Continuation, list[int]]]:
@@ -135,9 +150,12 @@ class Expander:
                 yield continuation, rows
 
 
-def _check(policy: Policy, start: Trajectory) -> None:
-    """Refuse policies that read anything but the canvas."""
+def _check(actor: Actor, start: Trajectory) -> None:
+    """Refuse rules of an axis that read anything but the canvas."""
+    policy = actor.policy
     policy.check(start.state)
+    if actor.guest:
+        return
     view = policy.view(start)
     plain = view.tokens_BN is start.state.tokens_BL and view.attend_BNN is None
     require(plain, f"the view of {policy.name}", "special", "the canvas itself", "it cannot be branched")

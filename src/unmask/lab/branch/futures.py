@@ -30,6 +30,25 @@ class FirstStep(NamedTuple):
     """Positions that became final."""
 
 
+class StepCost(NamedTuple):
+    """What a branch's own step took beside the forward that all branches of its state share."""
+
+    forwards: int = 0
+    """Looks ahead, as `decode` counts them: passes beyond the step's own."""
+    tokens: int = 0
+    """Slots that were read beyond one pass over the canvas: by looks ahead, and by slots of its own."""
+    passes: int = 0
+    """Row-forwards that were run for it alone: looks ahead, and its own view's."""
+
+
+class Departure(NamedTuple):
+    """How a branch leaves its state."""
+
+    first: FirstStep
+    cost: StepCost
+    ran: bool
+
+
 class Ticket(NamedTuple):
     """A branch that waits for its future."""
 
@@ -41,6 +60,9 @@ class Ticket(NamedTuple):
     at: int
     """How many forwards into the future it joined."""
     first: FirstStep
+    cost: StepCost = StepCost()
+    ran: bool = True
+    """Whether its own passes were run for it; else another branch of the state has paid for them."""
 
 
 class FutureTable:
@@ -69,7 +91,7 @@ class FutureTable:
         points: list[int],
         alternative: int,
         rollout: int,
-        firsts: Sequence[FirstStep],
+        departures: Sequence[Departure],
     ) -> None:
         """Rows that have left their states by one alternative: each has a future already, or starts one."""
         pool = self._pool(after, traj)
@@ -78,13 +100,13 @@ class FutureTable:
         prompts = [self.bucket.points[at].path for at in points]
         places = self._enter(pool, traj, prompts, owners, points)
         self.tickets += [
-            Ticket(point, alternative, rollout, *place, first)
-            for point, place, first in zip(points, places, firsts, strict=True)
+            Ticket(point, alternative, rollout, *place, departure.first, departure.cost, departure.ran)
+            for point, place, departure in zip(points, places, departures, strict=True)
         ]
 
     def repeat(self, tickets: slice, rollout: int) -> None:
         """Another rollout of branches that draw nothing: it has their futures."""
-        self.tickets += [ticket._replace(rollout=rollout) for ticket in self.tickets[tickets]]
+        self.tickets += [ticket._replace(rollout=rollout, ran=False) for ticket in self.tickets[tickets]]
 
     def stepped(self, pool: RowPool, traj: Trajectory) -> None:
         """The pool's batch after a step: each row has ended, or settled, or run into a known future, or goes on."""
@@ -164,7 +186,9 @@ class FutureTable:
         """Rows can share a batch if their pasts have the same structure."""
         kind = number_of(after.policy, self._policies)
         notes = tuple((name, tuple(x.shape[1:]), x.dtype) for name, x in sorted(traj.notes.items()))
-        key = (kind, after.settled is not None, len(traj.steps), notes)
+        # Of an action, too, some parts may be missing: a method's first step has others than the reference's own.
+        actions = tuple((s.action.remask_BL is None, s.action.tokens_BL is None) for s in traj.steps)
+        key = (kind, after.settled is not None, actions, notes)
         if key not in self.pools:
             self.pools[key] = RowPool(kind, after)
         return self.pools[key]

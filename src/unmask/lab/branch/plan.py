@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from unmask.adapt import Proposed
-from unmask.axes import AXES, ReMDM
+from unmask.axes import POLICY, ReMDM, revises
 from unmask.core import Policy
 from unmask.diagnostics import Diagnostic
 from unmask.errors import require
@@ -93,14 +93,26 @@ class Plan:
             first = next(iter(named.values()), None)
             ok = first == self.reference
             require(ok, f"the first candidate of {axis}", first, "the reference", "put it first")
+            for name, policy in named.items():
+                ok = isinstance(policy, Policy)
+                require(ok, f"candidate {name!r} of {axis}", policy, "a policy", "a search owns its loop: drop it")
         require(bool(self.candidates), "axes", [], "one or more", "name an axis")
 
     def continuation(self, axis: str) -> Continuation:
         """The reference; on a revising axis with the operator, or revisable positions would mean nothing."""
-        if not AXES[axis].revises:
+        if not revises(axis):
             return Continuation(self.reference)
         settled = self.reference if self.reference.memory == 0 else None
         return Continuation(Revised(self.reference, self.operator), settled)
+
+    def is_guest(self, one: Alternative) -> bool:
+        """Whether a whole method acts there once, on the reference's past; the reference goes on with its own."""
+        return one.axis == POLICY and one.policy != self.reference
+
+    @property
+    def guests(self) -> tuple[Policy, ...]:
+        """The methods that the policy axis tries."""
+        return tuple(one.policy for one in self.alternatives if self.is_guest(one))
 
     @cached_property
     def alternatives(self) -> tuple[Alternative, ...]:

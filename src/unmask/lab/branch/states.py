@@ -31,11 +31,14 @@ from unmask.core import (
 )
 from unmask.core.rows import concat, mapped, select
 from unmask.decode import Runner, advance, record_of, step_limit
+from unmask.denoisers.network import pad_view
 from unmask.errors import Unfinished, require
 from unmask.request import Request, begin
 from unmask.transition import Transition, raise_faults
 
 T = TypeVar("T")
+SLOTS = 32
+"""Views are padded to a multiple of this, as networks pad anyway."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ class FixedRows(DenoiserAround):
     """A denoiser at one forward shape: `rows` canvases of one length, the last ones filled up with dummies.
 
     At one shape a row's bits do not depend on its neighbours, so neither do tables on the order of work. A batch of any
-    size goes through as many forwards as it takes.
+    size goes through as many forwards as it takes. Views with slots of their own have one shape more.
     """
 
     def __init__(self, denoiser: Denoiser, rows: int):
@@ -97,18 +100,12 @@ class FixedRows(DenoiserAround):
 
     def __call__(self, view: View, needs: Needs) -> Logits:
         """Logits of all rows, `rows` at a time."""
-        require(
-            view.attend_BNN is None and view.given_BN is None,
-            "the view of a policy",
-            "special",
-            "the canvas itself",
-            "methods with slots or questions of their own cannot be branched",
-        )
-        view = replace(view, row_B=None)
-        if len(view.tokens_BN) <= self.rows:
-            return self._forward(view, needs)
+        slots = view.tokens_BN.shape[1]
+        view = pad_view(replace(view, row_B=None), -(-slots // SLOTS) * SLOTS)
         at_B = torch.arange(len(view.tokens_BN), device=view.tokens_BN.device)
-        return concat([self._forward(select(view, at_U), needs) for at_U in at_B.split(self.rows)])
+        parts = [view] if len(at_B) <= self.rows else [select(view, at_U) for at_U in at_B.split(self.rows)]
+        logits = [self._forward(part, needs) for part in parts]
+        return _without_padding(logits[0] if len(logits) == 1 else concat(logits), slots)
 
     def _forward(self, view: View, needs: Needs) -> Logits:
         """Up to `rows` rows at the full shape."""
@@ -124,6 +121,14 @@ class FixedRows(DenoiserAround):
             wanted_BN=logits.wanted_BN[:live],
             attention_BNN=None if logits.attention_BNN is None else logits.attention_BNN[:live],
         )
+
+
+def _without_padding(logits: Logits, slots: int) -> Logits:
+    """Nothing is wanted of the padding, so the packed rows stay."""
+    if logits.wanted_BN.shape[1] == slots:
+        return logits
+    read_BNN = None if logits.attention_BNN is None else logits.attention_BNN[:, :slots, :slots]
+    return replace(logits, wanted_BN=logits.wanted_BN[:, :slots], attention_BNN=read_BNN)
 
 
 class Stepper:
@@ -210,10 +215,10 @@ def sample(
 ) -> Iterator[ReferenceRun]:
     """Decode every prompt with the reference and keep `states` spaced states of each, in the order given.
 
-    All canvases are padded to `slots`. A state keeps `memory` steps of the past, or what the reference's asks for, with
-    what `needs` say of them.
+    All canvases are padded to `slots`. A state keeps `memory` steps of the past (`ALL` for every one), or what the
+    reference's asks for, with what `needs` say of them.
     """
-    keep = ALL if reference.memory == ALL else max(reference.memory, memory)
+    keep = ALL if ALL in (reference.memory, memory) else max(reference.memory, memory)
     for at in range(0, len(requests), stepper.live):
         part = requests[at : at + stepper.live]
         traj = begin(stepper.denoiser, part, seed, slots)

@@ -3,12 +3,13 @@
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
-from unmask.axes import AXES
-from unmask.core import Needs, View
+from unmask.axes import POLICY, revises
+from unmask.core import Needs, Policy, View
+from unmask.lab.branch.bucket import own_view
 from unmask.lab.branch.states import spaced
 from unmask.lab.choose import DRAWS, is_extension
 from unmask.lab.run.jobs import Members, request_of
@@ -53,6 +54,8 @@ class CostEstimate(NamedTuple):
     """Bytes beside the weights."""
     seconds: float
     """Of both."""
+    on_top: tuple[str, ...] = ()
+    """Methods of the policy axis that look ahead: how often is known only when they do, and comes on top."""
 
 
 class Decodes(NamedTuple):
@@ -107,6 +110,7 @@ def estimate(study: Study, spec: ModelSpec, model: TextModel, tasks: Members) ->
             slots=slots,
             memory=_memory(study, model, task, slots),
             seconds=(expected + decoded) * clock.per_row(requests) / FILL,
+            on_top=tuple(name for name, policy in sets.get(POLICY, {}).items() if policy.looks_ahead),
         )
 
 
@@ -121,19 +125,30 @@ def _memory(study: Study, model: TextModel, task: str, slots: int) -> int:
     return 3 * 4 * max(study.engine.rows, study.engine.live) * horizon * vocab + study.engine.waiting * slots * 16
 
 
-def _expected(study: Study, sets: Mapping[str, Mapping[str, Any]], left: Sequence[int]) -> int:
+def _expected(study: Study, sets: Mapping[str, Mapping[str, Policy]], left: Sequence[int]) -> int:
     """Row-forwards of one prompt with merging; the reference's own run and proposals of diagnostics included."""
     proposals = Counter(study.diagnosed_axes)
     greedy = study.temperature == 0
     forwards = float(max(left) + len(left))
     for axis, named in sets.items():
-        revises = AXES[axis].revises
-        once, share = RUNS_ON["revised" if revises else "greedy" if greedy else "drawn"]
-        runs = (len(named) - 1 + proposals[axis]) * (1 if greedy and not revises else study.rollouts)
+        once, share = RUNS_ON["revised" if revises(axis) else "greedy" if greedy else "drawn"]
+        draw = [not greedy or revises(axis) or (axis == POLICY and policy.random) for policy in named.values()]
+        # The reference is the first; proposals draw where candidates do.
+        draw = draw[1:] + [not greedy or revises(axis)] * proposals[axis]
+        runs = sum(study.rollouts if drawn else 1 for drawn in draw)
         forwards += runs * sum(min(n - 1, once + share * (n - 1)) for n in left)
+        forwards += len(left) * _own_passes(study, axis, named)
     if not greedy:
         forwards += study.rollouts * sum(n - 1 for n in left)
     return round(forwards)
+
+
+def _own_passes(study: Study, axis: str, named: Mapping[str, Policy]) -> int:
+    """Passes at a state of methods that read more than its canvas: one each, or one a rollout where they draw."""
+    if axis != POLICY:
+        return 0
+    own = [policy for policy in named.values() if own_view(policy)]
+    return sum(study.rollouts if study.temperature > 0 or policy.random else 1 for policy in own)
 
 
 class _Clock:

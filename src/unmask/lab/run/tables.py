@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from unmask.axes import POLICY
 from unmask.lab.branch import Branch, FirstStep, StoredReading
 from unmask.lab.branch.states import ReferenceRun
 from unmask.lab.run.decode_cache import DecodeLine
@@ -19,7 +20,15 @@ def branches_table(
     judged: Sequence[JudgedAnswer],
     references: Mapping[str, str],
 ) -> pa.Table:
-    """What every branch came to; `references` are the reference's candidates by axis."""
+    """What every branch came to; `references` are the reference's candidates by axis.
+
+    What a method's own step took has columns of its own where whole methods are tried.
+    """
+    costs = {
+        "extra_forwards": [b.extra_forwards for b in branches],
+        "extra_tokens": [b.extra_tokens for b in branches],
+    }
+    costs = costs if POLICY in references else {}
     return pa.table(
         {
             **_of_shard(shard, len(branches)),
@@ -35,8 +44,9 @@ def branches_table(
             "reason": [reason for _, _, reason in judged],
             "answer": [text for text, _, _ in judged],
             **_columns([b.first for b in branches]),
+            **costs,
         },
-        schema=loose("branches"),
+        schema=loose("branches", costs),
     )
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from unmask.atomic import sync
 from unmask.errors import ContractError, SchemaError
 from unmask.lab.store.hashes import bytes_hash, table_hash
-from unmask.lab.store.schemas import FORMAT, SCHEMAS, SORT, loose
+from unmask.lab.store.schemas import FORMAT, SORT, loose, schema_of
 from unmask.lab.store.shards import Shard, Unit, write_synced
 from unmask.stats.hashed_json import from_hashed_json, to_hashed_json
 
@@ -41,9 +41,9 @@ def write_piece(
     """Fill a folder; what is written last vouches for the rest."""
     about = {}
     for name, table in tables.items():
-        whole = in_order(name, table.cast(loose(name)))
+        whole = in_order(name, table.cast(loose(name, table.column_names)))
         with (folder / f"{name}.parquet").open("wb") as file:
-            pq.write_table(whole.cast(SCHEMAS[name]), file, compression="zstd")
+            pq.write_table(whole.cast(schema_of(name, table.column_names)), file, compression="zstd")
             sync(file)
         content = (folder / f"{name}.parquet").read_bytes()
         about[name] = {"rows": len(whole), "content": table_hash(whole), "bytes": bytes_hash(content)}
@@ -80,7 +80,9 @@ def read_table(folder: Path, name: str, info: Info) -> pa.Table:
         content = path.read_bytes()
         if bytes_hash(content) != info["tables"][name]["bytes"]:
             raise ValueError("its bytes are not those that were written")
-        return pq.read_table(pa.BufferReader(content)).select(SCHEMAS[name].names).cast(loose(name))
+        table = pq.read_table(pa.BufferReader(content))
+        wanted = loose(name, table.column_names)
+        return table.select(wanted.names).cast(wanted)
     except _READING as error:
         raise DamagedPiece(folder, f"{path.name}: {_short(error)}") from error
 

@@ -1,6 +1,6 @@
 """The tables of a study: columns, types, order and what of them is hashed. docs/schema.md describes them."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 
@@ -44,6 +44,8 @@ BRANCHES = pa.schema(
         *((name, pa.list_(pa.int32())) for name in FIRST_STEP),
     ]
 )
+OWN_COST = (("extra_forwards", pa.int32()), ("extra_tokens", pa.int32()))
+"""Columns of `branches` in studies of the policy axis, and in no other: what a method's own step took."""
 READINGS = pa.schema(
     [
         *_KEYS,
@@ -88,9 +90,15 @@ UNHASHED = ("trajectory",)
 """Packed values whose bytes depend on a compressor; what they hold is in the other columns."""
 
 
-def loose(name: str) -> pa.Schema:
+def schema_of(name: str, columns: Collection[str] = ()) -> pa.Schema:
+    """The schema of a table, with those of its optional columns that are among these."""
+    optional = OWN_COST if name == "branches" else ()
+    return pa.schema([*SCHEMAS[name], *(pa.field(*column) for column in optional if column[0] in columns)])
+
+
+def loose(name: str, columns: Collection[str] = ()) -> pa.Schema:
     """The schema with plain strings, for rows that are put together; the store turns them into dictionaries."""
-    return pa.schema([(f.name, plain_type(f.type)) for f in SCHEMAS[name]])
+    return pa.schema([(f.name, plain_type(f.type)) for f in schema_of(name, columns)])
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:

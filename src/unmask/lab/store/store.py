@@ -296,10 +296,10 @@ class Store:
         """`branches`, `states` or `readings` of all finished shards, or `decodes` of all finished units, sorted."""
         if name not in SCHEMAS:
             raise UnknownName("table", name, SCHEMAS)
-        wanted = [f.name for f in SCHEMAS[name] if columns is None or f.name in {*columns, *SORT[name]}]
         pieces = self._pieces(Unit if name in TABLES[Unit] else Shard)
-        parts = [read_table(folder, name, info).select(wanted) for folder, info in pieces]
-        return in_order(name, pa.concat_tables(parts) if parts else loose(name).empty_table().select(wanted))
+        parts = [read_table(folder, name, info) for folder, info in pieces] or [loose(name).empty_table()]
+        wanted = [key for key in parts[0].column_names if columns is None or key in {*columns, *SORT[name]}]
+        return in_order(name, pa.concat_tables([part.select(wanted) for part in parts]))
 
     def content_hash(self) -> dict[str, str]:
         """Hashes of the tables' sorted values: equal tables have equal hashes, however they came about.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from html import escape
 from math import isnan
 
-from unmask.axes import AXES
+from unmask.axes import STUDY_AXES
 from unmask.lab.analysis.opportunity import OpportunityCell, OpportunityFindings, OpportunityMean
 from unmask.report.figures.svg import Box, WhiskerRow, coverage_ticks, label, svg, whiskers
 from unmask.report.formats import share
@@ -61,7 +61,7 @@ class CurvePanel:
 
 def concentration_figure(findings: OpportunityFindings, model: str, at: int) -> str:
     """C*(c) of every task, a panel for each axis; empty where no axis has any opportunity."""
-    panels = [panel for axis in AXES for panel in _panels(findings, model, axis)]
+    panels = [panel for axis in STUDY_AXES for panel in _panels(findings, model, axis)]
     if not panels:
         return ""
     most = max(1.0, *(o.concentration[c].value for panel in panels for o in panel.curves for c in COVERAGES))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from math import ceil, floor, isnan, log10
 
-from unmask.axes import AXES
+from unmask.axes import STUDY_AXES
 from unmask.report.formats import number
 from unmask.stats import Estimate
 
@@ -75,15 +75,16 @@ _SHAPES: Sequence[Points] = (
     [(-4.2, -4.2), (4.2, -4.2), (4.2, 4.2), (-4.2, 4.2)],
     [(0, -5.8), (5.8, 0), (0, 5.8), (-5.8, 0)],
     [(0, -5.4), (5.4, 4.2), (-5.4, 4.2)],
+    [(0, 5.4), (5.4, -4.2), (-5.4, -4.2)],
 )
-"""One for each axis, by its place among `AXES`; they begin anew where there are more."""
+"""One for each axis, by its place among `STUDY_AXES`; they begin anew where there are more."""
 _MEAN: Points = [(-5.6, 0), (-2.8, -4.8), (2.8, -4.8), (5.6, 0), (2.8, 4.8), (-2.8, 4.8)]
 """For what is of no single axis."""
 
 
 def marker(axis: str, x: float, y: float) -> str:
     """A shape for each axis: colour alone does not reach everybody."""
-    shape = _SHAPES[list(AXES).index(axis) % len(_SHAPES)] if axis in AXES else _MEAN
+    shape = _SHAPES[STUDY_AXES.index(axis) % len(_SHAPES)] if axis in STUDY_AXES else _MEAN
     if shape is _DOT:
         return f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="4.6"/>'
     points = " ".join(f"{x + dx:.1f},{y + dy:.1f}" for dx, dy in shape)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unmask.axes import AXES
+from unmask.axes import STUDY_AXES
 from unmask.lab.analysis.completeness import Extent
 from unmask.lab.analysis.opportunity import Cost, OpportunityFindings
 from unmask.report.formats import count, seconds, text_or_none
@@ -85,7 +85,7 @@ class CostRow:
 
 def _cost_rows(findings: OpportunityFindings) -> Iterator[CostRow]:
     for cost in findings.costs:
-        for axis in (*(axis for axis in AXES if axis in cost.forwards.axes), ALL):
+        for axis in (*(axis for axis in STUDY_AXES if axis in cost.forwards.axes), ALL):
             yield CostRow(cost, axis)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from unmask.axes import POLICY
 from unmask.lab.analysis.detection import DetectionFindings
 from unmask.lab.analysis.end_to_end import EndToEndFindings
 from unmask.lab.analysis.findings import Findings
@@ -11,6 +12,12 @@ from unmask.report.words import detection as detection_words
 from unmask.report.words import end_to_end as end_to_end_words
 from unmask.report.words import opportunity as opportunity_words
 
+METHODS = (
+    "The policy axis has no diagnostic: it has opportunity, a fixed method and one for each stage, and no part in "
+    "what is said of predicting and acting. Its methods act for one transition with empty notes; what they take beside "
+    "one forward is in the table of their costs, not in their utilities."
+)
+
 
 def answers(findings: Findings) -> Iterator[Answer]:
     """The four questions that every study is asked."""
@@ -18,8 +25,10 @@ def answers(findings: Findings) -> Iterator[Answer]:
     yield Answer("How much?", opportunity_words.how_much(opportunity))
     yield Answer("How concentrated?", opportunity_words.how_concentrated(opportunity))
     if detection is None:
-        yield Answer("Predictable?", f"Not asked: {detection_words.NOT_ASKED}")
-        yield Answer("Does acting pay?", f"Not measured: {detection_words.NOT_ASKED}")
+        alone = opportunity.manifest["study"]["axes"] == [POLICY]
+        why = "no diagnostic exists for the policy axis." if alone else detection_words.NOT_ASKED
+        yield Answer("Predictable?", f"Not asked: {why}")
+        yield Answer("Does acting pay?", f"Not measured: {why}")
         return
     native = detection.of(extension=False).cells
     yield Answer("Predictable?", detection_words.predictable(opportunity, native))
@@ -35,6 +44,8 @@ def _end_to_end_answer(findings: Findings) -> str:
 def notes(findings: Findings) -> Iterator[str]:
     """What goes with the answers: how far to trust them, what stands apart, what is not in them."""
     yield from opportunity_words.notes(findings.opportunity)
+    if findings.methods is not None:
+        yield METHODS
     if findings.detection is not None:
         yield from detection_words.notes(findings.opportunity, findings.detection)
         yield from _extension_note(findings.opportunity, findings.detection, findings.end_to_end)

@@ -1,0 +1,79 @@
+"""The fixed method and the one for each stage, against plain loops over the stored branches."""
+
+from collections import defaultdict
+from statistics import mean
+
+import pytest
+
+from tests.helpers.method_studies import NAMES
+from unmask.lab.analysis.methods import DIFFERENCES, methods
+from unmask.lab.analysis.opportunity import measure
+
+
+def by_state(store, role):
+    """Mean utility by state and method, and the stage of each state."""
+    rows = [row for row in store.table("branches").to_pylist() if row["split"] == role]
+    most = defaultdict(int)
+    for row in rows:
+        most[row["prompt"]] = max(most[row["prompt"]], row["masked"])
+    values, stage = defaultdict(lambda: defaultdict(list)), {}
+    for row in rows:
+        key = (row["prompt"], row["state"])
+        values[key][row["candidate"]].append(row["utility"])
+        stage[key] = min(int(4 * (1 - row["masked"] / most[row["prompt"]])), 3)
+    return {key: {name: mean(us) for name, us in named.items()} for key, named in values.items()}, stage
+
+
+def best(states, preferred):
+    """The largest mean; of equal ones the preferred, then the reference, then by name."""
+    value = {name: mean(state[name] for state in states) for name in NAMES}
+    order = [*preferred, *sorted(NAMES[1:])]
+    return max(order, key=lambda name: (round(value[name], 9), -order.index(name)))
+
+
+@pytest.fixture(scope="module")
+def found(methods_run):
+    return methods(methods_run, measure(methods_run, resamples=20))
+
+
+def test_fixed_and_stage_arms(methods_run, found):
+    (cell,) = found.cells
+    validation, stage = by_state(methods_run, "validation")
+    fixed = best(list(validation.values()), [NAMES[0]])
+    assert cell.fixed_name == fixed
+    wanted = []
+    for k in range(4):
+        members = [state for key, state in validation.items() if stage[key] == k]
+        wanted.append(best(members, [fixed, NAMES[0]]) if members else fixed)
+    assert cell.stage_names == tuple(wanted)
+    evaluation, where = by_state(methods_run, "evaluation")
+    arms = {
+        "reference": mean(state[NAMES[0]] for state in evaluation.values()),
+        "fixed": mean(state[fixed] for state in evaluation.values()),
+        "stage": mean(state[wanted[where[key]]] for key, state in evaluation.items()),
+    }
+    for arm, value in arms.items():
+        assert cell.utility[arm].value == pytest.approx(value), arm
+    for one, other in DIFFERENCES:
+        difference = cell.utility[one].value - cell.utility[other].value
+        assert cell.difference[one, other].value == pytest.approx(difference)
+    assert cell.states == len(evaluation)
+
+
+def test_the_oracle_gains_what_e1_says(methods_run, found):
+    (cell,), (e1,) = found.cells, measure(methods_run, resamples=20).cells
+    assert cell.difference["oracle", "fixed"].value == pytest.approx(e1.overall.delta.value)
+
+
+def test_what_methods_take(methods_run, found):
+    rows = methods_run.table("branches").to_pylist()
+    for cost in found.costs:
+        own = [row for row in rows if row["candidate"] == cost.method]
+        assert cost.branches == len(own)
+        assert cost.extra_forwards == pytest.approx(mean(row["extra_forwards"] for row in own))
+        assert cost.extra_tokens == pytest.approx(mean(row["extra_tokens"] for row in own))
+    assert [cost.method for cost in found.costs if cost.extra_forwards] == [NAMES[3]]
+
+
+def test_other_studies_have_none(tiny_run):
+    assert methods(tiny_run, measure(tiny_run, resamples=5)) is None

@@ -1,0 +1,324 @@
+"""Whole methods as candidates: their branches against decoding by hand, merged against naive, alone and in company."""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import ClassVar
+
+import pytest
+import torch
+
+from unmask.adapt.gated import choose
+from unmask.axes import POLICY, ReMDM
+from unmask.catalog import load
+from unmask.core import ALL, Noise, Proposal, Trajectory, row_key
+from unmask.decode import decode, one_step
+from unmask.denoisers import Exact, Joint
+from unmask.errors import ConfigError, ContractError
+from unmask.lab.branch import BranchResult, EngineSettings, Plan, run, stream
+from unmask.policies import (
+    DUS,
+    KLASS,
+    P2,
+    VSB,
+    WINO,
+    CoRe,
+    Dream,
+    Fixed,
+    InfoGain,
+    LLaDA,
+    ReMDMLLaDA,
+    ReMDMSampler,
+    Swordsman,
+)
+from unmask.policies.candidates import CANDIDATES
+from unmask.request import Request
+
+N, V, PROMPT = 8, 3, 2
+MODEL = Exact(Joint.random(N, V, dependence=2.0, seed=0))
+MASK = MODEL.mask_id
+SEED = 1
+
+
+def start(a, b, steps, length=N):
+    blanks = length - PROMPT
+    given = (True,) * PROMPT + (False,) * blanks
+    return Request(f"{a}{b}", (a, b) + (MASK,) * blanks, given, steps, (PROMPT, length))
+
+
+STARTS = [start(0, 1, 5), start(2, 1, 4, N - 2)]
+
+
+@dataclass(frozen=True)
+class Remembers(Fixed):
+    """Reveals as many as steps lie behind it, in each of which it finds nobody's notes."""
+
+    name: ClassVar[str] = "remembers"
+
+    @property
+    def memory(self):
+        return ALL
+
+    def act(self, traj, look_ahead):
+        assert not any(step.action.notes for step in traj.steps)
+        return Fixed(kappa=f"count:{max(len(traj.steps), 1)}").act(traj, look_ahead)
+
+
+@dataclass(frozen=True)
+class TakesTurns(Fixed):
+    """By its own note the leftmost position or the surest two; `count` is what it begins with."""
+
+    name: ClassVar[str] = "turns"
+    count: int = 0
+
+    @property
+    def memory(self):
+        return 1
+
+    def act(self, traj, look_ahead):
+        turn_B = traj.notes.get("turn_B", torch.full_like(traj.state.step_B, self.count)) + 1
+        left, sure = Fixed(region="window:1").act(traj, look_ahead), Fixed(kappa="count:2").act(traj, look_ahead)
+        return replace(choose(turn_B % 2 == 1, left, sure), notes={"turn_B": turn_B})
+
+
+GUESTS = {
+    "llada": LLaDA(),
+    "llada, random": LLaDA(remasking="random"),
+    "klass": KLASS(),
+    "klass, one step": KLASS(window=1, threshold=0.3, epsilon=2.0),
+    "wino": WINO(block_length=4, tau1=0.3, tau2=0.99),
+    "info-gain": InfoGain(threshold=None, candidates=4, tau_pos=1.0),
+    "core": CoRe(revise_every=1, tail=0, window=(0.0, 1.0), replacement=0.0),
+    "core, again": CoRe(revise_every=1, tail=0, window=(0.0, 1.0), replacement=0.0, joint_reeval=True),
+    "dus": DUS(block_length=4),
+    "remdm": ReMDMSampler(ReMDM("rescale", eta=0.9)),
+    "remdm-llada": ReMDMLLaDA(k=2),
+    "vsb": VSB(window=4, least=1),
+    "swordsman": Swordsman(),
+    "p2": P2(),
+    "remembers": Remembers(),
+}
+LEAVES = Fixed(region="block:2", commit="none")
+"""A reference that commits nothing, so that methods which re-mask find something to."""
+REFERENCES = {
+    "llada": Fixed(),
+    "leaves all open": LEAVES,
+    "dream": Dream(),
+    "klass": KLASS(window=1, threshold=0.5, epsilon=0.5),
+    "remdm": ReMDMSampler(),
+}
+REGIMES = [("llada", 0.0), ("leaves all open", 4.0), ("dream", 0.0), ("klass", 0.8), ("remdm", 0.8)]
+
+
+def plan(reference, temperature=0.0, rollouts=2, states=2, guests=GUESTS, sets=None):
+    chosen = {**(sets or {}), POLICY: {"reference": reference, **guests}}
+    return Plan(reference, chosen, ReMDM("conf"), rollouts, states, seed=SEED, temperature=temperature)
+
+
+@cache
+def merged_block(name: str, temperature: float) -> BranchResult:
+    """Of a regime; several tests compare with it."""
+    return run(MODEL, plan(REFERENCES[name], temperature), STARTS, EngineSettings(rows=16))
+
+
+def by_hand(reference, guest, state: Trajectory, noise, temperature):
+    """One step of the method on the stored state without notes, then the reference with those that it had.
+
+    Written with what `decode` offers; returns the step and the end.
+    """
+    proposal = Proposal(temperature=temperature)
+    begin = replace(state, noise=noise, proposal=proposal)
+    bare = tuple(replace(step, action=replace(step.action, notes={})) for step in begin.steps)
+    after = one_step(MODEL, guest, replace(begin, steps=bare))
+    own = after.steps[-1]
+    kept = replace(own, action=replace(own.action, notes=dict(begin.notes)))
+    going_on = replace(after, steps=(*after.steps[:-1], kept), foreseen_B=None)
+    return own, decode(MODEL, reference, going_on)
+
+
+class TestAgainstDecode:
+    @pytest.mark.parametrize(("name", "temperature"), REGIMES)
+    def test_a_branch_is_one_step_of_the_method_and_then_the_reference(self, name, temperature):
+        reference, block = REFERENCES[name], merged_block(name, temperature)
+        requests = {one.id: one for one in STARTS}
+        states = {(path.request.id, s.index): s.traj for path in block.paths for s in path.sampled}
+        seen = set()
+        for branch in block.branches[:: 3 if temperature else 2]:
+            guest, request = GUESTS.get(branch.candidate), requests[branch.prompt]
+            if guest is None:
+                continue
+            noise = Noise.of([row_key(SEED, request.key, stream(branch.step, branch.rollout))])
+            own, end = by_hand(reference, guest, states[branch.prompt, branch.state], noise, temperature)
+            where = (branch.candidate, branch.prompt, branch.state, branch.rollout)
+            assert tuple(own.revealed_BL[0].nonzero().flatten().tolist()) == branch.first.revealed, where
+            assert tuple(own.remasked_BL[0].nonzero().flatten().tolist()) == branch.first.remasked, where
+            assert tuple(end.state.tokens_BL[0, slice(*request.answer)].tolist()) == branch.answer, where
+            # What a decode of the one step counts.
+            assert branch.extra_forwards == int(own.forwards_B[0]) - 1, where
+            canvas = len(request.canvas)
+            assert branch.extra_tokens == int(own.processed_B[0]) - canvas, where
+            seen.add(branch.candidate)
+        assert seen == set(GUESTS)
+
+    def test_the_regimes_try_what_is_special(self):
+        """Some method looked ahead, some read longer views, some re-masked, and the reference did none of it."""
+        branches = merged_block("leaves all open", 4.0).branches
+        of = {name: [b for b in branches if b.candidate == name] for name in ("reference", *GUESTS)}
+        assert any(b.extra_forwards for b in of["info-gain"])
+        assert any(b.extra_forwards for b in of["core"])
+        assert max(b.extra_forwards for b in of["core, again"]) == 2
+        assert any(b.extra_forwards for b in of["vsb"])
+        assert all(b.extra_tokens > 0 and b.extra_forwards == 0 for b in of["wino"])
+        assert any(b.first.remasked for b in of["core"])
+        assert any(b.first.remasked for b in of["wino"])
+        assert any(b.first.remasked for b in of["remdm-llada"] + of["remdm"] + of["p2"])
+        assert all((b.extra_forwards, b.extra_tokens, b.first.remasked) == (0, 0, ()) for b in of["reference"])
+
+    def test_the_reference_goes_on_as_if_nothing_had_been(self):
+        block = merged_block("dream", 0.0)
+        ends = {path.request.id: tuple(path.end_L[slice(*path.request.answer)].tolist()) for path in block.paths}
+        assert all(b.answer == ends[b.prompt] for b in block.branches if b.candidate == "reference")
+
+    def test_the_reference_has_its_own_notes_back(self):
+        """A method's notes of the same name are not taken for the reference's, nor the other way round."""
+        reference, guest = TakesTurns(), TakesTurns(count=6)
+        block = run(MODEL, plan(reference, 4.0, guests={"other": guest}), STARTS, EngineSettings(rows=8))
+        states = {(path.request.id, s.index): s.traj for path in block.paths for s in path.sampled}
+        noticed = False
+        for branch in (b for b in block.branches if b.candidate == "other"):
+            request = next(one for one in STARTS if one.id == branch.prompt)
+            begin = states[branch.prompt, branch.state]
+            noise = Noise.of([row_key(SEED, request.key, stream(branch.step, branch.rollout))])
+            _, end = by_hand(reference, guest, begin, noise, 4.0)
+            assert tuple(end.state.tokens_BL[0, slice(*request.answer)].tolist()) == branch.answer
+            taken_over = one_step(
+                MODEL, guest, replace(begin, noise=noise, proposal=Proposal(temperature=4.0), steps=())
+            )
+            other = decode(MODEL, reference, taken_over)
+            noticed |= not torch.equal(other.state.tokens_BL, end.state.tokens_BL)
+        assert noticed
+
+    def test_as_much_of_the_past_as_a_method_reads(self):
+        counts = {
+            (b.state, len(b.first.revealed)) for b in merged_block("llada", 0.0).branches if b.candidate == "remembers"
+        }
+        assert len({revealed for _, revealed in counts}) > 1
+
+
+class TestMergingChangesNothing:
+    @pytest.mark.parametrize(("name", "temperature"), REGIMES)
+    def test_same_branches_and_every_forward_accounted_for(self, name, temperature):
+        merged = merged_block(name, temperature)
+        naive = run(MODEL, plan(REFERENCES[name], temperature), STARTS, EngineSettings(rows=16, merge=False))
+        assert merged.branches == naive.branches
+        assert merged.report.axes[POLICY].naive == naive.report.axes[POLICY].done
+        assert merged.report.axes[POLICY].done < naive.report.axes[POLICY].done
+        assert naive.report.total.saved == 0
+
+    def test_beside_the_four_axes(self):
+        """Nothing that stands on another axis changes, and what both name is done once."""
+        sets = {axis: CANDIDATES[axis] for axis in CANDIDATES}
+        guests = {"info-gain": GUESTS["info-gain"], "margin": Fixed(alpha="margin"), "wino": GUESTS["wino"]}
+        chosen = plan(Fixed(), guests=guests, sets=sets)
+        merged = run(MODEL, chosen, STARTS, EngineSettings(rows=16))
+        naive = run(MODEL, chosen, STARTS, EngineSettings(rows=16, merge=False))
+        assert merged.branches == naive.branches
+        without = replace(chosen, candidates=sets)
+        alone = run(MODEL, without, STARTS, EngineSettings(rows=16)).branches
+        assert alone == tuple(b for b in merged.branches if b.axis != POLICY)
+        named = {(b.prompt, b.state, b.rollout): b.answer for b in merged.branches if b.candidate == "margin"}
+        by_axis = [b for b in merged.branches if (b.axis, b.candidate) == ("score", "margin")]
+        assert all(named[b.prompt, b.state, b.rollout] == b.answer for b in by_axis)
+        for axis, work in merged.report.axes.items():
+            assert work.naive == naive.report.axes[axis].done, axis
+
+    def test_on_a_network(self, scaled, tmp_path):
+        """Merged or not, alone or in company: the same bytes, looks ahead and shadow slots included."""
+        model = load(str(scaled.llada(tmp_path / "llada", layers=1)), dtype="fp32", device="cpu")
+        mask = model.denoiser.vocabulary.mask_id
+        requests = []
+        for i, size in enumerate((17, 30)):
+            prompt = tuple(range(3 + i, 3 + i + size))
+            given = (True,) * size + (False,) * 8
+            requests.append(Request(f"p{i}", prompt + (mask,) * 8, given, 4, (size, size + 8)))
+        guests = {
+            "info-gain": InfoGain(threshold=None, candidates=3),
+            "wino": WINO(block_length=4, tau1=0.0),
+            "vsb": VSB(window=4, least=2),
+            "klass": KLASS(window=1, threshold=0.0),
+        }
+        chosen = plan(Fixed(), states=2, rollouts=1, guests=guests)
+        whole = run(model.denoiser, chosen, requests, EngineSettings(rows=4))
+        naive = run(model.denoiser, chosen, requests, EngineSettings(rows=4, live=7, merge=False))
+        assert whole.branches == naive.branches
+        for one in requests:
+            alone = run(model.denoiser, chosen, [one], EngineSettings(rows=4, live=4)).branches
+            assert alone == tuple(b for b in whole.branches if b.prompt == one.id)
+
+
+class TestShapes:
+    @pytest.mark.parametrize(
+        "settings",
+        [EngineSettings(rows=1), EngineSettings(rows=5, live=7, waiting=1), EngineSettings(rows=64, bucket=64)],
+    )
+    def test_rows_bucket_and_waiting_change_nothing(self, settings):
+        assert run(MODEL, plan(Fixed()), STARTS, settings).branches == merged_block("llada", 0.0).branches
+
+    def test_order_and_company_change_nothing(self):
+        whole = merged_block("leaves all open", 4.0).branches
+        turned = run(MODEL, plan(LEAVES, 4.0), STARTS[::-1], EngineSettings(rows=16)).branches
+        assert sorted(whole, key=repr) == sorted(turned, key=repr)
+        alone = run(MODEL, plan(LEAVES, 4.0), STARTS[1:], EngineSettings(rows=3)).branches
+        assert alone == tuple(b for b in whole if b.prompt == STARTS[1].id)
+
+    def test_every_forward_has_one_of_two_shapes(self, monkeypatch):
+        """The canvas's, and that of canvas and shadow slots; `rows` rows each, whatever is looked at."""
+        shapes, forward = [], Exact.__call__
+
+        def watched(self, view, needs):
+            shapes.append(tuple(view.tokens_BN.shape))
+            return forward(self, view, needs)
+
+        monkeypatch.setattr(Exact, "__call__", watched)
+        guests = {name: GUESTS[name] for name in ("wino", "vsb", "info-gain", "core")}
+        block = run(MODEL, plan(Fixed(), guests=guests), STARTS, EngineSettings(rows=7))
+        assert set(shapes) == {(7, 32), (7, 64)}
+        # Dummies are counted: passes are those that the denoiser saw.
+        assert block.report.calls == len(shapes)
+        real = block.report.total.done + block.report.trajectory + block.report.recalled
+        assert real <= 7 * len(shapes)
+
+
+class TestRefusals:
+    def test_searches(self):
+        class Beam:
+            name = "beam"
+
+        with pytest.raises(ConfigError, match=r"a search owns its loop"):
+            plan(Fixed(), guests={"beam": Beam()})
+
+    def test_a_planner_that_is_not_there(self):
+        with pytest.raises(ConfigError, match="asks a planner"):
+            run(MODEL, plan(Fixed(), guests={"p2": P2(planner=True)}), STARTS[:1], EngineSettings(rows=4))
+
+    def test_what_a_method_refuses_is_refused_before_the_first_forward(self, monkeypatch):
+        monkeypatch.setattr(Exact, "__call__", lambda self, view, needs: pytest.fail("a forward was run"))
+        with pytest.raises(ConfigError, match="divisor of the 6 new tokens"):
+            run(MODEL, plan(Fixed(), guests={"llada": LLaDA(block_length=4)}), STARTS[:1], EngineSettings(rows=4))
+
+    def test_methods_that_look_ahead_or_draw_without_saying_so(self):
+        @dataclass(frozen=True)
+        class Sly(Fixed):
+            def act(self, traj, look_ahead):
+                look_ahead.look(traj.state, torch.arange(traj.state.batch))
+                return super().act(traj, look_ahead)
+
+        with pytest.raises(ContractError, match="without saying so"):
+            run(MODEL, plan(Fixed(), guests={"sly": Sly()}), STARTS[:1], EngineSettings(rows=4))
+
+    def test_looking_ahead_is_for_the_policy_axis(self):
+        core = GUESTS["core"]
+        with pytest.raises(ConfigError, match="look ahead"):
+            run(MODEL, plan(core, guests={}), STARTS[1:2], EngineSettings(rows=4))
+        sets = {"score": {"ref": Fixed(), "core": core}}
+        with pytest.raises(ConfigError, match="look ahead"):
+            run(MODEL, plan(Fixed(), guests={}, sets=sets), STARTS[1:2], EngineSettings(rows=4))
