@@ -331,7 +331,7 @@ class TestPresets:
                 {"policy": "klass", "preset": "gsm"},
                 "preset of klass is 'gsm' with a model of the family llada",
             ),
-            ({"policy": "wino", "preset": "gsm8k"}, "allowed: none; leave it out"),
+            ({"policy": "dos", "preset": "gsm8k"}, "allowed: none; leave it out"),
             ({"policy": LLaDA(), "preset": "gsm8k"}, "none with a policy object"),
             ({"policy": "klass", "preset": 3}, "preset is 3; allowed: the name of a preset"),
         ],

@@ -62,7 +62,7 @@ class TestGenerate:
             (["--set", "tau1=0.5", "--score", "margin"], "--set tau1 and --score are both given"),
             (["--policy", "composed:score=margin", "--score", "margin"], "score is given twice"),
             (["--policy", "klass", "--preset", "gsm9k"], "preset of klass is 'gsm9k'; allowed: llada/gsm8k"),
-            (["--policy", "llada", "--preset", "gsm8k"], "preset of llada is 'gsm8k'; allowed: none; leave it out"),
+            (["--policy", "dos", "--preset", "gsm8k"], "preset of dos is 'gsm8k'; allowed: none; leave it out"),
             (["--policy", "klass:preset=math", "--preset", "gsm8k"], "the preset is given twice"),
             (["--policy", "klass", "--preset", "gsm8k", "--set", "tau=1"], "unknown setting of klass"),
             (["--policy", "wino", "--set", "block=4"], "unknown setting of wino"),

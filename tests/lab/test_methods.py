@@ -51,11 +51,11 @@ class TestTheFile:
         made = Study.parse(raw(models=model, candidates={"policy": ["klass", "llada"]}))
         assert made.sets(made.models[0].reference)[POLICY]["klass"] == KLASS(window=1)
 
-    @pytest.mark.parametrize("name", ["dus", "remdm"])
-    def test_a_reference_may_end_as_it_likes_where_nothing_is_cut_out_of_it(self, name):
-        model = [{"model": "a", "reference": name}]
+    @pytest.mark.parametrize(("name", "settings"), [("dus", {"leave_skipped": True}), ("remdm", {})])
+    def test_a_reference_may_end_as_it_likes_where_nothing_is_cut_out_of_it(self, name, settings):
+        model = [{"model": "a", "reference": name, "settings": settings}]
         made = Study.parse(raw(models=model, candidates={"policy": [name, "llada"]}))
-        assert made.plan(made.models[0].reference).reference == METHODS[name]()
+        assert made.plan(made.models[0].reference).reference == METHODS[name](**settings)
         with pytest.raises(ConfigError, match="cannot continue branches"):
             Study.parse(raw(models=model, axes=["policy", "score"], candidates={"policy": [name, "llada"]}))
 
