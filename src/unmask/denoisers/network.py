@@ -47,8 +47,10 @@ class Network:
         padded = pad_view(view, -(-slots // BUCKET) * BUCKET)
         bias = attention_bias(padded, self.model.dtype)
         watch = self.readout if needs.attention else ()
+        # Before the pass: counting the wanted slots waits for the device, which then has the pass ahead of it.
+        index_R = self.source(padded)[padded.wanted_BN]
         output = (self.forward or self._layers)(padded.tokens_BN, padded.position_BN, bias, watch=watch)
-        normed_RH = self.normed(output.x_BNH, self.source(padded)[padded.wanted_BN])
+        normed_RH = self.normed(output.x_BNH, index_R)
         attention_BNN = output.attention_BNN
         if attention_BNN is not None:
             attention_BNN = attention_BNN[:, :slots, :slots] * view.valid_BN[:, :, None]
