@@ -11,7 +11,7 @@ def say_once(remark: str) -> None:
     frame, level = inspect.currentframe(), 0
     while frame is not None and _ours(str(frame.f_globals.get("__name__", ""))):
         frame, level = frame.f_back, level + 1
-    warnings.warn(remark, stacklevel=level)
+    warnings.warn(remark, stacklevel=level + 1)
 
 
 def _ours(module: str) -> bool:
