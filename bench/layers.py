@@ -27,9 +27,10 @@ import torch.nn.functional as F
 from unmask.core import Needs, Noise, State, View, Vocabulary, row_key
 from unmask.decode import decode
 from unmask.denoisers.engines import ENGINES, choose_engine, use_engine
+from unmask.denoisers.kernels import fused_ops
 from unmask.denoisers.network import Network
 from unmask.denoisers.readout import default_layers
-from unmask.denoisers.transformer import Layer, Spec, Transformer, attend_lse
+from unmask.denoisers.transformer import PLAIN, Layer, Rotation, Spec, Transformer, attend_lse
 from unmask.policies import make
 
 PROMPT, ANSWER, STEPS, BLOCK = 128, 128, 64, 32
@@ -88,6 +89,10 @@ def main() -> None:
         rate = product_rate(device, 8192 if device.type == "cuda" else 512)
         results.put("rate_tflops", rate)
         print(f"one large product: {rate / 1e12:.0f} TFLOP/s")
+    if device.type == "cuda":
+        for dtype in (torch.bfloat16, torch.float16, torch.float32):
+            with results.section(f"kernels {dtype}"), torch.inference_mode():
+                against_plain(network.model.spec, dtype, device, results)
     engines = args.engine or (["eager", "graph", "fused", "compile"] if device.type == "cuda" else ["eager"])
     for batch in args.batch:
         with results.section(f"products {batch}"), torch.inference_mode():
@@ -145,6 +150,36 @@ def measure(
     results.put(f"{engine} B={batch}", found)
     line = "  ".join(f"{k} {v:.4g}" for k, v in found.items() if isinstance(v, float))
     print(f"{engine:8s} B {batch:3d}  {line}", flush=True)
+
+
+def against_plain(spec: Spec, dtype: torch.dtype, device: torch.device, results: Results) -> None:
+    """Each kernel beside the plain operations, on 2,048 slots: numbers that differ, and milliseconds."""
+    ops, rows = fused_ops(), 2048
+    x, delta, qkv, wide = (
+        torch.randn(8, rows // 8, n, device=device).to(dtype)
+        for n in (spec.width, spec.width, sum(spec.qkv), 2 * spec.mlp)
+    )
+    weight = torch.randn(spec.width, device=device).to(dtype)
+    position_BN = torch.arange(rows // 8, device=device).expand(8, -1)
+    found: dict[str, Any] = {}
+    for angles in ("float32", "own type"):
+        rotation = Rotation.of(position_BN, replace(spec, rope_float32=angles == "float32"), dtype)
+        work = {
+            f"rotate {angles}": lambda o, q, r=rotation: o.rotate(*q.split(spec.qkv, -1), r, spec.head_dim)[:2],
+            "add_norm": lambda o, q: o.add_norm(x if o is PLAIN else x.clone(), delta, weight, spec.eps),
+            "gate": lambda o, q: (o.gate(*wide.split(spec.mlp, -1)),),
+        }
+        for name, call in work.items():
+            plain, fused = call(PLAIN, qkv.clone()), call(ops, qkv.clone())
+            found[name] = {
+                "differ": [int((a != b).sum()) for a, b in zip(plain, fused, strict=True)],
+                "off": max(float((a.float() - b.float()).abs().max()) for a, b in zip(plain, fused, strict=True)),
+                "plain_ms": median(lambda c=call: c(PLAIN, qkv), device, 15),
+                "fused_ms": median(lambda c=call: c(ops, qkv), device, 15),
+            }
+    results.put(f"kernels {dtype}", found)
+    for name, values in found.items():
+        print(f"{str(dtype)[6:]:9s} {name:16s} {values}", flush=True)
 
 
 def decode_time(run: Network, batch: int, steps: int) -> tuple[float, int]:
