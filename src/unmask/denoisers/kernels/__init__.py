@@ -4,12 +4,11 @@ Their oracle is `transformer.PlainOps`. Triton is imported on first use only: a 
 """
 
 from functools import cache
-from typing import TYPE_CHECKING
+from importlib import import_module
 
 import torch
 
-if TYPE_CHECKING:
-    from unmask.denoisers.transformer import LayerOps
+from unmask.denoisers.transformer import LayerOps
 
 OLDEST = (8, 0)
 """The compute capability from which a GPU has bfloat16, and from which Triton supports it."""
@@ -33,11 +32,10 @@ def why_not(device: torch.device) -> str | None:
     return None
 
 
-def fused_ops() -> "LayerOps":
-    """The kernels, as a layer calls them."""
-    from unmask.denoisers.kernels.layers import FusedOps
-
-    return FusedOps()
+def fused_ops() -> LayerOps:
+    """The kernels, as a layer calls them; their module imports Triton, which may be missing."""
+    ops: LayerOps = import_module("unmask.denoisers.kernels.layers").FusedOps()
+    return ops
 
 
 def _dotted(version: tuple[int, int]) -> str:
