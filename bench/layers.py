@@ -107,6 +107,8 @@ def main() -> None:
     if device.type == "cuda":
         with results.section("rows"):
             rows_alone(network, results)
+        with results.section("memory"):
+            large_batch(network, results)
         with results.section("grouped attention"), torch.inference_mode():
             grouped_attention(device, results)
     print(f"done after {time.perf_counter() - results.began:.0f} s")
@@ -217,6 +219,21 @@ def rows_alone(network: Network, results: Results) -> None:
         found[str(size)] = torch.equal(run(part, Needs()).logits_RV[:rows], whole[:rows])
     results.put("same bits as in a batch of 32", found)
     print("same bits as in a batch of 32:", found)
+
+
+def large_batch(network: Network, results: Results) -> None:
+    """Peak memory of recorded passes over 64 rows of 512 slots, weights included."""
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    run = use_engine(network, choose_engine("auto", network.device).engine)
+    prompts = torch.randint(0, 200, (64, 512 - BLOCK), generator=torch.Generator().manual_seed(0)).tolist()
+    mask_id = network.vocabulary.mask_id
+    state = State.from_prompts(prompts, new_tokens=BLOCK, steps=8, mask_id=mask_id, device=network.device)
+    view = View.of(state, Needs())
+    ms = median(lambda: run(view, Needs()), network.device, 3)
+    found = {"gb": torch.cuda.max_memory_allocated() / 1e9, "reserved_gb": torch.cuda.max_memory_reserved() / 1e9}
+    results.put("B=64 L=512", found | {"forward_ms": ms})
+    print("B 64 L 512:", found, f"{ms:.1f} ms")
 
 
 def grouped_attention(device: torch.device, results: Results) -> None:
