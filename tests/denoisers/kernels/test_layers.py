@@ -209,8 +209,7 @@ def test_who_needs_gradients_gets_the_plain_path(fused):
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("kind", ["llada", "dream"])
-@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize(("kind", "dtype"), [("llada", "fp32"), ("dream", "bf16")])
 def test_a_network_of_kernels_is_the_plain_one_up_to_its_norms(kind, dtype, transformer, fused):
     model = transformer(kind, TYPES[dtype]).to(DEVICE)
     draw = torch.Generator().manual_seed(0)
