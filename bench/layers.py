@@ -30,7 +30,7 @@ from unmask.denoisers.engines import ENGINES, choose_engine, use_engine
 from unmask.denoisers.kernels import fused_ops
 from unmask.denoisers.network import Network
 from unmask.denoisers.readout import default_layers
-from unmask.denoisers.transformer import PLAIN, Layer, Rotation, Spec, Transformer, attend_lse
+from unmask.denoisers.transformer import PLAIN, Layer, Rotation, Spec, Transformer
 from unmask.policies import make
 
 PROMPT, ANSWER, STEPS, BLOCK = 128, 128, 64, 32
@@ -109,8 +109,6 @@ def main() -> None:
             rows_alone(network, results)
         with results.section("memory"):
             large_batch(network, results)
-        with results.section("grouped attention"), torch.inference_mode():
-            grouped_attention(device, results)
     print(f"done after {time.perf_counter() - results.began:.0f} s")
 
 
@@ -234,23 +232,6 @@ def large_batch(network: Network, results: Results) -> None:
     found = {"gb": torch.cuda.max_memory_allocated() / 1e9, "reserved_gb": torch.cuda.max_memory_reserved() / 1e9}
     results.put("B=64 L=512", found | {"forward_ms": ms})
     print("B 64 L 512:", found, f"{ms:.1f} ms")
-
-
-def grouped_attention(device: torch.device, results: Results) -> None:
-    """Dream's 28 query heads on 4 key heads: copies of the keys, or the kernel's own grouping."""
-    q, k, v = (torch.randn(8, heads, 256, 128, device=device, dtype=torch.bfloat16) for heads in (28, 4, 4))
-    bias = torch.zeros(8, 1, 1, 256, device=device, dtype=torch.bfloat16)
-    spread, lse = attend_lse(q, k, v, bias)
-    kernel = torch.ops.aten._scaled_dot_product_cudnn_attention
-    grouped = kernel(q, k, v, bias.expand(8, 28, 256, 256), True)
-    found = {
-        "same": torch.equal(grouped[0], spread),
-        "same_lse": torch.equal(grouped[1].flatten(2)[..., :256], lse),
-        "spread_ms": median(lambda: attend_lse(q, k, v, bias), device, 21),
-        "grouped_ms": median(lambda: kernel(q, k, v, bias.expand(8, 28, 256, 256), True), device, 21),
-    }
-    results.put("grouped attention", found)
-    print("grouped attention:", found)
 
 
 def products(model: Transformer, rows: int, wanted: int) -> torch.Tensor:

@@ -9,6 +9,7 @@ import torch
 
 from tests.helpers.gpu import gpu
 from tests.helpers.paths import GOLDEN
+from unmask.catalog import load
 from unmask.core import Needs, Noise, Proposal, State, View
 from unmask.decode import decode
 from unmask.denoisers import engines
@@ -17,7 +18,7 @@ from unmask.denoisers.graphs import Graphs
 from unmask.denoisers.kernels import fused_ops
 from unmask.denoisers.readout import run
 from unmask.denoisers.remarks import say_once
-from unmask.denoisers.transformer import PLAIN, Layer, Norm
+from unmask.denoisers.transformer import PLAIN, Layer, Norm, attend_lse
 from unmask.errors import ConfigError
 from unmask.policies import make
 
@@ -188,24 +189,50 @@ def test_a_capture_that_fails_leaves_the_plain_pass(on_gpu, monkeypatch):
 @pytest.mark.parametrize("kind", ["llada", "dream"])
 def test_the_default_engine_decodes_the_authors_tokens(kind, scaled, tmp_path):
     """In float32 on small weights, as `checkpoints/test_parity.py` does on a CPU."""
-    from unmask.catalog import load
-
+    models = {}
     cases = json.loads((GOLDEN / f"{kind}_decodes.json").read_text())["cases"]
-    for at, case in enumerate(c for c in cases if not c.get("cfg_scale") and not c.get("noise_calls")):
-        (folder := tmp_path / str(at)).mkdir()
-        model = load(str(getattr(scaled, kind)(folder, **case["checkpoint"])), device="cuda", dtype="fp32")
-        assert model.options["engine"] == "fused"
-        new = case.get("gen_length", case.get("max_new_tokens"))
-        start = State.from_prompts(
-            [case["prompt"]], new_tokens=new, steps=case["steps"], mask_id=case["mask_id"], device=CUDA
-        )
-        if kind == "llada":
-            policy, proposal = make(kind, block_length=case["block_length"], remasking=case["remasking"]), None
-        else:
-            policy = make(kind, alg=case["alg"], alg_temp=case["alg_temp"] or 0.0, eps=case["eps"])
-            proposal = Proposal(case["temperature"], case["top_p"] or 1.0, case["top_k"] or 0)
-        end = decode(model.denoiser, policy, start, noise=Noise.of([0], CUDA), proposal=proposal)
+    for case in (c for c in cases if not c.get("cfg_scale") and not c.get("noise_calls")):
+        key = tuple(case["checkpoint"].items())
+        if key not in models:
+            (folder := tmp_path / str(len(models))).mkdir()
+            models[key] = load(getattr(scaled, kind)(folder, **case["checkpoint"]), device="cuda", dtype="fp32")
+        assert models[key].options["engine"] == "fused"
+        end = decode(models[key].denoiser, authors_policy(kind, case), authors_start(case), **authors_draws(kind, case))
         assert end.state.tokens_BL[0].tolist() == case["final"], case["id"]
+
+
+def authors_start(case):
+    new = case.get("gen_length", case.get("max_new_tokens"))
+    return State.from_prompts(
+        [case["prompt"]], new_tokens=new, steps=case["steps"], mask_id=case["mask_id"], device=CUDA
+    )
+
+
+def authors_policy(kind, case):
+    if kind == "llada":
+        return make(kind, block_length=case["block_length"], remasking=case["remasking"])
+    return make(kind, alg=case["alg"], alg_temp=case["alg_temp"] or 0.0, eps=case["eps"])
+
+
+def authors_draws(kind, case):
+    filters = (case["top_p"] or 1.0, case["top_k"] or 0) if kind == "dream" else ()
+    return {"noise": Noise.of([0], CUDA), "proposal": Proposal(case["temperature"], *filters)}
+
+
+@gpu
+@torch.inference_mode()
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_grouped_keys_are_attended_to_as_their_copies_are(dtype):
+    """The kernel's own grouping against a copy of each key head for each of its query heads."""
+    draw = torch.Generator(CUDA).manual_seed(0)
+    packed = torch.randn(3, 64, 36, 64, generator=draw, device=CUDA).to(dtype).transpose(1, 2)
+    q, k, v = packed.split((28, 4, 4), 1)
+    bias = torch.zeros(3, 1, 1, 64, dtype=dtype, device=CUDA)
+    bias[1, ..., 40:] = float("-inf")
+    grouped = attend_lse(q, k, v, bias)
+    copied = attend_lse(q, k.repeat_interleave(7, 1), v.repeat_interleave(7, 1), bias)
+    for one, other in zip(grouped, copied, strict=True):
+        assert torch.equal(one, other)
 
 
 @gpu
