@@ -99,6 +99,8 @@ def main() -> None:
             ms = median(lambda b=batch: products(network.model, b * (PROMPT + ANSWER), b * BLOCK), device, 7)
             results.put(f"products B={batch}", ms)
             print(f"products alone   B {batch:3d} {ms:8.2f} ms", flush=True)
+    with results.section("shapes"), torch.inference_mode():
+        shapes(network.model, args.batch, results)
     plain: dict[int, torch.Tensor] = {}
     for engine in engines:
         for batch in args.batch:
@@ -245,6 +247,45 @@ def products(model: Transformer, rows: int, wanted: int) -> torch.Tensor:
         F.linear(x, layer.gate_up.weight)
         F.linear(wide, layer.down.weight)
     return F.linear(x[:wanted], model.head.weight)
+
+
+def shapes(model: Transformer, batches: list[int], results: Results) -> None:
+    """TFLOP/s of each product of a layer, a second of it without pause; and of one large product, as long."""
+    device, layer = model.device, model.layers[0]
+    assert isinstance(layer, Layer)
+    size = 8192 if device.type == "cuda" else 256
+    square = torch.randn(size, size, device=device, dtype=model.dtype)
+    large = sustained(lambda: square @ square, 2.0 * size**3, device)
+    results.put("sustained large product", large)
+    print(f"one large product, sustained: {large:.0f} TFLOP/s")
+    weights = {
+        "qkv": layer.qkv.weight,
+        "out": layer.out.weight,
+        "gate_up": layer.gate_up.weight,
+        "down": layer.down.weight,
+    }
+    for batch in batches:
+        rows = batch * (PROMPT + ANSWER)
+        found = {}
+        for name, weight in weights.items():
+            x = torch.randn(rows, weight.shape[1], device=device, dtype=model.dtype)
+            found[name] = sustained(lambda a=x, w=weight: F.linear(a, w), 2.0 * rows * weight.numel(), device)
+        results.put(f"products TFLOP/s B={batch}", found)
+        print(f"products B {batch:3d}: " + ", ".join(f"{n} {v:.0f}" for n, v in found.items()) + " TFLOP/s", flush=True)
+
+
+def sustained(work: Callable[[], object], flop: float, device: torch.device, seconds: float = 0.5) -> float:
+    """TFLOP/s of the second half of some time, so that clocks have settled."""
+    one = max(median(work, device, 3), 1e-3) / 1e3
+    count = max(4, int(seconds / one))
+    for half in range(2):
+        if half:
+            synchronise(device)
+        began = time.perf_counter()
+        for _ in range(count // 2):
+            work()
+    synchronise(device)
+    return flop * (count // 2) / (time.perf_counter() - began) / 1e12
 
 
 _NOISE: dict[tuple[int, int], torch.Tensor] = {}
