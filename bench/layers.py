@@ -250,7 +250,7 @@ def products(model: Transformer, rows: int, wanted: int) -> torch.Tensor:
 
 
 def shapes(model: Transformer, batches: list[int], results: Results) -> None:
-    """TFLOP/s of each product of a layer, a second of it without pause; and of one large product, as long."""
+    """TFLOP/s of each product of a layer, half a second of it without pause; and of one large product, as long."""
     device, layer = model.device, model.layers[0]
     assert isinstance(layer, Layer)
     size = 8192 if device.type == "cuda" else 256
