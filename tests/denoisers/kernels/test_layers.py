@@ -45,15 +45,17 @@ def steps_apart(got, expected):
 
 @types
 @widths
-def test_a_residual_is_the_plain_sum_and_its_norm_one_unit_off_at_most(width, dtype, fused):
-    """The squares are summed in another order: 3 units in the last place of float32, 1 of a shorter type."""
+def test_a_residual_is_the_plain_sum_and_its_norm_two_units_off_at_most(width, dtype, fused):
+    """The squares are summed in another order: 3 units in the last place of float32; of a shorter type 2, and rarely:
+    one where the scaled number is rounded the other way, and a weight can make two of it.
+    """
     x, delta, weight = (drawn(2, 3, width, seed=s, dtype=dtype) for s in range(3))
     weight = weight[0, 0].contiguous()
     total, normed = PLAIN.add_norm(x, delta, weight, 1e-5)
     got_total, got_normed = fused.add_norm(x.clone(), delta, weight, 1e-5)
     assert torch.equal(got_total, total)
     assert got_normed.dtype == dtype
-    assert steps_apart(got_normed, normed) <= (3 if dtype == torch.float32 else 1)
+    assert steps_apart(got_normed, normed) <= (3 if dtype == torch.float32 else 2)
     assert (got_normed != normed).float().mean() <= (1.0 if dtype == torch.float32 else 0.01)
 
 
@@ -80,7 +82,7 @@ def test_a_norm_alone_leaves_its_input(dtype, fused):
     same, normed = fused.add_norm(x, None, weight, 1e-6)
     assert torch.equal(x, kept)
     assert torch.equal(same, kept)
-    assert steps_apart(normed, PLAIN.add_norm(kept, None, weight, 1e-6)[1]) <= (3 if dtype == torch.float32 else 1)
+    assert steps_apart(normed, PLAIN.add_norm(kept, None, weight, 1e-6)[1]) <= (3 if dtype == torch.float32 else 2)
 
 
 def test_a_norm_of_zeros_and_of_what_is_not_a_number(fused):

@@ -2,7 +2,8 @@
 
 Products, sums and quotients are rounded to the network's type one by one (no fused multiply-add), and `exp` is the one
 that torch calls, so that elementwise results are the plain path's to the bit. A norm sums its squares in another order:
-its scale may differ in the last bits of float32, and a result then by one unit in its last place. A row is computed by
+its scale may differ in the last bits of float32, the scaled number then by one unit of a shorter type, and times its
+weight by two. A row is computed by
 one program whose shape follows from the network alone, so that no neighbour and no batch size can move a bit of it.
 """
 
