@@ -12,8 +12,9 @@ from unmask.api import Model
 from unmask.checkpoints import hub
 from unmask.checkpoints.config import CheckpointConfig
 from unmask.checkpoints.device import resolve_device, resolve_dtype, short_name
-from unmask.checkpoints.read import FAMILIES, Checkpoint, read, resolve_engine
+from unmask.checkpoints.read import FAMILIES, Checkpoint, read
 from unmask.denoisers import Exact, Joint, LetterCodec
+from unmask.denoisers.engines import choose_engine, resolve_engine
 from unmask.denoisers.masked_lm import load_masked_lm
 from unmask.errors import CheckpointError, ConfigError, UnknownName, require
 from unmask.options import check_types
@@ -67,7 +68,7 @@ class EmbeddedOptions(DeviceOptions):
     """Options of the models inside the package."""
 
     engine: str = "auto"
-    """`eager`, or on a GPU `graph` and `compile`; `auto` is graph on a GPU."""
+    """`eager`, or on a GPU `fused`, `graph` and `compile`; `auto` is fused on a GPU that has Triton."""
     chat: bool | None = None
     """Whether prompts go through the chat template; None for yes if there is one."""
     readout: Sequence[int] | None = None
@@ -102,6 +103,14 @@ class ModelEntry:
     build: Callable[[Any, OnProgress | None], Model]
     status: Callable[[], str]
     """Whether it can be loaded here and now, in words."""
+
+
+def engine_here(entry: ModelEntry) -> dict[str, Any]:
+    """The engine that runs its layers unless told otherwise, and why; nothing for a model without a choice."""
+    options = entry.options()
+    if not isinstance(options, EmbeddedOptions):
+        return {}
+    return {"engine": asdict(choose_engine(options.engine, resolve_device(options.device)))}
 
 
 def load(name_or_path: str | Path, *, on_progress: OnProgress | None = None, **options: Any) -> Model:

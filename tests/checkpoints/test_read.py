@@ -18,7 +18,7 @@ from tests.helpers.mutations import mutated
 from unmask.checkpoints import device, weights
 from unmask.checkpoints.dream import DREAM
 from unmask.checkpoints.llada import LLADA
-from unmask.checkpoints.read import read, resolve_engine
+from unmask.checkpoints.read import read
 from unmask.core import Needs, State, View
 from unmask.denoisers.transformer import Transformer
 from unmask.errors import CheckpointError, ConfigError, NotEnoughMemory, UnmaskError
@@ -1026,13 +1026,6 @@ def test_engines_that_need_a_gpu(engine, published, monkeypatch, untouched):
     message = rf"engine is '{engine}'; allowed: auto, eager on cpu; graphs need a CUDA device"
     with pytest.raises(ConfigError, match=message):
         load(published["llada"], engine=engine)
-
-
-def test_engines():
-    gpu = torch.device("cuda:0")
-    assert [resolve_engine("auto", d) for d in (CPU, gpu)] == ["eager", "graph"]
-    assert [resolve_engine(name, gpu) for name in ("eager", "graph", "compile")] == ["eager", "graph", "compile"]
-    assert resolve_engine("eager", CPU) == "eager"
 
 
 # Writing.

@@ -1,11 +1,15 @@
 """Forward passes of shapes seen before, without a GPU: recorded the second time, replayed from then on."""
 
+import warnings
+
 import pytest
 import torch
 
 from tests.helpers import fake_cuda
+from unmask.denoisers import graphs as module
 from unmask.denoisers.graphs import Graphs
 from unmask.denoisers.readout import run
+from unmask.denoisers.remarks import say_once
 
 
 @pytest.fixture
@@ -50,3 +54,31 @@ def test_the_least_recently_used_shape_goes_and_is_recorded_again_at_once(transf
     graphs(*batch(2, 4))
     assert [key[0][0] for key in graphs._recorded] == [3, 2]
     assert len(events) == 4
+
+
+@torch.inference_mode()
+def test_a_shape_that_cannot_be_recorded_runs_plainly_and_says_so_once(transformer, events, monkeypatch):
+    """A driver without graphs, or too little memory: other shapes are tried all the same."""
+    model = transformer("llada")
+    graphs, refused = Graphs(model), batch(2, 4)
+    expected = run(model, *refused)
+
+    def refuse(*args, **kwargs):
+        raise RuntimeError("CUDA error: operation not supported\nwith more lines")
+
+    say_once.cache_clear()
+    monkeypatch.setattr(module, "record", refuse)
+    graphs(*refused)
+    message = (
+        r"^passes over \(2, 4\) slots run one by one, not as a recorded graph: CUDA error: operation not supported$"
+    )
+    with pytest.warns(UserWarning, match=message):
+        assert torch.equal(graphs(*refused).x_BNH, expected.x_BNH)
+    monkeypatch.undo()
+    fake_cuda.install(monkeypatch)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(graphs(*refused).x_BNH, expected.x_BNH)
+        graphs(*batch(3, 4))
+        graphs(*batch(3, 4))
+    assert [key[0][0] for key in graphs._recorded] == [3]

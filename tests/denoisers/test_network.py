@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from unmask.core import Needs, Noise, State, View, row_key
 from unmask.decode import decode
@@ -85,6 +86,36 @@ def test_wanted_slots_are_packed_in_row_major_order(kind, network):
     assert torch.equal(answer.wanted_BN, some.wanted_BN)
     assert answer.forwards == 1
     assert answer.processed_B is answer.attention_BNN is answer.hidden_RH is None
+
+
+class Operations(TorchDispatchMode):
+    """The names of what runs, in order."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(function.overloadpacket.__name__)
+        return function(*args, **(kwargs or {}))
+
+
+@kinds
+def test_wanted_slots_are_counted_once_and_before_the_pass(kind, network):
+    """A count waits for the device: behind the pass, the device would then wait for the host."""
+    net, view = network(kind), view_of(tokens_of([20, 14]), wanted=[{3, 0, 19}, {1, 13}])
+    with Operations() as seen:
+
+        def forward(*args, **options):
+            seen.names.append("pass")
+            return run(net.model, *args, **options)
+
+        answer = replace(net, forward=forward)(view, Needs())
+        assert answer.index_R.tolist() == [0, 3, 19, 21, 33]
+    counting = {"nonzero", "masked_select"}
+    before, behind = seen.names[: seen.names.index("pass")], seen.names[seen.names.index("pass") :]
+    assert len([name for name in before if name in counting]) == 1
+    assert not [name for name in behind if name in counting or name == "item"]
 
 
 def test_the_head_runs_on_wanted_rows_only_in_packs(network, monkeypatch):

@@ -1,7 +1,7 @@
 """From a checkpoint folder to a denoiser with its tokenizer. No code from the folder is ever executed."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -15,16 +15,13 @@ from unmask.checkpoints.family import Family
 from unmask.checkpoints.llada import LLADA
 from unmask.checkpoints.manifest import check_manifest
 from unmask.core import Vocabulary
-from unmask.denoisers.graphs import Graphs, compile_layers
+from unmask.denoisers.engines import resolve_engine, use_engine
 from unmask.denoisers.network import Network
 from unmask.denoisers.readout import default_layers
 from unmask.errors import CheckpointError, ConfigError, require
 
 FAMILIES: dict[str, Family] = {family.model_type: family for family in (LLADA, DREAM)}
 """By config.json's `model_type`."""
-
-ENGINES = ("eager", "graph", "compile")
-"""How the layers run: one by one; replayed as CUDA graphs; compiled and replayed."""
 
 
 @dataclass(frozen=True)
@@ -91,21 +88,3 @@ def read(
     model = weights.load(spec, family.names, folder, device, dtype, on_tensor)
     network = Network(model, Vocabulary(spec.vocab, mask_id, codec.eos_ids), family.shift, layers)
     return Checkpoint(family, use_engine(network, engine), codec, length, ignored)
-
-
-def resolve_engine(name: str, device: torch.device) -> str:
-    """`auto` replays graphs on a GPU."""
-    if name == "auto":
-        return "eager" if device.type == "cpu" else "graph"
-    allowed = ENGINES if device.type == "cuda" else ("eager",)
-    require(name in allowed, "engine", name, f"auto, {', '.join(allowed)} on {device}", "graphs need a CUDA device")
-    return name
-
-
-def use_engine(network: Network, engine: str) -> Network:
-    """The same network, run another way."""
-    if engine == "eager":
-        return network
-    if engine == "compile":
-        compile_layers(network.model)
-    return replace(network, forward=Graphs(network.model))

@@ -22,11 +22,13 @@ class Logits(Shown):
     """Denoiser passes spent on each row (2 under guidance)."""
     processed_B: Tensor | None = None
     """Slots recomputed per row and pass, where a cache held the others; None for every valid one."""
+    counted_R: Tensor | None = None
+    """`index_R`, from a denoiser that has counted the wanted slots: on a GPU each count waits for the device."""
 
     @property
     def index_R(self) -> Tensor:
         """Flat slot of each packed row."""
-        return self.wanted_BN.flatten().nonzero().squeeze(-1)
+        return self.counted_R if self.counted_R is not None else self.wanted_BN.flatten().nonzero().squeeze(-1)
 
     @property
     def slot_BN(self) -> Tensor:

@@ -47,8 +47,11 @@ class Network:
         padded = pad_view(view, -(-slots // BUCKET) * BUCKET)
         bias = attention_bias(padded, self.model.dtype)
         watch = self.readout if needs.attention else ()
+        # Before the pass: counting the wanted slots waits for the device, which then has the pass ahead of it.
+        index_R = view.wanted_BN.flatten().nonzero().squeeze(-1)
+        source_R = self.source(padded)[index_R // slots, index_R % slots]
         output = (self.forward or self._layers)(padded.tokens_BN, padded.position_BN, bias, watch=watch)
-        normed_RH = self.normed(output.x_BNH, self.source(padded)[padded.wanted_BN])
+        normed_RH = self.normed(output.x_BNH, source_R)
         attention_BNN = output.attention_BNN
         if attention_BNN is not None:
             attention_BNN = attention_BNN[:, :slots, :slots] * view.valid_BN[:, :, None]
@@ -57,6 +60,7 @@ class Network:
             view.wanted_BN,
             attention_BNN=attention_BNN,
             hidden_RH=normed_RH if needs.hidden else None,
+            counted_R=index_R,
         )
 
     def _layers(self, tokens_BN: Tensor, position_BN: Tensor, bias: Tensor, watch: tuple[int, ...]) -> Output:

@@ -6,7 +6,7 @@ product. With `fused = False` the same storage is multiplied part by part, which
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import torch
 import torch.nn.functional as F
@@ -74,6 +74,46 @@ class Rotation(NamedTuple):
         return (x * self.cos_B1NF + torch.cat((-right, left), -1) * self.sin_B1NF).to(x_BMNF.dtype)
 
 
+class LayerOps(Protocol):
+    """What runs between a layer's matrix products. An implementation may write into what it is given."""
+
+    def add_norm(self, x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """x + delta, and its RMSNorm."""
+        ...
+
+    def rotate(
+        self, q: Tensor, k: Tensor, v: Tensor, rotation: Rotation, head_dim: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The parts of the qkv product by head, queries and keys rotated: (B, heads, N, F)."""
+        ...
+
+    def gate(self, gate: Tensor, up: Tensor) -> Tensor:
+        """silu(gate) * up."""
+        ...
+
+
+class PlainOps:
+    """In torch's own operations: the published arithmetic, and the oracle of the kernels."""
+
+    def add_norm(self, x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """RMSNorm in float32, cast back before the weight is applied: both models' order."""
+        x = x if delta is None else x + delta
+        wide = x.float()
+        return x, weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
+
+    def rotate(
+        self, q: Tensor, k: Tensor, v: Tensor, rotation: Rotation, head_dim: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = (y.unflatten(-1, (-1, head_dim)).transpose(1, 2) for y in (q, k, v))
+        return rotation(q), rotation(k), v
+
+    def gate(self, gate: Tensor, up: Tensor) -> Tensor:
+        return F.silu(gate) * up
+
+
+PLAIN = PlainOps()
+
+
 class Memory(Protocol):
     """Keys and values that outlive a pass: what an approximate cache hands to every layer."""
 
@@ -99,15 +139,19 @@ class Hidden(NamedTuple):
 
 
 class Norm(nn.Module):
-    """RMSNorm in float32, cast back before the weight is applied: both models' order."""
+    """RMSNorm, alone or after a residual."""
 
     def __init__(self, width: int, eps: float):
         super().__init__()
         self.weight, self.eps = nn.Parameter(torch.ones(width)), eps
+        self.ops: LayerOps = PLAIN
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = x.float()
-        return self.weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)).to(x.dtype)
+        return self.after(x, None)[1]
+
+    def after(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
+        """x + delta, and its norm."""
+        return self.ops.add_norm(x, delta, self.weight, self.eps)
 
 
 class Fused(nn.Module):
@@ -131,23 +175,26 @@ class Layer(nn.Module):
 
     def __init__(self, spec: Spec):
         super().__init__()
-        self.head_dim = spec.head_dim
+        self.head_dim, self.ops = spec.head_dim, cast(LayerOps, PLAIN)
         self.attn_norm, self.mlp_norm = Norm(spec.width, spec.eps), Norm(spec.width, spec.eps)
         self.qkv = Fused(spec.width, spec.qkv, bias=spec.qkv_bias)
         self.out = nn.Linear(spec.width, spec.width, bias=False)
         self.gate_up = Fused(spec.width, (spec.mlp, spec.mlp))
         self.down = nn.Linear(spec.mlp, spec.width, bias=False)
 
-    def project(self, x_BNH: Tensor, rotate: Rotation) -> tuple[Tensor, Tensor, Tensor]:
-        """Rotated queries and keys, and values, by head."""
-        q, k, v = (y.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for y in self.qkv(self.attn_norm(x_BNH)))
-        return rotate(q), rotate(k), v
+    def project(
+        self, x_BNH: Tensor, delta_BNH: Tensor | None, rotate: Rotation
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The layer's input with the last residual added; rotated queries and keys, and values, by head."""
+        x_BNH, normed_BNH = self.attn_norm.after(x_BNH, delta_BNH)
+        q, k, v = self.qkv(normed_BNH)
+        return x_BNH, *self.ops.rotate(q, k, v, rotate, self.head_dim)
 
-    def finish(self, x_BNH: Tensor, mixed_BMNF: Tensor) -> Tensor:
-        """Both residuals, after attention."""
-        x_BNH = x_BNH + self.out(mixed_BMNF.transpose(1, 2).flatten(2))
-        gate, up = self.gate_up(self.mlp_norm(x_BNH))
-        return x_BNH + self.down(F.silu(gate) * up)
+    def finish(self, x_BNH: Tensor, mixed_BMNF: Tensor) -> tuple[Tensor, Tensor]:
+        """After attention: the stream, and the residual that whoever reads it next is to add, with its norm."""
+        x_BNH, normed_BNH = self.mlp_norm.after(x_BNH, self.out(mixed_BMNF.transpose(1, 2).flatten(2)))
+        gate, up = self.gate_up(normed_BNH)
+        return x_BNH, self.down(self.ops.gate(gate, up))
 
 
 class Transformer(nn.Module):
@@ -183,6 +230,13 @@ class Transformer(nn.Module):
                 module.fused = fused
         return self
 
+    def use(self, ops: LayerOps) -> "Transformer":
+        """Run what is between the matrix products another way: the same numbers, to the last bits of a norm."""
+        for module in self.modules():
+            if isinstance(module, Norm | Layer):
+                module.ops = ops
+        return self
+
     def forward(
         self,
         tokens_BN: Tensor,
@@ -193,12 +247,12 @@ class Transformer(nn.Module):
         memory: Memory | None = None,
     ) -> Hidden:
         """Run the layers. `bias` is added to the attention scores, broadcast over (batch, heads, queries, keys)."""
-        x = self.embed(tokens_BN)
+        x, delta = self.embed(tokens_BN), None
         rotate = Rotation.of(position_BN, self.spec, x.dtype)
         watched: list[Watched] = []
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, Layer)
-            q, k, v = layer.project(x, rotate)
+            x, q, k, v = layer.project(x, delta, rotate)
             if memory is not None:
                 k, v = memory.exchange(index, k, v)
             if index in watch:
@@ -206,8 +260,8 @@ class Transformer(nn.Module):
                 watched.append(Watched(q, k, lse_BMN))
             else:
                 mixed = attend(q, k, v, bias)
-            x = layer.finish(x, mixed)
-        return Hidden(x, tuple(watched))
+            x, delta = layer.finish(x, mixed)
+        return Hidden(x if delta is None else x + delta, tuple(watched))
 
     def head_of(self, normed_RH: Tensor) -> Tensor:
         """Logits of packed hidden states, after the final norm."""
@@ -226,17 +280,17 @@ def attend(q_BMNF: Tensor, k_BGNF: Tensor, v_BGNF: Tensor, bias: Tensor | None) 
 
 def attend_lse(q_BMNF: Tensor, k_BGNF: Tensor, v_BGNF: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
     """The same, with the log-sum-exp of each query's scores, which the kernels compute anyway: (B, M, N)."""
-    k_BMNF, v_BMNF = _spread(k_BGNF, q_BMNF), _spread(v_BGNF, q_BMNF)
     if not q_BMNF.is_cuda:
         kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        mixed, lse_BMN = kernel(q_BMNF, k_BMNF, v_BMNF, 0.0, False, attn_mask=bias)
+        mixed, lse_BMN = kernel(q_BMNF, _spread(k_BGNF, q_BMNF), _spread(v_BGNF, q_BMNF), 0.0, False, attn_mask=bias)
         return mixed, lse_BMN
-    wide = None if bias is None else bias.expand(*q_BMNF.shape[:3], k_BMNF.shape[2])
+    wide = None if bias is None else bias.expand(*q_BMNF.shape[:3], k_BGNF.shape[2])
     if q_BMNF.dtype == torch.float32:
         kernel = torch.ops.aten._scaled_dot_product_efficient_attention
+        mixed, lse, *_ = kernel(q_BMNF, _spread(k_BGNF, q_BMNF), _spread(v_BGNF, q_BMNF), wide, True)
     else:
-        kernel = torch.ops.aten._scaled_dot_product_cudnn_attention  # three times as fast, but for half precision only
-    mixed, lse, *_ = kernel(q_BMNF, k_BMNF, v_BMNF, wide, True)
+        # Three times as fast, but for half precision only; it groups the key heads itself, to the same bits.
+        mixed, lse, *_ = torch.ops.aten._scaled_dot_product_cudnn_attention(q_BMNF, k_BGNF, v_BGNF, wide, True)
     return mixed, lse.flatten(2)[..., : q_BMNF.shape[2]]
 
 
