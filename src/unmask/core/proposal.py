@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from unmask.core.fused import statistics
 from unmask.core.prediction import Edit, Logits, Posterior, Prediction, Statistics
-from unmask.core.rng import Noise
-from unmask.core.statistics import PassOptions, Sampling, one_pass
+from unmask.core.rng import Noise, entries
+from unmask.core.statistics import PassOptions, Sampling
 from unmask.core.view import Needs, View
 from unmask.errors import DenoiserError, require
 
@@ -101,7 +102,7 @@ def propose(
     edit = proposal.edit(vocabulary)
     slots = view.tokens_BN.shape[1]
     row_R, position_R = index_R // slots, view.position_BN.flatten()[index_R]
-    result = one_pass(
+    result = statistics(
         logits.logits_RV,
         PassOptions(
             top_k=max(needs.top_k, 2),
@@ -159,6 +160,13 @@ def _draw(proposal: Proposal, draws: int, noise: Noise, at: tuple[Tensor, Tensor
     if proposal.temperature == 0:
         return Sampling(*settings)
     purposes = ["token", *(f"token/{d}" for d in range(1, draws))]
+    if proposal.sampler == "gumbel" and type(noise).uniform_vocab is Noise.uniform_vocab:
+        bits_RD = torch.stack([noise.bits(*at, p) for p in purposes], -1)
+
+        def uniform_entries(row_C: Tensor) -> Tensor:
+            return torch.stack([entries(bits_R, vocab) for bits_R in bits_RD[row_C].unbind(-1)], -1)
+
+        return Sampling(*settings, uniform_vocab=uniform_entries, bits_RD=bits_RD)
     if proposal.sampler == "gumbel":
 
         def uniform_vocab(row_C: Tensor) -> Tensor:

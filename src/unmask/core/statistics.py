@@ -1,8 +1,8 @@
 """The statistics of one step in one pass over the vocabulary.
 
-`one_pass` is the only place that reads logits. It works through chunks of packed rows that stay in cache, so peak
-memory is the logits plus a few scratch rows, and each row's numbers are a bitwise function of its own logits. A
-fused kernel can replace it behind the same signature.
+The plain path of `core.fused`, which runs kernels with the same answers where it can; nothing else reads logits. It works
+through chunks of packed rows that stay in cache, so peak memory is the logits plus a few scratch rows, and each row's
+numbers are a bitwise function of its own logits.
 """
 
 from collections.abc import Callable
@@ -34,6 +34,8 @@ class Sampling:
     """One uniform per row and draw: inverse CDF."""
     uniform_vocab: Callable[[Tensor], Tensor] | None = None
     """One uniform per entry and draw of the given packed rows: Gumbel, as LLaDA's loop does it."""
+    bits_RD: Tensor | None = None
+    """The counters that `uniform_vocab` makes its uniforms of (`Noise.bits`), where it is made of such."""
 
     @property
     def filters(self) -> bool:
@@ -234,7 +236,9 @@ def _temper(z_CV: Tensor, request: PassOptions, scratch: _Scratch) -> Tensor | N
     if draw.temperature == 0 and not (request.filtered and draw.filters):
         return None
     tempered_CV = scratch.get("tempered", len(z_CV))
-    torch.div(z_CV, draw.temperature if draw.temperature > 0 else 1.0, out=tempered_CV)
+    # A tensor of the device: by a number, a GPU multiplies with its reciprocal, and other tokens would be drawn there.
+    temperature = torch.full((), draw.temperature if draw.temperature > 0 else 1.0, dtype=z_CV.dtype, device=z_CV.device)
+    torch.div(z_CV, temperature, out=tempered_CV)
     return _filter_(tempered_CV, draw)
 
 
