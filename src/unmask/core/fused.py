@@ -24,9 +24,12 @@ CHOICES = ("auto", "plain", "fused")
 
 PIECE = 8192
 """Tokens that one program reads; fewer only where the vocabulary is smaller. Part of every row's rounding."""
+WARPS = 8
+"""Warps of a program that reads a piece. Part of every row's rounding too."""
 MOST_K = 16
 """Most probable tokens that the kernels look for; more take the plain path."""
-_SUMS, _NUMBERS = 13, 7
+_SUMS, _NUMBERS = 14, 7
+"""As many numbers as `statistics_kernel` leaves for a piece and for a row, besides the tokens' own."""
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -140,7 +143,7 @@ def run(kernels: Any, plan: Plan, logits_RV: Tensor, request: PassOptions) -> Pa
     with torch.cuda.device_of(logits_RV):
         kernels.read_pieces[(rows * plan.pieces,)](
             *(logits_RV, settings, noise, *old, numbers, places, wide),
-            **(shape | kind | {"SIZE": plan.size, "OLD": plan.old, "OLD_EDITS": plan.old_edits, "num_warps": 8}),
+            **(shape | kind | {"SIZE": plan.size, "OLD": plan.old, "OLD_EDITS": plan.old_edits, "num_warps": WARPS}),
         )
         kernels.put_together[(rows,)](
             *(logits_RV, settings, noise, numbers, places, wide, tokens, answers, rows),

@@ -1,8 +1,8 @@
 """The statistics of one step in one pass over the vocabulary.
 
-The plain path of `core.fused`, which runs kernels with the same answers where it can; nothing else reads logits. It works
-through chunks of packed rows that stay in cache, so peak memory is the logits plus a few scratch rows, and each row's
-numbers are a bitwise function of its own logits.
+The plain path of `core.fused`, which runs kernels with the same answers where it can; nothing else reads logits. It
+works through chunks of packed rows that stay in cache, so peak memory is the logits plus a few scratch rows, and each
+row's numbers are a bitwise function of its own logits.
 """
 
 from collections.abc import Callable
@@ -237,7 +237,9 @@ def _temper(z_CV: Tensor, request: PassOptions, scratch: _Scratch) -> Tensor | N
         return None
     tempered_CV = scratch.get("tempered", len(z_CV))
     # A tensor of the device: by a number, a GPU multiplies with its reciprocal, and other tokens would be drawn there.
-    temperature = torch.full((), draw.temperature if draw.temperature > 0 else 1.0, dtype=z_CV.dtype, device=z_CV.device)
+    temperature = torch.full(
+        (), draw.temperature if draw.temperature > 0 else 1.0, dtype=z_CV.dtype, device=z_CV.device
+    )
     torch.div(z_CV, temperature, out=tempered_CV)
     return _filter_(tempered_CV, draw)
 

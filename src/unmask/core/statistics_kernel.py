@@ -1,4 +1,4 @@
-"""The pass over the vocabulary as two Triton kernels: one reads each row in pieces, one puts the pieces together.
+"""The pass over the vocabulary as Triton kernels: one reads each row in pieces, the others put the pieces together.
 
 The pieces depend on the vocabulary's size alone and are put together in one order, so that a row's numbers are a
 bitwise function of its own logits, however many rows there are. Needs Triton: `core.fused` loads it, and says in which
@@ -9,180 +9,18 @@ import triton
 import triton.language as tl
 from triton.language import tensor
 
-NEVER = tl.constexpr(float("-inf"))
-FLOOR = tl.constexpr(-1e4)
-"""The least log p, as in the plain path: a barred token's 0 * log 0 is 0."""
-WARM = tl.constexpr(2)
-TRUSTED = tl.constexpr(5)
-CHANGE = tl.constexpr(7)
-SUMS = tl.constexpr(13)
-"""Where a piece's sums begin: of the logits (2), of the tempered ones (2, and their peak), peak and sum of the trusted
-tokens, what the divergences need (6); and how many they are. The K largest logits and tempered logits follow."""
+from unmask.core.pieces_kernel import CHANGE, FLOOR, NEVER, SUMS, TRUSTED, WARM, edited, read_pieces, safe
+
+__all__ = ["compare", "put_together", "read_pieces"]
+
 ENTROPY, LOGZ, PROPOSED, WARM_ENTROPY, GIVEN, DRIFT, DISPLACEMENT = (tl.constexpr(at) for at in range(7))
 """The order of a row's numbers; its probabilities come before them: K, K tempered, one for each draw."""
 
 
 @triton.jit
-def _edited(z: tensor, column: tensor, settings: tensor, EDITS: tl.constexpr) -> tensor:
-    """Additive changes to some tokens: their ids, then the changes."""
-    for at in tl.static_range(EDITS):
-        token = tl.load(settings + at).to(tl.int32)
-        z = tl.where(column == token, z + tl.load(settings + EDITS + at).to(tl.float32), z)
-    return z
-
-
-@triton.jit
-def _safe(peak: tensor) -> tensor:
-    """A number to subtract, also where nothing is possible and the peak is -inf."""
-    return tl.where(peak == NEVER, 0.0, peak)
-
-
-@triton.jit
-def _store_top(z: tensor, column: tensor, numbers: tensor, places: tensor, K: tl.constexpr, V: tl.constexpr) -> None:
-    """The K largest of a piece, ties to the lower token."""
-    for k in tl.static_range(K):
-        best = tl.max(z, 0)
-        place = tl.min(tl.where(z == best, column, V - 1), 0)
-        tl.store(numbers + k, best)
-        tl.store(places + k, place)
-        z = tl.where(column == place, NEVER, z)
-
-
-@triton.jit
-def _store_sums(z: tensor, peak: tensor, numbers: tensor) -> tensor:
-    """Sum of exp(z - peak), and of the same times z - peak; gives the exponentials."""
-    gap = z - _safe(peak)
-    weight = tl.exp(gap)
-    tl.store(numbers, tl.sum(weight, 0))
-    tl.store(numbers + 1, tl.sum(tl.where(weight > 0, weight * gap, 0.0), 0))
-    return weight
-
-
-@triton.jit
-def _store_trusted(z: tensor, column: tensor, settings: tensor, numbers: tensor, UNTRUSTED: tl.constexpr) -> None:
-    """Peak and sum of the tokens that are trusted."""
-    for at in tl.static_range(UNTRUSTED):
-        z = tl.where(column == tl.load(settings + at).to(tl.int32), NEVER, z)
-    peak = tl.max(z, 0)
-    tl.store(numbers, peak)
-    tl.store(numbers + 1, tl.sum(tl.exp(z - _safe(peak)), 0))
-
-
-@triton.jit
-def _store_change(z: tensor, weight: tensor, peak: tensor, old_z: tensor, old_logz: tensor, numbers: tensor) -> None:
-    """What both divergences need, before the row's normaliser is known.
-
-    Differences of logits: where little has changed they are small, and so is their rounding. Tokens far below all
-    others are kept apart, since their log p is the floor and does not follow from their logit.
-    """
-    log_q = tl.maximum(old_z - old_logz, FLOOR)
-    q = tl.exp(log_q)
-    low = (z == NEVER) | (z < _safe(peak) + FLOOR)
-    gap = z - tl.maximum(old_z, old_logz + FLOOR)
-    tl.store(numbers, tl.sum(tl.where(weight > 0, weight * gap, 0.0), 0))
-    tl.store(numbers + 1, tl.sum(tl.where(low, q, 0.0), 0))
-    tl.store(numbers + 2, tl.sum(tl.where(low, q * log_q, 0.0), 0))
-    tl.store(numbers + 3, tl.sum(tl.where(low, 0.0, q), 0))
-    tl.store(numbers + 4, tl.sum(tl.where(low, 0.0, q * log_q), 0))
-    tl.store(numbers + 5, tl.sum(tl.where(low | (q == 0), 0.0, -q * gap), 0))
-
-
-@triton.jit
-def _mixed(x: tensor) -> tensor:
-    """SplitMix64's finaliser, as `core.rng` has it."""
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EB
-    return x ^ (x >> 31)
-
-
-@triton.jit
-def _gumbel(bits: tensor, column: tensor) -> tensor:
-    """log(-log U) of each vocabulary entry's uniform: the same bits as `Noise.uniform_vocab`."""
-    x = (bits ^ column.to(tl.int64)).to(tl.uint64, bitcast=True) + 0x9E3779B97F4A7C15
-    uniform = ((_mixed(x) >> 12).to(tl.float64) + 0.5) * 2.220446049250313e-16
-    return tl.log(-tl.log(uniform))
-
-
-@triton.jit
-def _store_gumbel(
-    z: tensor,
-    column: tensor,
-    scale: tensor,
-    bits: tensor,
-    wide: tensor,
-    places: tensor,
-    V: tl.constexpr,
-) -> None:
-    """The piece's best token under one draw's noise."""
-    score = tl.where(column < V, z.to(tl.float64) - scale * _gumbel(bits, column), NEVER)
-    best = tl.max(score, 0)
-    tl.store(wide, best)
-    tl.store(places, tl.min(tl.where(score == best, column, V - 1), 0))
-
-
-@triton.jit
-def read_pieces(
-    logits: tensor,
-    settings: tensor,
-    bits: tensor,
-    old_logits: tensor,
-    old_logz: tensor,
-    old_row: tensor,
-    numbers: tensor,
-    places: tensor,
-    wide: tensor,
-    V: tl.constexpr,
-    PIECES: tl.constexpr,
-    SIZE: tl.constexpr,
-    K: tl.constexpr,
-    EDITS: tl.constexpr,
-    UNTRUSTED: tl.constexpr,
-    OLD: tl.constexpr,
-    OLD_EDITS: tl.constexpr,
-    FILTERED: tl.constexpr,
-    DRAWS: tl.constexpr,
-    GUMBEL: tl.constexpr,
-) -> None:
-    """One piece of one row: its largest tokens, its sums, its part of the draws."""
-    at = tl.program_id(0).to(tl.int64)
-    row = at // PIECES
-    column = (at % PIECES).to(tl.int32) * SIZE + tl.arange(0, SIZE)
-    z = tl.load(logits + row * V + column, mask=column < V, other=NEVER).to(tl.float32)
-    z = _edited(z, column, settings + 1, EDITS)
-    numbers += at * (SUMS + 2 * K)
-    places += at * (2 * K + DRAWS)
-    peak = tl.max(z, 0)
-    _store_top(z, column, numbers + SUMS, places, K, V)
-    weight = _store_sums(z, peak, numbers)
-    if UNTRUSTED > 0:
-        _store_trusted(z, column, settings + 1 + 2 * EDITS, numbers + TRUSTED, UNTRUSTED)
-    if OLD:
-        old = tl.load(old_row + row)
-        source = tl.maximum(old, 0)
-        old_z = tl.load(old_logits + source * V + column, mask=(column < V) & (old >= 0), other=NEVER).to(tl.float32)
-        old_z = _edited(old_z, column, settings + 1 + 2 * EDITS + UNTRUSTED, OLD_EDITS)
-        _store_change(z, weight, peak, old_z, tl.load(old_logz + source), numbers + CHANGE)
-    if GUMBEL:
-        for draw in tl.static_range(DRAWS):
-            own = at * DRAWS + draw
-            noise_bits = tl.load(bits + row * DRAWS + draw)
-            _store_gumbel(z, column, tl.load(settings), noise_bits, wide + own, places + 2 * K + draw, V)
-    INVERSE: tl.constexpr = DRAWS > 0 and not GUMBEL
-    if FILTERED or INVERSE:
-        warm = tl.div_rn(z, tl.load(settings).to(tl.float32))
-        warm_peak = tl.max(warm, 0)
-        tl.store(numbers + WARM + 2, warm_peak)
-        if FILTERED:
-            _store_top(warm, column, numbers + SUMS + K, places + K, K, V)
-            _store_sums(warm, warm_peak, numbers + WARM)
-        if INVERSE:
-            tl.store(wide + at, tl.sum(tl.exp(warm.to(tl.float64) - _safe(warm_peak).to(tl.float64)), 0))
-
-
-@triton.jit
 def _scales(peak_P: tensor, peak: tensor) -> tensor:
     """What a piece's sums count in the row's: exp(own peak - the row's)."""
-    return tl.exp(peak_P.to(tl.float64) - _safe(peak).to(tl.float64))
+    return tl.exp(peak_P.to(tl.float64) - safe(peak).to(tl.float64))
 
 
 @triton.jit
@@ -194,8 +32,9 @@ def _log_sum(peak_P: tensor, sum_P: tensor, peak: tensor) -> tensor:
 @triton.jit
 def _entropy(peak_P: tensor, sum_P: tensor, weighted_P: tensor, peak: tensor, log_sum: tensor) -> tensor:
     scale_P = _scales(peak_P, peak)
-    shift_P = tl.where(scale_P > 0, (peak_P - _safe(peak)).to(tl.float64), 0.0)
-    mean = tl.sum(scale_P * (weighted_P.to(tl.float64) + shift_P * sum_P.to(tl.float64)), 0) / tl.exp(log_sum)
+    shift_P = tl.where(scale_P > 0, (peak_P - safe(peak)).to(tl.float64), 0.0)
+    mean_P = tl.where(scale_P > 0, weighted_P.to(tl.float64) + shift_P * sum_P.to(tl.float64), 0.0)
+    mean = tl.sum(scale_P * mean_P, 0) / tl.exp(log_sum)
     entropy = log_sum - mean
     return tl.where(entropy < 0, 0.0, entropy)
 
@@ -209,7 +48,7 @@ def _probability(z: tensor, peak: tensor, log_sum: tensor) -> tensor:
 def _logit(logits: tensor, token: tensor, settings: tensor, EDITS: tl.constexpr) -> tensor:
     """One token's; -inf for no token."""
     z = tl.load(logits + tl.maximum(token, 0)).to(tl.float32)
-    return tl.where(token >= 0, _edited(z, token, settings + 1, EDITS), NEVER)
+    return tl.where(token >= 0, edited(z, token, settings + 1, EDITS), NEVER)
 
 
 @triton.jit
@@ -269,8 +108,8 @@ def _inverse(
     before = tl.max(tl.where(piece_P < piece, until_P, 0.0), 0)
     column = piece * SIZE + tl.arange(0, SIZE)
     z = tl.load(logits + column, mask=column < V, other=NEVER).to(tl.float32)
-    warm = tl.div_rn(_edited(z, column, settings + 1, EDITS), tl.load(settings).to(tl.float32))
-    mass = tl.exp(warm.to(tl.float64) - _safe(peak).to(tl.float64))
+    warm = tl.div_rn(edited(z, column, settings + 1, EDITS), tl.load(settings).to(tl.float32))
+    mass = tl.exp(warm.to(tl.float64) - safe(peak).to(tl.float64))
     # Sums in another order may be a last bit off: only a possible token is taken.
     hit = tl.min(tl.where((before + tl.cumsum(mass, 0) > target) & (mass > 0), column, V), 0)
     last = tl.max(tl.where(mass > 0, column, 0), 0)
@@ -393,20 +232,22 @@ def put_together(
 
 @triton.jit
 def _divergences(
-    own_P: tensor, there_P: tensor, peak_P: tensor, peak: tensor, log_sum: tensor, old_logz: tensor
+    own_P: tensor, there_P: tensor, peak_P: tensor, sum_P: tensor, peak: tensor, log_sum: tensor, old_logz: tensor
 ) -> tensor:
     """KL(new || old) and KL(old || new) from the pieces' sums."""
     logz = log_sum + peak.to(tl.float64)
     gain = logz - old_logz.to(tl.float64)
-    gap_P = tl.load(own_P, mask=there_P, other=0.0).to(tl.float64)
-    drift = tl.sum(_scales(peak_P, peak) * gap_P, 0) / tl.exp(log_sum) - gain
+    shift_P = safe(peak_P).to(tl.float64) - tl.load(own_P + 6, mask=there_P, other=0.0).to(tl.float64)
+    gap_P = tl.load(own_P, mask=there_P, other=0.0).to(tl.float64) + shift_P * sum_P.to(tl.float64)
+    scale_P = _scales(peak_P, peak)
+    drift = tl.sum(tl.where(scale_P > 0, scale_P * gap_P, 0.0), 0) / tl.exp(log_sum) - gain
     low_q_P = tl.load(own_P + 1, mask=there_P, other=0.0).to(tl.float64)
     low_log_P = tl.load(own_P + 2, mask=there_P, other=0.0).to(tl.float64)
     q_P = tl.load(own_P + 3, mask=there_P, other=0.0).to(tl.float64)
     log_P = tl.load(own_P + 4, mask=there_P, other=0.0).to(tl.float64)
     back_P = tl.load(own_P + 5, mask=there_P, other=0.0).to(tl.float64)
     # In a piece that lies at the floor as a whole, no logit counts.
-    usual_P = tl.where(peak_P.to(tl.float64) < logz + FLOOR, log_P - FLOOR * q_P, back_P + gain * q_P)
+    usual_P = tl.where(peak_P.to(tl.float64) < logz + FLOOR, log_P - FLOOR * q_P, back_P + (gain - shift_P) * q_P)
     displacement = tl.sum(usual_P + low_log_P - FLOOR * low_q_P, 0)
     return tl.where(drift < 0, 0.0, drift), tl.where(displacement < 0, 0.0, displacement)
 
@@ -435,7 +276,8 @@ def compare(
     own_P = numbers + (row * PIECES + tl.arange(0, WIDE)) * (SUMS + 2 * K)
     peak_P = tl.load(own_P + SUMS, mask=there_P, other=NEVER)
     peak = tl.max(peak_P, 0)
-    log_sum = _log_sum(peak_P, tl.load(own_P, mask=there_P, other=0.0), peak)
+    sum_P = tl.load(own_P, mask=there_P, other=0.0)
+    log_sum = _log_sum(peak_P, sum_P, peak)
     out += row
     if ASKED:
         z = _logit(logits + row * V, tl.load(given + row), settings, EDITS)
@@ -443,6 +285,6 @@ def compare(
     if OLD:
         old = tl.load(old_row + row)
         logz = tl.load(old_logz + tl.maximum(old, 0))
-        drift, displacement = _divergences(own_P + CHANGE, there_P, peak_P, peak, log_sum, logz)
+        drift, displacement = _divergences(own_P + CHANGE, there_P, peak_P, sum_P, peak, log_sum, logz)
         tl.store(out + DRIFT * rows, tl.where(old >= 0, drift, float("nan")).to(tl.float32))
         tl.store(out + DISPLACEMENT * rows, tl.where(old >= 0, displacement, float("nan")).to(tl.float32))
