@@ -121,7 +121,7 @@ def large() -> dict[str, dict[str, object]]:
             again = run(z_RV, request)
             alone = all(
                 torch.equal(bits(getattr(part, f.name)), bits(getattr(got, f.name)[rows]))
-                for rows in (torch.arange(ROWS), torch.tensor([ROWS - 1]), torch.tensor([3, 5]), torch.arange(ROWS // 2))
+                for rows in (torch.tensor([ROWS - 1]), torch.tensor([3, 5]), torch.arange(ROWS // 2))
                 for part in (run(z_RV[rows.to(DEVICE)], kernel_cases.rows_of(request, rows.to(DEVICE))),)
                 for f in fields(Pass)
             ) and all(torch.equal(bits(getattr(again, f.name)), bits(getattr(got, f.name))) for f in fields(Pass))
@@ -129,7 +129,7 @@ def large() -> dict[str, dict[str, object]]:
             found[name] = {"worst": worst, "unequal": flips, "rows alone": alone}
             top = max(worst, key=lambda n: worst[n])
             print(
-                f"{name:36s} worst {worst[top]:.1e} ({top}); unequal tokens {flips}; rows alone equal: {alone}",
+                f"{name:36s} worst {worst[top]:.1e} ({top}); unequal tokens {flips}; alone equal: {alone}",
                 flush=True,
             )
     return found

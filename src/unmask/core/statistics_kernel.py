@@ -165,6 +165,14 @@ def _confidence(
     return confidence
 
 
+@triton.jit
+def _store_nothing(out: tensor, rows: tensor) -> None:
+    """What `compare` overwrites where it is asked."""
+    tl.store(out + GIVEN * rows, 0.0)
+    tl.store(out + DRIFT * rows, float("nan"))
+    tl.store(out + DISPLACEMENT * rows, float("nan"))
+
+
 @triton.jit(do_not_specialize=["rows"])
 def put_together(
     logits: tensor,
@@ -204,9 +212,7 @@ def put_together(
     entropy = _entropy(peak_P, sum_P, tl.load(own_P + 1, mask=there_P, other=0.0), peak, log_sum)
     tl.store(out + ENTROPY * rows, entropy.to(tl.float32))
     tl.store(out + LOGZ * rows, (log_sum + peak.to(tl.float64)).to(tl.float32))
-    tl.store(out + GIVEN * rows, 0.0)
-    tl.store(out + DRIFT * rows, float("nan"))
-    tl.store(out + DISPLACEMENT * rows, float("nan"))
+    _store_nothing(out, rows)
     _store_best(own_P + SUMS, place_P, there_P, peak, log_sum, tokens, answers, rows, V, K, WIDE_K)
     for draw in tl.static_range(DRAWN):
         if DRAWS == 0:
