@@ -106,7 +106,7 @@ def made(kind: str, rows: int, vocab: int, dtype: torch.dtype, seed: int = 0) ->
 
 
 def run(z_RV: Tensor, request: PassOptions) -> Pass:
-    return fused.run(fused._kernels(), fused.Plan.of(z_RV, request), z_RV, request)
+    return fused.run(fused._kernels(), fused.Variant.of(z_RV, request), z_RV, request)
 
 
 def large() -> dict[str, dict[str, object]]:

@@ -83,7 +83,7 @@ def run(z_RV: Tensor, request: PassOptions, device: str, piece: int = SMALL) -> 
         assert fused.fits(z_RV, request)
         kernels = fused._kernels()
         assert kernels is not None
-        made = fused.run(kernels, fused.Plan.of(z_RV, request), z_RV, request)
+        made = fused.run(kernels, fused.Variant.of(z_RV, request), z_RV, request)
         return Pass(**{f.name: getattr(made, f.name).cpu() for f in fields(Pass)})
     finally:
         fused.PIECE = before

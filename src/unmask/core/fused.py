@@ -42,12 +42,12 @@ def statistics(logits_RV: Tensor, request: PassOptions) -> Pass:
     if not len(logits_RV) or not fits(logits_RV, request):
         return one_pass(logits_RV, request)
     kernels = _kernels()
-    plan = Plan.of(logits_RV, request)
-    if kernels is None or plan in _broken:
+    variant = Variant.of(logits_RV, request)
+    if kernels is None or variant in _broken:
         return one_pass(logits_RV, request)
-    if plan in _proven:
-        return run(kernels, plan, logits_RV, request)
-    return _first(kernels, plan, logits_RV, request)
+    if variant in _proven:
+        return run(kernels, variant, logits_RV, request)
+    return _first(kernels, variant, logits_RV, request)
 
 
 def fits(logits_RV: Tensor, request: PassOptions) -> bool:
@@ -68,7 +68,7 @@ def fits(logits_RV: Tensor, request: PassOptions) -> bool:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Variant:
     """What the kernels are compiled for."""
 
     device: torch.device
@@ -86,7 +86,7 @@ class Plan:
     asked: bool
 
     @classmethod
-    def of(cls, logits_RV: Tensor, request: PassOptions) -> "Plan":
+    def of(cls, logits_RV: Tensor, request: PassOptions) -> "Variant":
         draw, previous = request.draw, request.previous
         tempered = draw.temperature > 0
         uniform_RD = draw.bits_RD if draw.uniform_RD is None else draw.uniform_RD
@@ -120,51 +120,60 @@ class Plan:
         return -(-self.vocab // self.size)
 
 
-def run(kernels: Any, plan: Plan, logits_RV: Tensor, request: PassOptions) -> Pass:
-    """The kernels' answers; the plan is of these logits and this request."""
-    rows, k = len(logits_RV), plan.top_k
+def run(kernels: Any, variant: Variant, logits_RV: Tensor, request: PassOptions) -> Pass:
+    """The kernels' answers; the variant is of these logits and this request."""
+    rows, k = len(logits_RV), variant.top_k
     logits_RV = _aligned(logits_RV)
-    settings = _settings(_values(plan, request), plan.device)
+    settings = _settings(_values(variant, request), variant.device)
     draw, previous = request.draw, request.previous
-    noise = draw.bits_RD if plan.gumbel else draw.uniform_RD
+    noise = draw.bits_RD if variant.gumbel else draw.uniform_RD
     noise = settings if noise is None else noise.contiguous()
     old = (settings, settings, settings)
-    if previous is not None and request.previous_R is not None and plan.old:
+    if previous is not None and request.previous_R is not None and variant.old:
         old = (_aligned(previous.logits_RV), previous.logz_R.contiguous(), request.previous_R.contiguous())
-    new = partial(torch.empty, device=plan.device)
-    numbers = new(rows, plan.pieces, _SUMS + 2 * k, dtype=torch.float32)
-    places = new(rows, plan.pieces, 2 * k + plan.draws, dtype=torch.int32)
-    wide = new(rows, plan.pieces, plan.drawn, dtype=torch.float64)
-    tokens = new(2 * k + plan.drawn, rows, dtype=torch.int64)
-    answers = new(2 * k + plan.drawn + _NUMBERS, rows, dtype=torch.float32)
-    shape = {"V": plan.vocab, "PIECES": plan.pieces, "K": k, "EDITS": plan.edits}
-    kind = {"UNTRUSTED": plan.untrusted, "FILTERED": plan.filtered, "DRAWS": plan.draws, "GUMBEL": plan.gumbel}
-    lanes = {"WIDE": max(2, _power(plan.pieces))}
+    new = partial(torch.empty, device=variant.device)
+    numbers = new(rows, variant.pieces, _SUMS + 2 * k, dtype=torch.float32)
+    places = new(rows, variant.pieces, 2 * k + variant.draws, dtype=torch.int32)
+    wide = new(rows, variant.pieces, variant.drawn, dtype=torch.float64)
+    tokens = new(2 * k + variant.drawn, rows, dtype=torch.int64)
+    answers = new(2 * k + variant.drawn + _NUMBERS, rows, dtype=torch.float32)
+    shape = {"V": variant.vocab, "PIECES": variant.pieces, "K": k, "EDITS": variant.edits}
+    kind = {
+        "UNTRUSTED": variant.untrusted,
+        "FILTERED": variant.filtered,
+        "DRAWS": variant.draws,
+        "GUMBEL": variant.gumbel,
+    }
+    lanes = {"WIDE": max(2, _power(variant.pieces))}
     with torch.cuda.device_of(logits_RV):
-        kernels.read_pieces[(rows * plan.pieces,)](
+        kernels.read_pieces[(rows * variant.pieces,)](
             *(logits_RV, settings, noise, *old, numbers, places, wide),
-            **(shape | kind | {"SIZE": plan.size, "OLD": plan.old, "OLD_EDITS": plan.old_edits, "num_warps": WARPS}),
+            **(
+                shape
+                | kind
+                | {"SIZE": variant.size, "OLD": variant.old, "OLD_EDITS": variant.old_edits, "num_warps": WARPS}
+            ),
         )
         kernels.put_together[(rows,)](
             *(logits_RV, settings, noise, numbers, places, wide, tokens, answers, rows),
-            **(shape | kind | lanes | {"SIZE": plan.size, "WIDE_K": max(2, _power(k))}),
-            num_warps=8 if plan.draws and not plan.gumbel else 1,
+            **(shape | kind | lanes | {"SIZE": variant.size, "WIDE_K": max(2, _power(k))}),
+            num_warps=8 if variant.draws and not variant.gumbel else 1,
         )
-        if plan.asked or plan.old:
+        if variant.asked or variant.old:
             given = settings if request.given_R is None else request.given_R.contiguous()
             kernels.compare[(rows,)](
-                *(logits_RV, settings, given, *old[1:], numbers, answers[2 * k + plan.drawn :], rows),
-                **(shape | lanes | {"ASKED": plan.asked, "OLD": plan.old, "num_warps": 1}),
+                *(logits_RV, settings, given, *old[1:], numbers, answers[2 * k + variant.drawn :], rows),
+                **(shape | lanes | {"ASKED": variant.asked, "OLD": variant.old, "num_warps": 1}),
             )
-    return _pass(plan, tokens, answers)
+    return _pass(variant, tokens, answers)
 
 
-def _pass(plan: Plan, tokens: Tensor, answers: Tensor) -> Pass:
-    k, end = plan.top_k, 2 * plan.top_k + plan.drawn
+def _pass(variant: Variant, tokens: Tensor, answers: Tensor) -> Pass:
+    k, end = variant.top_k, 2 * variant.top_k + variant.drawn
     entropy_R, logz_R, proposed_R, warm_entropy_R, given_R, drift_R, displacement_R = answers[end:].unbind(0)
     top_RK, p_RK = tokens[:k].T, answers[:k].T
     filtered = (tokens[k : 2 * k].T, answers[k : 2 * k].T, warm_entropy_R)
-    filtered_top_RK, filtered_p_RK, filtered_entropy_R = filtered if plan.filtered else (top_RK, p_RK, entropy_R)
+    filtered_top_RK, filtered_p_RK, filtered_entropy_R = filtered if variant.filtered else (top_RK, p_RK, entropy_R)
     return Pass(
         top_RK=top_RK,
         p_RK=p_RK,
@@ -182,9 +191,9 @@ def _pass(plan: Plan, tokens: Tensor, answers: Tensor) -> Pass:
     )
 
 
-def _values(plan: Plan, request: PassOptions) -> tuple[float, ...]:
+def _values(variant: Variant, request: PassOptions) -> tuple[float, ...]:
     """What the kernels read as numbers, in their order."""
-    old = request.previous.edit if request.previous is not None and plan.old else None
+    old = request.previous.edit if request.previous is not None and variant.old else None
     return (
         request.draw.temperature,
         *(*request.edit.ids, *request.edit.deltas),
@@ -210,21 +219,21 @@ def _power(count: int) -> int:
     return 1 << (count - 1).bit_length()
 
 
-_proven: set[Plan] = set()
-_broken: set[Plan] = set()
+_proven: set[Variant] = set()
+_broken: set[Variant] = set()
 
 
-def _first(kernels: Any, plan: Plan, logits_RV: Tensor, request: PassOptions) -> Pass:
-    """The first run of a plan, in which it is compiled: what an old GPU or driver cannot do shows here."""
+def _first(kernels: Any, variant: Variant, logits_RV: Tensor, request: PassOptions) -> Pass:
+    """The first run of a variant, in which it is compiled: what an old GPU or driver cannot do shows here."""
     try:
-        answer = run(kernels, plan, logits_RV, request)
+        answer = run(kernels, variant, logits_RV, request)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
-        _broken.add(plan)
-        _say(f"the fused kernels cannot run on {plan.device} ({type(error).__name__}: {str(error)[:200]})")
+        _broken.add(variant)
+        _say(f"the fused kernels cannot run on {variant.device} ({type(error).__name__}: {str(error)[:200]})")
         return one_pass(logits_RV, request)
-    _proven.add(plan)
+    _proven.add(variant)
     return answer
 
 
