@@ -63,6 +63,13 @@ class State(Shown):
     def batch(self) -> int:
         return self.tokens_BL.shape[0]
 
+    def after(self, tokens_BL: Tensor, committed_BL: Tensor, step_B: Tensor) -> "State":
+        """The same rows later; what follows from lengths and given tokens alone is not computed again."""
+        later = replace(self, tokens_BL=tokens_BL, committed_BL=committed_BL, step_B=step_B)
+        kept = {name: self.__dict__[name] for name in ("valid_BL", "answer_BL", "rank_BL") if name in self.__dict__}
+        later.__dict__.update(kept)
+        return later
+
     def select(self, rows_U: Tensor) -> "State":
         return select(self, rows_U)
 
