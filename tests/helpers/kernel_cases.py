@@ -17,9 +17,13 @@ if __name__ == "__main__":
 import torch
 from torch import Tensor
 
-from unmask.core import Edit, Noise, Posterior, fused
+from unmask.core import Edit, Noise, Posterior, Proposal, State, Vocabulary, fused
 from unmask.core.rng import entries
 from unmask.core.statistics import Pass, PassOptions, Sampling, one_pass
+from unmask.decode import decode
+from unmask.denoisers.network import Network
+from unmask.denoisers.transformer import Spec, Transformer
+from unmask.policies import make
 
 NEVER = float("-inf")
 BOUND = 5e-6
@@ -226,7 +230,39 @@ def bad_logits(device: str, bad: float) -> None:
         assert ((got.token_RD >= 0) & (got.token_RD < 200)).all()
 
 
+def decodes(device: str) -> None:
+    """Whole runs: the same tokens and probabilities as the plain path's, greedy and drawn, with divergences."""
+    spec = Spec(131, 32, 1, 2, 2, 64, 1e4, 1e-5, False, True)
+    model = Transformer.empty(spec, device, torch.float32)
+    draw = torch.Generator().manual_seed(0)
+    for name, values in model.named_parameters():
+        values.data = (
+            torch.ones(values.shape).to(device)
+            if "norm" in name
+            else torch.randn(values.shape, generator=draw).to(device)
+        )
+    denoiser = Network(model.requires_grad_(False), Vocabulary(131, 130, (129,)))
+    start = State.from_prompts([[1, 2], [3, 4]], new_tokens=4, steps=2, mask_id=130, device=device)
+    proposals = (Proposal(confidence_eos_eot_inf=True), Proposal(0.7), Proposal(0.7, sampler="gumbel"))
+    for proposal in proposals:
+        ends = {}
+        for path in ("plain", "fused"):
+            os.environ[fused.VARIABLE] = path
+            try:
+                policy, noise = make("fixed", alpha="stability"), Noise.of([1, 2], device)
+                ends[path] = decode(denoiser, policy, start, noise=noise, proposal=proposal)
+            finally:
+                del os.environ[fused.VARIABLE]
+        assert torch.equal(ends["plain"].state.tokens_BL, ends["fused"].state.tokens_BL)
+        for one, other in zip(ends["plain"].steps, ends["fused"].steps, strict=True):
+            assert torch.equal(one.revealed_BL, other.revealed_BL)
+            torch.testing.assert_close(one.confidence_BL, other.confidence_BL, rtol=BOUND, atol=BOUND, equal_nan=True)
+    assert fused._proven
+    assert not fused._broken
+
+
 CASES: dict[str, Callable[[str], None]] = {
+    "whole decodes": decodes,
     "ties": ties,
     "few possible tokens": few_possible_tokens,
     "one-sided": one_sided,

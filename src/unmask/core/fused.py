@@ -22,9 +22,9 @@ from unmask.errors import require
 VARIABLE = "UNMASK_STATISTICS"
 CHOICES = ("auto", "plain", "fused")
 
-PIECE = 8192
+PIECE = 4096
 """Tokens that one program reads; fewer only where the vocabulary is smaller. Part of every row's rounding."""
-WARPS = 8
+WARPS = 4
 """Warps of a program that reads a piece. Part of every row's rounding too."""
 MOST_K = 16
 """Most probable tokens that the kernels look for; more take the plain path."""
