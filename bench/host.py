@@ -2,9 +2,9 @@
 
     python bench/host.py [--repeat 7] [--profile] [--json]
 
-One row is decoded to its end; the time inside the denoiser is counted apart, in the same run. The ratio is a step
-over its forward (median of the repeats). `mini` is the model of the package; `tiny` has one narrow layer, so that nearly
-all of its step is the host's. `--profile` says where the host's part goes.
+One row is decoded to its end; the time inside the denoiser is counted apart, in the same run. The ratio is a step over
+its forward (median of the repeats). `mini` is the model of the package; `tiny` has one narrow layer, so that nearly all
+of its step is the host's. `--profile` says where the host's part goes.
 """
 
 import argparse
