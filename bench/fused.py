@@ -52,6 +52,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="where all numbers go")
     args = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("needs a GPU: there is none")
+        return
     FOUND["machine"] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
     for section in (cases, large, pieces, times, step):
         began = time.perf_counter()

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor
@@ -118,17 +118,12 @@ def propose(
             previous_R=_previous_rows(previous, index_R, view) if needs.divergence else None,
         ),
     )
-
-    def spread(values_R: Tensor) -> Tensor:
-        out = values_R.new_zeros((view.tokens_BN.numel(), *values_R.shape[1:]))
-        out[index_R] = values_R
-        return out.view(*view.tokens_BN.shape, *values_R.shape[1:])
-
+    spread = partial(_spread, index_R=index_R, shape=view.tokens_BN.shape)
     numbers = [result.entropy_R, result.logz_R, result.proposed_R, result.filtered_entropy_R]
     numbers += [] if view.given_BN is None else [result.given_R]
-    entropy_BN, logz_BN, proposed_BN, filtered_entropy_BN, *given = spread_all(numbers, index_R, view)
+    entropy_BN, logz_BN, proposed_BN, filtered_entropy_BN, *given = _spread_all(numbers, index_R, view)
     both = [result.drift_R, result.displacement_R] if needs.divergence else []
-    drift_BN, displacement_BN = spread_all(both, index_R, view, NAN) if both else (None, None)
+    drift_BN, displacement_BN = _spread_all(both, index_R, view, NAN) if both else (None, None)
     token_BND, confidence_BND = spread(result.token_RD), spread(result.confidence_RD)
     clean = filtered = Statistics(spread(result.top_RK), spread(result.p_RK), entropy_BN)
     if result.filtered_p_RK is not result.p_RK:
@@ -155,7 +150,14 @@ def propose(
     )
 
 
-def spread_all(values: Sequence[Tensor], index_R: Tensor, view: View, fill: float = 0.0) -> Sequence[Tensor]:
+def _spread(values_R: Tensor, index_R: Tensor, shape: torch.Size) -> Tensor:
+    """Packed rows on the view's slots, zero where unwanted."""
+    out = values_R.new_zeros((shape.numel(), *values_R.shape[1:]))
+    out[index_R] = values_R
+    return out.view(*shape, *values_R.shape[1:])
+
+
+def _spread_all(values: Sequence[Tensor], index_R: Tensor, view: View, fill: float = 0.0) -> Sequence[Tensor]:
     """Several numbers per packed row on the view's slots, each its own tensor, in one go."""
     out = values[0].new_full((len(values), view.tokens_BN.numel()), fill)
     out[:, index_R] = torch.stack(list(values))
