@@ -6,6 +6,7 @@ from typing import ClassVar
 import pytest
 import torch
 
+from tests.helpers.operations import Counted, Uncounted
 from unmask.core import Logits, Needs, Noise, Policy, Proposal, State, Trajectory, Vocabulary, row_key
 from unmask.decode import Runner, decode
 from unmask.denoisers import Exact, Guided, Joint
@@ -358,3 +359,15 @@ def test_other_noise_may_be_given_to_a_resumed_run():
     }
     assert len(ends) > 1
     assert len({order[:2] for order in ends}) == 1
+
+
+@pytest.mark.parametrize(("proposal", "most"), [(Proposal(), 270), (Proposal(temperature=0.7), 335)])
+def test_a_step_takes_few_tensor_operations_beside_its_forward(proposal, most):
+    """Of a short row nearly all of a step's time is their number, on a GPU of a small batch too."""
+    counted = Counted()
+    denoiser = Uncounted(EXACT, counted)
+    states, noise = start([[0]], 6, 6)
+    with torch.inference_mode(), counted:
+        decode(denoiser, LLaDA(), states, noise=noise, proposal=proposal)
+    assert counted.forwards == 6
+    assert counted.count / counted.forwards < most

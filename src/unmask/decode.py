@@ -99,7 +99,7 @@ def one_step(denoiser: Denoiser, policy: Policy, start: Trajectory, *, eos_fill:
     change = runner.change(traj, action)
     raise_faults(change.fault_B, traj.state.step_B, traj.rows_B)
     step = runner.step(traj, policy.name, action, change)
-    return advance(traj, replace(step, prediction=step.prediction.light), change.state, ALL)
+    return advance(traj, _light(step), change.state, ALL)
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class Runner:
         raise_faults(change.fault_B, traj.state.step_B, traj.rows_B)
         nothing_B = torch.zeros_like(traj.rows_B)
         step = record_of(traj, policy, action, change, nothing_B, nothing_B)
-        return advance(traj, replace(step, prediction=step.prediction.light), change.state, ALL)
+        return advance(traj, _light(step), change.state, ALL)
 
     def change(self, traj: Trajectory, action: Action) -> Transition:
         """What an action does to the rows; its fault flags are not looked at yet."""
@@ -223,6 +223,8 @@ class Runner:
     def step(self, traj: Trajectory, name: str, action: Action, change: Transition) -> Step:
         """The record of one transition, with what it cost."""
         step = record_of(traj, name, action, change, self.forwards_B, self.processed_B)
+        if self.planner_forwards_B is None and self.foreseen_B is None:
+            return step
         return replace(step, planner_forwards_B=self.planner_forwards_B, foreseen_B=self.foreseen_B)
 
     def _propose(self, logits: Logits, view: View, needs: Needs, traj: Trajectory, proposal: Proposal) -> Prediction:
@@ -239,14 +241,13 @@ class Runner:
 
     def _run(self, view: View, needs: Needs) -> Logits:
         """Logits of every row, from memory where the canvas was looked at."""
-        every_B = torch.arange(view.tokens_BN.shape[0], device=view.tokens_BN.device)
         if not self._memo or view.attend_BNN is not None:
             self._memo = {}
-            return self._forward(view, needs, every_B)
+            return self._forward(view, needs, None)
         keys = _keys(view, needs, self.rows_B)
         missing = [row for row, key in enumerate(keys) if key not in self._memo]
         if missing:
-            rows_U = torch.tensor(missing, device=every_B.device)
+            rows_U = torch.tensor(missing, device=view.tokens_BN.device)
             fresh = self._forward(select(view, rows_U), needs, rows_U)
             self._memo.update({keys[row]: (fresh, at) for at, row in enumerate(missing)})
         answers = [self._memo[key] for key in keys]
@@ -261,11 +262,16 @@ class Runner:
         self.forwards_B = self.forwards_B.masked_fill(foreseen_B, 0)
         self.processed_B = self.processed_B.masked_fill(foreseen_B, 0)
 
-    def _forward(self, view: View, needs: Needs, owner_U: Tensor) -> Logits:
+    def _forward(self, view: View, needs: Needs, owner_U: Tensor | None) -> Logits:
+        """One pass, charged to its owners; None: every row pays for itself."""
         logits = self.denoiser(view, needs)
-        self.forwards_B = _charged(self.forwards_B, owner_U, logits.forwards)
         read_U = view.valid_BN.sum(-1) if logits.processed_B is None else logits.processed_B
-        self.processed_B = self.processed_B.index_add(0, owner_U, logits.forwards * read_U)
+        if owner_U is None:
+            self.forwards_B = self.forwards_B + logits.forwards
+            self.processed_B = self.processed_B + logits.forwards * read_U
+        else:
+            self.forwards_B = _charged(self.forwards_B, owner_U, logits.forwards)
+            self.processed_B = self.processed_B.index_add(0, owner_U, logits.forwards * read_U)
         return logits
 
 
@@ -281,7 +287,7 @@ def record_of(
         rows_B=traj.rows_B,
         policy=name,
         state=traj.state,
-        prediction=replace(traj.seen, hidden_BNH=None),
+        prediction=traj.seen if traj.seen.hidden_BNH is None else replace(traj.seen, hidden_BNH=None),
         action=action,
         revealed_BL=change.revealed_BL,
         remasked_BL=change.remasked_BL,
@@ -311,7 +317,7 @@ class _Finished:
         """Keep the step; its fault flags are looked at when the loop next asks who is done."""
         self.fault_B, self.faulty_at_B, self.rows_B = fault_B, step.state.step_B, step.rows_B
         if self.keep:
-            self.steps.append(replace(step, prediction=step.prediction.light))
+            self.steps.append(_light(step))
 
     def retire(self, traj: Trajectory, done_B: Tensor) -> Trajectory:
         """Take finished rows out of the batch. The step's one host read serves the fault flags too."""
@@ -330,7 +336,7 @@ class _Finished:
 
 def advance(traj: Trajectory, step: Step, state: State, keep: int) -> Trajectory:
     """The next state; of the past `keep` steps (`ALL` for every one), and heavy parts only of the last."""
-    past = tuple(replace(s, prediction=s.prediction.light) for s in traj.steps[-1:])
+    past = tuple(_light(s) for s in traj.steps[-1:])
     steps = (*traj.steps[:-1], *past, step)
     return replace(
         traj,
@@ -343,6 +349,12 @@ def advance(traj: Trajectory, step: Step, state: State, keep: int) -> Trajectory
         planner_forwards_B=_sum(traj.planner_forwards_B, step.planner_forwards_B),
         remasks_B=_sum(traj.remasks_B, step.remasked_BL.sum(-1)),
     )
+
+
+def _light(step: Step) -> Step:
+    """Without the parts that grow with the vocabulary."""
+    light = step.prediction.light
+    return step if light is step.prediction else replace(step, prediction=light)
 
 
 def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:

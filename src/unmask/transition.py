@@ -48,9 +48,13 @@ def apply(state: State, prediction: Prediction, action: Action) -> Transition:
     _check_shapes(state, action)
     length = state.tokens_BL.shape[1]
     masked_before_BL = state.masked_BL
-    wanted_BL = torch.zeros_like(masked_before_BL) if action.remask_BL is None else action.remask_BL
-    remasked_BL = wanted_BL & state.revisable_BL
-    masked_BL = masked_before_BL | remasked_BL
+    remasked_BL = torch.zeros_like(masked_before_BL)
+    misplaced_B = remasked_BL[:, 0]
+    masked_BL = masked_before_BL
+    if action.remask_BL is not None:
+        remasked_BL = action.remask_BL & state.revisable_BL
+        misplaced_B = (action.remask_BL & ~state.revisable_BL).any(-1)
+        masked_BL = masked_before_BL | remasked_BL
 
     score_BL = score.mix(action.alpha_BJ, score.landscape(prediction, length))
     eligible_BL = action.region_BL & masked_BL
@@ -66,32 +70,39 @@ def apply(state: State, prediction: Prediction, action: Action) -> Transition:
         proposed_BL = proposed_BL | (override_BL & (action.tokens_BL != state.mask_id))
         confidence_BL = torch.where(override_BL, float("nan"), confidence_BL)
 
-    fault_B = (
-        1 * (masked_BL.any(-1) & ~eligible_BL.any(-1))
-        + 2 * ~((action.kappa_B >= 0) & (action.kappa_B <= 1))
-        + 4 * ~((action.alpha_BJ >= 0).all(-1) & ((action.alpha_BJ.sum(-1) - 1).abs() < 1e-6))
-        + 8 * (wanted_BL & ~state.revisable_BL).any(-1)
-        + 16 * (score_BL.isnan() & eligible_BL & proposed_BL).any(-1)
-        + 32 * (revealed_BL & ~proposed_BL).any(-1)
-        + 64 * (~prediction.logz_BN.isfinite()).any(-1)
+    fault_B = _flags(
+        masked_BL.any(-1) & ~eligible_BL.any(-1),
+        ~((action.kappa_B >= 0) & (action.kappa_B <= 1)),
+        ~((action.alpha_BJ >= 0).all(-1) & ((action.alpha_BJ.sum(-1) - 1).abs() < 1e-6)),
+        misplaced_B,
+        (score_BL.isnan() & eligible_BL & proposed_BL).any(-1),
+        (revealed_BL & ~proposed_BL).any(-1),
+        ~prediction.logz_BN.isfinite().all(-1),
     )
     valid_B1 = (fault_B == 0)[:, None]
     # A proposed mask (only without `bar_mask`) reveals nothing.
     revealed_BL = revealed_BL & valid_B1 & (tokens_BL != state.mask_id)
-    remasked_BL = remasked_BL & valid_B1
-    canvas_BL = torch.where(remasked_BL, state.mask_id, state.tokens_BL)
+    canvas_BL = state.tokens_BL
+    if action.remask_BL is not None:
+        remasked_BL = remasked_BL & valid_B1
+        canvas_BL = torch.where(remasked_BL, state.mask_id, canvas_BL)
     return Transition(
-        state=replace(
-            state,
-            tokens_BL=torch.where(revealed_BL, tokens_BL, canvas_BL),
-            committed_BL=state.committed_BL | (revealed_BL & action.commit_BL),
-            step_B=state.step_B + 1,
+        state=state.after(
+            torch.where(revealed_BL, tokens_BL, canvas_BL),
+            state.committed_BL | (revealed_BL & action.commit_BL),
+            state.step_B + 1,
         ),
         revealed_BL=revealed_BL,
         remasked_BL=remasked_BL,
         confidence_BL=torch.where(revealed_BL, confidence_BL, 0.0),
         fault_B=fault_B,
     )
+
+
+def _flags(*wrong_B: Tensor) -> Tensor:
+    """The first is worth 1, the next 2, then 4, and so on: the keys of `FAULTS`."""
+    wrong = torch.stack(wrong_B)
+    return (wrong.long() << torch.arange(len(wrong), device=wrong.device)[:, None]).sum(0)
 
 
 def raise_faults(fault_B: Tensor, step_B: Tensor, rows_B: Tensor) -> None:
@@ -119,10 +130,10 @@ def fill_after_eos(change: Transition, eos_ids: tuple[int, ...]) -> Transition:
     final_BL = (is_eos_BL & state.committed_BL).long().cumsum(-1) > 0
     return replace(
         change,
-        state=replace(
-            state,
-            tokens_BL=torch.where(filled_BL, eos_ids[0], state.tokens_BL),
-            committed_BL=state.committed_BL | (filled_BL & final_BL),
+        state=state.after(
+            torch.where(filled_BL, eos_ids[0], state.tokens_BL),
+            state.committed_BL | (filled_BL & final_BL),
+            state.step_B,
         ),
         revealed_BL=change.revealed_BL | filled_BL,
         confidence_BL=torch.where(filled_BL, float("nan"), change.confidence_BL),

@@ -176,3 +176,17 @@ def test_frozen(field):
     with pytest.raises(FrozenInstanceError):
         setattr(state, field, None)
     assert getattr(state, field) is not None
+
+
+def test_a_later_state_keeps_what_the_prompt_alone_decides():
+    state = State.from_prompts([[1, 2], [3]], new_tokens=[2, 3], steps=2, mask_id=9)
+    _ = (state.rank_BL, state.masked_BL)
+    tokens_BL = state.tokens_BL.clone()
+    tokens_BL[0, 2] = 5
+    later = state.after(tokens_BL, state.committed_BL, state.step_B + 1)
+    assert later.rank_BL is state.rank_BL
+    assert later.answer_BL is state.answer_BL
+    fresh = State(**{f.name: getattr(later, f.name) for f in fields(State)})
+    for name in ("valid_BL", "answer_BL", "masked_BL", "revealed_BL", "revisable_BL", "rank_BL"):
+        assert torch.equal(getattr(later, name), getattr(fresh, name)), name
+    assert later.step_B.tolist() == [1, 1]

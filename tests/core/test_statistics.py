@@ -204,6 +204,28 @@ def test_ties_among_many():
     assert torch.equal(one_pass(z_RV, PassOptions(top_k=6)).top_RK, want)
 
 
+def test_few_logits_are_searched_like_many(monkeypatch):
+    """Whole rows or blocks of them: the same tokens, ties and barred ones included."""
+    z_RV = torch.randint(0, 3, (20, 700), generator=torch.Generator().manual_seed(1)).float()
+    z_RV[3, 1:], z_RV[4], z_RV[5, :699] = NEVER, NEVER, NEVER
+    found = []
+    for few in (0, z_RV.numel()):
+        monkeypatch.setattr(statistics, "_FEW", few)
+        kept_RV = z_RV.clone()
+        found.append(statistics._top(kept_RV, 6))
+        assert torch.equal(kept_RV, z_RV)
+    assert torch.equal(found[0].index_CK, found[1].index_CK)
+    assert torch.equal(found[0].z_CK, found[1].z_CK)
+
+
+def test_answers_that_are_the_same_are_one_tensor():
+    """Whoever spreads them over a canvas does it once; in several chunks too."""
+    for rows in (1, 5, 2000):
+        got = one_pass(logits(0, rows, 600, torch.float32), PassOptions())
+        assert got.filtered_p_RK is got.p_RK
+        assert got.filtered_top_RK is got.top_RK
+
+
 def test_more_asked_for_than_the_vocabulary_holds():
     got = one_pass(torch.tensor([[0.0, 1.0]]), PassOptions(top_k=5))
     assert got.top_RK.tolist() == [[1, 0]]

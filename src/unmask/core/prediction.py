@@ -145,4 +145,6 @@ class Prediction(Shown):
     @property
     def light(self) -> "Prediction":
         """Without the parts that grow with the vocabulary or with N squared: what a recording keeps."""
+        if self.attention_BNN is None and self.hidden_BNH is None and self.posterior is None:
+            return self
         return replace(self, attention_BNN=None, hidden_BNH=None, posterior=None)

@@ -1,13 +1,16 @@
 """Which token each wanted slot would take, decided before the policy acts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor
 
+from unmask.core.fused import statistics
 from unmask.core.prediction import Edit, Logits, Posterior, Prediction, Statistics
-from unmask.core.rng import Noise
-from unmask.core.statistics import PassOptions, Sampling, one_pass
+from unmask.core.rng import Noise, entries
+from unmask.core.statistics import PassOptions, Sampling
 from unmask.core.view import Needs, View
 from unmask.errors import DenoiserError, require
 
@@ -72,6 +75,7 @@ class Proposal:
         """The same options without the randomness: for looks at hypothetical canvases."""
         return replace(self, temperature=0.0, sampler="inverse")
 
+    @lru_cache(maxsize=256)  # noqa: B019 - proposals are few and small
     def edit(self, vocabulary: Vocabulary) -> Edit:
         deltas: dict[int, float] = {}
         if self.bar_mask and vocabulary.mask_id < vocabulary.size:
@@ -101,7 +105,7 @@ def propose(
     edit = proposal.edit(vocabulary)
     slots = view.tokens_BN.shape[1]
     row_R, position_R = index_R // slots, view.position_BN.flatten()[index_R]
-    result = one_pass(
+    result = statistics(
         logits.logits_RV,
         PassOptions(
             top_k=max(needs.top_k, 2),
@@ -114,35 +118,50 @@ def propose(
             previous_R=_previous_rows(previous, index_R, view) if needs.divergence else None,
         ),
     )
-
-    def spread(values_R: Tensor, fill: float = 0.0) -> Tensor:
-        out = values_R.new_full((view.tokens_BN.numel(), *values_R.shape[1:]), fill)
-        out[index_R] = values_R
-        return out.view(*view.tokens_BN.shape, *values_R.shape[1:])
-
+    spread = partial(_spread, index_R=index_R, shape=view.tokens_BN.shape)
+    numbers = [result.entropy_R, result.logz_R, result.proposed_R, result.filtered_entropy_R]
+    numbers += [] if view.given_BN is None else [result.given_R]
+    entropy_BN, logz_BN, proposed_BN, filtered_entropy_BN, *given = _spread_all(numbers, index_R, view)
+    both = [result.drift_R, result.displacement_R] if needs.divergence else []
+    drift_BN, displacement_BN = _spread_all(both, index_R, view, NAN) if both else (None, None)
     token_BND, confidence_BND = spread(result.token_RD), spread(result.confidence_RD)
+    clean = filtered = Statistics(spread(result.top_RK), spread(result.p_RK), entropy_BN)
+    if result.filtered_p_RK is not result.p_RK:
+        filtered = Statistics(spread(result.filtered_top_RK), spread(result.filtered_p_RK), filtered_entropy_BN)
     keep = needs.posterior or needs.divergence
     return Prediction(
         wanted_BN=logits.wanted_BN,
         token_BN=token_BND[..., 0],
         confidence_BN=confidence_BND[..., 0],
-        proposed_BN=spread(result.proposed_R),
-        clean=Statistics(spread(result.top_RK), spread(result.p_RK), spread(result.entropy_R)),
-        filtered=Statistics(
-            spread(result.filtered_top_RK), spread(result.filtered_p_RK), spread(result.filtered_entropy_R)
-        ),
-        logz_BN=spread(result.logz_R),
+        proposed_BN=proposed_BN,
+        clean=clean,
+        filtered=filtered,
+        logz_BN=logz_BN,
         vocab=logits.logits_RV.shape[1],
         token_BND=token_BND,
         confidence_BND=confidence_BND,
-        given_BN=None if view.given_BN is None else spread(result.given_R),
-        drift_BN=spread(result.drift_R, NAN) if needs.divergence else None,
-        displacement_BN=spread(result.displacement_R, NAN) if needs.divergence else None,
+        given_BN=given[0] if given else None,
+        drift_BN=drift_BN,
+        displacement_BN=displacement_BN,
         attention_BNN=logits.attention_BNN,
         visible_BN=_visible(logits.attention_BNN, view, vocabulary.mask_id),
         hidden_BNH=None if logits.hidden_RH is None else spread(logits.hidden_RH),
         posterior=Posterior(logits.logits_RV, result.logz_R, logits.slot_BN, edit) if keep else None,
     )
+
+
+def _spread(values_R: Tensor, index_R: Tensor, shape: torch.Size) -> Tensor:
+    """Packed rows on the view's slots, zero where unwanted."""
+    out = values_R.new_zeros((shape.numel(), *values_R.shape[1:]))
+    out[index_R] = values_R
+    return out.view(*shape, *values_R.shape[1:])
+
+
+def _spread_all(values: Sequence[Tensor], index_R: Tensor, view: View, fill: float = 0.0) -> Sequence[Tensor]:
+    """Several numbers per packed row on the view's slots, each its own tensor, in one go."""
+    out = values[0].new_full((len(values), view.tokens_BN.numel()), fill)
+    out[:, index_R] = torch.stack(list(values))
+    return out.view(len(values), *view.tokens_BN.shape).unbind(0)
 
 
 def _visible(attention_BNN: Tensor | None, view: View, mask_id: int) -> Tensor | None:
@@ -159,6 +178,13 @@ def _draw(proposal: Proposal, draws: int, noise: Noise, at: tuple[Tensor, Tensor
     if proposal.temperature == 0:
         return Sampling(*settings)
     purposes = ["token", *(f"token/{d}" for d in range(1, draws))]
+    if proposal.sampler == "gumbel" and type(noise).uniform_vocab is Noise.uniform_vocab:
+        bits_RD = torch.stack([noise.bits(*at, p) for p in purposes], -1)
+
+        def uniform_entries(row_C: Tensor) -> Tensor:
+            return torch.stack([entries(bits_R, vocab) for bits_R in bits_RD[row_C].unbind(-1)], -1)
+
+        return Sampling(*settings, uniform_vocab=uniform_entries, bits_RD=bits_RD)
     if proposal.sampler == "gumbel":
 
         def uniform_vocab(row_C: Tensor) -> Tensor:

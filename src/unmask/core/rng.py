@@ -52,6 +52,11 @@ def _open_unit(bits: Tensor) -> Tensor:
     return (_shift(bits, 12).double() + 0.5) * 2.0**-52
 
 
+def entries(bits_R: Tensor, vocab: int) -> Tensor:
+    """One float64 in (0, 1) per vocabulary entry of each counter."""
+    return _open_unit(_absorb(bits_R[:, None], torch.arange(vocab, device=bits_R.device)))
+
+
 @dataclass(frozen=True, repr=False)
 class Noise(Selectable):
     """The random numbers of B rows."""
@@ -72,8 +77,11 @@ class Noise(Selectable):
 
     def uniform_vocab(self, step_R: Tensor, position_R: Tensor, row_R: Tensor, vocab: int, purpose: str) -> Tensor:
         """One float64 in (0, 1) per vocabulary entry of the packed positions."""
-        bits_R = self._bits(step_R, position_R, purpose, self.key_B[row_R])
-        return _open_unit(_absorb(bits_R[:, None], torch.arange(vocab, device=bits_R.device)))
+        return entries(self.bits(step_R, position_R, row_R, purpose), vocab)
+
+    def bits(self, step_R: Tensor, position_R: Tensor, row_R: Tensor, purpose: str) -> Tensor:
+        """The counters that the entries' numbers are made of."""
+        return self._bits(step_R, position_R, purpose, self.key_B[row_R])
 
     def select(self, rows_U: Tensor) -> "Noise":
         return Noise(self.key_B[rows_U])

@@ -63,6 +63,12 @@ class State(Shown):
     def batch(self) -> int:
         return self.tokens_BL.shape[0]
 
+    def after(self, tokens_BL: Tensor, committed_BL: Tensor, step_B: Tensor) -> "State":
+        """The same rows later; what follows from lengths and given tokens alone is not computed again."""
+        later = replace(self, tokens_BL=tokens_BL, committed_BL=committed_BL, step_B=step_B)
+        later.__dict__.update({name: kept for name, kept in self.__dict__.items() if name in _OF_THE_PROMPT})
+        return later
+
     def select(self, rows_U: Tensor) -> "State":
         return select(self, rows_U)
 
@@ -146,6 +152,9 @@ class State(Shown):
             horizon_B=torch.tensor(budgets, device=device),
             mask_id=mask_id,
         )
+
+
+_OF_THE_PROMPT = ("valid_BL", "answer_BL", "rank_BL")
 
 
 def _per_row(name: str, value: int | Sequence[int], rows: int) -> list[int]:

@@ -1,8 +1,8 @@
 """The statistics of one step in one pass over the vocabulary.
 
-`one_pass` is the only place that reads logits. It works through chunks of packed rows that stay in cache, so peak
-memory is the logits plus a few scratch rows, and each row's numbers are a bitwise function of its own logits. A
-fused kernel can replace it behind the same signature.
+The plain path of `core.fused`, which runs kernels with the same answers where it can; nothing else reads logits. It
+works through chunks of packed rows that stay in cache, so peak memory is the logits plus a few scratch rows, and each
+row's numbers are a bitwise function of its own logits.
 """
 
 from collections.abc import Callable
@@ -21,6 +21,8 @@ _GPU_CHUNK, _GPU_ROWS = 1 << 25, 1 << 11
 vocabulary, little waste on few rows of a small one."""
 _BLOCK = 512
 """Tokens per block in the search for the largest."""
+_FEW = 1 << 14
+"""Elements of a chunk on the CPU up to which whole rows are searched instead."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Sampling:
     """One uniform per row and draw: inverse CDF."""
     uniform_vocab: Callable[[Tensor], Tensor] | None = None
     """One uniform per entry and draw of the given packed rows: Gumbel, as LLaDA's loop does it."""
+    bits_RD: Tensor | None = None
+    """The counters that `uniform_vocab` makes its uniforms of (`Noise.bits`), where it is made of such."""
 
     @property
     def filters(self) -> bool:
@@ -85,14 +89,28 @@ def one_pass(logits_RV: Tensor, request: PassOptions) -> Pass:
     least = 2 if on_cpu else size
     scratch = _Scratch(max(least, min(size, rows)), logits_RV)
     parts = []
-    for start in range(0, rows, size):
-        row_C = torch.arange(start, min(start + size, rows), device=logits_RV.device)
-        spare = max(0, least - len(row_C))
-        part = _chunk(logits_RV, torch.cat((row_C, row_C[:1].expand(spare))), request, scratch)
-        parts.append({f.name: getattr(part, f.name)[: len(row_C)] for f in fields(Pass)})
-    if not parts:
-        return _chunk(logits_RV, torch.arange(0, device=logits_RV.device), request, scratch)
-    return Pass(**{name: torch.cat([part[name] for part in parts]) for name in parts[0]})
+    for start in range(0, max(rows, 1), size):
+        count = min(size, rows - start)
+        row_C = torch.arange(start, start + count, device=logits_RV.device)
+        spare = max(0, least - count) if count else 0
+        if spare:
+            row_C = torch.cat((row_C, row_C[:1].expand(spare)))
+        part = _chunk(logits_RV, row_C, request, scratch)
+        parts.append(_mapped(lambda x_C, count=count: x_C[:count], part) if spare else part)
+    return parts[0] if len(parts) == 1 else _mapped(lambda *x_C: torch.cat(x_C), *parts)
+
+
+def _mapped(change: Callable[..., Tensor], *parts: Pass) -> Pass:
+    """One answer out of several, name by name; names that share a tensor go on sharing one."""
+    made: dict[int, Tensor] = {}
+    values = {}
+    for field in fields(Pass):
+        tensors = [getattr(part, field.name) for part in parts]
+        key = id(tensors[0])
+        if key not in made:
+            made[key] = change(*tensors)
+        values[field.name] = made[key]
+    return Pass(**values)
 
 
 class _Scratch:
@@ -116,23 +134,29 @@ def _chunk(logits_RV: Tensor, row_C: Tensor, request: PassOptions, scratch: _Scr
     draw = request.draw
     top = _top(z_CV, request.top_k)
     tempered_CV = _temper(z_CV, request, scratch)
-    token_CD = _draw_tokens(z_CV, tempered_CV, top.index_CK[:, :1], draw, row_C, scratch)
-    token_z_CD = z_CV.gather(1, token_CD)
-    given_z_C = _gather_given(z_CV, request.given_R, row_C)
+    token_CD = _draw_tokens(z_CV, tempered_CV, top.index_CK, draw, row_C, scratch)
+    # The first largest: its numbers are among those of the largest already.
+    greedy = token_CD is top.index_CK
+    token_CD = token_CD[:, :1] if greedy else token_CD
+    token_z_CD = top.z_CK[:, :1] if greedy else z_CV.gather(1, token_CD)
+    given_z_C = None if request.given_R is None else _gather_given(z_CV, request.given_R[row_C])
     trusted = _normaliser_without(z_CV, request.untrusted) if request.untrusted else None
 
     filtered = None
     if request.filtered and tempered_CV is not None:
         filtered_top = _top(tempered_CV, request.top_k)
-        filtered = _softmax_stats(tempered_CV, filtered_top, token_CD[:, :1], scratch)
+        filtered = _softmax_stats(tempered_CV, filtered_top, token_CD, scratch)
 
     peak_C = top.z_CK[:, 0]
-    clean = _softmax_stats(z_CV, top, token_CD[:, :1], scratch)
+    clean = _softmax_stats(z_CV, top, None if greedy else token_CD, scratch)
     if filtered is None:
         filtered = clean
     drift_C, displacement_C = _divergence_(clean, request, row_C, scratch)
     # Peak first: adding it to the log of the sum would round large logits, and confidence is compared with p_RK.
-    confidence_CD = (token_z_CD - peak_C[:, None] - clean.log_sum_C[:, None]).exp()
+    if greedy:
+        confidence_CD = clean.p_CK[:, :1]
+    else:
+        confidence_CD = (token_z_CD - peak_C[:, None] - clean.log_sum_C[:, None]).exp()
     if trusted is not None:
         trusted_peak_C1, trusted_log_sum_C1 = trusted
         confidence_CD = (token_z_CD - trusted_peak_C1 - trusted_log_sum_C1).exp()
@@ -149,7 +173,7 @@ def _chunk(logits_RV: Tensor, row_C: Tensor, request: PassOptions, scratch: _Scr
         filtered_top_RK=filtered.index_CK,
         filtered_p_RK=filtered.p_CK,
         filtered_entropy_R=filtered.entropy_C,
-        given_R=(given_z_C - peak_C - clean.log_sum_C).exp(),
+        given_R=torch.zeros_like(peak_C) if given_z_C is None else (given_z_C - peak_C - clean.log_sum_C).exp(),
         drift_R=drift_C,
         displacement_R=displacement_C,
     )
@@ -175,6 +199,8 @@ def _top(z_CV: Tensor, k: int) -> _Top:
     whole row takes many times as long. Where fewer than k tokens are above -inf, the list repeats tokens, at -inf.
     """
     vocab = z_CV.shape[1]
+    if z_CV.numel() <= _FEW and z_CV.device.type == "cpu":
+        return _top_of_few(z_CV, k)
     whole = vocab - vocab % _BLOCK
     blocks = [z_CV[:, :whole].unflatten(1, (-1, _BLOCK)).amax(-1)] if whole else []
     if whole < vocab:
@@ -201,6 +227,18 @@ def _top(z_CV: Tensor, k: int) -> _Top:
     return _Top(torch.cat(values, -1), torch.cat(indices, -1))
 
 
+def _top_of_few(z_CV: Tensor, k: int) -> _Top:
+    """The same with a search of whole rows: fewer operations, where each costs more than what it reads."""
+    found: list[tuple[Tensor, Tensor]] = []
+    for _ in range(min(k, z_CV.shape[1])):
+        value_C1, index_C1 = z_CV.max(-1, keepdim=True)
+        found.append((value_C1, index_C1))
+        z_CV.scatter_(1, index_C1, float("-inf"))
+    for value_C1, index_C1 in reversed(found):
+        z_CV.scatter_(1, index_C1, value_C1)
+    return _Top(torch.cat([value for value, _ in found], -1), torch.cat([index for _, index in found], -1))
+
+
 @dataclass(frozen=True)
 class _Softmax:
     index_CK: Tensor
@@ -214,8 +252,8 @@ class _Softmax:
     """exp(z - max)."""
 
 
-def _softmax_stats(z_CV: Tensor, top: _Top, token_C1: Tensor, scratch: _Scratch) -> _Softmax:
-    """Normalise in place: z becomes log p."""
+def _softmax_stats(z_CV: Tensor, top: _Top, token_CD: Tensor | None, scratch: _Scratch) -> _Softmax:
+    """Normalise in place: z becomes log p. No token is the most probable one."""
     z_CV.sub_(top.z_CK[:, :1])
     exp_CV = torch.exp(z_CV, out=scratch.get("exp", len(z_CV)))
     log_sum_C = exp_CV.sum(-1).log()
@@ -223,8 +261,8 @@ def _softmax_stats(z_CV: Tensor, top: _Top, token_C1: Tensor, scratch: _Scratch)
     z_CV.sub_(log_sum_C[:, None]).clamp_(min=-1e4)
     weighted_CV = torch.mul(exp_CV, z_CV, out=scratch.get("work", len(z_CV)))
     entropy_C = -(weighted_CV.sum(-1) / log_sum_C.exp())
-    token_p_C = z_CV.gather(1, token_C1).squeeze(1).exp()
     p_CK = (top.z_CK - top.z_CK[:, :1] - log_sum_C[:, None]).exp()
+    token_p_C = p_CK[:, 0] if token_CD is None else z_CV.gather(1, token_CD[:, :1]).squeeze(1).exp()
     return _Softmax(top.index_CK, p_CK, entropy_C.clamp(min=0), log_sum_C, token_p_C, z_CV, exp_CV)
 
 
@@ -234,16 +272,20 @@ def _temper(z_CV: Tensor, request: PassOptions, scratch: _Scratch) -> Tensor | N
     if draw.temperature == 0 and not (request.filtered and draw.filters):
         return None
     tempered_CV = scratch.get("tempered", len(z_CV))
-    torch.div(z_CV, draw.temperature if draw.temperature > 0 else 1.0, out=tempered_CV)
+    # A tensor of the device: by a number, a GPU multiplies with its reciprocal, and other tokens would be drawn there.
+    temperature = torch.full(
+        (), draw.temperature if draw.temperature > 0 else 1.0, dtype=z_CV.dtype, device=z_CV.device
+    )
+    torch.div(z_CV, temperature, out=tempered_CV)
     return _filter_(tempered_CV, draw)
 
 
 def _draw_tokens(
-    z_CV: Tensor, tempered_CV: Tensor | None, argmax_C1: Tensor, draw: Sampling, row_C: Tensor, scratch: _Scratch
+    z_CV: Tensor, tempered_CV: Tensor | None, top_CK: Tensor, draw: Sampling, row_C: Tensor, scratch: _Scratch
 ) -> Tensor:
-    """The first largest at temperature 0, else one token per uniform."""
+    """One token per uniform; at temperature 0 the largest, as they came."""
     if draw.temperature == 0 or tempered_CV is None:
-        return argmax_C1
+        return top_CK
     if draw.uniform_vocab is not None:
         # exp(z) / (-ln U)^T in logarithms: same argmax, no overflow.
         noise_CVD = draw.uniform_vocab(row_C).log_().neg_().log_()
@@ -279,10 +321,7 @@ def _normaliser_without(z_CV: Tensor, tokens: tuple[int, ...]) -> tuple[Tensor, 
     return peak_C1, kept_CV.sub_(peak_C1).exp_().sum(-1, keepdim=True).log()
 
 
-def _gather_given(z_CV: Tensor, given_R: Tensor | None, row_C: Tensor) -> Tensor:
-    if given_R is None:
-        return z_CV.new_full((len(row_C),), float("-inf"))
-    token_C = given_R[row_C]
+def _gather_given(z_CV: Tensor, token_C: Tensor) -> Tensor:
     z_C = z_CV.gather(1, token_C.clamp(min=0)[:, None]).squeeze(1)
     return torch.where(token_C >= 0, z_C, float("-inf"))
 
