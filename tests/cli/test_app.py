@@ -268,7 +268,7 @@ class TestOddTerminals:
         code, out = shown(*given, "--axis", "score", "--out", "ä")
         assert code == 0
         assert "better" in out
-        assert out.splitlines()[-1] == "\\xe4/summary.json"
+        assert out.splitlines()[-1] == "\\xe4/figure-time.svg"
         code, out = shown(*given, "--json", "--quiet")
         assert json.loads(out)["split"] == "development"
 

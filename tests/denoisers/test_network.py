@@ -7,6 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from unmask.core import Needs, Noise, State, View, row_key
+from unmask.core.rows import concat
 from unmask.decode import decode
 from unmask.denoisers import Guided, Network
 from unmask.denoisers.network import BUCKET, PACK, attention_bias, pad_view
@@ -116,6 +117,13 @@ def test_wanted_slots_are_counted_once_and_before_the_pass(kind, network):
     before, behind = seen.names[: seen.names.index("pass")], seen.names[seen.names.index("pass") :]
     assert len([name for name in before if name in counting]) == 1
     assert not [name for name in behind if name in counting or name == "item"]
+
+
+def test_what_was_counted_is_not_believed_of_other_rows(network):
+    """An answer that was cut or joined has other slots: those of the first would be silently wrong."""
+    answer = network("llada")(view_of(tokens_of([20, 14]), wanted=[{3, 0, 19}, {1, 13}]), Needs())
+    assert concat([answer, answer]).index_R.tolist() == [0, 3, 19, 21, 33, 40, 43, 59, 61, 73]
+    assert replace(answer, wanted_BN=answer.wanted_BN[:, :4]).index_R.tolist() == [0, 3, 5]
 
 
 def test_the_head_runs_on_wanted_rows_only_in_packs(network, monkeypatch):

@@ -9,6 +9,15 @@ from torch import Tensor
 from unmask.core.rows import Selectable, Shown
 
 
+class CountedSlots:
+    """The flat slots that a tensor of flags wants. Good for that very tensor: rows cut or joined are counted again."""
+
+    __slots__ = ("index_R", "wanted_BN")
+
+    def __init__(self, wanted_BN: Tensor):
+        self.wanted_BN, self.index_R = wanted_BN, wanted_BN.flatten().nonzero().squeeze(-1)
+
+
 @dataclass(frozen=True, repr=False)
 class Logits(Shown):
     """A denoiser's answer to a view: packed rows, one for each wanted slot in row-major order."""
@@ -22,13 +31,15 @@ class Logits(Shown):
     """Denoiser passes spent on each row (2 under guidance)."""
     processed_B: Tensor | None = None
     """Slots recomputed per row and pass, where a cache held the others; None for every valid one."""
-    counted_R: Tensor | None = None
-    """`index_R`, from a denoiser that has counted the wanted slots: on a GPU each count waits for the device."""
+    counted: CountedSlots | None = None
+    """From a denoiser that has counted the wanted slots: on a GPU each count waits for the device."""
 
     @property
     def index_R(self) -> Tensor:
         """Flat slot of each packed row."""
-        return self.counted_R if self.counted_R is not None else self.wanted_BN.flatten().nonzero().squeeze(-1)
+        if self.counted is not None and self.counted.wanted_BN is self.wanted_BN:
+            return self.counted.index_R
+        return CountedSlots(self.wanted_BN).index_R
 
     @property
     def slot_BN(self) -> Tensor:

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unmask.core import Logits, Needs, View, Vocabulary
+from unmask.core.prediction import CountedSlots
 from unmask.denoisers.readout import Output, run
 from unmask.denoisers.transformer import Transformer
 from unmask.errors import DenoiserError
@@ -48,7 +49,8 @@ class Network:
         bias = attention_bias(padded, self.model.dtype)
         watch = self.readout if needs.attention else ()
         # Before the pass: counting the wanted slots waits for the device, which then has the pass ahead of it.
-        index_R = view.wanted_BN.flatten().nonzero().squeeze(-1)
+        counted = CountedSlots(view.wanted_BN)
+        index_R = counted.index_R
         source_R = self.source(padded)[index_R // slots, index_R % slots]
         output = (self.forward or self._layers)(padded.tokens_BN, padded.position_BN, bias, watch=watch)
         normed_RH = self.normed(output.x_BNH, source_R)
@@ -60,7 +62,7 @@ class Network:
             view.wanted_BN,
             attention_BNN=attention_BNN,
             hidden_RH=normed_RH if needs.hidden else None,
-            counted_R=index_R,
+            counted=counted,
         )
 
     def _layers(self, tokens_BN: Tensor, position_BN: Tensor, bias: Tensor, watch: tuple[int, ...]) -> Output:

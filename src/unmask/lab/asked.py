@@ -15,6 +15,7 @@ from unmask.lab.published import PublishedRun
 from unmask.request import TextModel
 from unmask.tasks.base import DataDir, Draft, Example, Numbered, OwnExample, Task, TaskJudge, Verdict, canonical, digest
 from unmask.tasks.official import gsm8k, humaneval
+from unmask.tasks.table import TASKS
 from unmask.tasks.official.data import DataFile, Row, rows
 from unmask.tasks.scoring.utility import number
 from unmask.tasks.splits import named, rank
@@ -45,7 +46,7 @@ def asked(task: str, data_dir: DataDir = None) -> Asked:
 
 def task_of(run: PublishedRun, problems: Asked, shots: int) -> Task:
     """All problems as one split, in an order of which the first n are a fair sample; `shots` solved ones are shown."""
-    suite = {"gsm8k": gsm8k.TASK, "humaneval": humaneval.TASK}[run.task]
+    suite = TASKS[run.task]
     drafts = {one.id: one.draft for one in problems.problems}
     members = tuple(
         OwnExample(**vars(named(drafts[id], id, run.name, WHOLE)), judge=problems.judge)
@@ -103,7 +104,7 @@ def _humaneval(data_dir: DataDir) -> Asked:
     return Asked((humaneval.FILE,), problems, (), humaneval.TASK.judge)
 
 
-_ASKED: dict[str, Callable[[DataDir], Asked]] = {"gsm8k": _gsm8k, "humaneval": _humaneval}
+_ASKED: dict[str, Callable[[DataDir], Asked]] = {gsm8k.TASK.name: _gsm8k, humaneval.TASK.name: _humaneval}
 
 
 @dataclass(frozen=True)

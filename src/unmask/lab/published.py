@@ -9,7 +9,9 @@ from unmask.core import Policy, Proposal
 from unmask.errors import UnknownName
 from unmask.policies import LLaDA
 from unmask.policies.dream import Dream
+from unmask.tasks.official import gsm8k, humaneval
 
+GSM8K, HUMANEVAL = gsm8k.TASK.name, humaneval.TASK.name
 EVAL = (
     "EVAL.md of github.com/ML-GSAI/LLaDA at b7e6c35, row 'Internal toolkit', which is not public: its prompts are "
     "taken to be those of the authors' OpenCompass"
@@ -74,10 +76,10 @@ _PROGRAM = (
 _CHAT = "the authors' OpenCompass configuration"
 
 
-def _gsm8k(policy: Policy, new_tokens: int, figure: float, *, name: str = "gsm8k", unsure: bool) -> PublishedRun:
+def _gsm8k(policy: Policy, new_tokens: int, figure: float, *, name: str = GSM8K, unsure: bool) -> PublishedRun:
     return PublishedRun(
         name=name,
-        task="gsm8k",
+        task=GSM8K,
         new_tokens=new_tokens,
         steps=new_tokens,
         policy=policy,
@@ -92,8 +94,8 @@ def _gsm8k(policy: Policy, new_tokens: int, figure: float, *, name: str = "gsm8k
 
 def _humaneval(policy: Policy, figure: float, proposal: Proposal) -> PublishedRun:
     return PublishedRun(
-        name="humaneval",
-        task="humaneval",
+        name=HUMANEVAL,
+        task=HUMANEVAL,
         new_tokens=512,
         steps=512,
         policy=policy,
@@ -115,7 +117,7 @@ def _dream(task: str, new_tokens: int, temperature: float, differs: tuple[str, .
         steps=new_tokens,
         policy=Dream(alg="entropy"),
         proposal=Proposal(temperature=temperature, top_p=0.95),
-        shots=SHOTS if task == "gsm8k" else 0,
+        shots=SHOTS if task == GSM8K else 0,
         prompt="LLaDA's, see there",
         differs=(base, *differs, _BARRED),
     )
@@ -145,12 +147,12 @@ DREAM = PublishedModel(
     "Dream-org/Dream-v0-Instruct-7B",
     "Dream",
     (
-        _dream("gsm8k", 256, 0.0, ("the authors show eight solved problems, of lm-evaluation-harness", _NUMBER)),
-        _dream("humaneval", 512, 0.2, ("the authors' Base model continues the bare function", _PROGRAM)),
+        _dream(GSM8K, 256, 0.0, ("the authors show eight solved problems, of lm-evaluation-harness", _NUMBER)),
+        _dream(HUMANEVAL, 512, 0.2, ("the authors' Base model continues the bare function", _PROGRAM)),
     ),
 )
 PUBLISHED = (LLADA, LLADA_15, DREAM)
-DEFAULT = ("gsm8k", "humaneval")
+DEFAULT = (GSM8K, HUMANEVAL)
 """What is run when nobody says."""
 
 
