@@ -15,10 +15,10 @@ from unmask.lab.published import PublishedRun
 from unmask.request import TextModel
 from unmask.tasks.base import DataDir, Draft, Example, Numbered, OwnExample, Task, TaskJudge, Verdict, canonical, digest
 from unmask.tasks.official import gsm8k, humaneval
-from unmask.tasks.table import TASKS
 from unmask.tasks.official.data import DataFile, Row, rows
 from unmask.tasks.scoring.utility import number
 from unmask.tasks.splits import named, rank
+from unmask.tasks.table import TASKS
 
 WHOLE = "evaluation"
 """The split that holds all problems of a data set."""
