@@ -1,14 +1,16 @@
 """The table on screen: within its width, with its signs explained."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from tests.helpers.made_comparison import made, timed
+from unmask.lab.compare import LeftOut
 from unmask.lab.compare_speed import summarise_speed
 from unmask.lab.compare_summary import summarise
-from unmask.report.compare_screen import LABEL_LEGEND, legends, screens
+from unmask.report.compare_screen import LABEL_LEGEND, legends, remarks, screens
 
 NAMES = ["reference", *(f"method:threshold=0.{n}" for n in range(8)), "vsb"]
 
@@ -49,3 +51,11 @@ def test_reconstructions_are_marked_and_explained():
     assert "vsb†" in text
     assert LABEL_LEGEND in legends(summary)
     assert LABEL_LEGEND not in legends(summarise(made({"t": {"reference": [1.0]}}), resamples=5))
+
+
+def test_a_reason_is_told_once():
+    """Two methods that a model cannot run at all filled the screen, a line for each of ten tasks."""
+    summary = summarise(made({"t": {"reference": [1.0]}}), resamples=5)
+    out = [LeftOut(task, policy, "no slots") for task in ("a", "b") for policy in ("wino", "vsb")]
+    told = remarks(replace(summary, left_out=(*out, LeftOut("b", "dus", "too long"))))
+    assert told == ["a, b: without wino, vsb (no slots)", "b: without dus (too long)"]

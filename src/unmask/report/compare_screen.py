@@ -7,6 +7,7 @@ from math import isnan, nan
 from rich.table import Table
 
 from unmask.core.card import RECONSTRUCTION
+from unmask.lab.compare import LeftOut
 from unmask.lab.compare_speed import SpeedLine, SpeedSummary
 from unmask.lab.compare_summary import MACRO, NEAR_ZERO, CompareSummary, PolicyLine
 from unmask.report.formats import counted
@@ -165,11 +166,22 @@ def remarks(summary: CompareSummary) -> list[str]:
     near = f"no policy's mean utility reaches {NEAR_ZERO:g}"
     lines += [f"{task}: near 0, shown and not averaged ({near})" for task in summary.near_zero]
     lines += [f"{task}: shown and not averaged (--macro-without)" for task in summary.without]
-    lines += [f"{left.task}: without {left.policy} ({left.reason})" for left in summary.left_out]
+    lines += _left_out(summary.left_out)
     for line in summary.lines:
         if line.unscored:
             lines.append(f"{line.task}: {counted(line.unscored, 'answer')} of {line.policy} could not be judged")
     return lines
+
+
+def _left_out(left_out: Sequence[LeftOut]) -> list[str]:
+    """Each reason once, with the policies that share it on the same tasks."""
+    tasks: dict[tuple[str, str], list[str]] = {}
+    for left in left_out:
+        tasks.setdefault((left.policy, left.reason), []).append(left.task)
+    policies: dict[tuple[str, str], list[str]] = {}
+    for (policy, reason), where in tasks.items():
+        policies.setdefault((", ".join(where), reason), []).append(policy)
+    return [f"{where}: without {', '.join(names)} ({reason})" for (where, reason), names in policies.items()]
 
 
 def time_remarks(speed: SpeedSummary) -> list[str]:
