@@ -455,3 +455,18 @@ def test_who_goes_beyond_the_steps_says_so(name):
     end = decode(problem.denoiser, policy, state, noise=problem.noise)
     taken = max(len(end.row(row).steps) for row in range(state.batch))
     assert policy.bound_by_steps == (taken <= 2 + (name == "remdm"))
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if not make(name).bound_by_steps])
+def test_whose_run_the_number_of_steps_changes(name):
+    """KLASS falls back on a schedule, so that one step reveals all; for EB-Sampler any number is the same run."""
+    # Dream's schedule shows where positions are sure.
+    model = unmask.load("mini") if name == "fast-dllm-dream" else unmask.load("exact", n=8)
+    runs = [model.generate("ab", policy=name, steps=steps, max_new_tokens=6) for steps in (1, 2, 6)]
+    taken = {(run.texts[0], run.forwards) for run in runs}
+    assert make(name).reads_steps == (len(taken) > 1)
+
+
+def test_settings_in_the_name_of_a_policy():
+    with pytest.raises(ConfigError, match=r"settings as keywords; write policy='klass' and threshold=0.5 beside it"):
+        unmask.load("exact").generate("a", policy="klass:threshold=0.5")

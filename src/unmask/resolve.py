@@ -252,6 +252,12 @@ def _policy(options: DecodeOptions, gate: Gate | None, model: CalibratedModel) -
         return None, policy
     require(isinstance(policy, str), "policy", policy, "a name or a policy object", "see `unmask methods`")
     if policy not in METHODS:
+        name, _, given_there = policy.partition(":")
+        if name in METHODS:
+            raise ConfigError(
+                f"policy is {policy!r}; allowed: a name, with its settings as keywords; write policy={name!r} and "
+                f"{given_there or 'KEY=VALUE'} beside it"
+            )
         raise UnknownName("policy", policy, [*METHODS, SELECTIVE])
     _refuse_misspelt(given, set(settings(make(policy))) - {"name"})
     if options.preset is None:

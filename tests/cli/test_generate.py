@@ -92,22 +92,22 @@ class TestGenerate:
         assert infilled["config"]["action"] == document["config"]["action"]
         shown = " ".join(command("generate", "-m", "exact", *rules).out.split())
         assert "score margin | region block size=4 | cardinality eb gamma=0.1 | commitment none" in shown
-        assert "steps bound nothing: composed ends when all is filled" in shown
+        assert "steps set a schedule, but do not end the run: composed goes on" in shown
         assert "this library's own, not a published method" in shown
 
     @pytest.mark.parametrize(
         ("policy", "said"),
         [
             ("llada", []),
-            ("eb-sampler", ["reconstruction: no code of the authors", "steps bound nothing: eb-sampler ends"]),
-            ("dus", ["steps bound nothing: dus ends"]),
+            ("eb-sampler", ["reconstruction: no code of the authors", "steps change nothing: eb-sampler goes on"]),
+            ("dus", ["steps change nothing: dus goes on"]),
             ("dos", ["reconstruction: no code of the authors"]),
         ],
     )
     def test_the_header_says_what_a_method_is_worth(self, command, policy, said):
         shown = " ".join(command("generate", "-m", "exact", "--policy", policy).out.split())
         assert all(words in shown for words in said)
-        assert ("steps bound nothing" in shown) == any("steps" in words for words in said)
+        assert ("goes on until all is filled" in shown) == any("steps" in words for words in said)
         assert ("label " in shown) == any("reconstruction" in words for words in said)
 
     def test_a_preset_is_the_familys_and_settings_go_before_it(self, command):

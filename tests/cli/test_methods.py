@@ -78,7 +78,8 @@ def test_show(command):
     assert "preset       llada/gsm8k: --policy klass:block_length=64,threshold=0.6,epsilon=0.015" in shown
     assert "differs" in shown
     assert "example      unmask methods example klass" in shown
-    assert "steps        bound nothing" in shown
+    assert "steps        set a schedule, but do not end the run" in shown
+    assert "made for     temperature 1 and at least as many steps" in command("methods", "show", "remdm").out
     one = command("methods", "show", "klass", "--json").json
     assert one["name"] == "klass"
     assert one["presets"]["dream/math"]["epsilon"] == 0.005

@@ -70,3 +70,9 @@ def test_lines_say_how_far_a_method_can_be_trusted():
     summary = summarise(made({"t": {"reference": [1.0], "vsb": [0.5]}}, labels={"vsb": "reconstruction"}))
     assert [line.label for line in (*summary.lines, *summary.macro)] == ["verified", "reconstruction"] * 2
     assert "| vsb† |" in report.markdown(made({"t": {"reference": [1.0]}}), summary)
+
+
+def test_of_equals_the_cheapest_is_picked():
+    worth = {"t": {"reference": [0.5, 0.5], "slow": [1.0, 1.0], "fast": [1.0, 1.0]}}
+    summary = summarise(made(worth, {"t": {"slow": [9, 9], "fast": [2, 2]}}))
+    assert summary.picks()["t"] == "fast"

@@ -182,3 +182,8 @@ def test_by_name():
     assert make("composed", score="margin", cardinality=0.5) == Composed("margin", cardinality=0.5)
     with pytest.raises(UnknownName, match="setting of composed"):
         make("composed", kappa="eb:0.1")
+
+
+def test_a_rule_that_is_no_text():
+    with pytest.raises(ConfigError, match=r"region.*7"):
+        compose(region=7)

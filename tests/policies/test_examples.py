@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from unmask.errors import UnknownName
+from unmask.errors import ConfigError, UnknownName
 from unmask.policies import METHODS
 from unmask.policies.examples import cases, names, run_case, sheet
 
@@ -38,5 +38,10 @@ def _other(value):
 
 
 def test_an_unknown_one_is_refused():
-    with pytest.raises(UnknownName, match="unknown worked example 'klas'; did you mean klass"):
+    with pytest.raises(UnknownName, match="unknown method with a worked example 'klas'; did you mean klass"):
         cases("klas")
+
+
+def test_a_method_without_an_example_is_no_misspelt_one():
+    with pytest.raises(ConfigError, match=r"fast-dllm-dream has no worked example; allowed: .*klass"):
+        cases("fast-dllm-dream")

@@ -59,3 +59,9 @@ def test_a_reason_is_told_once():
     out = [LeftOut(task, policy, "no slots") for task in ("a", "b") for policy in ("wino", "vsb")]
     told = remarks(replace(summary, left_out=(*out, LeftOut("b", "dus", "too long"))))
     assert told == ["a, b: without wino, vsb (no slots)", "b: without dus (too long)"]
+
+
+def test_a_method_outside_of_what_it_is_made_for():
+    summary = summarise(made({"t": {"reference": [1.0]}}), resamples=5)
+    lines = tuple(replace(line, made_for="temperature 1") for line in summary.lines)
+    assert [text for text in remarks(replace(summary, lines=lines)) if "reference is made for temperature 1" in text]

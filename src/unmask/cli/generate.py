@@ -137,7 +137,7 @@ def generate(
     """Continue one or more prompts.
 
     The answer starts as masked positions. At every step the model predicts all of them, and the policy decides
-    which to reveal; after --steps steps none is left.
+    which to reveal; after --steps steps none is left, or when it says so (`unmask methods show`).
 
     \b
     Examples:
@@ -251,14 +251,19 @@ def _compact(done: "Generation") -> dict[str, str]:
 
     keep = (name for name in RECORDED if name != "approximate")
     steps = sorted({row["steps"] for row in config["rows"]})
-    free = "" if done.policy.bound_by_steps else f" (steps bound nothing: {done.policy.name} ends when all is filled)"
+    does = "set a schedule, but do not end the run" if done.policy.reads_steps else "change nothing"
+    free = "" if done.policy.bound_by_steps else f" (steps {does}: {done.policy.name} goes on until all is filled)"
     run = settings_line({"steps": steps[0] if len(steps) == 1 else steps, **{k: config[k] for k in keep}})
     cache = {"cache": f"APPROXIMATE  {settings_line(config['approximate'])}"} if config["approximate"] else {}
     return {
         "model": line(config["model"]),
         "policy": line(config["policy"]),
         **_standing(done.policy, config["method"]["label"]),
-        **({"preset": config["preset"]} if "preset" in config else {}),
+        **(
+            {"preset": f"{config['preset']}  (the method's settings alone, not the run's)"}
+            if "preset" in config
+            else {}
+        ),
         **({"action": action_line(config["action"])} if "action" in config else {}),
         **({"gate": settings_line(_gate_line(config["gate"]))} if "gate" in config else {}),
         "proposal": settings_line(config["proposal"]),
@@ -315,6 +320,8 @@ def _prompts(given: list[str] | None, file: Path | None) -> list[str] | None:
             f"--prompt-file {str(file)!r} cannot be read ({reason}); allowed: a text file with one prompt per line; "
             "check the path"
         ) from error
+    if not text.strip():
+        raise ConfigError(f"--prompt-file {str(file)!r} is empty; allowed: one prompt per line; write one into it")
     lines = text.rstrip("\n").split("\n")
     for number, line in enumerate(lines, start=1):
         if not line:

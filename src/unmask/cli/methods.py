@@ -168,6 +168,7 @@ def about(name: str) -> dict[str, Any]:
         "presets": {preset: dict(values) for preset, values in card.presets.items()},
         "differs": list(card.differs),
         "bound_by_steps": policy.bound_by_steps,
+        "reads_steps": policy.reads_steps,
         "example": f"unmask methods example {name}" if name in examples.names() else None,
     }
 
@@ -179,8 +180,11 @@ def _lines(row: dict[str, Any]) -> list[str]:
     lines = [f"{row['name']}: {row['about']}", f"  {row['citation']} ({row['label']})", ""]
     lines += [f"  {axis:<12} {row[axis]}" for axis in TAXONOMY]
     lines += ["", f"  settings     {settings_line(row['settings'])}"]
-    steps = "end the run" if row["bound_by_steps"] else "bound nothing: it goes on until all is filled"
+    schedule = "set a schedule, but do not end the run" if row["reads_steps"] else "change nothing"
+    steps = "end the run" if row["bound_by_steps"] else f"{schedule}: it goes on until all is filled"
     lines.append(f"  steps        {steps}")
+    if row["made_for"]:
+        lines.append(f"  made for     {row['made_for']}")
     for preset, values in row["presets"].items():
         lines.append(f"  preset       {preset}: --policy {policy_text(row['name'], values)}")
     for difference in row["differs"]:

@@ -30,6 +30,8 @@ class Card:
     """Raised where the same settings give other tokens than before."""
     differs: tuple[str, ...] = ()
     """Where it leaves the authors' code or the paper's row, and why."""
+    made_for: str = ""
+    """How its authors run it, where the defaults of a run are others: temperature, steps."""
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
     """Published settings by model and task, as `llada/gsm8k`."""
 

@@ -143,8 +143,13 @@ class DecodingMethod(ABC):
 
     @property
     def bound_by_steps(self) -> bool:
-        """Whether a run ends with its steps; False where the method alone decides how many it takes."""
+        """Whether a run ends with its steps; False where it goes on until all is filled."""
         return True
+
+    @property
+    def reads_steps(self) -> bool:
+        """Whether their number changes anything; it may where it does not end the run: a schedule to fall back on."""
+        return self.bound_by_steps
 
     @property
     def asks_planner(self) -> bool:

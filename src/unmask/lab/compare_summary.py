@@ -45,6 +45,8 @@ class PolicyLine:
     """Answers that the evaluator could not judge."""
     label: str = ""
     """How far the method can be trusted: verified, reconstruction, this library, or own."""
+    made_for: str = ""
+    """How its authors run the method, where a run's defaults are others."""
     front: bool = False
     """No other policy has at least this utility for no more forwards and is better in one of them."""
     sure: bool = False
@@ -85,14 +87,14 @@ class CompareSummary:
         return (*tasks, *([MACRO] if self.macro else []))
 
     def best(self, task: str) -> PolicyLine | None:
-        """The policy with the largest difference, the first of ties; the reference if no other is better.
+        """The policy with the largest difference, of ties that with fewest forwards; the reference if none is better.
 
         None if there is no other.
 
         Its interval flatters: it was chosen on the same prompts. `picks` of another split avoid that.
         """
         others = [x for x in self.of(task) if x.policy != self.reference and not math.isnan(x.difference.value)]
-        best = max(others, key=lambda line: line.difference.value, default=None)
+        best = max(others, key=lambda line: (line.difference.value, -line.forwards.value), default=None)
         return best if best is None or best.difference.value > 0 else self.line(task, self.reference)
 
     def picks(self) -> dict[str, str]:
@@ -121,7 +123,8 @@ def summarise(
     standings = evaluation.config.get("methods", {})
 
     def named(line: PolicyLine) -> PolicyLine:
-        return replace(line, label=standings.get(line.policy, {}).get("label", ""))
+        told = standings.get(line.policy, {})
+        return replace(line, label=told.get("label", ""), made_for=told.get("made_for", ""))
 
     near_zero = [grid.task for grid in grids if grid.near_zero]
     scored = [grid for grid in grids if grid.has_reference and grid.task not in (*near_zero, *macro_without)]

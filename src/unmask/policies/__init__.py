@@ -106,7 +106,10 @@ def settings(policy: Policy | Search) -> dict[str, Any]:
 
 def standing(policy: Policy | Search) -> dict[str, str]:
     """How far a method can be trusted, and its version, for the results that it makes."""
-    return {"label": "own"} if policy.card is None else {"label": policy.card.label, "version": policy.card.version}
+    if policy.card is None:
+        return {"label": "own"}
+    made_for = {"made_for": policy.card.made_for} if policy.card.made_for else {}
+    return {"label": policy.card.label, "version": policy.card.version, **made_for}
 
 
 def changed(part: Any, path: str, options: Mapping[str, Any]) -> Any:

@@ -68,6 +68,10 @@ class Instead(Policy):
     def bound_by_steps(self) -> bool:
         return self.base.bound_by_steps or self.kappa is not None
 
+    @property
+    def reads_steps(self) -> bool:
+        return self.base.reads_steps or self.kappa is not None
+
     def check(self, state: State) -> None:
         self.base.check(state)
 

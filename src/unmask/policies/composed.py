@@ -13,6 +13,7 @@ from unmask.axes.score import ORDERS, Mixture
 from unmask.core import RULES, Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.core.card import OURS, Card
 from unmask.errors import UnknownName
+from unmask.options import check_types
 from unmask.policies.blocks import check_blocks, clock
 from unmask.policies.llada import quota
 from unmask.policies.revised import revise
@@ -56,6 +57,10 @@ class Composed(Policy):
     @property
     def bound_by_steps(self) -> bool:
         return self._cardinality.bounded
+
+    @property
+    def reads_steps(self) -> bool:
+        return self.bound_by_steps or self._operator is not None
 
     @property
     def outside_block(self) -> str:
@@ -163,4 +168,6 @@ def compose(
     commitment: str = "all",
 ) -> Composed:
     """A policy out of one rule per axis: `compose(score="margin", region="block:32", cardinality="eb:0.1")`."""
-    return Composed(score, region, cardinality, commitment)
+    rules = {"score": score, "region": region, "cardinality": cardinality, "commitment": commitment}
+    check_types(Composed, rules, "composed")
+    return Composed(**rules)  # type: ignore[arg-type]

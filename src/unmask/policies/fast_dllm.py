@@ -110,6 +110,10 @@ class FastDLLMDream(Policy):
     def bound_by_steps(self) -> bool:
         return False
 
+    @property
+    def reads_steps(self) -> bool:
+        return True
+
     def check(self, state: State) -> None:
         for answer, steps in zip(state.answer_BL.sum(-1).tolist(), state.horizon_B.tolist(), strict=True):
             divides = answer % steps == 0

@@ -91,6 +91,10 @@ class KLASS(Policy):
         return False
 
     @property
+    def reads_steps(self) -> bool:
+        return True
+
+    @property
     def own_end(self) -> bool:
         return self.leave_unfinished
 

@@ -60,6 +60,10 @@ def policy_settings(
         raise ConfigError(f"{option} {text!r}: {rest!r} is not KEY=VALUE; allowed: {POLICY_FORMS}; add the value")
     if not colon and name.endswith(".py"):
         raise ConfigError(f"{option} {text!r} is a file without a class; allowed: {POLICY_FORMS}; add :Class")
+    if name == "all":
+        raise ConfigError(
+            f"{option} 'all' is no single policy; allowed: in `unmask compare`; name one of `unmask methods`"
+        )
     if not colon and name not in METHODS:
         raise UnknownName("policy", name, [*METHODS, *also, "path.py:Class", "package.module:Class"])
     return name, settings

@@ -51,6 +51,7 @@ class P2(Policy):
             "a planner reads the prompt (theirs reads what the denoiser would put in its place)",
             "p2_plus of their LLaDA demo, which fixes the whole order with one forward, is left out",
         ),
+        made_for="as many steps as tokens",
         presets={"open-dllm": {"exact": True}},
     )
     eta: float = 1.0

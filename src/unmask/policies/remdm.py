@@ -41,6 +41,7 @@ class ReMDMSampler(Policy):
             "top-p keeps the token that crosses the limit (theirs drops it)",
             "given tokens are never re-masked (theirs has no prompts)",
         ),
+        made_for="temperature 1 and at least as many steps as tokens",
         presets={
             "cap": {"operator.variant": "cap", "operator.eta": 0.008},
             "rescale": {"operator.variant": "rescale", "operator.eta": 0.015},
@@ -121,6 +122,7 @@ class ReMDMLLaDA(Policy):
             "a count loop of the authors' code, not the paper's sampler",
             "no early return at end of text",
         ),
+        made_for="temperature 1",
         presets={"llada/countdown": {"k": 1}, "llada/truthfulqa": {"k": 4}},
     )
     block_length: int | None = None

@@ -49,6 +49,10 @@ class Revised(Policy):
         return self.base.bound_by_steps
 
     @property
+    def reads_steps(self) -> bool:
+        return True  # the operator's clock
+
+    @property
     def outside_block(self) -> str:
         return "it re-masks anywhere in the answer"
 

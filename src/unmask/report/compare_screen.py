@@ -16,7 +16,7 @@ ABOVE, BELOW, RECONSTRUCTED, SURE, UNSURE = "↑", "↓", "†", "●", "○"
 LEGEND = f"{ABOVE} better than the reference on the same prompts, {BELOW} worse: the 95 % interval leaves out zero."
 FRONT_LEGEND = (
     f"front: {UNSURE} no other policy has at least this utility for no more forwards; {SURE} beyond noise: better than "
-    "each that needs no more, the paired interval leaves out zero."
+    "each that needs no more forwards (so is the cheapest, however bad), the paired interval leaves out zero."
 )
 LABEL_LEGEND = f"{RECONSTRUCTED} reconstruction: there is no code of the authors to compare with."
 TIME_LEGEND = "Wall time is to be compared within one run on one machine only; no other number depends on it."
@@ -167,6 +167,11 @@ def remarks(summary: CompareSummary) -> list[str]:
     lines += [f"{task}: near 0, shown and not averaged ({near})" for task in summary.near_zero]
     lines += [f"{task}: shown and not averaged (--macro-without)" for task in summary.without]
     lines += _left_out(summary.left_out)
+    made_for = {line.policy: line.made_for for line in summary.lines if line.made_for}
+    lines += [
+        f"{policy} is made for {what}: at other settings it is not what its authors run"
+        for policy, what in made_for.items()
+    ]
     for line in summary.lines:
         if line.unscored:
             lines.append(f"{line.task}: {counted(line.unscored, 'answer')} of {line.policy} could not be judged")
@@ -190,8 +195,8 @@ def time_remarks(speed: SpeedSummary) -> list[str]:
     if speed.earlier:
         where = f", {speed.elsewhere} of them on another machine or device" if speed.elsewhere else ""
         lines.append(
-            f"seconds of {_batches(speed.earlier)} are of an earlier run{where}; those of {_batches(speed.measured)} "
-            "are of this one"
+            f"seconds of {_batches(speed.earlier)} are of an earlier run{where}"
+            + (f"; those of {_batches(speed.measured)} are of this one" if speed.measured else "")
         )
     if speed.unknown:
         lines.append(f"seconds of {_batches(speed.unknown)} are lost: the answers count, the time does not")

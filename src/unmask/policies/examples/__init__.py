@@ -30,8 +30,8 @@ from unmask.core import (
 )
 from unmask.decode import advance, decode, record_of
 from unmask.denoisers.scripted import Scripted, TableNoise, logs, peaked
-from unmask.errors import UnknownName
-from unmask.policies import make
+from unmask.errors import ConfigError, UnknownName
+from unmask.policies import METHODS, make
 from unmask.policies.remdm import ReMDMSampler
 from unmask.transition import apply
 
@@ -92,7 +92,9 @@ def names() -> list[str]:
 def cases(method: str) -> tuple[WorkedCase, ...]:
     """The worked cases of a method."""
     if method not in names():
-        raise UnknownName("worked example", method, names())
+        if method in METHODS:
+            raise ConfigError(f"{method} has no worked example; allowed: {', '.join(names())}; take one of them")
+        raise UnknownName("method with a worked example", method, names())
     document = json.loads((HOME / f"{method}.json").read_text(encoding="utf-8"))
     return tuple(WorkedCase(method, **case) for case in document["cases"])
 
