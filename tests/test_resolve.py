@@ -460,9 +460,12 @@ def test_who_goes_beyond_the_steps_says_so(name):
 @pytest.mark.parametrize("name", [name for name in METHODS if not make(name).bound_by_steps])
 def test_whose_run_the_number_of_steps_changes(name):
     """KLASS falls back on a schedule, so that one step reveals all; for EB-Sampler any number is the same run."""
-    # Dream's schedule shows where positions are sure.
-    model = unmask.load("mini") if name == "fast-dllm-dream" else unmask.load("exact", n=8)
-    runs = [model.generate("ab", policy=name, steps=steps, max_new_tokens=6) for steps in (1, 2, 6)]
+    # Dream's schedule shows where some positions are sure and others are not.
+    if name == "fast-dllm-dream":
+        model, prompt, tokens, choices = unmask.load("mini"), "List three colours.", 32, (4, 8)
+    else:
+        model, prompt, tokens, choices = unmask.load("exact", n=8), "ab", 6, (1, 2, 6)
+    runs = [model.generate(prompt, policy=name, steps=steps, max_new_tokens=tokens) for steps in choices]
     taken = {(run.texts[0], run.forwards) for run in runs}
     assert make(name).reads_steps == (len(taken) > 1)
 
