@@ -187,3 +187,12 @@ def test_by_name():
 def test_a_rule_that_is_no_text():
     with pytest.raises(ConfigError, match=r"region.*7"):
         compose(region=7)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [({"cardinality": "eb:-1"}, "^cardinality is 'eb:-1'"), ({"commitment": "confidence:2"}, "^commitment is 'confid")],
+)
+def test_messages_name_the_rule_as_it_was_given(given, words):
+    with pytest.raises(ConfigError, match=words):
+        compose(**given)

@@ -137,30 +137,30 @@ class Cardinality:
     value: float = 0.0
 
     @classmethod
-    def parse(cls, text: str | float | int) -> "Cardinality":
-        """A number alone is kappa itself."""
+    def parse(cls, text: str | float | int, name: str = "kappa") -> "Cardinality":
+        """A number alone is kappa itself; `name` is what messages call the setting."""
         alone = _number(text) if isinstance(text, str) else None
         text = text if alone is None else alone
         if isinstance(text, int | float):
-            require(0 <= text <= 1, "kappa", text, "a share in [0, 1]", "e.g. 0.5 reveals half of the region")
+            require(0 <= text <= 1, name, text, "a share in [0, 1]", "e.g. 0.5 reveals half of the region")
             return cls("share", float(text))
         rule, _, raw = text.partition(":")
         if rule not in RULES:
             raise UnknownName("cardinality", rule, RULES)
         if rule in _PLAIN:
-            require(not raw, "kappa", text, f"'{rule}'", "this rule takes no value")
+            require(not raw, name, text, f"'{rule}'", "this rule takes no value")
             return cls(rule)
         value = _number(raw)
         if rule == "count":
             ok = value is not None and 1 <= value <= 1e6 and value.is_integer()
-            require(ok, "kappa", text, "'count:K', K a whole number from 1 to 1000000", "e.g. 'count:4'")
+            require(ok, name, text, "'count:K', K a whole number from 1 to 1000000", "e.g. 'count:4'")
         elif rule in ("factor", "eb"):
             # An infinite budget is all at once; an infinite factor would be the same by a detour.
             ok = value is not None and value >= 0 and (rule == "eb" or value < float("inf"))
-            require(ok, "kappa", text, f"'{rule}:X', X 0 or more", f"e.g. '{rule}:{1 if rule == 'factor' else 0.1}'")
+            require(ok, name, text, f"'{rule}:X', X 0 or more", f"e.g. '{rule}:{1 if rule == 'factor' else 0.1}'")
         else:
             ok = value is not None and 0 <= value <= 1
-            require(ok, "kappa", text, f"'{rule}:X', X in [0, 1]", f"e.g. '{rule}:0.5'")
+            require(ok, name, text, f"'{rule}:X', X in [0, 1]", f"e.g. '{rule}:0.5'")
         return cls(rule, value or 0.0)
 
     @property

@@ -38,10 +38,10 @@ class Commitment:
     threshold: float = 0.0
 
     @classmethod
-    def parse(cls, text: str) -> "Commitment":
+    def parse(cls, text: str, name: str = "commit") -> "Commitment":
         rule, _, raw = text.partition(":")
         if rule in ("all", "none"):
-            require(not raw, "commit", text, f"'{rule}'", "this rule takes no threshold")
+            require(not raw, name, text, f"'{rule}'", "this rule takes no threshold")
             return cls(rule)
         if rule not in RULES:
             raise UnknownName("commitment", rule, RULES)
@@ -49,7 +49,7 @@ class Commitment:
             threshold = float(raw)
         except ValueError:
             threshold = -1.0
-        require(0 <= threshold <= 1, "commit", text, f"'{rule}:X', X in [0, 1]", f"e.g. '{rule}:0.9'")
+        require(0 <= threshold <= 1, name, text, f"'{rule}:X', X in [0, 1]", f"e.g. '{rule}:0.9'")
         return cls(rule, threshold)
 
     def __call__(self, state: State, prediction: Prediction) -> Tensor:
@@ -87,7 +87,7 @@ def parse_revisable(text: str) -> tuple[Commitment, ReMDM | None]:
     name = plain[0] if plain else "none"
     if name.partition(":")[0] not in RULES:
         raise UnknownName("commitment", name.partition(":")[0], (*RULES, *REMDM))
-    rule = Commitment.parse(name)
+    rule = Commitment.parse(name, "commitment")
     if not operators:
         return rule, None
     todo = "write 'none', a threshold, or the operator alone"

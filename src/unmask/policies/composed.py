@@ -146,7 +146,7 @@ class Composed(Policy):
 
     @cached_property
     def _cardinality(self) -> Cardinality:
-        return Cardinality.parse(self.cardinality)
+        return Cardinality.parse(self.cardinality, "cardinality")
 
     @cached_property
     def _revisable(self) -> tuple[Commitment, ReMDM | None]:
