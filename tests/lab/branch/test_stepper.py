@@ -243,7 +243,6 @@ class TestAccounting:
 
         monkeypatch.setattr(FixedRows, "__call__", watched)
         report = run(MODEL, of(name), STARTS, EngineSettings(rows=7, merge=merge)).report
-        # Nothing is recalled at a state without a past.
         assert sum(rows) == report.total.done + report.trajectory + report.recalled
 
 
