@@ -51,8 +51,19 @@ class TestTheFile:
         made = Study.parse(raw(models=model, candidates={"policy": ["klass", "llada"]}))
         assert made.sets(made.models[0].reference)[POLICY]["klass"] == KLASS(window=1)
 
-    @pytest.mark.parametrize(("name", "settings"), [("dus", {"leave_skipped": True}), ("remdm", {})])
-    def test_a_reference_may_end_as_it_likes_where_nothing_is_cut_out_of_it(self, name, settings):
+    @pytest.mark.parametrize(
+        ("name", "settings"),
+        [
+            ("dus", {"leave_skipped": True}),
+            ("remdm", {}),
+            ("core", {}),
+            ("info-gain", {}),
+            ("vsb", {}),
+            ("wino", {}),
+            ("remdm-llada", {}),
+        ],
+    )
+    def test_a_reference_may_do_as_it_likes_where_nothing_is_cut_out_of_it(self, name, settings):
         model = [{"model": "a", "reference": name, "settings": settings}]
         made = Study.parse(raw(models=model, candidates={"policy": [name, "llada"]}))
         assert made.plan(made.models[0].reference).reference == METHODS[name](**settings)
@@ -97,7 +108,15 @@ class TestTheFile:
             ({"diagnostics": ["policy"]}, "no diagnostic exists for the policy axis"),
             ({"diagnostics": ["score"]}, "one of the study's axes: policy"),
             ({"end_to_end": True}, "true with diagnostics"),
-            ({"models__0__reference": "wino"}, "cannot continue branches"),
+            (
+                {
+                    "models__0__reference": "info-gain",
+                    "candidates": {"policy": ["reference", "llada"]},
+                    "rollouts": 1,
+                },
+                "rollouts is 1; allowed: 2 or more where the reference",
+            ),
+            ({"models__0__reference": "p2", "models__0__settings": {"planner": True}}, "cannot continue branches"),
         ],
     )
     def test_what_is_refused(self, changes, said):
@@ -171,6 +190,30 @@ class TestTheRun:
         (less,) = estimate(without, methods_study.models[0], tiny_model, tasks)
         # A branch of its own, and its longer view, at every state.
         assert row.expected - less.expected >= row.states
+
+    @pytest.mark.parametrize(("reference", "tokens"), [("core", 0), ("wino", 4)])
+    def test_a_reference_that_looks_ahead_or_reads_more(
+        self, reference, tokens, tiny_folder, tiny_model, tiny_load, tmp_path, monkeypatch
+    ):
+        """From the file to the report, merged and naive."""
+        options = {"core": {"revise_every": 1, "tail": 0, "window": [0.0, 1.0]}, "wino": {"block_length": 4}}
+        model = {"model": str(tiny_folder), "name": "tiny", "reference": reference, "settings": options[reference]}
+        candidates = {"policy": ["reference", "llada", "info-gain:threshold=none,candidates=3"]}
+        study = Study.parse(raw(models=[model], candidates=candidates))
+        (row,) = estimate(study, study.models[0], tiny_model, prompts_of(study)[0])
+        assert ("reference (the reference, at every step)" in row.on_top) == (reference == "core")
+        monkeypatch.setattr(Judge, "judge", judged)
+        store = Store.create(tmp_path / "out", study.config)
+        done = run_study(study, store, tiny_load)
+        assert done.complete
+        branches = store.table("branches").to_pylist()
+        own = [row for row in branches if row["is_reference"]]
+        assert {row["extra_tokens"] for row in own if not row["extra_forwards"]} == {tokens}
+        assert any(row["extra_forwards"] for row in own) == (reference == "core")
+        naive = run_study(study, Store.create(tmp_path / "naive", study.config), tiny_load, naive=True)
+        assert naive.hashes["branches"] == done.hashes["branches"]
+        assert main(["study", "report", str(store.folder), "--out", str(tmp_path / "report")]) == 0
+        assert "llada" in (tmp_path / "report" / "methods-cost.csv").read_text(encoding="utf-8")
 
     def test_the_report_has_it(self, methods_run, tmp_path, capsys):
         assert main(["study", "report", str(methods_run.folder), "--out", str(tmp_path)]) == 0

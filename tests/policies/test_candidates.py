@@ -6,10 +6,25 @@ import pytest
 import torch
 
 from unmask.axes import AXES, CARDINALITY, COMMITMENT, REGION, SCORE, cardinality
-from unmask.core import RULES, Logits, Needs, Noise, State, View, Vocabulary
+from unmask.core import RULES, Logits, Needs, Noise, Search, State, View, Vocabulary
 from unmask.decode import decode
 from unmask.errors import ConfigError, UnknownName, UnnamedPolicy
-from unmask.policies import DUS, KLASS, P2, WINO, Dream, FastDLLM, Fixed, LLaDA, Revised, settings
+from unmask.policies import (
+    DUS,
+    KLASS,
+    P2,
+    VSB,
+    WINO,
+    CoRe,
+    Dream,
+    FastDLLM,
+    Fixed,
+    InfoGain,
+    LLaDA,
+    ReMDMLLaDA,
+    Revised,
+    settings,
+)
 from unmask.policies.candidates import (
     CANDIDATES,
     OWN,
@@ -274,10 +289,39 @@ class TestAround:
     def test_a_policy_that_fills_its_rows_can_be_one(self, policy):
         assert reference_of(candidates(around(policy))) == policy
 
-    @pytest.mark.parametrize("policy", [DUS(4, leave_skipped=True), KLASS(leave_unfinished=True), WINO(), Revised()])
-    def test_a_policy_with_an_end_or_a_view_of_its_own_cannot(self, policy):
-        with pytest.raises(ConfigError, match="cannot continue branches"):
+    @pytest.mark.parametrize(
+        "policy",
+        [
+            DUS(4, leave_skipped=True),
+            KLASS(leave_unfinished=True),
+            WINO(),
+            Revised(),
+            ReMDMLLaDA(),
+            CoRe(),
+            InfoGain(),
+            VSB(),
+        ],
+    )
+    def test_a_policy_that_looks_ahead_or_has_an_end_or_a_view_of_its_own_goes_on_whole(self, policy):
+        """Nothing can be cut out of its action; where nothing is, it can be the reference."""
+        with pytest.raises(ConfigError, match=r"cannot continue branches around the four axes.*axes = \['policy'\]"):
             around(policy)
+        assert reference_of(candidates(around(policy, whole=True))) == policy
+
+    def test_nor_what_asks_a_second_network(self):
+        with pytest.raises(ConfigError, match="second network"):
+            around(P2(planner=True), whole=True)
+
+    def test_searches_cannot(self):
+        class Beam(Search):
+            name = "beam"
+
+            def decode(self, run, traj):
+                return traj
+
+        for whole in (True, False):
+            with pytest.raises(ConfigError, match="searches own their loop"):
+                around(Beam(), whole=whole)
 
     def test_one_that_nobody_named(self):
         with pytest.raises(UnnamedPolicy, match=r"'threshold-0123456789ab' is a policy that nobody has named here"):

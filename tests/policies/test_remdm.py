@@ -84,6 +84,18 @@ def test_the_least_sure_is_dropped_before_the_forward_that_refills():
     assert canvas[at[0]] == VOCAB
 
 
+@pytest.mark.parametrize("step", [8, 15, 16])
+def test_what_somebody_else_left_open_is_filled_after_the_last_round(step):
+    """The clock has passed the first block, of which two masks are left; its own rounds leave none."""
+    canvas = [1, VOCAB, VOCAB, 1, *[1] * 4]
+    start = State.from_canvases([canvas], steps=8, mask_id=VOCAB, given=[[False] * 8], own_clock=True)
+    start = replace(start, step_B=torch.tensor([step]))
+    end = decode(confidences([[0.9] * 8]), ReMDMLLaDA(4, 1), start, noise=Noise.of([0]))
+    assert not bool(end.state.masked_BL.any())
+    assert int(end.state.step_B[0]) == 16 + 2
+    assert not any(bool(one.remasked_BL.any()) for one in end.steps if int(one.state.step_B[0]) >= 16)
+
+
 @pytest.mark.parametrize(
     "policy",
     [

@@ -154,7 +154,9 @@ class Study:
         # Refused where two are of one axis.
         by_axis({name: DIAGNOSTICS[name].axis for name in study.diagnostics})
         for spec in study.models:
-            study.sets(spec.reference)
+            draws = reference_of(study.sets(spec.reference)).random and POLICY in axes
+            ok, allowed = study.rollouts > 1 or not draws, f"2 or more where the reference of {spec.name!r} draws"
+            require(ok, "rollouts", study.rollouts, allowed, "one says little of what is drawn: raise it")
         return study
 
     @property

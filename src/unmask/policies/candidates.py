@@ -24,7 +24,7 @@ from unmask.errors import ConfigError, UnknownName, UnnamedPolicy, require
 from unmask.policies import settings
 from unmask.policies.dream import Dream
 from unmask.policies.fixed import Fixed
-from unmask.policies.revised import Revised
+from unmask.policies.revised import Revised, own_view
 
 Sets = Mapping[str, Mapping[str, Policy]]
 """Policies by axis and name."""
@@ -141,21 +141,44 @@ def around(policy: Policy | Search, *, whole: bool = False) -> str:
 
     The name holds a hash of its settings and, where it is a user's own, of its code: a file that says it (a study, a
     gate) cannot run anything, and another policy does not pass for it. `whole` is for studies of whole methods alone,
-    which cut nothing out of its action: there it may end as it likes.
+    which cut nothing out of its action: there it may look ahead, read views of its own and end as it likes.
     """
-    allowed = "a policy that decides from one plain forward, with memory 0 or 1"
-    todo = "look-ahead, views of its own and searches cannot continue branches; take another"
-    if not isinstance(policy, Policy) or not _is_plain(policy, whole):
-        raise ConfigError(f"the reference is {policy.name!r}; allowed: {allowed}; {todo}")
+    check_continues(policy, whole=whole)
+    assert isinstance(policy, Policy)
     described = json.dumps(settings(policy), sort_keys=True, default=str)
     name = f"{policy.name}-{hashlib.sha256(described.encode()).hexdigest()[:12]}"
     _AROUND[name] = policy
     return name
 
 
-def _is_plain(policy: Policy, whole: bool) -> bool:
-    own_view = type(policy).view is not Policy.view
-    return not policy.looks_ahead and policy.memory in (0, 1) and not own_view and (whole or not policy.own_end)
+def check_continues(policy: Policy | Search, *, whole: bool) -> None:
+    """Refuse a reference that cannot go on after somebody else's step, or whose action cannot be cut where it must."""
+    why = _why_not(policy, whole)
+    if why:
+        allowed = (
+            "a method with memory 0 or 1"
+            if whole
+            else "a policy that decides from one plain forward, with memory 0 or 1"
+        )
+        raise ConfigError(f"the reference is {policy.name!r}; allowed: {allowed}; {why}")
+
+
+def _why_not(policy: Policy | Search, whole: bool) -> str:
+    """Why a method cannot be a reference, and what to do; empty where it can."""
+    if not isinstance(policy, Policy):
+        return "searches own their loop and cannot continue branches: take another"
+    if policy.memory not in (0, 1):
+        return "it reads more of the past than its last step, so it cannot continue branches: take another"
+    if policy.asks_planner:
+        return "it asks a second network, which a study has not, so it cannot continue branches: take another"
+    if own_view(policy) and (policy.needs.divergence or policy.needs.posterior):
+        return "it compares posteriors of a view of its own, so it cannot continue branches: candidates leave none"
+    if not whole and (policy.looks_ahead or own_view(policy) or policy.own_end):
+        return (
+            "methods with look-ahead, views or an end of their own cannot continue branches around the four axes: "
+            "take another, or study whole methods alone (axes = ['policy'])"
+        )
+    return ""
 
 
 def reference_of(sets: Sets) -> Policy:

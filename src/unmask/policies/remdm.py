@@ -187,8 +187,11 @@ class ReMDMLLaDA(Policy):
         size_B = answer_B if self.block_length is None else torch.full_like(answer_B, self.block_length)
         block_B, inner_B = state.step_B // (2 * size_B), state.step_B % (2 * size_B)
         in_block_BL = state.answer_BL & (state.rank_BL // size_B[:, None] == block_B[:, None])
+        # Its own rounds leave no mask behind. Of somebody else's step some may be left: they are filled at the end.
+        over_B = block_B * size_B >= answer_B
+        in_block_BL = torch.where(over_B[:, None], state.answer_BL, in_block_BL)
         filled_B = 7 * size_B // 8
-        return _Rounds(in_block_BL, (inner_B >= filled_B) & (inner_B < filled_B + size_B))
+        return _Rounds(in_block_BL, ~over_B & (inner_B >= filled_B) & (inner_B < filled_B + size_B))
 
 
 @dataclass(frozen=True)

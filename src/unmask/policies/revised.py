@@ -101,3 +101,8 @@ def confidence_when_revealed(traj: Trajectory) -> Tensor:
     kept_BL = traj.notes.get("psi_BL", never_BL)
     psi_BL = torch.where(revealed_BL, traj.last.confidence_BL.double().nan_to_num(0.0), kept_BL)
     return torch.where(traj.state.revealed_BL, psi_BL, never_BL)
+
+
+def own_view(policy: Policy) -> bool:
+    """Whether a policy reads anything but the canvas as it is."""
+    return own_view(policy.base) if isinstance(policy, Revised) else type(policy).view is not Policy.view

@@ -21,25 +21,34 @@ def test_reports_add_up_axis_by_axis():
     assert one.axes == {"score": AxisCost(1, 2)}
 
 
+def future(owner, *passes):
+    """One that took so many row-forwards in each of its steps."""
+    one = Future(owner)
+    for took in passes:
+        one.add_step(took)
+    return one
+
+
 def chain():
     """Branch 0 ran five steps to an end; branch 1 ran two and met it at its third; its settled part ran one between."""
-    end, middle, first = Future(owner=0), Future(owner=1), Future(owner=1)
-    end.length, end.end = 5, "the end"
-    first.length, first.next, first.at = 2, middle, 0
-    middle.length, middle.next, middle.at = 1, end, 3
+    end, middle, first = future(0, 1, 1, 3, 1, 2), future(1, 4), future(1, 1, 2)
+    end.end = "the end"
+    first.next, first.at = middle, 0
+    middle.next, middle.at = end, 3
     return first, middle, end
 
 
 def test_a_future_is_followed_to_its_end():
+    """Steps, and the row-forwards that they took: more than one where a step looked ahead."""
     first, middle, end = chain()
-    assert follow(end, 0) == ("the end", 5)
-    assert follow(end, 4) == ("the end", 1)
-    assert follow(middle, 0) == ("the end", 1 + 2)
-    assert follow(first, 0) == ("the end", 2 + 1 + 2)
-    assert follow(first, 1) == ("the end", 1 + 1 + 2)
+    assert follow(end, 0) == ("the end", 5, 8)
+    assert follow(end, 4) == ("the end", 1, 2)
+    assert follow(middle, 0) == ("the end", 1 + 2, 4 + 3)
+    assert follow(first, 0) == ("the end", 2 + 1 + 2, 3 + 4 + 3)
+    assert follow(first, 1) == ("the end", 1 + 1 + 2, 2 + 4 + 3)
 
 
 def test_a_branch_pays_for_what_it_had_run_itself():
     first, middle, end = chain()
-    assert [_paid_by(0, future) for future in (first, middle, end)] == [0, 0, 5]
-    assert [_paid_by(1, future) for future in (first, middle, end)] == [3, 1, 0]
+    assert [_paid_by(0, future) for future in (first, middle, end)] == [0, 0, 8]
+    assert [_paid_by(1, future) for future in (first, middle, end)] == [7, 4, 0]

@@ -1,20 +1,22 @@
 """Whole methods as candidates: their branches against decoding by hand, merged against naive, alone and in company."""
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import ClassVar
 
 import pytest
 import torch
 
+from tests.helpers.method_branches import MODEL, SEED, STARTS, by_hand
+from tests.helpers.method_branches import plan as branched
 from unmask.adapt.gated import choose
 from unmask.axes import POLICY, ReMDM
 from unmask.catalog import load
-from unmask.core import ALL, Noise, Proposal, Trajectory, row_key
+from unmask.core import ALL, Noise, Proposal, row_key
 from unmask.decode import decode, one_step
-from unmask.denoisers import Exact, Joint
+from unmask.denoisers import Exact
 from unmask.errors import ConfigError, ContractError
-from unmask.lab.branch import BranchResult, EngineSettings, Plan, run, stream
+from unmask.lab.branch import BranchResult, EngineSettings, run, stream
 from unmask.policies import (
     DUS,
     KLASS,
@@ -32,20 +34,6 @@ from unmask.policies import (
 )
 from unmask.policies.candidates import CANDIDATES
 from unmask.request import Request
-
-N, V, PROMPT = 8, 3, 2
-MODEL = Exact(Joint.random(N, V, dependence=2.0, seed=0))
-MASK = MODEL.mask_id
-SEED = 1
-
-
-def start(a, b, steps, length=N):
-    blanks = length - PROMPT
-    given = (True,) * PROMPT + (False,) * blanks
-    return Request(f"{a}{b}", (a, b) + (MASK,) * blanks, given, steps, (PROMPT, length))
-
-
-STARTS = [start(0, 1, 5), start(2, 1, 4, N - 2)]
 
 
 @dataclass(frozen=True)
@@ -109,30 +97,13 @@ REFERENCES = {
 REGIMES = [("llada", 0.0), ("leaves all open", 4.0), ("dream", 0.0), ("klass", 0.8), ("remdm", 0.8)]
 
 
-def plan(reference, temperature=0.0, rollouts=2, states=2, guests=GUESTS, sets=None):
-    chosen = {**(sets or {}), POLICY: {"reference": reference, **guests}}
-    return Plan(reference, chosen, ReMDM("conf"), rollouts, states, seed=SEED, temperature=temperature)
+plan = partial(branched, guests=GUESTS)
 
 
 @cache
 def merged_block(name: str, temperature: float) -> BranchResult:
     """Of a regime; several tests compare with it."""
     return run(MODEL, plan(REFERENCES[name], temperature), STARTS, EngineSettings(rows=16))
-
-
-def by_hand(reference, guest, state: Trajectory, noise, temperature):
-    """One step of the method on the stored state without notes, then the reference with those that it had.
-
-    Written with what `decode` offers; returns the step and the end.
-    """
-    proposal = Proposal(temperature=temperature)
-    begin = replace(state, noise=noise, proposal=proposal)
-    bare = tuple(replace(step, action=replace(step.action, notes={})) for step in begin.steps)
-    after = one_step(MODEL, guest, replace(begin, steps=bare))
-    own = after.steps[-1]
-    kept = replace(own, action=replace(own.action, notes=dict(begin.notes)))
-    going_on = replace(after, steps=(*after.steps[:-1], kept), foreseen_B=None)
-    return own, decode(MODEL, reference, going_on)
 
 
 class TestAgainstDecode:
@@ -316,9 +287,6 @@ class TestRefusals:
             run(MODEL, plan(Fixed(), guests={"sly": Sly()}), STARTS[:1], EngineSettings(rows=4))
 
     def test_looking_ahead_is_for_the_policy_axis(self):
-        core = GUESTS["core"]
-        with pytest.raises(ConfigError, match="look ahead"):
-            run(MODEL, plan(core, guests={}), STARTS[1:2], EngineSettings(rows=4))
-        sets = {"score": {"ref": Fixed(), "core": core}}
+        sets = {"score": {"ref": Fixed(), "core": GUESTS["core"]}}
         with pytest.raises(ConfigError, match="look ahead"):
             run(MODEL, plan(Fixed(), guests={}, sets=sets), STARTS[1:2], EngineSettings(rows=4))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, fields
 
 from unmask.lab.branch.bucket import Bucket
-from unmask.lab.branch.futures import Ticket
+from unmask.lab.branch.futures import Ending, Ticket
 from unmask.lab.branch.pools import Future
 
 
@@ -20,7 +20,7 @@ class AxisCost:
     futures: int = 0
     """Futures that ran into one known already: another branch's, or the reference's own."""
     settled: int = 0
-    """Steps of the revision operator after there is nothing left to revise."""
+    """Steps of the revision operator, one row-forward each, after there is nothing left to revise."""
 
     @property
     def saved(self) -> int:
@@ -40,7 +40,7 @@ class BranchCost:
 
     axes: dict[str, AxisCost] = field(default_factory=dict)
     trajectory: int = 0
-    """Row-forwards of the reference trajectories, the same in every engine."""
+    """Row-forwards of the reference trajectories, looks ahead included; the same in every engine."""
     recalled: int = 0
     """Row-forwards that brought previous posteriors back."""
     calls: int = 0
@@ -75,7 +75,7 @@ class Ledger:
         self.forwards += forwards
         self._cost(alternative).done += forwards
 
-    def close(self, number: int, ticket: Ticket, steps: int) -> None:
+    def close(self, number: int, ticket: Ticket, ending: Ending) -> None:
         """What a finished branch would have cost alone is what it paid and, by reason, what it saved.
 
         Branches are closed in the order of states, alternatives and rollouts.
@@ -84,10 +84,10 @@ class Ledger:
         cost.branches += 1
         if not self.merge:
             return
-        saved = steps - _paid_by(number, ticket.future)
+        saved = ending.passes - _paid_by(number, ticket.future)
         place = (id(ticket.future), ticket.at)
         at_state = self._shared.setdefault(ticket.point, {})
-        cost.settled += self._late(ticket, steps)
+        cost.settled += self._late(ticket, ending.steps)
         # What a method looks at is looked at once where nothing is drawn, and where two axes name the method.
         again = 0 if ticket.ran else ticket.cost.passes
         cost.rollouts += again if ticket.rollout else 0
@@ -117,7 +117,7 @@ def _paid_by(number: int, future: Future) -> int:
     """Forwards of a future, and of those it ran into, that the branch itself had run."""
     paid = 0
     while future.owner == number:
-        paid += future.length
+        paid += future.spent[-1]
         if future.next is None:
             break
         future = future.next

@@ -7,11 +7,11 @@ from typing import NamedTuple, TypeVar
 import torch
 
 from unmask.adapt.gated import needs_of
-from unmask.core import Noise, Policy, row_key
+from unmask.core import Needs, Noise, Policy, row_key
 from unmask.decode import step_limit
 from unmask.lab.branch.plan import Plan, stream
 from unmask.lab.branch.states import ReferenceRun, Sampled
-from unmask.policies import Revised
+from unmask.policies.revised import own_view
 from unmask.request import Request
 
 T = TypeVar("T")
@@ -46,9 +46,11 @@ class Bucket:
         self.actor_of = [number_of(Actor(one.policy, plan.is_guest(one)), self.actors) for one in self.alternatives]
         """Index into `actors` of every alternative."""
         readers = [one.policy for one in self.actors if not (one.guest and own_view(one.policy))]
-        self.needs = needs_of(readers)
-        """The first forward at a state serves every alternative that reads the canvas."""
-        self.recalled = replace(needs_of([one.policy for one in self.actors]), shadows=False)
+        needs = needs_of(readers)
+        self.needs = replace(needs, shadows=False) if own_view(plan.reference) else needs
+        """The first forward at a state serves every alternative that reads the canvas, and is what the record of a
+        candidate's step shows the reference."""
+        self.recalled = _recalled([one.policy for one in self.actors])
         """What is read of the step before."""
         self.continuations = {axis: plan.continuation(axis) for axis in plan.candidates}
         if any(bool(path.states.revisable_BL.any()) for path in paths):
@@ -64,10 +66,10 @@ class Bucket:
         return max(step_limit(path.states) for path in self.paths)
 
     def chunks(self, most: int) -> Iterator[list[int]]:
-        """Indices of points that are expanded together: with as much past, `most` at a time."""
-        past = [len(point.sampled.traj.steps) for point in self.points]
-        for steps in sorted(set(past)):
-            alike = [at for at, n in enumerate(past) if n == steps]
+        """Indices of points that are expanded together: with pasts of one structure, `most` at a time."""
+        past = [[s.prediction.wanted_BN.shape[1] for s in point.sampled.traj.steps] for point in self.points]
+        for slots in sorted({(len(one), *one) for one in past}):
+            alike = [at for at, one in enumerate(past) if (len(one), *one) == slots]
             yield from (alike[at : at + most] for at in range(0, len(alike), most))
 
     def draws(self, policy: Policy) -> bool:
@@ -83,11 +85,13 @@ class Bucket:
         return Noise.of(keys, device)
 
 
-def own_view(policy: Policy) -> bool:
-    """Whether a policy reads anything but the canvas as it is."""
-    if isinstance(policy, Revised):
-        return own_view(policy.base)
-    return type(policy).view is not Policy.view
+def _recalled(policies: Sequence[Policy]) -> Needs:
+    """What policies read of the step before, which was asked about its masks unless one of its readers says otherwise.
+
+    A re-masked position has a past for those alone who ask about revealed ones, whatever others there are.
+    """
+    readers = [policy.needs for policy in policies if policy.needs.divergence or policy.needs.posterior]
+    return replace(needs_of(policies), shadows=False, revealed=any(needs.revealed for needs in readers))
 
 
 def number_of(one: T, known: list[T]) -> int:

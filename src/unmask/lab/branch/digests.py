@@ -57,7 +57,8 @@ def _parts(pool: RowPool, traj: Trajectory, draws: bool, points: Sequence[int] |
 
 
 def _digests(pool: RowPool, traj: Trajectory, parts: Sequence[np.ndarray]) -> list[bytes]:
-    kind = repr((pool.kind, pool.settled is not None, sorted(traj.notes))).encode()
+    who = [step.policy for step in traj.steps]
+    kind = repr((pool.kind, pool.settled is not None, sorted(traj.notes), who)).encode()
     return [hashlib.blake2b(kind + row.tobytes(), digest_size=16).digest() for row in np.concatenate(parts, axis=1)]
 
 

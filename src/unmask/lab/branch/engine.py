@@ -7,6 +7,7 @@ answer is judged. Candidates at one state share their random numbers: the stream
     expand      Expander.expand   diagnostics are read at a state, and every alternative takes its step there
     futures     FutureTable       each row that comes out has a future known by its digest, or starts one
     guests      own_step          a whole method takes one, with looks ahead and views of its own
+    stepper     Stepper.step      so does the reference, on its own way and after a branch
     advance     BucketRun         rows of one continuation take a step together until all futures have an end
     accounting  Ledger            each forward is paid for by one branch; the others' savings are booked by reason
 
@@ -30,7 +31,8 @@ from unmask.lab.branch.guests import memory_of_past
 from unmask.lab.branch.plan import EngineSettings, Plan
 from unmask.lab.branch.pools import RowPool
 from unmask.lab.branch.readings import StoredReading
-from unmask.lab.branch.states import ReferenceRun, Stepper, moved_on, sample
+from unmask.lab.branch.states import ReferenceRun, sample
+from unmask.lab.branch.stepper import Stepper, check_plain, moved_on
 from unmask.request import Request, begin
 from unmask.transition import Transition
 
@@ -103,7 +105,7 @@ def run(
             paths += bucket.paths
             branches += work.branches()
             readings += work.readings
-    report.trajectory = sum(path.steps for path in paths)
+    report.trajectory = sum(sum(path.passes) for path in paths)
     report.calls = stepper.calls
     place = {id: at for at, id in enumerate(ids)}
     order = {name: at for at, name in enumerate(plan.proposals)}
@@ -118,10 +120,12 @@ def run(
 def _reference_runs(stepper: Stepper, plan: Plan, requests: Sequence[Request], slots: int) -> list[ReferenceRun]:
     """The reference's way through prompts, its states with all that candidates and diagnostics read of the past."""
     diagnostics = list(plan.diagnostics.values())
-    start = begin(stepper.denoiser, requests, plan.seed, slots).state
+    start = begin(stepper.denoiser, requests, plan.seed, slots)
+    # Before the first forward.
     for policy in plan.guests:
-        # Before the first forward.
-        policy.check(start)
+        policy.check(start.state)
+    if not plan.whole:
+        check_plain(plan.reference, start)
     return list(
         sample(
             stepper,
@@ -174,12 +178,12 @@ class BucketRun:
 
     def _advance(self, pool: RowPool) -> None:
         """One step of a batch of one pool."""
-        seen = self.stepper.observe(pool.fill(self.stepper.live), pool.policy)
-        action, change = self.stepper.act(seen, pool.policy)
-        self._check_commits(pool, change)
-        for future in pool.futures:
-            self.ledger.pay(self.futures.tickets[future.owner].alternative, 1)
-        self.futures.stepped(pool, moved_on(seen, pool.policy.name, action, change, pool.keep))
+        before = pool.fill(self.stepper.live)
+        step = self.stepper.step(before, pool.policy)
+        self._check_commits(pool, step.change)
+        for future, passes in zip(pool.futures, step.passes, strict=True):
+            self.ledger.pay(self.futures.tickets[future.owner].alternative, passes)
+        self.futures.stepped(pool, moved_on(before, pool.policy.name, step, pool.keep), step.passes)
 
     def _check_commits(self, pool: RowPool, change: Transition) -> None:
         """A policy that rows settle under must not make anything revisable again."""
@@ -196,8 +200,8 @@ class BucketRun:
         for number in sorted(range(len(tickets)), key=lambda at: tickets[at][:3]):
             ticket = tickets[number]
             point, tried = self.bucket.points[ticket.point], self.bucket.alternatives[ticket.alternative]
-            end_L, steps = follow(ticket.future, ticket.at)
-            self.ledger.close(number, ticket, steps)
+            ending = follow(ticket.future, ticket.at)
+            self.ledger.close(number, ticket, ending)
             yield Branch(
                 prompt=point.request.id,
                 state=point.sampled.index,
@@ -206,7 +210,7 @@ class BucketRun:
                 axis=tried.axis,
                 candidate=tried.candidate,
                 rollout=ticket.rollout,
-                answer=tuple(end_L[slice(*point.request.answer)].tolist()),
+                answer=tuple(ending.canvas_L[slice(*point.request.answer)].tolist()),
                 first=ticket.first,
                 diagnostic=tried.diagnostic,
                 extra_forwards=ticket.cost.forwards,

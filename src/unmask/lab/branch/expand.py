@@ -11,15 +11,16 @@ from unmask.adapt.notes import without_record
 from unmask.core import Action, Needs, Prediction, State, Trajectory, View
 from unmask.core.prediction import Statistics
 from unmask.core.rows import concat
-from unmask.errors import require
 from unmask.lab.branch.accounting import Ledger
 from unmask.lab.branch.bucket import Actor, Bucket
 from unmask.lab.branch.futures import Departure, FirstStep, FutureTable, settled_rows
-from unmask.lab.branch.guests import OwnStep, own_step
+from unmask.lab.branch.guests import own_step
 from unmask.lab.branch.plan import Continuation
 from unmask.lab.branch.pools import selected
 from unmask.lab.branch.readings import StoredReading, Taken, diagnose
-from unmask.lab.branch.states import Stepper, moved, moved_on
+from unmask.lab.branch.states import moved
+from unmask.lab.branch.stepper import OwnStep, Stepper, check_plain, moved_on
+from unmask.policies.revised import own_view
 from unmask.transition import Transition
 
 
@@ -39,7 +40,7 @@ class Expander:
         start = moved(concat([self.bucket.points[at].sampled.traj for at in points]), self.device)
         start = replace(start, rows_B=torch.arange(len(points), device=self.device))
         for actor in self.bucket.actors:
-            _check(actor, start)
+            _check(actor, start, whole=self.bucket.plan.whole)
         # Only diagnostics read the attention of the step before.
         needs = self.bucket.recalled
         start = self.stepper.recall(start, needs if self.bucket.plan.diagnostics else replace(needs, attention=False))
@@ -125,17 +126,20 @@ class Expander:
         `ran` says whether what the step took beside the shared forward was run for these branches.
         """
         change = step.change
-        if ran and step.passes:
-            self.ledger.pay(alternative, step.passes)
+        if ran and (passes := sum(step.passes)):
+            self.ledger.pay(alternative, passes)
         after = self.bucket.continuations[self.bucket.alternatives[alternative].axis]
-        plain = plain_action(step.action, change)
+        actor = self.bucket.actors[self.bucket.actor_of[alternative]]
+        # Where the reference read a view of its own, its record says other things than a candidate's of the same step.
+        name = actor.policy.name if own_view(actor.policy) and not actor.guest else "candidate"
+        step = step._replace(action=plain_action(step.action, change))
         departures = [
             Departure(first, cost, ran) for first, cost in zip(first_steps(seen.state, change), step.costs, strict=True)
         ]
         for continuation, rows in self._continuations(after, change.state):
             policy = continuation.policy
-            past = replace(seen, prediction=trimmed(seen.seen, policy.needs)) if policy.memory else seen
-            traj = selected(moved_on(past, "candidate", plain, change, policy.memory), rows)
+            past = step._replace(prediction=trimmed(step.prediction, policy.needs)) if policy.memory else step
+            traj = selected(moved_on(seen, name, past, policy.memory), rows)
             own = [departures[row] for row in rows]
             self.futures.join(continuation, traj, [points[row] for row in rows], alternative, rollout, own)
 
@@ -150,15 +154,12 @@ class Expander:
                 yield continuation, rows
 
 
-def _check(actor: Actor, start: Trajectory) -> None:
-    """Refuse rules of an axis that read anything but the canvas."""
+def _check(actor: Actor, start: Trajectory, *, whole: bool) -> None:
+    """Refuse rules of an axis that read anything but the canvas; the reference may where nothing is cut out of it."""
     policy = actor.policy
     policy.check(start.state)
-    if actor.guest:
-        return
-    view = policy.view(start)
-    plain = view.tokens_BN is start.state.tokens_BL and view.attend_BNN is None
-    require(plain, f"the view of {policy.name}", "special", "the canvas itself", "it cannot be branched")
+    if not (actor.guest or whole):
+        check_plain(policy, start)
 
 
 def first_steps(before: State, change: Transition) -> list[FirstStep]:

@@ -17,6 +17,7 @@ from unmask.lab.branch.bucket import Bucket, number_of
 from unmask.lab.branch.digests import RowSummary, summarize
 from unmask.lab.branch.plan import Continuation
 from unmask.lab.branch.pools import Future, RowPool, selected
+from unmask.lab.branch.stepper import StepCost
 
 
 class FirstStep(NamedTuple):
@@ -28,17 +29,6 @@ class FirstStep(NamedTuple):
     remasked: tuple[int, ...]
     committed: tuple[int, ...]
     """Positions that became final."""
-
-
-class StepCost(NamedTuple):
-    """What a branch's own step took beside the forward that all branches of its state share."""
-
-    forwards: int = 0
-    """Looks ahead, as `decode` counts them: passes beyond the step's own."""
-    tokens: int = 0
-    """Slots that were read beyond one pass over the canvas: by looks ahead, and by slots of its own."""
-    passes: int = 0
-    """Row-forwards that were run for it alone: looks ahead, and its own view's."""
 
 
 class Departure(NamedTuple):
@@ -108,10 +98,13 @@ class FutureTable:
         """Another rollout of branches that draw nothing: it has their futures."""
         self.tickets += [ticket._replace(rollout=rollout, ran=False) for ticket in self.tickets[tickets]]
 
-    def stepped(self, pool: RowPool, traj: Trajectory) -> None:
-        """The pool's batch after a step: each row has ended, or settled, or run into a known future, or goes on."""
-        for future in pool.futures:
-            future.length += 1
+    def stepped(self, pool: RowPool, traj: Trajectory, passes: Sequence[int]) -> None:
+        """The pool's batch after a step: each row has ended, or settled, or run into a known future, or goes on.
+
+        `passes` are what the step took for each row.
+        """
+        for future, took in zip(pool.futures, passes, strict=True):
+            future.add_step(took)
         settled_B = settled_rows(traj.state) if pool.settled is not None and self.merge else [False] * traj.state.batch
         rows = self._summary(pool, traj)
         going_on: list[int] = []
@@ -188,7 +181,9 @@ class FutureTable:
         notes = tuple((name, tuple(x.shape[1:]), x.dtype) for name, x in sorted(traj.notes.items()))
         # Of an action, too, some parts may be missing: a method's first step has others than the reference's own.
         actions = tuple((s.action.remask_BL is None, s.action.tokens_BL is None) for s in traj.steps)
-        key = (kind, after.settled is not None, actions, notes)
+        # And the reference may have read slots of its own where a candidate read the canvas.
+        slots = tuple((s.prediction.wanted_BN.shape[1], s.prediction.given_BN is None) for s in traj.steps)
+        key = (kind, after.settled is not None, actions, notes, slots)
         if key not in self.pools:
             self.pools[key] = RowPool(kind, after)
         return self.pools[key]
@@ -201,7 +196,9 @@ class FutureTable:
         pool = RowPool(number_of(reference, self._policies), Continuation(reference))
         for prompt, path in enumerate(self.bucket.paths):
             future = Future(owner=-1)
-            future.length, future.end = path.steps, path.end_L
+            future.end = path.end_L
+            for passes in path.passes:
+                future.add_step(passes)
             noise = Noise(torch.zeros(path.steps, dtype=torch.long))
             digests = self._summary(pool, Trajectory.start(path.states, noise)).digests
             assert digests is not None
@@ -214,12 +211,24 @@ def settled_rows(state: State) -> list[bool]:
     return settled
 
 
-def follow(future: Future, at: int) -> tuple[np.ndarray, int]:
-    """The final canvas of a future, and the forwards from its `at`-th on."""
-    steps = -at
-    while future.next is not None:
-        steps += future.length - future.at
-        future = future.next
+class Ending(NamedTuple):
+    """What a future comes to from some step on."""
+
+    canvas_L: np.ndarray
+    steps: int
+    passes: int
+    """Row-forwards of these steps."""
+
+
+def follow(future: Future, at: int) -> Ending:
+    """The final canvas of a future, and what it takes from its `at`-th step on."""
+    steps, passes = 0, 0
+    while True:
+        steps += future.length - at
+        passes += future.spent[-1] - future.spent[at]
+        if future.next is None:
+            break
+        future, at = future.next, future.at
     if future.end is None:
         raise ContractError("a branch has no end; allowed: futures that finish; this is a bug of the engine")
-    return future.end, steps + future.length
+    return Ending(future.end, steps, passes)

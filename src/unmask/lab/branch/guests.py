@@ -1,68 +1,30 @@
-"""Whole methods as candidates: each acts for one transition, as on a trajectory that it has just met.
+"""Whole methods at a state: the candidates of the policy axis, each for one transition, and what the reference does.
 
-What it reads of the past is what the reference recorded; its own notes are empty, and the reference gets its own back
-afterwards. Looks ahead and views of its own run at fixed shapes: `rows` canvases a forward, and a longer view at its
-own padded length, which follows from the canvas alone.
+What a candidate reads of the past is what the reference recorded, as on a trajectory that it has just met; its own
+notes are empty, and the reference gets its own back afterwards. Looks ahead and views of its own run at fixed shapes:
+`rows` canvases a forward, and a longer view at its own padded length, which follows from the canvas alone.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
-from typing import NamedTuple
 
-import torch
-
-from unmask.core import ALL, NO_LOOK_AHEAD, Action, Policy, Trajectory
-from unmask.core.rows import concat
-from unmask.decode import Runner
-from unmask.lab.branch.bucket import Actor, own_view
-from unmask.lab.branch.futures import StepCost
-from unmask.lab.branch.states import Stepper, without_noise
-from unmask.transition import Transition
-
-
-class OwnStep(NamedTuple):
-    """What somebody does at some states, and what that took, row by row."""
-
-    action: Action
-    change: Transition
-    costs: tuple[StepCost, ...]
-
-    @property
-    def passes(self) -> int:
-        """Of all rows."""
-        return sum(cost.passes for cost in self.costs)
+from unmask.core import ALL, Policy, Trajectory
+from unmask.lab.branch.bucket import Actor
+from unmask.lab.branch.stepper import OwnStep, StepCost, Stepper, acts_whole
+from unmask.policies.revised import own_view
 
 
 def own_step(stepper: Stepper, actor: Actor, seen: Trajectory) -> OwnStep:
-    """The step of a rule of an axis, or of a method that acts here once."""
-    if not actor.guest:
-        return OwnStep(*stepper.act(seen, actor.policy), (StepCost(),) * seen.state.batch)
-    # So many at a time: looks ahead multiply the rows, and their logits.
-    at_B = torch.arange(seen.state.batch, device=seen.rows_B.device)
-    parts = [_once(stepper, actor.policy, seen.select(at_U)) for at_U in at_B.split(stepper.forward.rows)]
-    return reduce(_joined, parts)
-
-
-def _joined(one: OwnStep, other: OwnStep) -> OwnStep:
-    return OwnStep(concat([one.action, other.action]), concat([one.change, other.change]), one.costs + other.costs)
-
-
-def _once(stepper: Stepper, policy: Policy, seen: Trajectory) -> OwnStep:
-    """One transition of a method on rows that have their plain forward."""
-    # A runner of its own: what it looked at is forgotten, for the reference goes on and pays for its own forwards.
-    runner = Runner(stepper.forward, stepper.runner.proposal)
-    traj, canvas_B = newcomer(seen, policy), seen.state.valid_BL.sum(-1)
-    runner.reset_costs(traj)
-    if own_view(policy):
-        traj = runner.observe(traj, policy.view(without_noise(traj, policy)), policy.needs)
-    own_B = runner.forwards_B
-    action = policy.act(without_noise(traj, policy), runner if policy.looks_ahead else NO_LOOK_AHEAD)
-    change = stepper.change(traj, action)
-    spent = (runner.forwards_B - own_B, runner.processed_B - own_B * canvas_B, runner.forwards_B)
-    costs = tuple(StepCost(*row) for row in torch.stack(spent, 1).tolist())
-    # Names of notes mean other things to other methods: the reference goes on with those it had.
-    return OwnStep(replace(action, notes=dict(seen.notes)), change, costs)
+    """The step of a rule of an axis, of the reference, or of a method that acts here once; rows have their forward."""
+    policy = actor.policy
+    if actor.guest:
+        step = stepper.whole_step(newcomer(seen, policy), policy)
+        # Names of notes mean other things to other methods: the reference goes on with those it had.
+        return step._replace(prediction=seen.seen, action=replace(step.action, notes=dict(seen.notes)))
+    if acts_whole(policy):
+        step = stepper.whole_step(seen, policy)
+        return step if own_view(policy) else step._replace(prediction=seen.seen)
+    return OwnStep(seen.seen, *stepper.act(seen, policy), (StepCost(),) * seen.state.batch)
 
 
 def newcomer(traj: Trajectory, policy: Policy) -> Trajectory:

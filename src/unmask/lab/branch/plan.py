@@ -12,7 +12,7 @@ from unmask.core import Policy
 from unmask.diagnostics import Diagnostic
 from unmask.errors import require
 from unmask.policies import Revised
-from unmask.policies.candidates import Sets
+from unmask.policies.candidates import Sets, check_continues
 
 PROPOSAL = "proposal"
 """The candidate's name under which a diagnostic's own action is branched; the diagnostic's name tells several apart."""
@@ -97,6 +97,13 @@ class Plan:
                 ok = isinstance(policy, Policy)
                 require(ok, f"candidate {name!r} of {axis}", policy, "a policy", "a search owns its loop: drop it")
         require(bool(self.candidates), "axes", [], "one or more", "name an axis")
+        if self.whole:
+            check_continues(self.reference, whole=True)
+
+    @property
+    def whole(self) -> bool:
+        """Whether whole methods alone are tried: nothing is cut out of the reference's action, nor joined to it."""
+        return set(self.candidates) == {POLICY}
 
     def continuation(self, axis: str) -> Continuation:
         """The reference; on a revising axis with the operator, or revisable positions would mean nothing."""

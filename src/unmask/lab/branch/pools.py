@@ -14,16 +14,26 @@ from unmask.lab.branch.plan import Continuation
 class Future:
     """A stretch of steps that one branch ran: its end, or the other future it turned out to be."""
 
-    __slots__ = ("at", "end", "length", "next", "owner")
+    __slots__ = ("at", "end", "next", "owner", "spent")
 
     def __init__(self, owner: int):
         self.owner = owner
         """The branch that pays, by the number of its ticket; -1 for the reference's own run."""
-        self.length = 0
+        self.spent = [0]
+        """Row-forwards after so many steps: one each, unless who runs it looks ahead."""
         self.end: np.ndarray | None = None
         self.next: Future | None = None
         self.at = 0
         """Where in `next` it joins."""
+
+    @property
+    def length(self) -> int:
+        """Steps run so far."""
+        return len(self.spent) - 1
+
+    def add_step(self, passes: int) -> None:
+        """One more step, which took so many row-forwards."""
+        self.spent.append(self.spent[-1] + passes)
 
 
 class WaitingRows(NamedTuple):

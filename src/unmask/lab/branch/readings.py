@@ -13,7 +13,7 @@ from unmask.core import Action, State, Trajectory
 from unmask.diagnostics import Reading
 from unmask.errors import UnknownName
 from unmask.lab.branch.bucket import Bucket
-from unmask.lab.branch.states import Stepper, without_noise
+from unmask.lab.branch.stepper import Stepper, without_noise
 from unmask.transition import Transition
 
 Taken = tuple[Action, Transition]

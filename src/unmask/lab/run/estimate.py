@@ -9,11 +9,12 @@ import torch
 
 from unmask.axes import POLICY, revises
 from unmask.core import Needs, Policy, View
-from unmask.lab.branch.bucket import own_view
 from unmask.lab.branch.states import spaced
 from unmask.lab.choose import DRAWS, is_extension
 from unmask.lab.run.jobs import Members, request_of
 from unmask.lab.study import ModelSpec, Study
+from unmask.policies.candidates import Sets, reference_of
+from unmask.policies.revised import own_view
 from unmask.request import Request, TextModel, begin
 from unmask.tasks import Example
 
@@ -55,7 +56,8 @@ class CostEstimate(NamedTuple):
     seconds: float
     """Of both."""
     on_top: tuple[str, ...] = ()
-    """Methods of the policy axis that look ahead: how often is known only when they do, and comes on top."""
+    """Methods of the policy axis that look ahead: how often is known only when they do, and comes on top; of the
+    reference, at every step of its own runs and of all branches."""
 
 
 class Decodes(NamedTuple):
@@ -110,8 +112,15 @@ def estimate(study: Study, spec: ModelSpec, model: TextModel, tasks: Members) ->
             slots=slots,
             memory=_memory(study, model, task, slots),
             seconds=(expected + decoded) * clock.per_row(requests) / FILL,
-            on_top=tuple(name for name, policy in sets.get(POLICY, {}).items() if policy.looks_ahead),
+            on_top=_looking_ahead(sets),
         )
+
+
+def _looking_ahead(sets: Sets) -> tuple[str, ...]:
+    """Methods of the policy axis that look ahead, as a sentence names them."""
+    reference = reference_of(sets)
+    every = {name: policy for name, policy in sets.get(POLICY, {}).items() if policy.looks_ahead}
+    return tuple(f"{n} (the reference, at every step)" if p == reference else n for n, p in every.items())
 
 
 def _requests(study: Study, model: TextModel, task: str, members: Sequence[Example]) -> list[Request]:
@@ -125,10 +134,10 @@ def _memory(study: Study, model: TextModel, task: str, slots: int) -> int:
     return 3 * 4 * max(study.engine.rows, study.engine.live) * horizon * vocab + study.engine.waiting * slots * 16
 
 
-def _expected(study: Study, sets: Mapping[str, Mapping[str, Policy]], left: Sequence[int]) -> int:
+def _expected(study: Study, sets: Sets, left: Sequence[int]) -> int:
     """Row-forwards of one prompt with merging; the reference's own run and proposals of diagnostics included."""
     proposals = Counter(study.diagnosed_axes)
-    greedy = study.temperature == 0
+    greedy = study.temperature == 0 and not reference_of(sets).random
     forwards = float(max(left) + len(left))
     for axis, named in sets.items():
         once, share = RUNS_ON["revised" if revises(axis) else "greedy" if greedy else "drawn"]

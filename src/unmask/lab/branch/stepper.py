@@ -1,0 +1,212 @@
+"""One forward shape for all, and steps of policies at it: plain ones, and those with looks ahead and own views."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+
+from unmask.core import (
+    NO_LOOK_AHEAD,
+    Action,
+    Denoiser,
+    DenoiserAround,
+    Logits,
+    Needs,
+    NoNoise,
+    Policy,
+    Prediction,
+    Proposal,
+    Trajectory,
+    View,
+)
+from unmask.core.rows import concat, select
+from unmask.decode import Runner, advance, record_of
+from unmask.denoisers.network import pad_view
+from unmask.errors import require
+from unmask.policies.revised import own_view
+from unmask.transition import Transition, raise_faults
+
+SLOTS = 32
+"""Views are padded to a multiple of this, as networks pad anyway."""
+
+
+class StepCost(NamedTuple):
+    """What a step took; of a branch's own step, beside the forward that all branches of its state share."""
+
+    forwards: int = 0
+    """Looks ahead, as `decode` counts them: passes beyond the step's own."""
+    tokens: int = 0
+    """Slots that were read beyond one pass over the canvas: by looks ahead, and by slots of its own."""
+    passes: int = 0
+    """Row-forwards that were run for it alone: looks ahead, and its own view's."""
+
+
+class OwnStep(NamedTuple):
+    """What somebody does at some states, and what that took, row by row."""
+
+    prediction: Prediction
+    """What is recorded as seen."""
+    action: Action
+    change: Transition
+    costs: tuple[StepCost, ...]
+
+    @property
+    def passes(self) -> tuple[int, ...]:
+        """Row by row."""
+        return tuple(cost.passes for cost in self.costs)
+
+
+def acts_whole(policy: Policy) -> bool:
+    """Whether a step of it takes more than one forward of the plain canvas."""
+    return policy.looks_ahead or own_view(policy)
+
+
+def check_plain(policy: Policy, traj: Trajectory) -> None:
+    """Refuse a policy that takes more than one forward of the plain canvas."""
+    todo = "it cannot be branched here: study whole methods alone (axes = ['policy']), or use `unmask compare`"
+    allowed = "policies that do not look ahead, around the four axes"
+    require(not policy.looks_ahead, f"looks_ahead of {policy.name}", True, allowed, todo)
+    view = policy.view(traj)
+    plain = view.tokens_BN is traj.state.tokens_BL and view.attend_BNN is None
+    require(plain, f"the view of {policy.name}", "special", "the canvas itself, around the four axes", todo)
+
+
+class FixedRows(DenoiserAround):
+    """A denoiser at one forward shape: `rows` canvases of one length, the last ones filled up with dummies.
+
+    At one shape a row's bits do not depend on its neighbours, so neither do tables on the order of work. A batch of any
+    size goes through as many forwards as it takes. Views with slots of their own have one shape more.
+    """
+
+    def __init__(self, denoiser: Denoiser, rows: int):
+        require(rows >= 1, "rows", rows, "1 or more", "the batch needs a row")
+        self.denoiser, self.rows = denoiser, rows
+        self.calls = 0
+        """Forward passes, whatever they held."""
+
+    def __call__(self, view: View, needs: Needs) -> Logits:
+        """Logits of all rows, `rows` at a time."""
+        slots = view.tokens_BN.shape[1]
+        view = pad_view(replace(view, row_B=None), -(-slots // SLOTS) * SLOTS)
+        at_B = torch.arange(len(view.tokens_BN), device=view.tokens_BN.device)
+        parts = [view] if len(at_B) <= self.rows else [select(view, at_U) for at_U in at_B.split(self.rows)]
+        logits = [self._forward(part, needs) for part in parts]
+        return _without_padding(logits[0] if len(logits) == 1 else concat(logits), slots)
+
+    def _forward(self, view: View, needs: Needs) -> Logits:
+        """Up to `rows` rows at the full shape."""
+        live = len(view.tokens_BN)
+        at_B = torch.arange(self.rows, device=view.tokens_BN.device)
+        real_B1 = (at_B < live)[:, None]
+        whole = view if live == self.rows else select(view, torch.where(at_B < live, at_B, 0))
+        # Nothing is asked of the dummies, so the packed answer is that of the real rows.
+        logits = self.denoiser(replace(whole, wanted_BN=whole.wanted_BN & real_B1), needs)
+        self.calls += logits.forwards
+        return replace(
+            logits,
+            wanted_BN=logits.wanted_BN[:live],
+            attention_BNN=None if logits.attention_BNN is None else logits.attention_BNN[:live],
+        )
+
+
+def _without_padding(logits: Logits, slots: int) -> Logits:
+    """Nothing is wanted of the padding, so the packed rows stay."""
+    if logits.wanted_BN.shape[1] == slots:
+        return logits
+    read_BNN = None if logits.attention_BNN is None else logits.attention_BNN[:, :slots, :slots]
+    return replace(logits, wanted_BN=logits.wanted_BN[:, :slots], attention_BNN=read_BNN)
+
+
+class Stepper:
+    """The decoder's own stepping at one forward shape; batches of any size take a step at once."""
+
+    def __init__(self, denoiser: Denoiser, proposal: Proposal, rows: int, live: int = 1):
+        self.forward = FixedRows(denoiser, rows)
+        self.runner = Runner(self.forward, proposal)
+        self.live = max(rows, live)
+        """Rows that take a step together, at most."""
+
+    @property
+    def denoiser(self) -> Denoiser:
+        return self.forward.denoiser
+
+    @property
+    def calls(self) -> int:
+        """Forward passes, whatever they held."""
+        return self.forward.calls
+
+    def predict(self, traj: Trajectory, logits: Logits, view: View, needs: Needs) -> Trajectory:
+        """The trajectory with what the logits say under its noise."""
+        return self.runner.predict(traj, logits, view, needs)
+
+    def step(self, traj: Trajectory, policy: Policy, needs: Needs | None = None) -> OwnStep:
+        """A step of a policy that goes on by itself, all its passes counted; `needs` if somebody else reads them, too.
+
+        The reference's own run and its steps after a branch are made of these.
+        """
+        if acts_whole(policy):
+            return self.whole_step(traj, policy, needs)
+        seen = self.runner.observe(traj, policy.view(traj), needs or policy.needs)
+        return OwnStep(seen.seen, *self.act(seen, policy), (StepCost(passes=1),) * traj.state.batch)
+
+    def whole_step(self, traj: Trajectory, policy: Policy, needs: Needs | None = None) -> OwnStep:
+        """A step with looks ahead and a view of its own; a plain forward that the rows have already serves it."""
+        if not policy.looks_ahead:
+            return self._whole_step(traj, policy, needs)
+        # So many at a time: looks ahead multiply the rows, and their logits.
+        at_B = torch.arange(traj.state.batch, device=traj.rows_B.device)
+        parts = [self._whole_step(traj.select(at_U), policy, needs) for at_U in at_B.split(self.forward.rows)]
+        return parts[0] if len(parts) == 1 else _joined(parts)
+
+    def _whole_step(self, traj: Trajectory, policy: Policy, needs: Needs | None) -> OwnStep:
+        # A runner of its own: what it looked at is forgotten, and every step pays for its own forwards.
+        runner, canvas_B = Runner(self.forward, self.runner.proposal), traj.state.valid_BL.sum(-1)
+        runner.reset_costs(traj)
+        if traj.prediction is None or own_view(policy):
+            traj = runner.observe(traj, policy.view(without_noise(traj, policy)), needs or policy.needs)
+        own_B = runner.forwards_B
+        action = policy.act(without_noise(traj, policy), runner if policy.looks_ahead else NO_LOOK_AHEAD)
+        change = self.change(traj, action)
+        spent = (runner.forwards_B - own_B, runner.processed_B - own_B * canvas_B, runner.forwards_B)
+        costs = tuple(StepCost(*row) for row in torch.stack(spent, 1).tolist())
+        return OwnStep(traj.seen, action, change, costs)
+
+    def recall(self, traj: Trajectory, needs: Needs) -> Trajectory:
+        """Give the last step back what is not stored, if anybody reads it: its posterior and its attention.
+
+        Costs a forward that was already paid for.
+        """
+        if not (needs.divergence or needs.posterior):
+            return traj
+        needs = replace(needs, hidden=False)
+        return self.runner.recall(traj, lambda before: View.of(before.state, needs), needs)
+
+    def act(self, traj: Trajectory, policy: Policy) -> tuple[Action, Transition]:
+        """What a policy that does not look ahead does on a prediction."""
+        action = policy.act(without_noise(traj, policy), NO_LOOK_AHEAD)
+        return action, self.change(traj, action)
+
+    def change(self, traj: Trajectory, action: Action) -> Transition:
+        """What an action does."""
+        change = self.runner.change(traj, action)
+        raise_faults(change.fault_B, traj.state.step_B, traj.rows_B)
+        return change
+
+
+def without_noise(traj: Trajectory, *policies: Policy) -> Trajectory:
+    """As policies that draw nothing are to see it: without random numbers."""
+    return traj if any(policy.random for policy in policies) else replace(traj, noise=NoNoise(traj.noise.key_B))
+
+
+def moved_on(traj: Trajectory, name: str, step: OwnStep, keep: int) -> Trajectory:
+    """The next state, with `keep` steps of the past (`ALL` for every one); nobody counts what it cost."""
+    if keep == 0:
+        return replace(traj, state=step.change.state, prediction=None, steps=())
+    nothing_B = torch.zeros_like(traj.rows_B)
+    seen = replace(traj, prediction=step.prediction)
+    return advance(seen, record_of(seen, name, step.action, step.change, nothing_B, nothing_B), step.change.state, keep)
+
+
+def _joined(parts: list[OwnStep]) -> OwnStep:
+    predictions, actions, changes, costs = zip(*parts, strict=True)
+    return OwnStep(concat(list(predictions)), concat(list(actions)), concat(list(changes)), sum(costs, ()))

@@ -1,0 +1,283 @@
+"""References that look ahead or read views of their own: against decoding by hand, merged against naive, counted."""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import ClassVar
+
+import pytest
+
+from tests.helpers.method_branches import MODEL, STARTS, by_hand, noise_of, plan
+from unmask.adapt.gated import choose
+from unmask.axes import POLICY, ReMDM
+from unmask.catalog import load
+from unmask.core import Needs, Proposal, View
+from unmask.decode import decode, one_step
+from unmask.denoisers import Exact
+from unmask.errors import ConfigError, DenoiserError
+from unmask.lab.branch import BranchResult, EngineSettings, Plan, run
+from unmask.lab.branch.stepper import FixedRows
+from unmask.policies import KLASS, VSB, WINO, CoRe, Fixed, InfoGain, LLaDA, ReMDMLLaDA
+from unmask.policies.candidates import CANDIDATES, Instead
+from unmask.request import Request
+
+CORE = CoRe(revise_every=1, tail=0, window=(0.0, 1.0), replacement=0.0)
+REFERENCES = {
+    "core": CORE,
+    "core, again": replace(CORE, joint_reeval=True),
+    "info-gain": InfoGain(threshold=None, candidates=4, tau_pos=1.0),
+    "vsb": VSB(window=4, least=1),
+    "wino": WINO(block_length=6, tau1=0.45, tau2=1.0),
+    "remdm-llada": ReMDMLLaDA(k=2),
+}
+
+
+@dataclass(frozen=True)
+class Rereads(Fixed):
+    """Asks about revealed tokens too, and reveals two where its last step has done so."""
+
+    name: ClassVar[str] = "rereads"
+
+    @property
+    def memory(self):
+        return 1
+
+    def view(self, traj):
+        return View.of(traj.state, Needs(revealed=True))
+
+    def act(self, traj, look_ahead):
+        one, two = (Fixed(kappa=f"count:{n}").act(traj, look_ahead) for n in (1, 2))
+        if traj.last is None:
+            return one
+        return choose((traj.last.prediction.wanted_BN & ~traj.last.state.masked_BL).any(-1), two, one)
+
+
+GUESTS = {
+    "llada": LLaDA(),
+    "klass": KLASS(window=1, threshold=0.3, epsilon=2.0),
+    "wino": WINO(block_length=2, tau1=0.3, tau2=0.99),
+    "info-gain": InfoGain(threshold=None, candidates=3, tau_pos=1.0),
+    "core": replace(CORE, candidates=1),
+    "remdm-llada": ReMDMLLaDA(k=1),
+    "vsb": VSB(window=3, least=1),
+}
+REGIMES = [*((name, 0.0) for name in REFERENCES), ("core, again", 4.0), ("wino", 4.0), ("remdm-llada", 0.8)]
+
+
+def of(name, temperature=0.0, **kwargs) -> Plan:
+    return plan(REFERENCES[name], temperature, guests=GUESTS, states=2, **kwargs)
+
+
+@cache
+def merged_block(name: str, temperature: float) -> BranchResult:
+    return run(MODEL, of(name, temperature), STARTS, EngineSettings(rows=16))
+
+
+@cache
+def naive_block(name: str, temperature: float) -> BranchResult:
+    return run(MODEL, of(name, temperature), STARTS, EngineSettings(rows=16, merge=False))
+
+
+def states_of(block: BranchResult):
+    return {(path.request.id, s.index): s.traj for path in block.paths for s in path.sampled}
+
+
+def stepwise(reference, traj):
+    """The reference to its end, step by step, every pass of every step counted."""
+    spent = 0
+    while not bool(reference.done(traj)):
+        traj = one_step(MODEL, reference, traj)
+        spent += int(traj.steps[-1].forwards_B[0])
+    return traj, spent
+
+
+class TestAgainstDecode:
+    @pytest.mark.parametrize(("name", "temperature"), REGIMES)
+    def test_a_branch_is_one_step_of_the_method_and_then_the_reference(self, name, temperature):
+        reference, block = REFERENCES[name], merged_block(name, temperature)
+        requests, states = {one.id: one for one in STARTS}, states_of(block)
+        seen = set()
+        for branch in block.branches[:: 5 if temperature else 2]:
+            guest, request = GUESTS.get(branch.candidate, reference), requests[branch.prompt]
+            begin, noise = states[branch.prompt, branch.state], noise_of(branch)
+            if guest is reference:
+                whole = replace(begin, noise=noise, proposal=Proposal(temperature=temperature))
+                own, end = one_step(MODEL, reference, whole).steps[-1], decode(MODEL, reference, whole)
+            else:
+                own, end = by_hand(reference, guest, begin, noise, temperature)
+            where = (branch.candidate, branch.prompt, branch.state, branch.rollout)
+            assert tuple(own.revealed_BL[0].nonzero().flatten().tolist()) == branch.first.revealed, where
+            assert tuple(own.remasked_BL[0].nonzero().flatten().tolist()) == branch.first.remasked, where
+            assert tuple(end.state.tokens_BL[0, slice(*request.answer)].tolist()) == branch.answer, where
+            assert branch.extra_forwards == int(own.forwards_B[0]) - 1, where
+            assert branch.extra_tokens == int(own.processed_B[0]) - len(request.canvas), where
+            seen.add(branch.candidate)
+        assert seen == {"reference", *GUESTS}
+
+    @pytest.mark.parametrize("name", REFERENCES)
+    def test_its_own_way_is_that_of_decode(self, name):
+        for path in merged_block(name, 0.0).paths:
+            begin = path.sampled[0].traj
+            end = decode(MODEL, REFERENCES[name], replace(begin, proposal=Proposal()))
+            assert end.state.tokens_BL[0].tolist() == path.end_L.tolist()
+            assert len(end.steps) == path.steps
+            # `decode` remembers a look that comes true; here every step has its own forward.
+            known = sum(int(s.foreseen_B[0]) for s in end.steps if s.foreseen_B is not None)
+            assert sum(path.passes) == int(end.forwards_B[0]) + known
+
+    def test_what_the_last_step_saw_is_its_own_view_or_a_candidates_canvas(self):
+        """A candidate that does the very same leaves another record, so the two are not one future."""
+        reference, guests = Rereads(), {"one": Fixed(kappa="count:1"), "two": Fixed(kappa="count:2")}
+        chosen = plan(reference, 4.0, guests=guests, states=4)
+        block = run(MODEL, chosen, STARTS, EngineSettings(rows=8))
+        assert block.branches == run(MODEL, chosen, STARTS, EngineSettings(rows=8, merge=False)).branches
+        states = states_of(block)
+        for branch in (b for b in block.branches if b.candidate in guests):
+            begin = states[branch.prompt, branch.state]
+            _, end = by_hand(reference, guests[branch.candidate], begin, noise_of(branch), 4.0)
+            request = next(one for one in STARTS if one.id == branch.prompt)
+            assert tuple(end.state.tokens_BL[0, slice(*request.answer)].tolist()) == branch.answer
+
+    def test_the_regimes_try_what_is_special(self):
+        """References look ahead, read longer views, re-mask, and do so after somebody else's step as well."""
+        first = {name: merged_block(name, 0.0).branches for name in REFERENCES}
+        own = {name: [b for b in branches if b.candidate == "reference"] for name, branches in first.items()}
+        assert all(any(b.extra_forwards for b in own[name]) for name in ("core", "core, again", "info-gain", "vsb"))
+        assert all(b.extra_tokens > 0 and b.extra_forwards == 0 for b in own["wino"])
+        for name in ("core, again", "wino", "remdm-llada"):
+            drawn = plan(REFERENCES[name], 4.0, rollouts=1, states=9, guests={})
+            assert any(b.first.remasked for b in run(MODEL, drawn, STARTS, EngineSettings(rows=4)).branches), name
+        for name, temperature in REGIMES[-3:]:
+            block = merged_block(name, temperature).branches
+            own_answers = {(*b[:4], b.rollout, b.answer) for b in block if b.candidate == "reference"}
+            assert any((*b[:4], b.rollout, b.answer) not in own_answers for b in block), name
+
+
+class TestMergingChangesNothing:
+    @pytest.mark.parametrize(("name", "temperature"), REGIMES)
+    def test_same_branches_and_every_forward_accounted_for(self, name, temperature):
+        merged, naive = merged_block(name, temperature), naive_block(name, temperature)
+        assert merged.branches == naive.branches
+        assert merged.report.axes[POLICY].naive == naive.report.axes[POLICY].done
+        assert merged.report.axes[POLICY].done < naive.report.axes[POLICY].done
+        assert merged.report.trajectory == naive.report.trajectory == sum(sum(path.passes) for path in merged.paths)
+        assert naive.report.total.saved == 0
+
+    def test_without_memory_branches_run_into_the_references_own_way(self):
+        assert merged_block("core", 0.0).report.axes[POLICY].futures > 0
+
+    @pytest.mark.parametrize("name", ["core", "vsb", "wino"])
+    def test_rows_bucket_order_and_company_change_nothing(self, name):
+        whole = merged_block(name, 0.0).branches
+        settings = EngineSettings(rows=5, live=7, waiting=1, bucket=64)
+        assert run(MODEL, of(name), STARTS, settings).branches == whole
+        turned = run(MODEL, of(name), STARTS[::-1], EngineSettings(rows=16)).branches
+        assert sorted(whole, key=repr) == sorted(turned, key=repr)
+        alone = run(MODEL, of(name), STARTS[1:], EngineSettings(rows=3)).branches
+        assert alone == tuple(b for b in whole if b.prompt == STARTS[1].id)
+
+    @pytest.mark.parametrize(
+        "reference",
+        [
+            CORE,
+            WINO(block_length=4, tau1=0.0, tau2=1.0),
+            *(
+                pytest.param(policy, marks=pytest.mark.slow)
+                for policy in (
+                    InfoGain(threshold=None, candidates=3),
+                    VSB(window=4, least=2, threshold=0.0),
+                    ReMDMLLaDA(block_length=4, k=1),
+                )
+            ),
+        ],
+        ids=lambda policy: policy.name,
+    )
+    def test_on_a_network(self, reference, scaled, tmp_path):
+        """Merged or not, alone or in company: the same bytes, looks ahead and shadow slots included."""
+        model = load(str(scaled.llada(tmp_path / "llada", layers=1)), dtype="fp32", device="cpu")
+        requests = _requests(model.denoiser.vocabulary.mask_id)
+        guests = {"info-gain": InfoGain(threshold=None, candidates=2), "wino": WINO(block_length=2, tau1=0.0)}
+        chosen = plan(reference, states=2, rollouts=1, guests={**guests, "klass": KLASS(window=1, threshold=0.0)})
+        whole = run(model.denoiser, chosen, requests, EngineSettings(rows=4))
+        naive = run(model.denoiser, chosen, requests, EngineSettings(rows=4, live=7, merge=False))
+        assert whole.branches == naive.branches
+        assert whole.report.total.naive == naive.report.total.done
+        alone = run(model.denoiser, chosen, requests[1:], EngineSettings(rows=4, live=4)).branches
+        assert alone == tuple(b for b in whole.branches if b.prompt == requests[1].id)
+
+
+def _requests(mask):
+    made = []
+    for i, size in enumerate((17, 30)):
+        given = (True,) * size + (False,) * 8
+        made.append(Request(f"p{i}", (*range(3 + i, 3 + i + size), *(mask,) * 8), given, 4, (size, size + 8)))
+    return made
+
+
+class TestAccounting:
+    @pytest.mark.parametrize(("name", "temperature"), [*((name, 0.0) for name in REFERENCES), ("wino", 4.0)])
+    def test_a_naive_run_takes_what_decoding_each_branch_takes(self, name, temperature):
+        reference, block, spent = REFERENCES[name], merged_block(name, temperature), 0
+        states = states_of(block)
+        for branch in block.branches:
+            guest = GUESTS.get(branch.candidate, reference)
+            begin = replace(states[branch.prompt, branch.state], proposal=Proposal(temperature=temperature))
+            begin = replace(begin, noise=noise_of(branch))
+            bare = begin if guest is reference else replace(begin, steps=_bare(begin.steps))
+            after = one_step(MODEL, guest, bare)
+            own = after.steps[-1]
+            # The canvas's forward, one more for a view of its own, and the looks ahead.
+            spent += int(own.forwards_B[0]) + (type(guest) in (WINO, ReMDMLLaDA))
+            notes = dict(own.action.notes if guest is reference else begin.notes)
+            kept = replace(own, action=replace(own.action, notes=notes))
+            spent += stepwise(reference, replace(after, steps=(*after.steps[:-1], kept), foreseen_B=None))[1]
+        assert block.report.axes[POLICY].naive == spent
+
+    @pytest.mark.parametrize("merge", [True, False])
+    @pytest.mark.parametrize("name", ["core, again", "vsb", "wino"])
+    def test_every_row_that_went_through_the_model_is_booked(self, name, merge, monkeypatch):
+        rows, forward = [], FixedRows.__call__
+
+        def watched(self, view, needs):
+            rows.append(len(view.tokens_BN))
+            return forward(self, view, needs)
+
+        monkeypatch.setattr(FixedRows, "__call__", watched)
+        report = run(MODEL, of(name), STARTS, EngineSettings(rows=7, merge=merge)).report
+        assert sum(rows) == report.total.done + report.trajectory + report.recalled
+
+
+def _bare(steps):
+    return tuple(replace(step, action=replace(step.action, notes={})) for step in steps)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("name", REFERENCES)
+    def test_around_the_four_axes(self, name, monkeypatch):
+        monkeypatch.setattr(Exact, "__call__", lambda self, view, needs: pytest.fail("a forward was run"))
+        reference = REFERENCES[name]
+        sets = {axis: {"own": reference, "other": Instead(reference, alpha="margin")} for axis in CANDIDATES}
+        chosen = Plan(reference, {**sets, POLICY: {"own": reference}}, ReMDM("conf"), 1, 1, seed=0)
+        with pytest.raises(ConfigError, match="study whole methods alone"):
+            run(MODEL, chosen, STARTS, EngineSettings(rows=4))
+
+    def test_a_model_that_cannot_answer_its_slots(self, scaled, tmp_path, monkeypatch):
+        model = load(str(scaled.dream(tmp_path / "dream", layers=1)), dtype="fp32", device="cpu")
+        chosen = plan(WINO(block_length=4), states=1, rollouts=1, guests={"llada": LLaDA()})
+        monkeypatch.setattr(
+            type(model.denoiser.model), "forward", lambda *given, **named: pytest.fail("a forward was run")
+        )
+        with pytest.raises(DenoiserError, match="without shadow slots"):
+            run(model.denoiser, chosen, _requests(model.denoiser.vocabulary.mask_id)[:1], EngineSettings(rows=2))
+
+    def test_what_needs_more_than_a_study_has(self):
+        class Compares(WINO):
+            @property
+            def needs(self):
+                return replace(super().needs, divergence=True)
+
+        class Remembers(Fixed):
+            memory = -1
+
+        for reference in (Compares(), Remembers()):
+            with pytest.raises(ConfigError, match="cannot continue branches"):
+                plan(reference, guests=GUESTS)
