@@ -1,13 +1,13 @@
 """Any score with any region, cardinality and commitment: the ingredients of the published methods, by name."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from unmask.axes import AXES, Cardinality, Commitment, Region, ReMDM, cardinality, score
+from unmask.axes import AXES, CARDINALITY, Cardinality, Commitment, Region, ReMDM, cardinality, score
 from unmask.axes.commitment import described, parse_revisable
 from unmask.axes.score import ORDERS, Mixture
 from unmask.core import RULES, Action, LookAhead, Needs, Policy, State, Trajectory
@@ -146,7 +146,7 @@ class Composed(Policy):
 
     @cached_property
     def _cardinality(self) -> Cardinality:
-        return Cardinality.parse(self.cardinality, "cardinality")
+        return Cardinality.parse(self.cardinality, CARDINALITY.name)
 
     @cached_property
     def _revisable(self) -> tuple[Commitment, ReMDM | None]:
@@ -168,6 +168,7 @@ def compose(
     commitment: str = "all",
 ) -> Composed:
     """A policy out of one rule per axis: `compose(score="margin", region="block:32", cardinality="eb:0.1")`."""
-    rules = {"score": score, "region": region, "cardinality": cardinality, "commitment": commitment}
+    names = [f.name for f in fields(Composed)]
+    rules = dict(zip(names, (score, region, cardinality, commitment), strict=True))
     check_types(Composed, rules, "composed")
     return Composed(**rules)  # type: ignore[arg-type]

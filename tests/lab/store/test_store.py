@@ -4,6 +4,7 @@ import json
 import random
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from unmask.cli.app import main
 from unmask.errors import OtherStudy, SchemaError, UnmaskError
 from unmask.lab.run.driver import run_study
 from unmask.lab.store import DamagedManifest, DamagedPiece, OldFormat, Store
+from unmask.lab.store import store as store_module
 from unmask.lab.store.check import check_store
 from unmask.lab.store.manifest import write_manifest
 from unmask.lab.store.shards import Shard
@@ -182,6 +184,35 @@ class TestDamage:
         litter.touch()
         assert Store.create(small.folder, study).names() == []
         assert not litter.exists()
+
+    def test_a_start_beside_another_process(self, tiny_study, tmp_path, monkeypatch):
+        """Between the look for a manifest and the look at the folder another process may begin, and even fail."""
+        out, read = tmp_path / "out", store_module.read_manifest
+
+        def beaten(folder):
+            monkeypatch.setattr(store_module, "read_manifest", read)
+            try:
+                return read(folder)
+            except DamagedManifest:
+                Store.create(out, tiny_study.config)
+                (out / "failed").mkdir()
+                raise
+
+        monkeypatch.setattr(store_module, "read_manifest", beaten)
+        assert Store.create(out, tiny_study.config).manifest == read(out)
+
+    def test_what_is_made_first_says_whose_it_is(self, tiny_study, tmp_path, monkeypatch):
+        """A folder that another process has just begun is a store's at every moment."""
+        out, makes, seen = tmp_path / "out", Path.mkdir, []
+
+        def slow(path, *arguments, **options):
+            makes(path, *arguments, **options)
+            seen.append(store_module._foreign(out))
+
+        monkeypatch.setattr(Path, "mkdir", slow)
+        Store.create(out, tiny_study.config)
+        assert seen
+        assert not any(seen)
 
     def test_single_bits(self, small):
         """Every flip is noticed, or changes nothing that a reader sees."""

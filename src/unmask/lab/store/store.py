@@ -78,8 +78,9 @@ class Store:
         store, ours = cls(folder), begun(study)
         check_same(store.folder, store._found(ours), ours, accept_code=accept_code)
         try:
-            store.shards.mkdir(parents=True, exist_ok=True)
-            (store.folder / "locks").mkdir(exist_ok=True)
+            # Locks first: they tell another process, which may look at any moment, that the folder is a store's.
+            (store.folder / "locks").mkdir(parents=True, exist_ok=True)
+            store.shards.mkdir(exist_ok=True)
             with store._manifest_lock():
                 store._begin(ours, accept_code)
             store._set_damaged_aside()
@@ -334,9 +335,10 @@ class Store:
 
 def _foreign(folder: Path) -> bool:
     """Whether a folder without a readable manifest has other files in it than a start leaves that was cut short."""
-    ours = _FOLDERS if (folder / "locks").is_dir() else ()
+    # The names before the locks: what another process makes in between comes after its locks.
     names = [p.name for p in folder.iterdir()]
+    ours = _FOLDERS if (folder / "locks").is_dir() else ()
     return any(name not in (*ours, *([NAME] if ours else [])) and not name.startswith(".manifest") for name in names)
 
 
-_FOLDERS = ("shards", "decodes", "locks", "damaged")
+_FOLDERS = ("shards", "decodes", "locks", "damaged", "failed")
