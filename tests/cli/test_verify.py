@@ -69,7 +69,7 @@ def test_ctrl_c_says_what_is_kept(run, tiny, short, tmp_path, monkeypatch):
 
     arguments = ("verify", "--model", tiny, "--device", "cpu", "--prompts", 2, "--task", "gsm8k", "--batch", 1)
     with monkeypatch.context() as during:
-        during.setattr("unmask.cli.verify._VerifyLines.show", pressed)
+        during.setattr("unmask.cli.progress.AnswerLines.show", pressed)
         code, out, err = run(*arguments, "--out", tmp_path)
         assert (code, out) == (130, "")
         assert f"stopped: finished batches are in '{tmp_path}'; the same command goes on" in err

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unmask.cli.options import POLICY, DataDir, Jobs, LoadOptions, ModelName, expanded, policy_of
-from unmask.cli.progress import Pace, bar, note, watching, wide_console
+from unmask.cli.progress import AnswerLines, bar, note, watching, wide_console
 from unmask.decode_options import shared
 from unmask.errors import ConfigError, UnknownName
 from unmask.report.console import say, say_json
@@ -114,9 +114,10 @@ class CompareOutput:
     def say_what_is_kept(self, done: int, total: int) -> None:
         """After Ctrl-C: answers are kept by whole batches."""
         from unmask.lab.compare_store import finished_batches
+        from unmask.report.formats import counted
 
         kept = 0 if self.out is None else finished_batches(self.out)
-        batches = f"{kept} finished {'batch' if kept == 1 else 'batches'}"
+        batches = counted(kept, "finished batch")
         what = f"{done} of {total} answers" if done else "no batch was finished"
         if self.out is None:
             note(f"stopped: {what}, and nothing is kept; with --out FOLDER the same command goes on")
@@ -226,7 +227,8 @@ def _evaluated(model: "Model", plan: "ComparePlan", options: CompareOptions, out
         show(now)
 
     try:
-        with watching(_CompareLines().show, _screen, quiet=output.quiet) as show:
+        lines = AnswerLines(lambda now, told: f"{told}  {now.task}  {now.policy}", at_once=False)
+        with watching(lines.show, _screen, quiet=output.quiet) as show:
             return run_comparison(
                 model,
                 plan,
@@ -333,18 +335,3 @@ def _candidates(reference: str, axes: list[str], only: set[str] | None) -> "dict
 def _screen() -> "Iterator[Callable[[CompareProgress], None]]":
     with bar("encoding prompts") as show:
         yield lambda now: show(now.done, now.total, f"{now.task}  {now.policy}")
-
-
-class _CompareLines:
-    """A line every few seconds, and one at the end."""
-
-    def __init__(self) -> None:
-        self.pace, self.started = Pace(at_once=False), time.monotonic()
-
-    def show(self, now: "CompareProgress") -> None:
-        if not self.pace.due(whatever_the_time=now.done >= now.total):
-            return
-        spent = time.monotonic() - self.started
-        left = spent / max(now.done - now.kept, 1) * (now.total - now.done)
-        kept = f" ({now.kept} from before)" if now.kept else ""
-        note(f"{now.done}/{now.total} answers{kept}, {spent:.0f} s, about {left:.0f} s left  {now.task}  {now.policy}")

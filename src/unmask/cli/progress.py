@@ -5,9 +5,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from unmask.report.console import Console, silence
+
+if TYPE_CHECKING:
+    from unmask.lab.compare import CompareProgress
 
 Now = TypeVar("Now")
 
@@ -41,6 +44,24 @@ class Pace:
             return False
         self.last = now
         return True
+
+
+class AnswerLines:
+    """A line every few seconds, and one at the end: the answers that are there, and how long the others will take.
+
+    `line` puts that beside what the command is at; the first comes `at_once`, or after some seconds.
+    """
+
+    def __init__(self, line: "Callable[[CompareProgress, str], str]", *, at_once: bool) -> None:
+        self.line, self.pace, self.started = line, Pace(at_once=at_once), time.monotonic()
+
+    def show(self, now: "CompareProgress") -> None:
+        if not self.pace.due(whatever_the_time=now.done >= now.total):
+            return
+        spent = time.monotonic() - self.started
+        left = spent / max(now.done - now.kept, 1) * (now.total - now.done)
+        kept = f" ({now.kept} from before)" if now.kept else ""
+        note(self.line(now, f"{now.done}/{now.total} answers{kept}, {spent:.0f} s, about {left:.0f} s left"))
 
 
 @contextmanager

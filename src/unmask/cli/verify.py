@@ -1,6 +1,5 @@
 """`unmask verify`: a model's GSM8K and HumanEval with its authors' settings, against their published figures."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unmask.cli.options import DataDir, Jobs, LoadOptions, ModelName, expanded
-from unmask.cli.progress import Pace, bar, note, watching, wide_console
+from unmask.cli.progress import AnswerLines, bar, note, watching, wide_console
 from unmask.decode_options import shared
 from unmask.errors import UnknownName
 from unmask.report.console import say, say_json
@@ -157,7 +156,8 @@ def _estimate(prepared: "tuple[PreparedRun, ...]", quiet: bool) -> None:
 def _watched(output: VerifyOutput) -> "Iterator[Callable[[CompareProgress], None]]":
     """Progress on stderr, and after Ctrl-C what is kept."""
     try:
-        with watching(_VerifyLines().show, _screen, quiet=output.quiet) as show:
+        lines = AnswerLines(lambda now, told: f"{now.task}: {told}", at_once=True)
+        with watching(lines.show, _screen, quiet=output.quiet) as show:
             yield show
     except KeyboardInterrupt:
         kept = (
@@ -173,17 +173,3 @@ def _watched(output: VerifyOutput) -> "Iterator[Callable[[CompareProgress], None
 def _screen() -> "Iterator[Callable[[CompareProgress], None]]":
     with bar("encoding problems") as show:
         yield lambda now: show(now.done, now.total, now.task)
-
-
-class _VerifyLines:
-    """A line after the first batch, then one every few seconds, and one at the end."""
-
-    def __init__(self) -> None:
-        self.pace, self.started = Pace(), time.monotonic()
-
-    def show(self, now: "CompareProgress") -> None:
-        if self.pace.due(whatever_the_time=now.done >= now.total):
-            spent = time.monotonic() - self.started
-            left = spent / max(now.done - now.kept, 1) * (now.total - now.done)
-            kept = f" ({now.kept} from before)" if now.kept else ""
-            note(f"{now.task}: {now.done}/{now.total} answers{kept}, {spent:.0f} s, about {left:.0f} s left")

@@ -12,7 +12,7 @@ from typing import Any
 from unmask.axes import POLICY
 from unmask.core import Policy
 from unmask.errors import ConfigError, require
-from unmask.policies import P2, settings, standing
+from unmask.policies import settings, standing
 from unmask.policies.candidates import candidates, reference_of
 from unmask.policies.own import policy_from
 
@@ -37,7 +37,7 @@ def _method(name: str, folder: Path) -> Policy:
             f"{_WHERE}: {name!r} is a search, which owns its loop and takes no single transition; allowed: methods "
             "that decide step by step; compare it end to end with `unmask compare`"
         )
-    if isinstance(method, P2) and method.planner:
+    if method.asks_planner:
         raise ConfigError(
             f"{_WHERE}: {name!r} asks a planner network, and a study has none; allowed: methods that need no second "
             "network; leave planner out"
@@ -55,9 +55,12 @@ def method_set(names: Sequence[str], methods: Mapping[str, Policy], reference: s
 
 
 def described(methods: Mapping[str, Policy]) -> dict[str, Any]:
-    """What a study's tables depend on: settings, versions and code of its methods; and whether they draw."""
+    """What a study's tables depend on: settings, versions and code of its methods; and whether they draw.
+
+    Not what is only said of a method, its label: other words would make another study of it.
+    """
     about = {
-        name: {"settings": settings(method), **standing(method), "draws": method.random}
+        name: {"settings": settings(method), "version": standing(method).get("version"), "draws": method.random}
         for name, method in methods.items()
     }
     plain: dict[str, Any] = json.loads(json.dumps(about, default=str))

@@ -195,18 +195,14 @@ def time_remarks(speed: SpeedSummary) -> list[str]:
     if speed.earlier:
         where = f", {speed.elsewhere} of them on another machine or device" if speed.elsewhere else ""
         lines.append(
-            f"seconds of {_batches(speed.earlier)} are of an earlier run{where}"
-            + (f"; those of {_batches(speed.measured)} are of this one" if speed.measured else "")
+            f"seconds of {counted(speed.earlier, 'batch')} are of an earlier run{where}"
+            + (f"; those of {counted(speed.measured, 'batch')} are of this one" if speed.measured else "")
         )
     if speed.unknown:
-        lines.append(f"seconds of {_batches(speed.unknown)} are lost: the answers count, the time does not")
+        lines.append(f"seconds of {counted(speed.unknown, 'batch')} are lost: the answers count, the time does not")
     if any(line.cold for line in speed.lines):
         lines.append("seconds are those of first batches: compiling and recording is in them; --warm-up keeps it out")
     return lines
-
-
-def _batches(count: int) -> str:
-    return f"{count} {'batch' if count == 1 else 'batches'}"
 
 
 def _fitting(wanted: Sequence[_CostColumn], room: int) -> list[_CostColumn]:

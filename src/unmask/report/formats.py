@@ -56,8 +56,9 @@ def text_or_none(value: Value) -> str:
 
 
 def counted(items: int, noun: str) -> str:
-    """1 answer, 2 answers."""
-    return f"{items} {noun}{'' if items == 1 else 's'}"
+    """1 answer, 2 answers; 1 batch, 2 batches."""
+    plural = "es" if noun.endswith("ch") else "s"
+    return f"{items} {noun}{'' if items == 1 else plural}"
 
 
 def _spelled(value: Value, spec: str) -> str:
