@@ -103,7 +103,9 @@ class TestLoad:
 class TestOptions:
     """Each option of a checkpoint has its effect."""
 
-    EFFECTS = frozenset({"path", "revision", "offline", "device", "dtype", "engine", "chat", "readout", "accept"})
+    EFFECTS = frozenset(
+        {"path", "revision", "offline", "device", "dtype", "engine", "chat", "readout", "query", "accept"}
+    )
 
     def test_table_is_complete(self):
         assert set(CheckpointOptions.__dataclass_fields__) == self.EFFECTS
@@ -124,6 +126,20 @@ class TestOptions:
         policy = {"policy": "fixed", "alpha": [0, 0, 0, 0, 1], "max_new_tokens": 12}
         first, last = (load(str(folders["llada"]), readout=[n]) for n in (0, 2))
         assert drawn(first.generate(QUESTION, **policy)) != drawn(last.generate(QUESTION, **policy))
+
+    def test_query(self):
+        """The other read-out, and nothing else."""
+        own, predicting = (load("mini-dream", device="cpu", **more) for more in ({}, {"query": "predicting"}))
+        assert (own.denoiser.query, predicting.denoiser.query) == ("own", "predicting")
+        assert predicting.options == own.options | {"query": "predicting"}
+        by_confidence, by_attention = (
+            {"policy": "fixed", "alpha": rule, "max_new_tokens": 12} for rule in ("confidence", "dependency")
+        )
+        prompt = "A page was cut off after <main><p>hi."
+        assert drawn(own.generate(prompt, **by_confidence)) == drawn(predicting.generate(prompt, **by_confidence))
+        assert drawn(own.generate(prompt, **by_attention)) != drawn(predicting.generate(prompt, **by_attention))
+        with pytest.raises(ConfigError, match="query is 'both'; allowed: own or predicting"):
+            load("mini-dream", device="cpu", query="both")
 
     def test_accept(self, scaled, tmp_path):
         folder = str(scaled.llada(tmp_path / "a", yarn_factor=4, n_experts=2, extra=None))

@@ -73,6 +73,8 @@ class EmbeddedOptions(DeviceOptions):
     """Whether prompts go through the chat template; None for yes if there is one."""
     readout: Sequence[int] | None = None
     """Layers whose mean attention is read out; None for four of the upper half."""
+    query: str = "own"
+    """Whose attention speaks for a slot: its `own`, or that of the slot `predicting` it, in Dream the one before."""
 
 
 @dataclass(frozen=True)
@@ -236,6 +238,7 @@ def _open(
         engine=engine,
         chat=options.chat,
         readout=options.readout,
+        query=options.query,
         accept=accept,
         on_tensor=on_progress,
     )
@@ -251,12 +254,20 @@ def _open(
         name=name,
         denoiser=checkpoint.network,
         codec=checkpoint.codec,
-        options=asdict(resolved) | _origin(checkpoint, folder),
+        options=_recorded(resolved) | _origin(checkpoint, folder),
         length=checkpoint.length,
         opening="Hello! What can you do?",
         horizon=128,
         reference=checkpoint.family.policy,
     )
+
+
+def _recorded(options: EmbeddedOptions) -> dict[str, Any]:
+    """What results say of the options. The usual query is not said, so that older results are still the same."""
+    said = asdict(options)
+    if options.query == EmbeddedOptions.query:
+        del said["query"]
+    return said
 
 
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from unmask.checkpoints.llada import LLADA
 from unmask.checkpoints.manifest import check_manifest
 from unmask.core import Vocabulary
 from unmask.denoisers.engines import resolve_engine, use_engine
-from unmask.denoisers.network import Network
+from unmask.denoisers.network import QUERIES, Network
 from unmask.denoisers.readout import default_layers
 from unmask.errors import CheckpointError, ConfigError, require
 
@@ -44,6 +44,7 @@ def read(
     engine: str = "auto",
     chat: bool | None = None,
     readout: Sequence[int] | None = None,
+    query: str = "own",
     accept: Collection[str] = (),
     on_tensor: Callable[[str, int], None] | None = None,
 ) -> Checkpoint:
@@ -83,8 +84,9 @@ def read(
     layers = default_layers(spec.layers) if readout is None else tuple(dict.fromkeys(readout))
     fits = bool(layers) and all(0 <= layer < spec.layers for layer in layers)
     require(fits, "readout", list(layers), f"layers 0 to {spec.layers - 1}, one or more", "leave it out for a default")
+    require(query in QUERIES, "query", query, " or ".join(QUERIES), "whose attention is read out for a position")
     engine = resolve_engine(engine, device)
     check_memory(spec.parameters, dtype, device)
     model = weights.load(spec, family.names, folder, device, dtype, on_tensor)
-    network = Network(model, Vocabulary(spec.vocab, mask_id, codec.eos_ids), family.shift, layers)
+    network = Network(model, Vocabulary(spec.vocab, mask_id, codec.eos_ids), family.shift, layers, query)
     return Checkpoint(family, use_engine(network, engine), codec, length, ignored)

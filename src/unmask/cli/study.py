@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from unmask.lab.run.estimate import CostEstimate
     from unmask.lab.run.progress import StudyProgress
     from unmask.lab.store.failures import Failure
-    from unmask.lab.study import ModelSpec
+    from unmask.lab.study_models import ModelSpec
 
 INCOMPLETE = 3
 """Exit code of `study run` where the budget is spent or shards are set aside."""

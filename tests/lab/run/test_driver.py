@@ -84,7 +84,7 @@ def test_states_reload_and_go_on(tiny_run, tiny_load):
 
 class TestUtilities:
     def test_what_cannot_be_judged_is_missing_not_zero(self, tiny_study, tiny_load, tmp_path, monkeypatch):
-        monkeypatch.setattr(judging, "scores", lambda pairs, jobs: [(float("nan"), "no evaluator here")] * len(pairs))
+        monkeypatch.setattr(judging, "scores", lambda pairs, *_: [(float("nan"), "no evaluator here")] * len(pairs))
         place = Store.create(tmp_path / "out", tiny_study.config)
         run_study(tiny_study, place, tiny_load)
         table = place.table("branches")
@@ -95,7 +95,7 @@ class TestUtilities:
         assert info["judged"] == 0
 
     def test_outside_of_the_unit_interval_is_refused(self, tiny_study, tiny_load, tmp_path, monkeypatch):
-        monkeypatch.setattr(judging, "scores", lambda pairs, jobs: [(1.5, "generous")] * len(pairs))
+        monkeypatch.setattr(judging, "scores", lambda pairs, *_: [(1.5, "generous")] * len(pairs))
         place = Store.create(tmp_path / "out", tiny_study.config)
         with pytest.raises(ContractError, match=r"1\.5; allowed: 0 to 1"):
             run_study(tiny_study, place, tiny_load)

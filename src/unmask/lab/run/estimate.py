@@ -13,7 +13,8 @@ from unmask.lab.branch.bucket import own_view
 from unmask.lab.branch.states import spaced
 from unmask.lab.choose import DRAWS, is_extension
 from unmask.lab.run.jobs import Members, request_of
-from unmask.lab.study import ModelSpec, Study
+from unmask.lab.study import Study
+from unmask.lab.study_models import ModelSpec
 from unmask.request import Request, TextModel, begin
 from unmask.tasks import Example
 
