@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.helpers.own_tasks import parsed
-from tests.helpers.tiny_studies import TEXT, table
+from tests.helpers.tiny_studies import TEXT, by_hash, table
 from unmask.cli.app import main
 from unmask.core import Trajectory
 from unmask.decode import decode
@@ -93,6 +93,24 @@ class TestUtilities:
         assert np.isnan(place.utilities("tiny", "csv-missing-cells", "evaluation", "score").utility_SAR).all()
         (info, *_) = place.infos()
         assert info["judged"] == 0
+
+    def test_are_scored_as_the_study_says_branches_and_whole_runs(self, tiny_folder, tiny_load, tmp_path, monkeypatch):
+        """With diagnostics of one axis, to be quick; decoding end to end judges, too."""
+        heard = []
+
+        def scores(pairs, jobs, scoring):
+            heard.append(scoring)
+            return by_hash(pairs)
+
+        monkeypatch.setattr(judging, "scores", scores)
+        one = {"axes": ["score"], "diagnostics": ["score"], "revision": ..., "end_to_end": True}
+        study = Study.parse(table(models__0__model=str(tiny_folder), scoring="paper", **one))
+        place = Store.create(tmp_path / "out", study.config)
+        assert run_study(study, place, tiny_load).complete
+        assert place.decode_infos()
+        # A shard of branches for each of five prompts, then candidates and arms.
+        assert len(heard) > 5
+        assert set(heard) == {"paper"}
 
     def test_outside_of_the_unit_interval_is_refused(self, tiny_study, tiny_load, tmp_path, monkeypatch):
         monkeypatch.setattr(judging, "scores", lambda pairs, *_: [(1.5, "generous")] * len(pairs))
