@@ -1,12 +1,13 @@
 """`load`: names, folders and hub ids; options of checkpoints; what a loaded model does with them."""
 
 import json
+import shutil
 
 import pytest
 import torch
 
 import unmask
-from unmask.catalog import MODELS, CheckpointOptions, _pieces, fingerprint, load
+from unmask.catalog import MODELS, CheckpointOptions, _pieces, fingerprint, load, text_side_of
 from unmask.cli import app as cli
 from unmask.denoisers import ApproximateCache
 from unmask.errors import (
@@ -18,6 +19,7 @@ from unmask.errors import (
     UnknownName,
     UnmaskError,
 )
+from unmask.request import text_side
 
 QUESTION = "How many clips did Natalia sell?"
 
@@ -95,6 +97,23 @@ class TestLoad:
         assert sum(size for _, size in seen) == 4 * load(str(folders["dream"])).denoiser.model.spec.parameters
         assert seen[0][0] == "embed.weight"
 
+    def test_the_text_side_needs_no_weights(self, folders, tmp_path, monkeypatch):
+        """Of a folder, of the package, of a part of a download; what is not here is None."""
+        whole = text_side(load(str(folders["dream"])))
+        part = tmp_path / "models--Dream-org--Dream-v0-Instruct-7B" / "snapshots" / "abc"
+        shutil.copytree(folders["dream"], part, ignore=shutil.ignore_patterns("*.safetensors*"))
+        refs = part.parent.parent / "refs"
+        refs.mkdir()
+        (refs / "main").write_text("abc")
+        monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+        for text in (text_side_of(str(folders["dream"]), {}), text_side_of("dream", {"device": "cuda"})):
+            assert (text.vocab, text.length) == (whole.vocab, whole.length)
+            assert text.codec.encode(QUESTION) == whole.codec.encode(QUESTION)
+        assert text_side_of("mini", {}).canvas("Hi", 8) == text_side(load("mini", device="cpu")).canvas("Hi", 8)
+        assert text_side_of("exact", {"n": 6}).length == 6
+        assert text_side_of("llada", {}) is None
+        assert text_side_of("dream", {"path": str(tmp_path)}) is None
+
     def test_public_names(self):
         assert unmask.load is load
         assert unmask.MODELS is MODELS
@@ -103,7 +122,9 @@ class TestLoad:
 class TestOptions:
     """Each option of a checkpoint has its effect."""
 
-    EFFECTS = frozenset({"path", "revision", "offline", "device", "dtype", "engine", "chat", "readout", "accept"})
+    EFFECTS = frozenset(
+        {"path", "revision", "offline", "device", "dtype", "engine", "chat", "readout", "query", "accept"}
+    )
 
     def test_table_is_complete(self):
         assert set(CheckpointOptions.__dataclass_fields__) == self.EFFECTS
@@ -124,6 +145,20 @@ class TestOptions:
         policy = {"policy": "fixed", "alpha": [0, 0, 0, 0, 1], "max_new_tokens": 12}
         first, last = (load(str(folders["llada"]), readout=[n]) for n in (0, 2))
         assert drawn(first.generate(QUESTION, **policy)) != drawn(last.generate(QUESTION, **policy))
+
+    def test_query(self):
+        """The other read-out, and nothing else."""
+        own, predicting = (load("mini-dream", device="cpu", **more) for more in ({}, {"query": "predicting"}))
+        assert (own.denoiser.query, predicting.denoiser.query) == ("own", "predicting")
+        assert predicting.options == own.options | {"query": "predicting"}
+        by_confidence, by_attention = (
+            {"policy": "fixed", "alpha": rule, "max_new_tokens": 12} for rule in ("confidence", "dependency")
+        )
+        prompt = "A page was cut off after <main><p>hi."
+        assert drawn(own.generate(prompt, **by_confidence)) == drawn(predicting.generate(prompt, **by_confidence))
+        assert drawn(own.generate(prompt, **by_attention)) != drawn(predicting.generate(prompt, **by_attention))
+        with pytest.raises(ConfigError, match="query is 'both'; allowed: own or predicting"):
+            load("mini-dream", device="cpu", query="both")
 
     def test_accept(self, scaled, tmp_path):
         folder = str(scaled.llada(tmp_path / "a", yarn_factor=4, n_experts=2, extra=None))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.paths import DOCS, SRC
+from tests.helpers.paths import DOCS, SRC, TESTS
 from unmask.axes import AXES
 
 HOME = SRC / "unmask"
@@ -97,3 +97,16 @@ def test_a_shape_letter_is_in_the_list_and_the_list_in_use():
             if rooms & domain:
                 used[name] |= letters
     assert used == {"tensors": tensors, "tables": tables}
+
+
+def test_every_equation_names_tests_that_exist():
+    """docs/maths.md: tests by name, and all equations of the diagnostics."""
+    text = (DOCS / "maths.md").read_text(encoding="utf-8")
+    defined = {name for path in TESTS.rglob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text())}
+    named = set(re.findall(r"\b(test_\w+)(?!\w|\.py)", text)) - {path.stem for path in TESTS.rglob("test_*.py")}
+    assert len(named) > 50
+    assert not named - defined
+    labels = re.findall(
+        r"`(eq:\w+)`", "".join(path.read_text() for path in (SRC / "unmask" / "diagnostics").glob("*.py"))
+    )
+    assert not {label for label in labels if f"`{label}`" not in text}

@@ -12,12 +12,13 @@ from unmask.api import Model
 from unmask.checkpoints import hub
 from unmask.checkpoints.config import CheckpointConfig
 from unmask.checkpoints.device import resolve_device, resolve_dtype, short_name
-from unmask.checkpoints.read import FAMILIES, Checkpoint, read
+from unmask.checkpoints.read import FAMILIES, Checkpoint, describe, read
 from unmask.denoisers import Exact, Joint, LetterCodec
 from unmask.denoisers.engines import choose_engine, resolve_engine
 from unmask.denoisers.masked_lm import load_masked_lm
 from unmask.errors import CheckpointError, ConfigError, UnknownName, require
 from unmask.options import check_types
+from unmask.request import TextSide, text_side
 
 OnProgress = Callable[[str, int], None]
 """Called with a parameter's name and its bytes after each one is read."""
@@ -73,6 +74,8 @@ class EmbeddedOptions(DeviceOptions):
     """Whether prompts go through the chat template; None for yes if there is one."""
     readout: Sequence[int] | None = None
     """Layers whose mean attention is read out; None for four of the upper half."""
+    query: str = "own"
+    """Whose attention speaks for a slot: its `own`, or that of the slot `predicting` it, in Dream the one before."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,29 @@ def load(name_or_path: str | Path, *, on_progress: OnProgress | None = None, **o
     _check_options(place, options, CheckpointOptions, MaskedLMOptions)
     folder = _locate(place, options.get("revision"), options.get("offline", False))
     return _build(_kind(folder), options | {"path": place}, on_progress)
+
+
+def text_side_of(name_or_path: str | Path, options: Mapping[str, Any]) -> TextSide | None:
+    """Tokenizer and sizes of a model, where they are on this machine; None where they are not. Reads no weights."""
+    place = str(name_or_path)
+    if place == "exact":
+        return text_side(load(place, **options))
+    folder = _at_hand(place, options)
+    if folder is None:
+        return None
+    try:
+        described = describe(folder, chat=options.get("chat"), accept=_names(options.get("accept", ())))
+    except CheckpointError:
+        return None
+    return TextSide(described.codec, described.spec.vocab, described.length)
+
+
+def _at_hand(place: str, options: Mapping[str, Any]) -> Path | None:
+    """The folder of a checkpoint as far as it is here."""
+    if isinstance(MODELS.get(place), ModelEntry) and MODELS[place].options is EmbeddedOptions:
+        return EMBEDDED / place
+    wanted = options.get("path") or PUBLISHED.get(place, place)
+    return hub.at_hand(wanted, options.get("revision"))
 
 
 def _build(name: str, options: Mapping[str, Any], on_progress: OnProgress | None) -> Model:
@@ -236,6 +262,7 @@ def _open(
         engine=engine,
         chat=options.chat,
         readout=options.readout,
+        query=options.query,
         accept=accept,
         on_tensor=on_progress,
     )
@@ -251,12 +278,20 @@ def _open(
         name=name,
         denoiser=checkpoint.network,
         codec=checkpoint.codec,
-        options=asdict(resolved) | _origin(checkpoint, folder),
+        options=_recorded(resolved) | _origin(checkpoint, folder),
         length=checkpoint.length,
         opening="Hello! What can you do?",
         horizon=128,
         reference=checkpoint.family.policy,
     )
+
+
+def _recorded(options: EmbeddedOptions) -> dict[str, Any]:
+    """What results say of the options. The usual query is not said, so that older results are still the same."""
+    said = asdict(options)
+    if options.query == EmbeddedOptions.query:
+        del said["query"]
+    return said
 
 
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:
@@ -335,7 +370,16 @@ EMBEDDED = Path(__file__).parent / "models"
 """Where the models of the package lie, each in its family's published format with a manifest and a card."""
 
 
-def _published(name: str, family: str, hub_id: str, about: str) -> ModelEntry:
+PUBLISHED = {
+    "llada": "GSAI-ML/LLaDA-8B-Instruct",
+    "llada-1.5": "GSAI-ML/LLaDA-1.5",
+    "dream": "Dream-org/Dream-v0-Instruct-7B",
+}
+"""The hub ids of the models that go by a name."""
+
+
+def _published(name: str, family: str, about: str) -> ModelEntry:
+    hub_id = PUBLISHED[name]
     return ModelEntry(f"{about} ({hub_id})", CheckpointOptions, _checkpoint(name, family, hub_id), _hub_status(hub_id))
 
 
@@ -356,9 +400,9 @@ MODELS: dict[str, ModelEntry] = {
         _exact,
         lambda: "ready",
     ),
-    "llada": _published("llada", "llada", "GSAI-ML/LLaDA-8B-Instruct", "LLaDA, 8 billion parameters, 16 GB."),
-    "llada-1.5": _published("llada-1.5", "llada", "GSAI-ML/LLaDA-1.5", "LLaDA after preference tuning, 16 GB."),
-    "dream": _published("dream", "dream", "Dream-org/Dream-v0-Instruct-7B", "Dream, 7 billion parameters, 15 GB."),
+    "llada": _published("llada", "llada", "LLaDA, 8 billion parameters, 16 GB."),
+    "llada-1.5": _published("llada-1.5", "llada", "LLaDA after preference tuning, 16 GB."),
+    "dream": _published("dream", "dream", "Dream, 7 billion parameters, 15 GB."),
     "masked-lm": ModelEntry(
         "Any masked language model of Hugging Face transformers: BERT, RoBERTa, ALBERT, ModernBERT, ESM, ...",
         MaskedLMOptions,

@@ -33,6 +33,26 @@ class TextModel(Protocol):
     def length(self) -> int | None: ...
 
 
+@dataclass(frozen=True)
+class TextSide:
+    """What of a model turns prompts into canvases, and says how large they may be: known without its weights."""
+
+    codec: Codec
+    vocab: int
+    """Tokens that a position may hold."""
+    length: int | None
+    """Positions of the longest canvas."""
+
+    def canvas(self, prompt: Prompt, horizon: int) -> int:
+        """Positions of a prompt's canvas, as `generation` makes it."""
+        return len(self.codec.encode(prompt)) + horizon + len(self.codec.closing)
+
+
+def text_side(model: TextModel) -> TextSide:
+    """Of a model that is loaded."""
+    return TextSide(model.codec, model.denoiser.vocabulary.size, model.length)
+
+
 class CalibratedModel(TextModel, Protocol):
     """What a gate says about its model, and how it is decoded when nobody names a policy."""
 

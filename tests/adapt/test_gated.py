@@ -151,7 +151,7 @@ class TestSelective:
 
     def test_the_base_is_what_the_diagnostic_changes(self, kit):
         """The fixed action reveals one position at a time, the reference k_min; the proposal holds the latter."""
-        fixed, told = Fixed(kappa="count:1"), RegionDiagnostic(budget=1.0)
+        fixed, told = Fixed(kappa="count:1:below"), RegionDiagnostic(budget=1.0)
         problem = kit.small(steps=(2, 2, 2))
         own = kit.run(Proposed(fixed, told), problem)
         reference = kit.run(Proposed(fixed, told, base=Fixed(kappa="share:1.0")), problem)

@@ -216,9 +216,44 @@ def test_counts_follow_the_region_not_the_masks():
     assert Cardinality.parse("schedule")(start, seen, region).tolist() == [4 / 5]
 
 
+@pytest.mark.parametrize("text", ["count:1", "share:0.1", 0.1, "above:1", "factor:0"])
+def test_steps_bound_every_rule_unless_it_says_below(text):
+    """8 masks in 4 steps and 3 in 1: no fewer than 2 and 3; the bare rule, only at the last step."""
+    start = state([8, 3], [4, 1])
+    seen = confident([[0.5] * 9] * 2)
+    rule = Cardinality.parse(text)
+    order_BL = torch.zeros(start.masked_BL.shape)
+
+    def counts(rule):
+        kappa_B = rule.within_steps(start, seen, start.masked_BL, order_BL)
+        return cardinality.reveal_count(kappa_B, start.masked_BL.sum(-1)).tolist()
+
+    assert counts(rule) == [2, 3]
+    bare = Cardinality.parse(cardinality.below(str(text)))
+    assert bare == replace(rule, below=True)
+    assert counts(bare) == [1, 3]
+
+
+@pytest.mark.parametrize("text", ["count:3", "share:0.5", "schedule", "all"])
+def test_more_than_k_min_is_what_it_was(text):
+    start = state([8], [4])
+    seen = confident([[0.5] * 9])
+    rule = Cardinality.parse(text)
+    assert rule.within_steps(start, seen, start.masked_BL).tolist() == rule(start, seen, start.masked_BL).tolist()
+
+
+@pytest.mark.parametrize("text", ["schedule", "quota", "all", "count:2:below", "full"])
+def test_names_without_another_bare_form(text):
+    assert cardinality.below(text) == text
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        "schedule:below",
+        "count:below",
+        "count:2:below:below",
+        "count:2:below3",
         "count",
         "count:",
         "count:0",
@@ -254,7 +289,7 @@ def test_unknown_rules():
         Cardinality.parse("counts:3")
 
 
-@pytest.mark.parametrize("text", ["schedule", "count:4", "share:0.25", "above:0.9"])
+@pytest.mark.parametrize("text", ["schedule", "count:4", "count:4:below", "share:0.25", "above:0.9"])
 def test_names_round_trip(text):
     assert str(Cardinality.parse(text)) == text
     assert Cardinality.parse(str(Cardinality.parse(text))) == Cardinality.parse(text)

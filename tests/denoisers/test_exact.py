@@ -1,6 +1,7 @@
 """The exact denoiser: its logits are the joint's own conditionals, whatever the view and the batch."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.core import Needs, State, View
+from unmask.axes import commitment, score
+from unmask.core import Action, Needs, Noise, Policy, State, View
+from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
 from unmask.errors import DenoiserError
 
@@ -232,3 +235,49 @@ def test_a_token_out_of_range(token):
 def test_a_canvas_too_long():
     with pytest.raises(DenoiserError, match=r"position 5; allowed: 0 to 4.*shorten"):
         denoiser()(view_of([[MASK] * 6]), ALL)
+
+
+@dataclass(frozen=True)
+class Tell(Policy):
+    """Reveals one position, row b as token b, and keeps what the model says before and after."""
+
+    name: ClassVar[str] = "tell"
+    place: int
+    said: list
+
+    @property
+    def needs(self):
+        return Needs(divergence=True)
+
+    @property
+    def memory(self):
+        return 1
+
+    def act(self, traj, look_ahead):
+        state = traj.state
+        self.said.append(traj.seen)
+        only_BL = torch.zeros_like(state.masked_BL)
+        only_BL[:, self.place] = True
+        region_BL = only_BL & state.masked_BL if len(self.said) == 1 else state.masked_BL
+        tokens_BL = torch.arange(len(state.tokens_BL))[:, None].expand_as(state.tokens_BL)
+        kappa_B = torch.ones(len(state.tokens_BL), dtype=torch.float64)
+        alpha_BJ = score.pure("confidence", state)
+        return Action(alpha_BJ, region_BL, kappa_B, commitment.everything(state), tokens_BL=tokens_BL)
+
+
+@pytest.mark.parametrize("given", [{}, {0: 2}, {0: 1, 3: 0}])
+@pytest.mark.parametrize("place", [1, 4])
+def test_the_mean_drift_is_the_information_that_was_revealed(given, place):
+    """E[KL(p(x | y, z) || p(x | z))] = I(X; Y | Z), y drawn from p(y | z): new posterior first. The other direction has
+    another mean, so a diagnostic that took it would not measure information."""
+    canvas, said = [given.get(i, MASK) for i in range(JOINT.n)], []
+    start = State.from_canvases([canvas] * JOINT.vocab, steps=2, mask_id=MASK)
+    decode(denoiser(), Tell(place, said), start, noise=Noise.of(range(JOINT.vocab)))
+    weights_V = JOINT.marginals(given)[place]
+    others = [i for i in range(JOINT.n) if i not in (*given, place)]
+    for i in others:
+        mean = float((weights_V * said[1].drift_BN[:, i].double().numpy()).sum())
+        information = JOINT.mutual_information([i], [place], evidence=given)
+        assert mean == pytest.approx(information, rel=1e-4, abs=1e-7)
+        reverse = float((weights_V * said[1].displacement_BN[:, i].double().numpy()).sum())
+        assert abs(reverse - information) > 1e-3 * information

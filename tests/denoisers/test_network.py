@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from unmask.core import Needs, Noise, State, View, row_key
+from unmask.core import Needs, Noise, State, View, Vocabulary, row_key
 from unmask.core.rows import concat
 from unmask.decode import decode
 from unmask.denoisers import Guided, Network
 from unmask.denoisers.network import BUCKET, PACK, attention_bias, pad_view
 from unmask.denoisers.readout import default_layers, mean_attention, run
-from unmask.denoisers.transformer import Transformer
-from unmask.errors import DenoiserError
+from unmask.denoisers.transformer import Spec, Transformer
+from unmask.errors import ConfigError, DenoiserError
 from unmask.policies import make
 
 KINDS = ["llada", "dream", "mini", "mini-dream"]
@@ -577,3 +577,64 @@ def test_guidance(kind, network):
 def test_a_network_is_a_value(network):
     assert network("llada") == replace(network("llada"))
     assert isinstance(network("llada"), Network)
+
+
+# Whose attention.
+
+
+X, OTHER_X, Y, OTHER_Y, ASKS_X, MASK = range(6)
+
+
+def lookup_network(query, shift=1) -> Network:
+    """One layer that copies a token it looks for: `ASKS_X` looks for an X of either kind, a mask for a Y.
+
+    Queries and keys live in the slow dimensions of the rotation, where positions do not matter.
+    """
+    spec = Spec(6, 32, 1, 1, 1, 8, theta=1e12, eps=1e-6, qkv_bias=False, rope_float32=True)
+    model = Transformer(spec).eval()
+    for parameter in model.parameters():
+        torch.nn.init.zeros_(parameter)
+    for norm in (model.norm, model.layers[0].attn_norm, model.layers[0].mlp_norm):
+        torch.nn.init.ones_(norm.weight)
+    eye_HH, layer = torch.eye(32), model.layers[0]
+    looks, keys = {ASKS_X: 14, MASK: 15}, {X: 14, OTHER_X: 14, Y: 15, OTHER_Y: 15}
+    with torch.no_grad():
+        model.embed.weight.copy_(eye_HH[:6])
+        for token, place in looks.items():
+            layer.qkv.weight[place, token] = 10
+        for token, place in keys.items():
+            layer.qkv.weight[32 + place, token] = 10
+        for token in range(6):
+            layer.qkv.weight[64 + 16 + token, token] = 1
+            model.head.weight[token, 16 + token] = 1
+        layer.out.weight.copy_(eye_HH)
+    return Network(model, Vocabulary(6, MASK), shift, (0,), query)
+
+
+def test_the_query_that_predicts_a_position_is_the_slot_before():
+    """The last position is predicted at the slot of `ASKS_X`: X decides what is said there, Y does not."""
+    canvas = [X, Y, ASKS_X, MASK]
+
+    def says(tokens, net):
+        return net(view_of([tokens], [[3]]), Needs(attention=True))
+
+    own, predicting = (says(canvas, lookup_network(query)) for query in ("own", "predicting"))
+    assert torch.equal(own.logits_RV, predicting.logits_RV)
+    assert predicting.logits_RV.argmax() == X
+    assert says([OTHER_X, Y, ASKS_X, MASK], lookup_network("own")).logits_RV.argmax() == OTHER_X
+    assert torch.equal(says([X, OTHER_Y, ASKS_X, MASK], lookup_network("own")).logits_RV, own.logits_RV)
+    assert predicting.attention_BNN[0, 3].tolist() == pytest.approx([1, 0, 0, 0], abs=1e-4)
+    assert own.attention_BNN[0, 3].tolist() == pytest.approx([0, 1, 0, 0], abs=1e-4)
+    assert torch.equal(predicting.attention_BNN[0, 1:], own.attention_BNN[0, :-1])
+    assert torch.equal(predicting.attention_BNN[0, 0], own.attention_BNN[0, 0])
+
+
+def test_without_a_shift_both_queries_are_one():
+    views = view_of([[X, Y, ASKS_X, MASK], [MASK, Y]])
+    own, predicting = (lookup_network(query, 0)(views, Needs(attention=True)) for query in ("own", "predicting"))
+    assert torch.equal(own.attention_BNN, predicting.attention_BNN)
+
+
+def test_an_unknown_query_is_refused():
+    with pytest.raises(ConfigError, match="query is 'next'; allowed: own or predicting"):
+        lookup_network("next")

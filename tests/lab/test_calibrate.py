@@ -153,7 +153,7 @@ def exact():
 
 
 class TestEndToEnd:
-    """Targets are what the reference says, so that it is always right; `count:1` leaves most to the last step."""
+    """Targets are what the reference says, so that it is always right; `count:1:below` leaves most to the last step."""
 
     @pytest.fixture
     def echo(self, exact, scorer, tmp_path, monkeypatch):
@@ -179,8 +179,8 @@ class TestEndToEnd:
         return call
 
     def test_a_fixed_action_that_is_ruinous_at_every_step(self, echo, gate_from):
-        gate = gate_from(echo(one_step("count:1")))
-        assert gate.summary["fixed"] == "count:1"
+        gate = gate_from(echo(one_step("count:1:below")))
+        assert gate.summary["fixed"] == "count:1:below"
         runs = gate.end_to_end
         assert (runs.reference, runs.prompts) == (1, 20)
         assert runs.fixed == runs.selective <= 0.5
@@ -194,7 +194,7 @@ class TestEndToEnd:
 
     @pytest.mark.parametrize("opens", [False, True])
     def test_the_numbers_are_those_of_decoding(self, exact, echo, gate_from, opens):
-        task = echo(one_step("count:1", opens))
+        task = echo(one_step("count:1:below", opens))
         gate = gate_from(task)
         assert (gate.arms.calibration.tau.value is not None) == opens
         arms = {"reference": gate.arms.reference, "fixed": gate.arms.fixed, "selective": gate.arms.selective}
@@ -218,18 +218,18 @@ class TestEndToEnd:
         assert gate.end_to_end == EndToEnd(1.0, 1.0, 1.0, 0.0, 0.0, 20, 0)
         assert verdict(gate).endswith("no prompt is worth more or less than with the reference (20 prompts).")
         ran.clear()
-        gate = gate_from(echo(one_step("count:1")), "fixed")
+        gate = gate_from(echo(one_step("count:1:below")), "fixed")
         assert [policy for policy, _ in ran] == [gate.arms.reference] * 3 + [gate.arms.fixed] * 3
 
     def test_batches_change_nothing(self, echo, gate_from):
-        task = echo(one_step("count:1", opens=True))
+        task = echo(one_step("count:1:below", opens=True))
         assert gate_from(task, "one", rows=3).to_json() == gate_from(task, "other", rows=20).to_json()
 
     def test_only_the_prompts_of_the_calibration(self, echo, gate_from):
-        assert gate_from(echo(one_step("count:1")), prompts=7).end_to_end.prompts == 7
+        assert gate_from(echo(one_step("count:1:below")), prompts=7).end_to_end.prompts == 7
 
     def test_prompts_without_a_judged_answer_are_left_out_of_all(self, exact, echo, gate_from):
-        task = echo(one_step("count:1"), "picky")
+        task = echo(one_step("count:1:below"), "picky")
         gate = gate_from(task)
         ran = evaluate(exact, [task], split="validation", policies={"fixed": gate.arms.fixed}, steps=3)
         judged = [row.utility for row in ran.rows if not math.isnan(row.utility)]
@@ -246,7 +246,7 @@ def one_step(best, opens=False, prompts=12):
 
     With `opens` the other action is better at half of the states, which the signal finds.
     """
-    names = ("schedule", "count:1")
+    names = ("schedule", "count:1:below")
     half_S = np.tile([True, True, False, False], prompts)
     q_SA = np.full((len(half_S), 2), 0.5)
     q_SA[:, 1 - names.index(best)] = np.where(half_S, 0.8, 0.0) if opens else 0.3

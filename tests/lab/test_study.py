@@ -9,13 +9,15 @@ from tests.helpers.own_policies import GOOD
 from tests.helpers.own_tasks import parsed
 from tests.helpers.paths import STUDIES
 from tests.helpers.tiny_studies import table
+from unmask.axes import cardinality
 from unmask.diagnostics import DIAGNOSTICS, RegionDiagnostic
 from unmask.errors import ConfigError
 from unmask.lab import study as study_files
 from unmask.lab.run.driver import run_study
 from unmask.lab.store import Store
 from unmask.lab.study import Study
-from unmask.policies import FastDLLM, Fixed, Revised
+from unmask.policies import Dream, FastDLLM, Fixed, Revised
+from unmask.policies.candidates import Instead
 
 WITHOUT = {"axes": ["score"], "diagnostics": ["score"], "revision": ...}
 """Changes to a study after which no axis of it revises."""
@@ -38,6 +40,28 @@ class TestFiles:
         assert study.states == (4 if path.stem == "demo" else 8)
         assert study.rollouts == 4
         assert json.dumps(study.config)
+
+    def test_below_k_min_names_the_bare_counts_and_changes_nothing_else(self):
+        counts = {"axes": ["score", "cardinality"], "diagnostics": ["score"], "revision": ...}
+        usual, bare = (Study.parse(table(**counts | more)) for more in ({}, {"below_k_min": True}))
+        assert usual.config == Study.parse(table(**counts, below_k_min=False)).config
+        assert list(bare.sets("llada")["cardinality"])[:2] == ["schedule", "count:1:below"]
+        native = Study.parse(table(**counts, below_k_min=True, candidates=...)).sets("dream")["cardinality"]
+        assert native["share:1.0:below"] == Instead(Dream(), alpha="certainty", kappa="share:1.0:below")
+        names = {axis: list(named) for axis, named in usual.sets("llada").items()}
+        names["cardinality"] = [cardinality.below(name) for name in names["cardinality"]]
+        assert bare.config == usual.config | {"candidates": {"llada": names}}
+        assert bare.sets("llada")["score"] == usual.sets("llada")["score"]
+        both = ["schedule", "count:1", "count:1:below"]
+        study = Study.parse(table(**counts, candidates__cardinality=both))
+        assert list(study.sets("llada")["cardinality"]) == both
+
+    def test_scoring_is_part_of_the_study_where_it_is_the_papers(self):
+        ours, paper = Study.parse(table(scoring="ours")), Study.parse(table(scoring="paper"))
+        assert ours.config == Study.parse(table()).config
+        assert paper.config == ours.config | {"scoring": "paper"}
+        with pytest.raises(ConfigError, match="scoring is 'theirs'; allowed: ours or paper"):
+            Study.parse(table(scoring="theirs"))
 
     def test_a_policy_of_ones_own_as_reference(self, tmp_path):
         """Its file is looked for beside the study's; its settings and its code are part of the configuration."""
@@ -67,7 +91,7 @@ class TestFiles:
                 "the reference is 'wino'; allowed: a policy that decides from",
             ),
             ({"models__0__reference": "none.py:Mine"}, "cannot be read"),
-            ({"models__0__settings": {"x": 1}}, "none with llada"),
+            ({"models__0__settings": {"x": 1}}, "unknown setting of llada 'x'"),
         ],
     )
     def test_references_that_are_refused(self, changes, message):

@@ -51,6 +51,21 @@ def test_robust_value_by_hand():
 
 @pytest.mark.parametrize("weighted", WEIGHTED)
 @pytest.mark.parametrize("seed", SEEDS)
+def test_transport_keeps_the_total_score(seed, weighted):
+    """Columns of an incidence matrix sum to 0, so whatever is moved, the whole answer is worth the same."""
+    s, weights = instance(seed, weighted)
+    assert not incidence(weights).sum(0).any()
+    drawn = np.random.default_rng(seed).uniform(-1, 1, (50, L - 1))
+    moved = s.numpy() + drawn @ incidence(weights).T
+    assert np.abs(moved - s.numpy()).max() > 0.1
+    np.testing.assert_allclose(moved.sum(1), s.sum().item())
+    for nu in (0.0, 0.4, 10.0):
+        whole = region.robust_value(s, torch.ones(L, dtype=torch.bool), nu, weights)
+        assert whole.item() == pytest.approx(s.sum().item())
+
+
+@pytest.mark.parametrize("weighted", WEIGHTED)
+@pytest.mark.parametrize("seed", SEEDS)
 def test_robust_value_is_the_worst_corner_of_the_uncertainty_set(seed, weighted):
     s, weights = instance(seed, weighted)
     nu = 0.4

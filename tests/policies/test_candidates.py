@@ -30,6 +30,7 @@ from unmask.policies.candidates import (
     OWN,
     Instead,
     around,
+    candidate,
     candidates,
     combined,
     reference_of,
@@ -181,14 +182,54 @@ def test_a_region_smaller_than_k_min_grows():
 @pytest.mark.parametrize("kind", SETS)
 @pytest.mark.parametrize("name", CARDINALITY.candidates[1:])
 def test_cardinality(kind, name):
-    """The count, and all that is left on the last step."""
+    """The count, or k_min = ceil(m / h) where that is more; the bare one stays below until the last step."""
     rule, _, value = name.partition(":")
-    masked, steps = 40, 20
-    for step, ranks in enumerate(revealed(run(SETS[kind]["cardinality"][name]))):
-        k = min(int(value), masked) if rule == "count" else -(-masked * int(100 * float(value)) // 100)
-        assert len(ranks) == (masked if step == steps - 1 else k), (name, step)
-        masked -= len(ranks)
-    assert masked == 0
+    for floored in (True, False):
+        masked, steps = 40, 20
+        policy = SETS[kind]["cardinality"][name] if floored else candidate(kind, "cardinality", cardinality.below(name))
+        for step, ranks in enumerate(revealed(run(policy))):
+            k = min(int(value), masked) if rule == "count" else -(-masked * int(100 * float(value)) // 100)
+            k = max(k, k_ref(masked, steps - step)) if floored else k
+            assert len(ranks) == (masked if step == steps - 1 else k), (name, step)
+            masked -= len(ranks)
+        assert masked == 0
+
+
+OTHER_COUNTS = ("above:0.9999", "factor:0", "eb:0", "0.01", "share:0.01")
+
+
+@pytest.mark.parametrize("steps", [7])
+@pytest.mark.parametrize("kind", SETS)
+def test_no_fixed_action_starves_a_run(kind, steps):
+    """Every step reveals its share of what is left, so none has to make up for the others.
+
+    Dream's native count is its own, and smaller in places; it binds no candidate of cardinality.
+    """
+    axes = AXES if kind == "llada" else ("cardinality",)
+    policies = {f"{axis} {name}": policy for axis in axes for name, policy in list(SETS[kind][axis].items())[1:]}
+    policies |= {name: candidate(kind, "cardinality", name) for name in OTHER_COUNTS}
+    for name, policy in policies.items():
+        traj = run(policy, steps=steps)
+        for at, step in enumerate(traj.steps):
+            masked_B, revealed_B = step.state.masked_BL.sum(-1), step.revealed_BL.sum(-1)
+            least_B = -(-masked_B // (steps - at))
+            assert (revealed_B >= least_B).all(), (name, at)
+            assert isinstance(policy, Revised) or (least_B <= k_ref(40, steps)).all(), (name, at)
+        assert not traj.state.masked_BL.any(), name
+
+
+def test_the_bare_count_starves():
+    counts = [len(ranks) for ranks in revealed(run(candidate("llada", "cardinality", "count:1:below")))]
+    assert counts == [1] * 19 + [21]
+
+
+def test_the_reference_of_dream_keeps_its_native_count():
+    """Its grid reveals fewer than k_min at first; candidates of cardinality may not."""
+    native, one = (
+        [len(ranks) for ranks in revealed(run(SETS["dream"]["cardinality"][name], answer=39, steps=20))]
+        for name in ("schedule", "count:1")
+    )
+    assert native[0] == 1 < one[0] == k_ref(39, 20)
 
 
 @pytest.mark.parametrize("kind", SETS)

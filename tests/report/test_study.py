@@ -110,7 +110,8 @@ class TestCommand:
         there = {path.name for path in (tmp_path / "r").iterdir() if path.suffix != ".tex"}
         assert {"e2-selection.csv", "e2-diagnostics.csv", "e3-lift.csv", "e3-utility.csv", "e3-detection.csv"} <= there
         assert {"e3-coverage.csv", "e3-bins.csv", "e3-means.csv", "e23-missing.csv"} <= there
-        assert len(there) == 14 + 9
+        assert "e3-concentration.csv" in there
+        assert len(there) == 14 + 10
         assert not list((tmp_path / "r").glob("e4-*"))
 
     def test_whole_answers(self, diagnosed_store, whole, whole_report, analysed, tmp_path, run):

@@ -37,6 +37,11 @@ def k_min(state: State) -> Tensor:
     return _ceil_div(state.masked_BL.sum(-1), state.remaining_B)
 
 
+def at_least(kappa_B: Tensor, k_B: Tensor, n_B: Tensor) -> Tensor:
+    """The kappa that reveals what it did, and k of n at least."""
+    return torch.maximum(kappa_B, fraction(k_B, n_B))
+
+
 def llada_quota(masks_B: Tensor, steps_B: Tensor, step_B: Tensor) -> Tensor:
     """LLaDA's even split: floor(M / S), and one more in the first M mod S steps."""
     return masks_B // steps_B + (step_B < masks_B % steps_B).long()
@@ -123,6 +128,8 @@ def _ceil_div(a_B: Tensor, b_B: Tensor) -> Tensor:
 RULES = ("schedule", "quota", "count", "share", "above", "factor", "eb", "all")
 _PLAIN = ("schedule", "quota", "all")
 _BOUNDED = ("schedule", "quota", "count", "share")
+BELOW = "below"
+"""What a count ends in that may fall below k_min."""
 
 
 @dataclass(frozen=True)
@@ -131,10 +138,15 @@ class Cardinality:
 
     By the steps: "schedule" (k_min), "quota" (LLaDA's even split), "count:4", "share:0.25". By what the model says, as
     long as it takes: "above:0.9" (confidence), "factor:1" (Fast-dLLM), "eb:0.1" (EB-Sampler's budget in nats), "all".
+
+    Where steps bound a decoder, no rule reveals fewer than k_min = ceil(m_t / h_t): "count:1" is max(1, k_min), or the
+    last step would have to reveal what the others left. "count:1:below" is the bare count.
     """
 
     rule: str
     value: float = 0.0
+    below: bool = False
+    """Whether it may fall below k_min before the last step."""
 
     @classmethod
     def parse(cls, text: str | float | int, name: str = "kappa") -> "Cardinality":
@@ -144,9 +156,12 @@ class Cardinality:
         if isinstance(text, int | float):
             require(0 <= text <= 1, name, text, "a share in [0, 1]", "e.g. 0.5 reveals half of the region")
             return cls("share", float(text))
+        text, bare, below = text.partition(f":{BELOW}")
         rule, _, raw = text.partition(":")
         if rule not in RULES:
             raise UnknownName("cardinality", rule, RULES)
+        ok = not bare or (rule not in _PLAIN and raw != "" and not below)
+        require(ok, name, text + bare + below, f"'{BELOW}' once, after a value", f"e.g. 'count:4:{BELOW}'")
         if rule in _PLAIN:
             require(not raw, name, text, f"'{rule}'", "this rule takes no value")
             return cls(rule)
@@ -161,7 +176,7 @@ class Cardinality:
         else:
             ok = value is not None and 0 <= value <= 1
             require(ok, name, text, f"'{rule}:X', X in [0, 1]", f"e.g. '{rule}:0.5'")
-        return cls(rule, value or 0.0)
+        return cls(rule, value or 0.0, below=bool(bare))
 
     @property
     def bounded(self) -> bool:
@@ -181,6 +196,14 @@ class Cardinality:
         if self.rule in ("share", "all"):
             return torch.full_like(n_B, self.value if self.rule == "share" else 1.0, dtype=torch.float64)
         return fraction(self._count(state, prediction, region_BL, order_BL), n_B)
+
+    def within_steps(
+        self, state: State, prediction: Prediction, region_BL: Tensor, order_BL: Tensor | None = None
+    ) -> Tensor:
+        """The same for a decoder that has its steps and no more: k_min at least, and at the last step all of it."""
+        kappa_B = self(state, prediction, region_BL, order_BL)
+        finishing_B = at_least(kappa_B, k_min(state), region_BL.sum(-1))
+        return torch.where(state.remaining_B == 1, finishing_B, kappa_B) if self.below else finishing_B
 
     def _count(self, state: State, prediction: Prediction, region_BL: Tensor, order_BL: Tensor | None) -> Tensor | int:
         length = region_BL.shape[1]
@@ -203,12 +226,21 @@ class Cardinality:
         """The rule, its value, and whether it goes by the steps."""
         names = {"eb": "gamma", "above": "threshold"}
         value = {} if self.rule in _PLAIN else {names.get(self.rule, self.rule): self.value}
-        return {"rule": self.rule, **value, "within_steps": self.bounded}
+        below = {"below": True} if self.below else {}
+        return {"rule": self.rule, **value, "within_steps": self.bounded, **below}
 
     def __str__(self) -> str:
         if self.rule in _PLAIN:
             return self.rule
-        return f"{self.rule}:{int(self.value) if self.rule == 'count' else self.value}"
+        value = int(self.value) if self.rule == "count" else self.value
+        return f"{self.rule}:{value}" + f":{BELOW}" * self.below
+
+
+def below(name: str) -> str:
+    """The name of the same rule without the floor of k_min; of one that has no value of its own, the name it has."""
+    rule = "share" if _number(name) is not None else name.partition(":")[0]
+    bare = rule in _PLAIN or rule not in RULES or name.endswith(f":{BELOW}")
+    return name if bare else f"{Cardinality.parse(name)}:{BELOW}"
 
 
 def _number(text: str) -> float | None:

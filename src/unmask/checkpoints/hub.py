@@ -77,6 +77,12 @@ def cached(name: str, revision: str | None = None) -> Path | None:
     return None if folder is None or missing(folder) else folder
 
 
+def at_hand(name_or_path: str, revision: str | None = None) -> Path | None:
+    """What there is of a checkpoint on this machine, complete or not, or None. Asks no network."""
+    folder = Path(os.path.expanduser(name_or_path))
+    return folder if is_folder(folder) else _snapshot(name_or_path, revision)
+
+
 def missing(folder: Path) -> list[str]:
     """The files that a checkpoint folder lacks or holds only in part: configuration, tokenizer, weights."""
     lacking = [] if _is_json(folder / "config.json") else ["config.json"]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -16,8 +17,9 @@ from unmask.checkpoints.llada import LLADA
 from unmask.checkpoints.manifest import check_manifest
 from unmask.core import Vocabulary
 from unmask.denoisers.engines import resolve_engine, use_engine
-from unmask.denoisers.network import Network
+from unmask.denoisers.network import QUERIES, Network
 from unmask.denoisers.readout import default_layers
+from unmask.denoisers.transformer import Spec
 from unmask.errors import CheckpointError, ConfigError, require
 
 FAMILIES: dict[str, Family] = {family.model_type: family for family in (LLADA, DREAM)}
@@ -36,6 +38,17 @@ class Checkpoint:
     """Keys of its config.json that are not known here, but null, false or empty."""
 
 
+class Description(NamedTuple):
+    """What a folder says of a network before its weights are read."""
+
+    family: Family
+    spec: Spec
+    codec: TextCodec
+    mask_id: int
+    length: int
+    ignored: tuple[str, ...]
+
+
 def read(
     folder: Path,
     *,
@@ -44,6 +57,7 @@ def read(
     engine: str = "auto",
     chat: bool | None = None,
     readout: Sequence[int] | None = None,
+    query: str = "own",
     accept: Collection[str] = (),
     on_tensor: Callable[[str, int], None] | None = None,
 ) -> Checkpoint:
@@ -52,6 +66,21 @@ def read(
     `accept` names keys of config.json that are not known here and are to be passed over.
     """
     check_manifest(folder)
+    described = describe(folder, chat=chat, accept=accept)
+    family, spec, codec = described.family, described.spec, described.codec
+    layers = default_layers(spec.layers) if readout is None else tuple(dict.fromkeys(readout))
+    fits = bool(layers) and all(0 <= layer < spec.layers for layer in layers)
+    require(fits, "readout", list(layers), f"layers 0 to {spec.layers - 1}, one or more", "leave it out for a default")
+    require(query in QUERIES, "query", query, " or ".join(QUERIES), "whose attention is read out for a position")
+    engine = resolve_engine(engine, device)
+    check_memory(spec.parameters, dtype, device)
+    model = weights.load(spec, family.names, folder, device, dtype, on_tensor)
+    network = Network(model, Vocabulary(spec.vocab, described.mask_id, codec.eos_ids), family.shift, layers, query)
+    return Checkpoint(family, use_engine(network, engine), codec, described.length, described.ignored)
+
+
+def describe(folder: Path, *, chat: bool | None = None, accept: Collection[str] = ()) -> Description:
+    """Configuration and tokenizer of a checkpoint; its weights need not be there."""
     config = CheckpointConfig.read(folder)
     if config.model_type not in FAMILIES:
         raise CheckpointError(
@@ -80,11 +109,4 @@ def read(
             f"{folder} has no chat template; allowed: a tokenizer_config.json with one, as published; download it, or "
             "load with chat=False to give the model plain prompts"
         )
-    layers = default_layers(spec.layers) if readout is None else tuple(dict.fromkeys(readout))
-    fits = bool(layers) and all(0 <= layer < spec.layers for layer in layers)
-    require(fits, "readout", list(layers), f"layers 0 to {spec.layers - 1}, one or more", "leave it out for a default")
-    engine = resolve_engine(engine, device)
-    check_memory(spec.parameters, dtype, device)
-    model = weights.load(spec, family.names, folder, device, dtype, on_tensor)
-    network = Network(model, Vocabulary(spec.vocab, mask_id, codec.eos_ids), family.shift, layers)
-    return Checkpoint(family, use_engine(network, engine), codec, length, ignored)
+    return Description(family, spec, codec, mask_id, length, ignored)

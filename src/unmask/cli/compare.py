@@ -311,7 +311,7 @@ def _published(reference: str, quiet: bool) -> "dict[str, Policy | Search]":
 
 def _candidates(reference: str, axes: list[str], only: set[str] | None) -> "dict[str, Policy | Search]":
     """The reference first, then every other candidate of the axes, none twice; or those of all axes named in `only`."""
-    from unmask.lab.study import REFERENCES
+    from unmask.lab.study_models import REFERENCES
     from unmask.policies import METHODS, make
     from unmask.policies.candidates import AXES, candidates, reference_of
 

@@ -14,16 +14,14 @@ from unmask.cli.interrupts import stoppable
 from unmask.cli.options import DataDir, Jobs, Json
 from unmask.cli.progress import Pace, note, watching, wide_console
 from unmask.cli.study_check import check
+from unmask.cli.study_plan import FILE, load_model, plan, span
 from unmask.errors import ConfigError
-from unmask.report.console import Console, loading, say, say_json
+from unmask.report.console import Console, say, say_json
 
 if TYPE_CHECKING:
-    from unmask.api import Model
     from unmask.lab.run.driver import RunOutcome
-    from unmask.lab.run.estimate import CostEstimate
     from unmask.lab.run.progress import StudyProgress
     from unmask.lab.store.failures import Failure
-    from unmask.lab.study import ModelSpec
 
 INCOMPLETE = 3
 """Exit code of `study run` where the budget is spent or shards are set aside."""
@@ -34,71 +32,13 @@ study = typer.Typer(
     rich_markup_mode=None,
 )
 
+study.command()(plan)
 study.command()(check)
-
-File = Annotated[Path, typer.Argument(metavar="FILE", help="A study file; docs/study.md describes it.")]
-
-
-@study.command()
-def plan(file: File, data_dir: DataDir = None, json_: Json = False) -> None:
-    """Say what a study will take before anything runs.
-
-    States, branches and forwards follow from the file; the time from a forward that is measured here and now. End to
-    end, the arms are chosen by the branches: which of them are the same is known by experience only.
-
-    \b
-    Example:
-      unmask study plan studies/demo.toml
-    """
-    from unmask.lab.run.estimate import estimate
-    from unmask.lab.run.jobs import prompts_of
-    from unmask.lab.study import Study
-
-    chosen = Study.read(file)
-    tasks, unavailable = prompts_of(chosen, data_dir)
-    estimates = [row for spec in chosen.models for row in estimate(chosen, spec, _load(spec), tasks)]
-    if json_:
-        rows = [dict(row._asdict()) for row in estimates]
-        say(json.dumps({"study": chosen.config, "estimates": rows, "unavailable": unavailable}, indent=2, default=str))
-        return
-    console = wide_console()
-    console.print(_estimate_table(estimates))
-    for task, reason in unavailable.items():
-        console.print(f"left out: {task}: {reason}", style="dim", highlight=False, markup=False)
-    if on_top := dict.fromkeys(name for row in estimates for name in row.on_top):
-        say(f"Not counted: looks ahead of {', '.join(on_top)}, which come on top of `expected` and of the time.")
-    minutes = chosen.budget.minutes
-    if minutes is not None:
-        runs = max(1, math.ceil(_seconds(estimates) / 60 / minutes))
-        say(
-            f"The budget of {minutes:g} minutes is {'enough' if runs == 1 else f'spent about {runs} times; run again'}."
-        )
-    say(
-        "Row-forwards; `expected` is after merging, by experience; `end to end` comes on top of it, `at most` if no "
-        "two arms are the same. Memory is beside the weights, time is that of all forwards here and now."
-    )
-
-
-def _estimate_table(estimates: "Sequence[CostEstimate]") -> Any:
-    """One line per model and task, and one for all."""
-    from unmask.report.terminal import columns
-
-    heads = ("model", "task", "prompts", "states", "branches", "forwards, naive", "expected", "end to end", "at most")
-    counts = ("prompts", "states", "branches", "naive", "expected", "end_to_end", "end_to_end_most")
-
-    def line(model: str, task: str, rows: "Sequence[CostEstimate]") -> list[str]:
-        sums = [f"{sum(getattr(row, name) for row in rows):,}" for name in counts]
-        return [model, task, *sums, f"{max(row.memory for row in rows) / 2**20:,.0f} MiB", _span(_seconds(rows))]
-
-    return columns(
-        (*heads, "memory", "time"),
-        [*(line(row.model, row.task, [row]) for row in estimates), line("all", "", estimates)],
-    )
 
 
 @study.command()
 def run(
-    file: File,
+    file: FILE,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the tables go; what is there is kept.")],
     data_dir: DataDir = None,
     jobs: Jobs = None,
@@ -139,7 +79,7 @@ def run(
         outcome = run_study(
             chosen,
             store,
-            _load,
+            load_model,
             data_dir=data_dir,
             jobs=jobs,
             naive=naive,
@@ -342,13 +282,6 @@ def _summary(store: Any) -> Iterator[str]:
         yield f"    {axis}: {spent['done']:,} of {spent['naive']:,}; saved: {reasons or 'nothing'}"
 
 
-def _load(spec: "ModelSpec") -> "Model":
-    from unmask.catalog import load
-
-    with loading() as on_progress:
-        return load(spec.model, on_progress=on_progress, **spec.options)
-
-
 def watch(quiet: bool) -> "AbstractContextManager[Callable[[StudyProgress], None]]":
     """A live panel on stderr; where that is no terminal, a line now and then."""
     pace = Pace()
@@ -370,7 +303,7 @@ def _screen() -> "Iterator[Callable[[StudyProgress], None]]":
 
 
 def _facts(now: "StudyProgress") -> dict[str, str]:
-    left = {"left": "?" if math.isnan(now.left) else _span(now.left)}
+    left = {"left": "?" if math.isnan(now.left) else span(now.left)}
     trouble = {"unjudged": f"{now.unjudged:,}"} if now.unjudged else {}
     trouble |= {"failed": f"{now.failed:,}"} if now.failed else {}
     if not math.isnan(now.decoded):
@@ -400,13 +333,3 @@ def _panel(now: "StudyProgress") -> Any:
     # The name of a shard ends in its key.
     title = now.shard.rsplit(".", 1)[0] if math.isnan(now.decoded) else now.shard
     return Panel(grid, title=title, title_align="left")
-
-
-def _seconds(estimates: "Sequence[CostEstimate]") -> float:
-    return float(sum(row.seconds for row in estimates))
-
-
-def _span(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

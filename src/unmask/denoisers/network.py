@@ -11,7 +11,7 @@ from unmask.core import Logits, Needs, View, Vocabulary
 from unmask.core.prediction import CountedSlots
 from unmask.denoisers.readout import Output, run
 from unmask.denoisers.transformer import Transformer
-from unmask.errors import DenoiserError
+from unmask.errors import DenoiserError, require
 
 BUCKET = 32
 """Canvases are padded to a multiple of this many slots: few shapes, and room for few kernels to differ in."""
@@ -20,6 +20,8 @@ PACK = 64
 
 PIECE = 2048
 """Slots that go through the layers together on a CPU: more leave its cache, and cost a quarter to a third more."""
+
+QUERIES = ("own", "predicting")
 
 Forward = Callable[..., Output]
 
@@ -34,8 +36,14 @@ class Network:
     """0: slot i predicts itself. 1: slot i - 1 predicts slot i, and the first one itself (Dream)."""
     readout: tuple[int, ...] = ()
     """Layers whose attention is averaged when a policy asks for it."""
+    query: str = "own"
+    """Whose attention is read out for a slot: its own, or that of the slot its prediction is read at. The same unless
+    predictions are shifted."""
     forward: Forward | None = None
     """Runs the layers: the model itself, or something that replays it."""
+
+    def __post_init__(self) -> None:
+        require(self.query in QUERIES, "query", self.query, " or ".join(QUERIES), "whose attention is read out")
 
     @property
     def device(self) -> torch.device:
@@ -54,13 +62,10 @@ class Network:
         source_R = self.source(padded)[index_R // slots, index_R % slots]
         output = (self.forward or self._layers)(padded.tokens_BN, padded.position_BN, bias, watch=watch)
         normed_RH = self.normed(output.x_BNH, source_R)
-        attention_BNN = output.attention_BNN
-        if attention_BNN is not None:
-            attention_BNN = attention_BNN[:, :slots, :slots] * view.valid_BN[:, :, None]
         return Logits(
             self.logits(normed_RH),
             view.wanted_BN,
-            attention_BNN=attention_BNN,
+            attention_BNN=self._attention(output, view, padded),
             hidden_RH=normed_RH if needs.hidden else None,
             counted=counted,
         )
@@ -75,6 +80,16 @@ class Network:
         parts = [run(self.model, *piece, watch=watch) for piece in pieces]
         read = [part.attention_BNN for part in parts if part.attention_BNN is not None]
         return Output(torch.cat([part.x_BNH for part in parts]), torch.cat(read) if read else None)
+
+    def _attention(self, output: Output, view: View, padded: View) -> Tensor | None:
+        """The read-out of each slot's query, cut to the view's slots."""
+        attention_BNN, slots = output.attention_BNN, view.tokens_BN.shape[1]
+        if attention_BNN is None:
+            return None
+        if self.query == "predicting":
+            query_BN = self.source(padded) % padded.tokens_BN.shape[1]
+            attention_BNN = attention_BNN.gather(1, query_BN[:, :, None].expand_as(attention_BNN))
+        return attention_BNN[:, :slots, :slots] * view.valid_BN[:, :, None]
 
     def source(self, view: View) -> Tensor:
         """Flat index of the slot that each slot's prediction is read at."""

@@ -27,7 +27,8 @@ from unmask.lab.run.jobs import jobs_of, prompts_of
 from unmask.lab.run.judging import Judge
 from unmask.lab.run.progress import DecodeProgress, ProgressTracker, StudyProgress
 from unmask.lab.store import OldFormat, Store
-from unmask.lab.study import ModelSpec, PromptRange, Study
+from unmask.lab.study import PromptRange, Study
+from unmask.lab.study_models import ModelSpec
 from unmask.policies.candidates import candidates
 from unmask.request import CalibratedModel, steps_of
 from unmask.stats import (

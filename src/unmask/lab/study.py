@@ -5,15 +5,13 @@ rollouts, temperature, the seed, and the revision operator where an axis revises
 `policies/candidates` unless named; the policy axis has no default set.
 """
 
-import json
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from unmask.axes import AXES, POLICY, STUDY_AXES, ReMDM
+from unmask.axes import AXES, CARDINALITY, POLICY, STUDY_AXES, ReMDM
+from unmask.axes.cardinality import below
 from unmask.core import Policy
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, require
@@ -21,6 +19,7 @@ from unmask.lab.branch import EngineSettings, Plan
 from unmask.lab.methods import described, method_set, methods_of
 from unmask.lab.prompts import FRESH
 from unmask.lab.store.schemas import by_axis
+from unmask.lab.study_models import ModelSpec, check_blocks, parse_models, parse_name
 from unmask.options import (
     check_keys,
     check_name,
@@ -31,35 +30,15 @@ from unmask.options import (
     parse_whole,
     read_toml,
 )
-from unmask.own_code import names_code
-from unmask.policies import METHODS, make, settings
-from unmask.policies.candidates import Sets, around, candidate, candidates, reference_of
-from unmask.policies.own import own_policy
+from unmask.policies.candidates import Sets, candidate, candidates, reference_of
 from unmask.request import steps_of
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Task
+from unmask.tasks.base import SCORINGS
 from unmask.tasks.own import own as own_task
 from unmask.tasks.table import find
 
 ROLES = ("validation", "evaluation")
 """Fixed actions, schedules and detectors are chosen on the first; the second is shown once."""
-REFERENCES = ("llada", "dream")
-LONGEST_NAME = 200
-"""Characters of a name that tables and pages show."""
-
-
-@dataclass(frozen=True)
-class ModelSpec:
-    """A model of the study."""
-
-    name: str
-    """What tables call it."""
-    model: str
-    """A name of `unmask models`, a hub id or a folder."""
-    reference: str
-    """Whose update continues every branch: llada, dream, or a policy that `around` has named."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    policy: Mapping[str, Any] = field(default_factory=dict)
-    """Settings and code of a reference that is neither llada nor dream."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +92,10 @@ class Study:
     """Tasks outside the suite, by name."""
     methods: Mapping[str, Policy] = field(default_factory=dict)
     """Candidates of the policy axis after the reference, by name."""
+    scoring: str = "ours"
+    """One of `tasks.base.SCORINGS`: what is enlarged by parts that nobody asked for, or the paper's equation."""
+    below_k_min: bool = False
+    """Let candidates of cardinality reveal fewer than k_min: each stands under its name with ":below"."""
 
     @classmethod
     def read(cls, path: str | Path) -> "Study":
@@ -131,9 +114,9 @@ class Study:
             check_name("axis", axis, STUDY_AXES)
         named = _candidate_names(raw.get("candidates", {}), axes)
         study = cls(
-            name=_name("name", raw["name"]),
+            name=parse_name("name", raw["name"]),
             seed=parse_whole("seed", raw["seed"], 0),
-            models=_models(raw["models"], folder, whole=axes == (POLICY,)),
+            models=parse_models(raw["models"], folder, whole=axes == (POLICY,)),
             tasks=names,
             axes=axes,
             splits=_splits(raw["splits"]),
@@ -150,9 +133,12 @@ class Study:
             budget=parse_part(Budget, raw.get("budget", {}), "budget", required=()),
             own=own,
             methods=methods_of(named[POLICY], folder) if POLICY in axes else {},
+            scoring=_scoring(raw.get("scoring", "ours")),
+            below_k_min=_flag("below_k_min", raw.get("below_k_min", False)),
         )
         # Refused where two are of one axis.
         by_axis({name: DIAGNOSTICS[name].axis for name in study.diagnostics})
+        check_blocks(study.models, {name: task.horizon for name, task in tasks.items()}, study.steps)
         for spec in study.models:
             draws = reference_of(study.sets(spec.reference)).random and POLICY in axes
             ok, allowed = study.rollouts > 1 or not draws, f"2 or more where the reference of {spec.name!r} draws"
@@ -166,7 +152,8 @@ class Study:
         `end_to_end` is not among them: it adds tables and changes none, so it may be switched on later.
         """
         whole = asdict(replace(self, splits={}, steps={}, candidates={}, own={}, methods={}))
-        for key in ("budget", "shard", "end_to_end"):
+        # The names of candidates say whether they may fall below k_min.
+        for key in ("budget", "shard", "end_to_end", "below_k_min"):
             del whole[key]
         whole["engine"] = {"rows": self.engine.rows, "bucket": self.engine.bucket}
         whole["splits"] = {role: asdict(part) for role, part in self.splits.items()}
@@ -179,6 +166,8 @@ class Study:
         # A shard is a block of so many prompts: another number would cut other shards.
         whole["shard"] = self.shard
         del whole["own"], whole["methods"]
+        if self.scoring == "ours":
+            del whole["scoring"]
         if self.methods:
             whole["methods"] = described(self.methods)
         if self.own:
@@ -206,10 +195,10 @@ class Study:
             if axis == POLICY:
                 chosen[axis] = method_set(self.candidates[axis], self.methods, reference)
                 continue
-            chosen[axis] = {
-                name: candidate(reference, axis, name, self.revision)
-                for name in (default[axis] if names is None else names)
-            }
+            names = tuple(default[axis]) if names is None else names
+            if self.below_k_min and axis == CARDINALITY.name:
+                names = tuple(dict.fromkeys(below(name) for name in names))
+            chosen[axis] = {name: candidate(reference, axis, name, self.revision) for name in names}
             first, wanted = next(iter(chosen[axis])), next(iter(default[axis]))
             allowed = f"{wanted!r}, the reference"
             require(first == wanted, f"the first candidate of {axis}", first, allowed, "put it first")
@@ -243,7 +232,7 @@ _REQUIRED = (
     "temperature",
     "engine",
 )
-_OPTIONAL = ("revision", "candidates", "diagnostics", "end_to_end", "budget", "own")
+_OPTIONAL = ("revision", "candidates", "diagnostics", "end_to_end", "budget", "own", "scoring", "below_k_min")
 
 
 def _required(raw: Mapping[str, Any]) -> tuple[str, ...]:
@@ -257,56 +246,11 @@ def _revision(raw: Mapping[str, Any]) -> ReMDM | None:
     return parse_part(ReMDM, raw["revision"], "revision", required=("variant",)) if "revision" in raw else None
 
 
-def _name(what: str, value: Any) -> str:
-    """A name that files, tables and screens can hold."""
-    name = parse_text(what, value)
-    shown = name if len(name) <= LONGEST_NAME else f"{name[:40]}... ({len(name):,} characters)"
-    allowed = f"a text of at most {LONGEST_NAME} characters, without control characters and halves of characters"
-    ok = len(name) <= LONGEST_NAME and not any(unicodedata.category(c) in ("Cc", "Cs") for c in name)
-    require(ok, what, shown, allowed, "give it another name")
-    return name
-
-
-def _reference(table: Mapping[str, Any], where: str, folder: Path, whole: bool) -> tuple[str, Mapping[str, Any]]:
-    """The name of the reference; and what it is, where it is a method by name or code of the user's, which runs."""
-    given, options = parse_text(f"reference of {where}", table["reference"]), table.get("settings", {})
-    ok = isinstance(options, Mapping)
-    require(ok, f"settings of {where}", options, "a table", "e.g. settings = {block_length=8}")
-    if given in REFERENCES:
-        require(not options, f"settings of {where}", dict(options), f"none with {given}", "its candidates are fixed")
-        return given, {}
-    if names_code(given):
-        policy = own_policy(given, options, folder)
-    else:
-        check_name("reference", given, [*REFERENCES, *METHODS, "path.py:Class"])
-        policy = make(given, **options)
-    return around(policy, whole=whole), json.loads(json.dumps(settings(policy), default=str))
-
-
-def _models(value: Any, folder: Path, *, whole: bool) -> tuple[ModelSpec, ...]:
-    require(isinstance(value, list) and bool(value), "models", value, "one [[models]] or more", "add one")
-    specs = []
-    for at, table in enumerate(value):
-        where = f"models[{at}]"
-        check_keys(where, table, ("model", "reference"), ("name", "options", "settings"))
-        reference, policy = _reference(table, where, folder, whole)
-        options = table.get("options", {})
-        require(
-            isinstance(options, Mapping), f"options of {where}", options, "a table", "e.g. options = {dtype='bf16'}"
-        )
-        model = parse_text(f"model of {where}", table["model"])
-        name = _name(f"name of {where}", table.get("name", model))
-        specs.append(ModelSpec(name, model, reference, MappingProxyType(dict(options)), policy))
-    names = [spec.name for spec in specs]
-    require(len(set(names)) == len(names), "names of models", names, "no name twice", "tables go by these names")
-    return tuple(replace(spec, options=dict(spec.options)) for spec in specs)
-
-
 def _own(value: Any, tasks: Sequence[str], folder: Path) -> Mapping[str, Task]:
     require(isinstance(value, Mapping), "own", value, "tables of own tasks", "e.g. [own.mine]")
     own = {}
     for name, given in value.items():
-        where = f"own.{_name('name of an own task', name)}"
+        where = f"own.{parse_name('name of an own task', name)}"
         check_keys(where, given, ("prompts", "horizon"), ("score",))
         if name not in tasks:
             raise ConfigError(
@@ -392,7 +336,7 @@ def _candidate_names(value: Any, axes: Sequence[str]) -> Mapping[str, tuple[str,
             'there is no default set; e.g. [candidates] policy = ["reference", "klass", "wino:block_length=8"]'
         )
     return {
-        axis: tuple(_name(f"candidates.{axis}", name) for name in parse_names(f"candidates.{axis}", names))
+        axis: tuple(parse_name(f"candidates.{axis}", name) for name in parse_names(f"candidates.{axis}", names))
         for axis, names in value.items()
     }
 
@@ -420,7 +364,18 @@ _NAME_THEM = (
 
 
 def _end_to_end(value: Any, diagnostics: Any) -> bool:
-    require(isinstance(value, bool), "end_to_end", value, "true or false", "write it without quotes")
-    ok = not value or bool(diagnostics)
+    ok = not _flag("end_to_end", value) or bool(diagnostics)
     require(ok, "end_to_end", value, "true with diagnostics", _NAME_THEM)
+    return bool(value)
+
+
+def _scoring(value: Any) -> str:
+    require(
+        value in SCORINGS, "scoring", value, " or ".join(SCORINGS), "paper divides by the parts that were asked for"
+    )
+    return str(value)
+
+
+def _flag(name: str, value: Any) -> bool:
+    require(isinstance(value, bool), name, value, "true or false", "write it without quotes")
     return bool(value)

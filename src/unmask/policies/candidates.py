@@ -14,7 +14,6 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from unmask.axes import AXES, SCORE, Axis, Cardinality, Commitment, Region, ReMDM, cardinality, score
@@ -35,7 +34,7 @@ class Instead(Policy):
     """Another policy with some axes of its action replaced; its count stays unless `kappa` changes it.
 
     With nothing but a region changed, only *where* changes: kappa = min(1, k / |region|). A region smaller than k_min
-    grows by its own rule.
+    grows by its own rule, and a count of `kappa` does not fall below k_min, whatever the base reveals.
     """
 
     name: ClassVar[str] = "instead"
@@ -102,10 +101,9 @@ class Instead(Policy):
         if self._kappa is None:
             eligible_B = (action.region_BL & state.masked_BL).sum(-1)
             return cardinality.fraction(cardinality.reveal_count(action.kappa_B, eligible_B), n_B)
-        finishing_B = cardinality.fraction(cardinality.k_min(state), n_B)
         alpha_BJ = action.alpha_BJ if self.alpha is None else score.rows(self.alpha, state)
         order_BL = score.order(alpha_BJ, traj.seen, region_BL.shape[1]) if self._kappa.spends else None
-        return torch.where(state.remaining_B == 1, finishing_B, self._kappa(state, traj.seen, region_BL, order_BL))
+        return self._kappa.within_steps(state, traj.seen, region_BL, order_BL)
 
     @cached_property
     def _region(self) -> Region | None:

@@ -4,7 +4,6 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from unmask.axes import AXES, CARDINALITY, Cardinality, Commitment, Region, ReMDM, cardinality, score
@@ -117,11 +116,8 @@ class Composed(Policy):
         count = self._cardinality
         need_B: Tensor | int = cardinality.k_min(state) if count.bounded else 1
         region_BL = self._region(state, need_B)
-        kappa_B = count(state, traj.seen, region_BL, order_BL)
-        if not count.bounded:
-            return region_BL, kappa_B
-        finishing_B = cardinality.fraction(need_B, region_BL.sum(-1))
-        return region_BL, torch.where(state.remaining_B == 1, finishing_B, kappa_B)
+        counted = count.within_steps if count.bounded else count
+        return region_BL, counted(state, traj.seen, region_BL, order_BL)
 
     @property
     def _by_blocks(self) -> bool:

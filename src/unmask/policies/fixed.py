@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-import torch
-
 from unmask.axes import Cardinality, Commitment, Region, cardinality, score
 from unmask.axes.score import Mixture
 from unmask.core import Action, LookAhead, Needs, Policy, Trajectory
@@ -16,8 +14,8 @@ from unmask.core.card import OURS, Card
 class Fixed(Policy):
     """The same named choice on each axis at every state.
 
-    A region smaller than k_min grows by its own rule. Counts below k_min are allowed while steps remain; the last
-    step reveals everything that is left.
+    A region smaller than k_min grows by its own rule, and no count falls below k_min unless it says so: a run that
+    reveals less early has to reveal the rest at once.
     """
 
     name: ClassVar[str] = "fixed"
@@ -28,7 +26,7 @@ class Fixed(Policy):
     """full, block:N, last-block:N, window:N, dilated:N, near:N, groups:N, sliding:N[:LONGEST] or masks:N[:LONGEST]."""
     kappa: str | float = "schedule"
     """schedule (k_min), quota, count:K, share:X, above:X (confidence threshold), factor:F, eb:GAMMA, all, or a number:
-    kappa itself. Whatever the rule, the last step reveals what is left."""
+    kappa itself. At least k_min, whatever the rule; count:K:below may reveal fewer, until the last step."""
     commit: str = "all"
     """all, none, confidence:X or margin:X."""
 
@@ -45,18 +43,11 @@ class Fixed(Policy):
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state, prediction = traj.state, traj.seen
-        need_B = cardinality.k_min(state)
-        region_BL = self._region(state, need_B)
+        region_BL = self._region(state, cardinality.k_min(state))
         alpha_BJ = score.rows(self.alpha, state)
         order_BL = score.order(alpha_BJ, prediction, region_BL.shape[1]) if self._kappa.spends else None
-        kappa_B = self._kappa(state, prediction, region_BL, order_BL)
-        finishing_B = cardinality.fraction(need_B, region_BL.sum(-1))
-        return Action(
-            alpha_BJ,
-            region_BL,
-            torch.where(state.remaining_B == 1, finishing_B, kappa_B),
-            self._commit(state, prediction),
-        )
+        kappa_B = self._kappa.within_steps(state, prediction, region_BL, order_BL)
+        return Action(alpha_BJ, region_BL, kappa_B, self._commit(state, prediction))
 
     @cached_property
     def _region(self) -> Region:

@@ -11,12 +11,16 @@ from unmask.report.figures.detection import setting_figure
 from unmask.report.figures.end_to_end import CAPTION as END_TO_END_CAPTION
 from unmask.report.figures.end_to_end import end_to_end_figure
 from unmask.report.figures.opportunity import CONCENTRATION_CAPTION, GAP_CAPTION, concentration_figure, gap_figure
+from unmask.report.figures.strongest import CAPTION as STRONGEST_CAPTION
+from unmask.report.figures.strongest import strongest_figure
 from unmask.report.report import Gallery, ReportFigure, Section
 from unmask.report.tables import detection as detection_tables
 from unmask.report.tables import end_to_end as end_to_end_tables
 from unmask.report.tables import inventory as inventory_tables
 from unmask.report.tables import methods as methods_tables
 from unmask.report.tables import opportunity as opportunity_tables
+from unmask.report.tables.beside_paper import beside_paper_sheet
+from unmask.report.tables.concentration import concentration_detection_sheet
 from unmask.report.tables.shared import LEGEND
 from unmask.report.verdicts import chosen_cells
 from unmask.report.words.detection import EXTENSION
@@ -28,6 +32,8 @@ _APART = "revision extension of a monotone native decoder"
 
 def sections(findings: Findings) -> Iterator[Section]:
     opportunity = findings.opportunity
+    if drawn := strongest_figure(opportunity):
+        yield Section("Strongest axes", figures=(ReportFigure(drawn, caption=STRONGEST_CAPTION),))
     for at, model in enumerate(opportunity.models):
         yield Section(model_name(opportunity, model), figures=tuple(_model_figures(opportunity, model, at)))
     sheets = (*opportunity_tables.sheets(opportunity), *inventory_tables.sheets(opportunity))
@@ -38,6 +44,9 @@ def sections(findings: Findings) -> Iterator[Section]:
     yield from diagnostics
     # Figures are numbered through.
     yield from _end_to_end_sections(findings, len(diagnostics))
+    beside = beside_paper_sheet(findings)
+    if beside.items:
+        yield Section("Beside the paper", sheets=(beside,))
 
 
 def _model_figures(opportunity: OpportunityFindings, model: str, at: int) -> Iterator[ReportFigure]:
@@ -53,14 +62,18 @@ def _detection_sections(findings: Findings) -> Iterator[Section]:
     if detection is None:
         return
     native, extension = detection.of(extension=False), detection.of(extension=True)
-    sheets = (*detection_tables.sheets(native), detection_tables.missing_sheet(detection))
+    both = concentration_detection_sheet(native)
+    sheets = (*detection_tables.sheets(native), both, detection_tables.missing_sheet(detection))
     yield Section("Diagnostics", gallery=_gallery(findings.opportunity, native, "setting-0"), sheets=sheets)
     if extension.cells:
         yield Section(
             f"Diagnostics: {_APART}",
             EXTENSION,
             gallery=_gallery(findings.opportunity, extension, "setting-1"),
-            sheets=detection_tables.sheets(extension, "-revision"),
+            sheets=(
+                *detection_tables.sheets(extension, "-revision"),
+                concentration_detection_sheet(extension, "-revision"),
+            ),
         )
 
 

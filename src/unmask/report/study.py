@@ -111,6 +111,7 @@ def _facts(opportunity: OpportunityFindings) -> dict[str, str]:
         "states per prompt": str(study["states"]),
         "rollouts": str(study["rollouts"]),
         "temperature": f"{study['temperature']:g}",
+        **({"scoring": study["scoring"]} if "scoring" in study else {}),
         "prompts": ", ".join(f"{role}: {prompts}" for role, prompts in splits.items()),
         "steps": _pairs(study["steps"]),
         "seed": str(study["seed"]),

@@ -95,6 +95,10 @@ class Part:
     right: bool
 
 
+SCORINGS = ("ours", "paper")
+"""Whether a part that nobody asked for is one more, and wrong; or costs nothing, as in the paper's equation."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What an output is worth, with every step that led there."""
@@ -105,6 +109,14 @@ class Verdict:
     reason: str
     extraction: Extraction
     parts: tuple[Part, ...]
+    surplus: int = 0
+    """Parts beyond those that were asked for, where the utility counts them."""
+
+    @property
+    def paper_utility(self) -> float | None:
+        """Eq. (eq:part_credit) to the letter: divided by the K parts that were asked for, whatever else is there."""
+        counts = self.utility and self.surplus
+        return sum(part.right for part in self.parts) / len(self.parts) if counts else self.utility
 
 
 # Tasks

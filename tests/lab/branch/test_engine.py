@@ -285,9 +285,20 @@ def surest_one(masked, confidence, steps_left):
 class TestUtilities:
     SETS: ClassVar = {
         "region": {"full": REFERENCE, "block:2": Fixed(region="block:2")},
-        "cardinality": {"schedule": REFERENCE, "count:1": Fixed(kappa="count:1")},
+        "cardinality": {
+            "schedule": REFERENCE,
+            **{name: Fixed(kappa=name) for name in ("count:1", "count:1:below", "count:2")},
+        },
     }
-    RULES: ClassVar = {"full": surest, "block:2": leftmost_two, "schedule": surest, "count:1": surest_one}
+    RULES: ClassVar = {
+        "full": surest,
+        "block:2": leftmost_two,
+        "schedule": surest,
+        # k_min is 2 at the first of two steps: one is too few.
+        "count:1": surest,
+        "count:1:below": surest_one,
+        "count:2": surest,
+    }
 
     def test_greedy_q_is_exact(self):
         """At temperature 0 by a loop over arg-maxes."""
@@ -348,7 +359,7 @@ class TestRefusals:
 
         fickle = Fickle()
         sets = {
-            "cardinality": {"ref": fickle, "count:1": Instead(fickle, kappa="count:1")},
+            "cardinality": {"ref": fickle, "count:1:below": Instead(fickle, kappa="count:1:below")},
             "commitment": {"ref": fickle},
         }
         with pytest.raises(ContractError, match=r"left a position revisable after a branch.*study commitment around"):

@@ -241,7 +241,7 @@ def counted(monkeypatch):
         seen.append((policy, rows))
         return real(denoiser, policy, start, **how)
 
-    def scores(pairs, jobs):
+    def scores(pairs, jobs, scoring):
         judged.extend((text, example.id) for text, example in pairs)
         return by_hash(pairs)
 
@@ -518,7 +518,7 @@ def test_what_evaluation_says_chooses_nothing(whole, tmp_path):
 
 def test_answers_that_nobody_can_judge(copy, study, loaded, monkeypatch):
     """Of a real run: the axis is left out with its reason, what was decoded is kept."""
-    monkeypatch.setattr(judging, "scores", lambda pairs, jobs: [(float("nan"), "timed out") for _ in pairs])
+    monkeypatch.setattr(judging, "scores", lambda pairs, *_: [(float("nan"), "timed out") for _ in pairs])
     run_study(study, copy, loaded)
     rows = rows_of(copy)
     assert {row["split"] for row in rows} == {"validation"}

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.helpers.own_tasks import parsed
-from tests.helpers.tiny_studies import TEXT, table
+from tests.helpers.tiny_studies import TEXT, by_hash, table
 from unmask.cli.app import main
 from unmask.core import Trajectory
 from unmask.decode import decode
@@ -84,7 +84,7 @@ def test_states_reload_and_go_on(tiny_run, tiny_load):
 
 class TestUtilities:
     def test_what_cannot_be_judged_is_missing_not_zero(self, tiny_study, tiny_load, tmp_path, monkeypatch):
-        monkeypatch.setattr(judging, "scores", lambda pairs, jobs: [(float("nan"), "no evaluator here")] * len(pairs))
+        monkeypatch.setattr(judging, "scores", lambda pairs, *_: [(float("nan"), "no evaluator here")] * len(pairs))
         place = Store.create(tmp_path / "out", tiny_study.config)
         run_study(tiny_study, place, tiny_load)
         table = place.table("branches")
@@ -94,8 +94,26 @@ class TestUtilities:
         (info, *_) = place.infos()
         assert info["judged"] == 0
 
+    def test_are_scored_as_the_study_says_branches_and_whole_runs(self, tiny_folder, tiny_load, tmp_path, monkeypatch):
+        """With diagnostics of one axis, to be quick; decoding end to end judges, too."""
+        heard = []
+
+        def scores(pairs, jobs, scoring):
+            heard.append(scoring)
+            return by_hash(pairs)
+
+        monkeypatch.setattr(judging, "scores", scores)
+        one = {"axes": ["score"], "diagnostics": ["score"], "revision": ..., "end_to_end": True}
+        study = Study.parse(table(models__0__model=str(tiny_folder), scoring="paper", **one))
+        place = Store.create(tmp_path / "out", study.config)
+        assert run_study(study, place, tiny_load).complete
+        assert place.decode_infos()
+        # A shard of branches for each of five prompts, then candidates and arms.
+        assert len(heard) > 5
+        assert set(heard) == {"paper"}
+
     def test_outside_of_the_unit_interval_is_refused(self, tiny_study, tiny_load, tmp_path, monkeypatch):
-        monkeypatch.setattr(judging, "scores", lambda pairs, jobs: [(1.5, "generous")] * len(pairs))
+        monkeypatch.setattr(judging, "scores", lambda pairs, *_: [(1.5, "generous")] * len(pairs))
         place = Store.create(tmp_path / "out", tiny_study.config)
         with pytest.raises(ContractError, match=r"1\.5; allowed: 0 to 1"):
             run_study(tiny_study, place, tiny_load)

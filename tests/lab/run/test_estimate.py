@@ -1,20 +1,24 @@
 """What a study will take, beside what it took."""
 
+import csv
 from dataclasses import replace
 
 import pytest
 
+from tests.helpers.paths import RESULTS, STUDIES
 from tests.helpers.tiny_studies import by_hash, table
 from unmask.lab.run import judging
 from unmask.lab.run.driver import run_study
-from unmask.lab.run.estimate import decodes_of, estimate
+from unmask.lab.run.estimate import MERGED, ForwardTimer, decodes_of, estimate
 from unmask.lab.run.jobs import prompts_of
 from unmask.lab.store import Store
 from unmask.lab.study import Study
+from unmask.request import text_side
 
 
 def planned(study, loaded):
-    (row,) = estimate(study, study.models[0], loaded(study.models[0]), prompts_of(study)[0])
+    (spec,), model = study.models, loaded(study.models[0])
+    (row,) = estimate(study, spec, prompts_of(study)[0], text=text_side(model), timer=ForwardTimer(model, study))
     return row
 
 
@@ -57,3 +61,47 @@ def test_proposals_of_diagnostics_are_counted(tiny_folder, tiny_load):
     )
     assert with_them.expected > without.expected
     assert with_them.branches == without.branches
+    assert with_them.proposals == with_them.states * 2 * 2
+    assert without.proposals == without.naive_proposals == 0
+
+
+class TestWithoutAModel:
+    def test_counts_are_the_same_and_nothing_is_guessed(self, study, tiny_load):
+        """All prompts of the study fit into the tiny model."""
+        here = planned(study, tiny_load)
+        (bare,) = estimate(study, study.models[0])
+        assert (bare.slots, bare.memory, bare.seconds) == (None, None, None)
+        assert (here.slots, here.seconds > 0, here.memory > 0) == (352, True, True)
+        assert bare == here._replace(slots=None, memory=None, seconds=None)
+
+    def test_a_rate_gives_the_time_and_nothing_else(self, study):
+        (bare,), (timed,) = (estimate(study, study.models[0], rate=rate) for rate in (None, 50.0))
+        assert timed == bare._replace(seconds=(bare.expected + bare.end_to_end) / 50)
+
+    def test_a_tokenizer_gives_buckets_without_a_time(self, study, tiny_load):
+        text = text_side(tiny_load(study.models[0]))
+        (row,) = estimate(study, study.models[0], prompts_of(study)[0], text=text)
+        assert row == planned(study, tiny_load)._replace(seconds=None)
+
+
+class TestMerged:
+    def test_is_the_range_of_the_run_that_is_named(self):
+        with (RESULTS / "mini" / "cost.csv").open(encoding="utf-8") as file:
+            rows = [row for row in csv.DictReader(file) if row["axis"] != "all"]
+        for axis, (low, high) in MERGED.items():
+            shares = [int(row["done"]) / int(row["naive"]) for row in rows if row["axis"] == axis]
+            assert len(shares) == 2
+            assert (low, high) == pytest.approx((min(shares), max(shares)), abs=1e-4)
+
+    def test_holds_what_that_run_took(self):
+        study = replace(Study.read(STUDIES / "mini.toml"), below_k_min=True)
+        for spec in study.models:
+            rows = list(estimate(study, spec))
+            low, high = (sum(row.merged[end] for row in rows) for end in (0, 1))
+            # Forwards that were done, and the references' own runs, which both models have.
+            took = {"mini": 1_851_326, "mini-dream": 1_931_936}[spec.name] + 84_096
+            assert low * 0.99 <= took <= high * 1.01
+
+    def test_drawn_tokens_have_none(self, study):
+        (row,) = estimate(replace(study, temperature=0.7), study.models[0])
+        assert row.merged is None

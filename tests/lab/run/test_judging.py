@@ -30,7 +30,7 @@ def judged(monkeypatch):
     """Texts and prompts that were scored, in order."""
     pairs_seen = []
 
-    def scores(pairs, jobs):
+    def scores(pairs, jobs, scoring):
         pairs_seen.extend((text, example.id) for text, example in pairs)
         return [(len(text) / 10, f"length of {text}") for text, _ in pairs]
 
@@ -80,6 +80,21 @@ def test_a_verdict_without_a_utility_is_none(members, monkeypatch):
     ((utility, reason),) = judging.scores([("x", members[0])], 1)
     assert math.isnan(utility)
     assert reason == "timed out"
+
+
+def test_scoring_changes_what_surplus_costs_and_nothing_else():
+    members = examples("unique-list-commit", "validation")[:1]
+    (example,) = members
+    answers = [", ".join(parts) for parts in (example.parts, (*example.parts, "zebra"), example.parts[:1])]
+    pairs = [(f"<answer>{text}</answer>", example) for text in answers]
+    ours, paper = (judging.scores(pairs, 1, scoring) for scoring in ("ours", "paper"))
+    k = len(example.parts)
+    assert [utility for utility, _ in ours] == [1.0, k / (k + 1), 1 / k]
+    assert [utility for utility, _ in paper] == [1.0, 1.0, 1 / k]
+    assert [reason for _, reason in ours] == [reason for _, reason in paper]
+    model = SimpleNamespace(codec=SimpleNamespace(answer=lambda tokens: pairs[tokens[0]][0]))
+    judged = judging.Judge(model, members, 1, "paper").judge([(example.id, (1,))])
+    assert judged[0].utility == 1.0
 
 
 HALF_A_CHARACTER = "    raise ValueError('\\ud800')\n"

@@ -31,6 +31,25 @@ def utility(task: str, target: str, parts: list[str], text: str, **constraints) 
     return score(text, example(task, target, parts, **constraints)).utility
 
 
+@pytest.mark.parametrize(
+    ("task", "target", "parts", "text", "ours", "paper"),
+    [
+        ("unique-list-commit", "a, b", ["a", "b"], "a, b, c", 2 / 3, 1.0),
+        ("unique-list-commit", "a, b", ["a", "b"], "b, b, c, d", 1 / 4, 1 / 2),
+        ("unique-list-commit", "a, b", ["a", "b"], "a", 1 / 2, 1 / 2),
+        ("unique-list-commit", "a, b", ["a", "b"], "c, c, c", 0.0, 0.0),
+        ("html-close-tags", "</p></b>", ["</p>", "</b>"], "</p></i></b>", 1 / 3, 1 / 2),
+        ("html-close-tags", "</p></b>", ["</p>", "</b>"], "</p></b></i> so", 0.0, 0.0),
+        ("constrained-json-fill", '{"a": 1}', ["1"], '{"a": 1, "b": 2}', 1 / 2, 1.0),
+        ("gsm8k", "3", ["3"], "3 or 4", 0.0, 0.0),
+    ],
+)
+def test_the_papers_equation_divides_by_the_parts_that_were_asked_for(task, target, parts, text, ours, paper):
+    """Eq. (eq:part_credit): parts beyond them cost nothing there. What is no answer at all stays 0."""
+    verdict = score(f"<answer>{text}</answer>", example(task, target, parts))
+    assert (verdict.utility, verdict.paper_utility) == (pytest.approx(ours), pytest.approx(paper))
+
+
 def test_part_credit_is_a_share():
     assert part_credit([True, False, True, True]) == 0.75
     assert part_credit([True] * 8, surplus=1) == 8 / 9

@@ -40,7 +40,8 @@ from unmask.lab.store import Store
 from unmask.lab.store.failures import Failure, Failures
 from unmask.lab.store.hashes import fingerprint
 from unmask.lab.store.shards import Unit
-from unmask.lab.study import ROLES, ModelSpec, Study
+from unmask.lab.study import ROLES, Study
+from unmask.lab.study_models import ModelSpec
 from unmask.policies import Revised
 from unmask.request import TextModel
 from unmask.stats import Calibration, NotEnough, choose_fixed
@@ -193,7 +194,8 @@ def _decode_unit(
     of_task = [job for job in planned if job.shard.task == work.unit.task]
     requests = {role: [s for job in of_task if job.shard.split == role for s in job.requests] for role in ROLES}
     cache = DecodeCache(model, study, requests, lambda policies: ahead.heard(work.unit, cache.forwards))
-    judge = Judge(model, [example for job in of_task for example in job.members], jobs)
+    members = [example for job in of_task for example in job.members]
+    judge = Judge(model, members, jobs, study.scoring)
     decoder = _ArmDecoder(study, spec, work, cache, judge)
     lines = list(decoder.lines())
     info = {

@@ -18,7 +18,8 @@ from unmask.lab.run.queue import work_through
 from unmask.lab.run.tables import branches_table, readings_table, states_table
 from unmask.lab.store import Store
 from unmask.lab.store.failures import ATTEMPTS, Failure, Failures
-from unmask.lab.study import ModelSpec, Study
+from unmask.lab.study import Study
+from unmask.lab.study_models import ModelSpec
 from unmask.request import TextModel
 from unmask.tasks.base import DataDir
 from unmask.versions import versions
@@ -157,7 +158,7 @@ class _Branching:
             started = time.monotonic()
             block = run(model.denoiser, plan, job.requests, self.engine, self.tracker.inside(spec.name, job.shard.name))
             answers = [(branch.prompt, branch.answer) for branch in block.branches]
-            judged = Judge(model, job.members, self.jobs).judge(answers)
+            judged = Judge(model, job.members, self.jobs, self.study.scoring).judge(answers)
             self._write(job, spec.reference, block, judged, time.monotonic() - started)
             self.tracker.finished(job.shard.name)
 

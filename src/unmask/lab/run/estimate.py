@@ -1,4 +1,8 @@
-"""What a study will take, before anything runs: branches, and whole runs of the arms that will be made of them."""
+"""What a study will take, before anything runs: branches, and whole runs of the arms that will be made of them.
+
+Branches, states and naive forwards follow from the study file alone. Buckets and memory need a tokenizer, times a
+forward that was measured or a rate that is given; what is not known is None, never a guess.
+"""
 
 import time
 from collections import Counter
@@ -7,15 +11,17 @@ from typing import NamedTuple
 
 import torch
 
-from unmask.axes import POLICY, revises
+from unmask.axes import CARDINALITY, COMMITMENT, POLICY, REGION, SCORE, revises
 from unmask.core import Needs, Policy, View
 from unmask.lab.branch.states import spaced
 from unmask.lab.choose import DRAWS, is_extension
-from unmask.lab.run.jobs import Members, request_of
-from unmask.lab.study import ModelSpec, Study
+from unmask.lab.run.jobs import Members
+from unmask.lab.run.naive import NaiveCount, naive_forwards, prompts_asked, proposal_forwards
+from unmask.lab.study import Study
+from unmask.lab.study_models import ModelSpec
 from unmask.policies.candidates import Sets, reference_of
 from unmask.policies.revised import own_view
-from unmask.request import Request, TextModel, begin
+from unmask.request import TextModel, TextSide, after_tokens, begin
 from unmask.tasks import Example
 
 RUNS_ON = {"greedy": (0.8, 0.17), "drawn": (0.0, 0.8), "revised": (1.8, 0.0)}
@@ -33,28 +39,49 @@ _MOST_ARMS = 5 + DRAWS
 """Fixed, stage, always, selective, end-to-end fixed and the random gate, if no two are the same."""
 
 
+MERGED = {
+    SCORE.name: (0.0337, 0.0372),
+    REGION.name: (0.0229, 0.0253),
+    CARDINALITY.name: (0.0652, 0.0702),
+    COMMITMENT.name: (0.0411, 0.0512),
+}
+"""Share of the naive forwards that was left after merging, by axis: the least and the most of the two models of
+results/mini/cost.csv, at temperature 0 with `MERGED_ROLLOUTS`. Larger models may agree less often."""
+MERGED_ROLLOUTS = 4
+MERGED_FROM = "results/mini"
+
+
 class CostEstimate(NamedTuple):
-    """What one model and task will take, about."""
+    """What one model and task will take."""
 
     model: str
     task: str
     prompts: int
     states: int
     branches: int
+    """Of candidates."""
+    proposals: int
+    """Branches of what diagnostics propose."""
     naive: int
-    """Row-forwards without merging."""
+    """Row-forwards of the candidates' branches without merging."""
+    naive_exact: bool
+    """False where a candidate's count depends on what the model says: then it is the most that it can be."""
+    naive_proposals: int
+    """The same of proposals, at most."""
+    merged: tuple[int, int] | None
+    """Row-forwards after merging, as in the run that `MERGED_FROM` names; None where that run has no such axis."""
     expected: int
-    """The same with merging, by experience."""
+    """After merging, by a rule of thumb that knows every kind of study."""
     end_to_end: int
     """Row-forwards of the arms that are decoded from beginning to end, by experience; 0 where none are."""
     end_to_end_most: int
     """If no two arms were the same, and every gate opened."""
-    slots: int
-    """Canvas of the longest bucket."""
-    memory: int
+    slots: int | None
+    """Canvas of the longest bucket; None without a tokenizer."""
+    memory: int | None
     """Bytes beside the weights."""
-    seconds: float
-    """Of both."""
+    seconds: float | None
+    """Of both; None where no forward was measured and no rate was given."""
     on_top: tuple[str, ...] = ()
     """Methods of the policy axis that look ahead: how often is known only when they do, and comes on top; of the
     reference, at every step of its own runs and of all branches."""
@@ -84,34 +111,47 @@ def decodes_of(study: Study, reference: str, *, most: bool = False) -> Decodes:
     return Decodes(candidates, arms) if most else Decodes(EARLY * candidates, EARLY * arms)
 
 
-def estimate(study: Study, spec: ModelSpec, model: TextModel, tasks: Members) -> Iterator[CostEstimate]:
-    """Counts from the plan, time from a measured forward of every bucket's shape."""
+def estimate(
+    study: Study,
+    spec: ModelSpec,
+    tasks: Members | None = None,
+    *,
+    text: TextSide | None = None,
+    timer: "ForwardTimer | None" = None,
+    rate: float | None = None,
+) -> Iterator[CostEstimate]:
+    """One line for each task. `tasks` and `text` give prompts their lengths; without, as many count as the task has.
+
+    Time is by a `timer` that measures, or at a `rate` of row-forwards a second.
+    """
     sets = study.sets(spec.reference)
-    each_state = study.rollouts * sum(len(named) for named in sets.values())
     usual, most = (decodes_of(study, spec.reference, most=most) for most in (False, True))
-    clock = _Clock(model, study)
-    for task, roles in tasks.items():
-        steps = study.steps[task]
-        by_role = {role: _requests(study, model, task, members) for role, members in roles.items()}
-        requests = [request for of_role in by_role.values() for request in of_role]
-        prompts = {role: len(of_role) for role, of_role in by_role.items()}
-        at, n = spaced(steps, study.states), len(requests)
-        left = [steps - step for step in at]
-        expected, decoded = n * _expected(study, sets, left), usual.forwards(prompts, steps)
-        slots = max((request.slots(study.engine.bucket) for request in requests), default=0)
+    for task in study.tasks:
+        steps, horizon = study.steps[task], study.task(task).horizon
+        sizes = None if tasks is None or text is None or task not in tasks else _sizes(study, text, task, tasks[task])
+        prompts = prompts_asked(study, task) if sizes is None else {role: len(found) for role, found in sizes.items()}
+        at, n = spaced(steps, study.states), sum(prompts.values())
+        expected = n * _expected(study, sets, [steps - step for step in at])
+        naive = naive_forwards(study, spec.reference, horizon, steps)
+        decoded = usual.forwards(prompts, steps)
+        slots = None if sizes is None else max((size for found in sizes.values() for size in found), default=0)
         yield CostEstimate(
             model=spec.name,
             task=task,
             prompts=n,
             states=n * len(at),
-            branches=n * len(at) * each_state,
-            naive=n * sum(left) * each_state,
+            branches=n * len(at) * study.rollouts * sum(len(named) for named in sets.values()),
+            proposals=n * len(at) * study.rollouts * len(study.diagnostics),
+            naive=n * sum(count.forwards for count in naive.values()),
+            naive_exact=all(count.exact for count in naive.values()),
+            naive_proposals=n * proposal_forwards(study, steps),
+            merged=_merged(study, naive, n, steps),
             expected=expected,
             end_to_end=decoded,
             end_to_end_most=most.forwards(prompts, steps),
             slots=slots,
-            memory=_memory(study, model, task, slots),
-            seconds=(expected + decoded) * clock.per_row(requests) / FILL,
+            memory=None if slots is None or text is None else _memory(study, text.vocab, horizon, slots),
+            seconds=_seconds(expected + decoded, task, sizes, timer, rate),
             on_top=_looking_ahead(sets),
         )
 
@@ -121,17 +161,6 @@ def _looking_ahead(sets: Sets) -> tuple[str, ...]:
     reference = reference_of(sets)
     every = {name: policy for name, policy in sets.get(POLICY, {}).items() if policy.looks_ahead}
     return tuple(f"{n} (the reference, at every step)" if p == reference else n for n, p in every.items())
-
-
-def _requests(study: Study, model: TextModel, task: str, members: Sequence[Example]) -> list[Request]:
-    """Those that fit into the model."""
-    made = [request_of(model, study.task(task), study.steps[task], example) for example in members]
-    return [request for request in made if model.length is None or len(request.canvas) <= model.length]
-
-
-def _memory(study: Study, model: TextModel, task: str, slots: int) -> int:
-    vocab, horizon = model.denoiser.vocabulary.size, study.task(task).horizon
-    return 3 * 4 * max(study.engine.rows, study.engine.live) * horizon * vocab + study.engine.waiting * slots * 16
 
 
 def _expected(study: Study, sets: Sets, left: Sequence[int]) -> int:
@@ -160,24 +189,65 @@ def _own_passes(study: Study, axis: str, named: Mapping[str, Policy]) -> int:
     return sum(study.rollouts if study.temperature > 0 or policy.random else 1 for policy in own)
 
 
-class _Clock:
+def _sizes(study: Study, text: TextSide, task: str, roles: Mapping[str, Sequence[Example]]) -> dict[str, list[int]]:
+    """The buckets of the prompts that fit into the model, by role."""
+    bucket, horizon = study.engine.bucket, study.task(task).horizon
+    canvases = {role: [text.canvas(example.prompt, horizon) for example in members] for role, members in roles.items()}
+    return {
+        role: [-(-size // bucket) * bucket for size in found if text.length is None or size <= text.length]
+        for role, found in canvases.items()
+    }
+
+
+def _merged(study: Study, naive: Mapping[str, NaiveCount], prompts: int, steps: int) -> tuple[int, int] | None:
+    """What merging left in an earlier run, of these forwards; the reference's own runs come on top."""
+    if study.temperature > 0 or not set(naive) <= set(MERGED):
+        return None
+    proposals = Counter(study.diagnosed_axes)
+    each_proposal = proposal_forwards(study, steps) / max(1, len(study.diagnostics))
+    low, high = float(steps), float(steps)
+    for axis, count in naive.items():
+        # Where nothing is drawn, one rollout stands for all of them.
+        rollouts = 1.0 if revises(axis) else MERGED_ROLLOUTS / study.rollouts
+        forwards = rollouts * (count.forwards + proposals[axis] * each_proposal)
+        low, high = low + MERGED[axis][0] * forwards, high + MERGED[axis][1] * forwards
+    return round(prompts * low), round(prompts * high)
+
+
+def _seconds(
+    forwards: int,
+    task: str,
+    sizes: Mapping[str, Sequence[int]] | None,
+    timer: "ForwardTimer | None",
+    rate: float | None,
+) -> float | None:
+    if rate is not None:
+        return forwards / rate
+    if timer is None or sizes is None:
+        return None
+    return forwards * timer.per_row(task, [size for found in sizes.values() for size in found]) / FILL
+
+
+class ForwardTimer:
     """Times a forward of each shape once."""
 
     def __init__(self, model: TextModel, study: Study):
         self.model, self.study = model, study
-        self.seconds: dict[int, float] = {}
+        self.seconds: dict[tuple[str, int], float] = {}
 
-    def per_row(self, requests: Sequence[Request]) -> float:
-        """Seconds of a row's forward, on average over the prompts."""
-        sizes = [request.slots(self.study.engine.bucket) for request in requests]
-        for size, request in zip(sizes, requests, strict=True):
-            if size not in self.seconds:
-                self.seconds[size] = _timed(self.model, self.study, request, size)
-        return sum(self.seconds[size] for size in sizes) / self.study.engine.rows / max(1, len(sizes))
+    def per_row(self, task: str, sizes: Sequence[int]) -> float:
+        """Seconds of a row's forward, on average over the canvases."""
+        for size in dict.fromkeys(sizes):
+            if (task, size) not in self.seconds:
+                self.seconds[task, size] = _timed(self.model, self.study, task, size)
+        return sum(self.seconds[task, size] for size in sizes) / self.study.engine.rows / max(1, len(sizes))
 
 
-def _timed(model: TextModel, study: Study, request: Request, slots: int) -> float:
-    """Seconds of one forward of the study's shape, everything masked."""
+def _timed(model: TextModel, study: Study, task: str, slots: int) -> float:
+    """Seconds of one forward of the study's shape, the whole answer masked."""
+    horizon = study.task(task).horizon
+    prompt = [0] * (slots - horizon - len(model.codec.closing))
+    request = after_tokens(model, prompt, horizon, study.steps[task])
     traj = begin(model.denoiser, [request] * study.engine.rows, study.seed, slots)
     view, needs = View.of(traj.state, Needs()), Needs()
     spent = []
@@ -188,3 +258,7 @@ def _timed(model: TextModel, study: Study, request: Request, slots: int) -> floa
             torch.cuda.synchronize()
         spent.append(time.perf_counter() - began)
     return min(spent)
+
+
+def _memory(study: Study, vocab: int, horizon: int, slots: int) -> int:
+    return 3 * 4 * max(study.engine.rows, study.engine.live) * horizon * vocab + study.engine.waiting * slots * 16

@@ -11,7 +11,8 @@ from unmask.errors import ConfigError, SchemaError, require
 from unmask.lab.prompts import prompts_from
 from unmask.lab.store.hashes import fingerprint
 from unmask.lab.store.shards import Shard
-from unmask.lab.study import ModelSpec, PromptRange, Study
+from unmask.lab.study import PromptRange, Study
+from unmask.lab.study_models import ModelSpec
 from unmask.request import Request, TextModel, generation
 from unmask.tasks import Example, Task
 from unmask.tasks.base import DataDir

@@ -101,6 +101,14 @@ class WhiskerRow:
     doubt: bool
     """Hollow and dashed."""
     signs: str = ""
+    name: str = ""
+    """What stands at its left, where that is not the axis."""
+    colour: str = ""
+    """Where that is not the axis's."""
+
+    @property
+    def label(self) -> str:
+        return self.name or self.axis
 
 
 Groups = Sequence[tuple[str, Sequence[WhiskerRow]]]
@@ -120,7 +128,7 @@ def whiskers(name: str, groups: Groups, title: str, foot: str) -> str:
             y += _ROW
         y += _GROUP
     parts.append(label(_LEFT, bottom + 36, foot, "soft"))
-    values = "; ".join(f"{head}, {row.axis}: {number(row.value)}" for head, group in groups for row in group)
+    values = "; ".join(f"{head}, {row.label}: {number(row.value)}" for head, group in groups for row in group)
     return svg(name, bottom + _BOTTOM, title, values, parts)
 
 
@@ -134,8 +142,10 @@ def _grid(scale: AxisScale, bottom: float) -> Iterator[str]:
 
 def _whisker(row: WhiskerRow, y: float, scale: AxisScale) -> Iterator[str]:
     value, doubt = row.value, " doubt" if row.doubt else ""
-    yield label(_LEFT - 12, y, row.axis, "", "end")
-    yield f'<g class="axis-{row.axis}{doubt}"><title>{escape(f"{row.axis}: {number(value)} {row.signs}")}</title>'
+    yield label(_LEFT - 12, y, row.label, "", "end")
+    own = f' style="--own: {row.colour}"' if row.colour else ""
+    title = escape(f"{row.label}: {number(value)} {row.signs}")
+    yield f'<g class="axis-{row.axis}{doubt}"{own}><title>{title}</title>'
     if not isnan(value.low):
         low, high = scale(value.low), scale(value.high)
         yield f'<line class="whisker" x1="{low:.1f}" y1="{y:.1f}" x2="{high:.1f}" y2="{y:.1f}"/>'

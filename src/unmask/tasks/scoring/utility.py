@@ -31,7 +31,8 @@ def part_credit(right: Sequence[bool], surplus: int = 0) -> float:
     """The share of the K target parts that are right, Eq. (eq:part_credit).
 
     `surplus` counts parts beyond the K that were asked for, where those are errors in themselves: a ninth item in a
-    list of eight. They add to the number of parts, so that only an exact answer scores 1.
+    list of eight. They add to the number of parts, so that only an exact answer scores 1. The paper's equation knows no
+    surplus: `Verdict.paper_utility` leaves it out.
     """
     parts = len(right) + surplus
     return sum(right) / parts if parts else 1.0
@@ -164,6 +165,7 @@ def positions(
         _tally(right, unit) + (f", {surplus} too many" if surplus else ""),
         Extraction(text, answer.how, answer.text, joint.join(norm(item) for item in given)),
         parts,
+        surplus,
     )
 
 
@@ -209,6 +211,7 @@ def _object(text: str, example: Example, schema: Json, count_surplus: bool) -> V
         problem or _tally(right, "fields") + (f", {len(surplus)} too many" if surplus else ""),
         Extraction(text, answer.how, parsed.text, "" if given is None else extract.spell(given)),
         parts,
+        len(surplus),
     )
 
 

@@ -1,0 +1,60 @@
+"""`unmask study plan`: what it says on a machine that has nothing but the study file."""
+
+import pytest
+
+from tests.helpers.paths import STUDIES
+from unmask import catalog
+
+
+@pytest.fixture
+def bare(monkeypatch, tmp_path):
+    """No cache, no network, no GPU; whoever loads weights is told so."""
+
+    def load(*given, **options):
+        raise AssertionError("weights are loaded")
+
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "none"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(catalog, "load", load)
+    monkeypatch.setattr("unmask.checkpoints.weights.load", load)
+
+
+@pytest.mark.parametrize("name", ["paper", "llada-8b", "llada-1.5", "dream"])
+def test_without_a_device_weights_or_a_tokenizer(name, bare, command):
+    told = command("study", "plan", str(STUDIES / f"{name}.toml"), "--json").json
+    rows = told["estimates"]
+    assert len(rows) == 10 * (3 if name == "paper" else 1)
+    assert told["merged_from"] == "results/mini"
+    for row in rows:
+        assert row["naive_exact"]
+        assert row["proposals"] == 4 * 4 * row["states"]
+        assert 0 < row["merged"][0] < row["merged"][1] < row["naive"]
+        assert 0 < row["end_to_end"] < row["end_to_end_most"]
+        assert (row["slots"], row["memory"], row["seconds"]) == (None, None, None)
+    assert sum(row["states"] for row in rows) == 14_592 * len(rows) // 10
+
+
+def test_the_screen(bare, command):
+    ran = command("study", "plan", str(STUDIES / "dream.toml"), "--rate", "200")
+    assert ran.code == 0
+    total = next(line for line in ran.out.splitlines() if line.startswith("all"))
+    assert " h " in f"{total} "
+    assert "results/mini" in ran.out
+    assert "--measure or --rate" in ran.out
+
+
+def test_a_tokenizer_that_is_here_gives_buckets(bare, command):
+    """That of the small models is in the package."""
+    rows = command("study", "plan", str(STUDIES / "demo.toml"), "--json").json["estimates"]
+    assert all(row["slots"] % 32 == 0 and row["memory"] > 0 and row["seconds"] is None for row in rows)
+
+
+@pytest.mark.parametrize("rate", ["0", "-3", "nan", "inf"])
+def test_rates_that_are_none(rate, command):
+    ran = command("study", "plan", str(STUDIES / "demo.toml"), "--rate", rate)
+    assert (ran.code, "allowed: row-forwards a second, above 0" in ran.err) == (2, True)
+
+
+def test_measured_and_given_is_refused(command):
+    ran = command("study", "plan", str(STUDIES / "demo.toml"), "--rate", "9", "--measure")
+    assert (ran.code, "nothing beside --measure" in ran.err) == (2, True)

@@ -1,0 +1,47 @@
+"""Models of a study file: their references, and what is recorded of them."""
+
+import pytest
+
+from tests.helpers.tiny_studies import table
+from unmask.errors import ConfigError
+from unmask.lab.study import Study
+from unmask.policies import Fixed, LLaDA
+
+BLOCKS = {"models__0__settings": {"block_length": 4}, "candidates": ...}
+"""16 tokens and 4 steps: four blocks of one step."""
+
+
+class TestBlocks:
+    def test_are_those_of_the_authors_decoder(self):
+        study = Study.parse(table(**BLOCKS))
+        (spec,) = study.models
+        assert study.plan(spec.reference).reference == LLaDA(block_length=4)
+        assert spec.policy == {"name": "llada", "block_length": 4, "remasking": "low_confidence"}
+        assert study.config["models"][0]["policy"]["block_length"] == 4
+        names = {axis: list(named) for axis, named in study.sets(spec.reference).items()}
+        assert {named[0] for named in names.values()} == {"own"}
+
+    def test_change_the_reference_and_nothing_else(self):
+        usual, blocks = Study.parse(table(candidates=...)), Study.parse(table(**BLOCKS))
+        assert usual.plan("llada").reference == Fixed()
+        changed = {key for key, value in usual.config.items() if blocks.config[key] != value}
+        assert changed == {"models", "candidates"}
+        assert blocks.config.keys() == usual.config.keys()
+        named, own = (next(iter(study.config["candidates"].values())) for study in (usual, blocks))
+        assert own == {axis: ["own", *names] for axis, names in named.items()}
+
+    @pytest.mark.parametrize("block", [3, 2])
+    def test_that_do_not_divide_a_task_are_refused(self, block):
+        """16 tokens are no whole number of threes; eight twos need more than 4 steps."""
+        with pytest.raises(ConfigError, match=f"block_length of tiny is {block}; allowed: .*csv-missing-cells"):
+            Study.parse(table(**BLOCKS | {"models__0__settings": {"block_length": block}}))
+
+    def test_of_another_reference_are_refused(self):
+        with pytest.raises(ConfigError, match="none with dream"):
+            Study.parse(table(**BLOCKS, models__0__reference="dream"))
+
+
+def test_the_share_of_steps_changes_the_steps_and_nothing_else():
+    half, whole = (Study.parse(table(steps={"share": share})).config for share in (0.5, 1.0))
+    assert (half["steps"], whole["steps"]) == ({"csv-missing-cells": 8}, {"csv-missing-cells": 16})
+    assert half | {"steps": whole["steps"]} == whole
