@@ -9,9 +9,8 @@ from tests.helpers.own_policies import GOOD
 from tests.helpers.own_tasks import parsed
 from tests.helpers.paths import STUDIES
 from tests.helpers.tiny_studies import table
-from unmask.diagnostics import DIAGNOSTICS, RegionDiagnostic
+from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError
-from unmask.lab import study as study_files
 from unmask.lab.run.driver import run_study
 from unmask.lab.store import Store
 from unmask.lab.study import Study
@@ -191,18 +190,25 @@ class TestDiagnostics:
         with pytest.raises(ConfigError, match=r"unknown name in diagnostics 'scor'; did you mean score"):
             Study.parse(table(diagnostics=["scor"]))
 
-    def test_two_of_one_axis_are_refused(self, monkeypatch):
-        """Tables could hold both; what is chosen from them goes axis by axis."""
+    def test_several_of_one_axis(self):
+        names = ("region", "region:diagnosed", "region:share")
+        study = Study.parse(table(axes=["region"], candidates={}, diagnostics=list(names)))
+        assert study.diagnostics == names
+        assert study.diagnosed_axes == ("region",) * 3
+        plan = study.plan("llada")
+        assert {name: type(one) for name, one in plan.diagnostics.items()} == {n: DIAGNOSTICS[n] for n in names}
+        assert [one.diagnostic for one in plan.alternatives if one.diagnostic] == list(names)
 
-        class Other(RegionDiagnostic):
-            name = "other-region"
-
-        monkeypatch.setattr(study_files, "DIAGNOSTICS", {**DIAGNOSTICS, "other-region": Other})
-        assert Study.parse(table(axes=["region"], candidates={}, diagnostics=["other-region"])).diagnostics == (
-            "other-region",
-        )
-        with pytest.raises(ConfigError, match=r"'region' and 'other-region' are both of the region axis.*analysis"):
-            Study.parse(table(axes=["region"], candidates={}, diagnostics=["region", "other-region"]))
+    def test_what_was_stored_before_there_were_several_stays(self):
+        """Settings of the four that are called as their axes: another key would make another study of every old one."""
+        axes = ["score", "region", "cardinality"]
+        config = Study.parse(table(axes=axes, candidates={}, diagnostics=axes)).config
+        assert config["diagnostics"] == {
+            "score": {"pairs": 256, "ridge": 0.001},
+            "region": {"budget": 0.5},
+            "cardinality": {"epsilon": 0.001},
+        }
+        assert "renamed" not in config
 
     def test_settings_are_part_of_the_study(self):
         study = Study.parse(table(diagnostics=["score"]))

@@ -20,7 +20,6 @@ from unmask.axes.score import weights
 from unmask.diagnostics import DIAGNOSTICS, score
 from unmask.errors import SchemaError, UnknownName
 from unmask.lab.store import Store
-from unmask.lab.store.schemas import by_axis
 from unmask.lab.store.utilities import Utilities, parts, utilities_of
 from unmask.policies.candidates import ORDER, OWN, Instead, candidate, written_out
 from unmask.policies.fixed import Fixed
@@ -63,6 +62,16 @@ class Choice:
     opportunity: float
     """Cross-fitted Delta_adapt on validation states."""
 
+    @property
+    def lift(self) -> float:
+        """What the gate promises; one that never opens promises nothing."""
+        return promised_lift(self.calibration)
+
+
+def promised_lift(calibration: Calibration) -> float:
+    """Out of fold; 0 of a gate that never opens."""
+    return 0.0 if calibration.tau.value is None else calibration.tau.out_of_fold
+
 
 @dataclass(frozen=True)
 class Missing:
@@ -102,16 +111,14 @@ def settings_of(study: Mapping[str, Any]) -> CalibrationSettings:
 # Whose readings they are
 
 
-def diagnostic_names(study: Mapping[str, Any]) -> dict[str, str]:
-    """Diagnostics by the axes that stored rows name, for a manifest's study; a row of another axis has its name.
-
-    The one place that knows which diagnostic a row belongs to.
-    """
+def diagnostic_names(study: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Names of the diagnostics of each axis, any number, for a manifest's study; without any listed, the axis' own."""
     listed = study.get("diagnostics", {})
     for name in listed:
         if name not in DIAGNOSTICS:
             raise UnknownName("diagnostic of the stored study", name, DIAGNOSTICS)
-    return {axis: axis for axis in study["axes"]} | by_axis({name: DIAGNOSTICS[name].axis for name in listed})
+    of_axis = {axis: tuple(n for n in listed if DIAGNOSTICS[n].axis == axis) for axis in study["axes"]}
+    return {axis: names or (axis,) for axis, names in of_axis.items()}
 
 
 def rows_by_state(axis: str, part: pa.Table) -> dict[StateKey, Row]:
@@ -129,14 +136,14 @@ def choices(store: Store) -> dict[tuple[str, str, str], Choice | Missing]:
     Evaluation rows are dropped before anything else is done.
     """
     study, keys = store.manifest["study"], ("model", "task", "axis")
-    names = diagnostic_names(study)
     references = {spec["name"]: str(spec["reference"]) for spec in study["models"]}
-    readings = {key: rows_by_state(key[2], part) for key, part in parts(_validation(store.table("readings")), keys)}
+    of_cell: dict[tuple[str, ...], dict[str, dict[StateKey, Row]]] = {}
+    for (*cell, name), part in parts(_validation(store.table("readings")), (*keys, "diagnostic")):
+        of_cell.setdefault(tuple(cell), {})[name] = rows_by_state(cell[2], part)
     branches = _validation(store.table("branches", ("step", "masked", "is_reference", "utility")))
     chosen: dict[tuple[str, str, str], Choice | Missing] = {}
     for (model, task, axis), part in parts(branches, keys):
-        if (model, task, axis) in readings:
-            rows, name = readings[model, task, axis], names[axis]
+        for name, rows in of_cell.get((model, task, axis), {}).items():
             chosen[model, task, name] = _choice((model, task, axis), name, part, rows, references[model], study)
     return chosen
 

@@ -20,7 +20,6 @@ from unmask.errors import ConfigError, require
 from unmask.lab.branch import EngineSettings, Plan
 from unmask.lab.methods import described, method_set, methods_of
 from unmask.lab.prompts import FRESH
-from unmask.lab.store.schemas import by_axis
 from unmask.options import (
     check_keys,
     check_name,
@@ -151,8 +150,6 @@ class Study:
             own=own,
             methods=methods_of(named[POLICY], folder) if POLICY in axes else {},
         )
-        # Refused where two are of one axis.
-        by_axis({name: DIAGNOSTICS[name].axis for name in study.diagnostics})
         for spec in study.models:
             study.sets(spec.reference)
         return study
@@ -190,6 +187,11 @@ class Study:
     def diagnosed_axes(self) -> tuple[str, ...]:
         """The axis of each diagnostic."""
         return tuple(DIAGNOSTICS[name].axis for name in self.diagnostics)
+
+    @property
+    def renamed(self) -> bool:
+        """Whether some diagnostic is not called as its axis, so that tables have to name it."""
+        return self.diagnosed_axes != self.diagnostics
 
     def task(self, name: str) -> Task:
         """One of its tasks: of the suite, or its own."""

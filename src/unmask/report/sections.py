@@ -68,7 +68,7 @@ def _gallery(opportunity: OpportunityFindings, detection: DetectionFindings, nam
     shown = tuple(
         ReportFigure(
             setting_figure(cell, f"{name}-{at}"),
-            f"{model_name(opportunity, cell.model)}: {cell.axis} on {cell.task}",
+            f"{model_name(opportunity, cell.model)}: {cell.diagnostic} on {cell.task}",
         )
         for at, cell in enumerate(detection.cells)
     )

@@ -23,7 +23,6 @@ from unmask.lab.choose import (
     JOINT_FIXED,
     Missing,
     choose_axis,
-    diagnostic_names,
     is_extension,
 )
 from unmask.lab.store import Store
@@ -92,6 +91,8 @@ class JointCell:
     """By axis."""
     prompts: int
     unjudged: int
+    diagnostics: tuple[str, ...] = ()
+    """One for each axis; left out where they are called so."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +164,7 @@ def end_to_end(store: Store, e1: OpportunityFindings, e23: DetectionFindings) ->
             if key not in infos:
                 results += _not_decoded(key, axis_of, reasons)
                 continue
-            chosen = stored_choices(store, infos[key], diagnostic_names(study), calibrations)
+            chosen = stored_choices(store, infos[key], calibrations)
             best = _best(spec["reference"], axis_of, chosen)
             about, held = infos[key], grids.get(key, {})
             unit = DecodedUnit(*key, spec["reference"], chosen, best, held, about["missing"], about["joint"])
@@ -201,15 +202,15 @@ def _cells(
 ) -> Iterator[_Measured | Missing]:
     key = (unit.model, unit.task)
     for name, axis in axis_of.items():
-        grid = unit.grids.get(axis)
+        grid = unit.grids.get(name)
         if name not in unit.chosen or grid is None:
-            why = unit.missing.get(axis) or reasons.get((*key, name), "no evaluation prompt was decoded")
+            why = unit.missing.get(name) or reasons.get((*key, name), "no evaluation prompt was decoded")
             yield Missing(*key, axis, why, name)
             continue
         lost = [arm for arm in (*DECODED_ARMS, *CONTROLS) if arm not in grid.utility]
         if lost:
             raise SchemaError(
-                f"decodes of {', '.join((*key, axis))} have no arm {', '.join(lost)}; allowed: all of them; remove the "
+                f"decodes of {', '.join((*key, name))} have no arm {', '.join(lost)}; allowed: all of them; remove the "
                 "folder of their unit and run the study"
             )
         used_P = grid.judged((*DECODED_ARMS, *CONTROLS))
@@ -253,7 +254,7 @@ def _joint(unit: DecodedUnit, how: _Resampling) -> Iterator[JointCell | Missing]
     grid, about = unit.grids.get(JOINT), unit.joint
     if grid is None or about is None or unit.best is None:
         return
-    beside = unit.grids[unit.chosen[unit.best].axis]
+    beside = unit.grids[unit.best]
     selective = dict(zip(beside.prompts, beside.utility["selective"].tolist(), strict=True))
     selective_P = np.array([selective.get(prompt, nan) for prompt in grid.prompts])
     whole = replace(grid, utility={**grid.utility, "selective": selective_P})
@@ -273,6 +274,7 @@ def _joint(unit: DecodedUnit, how: _Resampling) -> Iterator[JointCell | Missing]
         task=unit.task,
         reference=unit.reference,
         axes=tuple(about["axes"]),
+        diagnostics=tuple(about.get("diagnostics", ())),
         utility=utility,
         difference=difference,
         coverage={axis: gate_coverage(gates[axis]) for axis in about["axes"]},

@@ -96,11 +96,17 @@ class WhiskerRow:
     """A dot with its interval."""
 
     axis: str
-    """Names it, and gives shape and colour."""
+    """Gives shape and colour, and names it."""
     value: Estimate
     doubt: bool
     """Hollow and dashed."""
     signs: str = ""
+    name: str = ""
+    """Another name than the axis."""
+
+    @property
+    def called(self) -> str:
+        return self.name or self.axis
 
 
 Groups = Sequence[tuple[str, Sequence[WhiskerRow]]]
@@ -120,7 +126,7 @@ def whiskers(name: str, groups: Groups, title: str, foot: str) -> str:
             y += _ROW
         y += _GROUP
     parts.append(label(_LEFT, bottom + 36, foot, "soft"))
-    values = "; ".join(f"{head}, {row.axis}: {number(row.value)}" for head, group in groups for row in group)
+    values = "; ".join(f"{head}, {row.called}: {number(row.value)}" for head, group in groups for row in group)
     return svg(name, bottom + _BOTTOM, title, values, parts)
 
 
@@ -134,8 +140,8 @@ def _grid(scale: AxisScale, bottom: float) -> Iterator[str]:
 
 def _whisker(row: WhiskerRow, y: float, scale: AxisScale) -> Iterator[str]:
     value, doubt = row.value, " doubt" if row.doubt else ""
-    yield label(_LEFT - 12, y, row.axis, "", "end")
-    yield f'<g class="axis-{row.axis}{doubt}"><title>{escape(f"{row.axis}: {number(value)} {row.signs}")}</title>'
+    yield label(_LEFT - 12, y, row.called, "", "end")
+    yield f'<g class="axis-{row.axis}{doubt}"><title>{escape(f"{row.called}: {number(value)} {row.signs}")}</title>'
     if not isnan(value.low):
         low, high = scale(value.low), scale(value.high)
         yield f'<line class="whisker" x1="{low:.1f}" y1="{y:.1f}" x2="{high:.1f}" y2="{y:.1f}"/>'

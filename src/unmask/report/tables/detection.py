@@ -14,15 +14,15 @@ from unmask.report.formats import count, edge, number, percent, share, share_poi
 from unmask.report.sheet import AnySheet, Column, Sheet, Value, attribute
 from unmask.report.tables import shared
 from unmask.report.tables.selection import (
-    OUTCOME,
     PROPOSAL,
     OutcomeRow,
     diagnostics_sheet,
+    outcome_columns,
     outcome_rows,
     selection_sheet,
     threshold,
 )
-from unmask.report.tables.shared import counts, mark, named, notes, positive_rate
+from unmask.report.tables.shared import counts, diagnosed, mark, notes, positive_rate
 from unmask.report.verdicts import lift_verdict
 from unmask.stats import ARMS, COVERAGES
 
@@ -71,7 +71,7 @@ def _entry(path: str, key: str) -> Callable[[Any], Value]:
 
 def lift_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
     columns: tuple[Column[OutcomeRow], ...] = (
-        *OUTCOME,
+        *outcome_columns(findings),
         Column("verdict", "selective policy", lambda row: lift_verdict(row.outcome.utility), left=True),
         *notes(attrgetter("outcome.utility"), attrgetter("partial")),
         attribute("coverage", "deviates at", share, path="outcome.utility.coverage", wide=True),
@@ -108,7 +108,7 @@ def lift_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
 
 def utility_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
     columns: tuple[Column[OutcomeRow], ...] = (
-        *OUTCOME,
+        *outcome_columns(findings),
         *(Column(arm, ARM_NAMES[arm], _entry("outcome.utility.utility", arm), number, wide=True) for arm in ARMS),
         *notes(attrgetter("outcome.utility"), attrgetter("partial")),
         *counts("states", "excluded", path="outcome.utility."),
@@ -136,7 +136,7 @@ _AT_TEN = (
 def detection_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
     ranking = "outcome.utility.detection"
     columns: tuple[Column[OutcomeRow], ...] = (
-        *OUTCOME,
+        *outcome_columns(findings),
         attribute("auroc", "AUROC", number, path=f"{ranking}.auroc", wide=True),
         attribute("auroc_among", "where there is a signal", number, path="outcome.auroc_among", wide=True),
         attribute("auroc_within", "at the same step", number, path="outcome.auroc_within", wide=True),
@@ -177,7 +177,7 @@ _RANKINGS = {
 
 def means_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
     columns: tuple[Column[DetectionMean], ...] = (
-        *named("model", "axis"),
+        *diagnosed(findings.means, "model"),
         PROPOSAL,
         Column("tasks", "tasks", lambda mean: len(mean.tasks), count),
         Column("fixed", "fixed", _entry("utility", "fixed"), number, wide=True),
@@ -236,7 +236,7 @@ _AT = (
 
 def coverage_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
     columns: tuple[Column[CoverageRow], ...] = (
-        *OUTCOME,
+        *outcome_columns(findings),
         attribute("coverage", "coverage", percent),
         *(attribute(key, head, show, path=f"at.{key}", wide=True) for key, head, show in _AT),
         *notes(attrgetter("outcome.utility.detection"), attrgetter("partial")),
@@ -290,7 +290,7 @@ def _bin_rows(findings: DetectionFindings) -> Iterator[BinRow]:
 
 def bins_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
     columns: tuple[Column[BinRow], ...] = (
-        *OUTCOME,
+        *outcome_columns(findings),
         *counts("bin"),
         attribute("from", "signal from", edge, path="low"),
         attribute("to", "to below", edge, path="high"),
@@ -318,7 +318,7 @@ def screen_sheet(findings: DetectionFindings) -> AnySheet:
     several = len({cell.model for cell in findings.cells}) > 1
     utility = "raw.utility"
     columns: tuple[Column[DetectionCell], ...] = (
-        *named(*["model"] * several, "task", "axis"),
+        *diagnosed(findings.cells, *["model"] * several, "task"),
         attribute("auroc", "AUROC", number, path=f"{utility}.detection.auroc"),
         Column("selective", "selective lift", _entry(f"{utility}.lift", "selective"), number),
         Column(None, "", lambda cell: mark(cell.raw.utility, cell.partial)),

@@ -9,7 +9,7 @@ from unmask.lab.analysis.end_to_end import CHOSEN, DECODED_ARMS, EndToEndCell, E
 from unmask.report.formats import count, number, point, share, text_or_none, yes_no
 from unmask.report.sheet import AnySheet, Column, Sheet, Value, attribute
 from unmask.report.tables import shared
-from unmask.report.tables.shared import CELL, MEAN, PARTIAL, counts, named
+from unmask.report.tables.shared import MEAN, PARTIAL, counts, diagnosed, named
 from unmask.report.verdicts import (
     GAIN,
     EndToEndVerdict,
@@ -44,6 +44,7 @@ class ArmsRow:
     model: str
     task: str
     axis: str
+    diagnostic: str
     utility: Mapping[str, Estimate]
     difference: Mapping[tuple[str, str], Estimate]
     coverage: float
@@ -71,6 +72,7 @@ def _cell_row(cell: EndToEndCell) -> ArmsRow:
         model=cell.model,
         task=cell.task,
         axis=cell.axis,
+        diagnostic=cell.diagnostic,
         utility=cell.utility,
         difference=cell.difference,
         coverage=cell.coverage["selective"],
@@ -92,6 +94,7 @@ def _mean_row(findings: EndToEndFindings, mean: EndToEndMean) -> ArmsRow:
         model=mean.model,
         task=MEAN,
         axis=mean.axis,
+        diagnostic=mean.diagnostic,
         utility=mean.utility,
         difference=mean.difference,
         coverage=mean.coverage,
@@ -157,7 +160,7 @@ _PROMPTS = (
 
 def full_sheet(findings: EndToEndFindings) -> AnySheet:
     columns: tuple[Column[ArmsRow], ...] = (
-        *CELL,
+        *diagnosed(findings.cells, "model", "task"),
         *_ARMS,
         _DELTA,
         *_COVERAGE,
@@ -184,7 +187,7 @@ def full_sheet(findings: EndToEndFindings) -> AnySheet:
 def axes_sheet(findings: EndToEndFindings, suffix: str = "") -> AnySheet:
     """Every axis, whether chosen or not."""
     columns: tuple[Column[ArmsRow], ...] = (
-        *CELL,
+        *diagnosed(findings.cells, "model", "task"),
         _CHOSEN,
         Column("fixed_name", "fixed action", _of_cell(lambda cell: cell.fixed_name, ""), text_or_none, left=True),
         *_ARMS,
@@ -215,7 +218,7 @@ def axes_sheet(findings: EndToEndFindings, suffix: str = "") -> AnySheet:
 
 def controls_sheet(findings: EndToEndFindings, suffix: str = "") -> AnySheet:
     columns: tuple[Column[ArmsRow], ...] = (
-        *CELL,
+        *diagnosed(findings.cells, "model", "task"),
         _CHOSEN,
         _arm("selective", "Selective", "selective"),
         Column(
@@ -272,6 +275,7 @@ def joint_sheet(findings: EndToEndFindings) -> AnySheet:
     columns: tuple[Column[JointCell], ...] = (
         *named("model", "task"),
         Column("axes", "axes", lambda cell: ", ".join(cell.axes), left=True),
+        *([_JOINED] if any(cell.diagnostics for cell in findings.joints) else []),
         *(_arm(arm.replace(" ", "_"), head, arm) for arm, head in _JOINT_ARMS.items()),
         *(
             column
@@ -291,6 +295,9 @@ def joint_sheet(findings: EndToEndFindings) -> AnySheet:
         findings.joints,
         empty="None.",
     )
+
+
+_JOINED = Column[JointCell]("diagnostics", "by", lambda cell: ", ".join(cell.diagnostics or cell.axes), left=True)
 
 
 def _joint_coverage(axis: str) -> Column[JointCell]:
@@ -317,7 +324,7 @@ def screen_sheet(findings: EndToEndFindings) -> AnySheet:
     several = len({cell.model for cell in findings.cells}) > 1
     columns: tuple[Column[ArmsRow], ...] = (
         *named(*["model"] * several, "task"),
-        Column("axis", "axis", lambda row: "" if row.cell is None else row.axis),
+        Column("axis", "axis", lambda row: "" if row.cell is None else row.diagnostic),
         *(_arm(arm, head.lower(), arm) for arm, head in ARM_HEADS.items()),
         _difference("delta", "selective − fixed", GAIN),
         Column(None, "", lambda row: PARTIAL * bool(row.partial)),
