@@ -193,6 +193,7 @@ RANKINGS: Mapping[str, Callable[[TransitionUtility], Estimate]] = {
     "captured_10": lambda u: u.detection.at[0.1].captured,
     "efficiency_10": lambda u: u.detection.at[0.1].efficiency,
     "lift_10": lambda u: u.detection.at[0.1].lift,
+    "theta_lift_10": lambda u: u.detection.at[0.1].theta_lift,
 }
 
 

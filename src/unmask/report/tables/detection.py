@@ -128,6 +128,7 @@ _AT_TEN = (
     ("concentration", "C*(10 %)", share),
     ("efficiency", "efficiency", share),
     ("lift", "lift at 10 %", number),
+    ("theta_lift", "and from theta on", number),
     ("oracle_lift", "with an oracle gate", number),
     ("random_lift", "with random states", number),
 )
@@ -153,8 +154,8 @@ def detection_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
         "without a signal rank last, which alone may move it; beside it those with one, and those with one compared "
         "only with states as far into their run, where knowing the stage does not help. C_det: share of all "
         "opportunity in the 10 % ranked first; C*: in the 10 % that hold most; efficiency: the one by the other. "
-        "Lifts are those of the diagnostic's action on those 10 % only, whatever theta. To rank well and to gain are "
-        "two things.",
+        "Lifts are those of the diagnostic's action on those 10 % only, whatever theta; and from theta on: those of "
+        "them alone whose signal reaches it. To rank well and to gain are two things.",
         columns,
         list(outcome_rows(findings)),
         empty="None.",
@@ -172,6 +173,7 @@ _RANKINGS = {
     "captured_10": ("C_det(10 %)", share),
     "efficiency_10": ("efficiency", share),
     "lift_10": ("lift at 10 %", number),
+    "theta_lift_10": ("and from theta on", number),
 }
 
 
@@ -193,7 +195,7 @@ def means_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
         f"e3-means{suffix}",
         "Diagnostics: means over tasks",
         "Each task counts the same, with its own fixed action and detector; intervals draw prompts within each task. "
-        "The recovered gap is mean lift by mean gap. Means of AUROC, Spearman, C_det, efficiency and lift at 10 % are "
+        "The recovered gap is mean lift by mean gap. Means of AUROC, Spearman, C_det, efficiency and lifts at 10 % are "
         "over the tasks on which they exist, and have no intervals.",
         columns,
         findings.means,
@@ -227,6 +229,7 @@ _AT = (
     ("efficiency", "efficiency", share),
     ("random_captured", "random", share),
     ("lift", "lift", number),
+    ("theta_lift", "lift with theta", number),
     ("random_lift", "random lift", number),
     ("oracle_lift", "oracle-gate lift", number),
     ("precision", "precision", share),
@@ -244,7 +247,8 @@ def coverage_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
     return Sheet(
         f"e3-coverage{suffix}",
         "At limited coverage",
-        "Acting on the best-ranked share of states only. Random: 10,000 random choices of as many states, with the "
+        "Acting on the best-ranked share of states only; with theta, on those of them whose signal reaches it, so that "
+        "it stays as it is once all of these are among them. Random: 10,000 random choices of as many states, with the "
         "interval over choices. Oracle gate: states ranked by one fold's opportunity, the diagnostic's gain from the "
         "other fold. Precision: share of the chosen states with a gain; recall: share of the states with a gain that "
         "are chosen.",

@@ -297,7 +297,7 @@ def joint_sheet(findings: EndToEndFindings) -> AnySheet:
     )
 
 
-_JOINED = Column[JointCell]("diagnostics", "by", lambda cell: ", ".join(cell.diagnostics or cell.axes), left=True)
+_JOINED = Column[JointCell]("by", "diagnosed by", lambda cell: ", ".join(cell.diagnostics or cell.axes), left=True)
 
 
 def _joint_coverage(axis: str) -> Column[JointCell]:

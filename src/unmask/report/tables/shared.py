@@ -56,9 +56,11 @@ class Diagnosed(Protocol):
 
 
 def diagnosed(rows: Iterable[Diagnosed], *keys: str, path: str = "") -> tuple[Column[Any], ...]:
-    """Columns of names with the axis last, and the diagnostic where some row's is not called as its axis."""
-    renamed = any(row.diagnostic not in ("", row.axis) for row in rows)
-    return named(*keys, "axis", *["diagnostic"] * renamed, path=path)
+    """Columns of names with the axis last, and who diagnosed it where somebody is not called as the axis."""
+    if all(row.diagnostic in ("", row.axis) for row in rows):
+        return named(*keys, "axis", path=path)
+    # `diagnostic` is the name of an arm.
+    return (*named(*keys, "axis", path=path), attribute("by", "diagnosed by", path=f"{path}diagnostic", left=True))
 
 
 def notes(measured: Callable[[Item], Measured], partial: Callable[[Item], str]) -> tuple[Column[Item], ...]:
