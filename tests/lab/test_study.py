@@ -199,6 +199,31 @@ class TestDiagnostics:
         assert {name: type(one) for name, one in plan.diagnostics.items()} == {n: DIAGNOSTICS[n] for n in names}
         assert [one.diagnostic for one in plan.alternatives if one.diagnostic] == list(names)
 
+    def test_the_region_axis_may_hold_the_share(self):
+        """Names of candidates and diagnostics say it; nothing else of the study changes."""
+        given = {"axes": ["score", "region"], "diagnostics": ["score", "region"]}
+        given["candidates"] = {"region": ["full", "block:8", "window:16"]}
+        count, share = (Study.parse(table(**given, region_holds=holds)) for holds in ("count", "share"))
+        assert count.config == Study.parse(table(**given)).config
+        assert share.diagnostics == ("score", "region:share")
+        assert list(share.sets("llada")["region"]) == ["full", "block:8:share", "window:16:share"]
+        for one, other in ((share.config, count.config), (count.config, share.config)):
+            assert {key for key in one if one[key] != other[key]} == {"candidates", "diagnostics"}
+        assert share.sets("llada")["score"] == count.sets("llada")["score"]
+        already = {
+            **given,
+            "candidates": {"region": ["full", "block:8:share"]},
+            "diagnostics": ["region:share", "region"],
+        }
+        again = Study.parse(table(**already, region_holds="share"))
+        assert list(again.sets("llada")["region"]) == ["full", "block:8:share"]
+        assert again.diagnostics == ("region:share",)
+
+    @pytest.mark.parametrize(("axes", "value"), [(["region"], "half"), (["region"], 1), (["score"], "share")])
+    def test_what_the_region_axis_cannot_hold(self, axes, value):
+        with pytest.raises(ConfigError, match="region_holds is"):
+            Study.parse(table(axes=axes, candidates={}, diagnostics=..., region_holds=value))
+
     def test_what_was_stored_before_there_were_several_stays(self):
         """Settings of the four that are called as their axes: another key would make another study of every old one."""
         axes = ["score", "region", "cardinality"]

@@ -43,7 +43,7 @@ class CardinalityDiagnostic(Diagnostic):
         if self.support == "region":
             return self
         loops = loop_sizes(traj.state, support_budget(self.support, traj.state, traj.state.masked_BL.sum(-1)))
-        return _Sized(epsilon=self.epsilon, loops=loops, support=self.support, mixture=self.mixture)
+        return _SizedCardinality(epsilon=self.epsilon, loops=loops, support=self.support, mixture=self.mixture)
 
     def read(self, traj: Trajectory, action: Action) -> Reading:
         last, state = traj.last, traj.state
@@ -85,7 +85,7 @@ class CardinalityDiagnostic(Diagnostic):
 
 
 @dataclass(frozen=True)
-class _Sized(CardinalityDiagnostic):
+class _SizedCardinality(CardinalityDiagnostic):
     """A cardinality diagnostic that knows how long the loops of the region program are."""
 
     loops: tuple[int, int]  # type: ignore[misc]

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from unmask.axes import AXES, POLICY, STUDY_AXES, ReMDM
+from unmask.axes import AXES, POLICY, REGION, STUDY_AXES, ReMDM
 from unmask.core import Policy
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, require
@@ -32,7 +32,7 @@ from unmask.options import (
 )
 from unmask.own_code import names_code
 from unmask.policies import METHODS, make, settings
-from unmask.policies.candidates import Sets, around, candidate, candidates, reference_of
+from unmask.policies.candidates import HOLDS, Sets, around, candidate, candidates, reference_of, sharing
 from unmask.policies.own import own_policy
 from unmask.request import steps_of
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Task
@@ -112,6 +112,9 @@ class Study:
     """Tasks outside the suite, by name."""
     methods: Mapping[str, Policy] = field(default_factory=dict)
     """Candidates of the policy axis after the reference, by name."""
+    region_holds: str = "count"
+    """What candidates and proposals of the region axis keep of the reference: its count, or its share (kappa), so that
+    a smaller region reveals fewer. Their names say so."""
 
     @classmethod
     def read(cls, path: str | Path) -> "Study":
@@ -129,6 +132,7 @@ class Study:
         for axis in axes:
             check_name("axis", axis, STUDY_AXES)
         named = _candidate_names(raw.get("candidates", {}), axes)
+        holds = _region_holds(raw.get("region_holds", "count"), axes)
         study = cls(
             name=_name("name", raw["name"]),
             seed=parse_whole("seed", raw["seed"], 0),
@@ -144,11 +148,12 @@ class Study:
             engine=_engine(raw["engine"]),
             shard=parse_whole("engine.prompts", raw["engine"].get("prompts", 8), 1),
             candidates=named,
-            diagnostics=_diagnosed(raw.get("diagnostics", []), axes),
+            diagnostics=_diagnosed(raw.get("diagnostics", []), axes, holds),
             end_to_end=_end_to_end(raw.get("end_to_end", False), raw.get("diagnostics", [])),
             budget=parse_part(Budget, raw.get("budget", {}), "budget", required=()),
             own=own,
             methods=methods_of(named[POLICY], folder) if POLICY in axes else {},
+            region_holds=holds,
         )
         for spec in study.models:
             study.sets(spec.reference)
@@ -161,7 +166,8 @@ class Study:
         `end_to_end` is not among them: it adds tables and changes none, so it may be switched on later.
         """
         whole = asdict(replace(self, splits={}, steps={}, candidates={}, own={}, methods={}))
-        for key in ("budget", "shard", "end_to_end"):
+        # What the region axis holds is in the names of its candidates and diagnostics.
+        for key in ("budget", "shard", "end_to_end", "region_holds"):
             del whole[key]
         whole["engine"] = {"rows": self.engine.rows, "bucket": self.engine.bucket}
         whole["splits"] = {role: asdict(part) for role, part in self.splits.items()}
@@ -206,10 +212,10 @@ class Study:
             if axis == POLICY:
                 chosen[axis] = method_set(self.candidates[axis], self.methods, reference)
                 continue
-            chosen[axis] = {
-                name: candidate(reference, axis, name, self.revision)
-                for name in (default[axis] if names is None else names)
-            }
+            names = tuple(default[axis]) if names is None else names
+            if self.region_holds == "share" and axis == REGION.name:
+                names = tuple(dict.fromkeys([*names[:1], *map(sharing, names[1:])]))
+            chosen[axis] = {name: candidate(reference, axis, name, self.revision) for name in names}
             first, wanted = next(iter(chosen[axis])), next(iter(default[axis]))
             allowed = f"{wanted!r}, the reference"
             require(first == wanted, f"the first candidate of {axis}", first, allowed, "put it first")
@@ -243,7 +249,7 @@ _REQUIRED = (
     "temperature",
     "engine",
 )
-_OPTIONAL = ("revision", "candidates", "diagnostics", "end_to_end", "budget", "own")
+_OPTIONAL = ("revision", "candidates", "diagnostics", "end_to_end", "budget", "own", "region_holds")
 
 
 def _required(raw: Mapping[str, Any]) -> tuple[str, ...]:
@@ -397,7 +403,15 @@ def _candidate_names(value: Any, axes: Sequence[str]) -> Mapping[str, tuple[str,
     }
 
 
-def _diagnosed(value: Any, axes: Sequence[str]) -> tuple[str, ...]:
+def _region_holds(value: Any, axes: Sequence[str]) -> str:
+    known = isinstance(value, str) and value in HOLDS
+    require(known, "region_holds", value, " or ".join(HOLDS), "count: where changes, and how many does not")
+    ok = value == "count" or REGION.name in axes
+    require(ok, "region_holds", value, "share with the region axis", "add 'region' to axes, or drop it")
+    return str(value)
+
+
+def _diagnosed(value: Any, axes: Sequence[str], holds: str) -> tuple[str, ...]:
     if value == []:
         return ()
     names = parse_names("diagnostics", value)
@@ -411,7 +425,9 @@ def _diagnosed(value: Any, axes: Sequence[str]) -> tuple[str, ...]:
         axis, known = DIAGNOSTICS[name].axis, ", ".join(axes)
         todo = f"add {axis!r} to axes, or drop the diagnostic"
         require(axis in axes, f"the axis of {name!r} in diagnostics", axis, f"one of the study's axes: {known}", todo)
-    return names
+    if holds == "share":
+        names = tuple(sharing(name) if DIAGNOSTICS[name].axis == REGION.name else name for name in names)
+    return tuple(dict.fromkeys(names))
 
 
 _NAME_THEM = (
