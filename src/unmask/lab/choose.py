@@ -6,7 +6,7 @@ by the name of a diagnostic, with its axis beside it.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -40,6 +40,8 @@ from unmask.stats.masked import masked_share
 
 DECODED_ARMS = ("reference", "fixed", "stage", "always", "selective")
 CONTROLS = ("end-to-end fixed", "random gate")
+OTHER_GATES: Mapping[str, Mapping[str, Any]] = {"snapped": {"proposal": "snapped"}}
+"""Further arms that a study may ask for, by name: the selective arm, calibrated with other settings."""
 DRAWS = 4
 """Runs of the random gate, averaged for each prompt."""
 JOINT = "joint"
@@ -61,6 +63,8 @@ class Choice:
     calibration: Calibration
     opportunity: float
     """Cross-fitted Delta_adapt on validation states."""
+    others: Mapping[str, Calibration] = field(default_factory=dict)
+    """Of further arms, by name."""
 
     @property
     def lift(self) -> float:
@@ -130,8 +134,9 @@ def rows_by_state(axis: str, part: pa.Table) -> dict[StateKey, Row]:
 # Choosing
 
 
-def choices(store: Store) -> dict[tuple[str, str, str], Choice | Missing]:
-    """By model, task and diagnostic: what decoders are made of, or why they cannot be. The calibrations of `detect`.
+def choices(store: Store, arms: Sequence[str] = ()) -> dict[tuple[str, str, str], Choice | Missing]:
+    """By model, task and diagnostic: what decoders are made of, or why they cannot be. The calibrations of `detect`,
+    and those of further `arms`.
 
     Evaluation rows are dropped before anything else is done.
     """
@@ -144,7 +149,7 @@ def choices(store: Store) -> dict[tuple[str, str, str], Choice | Missing]:
     chosen: dict[tuple[str, str, str], Choice | Missing] = {}
     for (model, task, axis), part in parts(branches, keys):
         for name, rows in of_cell.get((model, task, axis), {}).items():
-            chosen[model, task, name] = _choice((model, task, axis), name, part, rows, references[model], study)
+            chosen[model, task, name] = _choice((model, task, axis), name, part, rows, references[model], study, arms)
     return chosen
 
 
@@ -159,6 +164,7 @@ def _choice(
     read: Mapping[StateKey, Row],
     reference: str,
     study: Mapping[str, Any],
+    arms: Sequence[str],
 ) -> Choice | Missing:
     axis, settings = key[2], settings_of(study)
     # E1 does not get past this either.
@@ -168,7 +174,8 @@ def _choice(
     try:
         table = table_with(ValidationTable, utilities, read, "validation", fixed_mixture(utilities, reference, axis))
         chosen = calibrate(table, settings)
-        return Choice(axis, chosen, gap(graded(table, chosen.fixed.action, settings).fit).delta)
+        others = {arm: calibrate(table, replace(settings, **OTHER_GATES[arm])) for arm in arms}
+        return Choice(axis, chosen, gap(graded(table, chosen.fixed.action, settings).fit).delta, others)
     except NotEnough as error:
         return Missing(*key, str(error), name)
 

@@ -18,6 +18,7 @@ from unmask.core import Policy
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, require
 from unmask.lab.branch import EngineSettings, Plan
+from unmask.lab.choose import OTHER_GATES
 from unmask.lab.methods import described, method_set, methods_of
 from unmask.lab.prompts import FRESH
 from unmask.options import (
@@ -107,6 +108,8 @@ class Study:
     """Names of those that are read at every state, and whose proposals are branched."""
     end_to_end: bool = False
     """Decode the arms of the diagnosed axes from beginning to end, once all branches are there."""
+    arms: tuple[str, ...] = ()
+    """Further arms, of `choose.OTHER_GATES`."""
     budget: Budget = Budget()
     own: Mapping[str, Task] = field(default_factory=dict)
     """Tasks outside the suite, by name."""
@@ -150,6 +153,7 @@ class Study:
             candidates=named,
             diagnostics=_diagnosed(raw.get("diagnostics", []), axes, holds),
             end_to_end=_end_to_end(raw.get("end_to_end", False), raw.get("diagnostics", [])),
+            arms=_arms(raw.get("arms", []), raw.get("end_to_end", False)),
             budget=parse_part(Budget, raw.get("budget", {}), "budget", required=()),
             own=own,
             methods=methods_of(named[POLICY], folder) if POLICY in axes else {},
@@ -163,11 +167,11 @@ class Study:
     def config(self) -> dict[str, Any]:
         """Everything that branches depend on, as plain values; not how the work is cut, nor the budget.
 
-        `end_to_end` is not among them: it adds tables and changes none, so it may be switched on later.
+        `end_to_end` and `arms` are not among them: they add tables and change none, so they may be asked for later.
         """
         whole = asdict(replace(self, splits={}, steps={}, candidates={}, own={}, methods={}))
         # What the region axis holds is in the names of its candidates and diagnostics.
-        for key in ("budget", "shard", "end_to_end", "region_holds"):
+        for key in ("budget", "shard", "end_to_end", "arms", "region_holds"):
             del whole[key]
         whole["engine"] = {"rows": self.engine.rows, "bucket": self.engine.bucket}
         whole["splits"] = {role: asdict(part) for role, part in self.splits.items()}
@@ -236,20 +240,9 @@ class Study:
         )
 
 
-_REQUIRED = (
-    "name",
-    "seed",
-    "models",
-    "tasks",
-    "axes",
-    "splits",
-    "steps",
-    "states",
-    "rollouts",
-    "temperature",
-    "engine",
-)
-_OPTIONAL = ("revision", "candidates", "diagnostics", "end_to_end", "budget", "own", "region_holds")
+_CHOICES = ("splits", "steps", "states", "rollouts", "temperature")
+_REQUIRED = ("name", "seed", "models", "tasks", "axes", *_CHOICES, "engine")
+_OPTIONAL = ("revision", "candidates", "diagnostics", "end_to_end", "budget", "own", "region_holds", "arms")
 
 
 def _required(raw: Mapping[str, Any]) -> tuple[str, ...]:
@@ -440,3 +433,13 @@ def _end_to_end(value: Any, diagnostics: Any) -> bool:
     ok = not value or bool(diagnostics)
     require(ok, "end_to_end", value, "true with diagnostics", _NAME_THEM)
     return bool(value)
+
+
+def _arms(value: Any, end_to_end: Any) -> tuple[str, ...]:
+    if value == []:
+        return ()
+    names = parse_names("arms", value)
+    for name in names:
+        check_name("name in arms", name, OTHER_GATES)
+    require(end_to_end is True, "arms", value, "some with end_to_end = true", "they are decoded end to end")
+    return names

@@ -27,6 +27,7 @@ from unmask.lab.store import FORMAT, Store
 from unmask.lab.store.pieces import TABLES, read_info, write_piece
 from unmask.lab.store.shards import Shard, Unit
 from unmask.lab.study import Study
+from unmask.report.tables.end_to_end import others_sheet
 from unmask.stats import Calibration, Threshold, calibration
 from unmask.stats.hashed_json import to_hashed_json
 
@@ -517,6 +518,58 @@ class TestSeveralDiagnosticsOfAnAxis:
             alone = {c.diagnostic: c for c in measured(named[name,])[1].cells}
             cell = next(c for c in e4.cells if c.diagnostic == name)
             assert (cell.axis, cell.utility) == ("region", alone[name].utility)
+
+
+@pytest.fixture(scope="module")
+def snapped(branched, study, loaded, tmp_path_factory):
+    """The same with a further arm."""
+    place = Store(tmp_path_factory.mktemp("snapped") / "out")
+    shutil.copytree(branched.folder, place.folder)
+    assert run_study(replace(study, arms=("snapped",)), place, loaded).complete
+    return place
+
+
+class TestFurtherArms:
+    def test_stand_beside_the_others_and_change_none(self, snapped, whole):
+        rows = rows_of(snapped)
+        assert [row for row in rows if row["arm"] != "snapped"] == rows_of(whole)
+        mine = [row for row in rows if row["arm"] == "snapped"]
+        assert {row["axis"] for row in mine} == {"region", "score"}
+        assert {row["split"] for row in mine} == {"evaluation"}
+
+    def test_have_a_gate_that_was_calibrated_for_candidates(self, snapped, whole):
+        for info in snapped.decode_infos():
+            for entry in info["axes"].values():
+                gate = Calibration.from_json(entry["others"]["snapped"])
+                assert gate.settings.proposal == "snapped"
+                assert gate.fixed.action == Calibration.from_json(entry["calibration"]).fixed.action
+        assert not any("others" in entry for info in whole.decode_infos() for entry in info["axes"].values())
+
+    def test_are_reported(self, snapped, whole):
+        _, e4 = measured(snapped)
+        _, without = measured(whole)
+        assert [replace(cell, others={}) for cell in e4.cells] == list(without.cells)
+        rows = rows_of(snapped, arm="snapped", task=TASKS[0], axis="region")
+        cell = next(c for c in e4.cells if (c.task, c.diagnostic) == (TASKS[0], "region"))
+        other = cell.others["snapped"]
+        assert other.utility.value == pytest.approx(np.mean([row["utility"] for row in rows]))
+        assert other.difference["fixed"].value == pytest.approx(other.utility.value - cell.utility["fixed"].value)
+        table = others_sheet(e4)
+        assert [(row.cell.key, row.arm) for row in table.items] == [(c.key, "snapped") for c in e4.cells]
+
+    def test_are_another_unit(self, whole, study, loaded, tmp_path):
+        shutil.copytree(whole.folder, tmp_path / "again")
+        with pytest.raises(OtherStudy, match="other calibrations"):
+            run_study(replace(study, arms=("snapped",)), Store.open(tmp_path / "again"), loaded)
+
+    def test_in_the_study_file(self):
+        asked = Study.parse({**RAW, "arms": ["snapped"]})
+        assert asked.arms == ("snapped",)
+        assert asked.config == Study.parse(RAW).config
+        with pytest.raises(ConfigError, match="unknown name in arms 'snaped'"):
+            Study.parse({**RAW, "arms": ["snaped"]})
+        with pytest.raises(ConfigError, match="some with end_to_end = true"):
+            Study.parse({**RAW, "arms": ["snapped"], "end_to_end": False})
 
 
 def test_what_evaluation_says_chooses_nothing(whole, tmp_path):

@@ -25,6 +25,8 @@ class StoredChoice(NamedTuple):
     opportunity: float
     """Cross-fitted Delta_adapt on validation states."""
     end_to_end: str
+    others: Mapping[str, Calibration]
+    """Of further arms, by name."""
 
     @property
     def lift(self) -> float:
@@ -75,6 +77,7 @@ def stored_choices(
     for name, entry in info["axes"].items():
         try:
             calibration = Calibration.from_json(entry["calibration"])
+            others = {arm: Calibration.from_json(text) for arm, text in entry.get("others", {}).items()}
         except DetectorFileError as error:
             raise SchemaError(f"the calibration of {model}, {task}, {name}: {error}") from error
         if not calibration.agrees(calibrations.get((model, task, name), calibration)):
@@ -84,7 +87,7 @@ def stored_choices(
             )
         opportunity = nan if entry["opportunity"] is None else float(entry["opportunity"])
         axis = entry.get("axis", name)
-        chosen[name] = StoredChoice(axis, calibration, opportunity, str(entry["end_to_end"]))
+        chosen[name] = StoredChoice(axis, calibration, opportunity, str(entry["end_to_end"]), others)
     return chosen
 
 

@@ -5,7 +5,7 @@ counts only where the answers of all arms could be judged. What has no numbers i
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isfinite, nan
 from typing import Any, NamedTuple
 
@@ -42,9 +42,24 @@ DIFFERENCES = (
     ("always", "fixed"),
     ("fixed", "reference"),
 )
+COMPARED = ("fixed", "selective", "reference")
+"""What further arms are compared with."""
 _JOINT_ARMS = ("reference", JOINT_FIXED, JOINT, "selective")
 _JOINT_DIFFERENCES = ((JOINT, "reference"), (JOINT, JOINT_FIXED), (JOINT, "selective"))
 _NO_PROMPT = "no evaluation prompt has a judged answer of every arm"
+
+
+@dataclass(frozen=True)
+class OtherArm:
+    """A further arm of a cell, on the prompts where its answer could be judged as well."""
+
+    utility: Estimate
+    difference: Mapping[str, Estimate]
+    """To the arms that it is compared with, paired over prompts."""
+    coverage: float
+    never: str
+    """Why its gate never opens; empty if it may."""
+    prompts: int
 
 
 @dataclass(frozen=True)
@@ -74,6 +89,8 @@ class EndToEndCell(DiagnosedCell):
     """Prompts left out because some arm's answer could not be judged."""
     out_of_fold: float
     """What validation promised: the gate's lift per state on prompts that did not choose its threshold."""
+    others: Mapping[str, OtherArm] = field(default_factory=dict)
+    """Further arms that the study asked for, by name."""
 
 
 @dataclass(frozen=True)
@@ -246,8 +263,24 @@ def _cell(unit: DecodedUnit, name: str, grid: ArmGrid, used_P: np.ndarray, how: 
         prompts=int(used_P.sum()),
         unjudged=int((~used_P).sum()),
         out_of_fold=calibration.tau.out_of_fold,
+        others={arm: _other(unit, name, arm, grid, how) for arm in unit.chosen[name].others if arm in grid.utility},
     )
     return _Measured(cell, columns_PM)
+
+
+def _other(unit: DecodedUnit, name: str, arm: str, grid: ArmGrid, how: _Resampling) -> OtherArm:
+    arms, pairs = (arm, *COMPARED), [(arm, other) for other in COMPARED]
+    used_P = grid.judged((arm, *DECODED_ARMS, *CONTROLS))
+    columns = {unit.task: paired_columns(grid.utility, used_P, arms, pairs)}
+    utility, difference = arm_estimates(columns, arms, pairs, **how._asdict())
+    tau = unit.chosen[name].others[arm].tau
+    return OtherArm(
+        utility=utility[arm],
+        difference={other: difference[pair] for pair in pairs for other in pair[1:]},
+        coverage=gate_coverage(grid.steps[arm][used_P]),
+        never=tau.reason if tau.value is None else "",
+        prompts=int(used_P.sum()),
+    )
 
 
 def _joint(unit: DecodedUnit, how: _Resampling) -> Iterator[JointCell | Missing]:

@@ -76,7 +76,7 @@ def decode_arms(
     is decoded, or a later run that completes it would choose something else. `stop` says before each unit whether
     there is a reason to; `tell` hears what is being decoded, and how much is left; `lost` of a unit that failed.
     """
-    chosen = choices(store)
+    chosen = choices(store, study.arms)
     incomplete = {(failure.model, failure.task) for failure in Failures(store.folder).set_aside()}
     works = {
         spec.name: [work for work in works_of(store, spec, chosen) if (spec.name, work.unit.task) not in incomplete]
@@ -149,6 +149,7 @@ def decodes_chosen(work: DecodeJob, reference: str) -> Decodes:
         # Always, and the end-to-end fixed action.
         evaluation += 2 + (chosen.fixed.action != chosen.reference) + _staged(chosen)
         evaluation += 0 if chosen.tau.value is None else 1 + DRAWS
+        evaluation += sum(other.tau.value is not None for other in choice.others.values())
     return Decodes(validation, evaluation + (2 if len(joined) >= 2 else 0))
 
 
@@ -170,7 +171,9 @@ def works_of(
         calibrations = {name: one.calibration.to_json() for name, one in usable.items()}
         reasons = {name: one.reason for name, one in missing.items()}
         names = sorted(name for name, about in shards.items() if about["task"] == task)
-        unit = Unit(spec.name, task, fingerprint([names, calibrations, reasons, DRAWS]))
+        others = {name: {arm: gate.to_json() for arm, gate in one.others.items()} for name, one in usable.items()}
+        further = [others] if any(others.values()) else []
+        unit = Unit(spec.name, task, fingerprint([names, calibrations, reasons, DRAWS, *further]))
         if there.get((spec.name, task), unit) != unit:
             raise OtherStudy(
                 f"{spec.name}, {task} was decoded end to end with other calibrations than its branches give now; "
@@ -290,7 +293,7 @@ class _ArmDecoder:
             "end-to-end fixed": self.candidates[arms.axis][self.best[name]],
         }
         always = [_gated(arms, "always", row) for row in self.cache.decode(arms.always, "evaluation")]
-        selective = self._selective(arms)
+        selective = self._selective(arms, "selective", arms.calibration)
         gated = {"always": always, "selective": selective, "random gate": self._random(arms, selective)}
         for arm in (*DECODED_ARMS, *CONTROLS):
             if arm in gated:
@@ -299,13 +302,17 @@ class _ArmDecoder:
                 rows = self.cache.decode(plain[arm], "evaluation")
                 yield from (_plain(arms.axis, arm, row, name) for row in rows)
 
-    def _selective(self, arms: Arms) -> list[DecodeLine]:
+        for arm, gate in self.work.chosen[name].others.items():
+            yield from self._selective(arms, arm, gate)
+
+    def _selective(self, arms: Arms, arm: str, gate: Calibration) -> list[DecodeLine]:
         """A gate that never opens is the fixed arm. It is not decoded again to count signals nobody acts on."""
-        if arms.calibration.tau.value is None:
+        if gate.tau.value is None:
             fixed = self.cache.decode(arms.fixed, "evaluation")
             whose = arms.diagnostic.name
-            return [DecodeLine(arms.axis, "selective", "evaluation", row, None, 0, whose) for row in fixed]
-        return [_gated(arms, "selective", row) for row in self.cache.decode(arms.selective, "evaluation")]
+            return [DecodeLine(arms.axis, arm, "evaluation", row, None, 0, whose) for row in fixed]
+        policy = arms.with_gate(gate, list(self.candidates[arms.axis]))
+        return [_gated(arms, arm, row) for row in self.cache.decode(policy, "evaluation")]
 
     def _random(self, arms: Arms, selective: Sequence[DecodeLine]) -> list[DecodeLine]:
         """As many deviations as selective made on these prompts; where it made none, it is the same run, once."""
@@ -352,7 +359,8 @@ def _about(name: str, choice: Choice, best: str) -> dict[str, Any]:
     """The axis is said where the diagnostic is not called so."""
     opportunity = choice.opportunity if math.isfinite(choice.opportunity) else None
     about = {"calibration": choice.calibration.to_json(), "opportunity": opportunity, "end_to_end": best}
-    return about if name == choice.axis else {**about, "axis": choice.axis}
+    others = {"others": {arm: gate.to_json() for arm, gate in choice.others.items()}} if choice.others else {}
+    return {**about, **others} if name == choice.axis else {**about, **others, "axis": choice.axis}
 
 
 def _plain(axis: str, arm: str, row: DecodedRow, diagnostic: str) -> DecodeLine:
