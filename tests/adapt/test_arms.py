@@ -94,4 +94,5 @@ class TestArms:
             Arms("score", "dream", kit.calibrated("score"), ScoreDiagnostic())
         with pytest.raises(UnknownName, match="gpt"):
             Arms("score", "gpt", kit.calibrated("score"), ScoreDiagnostic())
-        assert set(DIAGNOSTICS) == set(AXES)
+        assert {kind.axis for kind in DIAGNOSTICS.values()} == set(AXES)
+        assert set(AXES) <= set(DIAGNOSTICS)

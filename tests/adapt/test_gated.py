@@ -25,7 +25,7 @@ from unmask.policies.check import check_policy
 
 NAN, INF = float("nan"), float("inf")
 NEVER, WHEREVER = Lookup((), (0.0,), None), Lookup((), (0.0,), -INF)
-AXES = list(DIAGNOSTICS)
+AXES = [name for name, kind in DIAGNOSTICS.items() if name == kind.axis]
 BASES = {"llada": Fixed(), "dream": Dream()}
 
 

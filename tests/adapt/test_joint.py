@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from unmask.adapt import JointPolicy, Lookup, Proposed, Selective, coverage, joint_arm
-from unmask.axes import ReMDM
+from unmask.axes import AXES, ReMDM
 from unmask.core import NO_LOOK_AHEAD
 from unmask.diagnostics import (
     DIAGNOSTICS,
@@ -19,7 +19,7 @@ from unmask.policies.candidates import Instead
 from unmask.policies.check import check_policy
 
 NEVER, WHEREVER = Lookup((), (0.0,), None), Lookup((), (0.0,), float("-inf"))
-ALL = tuple(kind() for kind in DIAGNOSTICS.values())
+ALL = tuple(DIAGNOSTICS[axis]() for axis in AXES)
 BASES = {"llada": Fixed(), "dream": Dream()}
 
 
@@ -33,8 +33,7 @@ class TestJoint:
         half = tuple(Lookup((0.05,), (0.1, 0.0), 0.1) for _ in ALL)
         assert check_policy(JointPolicy(BASES[kind], ALL, half), kit.small()) is None
         assert (
-            check_policy(Revised(JointPolicy(BASES[kind], ALL, gates(*DIAGNOSTICS)), ReMDM("cap", 0.5)), kit.small())
-            is None
+            check_policy(Revised(JointPolicy(BASES[kind], ALL, gates(*AXES)), ReMDM("cap", 0.5)), kit.small()) is None
         )
 
     def test_with_all_gates_shut_is_the_fixed_action(self, kind, kit):
@@ -76,7 +75,7 @@ class TestTogether:
     def test_axes_whose_gates_open_are_replaced_together(self, kit):
         found = kit.run(JointPolicy(Fixed(), ALL, gates("score", "commitment")), kit.small(steps=(5, 3, 6)))
         counts = {axis: int(one.deviated_B.sum()) for axis, one in coverage(found).items()}
-        assert list(counts) == list(DIAGNOSTICS)
+        assert list(counts) == list(AXES)
         assert counts["score"] > 0
         assert counts["commitment"] > 0
         assert counts["region"] == counts["cardinality"] == 0

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from unmask.diagnostics import DIAGNOSTICS
 from unmask.lab.store import Store
 from unmask.lab.store.schemas import FIRST_STEP, STATES, loose
 from unmask.lab.store.shards import Shard, Unit
@@ -79,15 +80,15 @@ class Reading:
 
 def readings(shard, axes):
     rows = []
-    for axis, read in axes.items():
+    for name, read in axes.items():
         for (p, s), signal in np.ndenumerate(read.signal_PS):
             abstained = bool(np.isnan(signal))
             utility = [None if np.isnan(u) else float(u) for u in read.utility_PSR[p, s]]
             rows.append(
                 {
                     **_state(shard, p, s),
-                    "axis": axis,
-                    "diagnostic": axis,
+                    "axis": DIAGNOSTICS[name].axis,
+                    "diagnostic": name,
                     "signal": None if abstained else float(signal),
                     "abstained": abstained,
                     "snapped": None if abstained else read.snapped,
@@ -120,8 +121,8 @@ def store(
     read=None,
     reference="llada",
 ):
-    """`tables` by (model, task, split) hold axes of candidates, and `read` axes of readings; `unfinished` are shards
-    that are only planned."""
+    """`tables` by (model, task, split) hold axes of candidates, and `read` readings by diagnostic; `unfinished` are
+    shards that are only planned."""
     models = models or {"small": "small"}
     tasks = list(dict.fromkeys([task for _, task, _ in (*tables, *unfinished)] + list(unavailable or {})))
     axes = axes or list(next(iter(tables.values()), {"score": None}))

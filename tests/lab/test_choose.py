@@ -5,9 +5,7 @@ import pyarrow as pa
 import pytest
 
 from tests.helpers import made_studies as made
-from unmask.diagnostics import DIAGNOSTICS, RegionDiagnostic
 from unmask.errors import UnknownName
-from unmask.lab import choose
 from unmask.lab.analysis.detection import detect
 from unmask.lab.analysis.opportunity import measure
 from unmask.lab.choose import choices, choose_axis, diagnostic_names, is_extension, settings_of
@@ -41,9 +39,9 @@ def test_settings_have_one_home(tmp_path):
 
 
 def test_rows_belong_to_diagnostics_by_name():
-    assert diagnostic_names({"axes": ["score", "region"]}) == {"score": "score", "region": "region"}
-    stored = {"axes": ["region", "score"], "diagnostics": {"region": {}}}
-    assert diagnostic_names(stored) == {"region": "region", "score": "score"}
+    assert diagnostic_names({"axes": ["score", "region"]}) == {"score": ("score",), "region": ("region",)}
+    stored = {"axes": ["region", "score"], "diagnostics": {"region": {}, "region:share": {}}}
+    assert diagnostic_names(stored) == {"region": ("region", "region:share"), "score": ("score",)}
     with pytest.raises(UnknownName, match="diagnostic of the stored study"):
         diagnostic_names({"axes": ["region"], "diagnostics": {"regoin": {}}})
 
@@ -55,25 +53,50 @@ def test_choices_go_by_diagnostic_with_the_axis_beside_it(tmp_path):
     assert choice.axis == "region"
 
 
-def test_a_diagnostic_that_is_not_called_as_its_axis(tmp_path, monkeypatch):
-    """Stored rows name the axis; whose they are is in the manifest, and everything said of them goes by that name."""
-
-    class Other(RegionDiagnostic):
-        name = "other-region"
-
-    monkeypatch.setattr(choose, "DIAGNOSTICS", {**DIAGNOSTICS, "other-region": Other})
-    tables, read = made.diagnosed({"find": "finds"})
-    lost = ("small", "gone", "evaluation")
-    place = made.store(tmp_path / "s", tables, read=read, unfinished=[lost])
+def listed(place, *names):
+    """The store of a study that lists these diagnostics."""
     manifest = place.manifest
-    manifest["study"]["diagnostics"] = {"other-region": {}}
+    manifest["study"]["diagnostics"] = {name: {} for name in names}
     write_manifest(place.folder, manifest)
-    assert list(choices(place)) == [("small", "find", "other-region")]
+    return place
+
+
+def test_a_diagnostic_that_is_not_called_as_its_axis(tmp_path):
+    """Everything said of its rows goes by its name, with the axis beside it."""
+    tables, read = made.diagnosed({"find": "finds"})
+    read = {key: {"region:share": said["region"]} for key, said in read.items()}
+    lost = ("small", "gone", "evaluation")
+    place = listed(made.store(tmp_path / "s", tables, read=read, unfinished=[lost]), "region:share")
+    assert list(choices(place)) == [("small", "find", "region:share")]
     findings = detect(place, measure(place, resamples=50), draws=20)
     (cell,) = findings.cells
-    assert (cell.axis, cell.diagnostic, cell.key) == ("region", "other-region", ("small", "find", "other-region"))
-    assert {(m.axis, m.diagnostic, m.partial) for m in findings.means} == {("region", "other-region", "without gone")}
-    assert {(m.axis, m.diagnostic) for m in findings.missing} == {("region", "other-region")}
+    assert (cell.axis, cell.diagnostic, cell.key) == ("region", "region:share", ("small", "find", "region:share"))
+    assert {(m.axis, m.diagnostic, m.partial) for m in findings.means} == {("region", "region:share", "without gone")}
+    assert {(m.axis, m.diagnostic) for m in findings.missing} == {("region", "region:share")}
+
+
+def test_several_of_one_axis_are_each_as_if_alone(tmp_path):
+    """Beside a diagnostic that finds opportunity one that does not, on the same branches: neither moves the other."""
+    tables, finds = made.diagnosed({"find": "finds"})
+    _, noise = made.diagnosed({"find": "useless"}, seed=1)
+    name = "region:diagnosed"
+    both = {key: {"region": finds[key]["region"], name: noise[key]["region"]} for key in finds}
+    kinds = {"both": both, "region": finds, name: {key: {name: said["region"]} for key, said in noise.items()}}
+    chosen, cells = {}, {}
+    for what, read in kinds.items():
+        names = [n for n in ("region", name) if what in ("both", n)]
+        place = listed(made.store(tmp_path / what.replace(":", "-"), tables, read=read), *names)
+        chosen[what] = choices(place)
+        cells[what] = detect(place, measure(place, resamples=50), draws=20).cells
+    assert list(chosen["both"]) == [("small", "find", "region"), ("small", "find", name)]
+    assert [(cell.axis, cell.diagnostic) for cell in cells["both"]] == [("region", "region"), ("region", name)]
+    for at, one in enumerate(("region", name)):
+        (alone,) = chosen[one].values()
+        assert chosen["both"]["small", "find", one].calibration.to_json() == alone.calibration.to_json()
+        assert cells["both"][at].raw.utility.lift == cells[one][0].raw.utility.lift
+        assert cells["both"][at].raw.auroc_within == cells[one][0].raw.auroc_within
+    first, second = (cell.raw.utility.lift["always"] for cell in cells["both"])
+    assert first != second
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ from tests.helpers.own_tasks import parsed
 from tests.helpers.paths import STUDIES
 from tests.helpers.tiny_studies import table
 from unmask.axes import cardinality
-from unmask.diagnostics import DIAGNOSTICS, RegionDiagnostic
+from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError
-from unmask.lab import study as study_files
 from unmask.lab.run.driver import run_study
 from unmask.lab.store import Store
 from unmask.lab.study import Study
@@ -215,18 +214,50 @@ class TestDiagnostics:
         with pytest.raises(ConfigError, match=r"unknown name in diagnostics 'scor'; did you mean score"):
             Study.parse(table(diagnostics=["scor"]))
 
-    def test_two_of_one_axis_are_refused(self, monkeypatch):
-        """Tables could hold both; what is chosen from them goes axis by axis."""
+    def test_several_of_one_axis(self):
+        names = ("region", "region:diagnosed", "region:share")
+        study = Study.parse(table(axes=["region"], candidates={}, diagnostics=list(names)))
+        assert study.diagnostics == names
+        assert study.diagnosed_axes == ("region",) * 3
+        plan = study.plan("llada")
+        assert {name: type(one) for name, one in plan.diagnostics.items()} == {n: DIAGNOSTICS[n] for n in names}
+        assert [one.diagnostic for one in plan.alternatives if one.diagnostic] == list(names)
 
-        class Other(RegionDiagnostic):
-            name = "other-region"
+    def test_the_region_axis_may_hold_the_share(self):
+        """Names of candidates and diagnostics say it; nothing else of the study changes."""
+        given = {"axes": ["score", "region"], "diagnostics": ["score", "region"]}
+        given["candidates"] = {"region": ["full", "block:8", "window:16"]}
+        count, share = (Study.parse(table(**given, region_holds=holds)) for holds in ("count", "share"))
+        assert count.config == Study.parse(table(**given)).config
+        assert share.diagnostics == ("score", "region:share")
+        assert list(share.sets("llada")["region"]) == ["full", "block:8:share", "window:16:share"]
+        for one, other in ((share.config, count.config), (count.config, share.config)):
+            assert {key for key in one if one[key] != other[key]} == {"candidates", "diagnostics"}
+        assert share.sets("llada")["score"] == count.sets("llada")["score"]
+        already = {
+            **given,
+            "candidates": {"region": ["full", "block:8:share"]},
+            "diagnostics": ["region:share", "region"],
+        }
+        again = Study.parse(table(**already, region_holds="share"))
+        assert list(again.sets("llada")["region"]) == ["full", "block:8:share"]
+        assert again.diagnostics == ("region:share",)
 
-        monkeypatch.setattr(study_files, "DIAGNOSTICS", {**DIAGNOSTICS, "other-region": Other})
-        assert Study.parse(table(axes=["region"], candidates={}, diagnostics=["other-region"])).diagnostics == (
-            "other-region",
-        )
-        with pytest.raises(ConfigError, match=r"'region' and 'other-region' are both of the region axis.*analysis"):
-            Study.parse(table(axes=["region"], candidates={}, diagnostics=["region", "other-region"]))
+    @pytest.mark.parametrize(("axes", "value"), [(["region"], "half"), (["region"], 1), (["score"], "share")])
+    def test_what_the_region_axis_cannot_hold(self, axes, value):
+        with pytest.raises(ConfigError, match="region_holds is"):
+            Study.parse(table(axes=axes, candidates={}, diagnostics=..., region_holds=value))
+
+    def test_what_was_stored_before_there_were_several_stays(self):
+        """Settings of the four that are called as their axes: another key would make another study of every old one."""
+        axes = ["score", "region", "cardinality"]
+        config = Study.parse(table(axes=axes, candidates={}, diagnostics=axes)).config
+        assert config["diagnostics"] == {
+            "score": {"pairs": 256, "ridge": 0.001},
+            "region": {"budget": 0.5},
+            "cardinality": {"epsilon": 0.001},
+        }
+        assert "renamed" not in config
 
     def test_settings_are_part_of_the_study(self):
         study = Study.parse(table(diagnostics=["score"]))

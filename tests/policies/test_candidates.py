@@ -1,6 +1,6 @@
 """Each candidate is what its name says, read off the runs it decodes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -170,6 +170,51 @@ def _groups(name, masked):
     for i in masked:
         groups.setdefault(order(i), set()).add(i)
     return [groups[key] for key in sorted(groups)]
+
+
+@pytest.mark.parametrize("kind", SETS)
+@pytest.mark.parametrize("name", ["block:8", "window:16", "dilated:2", "last-block:16"])
+def test_a_region_that_holds_the_share_reveals_its_share_of_the_count(kind, name):
+    """k = ceil(kappa |R|), kappa that of the reference; the region and the order are those of the same name."""
+    counts = []
+
+    class Watched(type(reference_of(SETS[kind]))):
+        def act(self, traj, look_ahead):
+            action = super().act(traj, look_ahead)
+            n_B = (action.region_BL & traj.state.masked_BL).sum(-1)
+            counts.append(cardinality.reveal_count(action.kappa_B, n_B))
+            return action
+
+    plain = run(combined(kind, {"region": name}))
+    shared = run(replace(combined(kind, {"region": f"{name}:share"}), base=Watched()))
+    first, other = plain.steps[0], shared.steps[0]
+    assert torch.equal(first.action.region_BL, other.action.region_BL)
+    assert torch.equal(first.action.alpha_BJ, other.action.alpha_BJ)
+    fewer = 0
+    for step, k_B in zip(shared.steps, counts, strict=True):
+        masked_B, n_B = step.state.masked_BL.sum(-1), (step.action.region_BL & step.state.masked_BL).sum(-1)
+        want_B = -(-k_B * n_B // masked_B)
+        assert torch.equal(step.revealed_BL.sum(-1), want_B)
+        fewer += int((want_B < k_B).sum())
+    assert fewer
+    assert not shared.state.masked_BL.any()
+
+
+def test_the_share_with_other_axes_changed():
+    """Of a count the share that it is of all that is masked; of another score nothing changes."""
+    both = combined("llada", {"region": "block:8:share", "cardinality": "count:8", "score": "margin"})
+    first = run(both, answer=40, steps=20).steps[0]
+    assert first.revealed_BL.sum(-1).tolist() == [2, 2]
+    assert first.action.alpha_BJ[0].tolist() == [0, 1, 0, 0, 0]
+    dream = combined("dream", {"region": "block:8:share", "score": "margin"})
+    assert run(dream).steps[0].action.alpha_BJ[0].tolist() == [0, 1, 0, 0, 0]
+
+
+def test_what_cannot_hold_a_share():
+    with pytest.raises(ConfigError, match="holds is 'half'; allowed: count or share"):
+        Instead(Fixed(), region="block:8", holds="half")
+    with pytest.raises(ConfigError, match="SIZE from 1"):
+        combined("llada", {"region": "block:0:share"})
 
 
 def test_a_region_smaller_than_k_min_grows():

@@ -22,14 +22,14 @@ from unmask.stats import (
 QUICK = ExperimentSettings(CalibrationSettings(seed=0), seed=0, draws=20, resamples=20)
 
 
-def scored(score_S, g_S, gain_S=None, prompt_S=None):
+def scored(score_S, g_S, gain_S=None, prompt_S=None, acts_S=None):
     """States without noise: both folds say the same."""
     g_S = np.asarray(g_S, float)
     gain_S = g_S if gain_S is None else np.asarray(gain_S, float)
     prompt_S = np.arange(len(g_S)) if prompt_S is None else prompt_S
-    return Scored(
-        np.asarray(score_S, float), g_S, np.stack([g_S] * 2), np.stack([g_S] * 2), np.stack([gain_S] * 2), prompt_S
-    )
+    acts_S = np.ones(len(g_S), bool) if acts_S is None else np.asarray(acts_S, bool)
+    both_FS, gain_FS = np.stack([g_S] * 2), np.stack([gain_S] * 2)
+    return Scored(np.asarray(score_S, float), g_S, both_FS, both_FS, gain_FS, acts_S, prompt_S)
 
 
 class TestByHand:
@@ -52,6 +52,17 @@ class TestByHand:
         assert [at[c].lift.value for c in at] == pytest.approx([-0.02, 0.04, 0.04, 0.06])
         # The oracle ranks by opportunity: 0.3, then two of 0.1, whose gains 0 and 0.1 are equally likely.
         assert [at[c].oracle_lift.value for c in at] == pytest.approx([0.06, 0.07, 0.08, 0.06])
+
+    def test_with_theta_only_states_whose_signal_reaches_it_gain(self):
+        """And nothing else changes: which states are covered is not a matter of theta."""
+        settings = replace(QUICK, coverages=(0.2, 0.4, 0.6, 1.0))
+        columns = ([4, 3, 2, 1, np.nan], [0.0, 0.3, 0.1, 0.0, 0.1], [-0.1, 0.3, 0.0, 0.0, 0.1])
+        plain = detection_measures(scored(*columns), settings).at
+        assert [one.theta_lift for one in plain.values()] == [one.lift for one in plain.values()]
+        at = detection_measures(scored(*columns, acts_S=[0, 1, 1, 0, 0]), settings).at
+        # Flat from where all states that act are covered.
+        assert [at[c].theta_lift.value for c in at] == pytest.approx([0.0, 0.06, 0.06, 0.06])
+        assert {c: replace(at[c], theta_lift=None) for c in at} == {c: replace(plain[c], theta_lift=None) for c in at}
 
     def test_the_curve(self):
         curve = detection_measures(self.STATES, replace(QUICK, curve=(0.2, 0.4, 1.0))).curve
@@ -146,7 +157,9 @@ def test_the_oracle_gate_does_not_grade_itself():
     """Folds that see gains where the other sees losses: ranked and graded on one fold this would look like a gain."""
     seen_FS = np.array([[0.4, 0.0], [0.0, 0.4]])
     gain_FS = np.array([[0.4, -0.4], [-0.4, 0.4]])
-    states = Scored(np.array([1.0, 2.0]), np.zeros(2), np.zeros((2, 2)), seen_FS, gain_FS, np.arange(2))
+    states = Scored(
+        np.array([1.0, 2.0]), np.zeros(2), np.zeros((2, 2)), seen_FS, gain_FS, np.ones(2, bool), np.arange(2)
+    )
     found = detection_measures(states, replace(QUICK, coverages=(0.5,)))
     assert found.at[0.5].oracle_lift.value == pytest.approx(-0.2)
 

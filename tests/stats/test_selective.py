@@ -81,7 +81,8 @@ class TestByHand:
         # The gate opens from signal 2 on, too.
         assert found.coverage.value == pytest.approx(0.6)
         assert found.lift["selective"].value == pytest.approx(0.1 / 5)
-        # A coverage stands for theta: all proposals count.
+        # A coverage stands for theta: all proposals count. With both, everywhere is where the diagnostic acts.
+        assert found.detection.at[1.0].theta_lift.value == pytest.approx(found.lift["diagnostic"].value)
         assert found.detection.at[1.0].lift.value == pytest.approx(found.lift["always"].value)
         assert found.lift["always"].value != pytest.approx(found.lift["diagnostic"].value)
 

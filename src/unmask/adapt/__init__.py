@@ -9,6 +9,7 @@ from unmask.adapt.notes import Coverage, coverage
 from unmask.adapt.proposed import Proposed
 from unmask.adapt.random_gate import RandomGate
 from unmask.adapt.selective import Selective
+from unmask.adapt.snapped import Snapped
 from unmask.adapt.staged import Staged
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Proposed",
     "RandomGate",
     "Selective",
+    "Snapped",
     "Staged",
     "coverage",
     "joint_arm",

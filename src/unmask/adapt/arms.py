@@ -1,7 +1,7 @@
 """The arms of an end-to-end comparison, built from what validation prompts chose for one model, task and axis."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from unmask.adapt.detector import Lookup
@@ -9,6 +9,7 @@ from unmask.adapt.joint import JointPolicy
 from unmask.adapt.proposed import Proposed
 from unmask.adapt.random_gate import RandomGate
 from unmask.adapt.selective import Selective
+from unmask.adapt.snapped import Snapped
 from unmask.adapt.staged import Staged
 from unmask.axes import AXES, ReMDM
 from unmask.core import Policy
@@ -75,6 +76,16 @@ class Arms:
         """The diagnostic's action where the detector expects an opportunity."""
         lookup = Lookup.of(self.calibration)
         return self._revised(Selective(_inner(self.fixed), self.diagnostic, lookup, base=self._base))
+
+    def with_gate(self, gate: Calibration, candidates: Sequence[str]) -> Policy:
+        """The selective arm under another calibration; one of snapped proposals takes the nearest of the candidates,
+        whose order settles ties."""
+        kind = gate.settings.proposal
+        if kind == "raw":
+            return replace(self, calibration=gate).selective
+        inner = tuple(_inner(candidate(self.reference_kind, self.axis, name, self.operator)) for name in candidates)
+        fixed = inner[list(candidates).index(gate.candidates[gate.fixed.action])]
+        return self._revised(Snapped(fixed, self.diagnostic, Lookup.of(gate), inner, base=self._base))
 
     def random_gate(self, coverage: float) -> Policy:
         """The diagnostic's action at a random share of its steps."""

@@ -8,11 +8,15 @@ from unmask.diagnostics.cardinality import CardinalityDiagnostic
 from unmask.diagnostics.commitment import CommitmentDiagnostic
 from unmask.diagnostics.region import RegionDiagnostic
 from unmask.diagnostics.score import ScoreDiagnostic
+from unmask.diagnostics.variants import VARIANTS
 
 DIAGNOSTICS: Mapping[str, type[Diagnostic]] = MappingProxyType(
-    {kind.name: kind for kind in (ScoreDiagnostic, RegionDiagnostic, CardinalityDiagnostic, CommitmentDiagnostic)}
+    {
+        kind.name: kind
+        for kind in (ScoreDiagnostic, RegionDiagnostic, CardinalityDiagnostic, CommitmentDiagnostic, *VARIANTS)
+    }
 )
-"""Every diagnostic by its name; an axis may have several."""
+"""Every diagnostic by its name; an axis may have several, and one that is called as the axis itself."""
 
 __all__ = [
     "DIAGNOSTICS",

@@ -8,24 +8,42 @@ from torch import Tensor
 
 from unmask.axes import CARDINALITY
 from unmask.axes.cardinality import fraction, k_min
-from unmask.core import Action, Trajectory
+from unmask.core import Action, State, Step, Trajectory
 from unmask.diagnostics.base import Diagnostic, Reading, eligible, mixed, silence
+from unmask.diagnostics.region import drifting_region, loop_sizes, predicted
+from unmask.diagnostics.score import scored_by
 from unmask.diagnostics.transfer import attention, received, reliability, sensitivity, supplied
 from unmask.errors import require
 
 
 @dataclass(frozen=True)
 class CardinalityDiagnostic(Diagnostic):
-    """Context transfer within the reference's region. Signal: V(k-hat), the balance of what goes beyond k_min."""
+    """Context transfer within a support. Signal: V(k-hat), the balance of what goes beyond k_min.
+
+    The proposal changes the count alone: support and mixture are where and in which order candidates are weighed, and
+    as many positions as were found are revealed of the reference's region, in the reference's order.
+    """
 
     name: ClassVar[str] = "cardinality"
     axis: ClassVar[str] = CARDINALITY.name
     replays: ClassVar[bool] = True
+    support: ClassVar[str] = "region"
+    """Candidates: the reference's `region`, or the region program's set of max(k_min, ceil(m / 2)) positions
+    (`program`), or of min(m, 2 k_min), this batch and the next (`two-rounds`)."""
+    mixture: ClassVar[str] = "reference"
+    """Whose scores order them: the reference's, or those of the `diagnosed` mixture."""
+    loops: ClassVar[tuple[int, int] | None] = None
     epsilon: float = 1e-3
     """Attention below this share of a row is too little to credit an answer to."""
 
     def __post_init__(self) -> None:
         require(0 < self.epsilon < float("inf"), "epsilon", self.epsilon, "above 0", "e.g. 0.001")
+
+    def sized(self, traj: Trajectory) -> "CardinalityDiagnostic":
+        if self.support == "region":
+            return self
+        loops = loop_sizes(traj.state, support_budget(self.support, traj.state, traj.state.masked_BL.sum(-1)))
+        return _SizedCardinality(epsilon=self.epsilon, loops=loops, support=self.support, mixture=self.mixture)
 
     def read(self, traj: Trajectory, action: Action) -> Reading:
         last, state = traj.last, traj.state
@@ -33,27 +51,54 @@ class CardinalityDiagnostic(Diagnostic):
             return silence(traj, action)
         L = state.tokens_BL.shape[1]
         answered = sensitivity(traj, last, self.epsilon)
+        weighed = scored_by(self.mixture, traj, action)
         region_BL = eligible(state, action)
-        order_BL = candidate_order(mixed(traj.seen, action), region_BL)
+        support_BL, found_B = self._support(traj, last, weighed, region_BL)
+        order_BL = candidate_order(mixed(traj.seen, weighed), support_BL)
         gamma_BL = balance(
             attention(traj.seen, L),
-            torch.where(region_BL, reliability(traj.seen, L), 0.0),
-            torch.where(region_BL, answered.tau_BL, 0.0),
+            torch.where(support_BL, reliability(traj.seen, L), 0.0),
+            torch.where(support_BL, answered.tau_BL, 0.0),
             order_BL,
         )
-        n_B = region_BL.sum(-1)
+        n_B = support_BL.sum(-1)
         least_B = torch.minimum(k_min(state), n_B)
         value_BK = value(gamma_BL.gather(1, order_BL), least_B, n_B)
         best = value_BK.max(-1)
-        abstains_B = ~(answered.known_BL & region_BL).any(-1)
+        abstains_B = ~((answered.known_BL & support_BL).any(-1) & found_B)
         k_B = best.indices
-        kappa_B = torch.where(abstains_B, action.kappa_B.double(), fraction(k_B, n_B))
+        kappa_B = torch.where(abstains_B, action.kappa_B.double(), fraction(k_B, region_BL.sum(-1)))
         return Reading(
             torch.where(abstains_B, torch.nan, best.values),
             abstains_B,
             replace(action, kappa_B=kappa_B),
             {"k_B": k_B, "least_B": least_B, "most_B": n_B, "value_BK": value_BK},
         )
+
+    def _support(self, traj: Trajectory, last: Step, weighed: Action, region_BL: Tensor) -> tuple[Tensor, Tensor]:
+        """The candidates, and on which rows there are any: region selection abstains where it knows no drift."""
+        if self.support == "region":
+            return region_BL, torch.ones_like(region_BL[:, 0])
+        budget_B = support_budget(self.support, traj.state, predicted(traj).sum(-1))
+        nu_B, support_BL = drifting_region(traj, last, weighed, budget_B, self.loops)
+        return support_BL, ~nu_B.isnan()
+
+
+@dataclass(frozen=True)
+class _SizedCardinality(CardinalityDiagnostic):
+    """A cardinality diagnostic that knows how long the loops of the region program are."""
+
+    loops: tuple[int, int]  # type: ignore[misc]
+    """At least as many positions as any row has masked, and as any support holds."""
+    support: str  # type: ignore[misc]
+    mixture: str  # type: ignore[misc]
+
+
+def support_budget(support: str, state: State, n_B: Tensor) -> Tensor:
+    """b of `app:cardinality_diagnostic` for a support that the region program selects of n positions."""
+    least_B = k_min(state)
+    most_B = torch.maximum(least_B, (n_B + 1) // 2) if support == "program" else 2 * least_B
+    return torch.minimum(most_B, n_B)
 
 
 def candidate_order(score_BL: Tensor, region_BL: Tensor) -> Tensor:

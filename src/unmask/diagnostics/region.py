@@ -13,8 +13,9 @@ from torch import Tensor
 
 from unmask.axes import REGION
 from unmask.axes.cardinality import fraction, k_min
-from unmask.core import Action, Needs, Trajectory
+from unmask.core import Action, Needs, State, Step, Trajectory
 from unmask.diagnostics.base import Diagnostic, Reading, count, masked_twice, mixed, silence, total
+from unmask.diagnostics.score import scored_by
 from unmask.errors import require
 
 
@@ -25,6 +26,11 @@ class RegionDiagnostic(Diagnostic):
     name: ClassVar[str] = "region"
     axis: ClassVar[str] = REGION.name
     replays: ClassVar[bool] = True
+    mixture: ClassVar[str] = "reference"
+    """Whose scores drift and are gathered: the reference's, or those of the `diagnosed` mixture. The proposal's own
+    order stays the reference's."""
+    holds: ClassVar[str] = "count"
+    """What of the reference the proposal keeps: how many it reveals, or which `share` of what may be revealed."""
     loops: ClassVar[tuple[int, int] | None] = None
     budget: float = 0.5
     """Share of the masked positions that the region holds, rounded up; at least k_min positions."""
@@ -34,32 +40,23 @@ class RegionDiagnostic(Diagnostic):
 
     @property
     def needs(self) -> Needs:
-        """The mixture is the reference's, and so is what it needs."""
-        return Needs()
+        """The reference's mixture needs what the reference needs; a diagnosed one what the score diagnostic does."""
+        return super().needs if self.mixture == "diagnosed" else Needs()
 
     def sized(self, traj: Trajectory) -> "RegionDiagnostic":
-        state = traj.state
-        m_B = state.masked_BL.sum(-1)
-        # In eighths of the canvas, so that few sizes differ: on a GPU each is a recording of its own.
-        grain = -(-state.tokens_BL.shape[1] // 8)
-        most_B = torch.minimum(torch.maximum(self._share(m_B), k_min(state)), m_B)
-        width, most = torch.stack((m_B, most_B)).amax(-1).tolist()
-        return _Sized(budget=self.budget, loops=(-(-width // grain) * grain, -(-most // grain) * grain))
+        loops = loop_sizes(traj.state, self._budget(traj.state, traj.state.masked_BL.sum(-1)))
+        return _Sized(budget=self.budget, loops=loops, mixture=self.mixture, holds=self.holds)
 
     def read(self, traj: Trajectory, action: Action) -> Reading:
         last, state = traj.last, traj.state
         if last is None:
             return silence(traj, action)
-        now_BL, before_BL = mixed(traj.seen, action), mixed(last.prediction, action)
-        both_BL = masked_twice(traj, last)
-        nu_B = transport_radius(before_BL, now_BL, both_BL)
+        open_BL = predicted(traj)
+        budget_B = self._budget(state, open_BL.sum(-1))
+        nu_B, region_BL = drifting_region(traj, last, scored_by(self.mixture, traj, action), budget_B, self.loops)
         abstains_B = nu_B.isnan()
-
-        open_BL = state.masked_BL & traj.seen.wanted_BN[:, : now_BL.shape[1]]
-        n_B = open_BL.sum(-1)
-        budget_B = torch.minimum(torch.maximum(self._share(n_B), k_min(state)), n_B)
-        region_BL = best_region(now_BL, open_BL, nu_B.nan_to_num(0.0), budget_B, self.loops)
-        kappa_B = fraction(count(state, action), budget_B)
+        kept_B = budget_B if self.holds == "count" else open_BL.sum(-1)
+        kappa_B = fraction(count(state, action), kept_B)
         return Reading(
             nu_B,
             abstains_B,
@@ -71,9 +68,10 @@ class RegionDiagnostic(Diagnostic):
             {"nu_B": nu_B, "budget_B": budget_B},
         )
 
-    def _share(self, n_B: Tensor) -> Tensor:
+    def _budget(self, state: State, n_B: Tensor) -> Tensor:
         # 1e-9: a product such as 0.55 * 20 may lie a rounding error above its whole number.
-        return (self.budget * n_B.double() - 1e-9).ceil().long()
+        share_B = (self.budget * n_B.double() - 1e-9).ceil().long()
+        return torch.minimum(torch.maximum(share_B, k_min(state)), n_B)
 
 
 @dataclass(frozen=True)
@@ -82,6 +80,30 @@ class _Sized(RegionDiagnostic):
 
     loops: tuple[int, int]  # type: ignore[misc]
     """At least as many positions as any row has masked, and as any region holds."""
+    mixture: str  # type: ignore[misc]
+    holds: str  # type: ignore[misc]
+
+
+def predicted(traj: Trajectory) -> Tensor:
+    """M: masked positions with a prediction."""
+    return traj.state.masked_BL & traj.seen.wanted_BN[:, : traj.state.tokens_BL.shape[1]]
+
+
+def drifting_region(
+    traj: Trajectory, last: Step, action: Action, budget_B: Tensor, loops: tuple[int, int] | None = None
+) -> tuple[Tensor, Tensor]:
+    """nu, and the best region of so many positions that pays for it, both under the action's mixture."""
+    now_BL, before_BL = mixed(traj.seen, action), mixed(last.prediction, action)
+    nu_B = transport_radius(before_BL, now_BL, masked_twice(traj, last))
+    return nu_B, best_region(now_BL, predicted(traj), nu_B.nan_to_num(0.0), budget_B, loops)
+
+
+def loop_sizes(state: State, budget_B: Tensor) -> tuple[int, int]:
+    """How long the program's loops must be for all rows: in eighths of the canvas, so that few sizes differ. On a GPU
+    each is a recording of its own."""
+    grain = -(-state.tokens_BL.shape[1] // 8)
+    width, most = torch.stack((state.masked_BL.sum(-1), budget_B)).amax(-1).tolist()
+    return -(-width // grain) * grain, -(-most // grain) * grain
 
 
 def transport_radius(before_BL: Tensor, now_BL: Tensor, both_BL: Tensor) -> Tensor:

@@ -60,6 +60,11 @@ class ScoreDiagnostic(Diagnostic):
         )
 
 
+def scored_by(mixture: str, traj: Trajectory, action: Action) -> Action:
+    """The action, under the `diagnosed` mixture if that is asked for; where none could be diagnosed, under its own."""
+    return action if mixture == "reference" else ScoreDiagnostic().read(traj, action).action
+
+
 @dataclass(frozen=True)
 class Pairs:
     """P pairs of canvas positions per row; where `drawn_BP` is False there were no more."""

@@ -6,7 +6,7 @@ by the name of a diagnostic, with its axis beside it.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -20,7 +20,6 @@ from unmask.axes.score import weights
 from unmask.diagnostics import DIAGNOSTICS, score
 from unmask.errors import SchemaError, UnknownName
 from unmask.lab.store import Store
-from unmask.lab.store.schemas import by_axis
 from unmask.lab.store.utilities import Utilities, parts, utilities_of
 from unmask.policies.candidates import ORDER, OWN, Instead, candidate, written_out
 from unmask.policies.fixed import Fixed
@@ -41,6 +40,8 @@ from unmask.stats.masked import masked_share
 
 DECODED_ARMS = ("reference", "fixed", "stage", "always", "selective")
 CONTROLS = ("end-to-end fixed", "random gate")
+OTHER_GATES: Mapping[str, Mapping[str, Any]] = {"snapped": {"proposal": "snapped"}}
+"""Further arms that a study may ask for, by name: the selective arm, calibrated with other settings."""
 DRAWS = 4
 """Runs of the random gate, averaged for each prompt."""
 JOINT = "joint"
@@ -62,6 +63,18 @@ class Choice:
     calibration: Calibration
     opportunity: float
     """Cross-fitted Delta_adapt on validation states."""
+    others: Mapping[str, Calibration] = field(default_factory=dict)
+    """Of further arms, by name."""
+
+    @property
+    def lift(self) -> float:
+        """What the gate promises; one that never opens promises nothing."""
+        return promised_lift(self.calibration)
+
+
+def promised_lift(calibration: Calibration) -> float:
+    """Out of fold; 0 of a gate that never opens."""
+    return 0.0 if calibration.tau.value is None else calibration.tau.out_of_fold
 
 
 @dataclass(frozen=True)
@@ -102,16 +115,14 @@ def settings_of(study: Mapping[str, Any]) -> CalibrationSettings:
 # Whose readings they are
 
 
-def diagnostic_names(study: Mapping[str, Any]) -> dict[str, str]:
-    """Diagnostics by the axes that stored rows name, for a manifest's study; a row of another axis has its name.
-
-    The one place that knows which diagnostic a row belongs to.
-    """
+def diagnostic_names(study: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Names of the diagnostics of each axis, any number, for a manifest's study; without any listed, the axis' own."""
     listed = study.get("diagnostics", {})
     for name in listed:
         if name not in DIAGNOSTICS:
             raise UnknownName("diagnostic of the stored study", name, DIAGNOSTICS)
-    return {axis: axis for axis in study["axes"]} | by_axis({name: DIAGNOSTICS[name].axis for name in listed})
+    of_axis = {axis: tuple(n for n in listed if DIAGNOSTICS[n].axis == axis) for axis in study["axes"]}
+    return {axis: names or (axis,) for axis, names in of_axis.items()}
 
 
 def rows_by_state(axis: str, part: pa.Table) -> dict[StateKey, Row]:
@@ -123,21 +134,22 @@ def rows_by_state(axis: str, part: pa.Table) -> dict[StateKey, Row]:
 # Choosing
 
 
-def choices(store: Store) -> dict[tuple[str, str, str], Choice | Missing]:
-    """By model, task and diagnostic: what decoders are made of, or why they cannot be. The calibrations of `detect`.
+def choices(store: Store, arms: Sequence[str] = ()) -> dict[tuple[str, str, str], Choice | Missing]:
+    """By model, task and diagnostic: what decoders are made of, or why they cannot be. The calibrations of `detect`,
+    and those of further `arms`.
 
     Evaluation rows are dropped before anything else is done.
     """
     study, keys = store.manifest["study"], ("model", "task", "axis")
-    names = diagnostic_names(study)
     references = {spec["name"]: str(spec["reference"]) for spec in study["models"]}
-    readings = {key: rows_by_state(key[2], part) for key, part in parts(_validation(store.table("readings")), keys)}
+    of_cell: dict[tuple[str, ...], dict[str, dict[StateKey, Row]]] = {}
+    for (*cell, name), part in parts(_validation(store.table("readings")), (*keys, "diagnostic")):
+        of_cell.setdefault(tuple(cell), {})[name] = rows_by_state(cell[2], part)
     branches = _validation(store.table("branches", ("step", "masked", "is_reference", "utility")))
     chosen: dict[tuple[str, str, str], Choice | Missing] = {}
     for (model, task, axis), part in parts(branches, keys):
-        if (model, task, axis) in readings:
-            rows, name = readings[model, task, axis], names[axis]
-            chosen[model, task, name] = _choice((model, task, axis), name, part, rows, references[model], study)
+        for name, rows in of_cell.get((model, task, axis), {}).items():
+            chosen[model, task, name] = _choice((model, task, axis), name, part, rows, references[model], study, arms)
     return chosen
 
 
@@ -152,6 +164,7 @@ def _choice(
     read: Mapping[StateKey, Row],
     reference: str,
     study: Mapping[str, Any],
+    arms: Sequence[str],
 ) -> Choice | Missing:
     axis, settings = key[2], settings_of(study)
     # E1 does not get past this either.
@@ -161,7 +174,8 @@ def _choice(
     try:
         table = table_with(ValidationTable, utilities, read, "validation", fixed_mixture(utilities, reference, axis))
         chosen = calibrate(table, settings)
-        return Choice(axis, chosen, gap(graded(table, chosen.fixed.action, settings).fit).delta)
+        others = {arm: calibrate(table, replace(settings, **OTHER_GATES[arm])) for arm in arms}
+        return Choice(axis, chosen, gap(graded(table, chosen.fixed.action, settings).fit).delta, others)
     except NotEnough as error:
         return Missing(*key, str(error), name)
 

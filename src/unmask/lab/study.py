@@ -10,15 +10,15 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from unmask.axes import AXES, CARDINALITY, POLICY, STUDY_AXES, ReMDM
+from unmask.axes import AXES, CARDINALITY, POLICY, REGION, STUDY_AXES, ReMDM
 from unmask.axes.cardinality import below
 from unmask.core import Policy
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, require
 from unmask.lab.branch import EngineSettings, Plan
+from unmask.lab.choose import OTHER_GATES
 from unmask.lab.methods import described, method_set, methods_of
 from unmask.lab.prompts import FRESH
-from unmask.lab.store.schemas import by_axis
 from unmask.lab.study_models import ModelSpec, check_blocks, parse_models, parse_name
 from unmask.options import (
     check_keys,
@@ -30,7 +30,7 @@ from unmask.options import (
     parse_whole,
     read_toml,
 )
-from unmask.policies.candidates import Sets, candidate, candidates, reference_of
+from unmask.policies.candidates import HOLDS, Sets, candidate, candidates, reference_of, sharing
 from unmask.request import steps_of
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Task
 from unmask.tasks.base import SCORINGS
@@ -87,6 +87,8 @@ class Study:
     """Names of those that are read at every state, and whose proposals are branched."""
     end_to_end: bool = False
     """Decode the arms of the diagnosed axes from beginning to end, once all branches are there."""
+    arms: tuple[str, ...] = ()
+    """Further arms, of `choose.OTHER_GATES`."""
     budget: Budget = Budget()
     own: Mapping[str, Task] = field(default_factory=dict)
     """Tasks outside the suite, by name."""
@@ -96,6 +98,9 @@ class Study:
     """One of `tasks.base.SCORINGS`: what is enlarged by parts that nobody asked for, or the paper's equation."""
     below_k_min: bool = False
     """Let candidates of cardinality reveal fewer than k_min: each stands under its name with ":below"."""
+    region_holds: str = "count"
+    """What candidates and proposals of the region axis keep of the reference: its count, or its share (kappa), so that
+    a smaller region reveals fewer. Their names say so."""
 
     @classmethod
     def read(cls, path: str | Path) -> "Study":
@@ -113,6 +118,7 @@ class Study:
         for axis in axes:
             check_name("axis", axis, STUDY_AXES)
         named = _candidate_names(raw.get("candidates", {}), axes)
+        holds = _region_holds(raw.get("region_holds", "count"), axes)
         study = cls(
             name=parse_name("name", raw["name"]),
             seed=parse_whole("seed", raw["seed"], 0),
@@ -128,16 +134,16 @@ class Study:
             engine=_engine(raw["engine"]),
             shard=parse_whole("engine.prompts", raw["engine"].get("prompts", 8), 1),
             candidates=named,
-            diagnostics=_diagnosed(raw.get("diagnostics", []), axes),
+            diagnostics=_diagnosed(raw.get("diagnostics", []), axes, holds),
             end_to_end=_end_to_end(raw.get("end_to_end", False), raw.get("diagnostics", [])),
+            arms=_arms(raw.get("arms", []), raw.get("end_to_end", False)),
             budget=parse_part(Budget, raw.get("budget", {}), "budget", required=()),
             own=own,
             methods=methods_of(named[POLICY], folder) if POLICY in axes else {},
             scoring=_scoring(raw.get("scoring", "ours")),
             below_k_min=_flag("below_k_min", raw.get("below_k_min", False)),
+            region_holds=holds,
         )
-        # Refused where two are of one axis.
-        by_axis({name: DIAGNOSTICS[name].axis for name in study.diagnostics})
         check_blocks(study.models, {name: task.horizon for name, task in tasks.items()}, study.steps)
         for spec in study.models:
             draws = reference_of(study.sets(spec.reference)).random and POLICY in axes
@@ -149,11 +155,11 @@ class Study:
     def config(self) -> dict[str, Any]:
         """Everything that branches depend on, as plain values; not how the work is cut, nor the budget.
 
-        `end_to_end` is not among them: it adds tables and changes none, so it may be switched on later.
+        `end_to_end` and `arms` are not among them: they add tables and change none, so they may be asked for later.
         """
         whole = asdict(replace(self, splits={}, steps={}, candidates={}, own={}, methods={}))
-        # The names of candidates say whether they may fall below k_min.
-        for key in ("budget", "shard", "end_to_end", "below_k_min"):
+        # The names of candidates say whether they may fall below k_min, and what the region axis holds.
+        for key in ("budget", "shard", "end_to_end", "arms", "below_k_min", "region_holds"):
             del whole[key]
         whole["engine"] = {"rows": self.engine.rows, "bucket": self.engine.bucket}
         whole["splits"] = {role: asdict(part) for role, part in self.splits.items()}
@@ -182,6 +188,11 @@ class Study:
         """The axis of each diagnostic."""
         return tuple(DIAGNOSTICS[name].axis for name in self.diagnostics)
 
+    @property
+    def renamed(self) -> bool:
+        """Whether some diagnostic is not called as its axis, so that tables have to name it."""
+        return self.diagnosed_axes != self.diagnostics
+
     def task(self, name: str) -> Task:
         """One of its tasks: of the suite, or its own."""
         return self.own[name] if name in self.own else find(name)
@@ -198,6 +209,8 @@ class Study:
             names = tuple(default[axis]) if names is None else names
             if self.below_k_min and axis == CARDINALITY.name:
                 names = tuple(dict.fromkeys(below(name) for name in names))
+            if self.region_holds == "share" and axis == REGION.name:
+                names = tuple(dict.fromkeys([*names[:1], *map(sharing, names[1:])]))
             chosen[axis] = {name: candidate(reference, axis, name, self.revision) for name in names}
             first, wanted = next(iter(chosen[axis])), next(iter(default[axis]))
             allowed = f"{wanted!r}, the reference"
@@ -219,20 +232,10 @@ class Study:
         )
 
 
-_REQUIRED = (
-    "name",
-    "seed",
-    "models",
-    "tasks",
-    "axes",
-    "splits",
-    "steps",
-    "states",
-    "rollouts",
-    "temperature",
-    "engine",
-)
-_OPTIONAL = ("revision", "candidates", "diagnostics", "end_to_end", "budget", "own", "scoring", "below_k_min")
+_CHOICES = ("splits", "steps", "states", "rollouts", "temperature")
+_REQUIRED = ("name", "seed", "models", "tasks", "axes", *_CHOICES, "engine")
+_READINGS = ("scoring", "below_k_min", "region_holds", "arms")
+_OPTIONAL = ("revision", "candidates", "diagnostics", "end_to_end", "budget", "own", *_READINGS)
 
 
 def _required(raw: Mapping[str, Any]) -> tuple[str, ...]:
@@ -341,7 +344,15 @@ def _candidate_names(value: Any, axes: Sequence[str]) -> Mapping[str, tuple[str,
     }
 
 
-def _diagnosed(value: Any, axes: Sequence[str]) -> tuple[str, ...]:
+def _region_holds(value: Any, axes: Sequence[str]) -> str:
+    known = isinstance(value, str) and value in HOLDS
+    require(known, "region_holds", value, " or ".join(HOLDS), "count: where changes, and how many does not")
+    ok = value == "count" or REGION.name in axes
+    require(ok, "region_holds", value, "share with the region axis", "add 'region' to axes, or drop it")
+    return str(value)
+
+
+def _diagnosed(value: Any, axes: Sequence[str], holds: str) -> tuple[str, ...]:
     if value == []:
         return ()
     names = parse_names("diagnostics", value)
@@ -355,7 +366,9 @@ def _diagnosed(value: Any, axes: Sequence[str]) -> tuple[str, ...]:
         axis, known = DIAGNOSTICS[name].axis, ", ".join(axes)
         todo = f"add {axis!r} to axes, or drop the diagnostic"
         require(axis in axes, f"the axis of {name!r} in diagnostics", axis, f"one of the study's axes: {known}", todo)
-    return names
+    if holds == "share":
+        names = tuple(sharing(name) if DIAGNOSTICS[name].axis == REGION.name else name for name in names)
+    return tuple(dict.fromkeys(names))
 
 
 _NAME_THEM = (
@@ -379,3 +392,13 @@ def _scoring(value: Any) -> str:
 def _flag(name: str, value: Any) -> bool:
     require(isinstance(value, bool), name, value, "true or false", "write it without quotes")
     return bool(value)
+
+
+def _arms(value: Any, end_to_end: Any) -> tuple[str, ...]:
+    if value == []:
+        return ()
+    names = parse_names("arms", value)
+    for name in names:
+        check_name("name in arms", name, OTHER_GATES)
+    require(end_to_end is True, "arms", value, "some with end_to_end = true", "they are decoded end to end")
+    return names

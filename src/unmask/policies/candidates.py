@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unmask.axes import AXES, SCORE, Axis, Cardinality, Commitment, Region, ReMDM, cardinality, score
+from unmask.axes import AXES, REGION, SCORE, Axis, Cardinality, Commitment, Region, ReMDM, cardinality, score
 from unmask.axes.score import Mixture
 from unmask.core import Action, LookAhead, Needs, Policy, Search, State, Trajectory
 from unmask.errors import ConfigError, UnknownName, UnnamedPolicy, require
@@ -27,6 +27,9 @@ from unmask.policies.revised import Revised, own_view
 
 Sets = Mapping[str, Mapping[str, Policy]]
 """Policies by axis and name."""
+HOLDS = ("count", "share")
+SHARE = ":share"
+"""What a candidate of the region axis ends in that holds the share: "block:8:share"."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,11 @@ class Instead(Policy):
     region: str | None = None
     kappa: str | float | None = None
     commit: str | None = None
+    holds: str = "count"
+    """What of the base stays where a region is changed: its count, or its share (kappa) of what is masked."""
 
     def __post_init__(self) -> None:
+        require(self.holds in HOLDS, "holds", self.holds, " or ".join(HOLDS), "a smaller region holds the count")
         _ = (self._region, self._kappa, self._commit, self.alpha is None or score.weights(self.alpha))
 
     @property
@@ -100,7 +106,8 @@ class Instead(Policy):
         state, n_B = traj.state, region_BL.sum(-1)
         if self._kappa is None:
             eligible_B = (action.region_BL & state.masked_BL).sum(-1)
-            return cardinality.fraction(cardinality.reveal_count(action.kappa_B, eligible_B), n_B)
+            of_B = n_B if self.holds == "count" else state.masked_BL.sum(-1)
+            return cardinality.fraction(cardinality.reveal_count(action.kappa_B, eligible_B), of_B)
         alpha_BJ = action.alpha_BJ if self.alpha is None else score.rows(self.alpha, state)
         order_BL = score.order(alpha_BJ, traj.seen, region_BL.shape[1]) if self._kappa.spends else None
         return self._kappa.within_steps(state, traj.seen, region_BL, order_BL)
@@ -198,6 +205,12 @@ def candidate(reference: str, axis: str, name: str, operator: ReMDM | None = Non
 def combined(reference: str, names: Mapping[str, str]) -> Policy:
     """The reference with the named candidate of each axis, all at once; nobody re-opens what it leaves revisable."""
     own = {axis: next(iter(named)) for axis, named in candidates(reference).items()}
+    region = names.get(REGION.name, "")
+    if region.endswith(SHARE):
+        base = combined(reference, {axis: name for axis, name in names.items() if axis != REGION.name})
+        mixture = names.get(SCORE.name, own[SCORE.name])
+        alpha = None if reference == "llada" else _order_of(reference) if mixture == own[SCORE.name] else mixture
+        return Instead(base, alpha, region.removesuffix(SHARE), holds="share")
     native = reference_of(candidates(reference))
     changed = [AXES[axis] for axis, name in names.items() if name != own[axis]]
     rules = {axis.setting: names[axis.name] for axis in changed}
@@ -205,7 +218,17 @@ def combined(reference: str, names: Mapping[str, str]) -> Policy:
         return Fixed(**rules)
     if not changed:
         return native
-    return Instead(native, **{**_order(changed, _NATIVE_ORDER if reference == "dream" else ORDER), **rules})
+    return Instead(native, **{**_order(changed, _order_of(reference)), **rules})
+
+
+def sharing(name: str) -> str:
+    """The name of the same region, or region diagnostic, that holds the share."""
+    return name.removesuffix(SHARE) + SHARE
+
+
+def _order_of(reference: str) -> str:
+    """What orders positions where a reference's action is the very set that it reveals."""
+    return _NATIVE_ORDER if reference == "dream" else ORDER
 
 
 def written_out(policy: Policy, ordered: bool = True) -> Policy:

@@ -14,6 +14,7 @@ from unmask.report.figures.opportunity import CONCENTRATION_CAPTION, GAP_CAPTION
 from unmask.report.figures.strongest import CAPTION as STRONGEST_CAPTION
 from unmask.report.figures.strongest import strongest_figure
 from unmask.report.report import Gallery, ReportFigure, Section
+from unmask.report.sheet import AnySheet
 from unmask.report.tables import detection as detection_tables
 from unmask.report.tables import end_to_end as end_to_end_tables
 from unmask.report.tables import inventory as inventory_tables
@@ -81,7 +82,7 @@ def _gallery(opportunity: OpportunityFindings, detection: DetectionFindings, nam
     shown = tuple(
         ReportFigure(
             setting_figure(cell, f"{name}-{at}"),
-            f"{model_name(opportunity, cell.model)}: {cell.axis} on {cell.task}",
+            f"{model_name(opportunity, cell.model)}: {cell.diagnostic} on {cell.task}",
         )
         for at, cell in enumerate(detection.cells)
     )
@@ -95,11 +96,14 @@ def _end_to_end_sections(findings: Findings, first: int) -> Iterator[Section]:
     if end_to_end is None:
         return
     native, extension = end_to_end.of(extension=False), end_to_end.of(extension=True)
-    sheets = (build.full_sheet(native), build.axes_sheet(native), build.controls_sheet(native))
+    sheets: tuple[AnySheet, ...] = (build.full_sheet(native), build.axes_sheet(native), build.controls_sheet(native))
+    sheets += (build.others_sheet(native),) * any(cell.others for cell in native.cells)
     shown = tuple(_gain_figures(findings.opportunity, native, f"end-to-end-{first}"))
     yield Section("End to end", figures=shown, sheets=(*sheets, build.missing_sheet(end_to_end)))
     if extension.cells:
-        apart = (build.axes_sheet(extension, "-revision"), build.controls_sheet(extension, "-revision"))
+        builders = [build.axes_sheet, build.controls_sheet]
+        builders += [build.others_sheet] * any(cell.others for cell in extension.cells)
+        apart = tuple(sheet(extension, "-revision") for sheet in builders)
         yield Section(f"End to end: {_APART}", EXTENSION, sheets=apart)
     if end_to_end.joints:
         title = "End to end: all axes together, beyond the paper"

@@ -73,7 +73,7 @@ def chosen_cells(findings: EndToEndFindings, model: str | None = None) -> tuple[
 def averaged(findings: EndToEndFindings, mean: EndToEndMean) -> tuple[EndToEndCell, ...]:
     """The cells that a mean is over."""
     cells = [c for c in findings.cells if c.model == mean.model and c.task in mean.tasks]
-    return tuple(c for c in cells if (c.chosen if mean.axis == CHOSEN else c.axis == mean.axis))
+    return tuple(c for c in cells if (c.chosen if mean.axis == CHOSEN else c.diagnostic == mean.diagnostic))
 
 
 def mean_verdict(findings: EndToEndFindings, mean: EndToEndMean) -> EndToEndVerdict:

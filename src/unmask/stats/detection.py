@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from unmask.stats.bootstrap import LEVEL, RESAMPLES, Estimate, percentiles, ratio
 from unmask.stats.calibration import CalibrationSettings
 from unmask.stats.capture import COVERAGES, Ranked, captured_shares, top_sums
-from unmask.stats.crossfit import TIE, Array
+from unmask.stats.crossfit import TIE, Array, Bools
 from unmask.stats.ranking import auroc, by_signal, spearman
 from unmask.stats.resample import few_positive, means, resampled
 
@@ -65,6 +65,8 @@ class Scored:
     """Opportunity as fold f sees it, which ranks for the oracle; the other fold says what is gained."""
     gain_FS: Array
     """What the diagnostic's action gains over the fixed one, 0 where it keeps that."""
+    acts_S: Bools
+    """Where its signal reaches theta."""
     prompt_S: NDArray
 
 
@@ -84,8 +86,10 @@ class AtCoverage:
     """C_det(c) / C*(c)."""
     lift: Estimate
     """Mean over all states of Q(chosen) - Q(fixed), with the diagnostic's action on these and the fixed on others."""
+    theta_lift: Estimate
+    """The same where the signal reaches theta, too; the fixed action on the other ones of these."""
     oracle_lift: Estimate
-    """The same with the states that are best by opportunity: what a perfect gate would gain with this action."""
+    """The lift with the states that are best by opportunity: what a perfect gate would gain with this action."""
     random_captured: Estimate
     """C(c) of states chosen at random; mean and interval over draws."""
     random_lift: Estimate
@@ -178,7 +182,7 @@ def ranks(predicted_S: Array, signal_S: Array, ties: str) -> Array:
     return by_signal(predicted_S, signal_S) if ties == "signal" else predicted_S
 
 
-_AT = ("precision", "recall", "captured", "concentration", "efficiency", "lift", "oracle_lift")
+_AT = ("precision", "recall", "captured", "concentration", "efficiency", "lift", "theta_lift", "oracle_lift")
 
 
 def _numbers(states: Scored, coverages: Sequence[float], weight_DS: Array) -> dict[tuple[str, float], Array]:
@@ -189,13 +193,15 @@ def _numbers(states: Scored, coverages: Sequence[float], weight_DS: Array) -> di
     best_DC = captured_shares([Ranked(states.seen_FS[f], states.g_FS[f], weight_DS) for f in (0, 1)], coverages)
     # One fold ranks, the other one grades.
     oracle_DC = sum(top_sums(states.seen_FS[f], states.gain_FS[1 - f], coverages, weight_DS) for f in (0, 1)) / 2
+    gain_S = states.gain_FS.mean(0)
     at_C = {
         "precision": found_DC / (mass_D1 * np.array(coverages)),
         "recall": ratio(found_DC, np.broadcast_to(weight_DS @ positive_S[:, None], found_DC.shape)),
         "captured": captured_DC,
         "concentration": best_DC,
         "efficiency": ratio(captured_DC, best_DC),
-        "lift": top_sums(states.score_S, states.gain_FS.mean(0), coverages, weight_DS) / mass_D1,
+        "lift": top_sums(states.score_S, gain_S, coverages, weight_DS) / mass_D1,
+        "theta_lift": top_sums(states.score_S, np.where(states.acts_S, gain_S, 0.0), coverages, weight_DS) / mass_D1,
         "oracle_lift": oracle_DC / mass_D1,
     }
     whole = {

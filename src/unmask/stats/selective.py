@@ -32,7 +32,8 @@ class TransitionUtility:
     coverage: Estimate
     """Share of states where the selective policy deviates."""
     detection: Detection
-    """Lifts at a coverage are those of the diagnostic's action wherever it proposes one: coverage stands for theta."""
+    """Lifts at a coverage are those of the diagnostic's action wherever it proposes one, coverage standing for theta;
+    `theta_lift` beside them has both."""
     states: int
     excluded: int
     """States left out: no utility of the fixed action, the scheduled one or the proposal."""
@@ -91,6 +92,7 @@ def _transition(experiment: Experiment, proposal: str) -> TransitionUtility:
         g_FS=held.fit.g_FS[:, used_S],
         seen_FS=held.fit.seen_FS[:, used_S],
         gain_FS=held.gain_FS[:, used_S],
+        acts_S=acts_S[used_S],
         prompt_S=held_out.prompt_S[used_S],
     )
     return TransitionUtility(

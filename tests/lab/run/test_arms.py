@@ -15,10 +15,7 @@ import torch
 from tests.helpers.made_gates import known_gates
 from tests.helpers.tiny_studies import SMALL, by_hash
 from unmask.catalog import load
-from unmask.diagnostics import DIAGNOSTICS, RegionDiagnostic
 from unmask.errors import ConfigError, OtherStudy, SchemaError
-from unmask.lab import choose
-from unmask.lab import study as study_files
 from unmask.lab.analysis.detection import detect
 from unmask.lab.analysis.end_to_end import CHOSEN, CONTROLS, DECODED_ARMS, GATED, JOINT, JOINT_FIXED, end_to_end
 from unmask.lab.analysis.opportunity import measure
@@ -30,6 +27,7 @@ from unmask.lab.store import FORMAT, Store
 from unmask.lab.store.pieces import TABLES, read_info, write_piece
 from unmask.lab.store.shards import Shard, Unit
 from unmask.lab.study import Study
+from unmask.report.tables.end_to_end import others_sheet
 from unmask.stats import Calibration, Threshold, calibration
 from unmask.stats.hashed_json import to_hashed_json
 
@@ -398,7 +396,7 @@ def forced(choice):
 
 def test_every_arm_has_an_effect(copy, study, loaded, monkeypatch):
     asked = {key: one for key, one in choices(copy).items() if key[1:] == (TASKS[0], "region")}
-    monkeypatch.setattr(arms, "choices", lambda store: {key: forced(one) for key, one in asked.items()})
+    monkeypatch.setattr(arms, "choices", lambda store, further: {key: forced(one) for key, one in asked.items()})
     monkeypatch.setattr(arms, "choose_fixed", lambda q_PAR, reference: replace(one.fixed, action=2))
     (one,) = (choice.calibration for choice in asked.values())
     run_study(study, copy, loaded)
@@ -455,32 +453,123 @@ def test_with_revision(scaled, tmp_path, reference):
     assert {c.axis for c in findings.cells if c.chosen} <= set(raw["axes"][:2]) | set(joint.axes)
 
 
-class OtherRegion(RegionDiagnostic):
-    """The same diagnostic under another name."""
-
-    name = "other-region"
+def without(rows, *names):
+    return [{key: value for key, value in row.items() if key not in names} for row in rows]
 
 
-def test_a_diagnostic_that_is_not_called_as_its_axis(folder, loaded, tmp_path, monkeypatch):
-    """Rows stand under the axis, and are those of the same diagnostic that has the axis' name."""
-    for module in (study_files, choose):
-        monkeypatch.setattr(module, "DIAGNOSTICS", {**DIAGNOSTICS, OtherRegion.name: OtherRegion})
+@pytest.fixture(scope="module")
+def named(folder, loaded, tmp_path_factory):
+    """One small study with the diagnostics of each list, by its last; all of it run."""
     small = {"tasks": TASKS[:1], "states": 2, "splits": {"validation": 2, "evaluation": 2}}
     small |= {"steps": {"share": 0.5, "tasks": {TASKS[0]: 4}}, "axes": ["score", "region"]}
     small |= {"candidates": {axis: RAW["candidates"][axis] for axis in small["axes"]}}
-    places = []
-    for name in ("region", OtherRegion.name):
+    places = {}
+    for names in (["score", "region"], ["score", "region:share"], ["score", "region", "region:share"]):
         models = [{"name": "tiny", "model": str(folder), "reference": "llada"}]
-        study = Study.parse({**RAW, **small, "diagnostics": [name, "score"], "models": models})
-        place = Store.create(tmp_path / name, study.config)
+        study = Study.parse({**RAW, **small, "diagnostics": names, "models": models})
+        place = Store.create(tmp_path_factory.mktemp("named") / "out", study.config)
         assert run_study(study, place, loaded).complete
-        places.append(place)
-    plain, named = places
-    assert rows_of(named) == rows_of(plain)
-    assert {row["axis"] for row in rows_of(named)} == {"score", "region", JOINT}
-    assert any(row["evaluated"] for row in rows_of(named, axis="region", arm="always"))
-    for entry in ("axes", "missing", "joint"):
-        assert named.decode_infos()[0][entry] == plain.decode_infos()[0][entry]
+        places[tuple(names[1:])] = place
+    return places
+
+
+class TestSeveralDiagnosticsOfAnAxis:
+    def test_decodes_name_them_only_where_they_are_not_called_as_their_axis(self, named):
+        assert {names: "diagnostic" in place.table("decodes").column_names for names, place in named.items()} == {
+            ("region",): False,
+            ("region:share",): True,
+            ("region", "region:share"): True,
+        }
+
+    def test_each_has_the_arms_that_it_has_alone(self, named):
+        both = named["region", "region:share"]
+        for name in ("region", "region:share"):
+            alone = rows_of(named[name,], axis="region", split="evaluation")
+            mine = rows_of(both, axis="region", split="evaluation", diagnostic=name)
+            assert mine
+            assert without(mine, "diagnostic") == without(alone, "diagnostic")
+            info, other = named[name,].decode_infos()[0], both.decode_infos()[0]
+            assert info["axes"][name] == other["axes"][name]
+        read = [(row["diagnostic"], row["revealed"]) for row in both.table("readings").to_pylist() if row["utility"]]
+        share, plain = ([what for name, what in read if name == one] for one in ("region:share", "region"))
+        assert len(share) == len(plain)
+        assert share != plain
+
+    def test_candidates_are_decoded_once_for_all_of_an_axis(self, named):
+        both, one = named["region", "region:share"], named["region",]
+        tried = rows_of(both, axis="region", split="validation")
+        assert {row["diagnostic"] for row in tried} == {""}
+        assert without(tried, "diagnostic") == rows_of(one, axis="region", split="validation")
+
+    def test_all_axes_together_take_one_of_each(self, named):
+        (joint,) = measured(named["region", "region:share"])[1].joints
+        assert joint.axes == ("score", "region")
+        first, second = joint.diagnostics or joint.axes
+        assert first == "score"
+        assert second in ("region", "region:share")
+        assert "diagnostics" not in named["region",].decode_infos()[0]["joint"]
+
+    def test_findings_go_by_name(self, named):
+        e23, e4 = measured(named["region", "region:share"])
+        assert [c.diagnostic for c in e23.cells] == ["score", "region", "region:share"]
+        assert [c.diagnostic for c in e4.cells] == ["score", "region", "region:share"]
+        assert sum(c.chosen for c in e4.cells) == 1
+        for name in ("region", "region:share"):
+            alone = {c.diagnostic: c for c in measured(named[name,])[1].cells}
+            cell = next(c for c in e4.cells if c.diagnostic == name)
+            assert (cell.axis, cell.utility) == ("region", alone[name].utility)
+
+
+@pytest.fixture(scope="module")
+def snapped(branched, study, loaded, tmp_path_factory):
+    """The same with a further arm."""
+    place = Store(tmp_path_factory.mktemp("snapped") / "out")
+    shutil.copytree(branched.folder, place.folder)
+    assert run_study(replace(study, arms=("snapped",)), place, loaded).complete
+    return place
+
+
+class TestFurtherArms:
+    def test_stand_beside_the_others_and_change_none(self, snapped, whole):
+        rows = rows_of(snapped)
+        assert [row for row in rows if row["arm"] != "snapped"] == rows_of(whole)
+        mine = [row for row in rows if row["arm"] == "snapped"]
+        assert {row["axis"] for row in mine} == {"region", "score"}
+        assert {row["split"] for row in mine} == {"evaluation"}
+
+    def test_have_a_gate_that_was_calibrated_for_candidates(self, snapped, whole):
+        for info in snapped.decode_infos():
+            for entry in info["axes"].values():
+                gate = Calibration.from_json(entry["others"]["snapped"])
+                assert gate.settings.proposal == "snapped"
+                assert gate.fixed.action == Calibration.from_json(entry["calibration"]).fixed.action
+        assert not any("others" in entry for info in whole.decode_infos() for entry in info["axes"].values())
+
+    def test_are_reported(self, snapped, whole):
+        _, e4 = measured(snapped)
+        _, without = measured(whole)
+        assert [replace(cell, others={}) for cell in e4.cells] == list(without.cells)
+        rows = rows_of(snapped, arm="snapped", task=TASKS[0], axis="region")
+        cell = next(c for c in e4.cells if (c.task, c.diagnostic) == (TASKS[0], "region"))
+        other = cell.others["snapped"]
+        assert other.utility.value == pytest.approx(np.mean([row["utility"] for row in rows]))
+        assert other.difference["fixed"].value == pytest.approx(other.utility.value - cell.utility["fixed"].value)
+        table = others_sheet(e4)
+        assert [(row.cell.key, row.arm) for row in table.items] == [(c.key, "snapped") for c in e4.cells]
+
+    def test_are_another_unit(self, whole, study, loaded, tmp_path):
+        shutil.copytree(whole.folder, tmp_path / "again")
+        with pytest.raises(OtherStudy, match="other calibrations"):
+            run_study(replace(study, arms=("snapped",)), Store.open(tmp_path / "again"), loaded)
+
+    def test_in_the_study_file(self):
+        asked = Study.parse({**RAW, "arms": ["snapped"]})
+        assert asked.arms == ("snapped",)
+        assert asked.config == Study.parse(RAW).config
+        with pytest.raises(ConfigError, match="unknown name in arms 'snaped'"):
+            Study.parse({**RAW, "arms": ["snaped"]})
+        with pytest.raises(ConfigError, match="some with end_to_end = true"):
+            Study.parse({**RAW, "arms": ["snapped"], "end_to_end": False})
 
 
 def test_what_evaluation_says_chooses_nothing(whole, tmp_path):

@@ -6,8 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tests.helpers.paths import DOCS
-from unmask.errors import ConfigError
-from unmask.lab.store.schemas import FORMAT, OWN_COST, SCHEMAS, SORT, by_axis, loose, schema_of
+from unmask.lab.store.schemas import FORMAT, OPTIONAL, SCHEMAS, SORT, loose, schema_of, sort_keys
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -15,12 +14,6 @@ def test_loose_schemas_have_the_same_columns_without_dictionaries(name):
     assert loose(name).names == SCHEMAS[name].names
     assert not any(pa.types.is_dictionary(kind) for kind in loose(name).types)
     assert set(SORT[name]) <= set(SCHEMAS[name].names)
-
-
-def test_diagnostics_by_their_axes():
-    assert by_axis({"drift": "score", "region": "region"}) == {"score": "drift", "region": "region"}
-    with pytest.raises(ConfigError, match=r"'drift' and 'score' are both of the score axis.*the analysis chooses one"):
-        by_axis({"drift": "score", "score": "score"})
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -39,11 +32,18 @@ def test_every_column_is_described(name):
 
 def test_optional_columns_are_described_and_come_last():
     text = (DOCS / "schema.md").read_text(encoding="utf-8")
-    names = [name for name, _ in OWN_COST]
-    assert all(f"*{name}*" in text for name in names)
-    assert schema_of("branches", [*names, "other"]).names == [*SCHEMAS["branches"].names, *names]
-    assert schema_of("branches") == SCHEMAS["branches"]
-    assert schema_of("states", names) == SCHEMAS["states"]
+    for table, columns in OPTIONAL.items():
+        names = [name for name, _ in columns]
+        assert all(f"*{name}*" in text for name in names)
+        assert schema_of(table, [*names, "other"]).names == [*SCHEMAS[table].names, *names]
+        assert schema_of(table) == SCHEMAS[table]
+        assert schema_of("states", names) == SCHEMAS["states"]
+
+
+def test_whose_decodes_they_are_is_part_of_their_key():
+    assert sort_keys("decodes", SCHEMAS["decodes"].names) == SORT["decodes"]
+    assert sort_keys("decodes", schema_of("decodes", ["diagnostic"]).names) == [*SORT["decodes"], "diagnostic"]
+    assert sort_keys("readings", SCHEMAS["readings"].names) == SORT["readings"]
 
 
 def test_the_format_is_named():

@@ -1,11 +1,12 @@
 """The tables of E3, from stores with planted truth."""
 
+from dataclasses import replace
 from math import isinf, isnan
 
 from tests.helpers import made_findings
 from tests.helpers import made_studies as made
 from tests.helpers.made_findings import assert_estimate, rows
-from unmask.report.tables import detection
+from unmask.report.tables import detection, selection
 from unmask.report.tables.selection import outcome_rows
 from unmask.report.verdicts import lift_verdict
 from unmask.stats import ARMS, COVERAGES
@@ -40,11 +41,12 @@ def test_detection(diagnosed):
         assert_estimate(row, "auroc_among", outcome.auroc_among)
         assert_estimate(row, "auroc_within", outcome.auroc_within)
         assert_estimate(row, "captured_10", ranking.at[0.1].captured)
+        assert_estimate(row, "theta_lift_10", ranking.at[0.1].theta_lift)
         assert row["reason"] == ranking.reason
 
 
 def test_coverage(diagnosed):
-    keys = ("precision", "recall", "captured", "concentration", "efficiency", "lift", "oracle_lift")
+    keys = ("precision", "recall", "captured", "concentration", "efficiency", "lift", "theta_lift", "oracle_lift")
     sheet = detection.coverage_sheet(diagnosed.detection, "")
     for at, (row, outcome) in enumerate(outcomes(diagnosed, sheet, each=5)):
         c = COVERAGES[at % 5]
@@ -73,6 +75,7 @@ def test_means(diagnosed):
             assert_estimate(row, arm, mean.utility[arm])
         assert_estimate(row, "selective_lift", mean.lift["selective"])
         assert row["auroc"] == repr(mean.plain["auroc"].value)
+        assert row["theta_lift_10"] == repr(mean.plain["theta_lift_10"].value)
         assert (row["tasks"], row["spearman_tasks"]) == ("4", "3")
 
 
@@ -90,3 +93,16 @@ def test_missing(tmp_path):
     findings = made_findings.diagnosed(tmp_path, rest, read, unfinished=[lost])
     (row,) = rows(detection.missing_sheet(findings.detection))
     assert row["reason"] == "no evaluation prompt is finished yet"
+
+
+def test_diagnostics_are_named_where_one_is_not_called_as_its_axis(diagnosed):
+    """And nowhere else: tables of other studies stay as they are."""
+    found = diagnosed.detection
+    other = [replace(c, diagnostic="region:share") for c in found.cells]
+    several = replace(found, cells=(*found.cells, *other), missing=[*found.missing])
+    for build in (detection.lift_sheet, detection.coverage_sheet, selection.diagnostics_sheet):
+        assert "by" not in rows(build(found, ""))[0]
+        named = rows(build(several, ""))
+        assert [row["by"] for row in named] == [row["axis"] for row in named[: len(named) // 2]] + ["region:share"] * (
+            len(named) // 2
+        )

@@ -8,7 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unmask.errors import SchemaError
+from unmask.lab.choose import promised_lift
 from unmask.lab.store import Store
+from unmask.lab.store.schemas import DIAGNOSTIC
 from unmask.lab.store.shards import Unit
 from unmask.lab.store.utilities import parts
 from unmask.stats import Calibration, DetectorFileError
@@ -23,12 +25,13 @@ class StoredChoice(NamedTuple):
     opportunity: float
     """Cross-fitted Delta_adapt on validation states."""
     end_to_end: str
+    others: Mapping[str, Calibration]
+    """Of further arms, by name."""
 
     @property
     def lift(self) -> float:
         """What the gate promises; one that never opens promises nothing."""
-        tau = self.calibration.tau
-        return 0.0 if tau.value is None else tau.out_of_fold
+        return promised_lift(self.calibration)
 
 
 class DecodedUnit(NamedTuple):
@@ -42,9 +45,9 @@ class DecodedUnit(NamedTuple):
     best: str | None
     """The diagnostic that validation chose."""
     grids: Mapping[str, ArmGrid]
-    """Evaluation prompts, by the axis they are stored under."""
+    """Evaluation prompts, by diagnostic; those of all axes together by the name of that."""
     missing: Mapping[str, str]
-    """Reasons by axis."""
+    """Reasons by diagnostic."""
     joint: Mapping[str, Any] | None
 
 
@@ -66,34 +69,36 @@ def unit_infos(store: Store) -> dict[tuple[str, str], Mapping[str, Any]]:
 def stored_choices(
     store: Store,
     info: Mapping[str, Any],
-    names: Mapping[str, str],
     calibrations: Mapping[tuple[str, str, str], Calibration],
 ) -> dict[str, StoredChoice]:
     """What the arms were made of, by diagnostic; refused if the study's tables choose otherwise."""
     model, task = info["unit"]["model"], info["unit"]["task"]
     chosen = {}
-    for axis, entry in info["axes"].items():
+    for name, entry in info["axes"].items():
         try:
             calibration = Calibration.from_json(entry["calibration"])
+            others = {arm: Calibration.from_json(text) for arm, text in entry.get("others", {}).items()}
         except DetectorFileError as error:
-            raise SchemaError(f"the calibration of {model}, {task}, {axis}: {error}") from error
-        if not calibration.agrees(calibrations.get((model, task, names[axis]), calibration)):
+            raise SchemaError(f"the calibration of {model}, {task}, {name}: {error}") from error
+        if not calibration.agrees(calibrations.get((model, task, name), calibration)):
             raise SchemaError(
-                f"{model}, {task}, {axis} was decoded with another calibration than the study's tables give; allowed: "
+                f"{model}, {task}, {name} was decoded with another calibration than the study's tables give; allowed: "
                 f"the same; remove its folder from {str(store.decodes)!r} and run the study"
             )
         opportunity = nan if entry["opportunity"] is None else float(entry["opportunity"])
-        chosen[names[axis]] = StoredChoice(axis, calibration, opportunity, str(entry["end_to_end"]))
+        axis = entry.get("axis", name)
+        chosen[name] = StoredChoice(axis, calibration, opportunity, str(entry["end_to_end"]), others)
     return chosen
 
 
 def evaluation_grids(store: Store) -> dict[tuple[str, str], dict[str, ArmGrid]]:
-    """By model and task, then by the axis that decodes are stored under."""
+    """By model and task, then by diagnostic: the axis, where all are called as theirs."""
     table = store.table("decodes", ("utility", "evaluated", "deviated"))
     table = table.filter(pc.equal(table["split"], "evaluation"))
     grids: dict[tuple[str, str], dict[str, ArmGrid]] = {}
-    for (model, task, axis), part in parts(table, ("model", "task", "axis")):
-        grids.setdefault((model, task), {})[axis] = _grid(part)
+    whose = DIAGNOSTIC[0] if DIAGNOSTIC[0] in table.column_names else "axis"
+    for (model, task, name), part in parts(table, ("model", "task", whose)):
+        grids.setdefault((model, task), {})[name] = _grid(part)
     return grids
 
 

@@ -132,21 +132,23 @@ def detect(store: Store, e1: OpportunityFindings, *, draws: int = DRAWS) -> Dete
     if not len(table):
         return None
     study, keys = e1.manifest["study"], ("model", "task", "axis", "split")
-    readings = {key: rows_by_state(key[2], part) for key, part in parts(table, keys)}
+    readings = {key: rows_by_state(key[2], part) for key, part in parts(table, (*keys, "diagnostic"))}
     branches = dict(parts(store.table("branches", ("step", "masked", "is_reference", "utility")), keys))
     references = {spec["name"]: str(spec["reference"]) for spec in study["models"]}
     names = diagnostic_names(study)
     axes = [axis for axis in study["axes"] if any(key[2] == axis for key in readings)]
     settings = ExperimentSettings(settings_of(study), study["seed"], draws=draws, resamples=e1.resamples)
     results: list[DetectionCell | Missing] = [
-        replace(lost, diagnostic=names[lost.axis]) for lost in e1.missing if lost.axis in axes
+        replace(lost, diagnostic=name) for lost in e1.missing if lost.axis in axes for name in names[lost.axis]
     ]
     for one in e1.cells:
-        if one.axis in axes:
-            by_role = {role: (one.model, one.task, one.axis, role) for role in ROLES}
-            utilities = {role: utilities_of(branches[key]) for role, key in by_role.items()}
-            rows = {role: readings.get(key, {}) for role, key in by_role.items()}
-            results.append(_cell(one, names[one.axis], references[one.model], utilities, rows, settings))
+        if one.axis not in axes:
+            continue
+        by_role = {role: (one.model, one.task, one.axis, role) for role in ROLES}
+        utilities = {role: utilities_of(branches[key]) for role, key in by_role.items()}
+        for name in names[one.axis]:
+            rows = {role: readings.get((*key, name), {}) for role, key in by_role.items()}
+            results.append(_cell(one, name, references[one.model], utilities, rows, settings))
     cells = tuple(result for result in results if isinstance(result, DetectionCell))
     missing = tuple(result for result in results if isinstance(result, Missing))
     return DetectionFindings(cells, tuple(_means(cells, missing, settings)), missing, settings)
@@ -191,6 +193,7 @@ RANKINGS: Mapping[str, Callable[[TransitionUtility], Estimate]] = {
     "captured_10": lambda u: u.detection.at[0.1].captured,
     "efficiency_10": lambda u: u.detection.at[0.1].efficiency,
     "lift_10": lambda u: u.detection.at[0.1].lift,
+    "theta_lift_10": lambda u: u.detection.at[0.1].theta_lift,
 }
 
 

@@ -5,7 +5,7 @@ counts only where the answers of all arms could be judged. What has no numbers i
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isfinite, nan
 from typing import Any, NamedTuple
 
@@ -23,7 +23,6 @@ from unmask.lab.choose import (
     JOINT_FIXED,
     Missing,
     choose_axis,
-    diagnostic_names,
     is_extension,
 )
 from unmask.lab.store import Store
@@ -43,9 +42,24 @@ DIFFERENCES = (
     ("always", "fixed"),
     ("fixed", "reference"),
 )
+COMPARED = ("fixed", "selective", "reference")
+"""What further arms are compared with."""
 _JOINT_ARMS = ("reference", JOINT_FIXED, JOINT, "selective")
 _JOINT_DIFFERENCES = ((JOINT, "reference"), (JOINT, JOINT_FIXED), (JOINT, "selective"))
 _NO_PROMPT = "no evaluation prompt has a judged answer of every arm"
+
+
+@dataclass(frozen=True)
+class OtherArm:
+    """A further arm of a cell, on the prompts where its answer could be judged as well."""
+
+    utility: Estimate
+    difference: Mapping[str, Estimate]
+    """To the arms that it is compared with, paired over prompts."""
+    coverage: float
+    never: str
+    """Why its gate never opens; empty if it may."""
+    prompts: int
 
 
 @dataclass(frozen=True)
@@ -75,6 +89,8 @@ class EndToEndCell(DiagnosedCell):
     """Prompts left out because some arm's answer could not be judged."""
     out_of_fold: float
     """What validation promised: the gate's lift per state on prompts that did not choose its threshold."""
+    others: Mapping[str, OtherArm] = field(default_factory=dict)
+    """Further arms that the study asked for, by name."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +108,8 @@ class JointCell:
     """By axis."""
     prompts: int
     unjudged: int
+    diagnostics: tuple[str, ...] = ()
+    """One for each axis; left out where they are called so."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +181,7 @@ def end_to_end(store: Store, e1: OpportunityFindings, e23: DetectionFindings) ->
             if key not in infos:
                 results += _not_decoded(key, axis_of, reasons)
                 continue
-            chosen = stored_choices(store, infos[key], diagnostic_names(study), calibrations)
+            chosen = stored_choices(store, infos[key], calibrations)
             best = _best(spec["reference"], axis_of, chosen)
             about, held = infos[key], grids.get(key, {})
             unit = DecodedUnit(*key, spec["reference"], chosen, best, held, about["missing"], about["joint"])
@@ -201,15 +219,15 @@ def _cells(
 ) -> Iterator[_Measured | Missing]:
     key = (unit.model, unit.task)
     for name, axis in axis_of.items():
-        grid = unit.grids.get(axis)
+        grid = unit.grids.get(name)
         if name not in unit.chosen or grid is None:
-            why = unit.missing.get(axis) or reasons.get((*key, name), "no evaluation prompt was decoded")
+            why = unit.missing.get(name) or reasons.get((*key, name), "no evaluation prompt was decoded")
             yield Missing(*key, axis, why, name)
             continue
         lost = [arm for arm in (*DECODED_ARMS, *CONTROLS) if arm not in grid.utility]
         if lost:
             raise SchemaError(
-                f"decodes of {', '.join((*key, axis))} have no arm {', '.join(lost)}; allowed: all of them; remove the "
+                f"decodes of {', '.join((*key, name))} have no arm {', '.join(lost)}; allowed: all of them; remove the "
                 "folder of their unit and run the study"
             )
         used_P = grid.judged((*DECODED_ARMS, *CONTROLS))
@@ -245,15 +263,31 @@ def _cell(unit: DecodedUnit, name: str, grid: ArmGrid, used_P: np.ndarray, how: 
         prompts=int(used_P.sum()),
         unjudged=int((~used_P).sum()),
         out_of_fold=calibration.tau.out_of_fold,
+        others={arm: _other(unit, name, arm, grid, how) for arm in unit.chosen[name].others if arm in grid.utility},
     )
     return _Measured(cell, columns_PM)
+
+
+def _other(unit: DecodedUnit, name: str, arm: str, grid: ArmGrid, how: _Resampling) -> OtherArm:
+    arms, pairs = (arm, *COMPARED), [(arm, other) for other in COMPARED]
+    used_P = grid.judged((arm, *DECODED_ARMS, *CONTROLS))
+    columns = {unit.task: paired_columns(grid.utility, used_P, arms, pairs)}
+    utility, difference = arm_estimates(columns, arms, pairs, **how._asdict())
+    tau = unit.chosen[name].others[arm].tau
+    return OtherArm(
+        utility=utility[arm],
+        difference={other: difference[pair] for pair in pairs for other in pair[1:]},
+        coverage=gate_coverage(grid.steps[arm][used_P]),
+        never=tau.reason if tau.value is None else "",
+        prompts=int(used_P.sum()),
+    )
 
 
 def _joint(unit: DecodedUnit, how: _Resampling) -> Iterator[JointCell | Missing]:
     grid, about = unit.grids.get(JOINT), unit.joint
     if grid is None or about is None or unit.best is None:
         return
-    beside = unit.grids[unit.chosen[unit.best].axis]
+    beside = unit.grids[unit.best]
     selective = dict(zip(beside.prompts, beside.utility["selective"].tolist(), strict=True))
     selective_P = np.array([selective.get(prompt, nan) for prompt in grid.prompts])
     whole = replace(grid, utility={**grid.utility, "selective": selective_P})
@@ -273,6 +307,7 @@ def _joint(unit: DecodedUnit, how: _Resampling) -> Iterator[JointCell | Missing]
         task=unit.task,
         reference=unit.reference,
         axes=tuple(about["axes"]),
+        diagnostics=tuple(about.get("diagnostics", ())),
         utility=utility,
         difference=difference,
         coverage={axis: gate_coverage(gates[axis]) for axis in about["axes"]},

@@ -4,7 +4,7 @@ from unmask.lab.branch.accounting import AxisCost, BranchCost
 from unmask.lab.branch.engine import Branch, BranchProgress, BranchResult, run
 from unmask.lab.branch.futures import FirstStep
 from unmask.lab.branch.plan import PROPOSAL, Alternative, Continuation, EngineSettings, Plan, stream
-from unmask.lab.branch.readings import StoredReading, nearest
+from unmask.lab.branch.readings import StoredReading
 from unmask.lab.branch.states import ReferenceRun, Sampled, spaced
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "ReferenceRun",
     "Sampled",
     "StoredReading",
-    "nearest",
     "run",
     "spaced",
     "stream",

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from unmask.adapt.gated import read_together
-from unmask.axes import AXES
+from unmask.adapt.snapped import nearest
 from unmask.core import Action, State, Trajectory
 from unmask.diagnostics import Reading
-from unmask.errors import UnknownName
 from unmask.lab.branch.bucket import Bucket
 from unmask.lab.branch.stepper import Stepper, without_noise
 from unmask.transition import Transition
@@ -85,19 +84,6 @@ def _ingredients(reading: Reading) -> list[str]:
     parts = {name: value.tolist() for name, value in sorted(reading.ingredients.items())}
     rows = range(len(reading.signal_B))
     return [json.dumps({name: values[row] for name, values in parts.items()}) for row in rows]
-
-
-def nearest(axis: str, state: State, proposed: Action, revealed_BL: Tensor, candidates: Sequence[Action]) -> Tensor:
-    """Index of the candidate nearest to a proposal on its axis, row by row; the first of equally near ones.
-
-    `revealed_BL` is what the proposal reveals.
-    """
-    if axis not in AXES:
-        raise UnknownName("axis", axis, AXES)
-    distance_AB = torch.stack([AXES[axis].distance(state, proposed, other, revealed_BL) for other in candidates])
-    # Not argmin, which promises no order among ties.
-    least_B = distance_AB.min(0).values
-    return (distance_AB == least_B).to(torch.int8).argmax(0)
 
 
 def _same(one: State, other: State) -> Tensor:

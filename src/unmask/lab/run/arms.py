@@ -27,6 +27,7 @@ from unmask.lab.choose import (
     Choice,
     Missing,
     choices,
+    choose_axis,
     is_extension,
 )
 from unmask.lab.run.decode_cache import DecodeCache, DecodedRow, DecodeLine
@@ -76,7 +77,7 @@ def decode_arms(
     is decoded, or a later run that completes it would choose something else. `stop` says before each unit whether
     there is a reason to; `tell` hears what is being decoded, and how much is left; `lost` of a unit that failed.
     """
-    chosen = choices(store)
+    chosen = choices(store, study.arms)
     incomplete = {(failure.model, failure.task) for failure in Failures(store.folder).set_aside()}
     works = {
         spec.name: [work for work in works_of(store, spec, chosen) if (spec.name, work.unit.task) not in incomplete]
@@ -141,15 +142,16 @@ def _prompts_by_role(store: Store) -> dict[tuple[str, str], Counter[str]]:
 
 def decodes_chosen(work: DecodeJob, reference: str) -> Decodes:
     """How often each prompt is decoded, at most, now that everything but the end-to-end fixed action is chosen."""
-    validation, evaluation, joined = 1, 1, 0
+    validation, evaluation = 1, 1
+    joined = {choice.axis for choice in work.chosen.values() if not is_extension(reference, choice.axis)}
+    validation += sum(len(one.calibration.candidates) - 1 for one in {c.axis: c for c in work.chosen.values()}.values())
     for choice in work.chosen.values():
         chosen = choice.calibration
-        validation += len(chosen.candidates) - 1
         # Always, and the end-to-end fixed action.
         evaluation += 2 + (chosen.fixed.action != chosen.reference) + _staged(chosen)
         evaluation += 0 if chosen.tau.value is None else 1 + DRAWS
-        joined += not is_extension(reference, choice.axis)
-    return Decodes(validation, evaluation + (2 if joined >= 2 else 0))
+        evaluation += sum(other.tau.value is not None for other in choice.others.values())
+    return Decodes(validation, evaluation + (2 if len(joined) >= 2 else 0))
 
 
 def _staged(chosen: Calibration) -> bool:
@@ -170,7 +172,9 @@ def works_of(
         calibrations = {name: one.calibration.to_json() for name, one in usable.items()}
         reasons = {name: one.reason for name, one in missing.items()}
         names = sorted(name for name, about in shards.items() if about["task"] == task)
-        unit = Unit(spec.name, task, fingerprint([names, calibrations, reasons, DRAWS]))
+        others = {name: {arm: gate.to_json() for arm, gate in one.others.items()} for name, one in usable.items()}
+        further = [others] if any(others.values()) else []
+        unit = Unit(spec.name, task, fingerprint([names, calibrations, reasons, DRAWS, *further]))
         if there.get((spec.name, task), unit) != unit:
             raise OtherStudy(
                 f"{spec.name}, {task} was decoded end to end with other calibrations than its branches give now; "
@@ -202,7 +206,7 @@ def _decode_unit(
         "unit": asdict(work.unit),
         "reference": spec.reference,
         "axes": decoder.about_axes(),
-        "missing": {lost.axis: lost.reason for lost in work.missing.values()} | decoder.missing,
+        "missing": {name: lost.reason for name, lost in work.missing.items()} | decoder.missing,
         "joint": decoder.joint,
         "prompts": {role: len(of_role) for role, of_role in requests.items()},
         "policies": cache.policies,
@@ -210,12 +214,13 @@ def _decode_unit(
         "seconds": time.monotonic() - began,
         "versions": versions(),
     }
-    store.write_decodes(work.unit, decodes_table(work.unit, lines, decoder.judged(lines)), info)
+    table = decodes_table(work.unit, lines, decoder.judged(lines), named=study.renamed)
+    store.write_decodes(work.unit, table, info)
     ahead.before += cache.forwards
 
 
 class _ArmDecoder:
-    """One unit: what is decoded for each diagnostic, and in which order. Lines stand under its axis."""
+    """One unit: what is decoded for each diagnostic, and in which order."""
 
     def __init__(self, study: Study, spec: ModelSpec, work: DecodeJob, cache: DecodeCache, judge: Judge):
         self.work, self.cache, self.judge = work, cache, judge
@@ -238,23 +243,25 @@ class _ArmDecoder:
         self.best: dict[str, str] = {}
         """By diagnostic: the candidate that is best end to end on validation prompts."""
         self.missing: dict[str, str] = {}
-        """By axis, as it is stored."""
+        """By diagnostic, as it is stored."""
         self.joint: dict[str, Any] | None = None
 
     def about_axes(self) -> dict[str, dict[str, Any]]:
-        """What was chosen, by axis, as it is stored."""
-        return {self.arms[name].axis: _about(self.work.chosen[name], best) for name, best in self.best.items()}
+        """What was chosen, by diagnostic, as it is stored."""
+        return {name: _about(name, self.work.chosen[name], best) for name, best in self.best.items()}
 
     def judged(self, lines: Sequence[DecodeLine]) -> list[JudgedAnswer]:
         return self.judge.judge([(line.row.prompt, line.row.answer) for line in lines])
 
     def lines(self) -> Iterator[DecodeLine]:
         """All rows of the unit."""
-        tried = [(name, line) for name in self.arms for line in self._candidates(name)]
-        verdicts = self.judged([line for _, line in tried])
-        yield from (line for _, line in tried)
-        for name in self.arms:
-            pairs = [(line.arm, v.utility) for (owner, line), v in zip(tried, verdicts, strict=True) if owner == name]
+        # All diagnostics of an axis have the same candidates.
+        of_axis = {arms.axis: name for name, arms in reversed(self.arms.items())}
+        tried = [line for name in self.arms if name in of_axis.values() for line in self._candidates(name)]
+        verdicts = self.judged(tried)
+        yield from tried
+        for name, arms in self.arms.items():
+            pairs = [(line.arm, v.utility) for line, v in zip(tried, verdicts, strict=True) if line.axis == arms.axis]
             self._choose(name, pairs)
         for name in self.best:
             yield from self._evaluation(name)
@@ -277,7 +284,7 @@ class _ArmDecoder:
             self.best[name] = chosen.candidates[best]
         except NotEnough:
             why = "no validation prompt has a judged answer of every candidate end to end"
-            self.missing[self.arms[name].axis] = why
+            self.missing[name] = why
 
     def _evaluation(self, name: str) -> Iterator[DecodeLine]:
         arms, chosen = self.arms[name], self.work.chosen[name].calibration
@@ -288,20 +295,26 @@ class _ArmDecoder:
             "end-to-end fixed": self.candidates[arms.axis][self.best[name]],
         }
         always = [_gated(arms, "always", row) for row in self.cache.decode(arms.always, "evaluation")]
-        selective = self._selective(arms)
+        selective = self._selective(arms, "selective", arms.calibration)
         gated = {"always": always, "selective": selective, "random gate": self._random(arms, selective)}
         for arm in (*DECODED_ARMS, *CONTROLS):
             if arm in gated:
                 yield from gated[arm]
             else:
-                yield from (_plain(arms.axis, arm, row) for row in self.cache.decode(plain[arm], "evaluation"))
+                rows = self.cache.decode(plain[arm], "evaluation")
+                yield from (_plain(arms.axis, arm, row, name) for row in rows)
 
-    def _selective(self, arms: Arms) -> list[DecodeLine]:
+        for arm, gate in self.work.chosen[name].others.items():
+            yield from self._selective(arms, arm, gate)
+
+    def _selective(self, arms: Arms, arm: str, gate: Calibration) -> list[DecodeLine]:
         """A gate that never opens is the fixed arm. It is not decoded again to count signals nobody acts on."""
-        if arms.calibration.tau.value is None:
+        if gate.tau.value is None:
             fixed = self.cache.decode(arms.fixed, "evaluation")
-            return [DecodeLine(arms.axis, "selective", "evaluation", row, None, 0) for row in fixed]
-        return [_gated(arms, "selective", row) for row in self.cache.decode(arms.selective, "evaluation")]
+            whose = arms.diagnostic.name
+            return [DecodeLine(arms.axis, arm, "evaluation", row, None, 0, whose) for row in fixed]
+        policy = arms.with_gate(gate, list(self.candidates[arms.axis]))
+        return [_gated(arms, arm, row) for row in self.cache.decode(policy, "evaluation")]
 
     def _random(self, arms: Arms, selective: Sequence[DecodeLine]) -> list[DecodeLine]:
         """As many deviations as selective made on these prompts; where it made none, it is the same run, once."""
@@ -314,34 +327,51 @@ class _ArmDecoder:
 
     def _joint(self) -> Iterator[DecodeLine]:
         """All axes together, where there are two or more that the reference's decoder has."""
-        joined = [self.arms[name] for name in self.best if not is_extension(self.reference, self.arms[name].axis)]
+        joined = self._joined()
         if len(joined) < 2:
             return
         policy = joint_arm(joined)
         base = _joint_fixed(policy, joined)
         never = all(arms.calibration.tau.value is None for arms in joined)
         for arm, plain in (("reference", joined[0].reference), (JOINT_FIXED, base)):
-            yield from (_plain(JOINT, arm, row) for row in self.cache.decode(plain, "evaluation"))
+            yield from (_plain(JOINT, arm, row, JOINT) for row in self.cache.decode(plain, "evaluation"))
         counts: dict[str, dict[str, list[int | None]]] = {arms.axis: {} for arms in joined}
         for row in self.cache.decode(base if never else policy, "evaluation"):
             for arms in joined:
                 counts[arms.axis][row.prompt] = [None, 0] if never else list(row.gates[arms.diagnostic.name])
             evaluated, deviated = (sum(gate[at] for gate in row.gates.values()) for at in (0, 1))
-            yield DecodeLine(JOINT, JOINT, "evaluation", row, None if never else evaluated, 0 if never else deviated)
+            counted = {"evaluated": None if never else evaluated, "deviated": 0 if never else deviated}
+            yield DecodeLine(JOINT, JOINT, "evaluation", row, **counted, diagnostic=JOINT)
         self.joint = {"axes": list(counts), "gates": counts}
+        if any(arms.diagnostic.name != arms.axis for arms in joined):
+            self.joint["diagnostics"] = [arms.diagnostic.name for arms in joined]
+
+    def _joined(self) -> list[Arms]:
+        """One diagnostic of each axis that the reference's decoder has: the one that validation would choose."""
+        native = [name for name in self.best if not is_extension(self.reference, self.arms[name].axis)]
+        of_axis: dict[str, dict[str, tuple[float, float]]] = {}
+        for name in native:
+            choice = self.work.chosen[name]
+            of_axis.setdefault(choice.axis, {})[name] = (choice.lift, choice.opportunity)
+        best = [choose_axis(promised) for promised in of_axis.values()]
+        return [self.arms[name] for name in best if name is not None]
 
 
-def _about(choice: Choice, best: str) -> dict[str, Any]:
+def _about(name: str, choice: Choice, best: str) -> dict[str, Any]:
+    """The axis is said where the diagnostic is not called so."""
     opportunity = choice.opportunity if math.isfinite(choice.opportunity) else None
-    return {"calibration": choice.calibration.to_json(), "opportunity": opportunity, "end_to_end": best}
+    about = {"calibration": choice.calibration.to_json(), "opportunity": opportunity, "end_to_end": best}
+    others = {"others": {arm: gate.to_json() for arm, gate in choice.others.items()}} if choice.others else {}
+    return {**about, **others} if name == choice.axis else {**about, **others, "axis": choice.axis}
 
 
-def _plain(axis: str, arm: str, row: DecodedRow) -> DecodeLine:
-    return DecodeLine(axis, arm, "evaluation", row)
+def _plain(axis: str, arm: str, row: DecodedRow, diagnostic: str) -> DecodeLine:
+    return DecodeLine(axis, arm, "evaluation", row, diagnostic=diagnostic)
 
 
 def _gated(arms: Arms, arm: str, row: DecodedRow) -> DecodeLine:
-    return DecodeLine(arms.axis, arm, "evaluation", row, *row.gates[arms.diagnostic.name])
+    name = arms.diagnostic.name
+    return DecodeLine(arms.axis, arm, "evaluation", row, *row.gates[name], name)
 
 
 def _joint_fixed(joint: Policy, arms: Sequence[Arms]) -> Policy:

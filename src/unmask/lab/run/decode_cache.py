@@ -35,6 +35,8 @@ class DecodeLine(NamedTuple):
     row: DecodedRow
     evaluated: int | None = None
     deviated: int | None = None
+    diagnostic: str = ""
+    """Whose arm it is; empty for a candidate."""
 
 
 class DecodeCache:

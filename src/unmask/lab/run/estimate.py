@@ -103,11 +103,11 @@ def decodes_of(study: Study, reference: str, *, most: bool = False) -> Decodes:
     if not study.end_to_end:
         return Decodes(0, 0)
     sets = study.sets(reference)
-    axes = study.diagnosed_axes
+    axes = tuple(dict.fromkeys(study.diagnosed_axes))
     joined = sum(not is_extension(reference, axis) for axis in axes) >= 2
     # The reference is a candidate of every axis and an arm of each, and decoded once.
     candidates = 1 + sum(len(sets[axis]) - 1 for axis in axes)
-    arms = 1 + len(axes) * (_MOST_ARMS if most else ARMS_RUN) + 2 * joined
+    arms = 1 + len(study.diagnostics) * (_MOST_ARMS if most else ARMS_RUN) + 2 * joined
     return Decodes(candidates, arms) if most else Decodes(EARLY * candidates, EARLY * arms)
 
 

@@ -10,7 +10,7 @@ from unmask.lab.branch import Branch, FirstStep, StoredReading
 from unmask.lab.branch.states import ReferenceRun
 from unmask.lab.run.decode_cache import DecodeLine
 from unmask.lab.run.judging import JudgedAnswer
-from unmask.lab.store.schemas import FIRST_STEP, loose
+from unmask.lab.store.schemas import DIAGNOSTIC, FIRST_STEP, loose
 from unmask.lab.store.shards import Shard, Unit
 
 
@@ -104,9 +104,12 @@ def states_table(shard: Shard, paths: Sequence[ReferenceRun]) -> pa.Table:
     )
 
 
-def decodes_table(unit: Unit, lines: Sequence[DecodeLine], judged: Sequence[JudgedAnswer]) -> pa.Table:
-    """What every arm answered."""
+def decodes_table(
+    unit: Unit, lines: Sequence[DecodeLine], judged: Sequence[JudgedAnswer], *, named: bool = False
+) -> pa.Table:
+    """What every arm answered; `named` with the diagnostics, where they are not called as their axes."""
     n = len(lines)
+    whose = {DIAGNOSTIC[0]: [line.diagnostic for line in lines]} if named else {}
     return pa.table(
         {
             "model": [unit.model] * n,
@@ -122,8 +125,9 @@ def decodes_table(unit: Unit, lines: Sequence[DecodeLine], judged: Sequence[Judg
             "evaluated": [line.evaluated for line in lines],
             "deviated": [line.deviated for line in lines],
             "forwards": [line.row.forwards for line in lines],
+            **whose,
         },
-        schema=loose("decodes"),
+        schema=loose("decodes", whose),
     )
 
 

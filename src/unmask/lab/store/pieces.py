@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from unmask.atomic import sync
 from unmask.errors import ContractError, SchemaError
 from unmask.lab.store.hashes import bytes_hash, table_hash
-from unmask.lab.store.schemas import FORMAT, SORT, loose, schema_of
+from unmask.lab.store.schemas import FORMAT, loose, schema_of, sort_keys
 from unmask.lab.store.shards import Shard, Unit, write_synced
 from unmask.stats.hashed_json import from_hashed_json, to_hashed_json
 
@@ -52,7 +52,8 @@ def write_piece(
 
 def in_order(name: str, table: pa.Table) -> pa.Table:
     """Sorted by its key."""
-    return table.take(pc.sort_indices(table, sort_keys=[(key, "ascending") for key in SORT[name]]))
+    keys = sort_keys(name, table.column_names)
+    return table.take(pc.sort_indices(table, sort_keys=[(key, "ascending") for key in keys]))
 
 
 def read_info(folder: Path, kind: type[Shard | Unit], study: str | None = None) -> Info:

@@ -1,10 +1,8 @@
 """The tables of a study: columns, types, order and what of them is hashed. docs/schema.md describes them."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import pyarrow as pa
-
-from unmask.errors import ConfigError
 
 FORMAT = "unmask-study-3"
 """Of the manifest and the tables; another one is refused."""
@@ -86,14 +84,24 @@ SORT = {
     "branches": ["model", "task", "split", "prompt", "state", "axis", "candidate", "rollout"],
     "decodes": ["model", "task", "axis", "arm", "draw", "split", "prompt"],
 }
+DIAGNOSTIC = ("diagnostic", _NAME)
+"""Column of `decodes` in studies with a diagnostic that is not called as its axis, and in no other: whose arms they
+are; empty for candidates on validation prompts, which are the axis' own. There it is part of the key."""
+OPTIONAL = {"branches": OWN_COST, "decodes": (DIAGNOSTIC,)}
 UNHASHED = ("trajectory",)
 """Packed values whose bytes depend on a compressor; what they hold is in the other columns."""
 
 
 def schema_of(name: str, columns: Collection[str] = ()) -> pa.Schema:
     """The schema of a table, with those of its optional columns that are among these."""
-    optional = OWN_COST if name == "branches" else ()
-    return pa.schema([*SCHEMAS[name], *(pa.field(*column) for column in optional if column[0] in columns)])
+    optional = [column for column in OPTIONAL.get(name, ()) if column[0] in columns]
+    return pa.schema([*SCHEMAS[name], *(pa.field(*column) for column in optional)])
+
+
+def sort_keys(name: str, columns: Collection[str]) -> list[str]:
+    """What a table with these columns is sorted by."""
+    own = [DIAGNOSTIC[0]] if name == "decodes" and DIAGNOSTIC[0] in columns else []
+    return [*SORT[name], *own]
 
 
 def loose(name: str, columns: Collection[str] = ()) -> pa.Schema:
@@ -104,19 +112,3 @@ def loose(name: str, columns: Collection[str] = ()) -> pa.Schema:
 def plain_type(kind: pa.DataType) -> pa.DataType:
     """What a column holds, whether or not it is kept as a dictionary."""
     return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def by_axis(diagnostics: Mapping[str, str]) -> dict[str, str]:
-    """Names of diagnostics by their axes, from axes by their names; refused where an axis has two.
-
-    Rows of `readings` name both, so tables could hold several; choosing and the analysis go axis by axis.
-    """
-    names: dict[str, str] = {}
-    for name, axis in diagnostics.items():
-        if axis in names:
-            raise ConfigError(
-                f"diagnostics {names[axis]!r} and {name!r} are both of the {axis} axis; allowed: one for each axis, "
-                "because the analysis chooses one gate per axis (tables could hold both); give each its own study"
-            )
-        names[axis] = name
-    return names

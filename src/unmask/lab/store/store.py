@@ -49,7 +49,7 @@ from unmask.lab.store.pieces import (
     read_table,
     write_piece,
 )
-from unmask.lab.store.schemas import READINGS, SCHEMAS, SORT, loose
+from unmask.lab.store.schemas import READINGS, SCHEMAS, loose, sort_keys
 from unmask.lab.store.shards import Shard, Unit, cannot_write, finished_names, locked
 from unmask.lab.store.utilities import Utilities, utilities_of
 from unmask.versions import code_fingerprint
@@ -299,7 +299,8 @@ class Store:
             raise UnknownName("table", name, SCHEMAS)
         pieces = self._pieces(Unit if name in TABLES[Unit] else Shard)
         parts = [read_table(folder, name, info) for folder, info in pieces] or [loose(name).empty_table()]
-        wanted = [key for key in parts[0].column_names if columns is None or key in {*columns, *SORT[name]}]
+        there = parts[0].column_names
+        wanted = [key for key in there if columns is None or key in {*columns, *sort_keys(name, there)}]
         return in_order(name, pa.concat_tables([part.select(wanted) for part in parts]))
 
     def content_hash(self) -> dict[str, str]:

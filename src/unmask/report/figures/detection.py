@@ -33,7 +33,7 @@ def setting_figure(cell: DetectionCell, name: str) -> str:
     # In the left panel hollow means held out, whatever the doubt.
     parts = [f'<g class="axis-{cell.axis}">', *_detector(cell), "</g>"]
     parts += [f'<g class="axis-{cell.axis}{doubt}">', *_lifts(cell), "</g>"]
-    title = f"Detector, and lift by coverage: {cell.model}, {cell.task}, {cell.axis}"
+    title = f"Detector, and lift by coverage: {cell.model}, {cell.task}, {cell.diagnostic}"
     description = f"AUROC {number(utility.detection.auroc)}; selective policy, {lift}"
     return svg(name, _HEIGHT, title, description, parts)
 

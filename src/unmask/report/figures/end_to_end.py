@@ -15,7 +15,7 @@ the two differ on fewer than {FEWEST} prompts, not to be relied on."""
 def end_to_end_figure(findings: EndToEndFindings, model: str, name: str) -> str:
     """Each task on its chosen axis, then their mean; hollow where the two arms differ on few prompts."""
     groups = [
-        (c.task, [WhiskerRow(c.axis, c.difference[GAIN], c.wins + c.losses < FEWEST)])
+        (c.task, [WhiskerRow(c.axis, c.difference[GAIN], c.wins + c.losses < FEWEST, name=c.diagnostic)])
         for c in chosen_cells(findings, model)
     ]
     for mean in chosen_means(findings):

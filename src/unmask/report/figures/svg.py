@@ -96,7 +96,7 @@ class WhiskerRow:
     """A dot with its interval."""
 
     axis: str
-    """Names it, and gives shape and colour."""
+    """Gives shape and colour, and names it."""
     value: Estimate
     doubt: bool
     """Hollow and dashed."""

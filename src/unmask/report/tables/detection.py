@@ -14,15 +14,15 @@ from unmask.report.formats import count, edge, number, percent, share, share_poi
 from unmask.report.sheet import AnySheet, Column, Sheet, Value, attribute
 from unmask.report.tables import shared
 from unmask.report.tables.selection import (
-    OUTCOME,
     PROPOSAL,
     OutcomeRow,
     diagnostics_sheet,
+    outcome_columns,
     outcome_rows,
     selection_sheet,
     threshold,
 )
-from unmask.report.tables.shared import counts, mark, named, notes, positive_rate
+from unmask.report.tables.shared import counts, diagnosed, mark, notes, positive_rate
 from unmask.report.verdicts import lift_verdict
 from unmask.stats import ARMS, COVERAGES
 
@@ -71,7 +71,7 @@ def _entry(path: str, key: str) -> Callable[[Any], Value]:
 
 def lift_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
     columns: tuple[Column[OutcomeRow], ...] = (
-        *OUTCOME,
+        *outcome_columns(findings),
         Column("verdict", "selective policy", lambda row: lift_verdict(row.outcome.utility), left=True),
         *notes(attrgetter("outcome.utility"), attrgetter("partial")),
         attribute("coverage", "deviates at", share, path="outcome.utility.coverage", wide=True),
@@ -108,7 +108,7 @@ def lift_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
 
 def utility_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
     columns: tuple[Column[OutcomeRow], ...] = (
-        *OUTCOME,
+        *outcome_columns(findings),
         *(Column(arm, ARM_NAMES[arm], _entry("outcome.utility.utility", arm), number, wide=True) for arm in ARMS),
         *notes(attrgetter("outcome.utility"), attrgetter("partial")),
         *counts("states", "excluded", path="outcome.utility."),
@@ -128,6 +128,7 @@ _AT_TEN = (
     ("concentration", "C*(10 %)", share),
     ("efficiency", "efficiency", share),
     ("lift", "lift at 10 %", number),
+    ("theta_lift", "and from theta on", number),
     ("oracle_lift", "with an oracle gate", number),
     ("random_lift", "with random states", number),
 )
@@ -136,7 +137,7 @@ _AT_TEN = (
 def detection_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
     ranking = "outcome.utility.detection"
     columns: tuple[Column[OutcomeRow], ...] = (
-        *OUTCOME,
+        *outcome_columns(findings),
         attribute("auroc", "AUROC", number, path=f"{ranking}.auroc", wide=True),
         attribute("auroc_among", "where there is a signal", number, path="outcome.auroc_among", wide=True),
         attribute("auroc_within", "at the same step", number, path="outcome.auroc_within", wide=True),
@@ -153,8 +154,8 @@ def detection_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
         "without a signal rank last, which alone may move it; beside it those with one, and those with one compared "
         "only with states as far into their run, where knowing the stage does not help. C_det: share of all "
         "opportunity in the 10 % ranked first; C*: in the 10 % that hold most; efficiency: the one by the other. "
-        "Lifts are those of the diagnostic's action on those 10 % only, whatever theta. To rank well and to gain are "
-        "two things.",
+        "Lifts are those of the diagnostic's action on those 10 % only, whatever theta; and from theta on: those of "
+        "them alone whose signal reaches it. To rank well and to gain are two things.",
         columns,
         list(outcome_rows(findings)),
         empty="None.",
@@ -172,12 +173,13 @@ _RANKINGS = {
     "captured_10": ("C_det(10 %)", share),
     "efficiency_10": ("efficiency", share),
     "lift_10": ("lift at 10 %", number),
+    "theta_lift_10": ("and from theta on", number),
 }
 
 
 def means_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
     columns: tuple[Column[DetectionMean], ...] = (
-        *named("model", "axis"),
+        *diagnosed(findings.means, "model"),
         PROPOSAL,
         Column("tasks", "tasks", lambda mean: len(mean.tasks), count),
         Column("fixed", "fixed", _entry("utility", "fixed"), number, wide=True),
@@ -193,7 +195,7 @@ def means_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
         f"e3-means{suffix}",
         "Diagnostics: means over tasks",
         "Each task counts the same, with its own fixed action and detector; intervals draw prompts within each task. "
-        "The recovered gap is mean lift by mean gap. Means of AUROC, Spearman, C_det, efficiency and lift at 10 % are "
+        "The recovered gap is mean lift by mean gap. Means of AUROC, Spearman, C_det, efficiency and lifts at 10 % are "
         "over the tasks on which they exist, and have no intervals.",
         columns,
         findings.means,
@@ -227,6 +229,7 @@ _AT = (
     ("efficiency", "efficiency", share),
     ("random_captured", "random", share),
     ("lift", "lift", number),
+    ("theta_lift", "lift with theta", number),
     ("random_lift", "random lift", number),
     ("oracle_lift", "oracle-gate lift", number),
     ("precision", "precision", share),
@@ -236,7 +239,7 @@ _AT = (
 
 def coverage_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
     columns: tuple[Column[CoverageRow], ...] = (
-        *OUTCOME,
+        *outcome_columns(findings),
         attribute("coverage", "coverage", percent),
         *(attribute(key, head, show, path=f"at.{key}", wide=True) for key, head, show in _AT),
         *notes(attrgetter("outcome.utility.detection"), attrgetter("partial")),
@@ -244,7 +247,8 @@ def coverage_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
     return Sheet(
         f"e3-coverage{suffix}",
         "At limited coverage",
-        "Acting on the best-ranked share of states only. Random: 10,000 random choices of as many states, with the "
+        "Acting on the best-ranked share of states only; with theta, on those of them whose signal reaches it, so that "
+        "it stays as it is once all of these are among them. Random: 10,000 random choices of as many states, with the "
         "interval over choices. Oracle gate: states ranked by one fold's opportunity, the diagnostic's gain from the "
         "other fold. Precision: share of the chosen states with a gain; recall: share of the states with a gain that "
         "are chosen.",
@@ -290,7 +294,7 @@ def _bin_rows(findings: DetectionFindings) -> Iterator[BinRow]:
 
 def bins_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
     columns: tuple[Column[BinRow], ...] = (
-        *OUTCOME,
+        *outcome_columns(findings),
         *counts("bin"),
         attribute("from", "signal from", edge, path="low"),
         attribute("to", "to below", edge, path="high"),
@@ -318,7 +322,7 @@ def screen_sheet(findings: DetectionFindings) -> AnySheet:
     several = len({cell.model for cell in findings.cells}) > 1
     utility = "raw.utility"
     columns: tuple[Column[DetectionCell], ...] = (
-        *named(*["model"] * several, "task", "axis"),
+        *diagnosed(findings.cells, *["model"] * several, "task"),
         attribute("auroc", "AUROC", number, path=f"{utility}.detection.auroc"),
         Column("selective", "selective lift", _entry(f"{utility}.lift", "selective"), number),
         Column(None, "", lambda cell: mark(cell.raw.utility, cell.partial)),

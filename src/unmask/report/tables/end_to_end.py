@@ -5,11 +5,20 @@ from dataclasses import dataclass
 from math import isnan
 
 from unmask.axes import AXES
-from unmask.lab.analysis.end_to_end import CHOSEN, DECODED_ARMS, EndToEndCell, EndToEndFindings, EndToEndMean, JointCell
+from unmask.lab.analysis.end_to_end import (
+    CHOSEN,
+    COMPARED,
+    DECODED_ARMS,
+    EndToEndCell,
+    EndToEndFindings,
+    EndToEndMean,
+    JointCell,
+    OtherArm,
+)
 from unmask.report.formats import count, number, point, share, text_or_none, yes_no
 from unmask.report.sheet import AnySheet, Column, Sheet, Value, attribute
 from unmask.report.tables import shared
-from unmask.report.tables.shared import CELL, MEAN, PARTIAL, counts, named
+from unmask.report.tables.shared import MEAN, PARTIAL, counts, diagnosed, named
 from unmask.report.verdicts import (
     GAIN,
     EndToEndVerdict,
@@ -44,6 +53,7 @@ class ArmsRow:
     model: str
     task: str
     axis: str
+    diagnostic: str
     utility: Mapping[str, Estimate]
     difference: Mapping[tuple[str, str], Estimate]
     coverage: float
@@ -71,6 +81,7 @@ def _cell_row(cell: EndToEndCell) -> ArmsRow:
         model=cell.model,
         task=cell.task,
         axis=cell.axis,
+        diagnostic=cell.diagnostic,
         utility=cell.utility,
         difference=cell.difference,
         coverage=cell.coverage["selective"],
@@ -92,6 +103,7 @@ def _mean_row(findings: EndToEndFindings, mean: EndToEndMean) -> ArmsRow:
         model=mean.model,
         task=MEAN,
         axis=mean.axis,
+        diagnostic=mean.diagnostic,
         utility=mean.utility,
         difference=mean.difference,
         coverage=mean.coverage,
@@ -157,7 +169,7 @@ _PROMPTS = (
 
 def full_sheet(findings: EndToEndFindings) -> AnySheet:
     columns: tuple[Column[ArmsRow], ...] = (
-        *CELL,
+        *diagnosed(findings.cells, "model", "task"),
         *_ARMS,
         _DELTA,
         *_COVERAGE,
@@ -184,7 +196,7 @@ def full_sheet(findings: EndToEndFindings) -> AnySheet:
 def axes_sheet(findings: EndToEndFindings, suffix: str = "") -> AnySheet:
     """Every axis, whether chosen or not."""
     columns: tuple[Column[ArmsRow], ...] = (
-        *CELL,
+        *diagnosed(findings.cells, "model", "task"),
         _CHOSEN,
         Column("fixed_name", "fixed action", _of_cell(lambda cell: cell.fixed_name, ""), text_or_none, left=True),
         *_ARMS,
@@ -215,7 +227,7 @@ def axes_sheet(findings: EndToEndFindings, suffix: str = "") -> AnySheet:
 
 def controls_sheet(findings: EndToEndFindings, suffix: str = "") -> AnySheet:
     columns: tuple[Column[ArmsRow], ...] = (
-        *CELL,
+        *diagnosed(findings.cells, "model", "task"),
         _CHOSEN,
         _arm("selective", "Selective", "selective"),
         Column(
@@ -240,6 +252,45 @@ def controls_sheet(findings: EndToEndFindings, suffix: str = "") -> AnySheet:
         columns,
         [*map(_cell_row, findings.cells), *(_mean_row(findings, mean) for mean in findings.means)],
         empty="None.",
+    )
+
+
+@dataclass(frozen=True)
+class OtherRow:
+    """A further arm of a cell."""
+
+    cell: EndToEndCell
+    arm: str
+    other: OtherArm
+
+
+def others_sheet(findings: EndToEndFindings, suffix: str = "") -> AnySheet:
+    """Arms that a study asked for beside the usual ones."""
+    columns: tuple[Column[OtherRow], ...] = (
+        *diagnosed(findings.cells, "model", "task", path="cell."),
+        attribute("arm", "arm", left=True),
+        attribute("utility", "its utility", point, path="other.utility", wide=True),
+        *(column for to in COMPARED for column in _over(to)),
+        attribute("coverage", "Coverage", share, path="other.coverage"),
+        attribute("never", "why its gate never opens", text_or_none, path="other.never", left=True),
+        attribute("prompts", "prompts", count, path="other.prompts"),
+    )
+    return Sheet(
+        f"e4-arms{suffix}",
+        "Further arms",
+        "Snapped: as selective, but in place of the diagnostic's action the candidate that comes nearest to it, behind "
+        "a gate that was calibrated for those. Differences are paired over the prompts that all arms have judged "
+        "answers of.",
+        columns,
+        [OtherRow(cell, arm, other) for cell in findings.cells for arm, other in cell.others.items()],
+        empty="None.",
+    )
+
+
+def _over(to: str) -> tuple[Column[OtherRow], ...]:
+    return (
+        Column(f"over_{to}", f"it − {to}", lambda row: row.other.difference[to], number, wide=True),
+        Column(f"over_{to}_verdict", "interval", lambda row: plain_verdict(row.other.difference[to]), left=True),
     )
 
 
@@ -272,6 +323,7 @@ def joint_sheet(findings: EndToEndFindings) -> AnySheet:
     columns: tuple[Column[JointCell], ...] = (
         *named("model", "task"),
         Column("axes", "axes", lambda cell: ", ".join(cell.axes), left=True),
+        *([_JOINED] if any(cell.diagnostics for cell in findings.joints) else []),
         *(_arm(arm.replace(" ", "_"), head, arm) for arm, head in _JOINT_ARMS.items()),
         *(
             column
@@ -291,6 +343,9 @@ def joint_sheet(findings: EndToEndFindings) -> AnySheet:
         findings.joints,
         empty="None.",
     )
+
+
+_JOINED = Column[JointCell]("by", "diagnosed by", lambda cell: ", ".join(cell.diagnostics or cell.axes), left=True)
 
 
 def _joint_coverage(axis: str) -> Column[JointCell]:
@@ -317,7 +372,7 @@ def screen_sheet(findings: EndToEndFindings) -> AnySheet:
     several = len({cell.model for cell in findings.cells}) > 1
     columns: tuple[Column[ArmsRow], ...] = (
         *named(*["model"] * several, "task"),
-        Column("axis", "axis", lambda row: "" if row.cell is None else row.axis),
+        Column("axis", "axis", lambda row: "" if row.cell is None else row.diagnostic),
         *(_arm(arm, head.lower(), arm) for arm, head in ARM_HEADS.items()),
         _difference("delta", "selective − fixed", GAIN),
         Column(None, "", lambda row: PARTIAL * bool(row.partial)),

@@ -8,7 +8,7 @@ from operator import attrgetter
 from unmask.lab.analysis.detection import DetectionCell, DetectionFindings, SettingOutcome
 from unmask.report.formats import count, number, share
 from unmask.report.sheet import AnySheet, Column, Sheet, Value, attribute
-from unmask.report.tables.shared import CELL, counts, named, notes
+from unmask.report.tables.shared import counts, diagnosed, notes
 from unmask.stats import Threshold
 
 
@@ -32,8 +32,11 @@ def outcome_rows(findings: DetectionFindings) -> Iterator[OutcomeRow]:
 
 
 PROPOSAL = attribute("proposal", "action", left=True)
-OUTCOME = (*named("model", "task", "axis", path="cell."), PROPOSAL)
-"""Which outcome a row is about."""
+
+
+def outcome_columns(findings: DetectionFindings) -> tuple[Column[OutcomeRow], ...]:
+    """Which outcome a row is about."""
+    return (*diagnosed(findings.cells, "model", "task", path="cell."), PROPOSAL)
 
 
 def threshold(value: Threshold) -> str:
@@ -55,7 +58,7 @@ def selection_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
         ("stage_recovered", None, share),
     )
     columns: tuple[Column[OutcomeRow], ...] = (
-        *OUTCOME,
+        *outcome_columns(findings),
         attribute("viable", "exploratory screen", _passed, path="outcome.choice.viability.passed"),
         attribute("lower_regret", None, path="outcome.choice.viability.lower_regret"),
         attribute("recovers", None, path="outcome.choice.viability.recovers"),
@@ -90,7 +93,7 @@ def diagnostics_sheet(findings: DetectionFindings, suffix: str) -> AnySheet:
         "agrees_any": "with any candidate",
     }
     columns: tuple[Column[DetectionCell], ...] = (
-        *CELL,
+        *diagnosed(findings.cells, "model", "task"),
         attribute("fixed", "fixed action", path="fixed_name", left=True),
         attribute("theta", None, path="raw.choice.calibration.theta.value"),
         *(attribute(key, head, share, path=f"raw.choice.{key}", wide=True) for key, head in shares.items()),

@@ -1,6 +1,6 @@
 """What the tables of a study have in common: signs and their legend, and columns that many of them have."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from unmask.lab.analysis.opportunity import Missing
@@ -45,6 +45,24 @@ def named(*keys: str, path: str = "") -> tuple[Column[Any], ...]:
 CELL = named("model", "task", "axis")
 
 
+class Diagnosed(Protocol):
+    """What is said about a diagnostic of an axis."""
+
+    @property
+    def axis(self) -> str: ...
+
+    @property
+    def diagnostic(self) -> str: ...
+
+
+def diagnosed(rows: Iterable[Diagnosed], *keys: str, path: str = "") -> tuple[Column[Any], ...]:
+    """Columns of names with the axis last, and who diagnosed it where somebody is not called as the axis."""
+    if all(row.diagnostic in ("", row.axis) for row in rows):
+        return named(*keys, "axis", path=path)
+    # `diagnostic` is the name of an arm.
+    return (*named(*keys, "axis", path=path), attribute("by", "diagnosed by", path=f"{path}diagnostic", left=True))
+
+
 def notes(measured: Callable[[Item], Measured], partial: Callable[[Item], str]) -> tuple[Column[Item], ...]:
     """How far the numbers of a row may be relied on: signs for people, reasons in files."""
     return (
@@ -65,4 +83,4 @@ def counts(*keys: str, path: str = "") -> tuple[Column[Any], ...]:
 
 def missing_sheet(name: str, title: str, note: str, missing: Sequence[Missing], empty: str) -> AnySheet:
     """What has no numbers, and why."""
-    return Sheet(name, title, note, (*CELL, *named("reason")), missing, empty=empty)
+    return Sheet(name, title, note, (*diagnosed(missing, "model", "task"), *named("reason")), missing, empty=empty)

@@ -123,7 +123,7 @@ def _doubt(cell: DetectionCell) -> bool:
 
 
 def _where(opportunity: OpportunityFindings, cell: DetectionCell) -> str:
-    return place(opportunity, cell.model, cell.task, cell.axis)
+    return place(opportunity, cell.model, cell.task, cell.diagnostic)
 
 
 def _pairs(cells: Sequence[object]) -> str:

@@ -110,6 +110,6 @@ def notes(end_to_end: EndToEndFindings) -> Iterator[str]:
     if end_to_end.missing:
         axes: dict[str, list[str]] = {}
         for m in end_to_end.missing:
-            axes.setdefault(f"{m.task} of {m.model}", []).append(m.axis)
+            axes.setdefault(f"{m.task} of {m.model}", []).append(m.diagnostic or m.axis)
         places = [f"{where} ({', '.join(which)})" for where, which in axes.items()]
         yield f"End to end without numbers: {listed(places)}; the tables have the reasons."
