@@ -6,7 +6,7 @@ by the name of a diagnostic, with its axis beside it.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from unmask.axes import AXES, POLICY, SCORE, revises
 from unmask.axes.score import weights
 from unmask.diagnostics import DIAGNOSTICS, score
 from unmask.errors import SchemaError, UnknownName
+from unmask.lab.gates import GATES
 from unmask.lab.store import Store
 from unmask.lab.store.schemas import by_axis
 from unmask.lab.store.utilities import Utilities, parts, utilities_of
@@ -62,6 +63,8 @@ class Choice:
     calibration: Calibration
     opportunity: float
     """Cross-fitted Delta_adapt on validation states."""
+    gates: Mapping[str, Calibration] = field(default_factory=dict)
+    """Calibrations of further gates, by name."""
 
 
 @dataclass(frozen=True)
@@ -123,10 +126,10 @@ def rows_by_state(axis: str, part: pa.Table) -> dict[StateKey, Row]:
 # Choosing
 
 
-def choices(store: Store) -> dict[tuple[str, str, str], Choice | Missing]:
+def choices(store: Store, gates: Sequence[str] = ()) -> dict[tuple[str, str, str], Choice | Missing]:
     """By model, task and diagnostic: what decoders are made of, or why they cannot be. The calibrations of `detect`.
 
-    Evaluation rows are dropped before anything else is done.
+    `gates` are further ones to calibrate, names of `GATES`. Evaluation rows are dropped before anything else is done.
     """
     study, keys = store.manifest["study"], ("model", "task", "axis")
     names = diagnostic_names(study)
@@ -137,7 +140,7 @@ def choices(store: Store) -> dict[tuple[str, str, str], Choice | Missing]:
     for (model, task, axis), part in parts(branches, keys):
         if (model, task, axis) in readings:
             rows, name = readings[model, task, axis], names[axis]
-            chosen[model, task, name] = _choice((model, task, axis), name, part, rows, references[model], study)
+            chosen[model, task, name] = _choice((model, task, axis), name, part, rows, references[model], study, gates)
     return chosen
 
 
@@ -152,6 +155,7 @@ def _choice(
     read: Mapping[StateKey, Row],
     reference: str,
     study: Mapping[str, Any],
+    gates: Sequence[str] = (),
 ) -> Choice | Missing:
     axis, settings = key[2], settings_of(study)
     # E1 does not get past this either.
@@ -161,16 +165,20 @@ def _choice(
     try:
         table = table_with(ValidationTable, utilities, read, "validation", fixed_mixture(utilities, reference, axis))
         chosen = calibrate(table, settings)
-        return Choice(axis, chosen, gap(graded(table, chosen.fixed.action, settings).fit).delta)
+        further = {gate: calibrate(table, replace(settings, **GATES[gate])) for gate in gates}
+        return Choice(axis, chosen, gap(graded(table, chosen.fixed.action, settings).fit).delta, further)
     except NotEnough as error:
         return Missing(*key, str(error), name)
 
 
-def choose_axis(promised: Mapping[str, tuple[float, float]]) -> str | None:
+def choose_axis(promised: Mapping[str, tuple[float, float]], by: str = "lift") -> str | None:
     """The axis with the largest lift promised on validation; of equal ones that with the largest opportunity there,
     then the first. `promised` are lift and opportunity by axis, in the order of the axes; None without any.
 
-    Where an axis has several diagnostics, each is one to choose, by its name."""
+    By opportunity it is the other way round: the paper's rows suggest that. Where an axis has several diagnostics, each
+    is one to choose, by its name."""
+    if by == "opportunity":
+        promised = {name: (_measured(opportunity), lift) for name, (lift, opportunity) in promised.items()}
     best: str | None = None
     for name, (lift, opportunity) in promised.items():
         if best is None:

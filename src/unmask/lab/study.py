@@ -18,6 +18,7 @@ from unmask.core import Policy
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, require
 from unmask.lab.branch import EngineSettings, Plan
+from unmask.lab.gates import AXIS_BY, parse_axis_by, parse_gates
 from unmask.lab.methods import described, method_set, methods_of
 from unmask.lab.prompts import FRESH
 from unmask.lab.store.schemas import by_axis
@@ -108,6 +109,10 @@ class Study:
     """Names of those that are read at every state, and whose proposals are branched."""
     end_to_end: bool = False
     """Decode the arms of the diagnosed axes from beginning to end, once all branches are there."""
+    gates: tuple[str, ...] = ()
+    """Other readings of the gate that are decoded beside it: names of `lab.gates.GATES`."""
+    axis_by: str = AXIS_BY[0]
+    """What the axis of E4's headline is chosen by."""
     budget: Budget = Budget()
     own: Mapping[str, Task] = field(default_factory=dict)
     """Tasks outside the suite, by name."""
@@ -147,6 +152,8 @@ class Study:
             candidates=named,
             diagnostics=_diagnosed(raw.get("diagnostics", []), axes),
             end_to_end=_end_to_end(raw.get("end_to_end", False), raw.get("diagnostics", [])),
+            gates=parse_gates(raw.get("gates", []), bool(raw.get("end_to_end", False))),
+            axis_by=parse_axis_by(raw.get("axis_by", AXIS_BY[0])),
             budget=parse_part(Budget, raw.get("budget", {}), "budget", required=()),
             own=own,
             methods=methods_of(named[POLICY], folder) if POLICY in axes else {},
@@ -161,10 +168,12 @@ class Study:
     def config(self) -> dict[str, Any]:
         """Everything that branches depend on, as plain values; not how the work is cut, nor the budget.
 
-        `end_to_end` is not among them: it adds tables and changes none, so it may be switched on later.
+        `end_to_end` and `gates` are not among them: they add tables and change none, so they may be switched on later.
         """
         whole = asdict(replace(self, splits={}, steps={}, candidates={}, own={}, methods={}))
-        for key in ("budget", "shard", "end_to_end"):
+        # Studies that were made before there was a choice stay the same.
+        usual = ["axis_by"] if self.axis_by == AXIS_BY[0] else []
+        for key in ("budget", "shard", "end_to_end", "gates", *usual):
             del whole[key]
         whole["engine"] = {"rows": self.engine.rows, "bucket": self.engine.bucket}
         whole["splits"] = {role: asdict(part) for role, part in self.splits.items()}
@@ -241,7 +250,7 @@ _REQUIRED = (
     "temperature",
     "engine",
 )
-_OPTIONAL = ("revision", "candidates", "diagnostics", "end_to_end", "budget", "own")
+_OPTIONAL = ("revision", "candidates", "diagnostics", "end_to_end", "gates", "axis_by", "budget", "own")
 
 
 def _required(raw: Mapping[str, Any]) -> tuple[str, ...]:

@@ -234,6 +234,28 @@ class TestAxes:
         assert one.coverage == {"region": pytest.approx((0 + 1 + 2) / 24)}
 
 
+class TestHeadlines:
+    both = TestAxes.both
+
+    def test_with_and_without_the_revision_extension(self, both):
+        decodes(both, {"commitment": KNOWN, "region": FLAT}, steps=STEPS)
+        lines = {(one.by, one.revision): one for one in measured(both)[1].headlines}
+        assert list(lines) == [(by, revision) for by in ("lift", "opportunity") for revision in (False, True)]
+        # The extension's gate promises as much, its opportunity is as large, and it comes first.
+        assert {key: one.axes for key, one in lines.items()} == {
+            key: {"find": "commitment" if key[1] else "region"} for key in lines
+        }
+        assert lines["lift", True].mean.utility["selective"].value == pytest.approx(0.625)
+        assert lines["lift", False].mean.utility["selective"].value == pytest.approx(0.5)
+        assert [one.usual for one in lines.values()] == [True, False, False, False]
+
+    def test_by_lift_and_by_opportunity(self, place):
+        decodes(place, {"region": KNOWN}, steps=STEPS)
+        lines = measured(place)[1].headlines
+        assert [(one.by, one.revision) for one in lines] == [("lift", False), ("opportunity", False)]
+        assert lines[0].mean == next(m for m in measured(place)[1].means if m.axis == CHOSEN)
+
+
 class TestStored:
     def test_nothing_decoded_is_nothing(self, place):
         assert measured(place)[1] is None

@@ -73,6 +73,24 @@ class TestFile:
         assert not Study.parse({key: value for key, value in RAW.items() if key != "end_to_end"}).end_to_end
         assert on.config == off.config
 
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"gates": ["maen"]}, "did you mean mean"),
+            ({"gates": ["mean"], "end_to_end": False}, "allowed: with end_to_end = true"),
+            ({"axis_by": "gain"}, "axis_by"),
+        ],
+    )
+    def test_other_readings_of_the_gate_are_checked(self, changes, message):
+        with pytest.raises(ConfigError, match=message):
+            Study.parse({**RAW, **changes})
+
+    def test_defaults_leave_the_study_as_it_was(self):
+        named = Study.parse({**RAW, "gates": ["mean"], "axis_by": "lift"})
+        assert named.config == Study.parse(RAW).config
+        assert not {"gates", "axis_by"} & set(named.config)
+        assert Study.parse({**RAW, "axis_by": "opportunity"}).config["axis_by"] == "opportunity"
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _made():
@@ -142,6 +160,53 @@ def measured(place, resamples=100):
     e1 = measure(place, resamples=resamples)
     findings = detect(place, e1, draws=20)
     return findings, end_to_end(place, e1, findings)
+
+
+@pytest.fixture(scope="module")
+def further(branched, study, loaded, tmp_path_factory):
+    """The same branches, decoded with further gates; that of the mean is open wherever there is a signal."""
+    place = Store(tmp_path_factory.mktemp("gates") / "out")
+    shutil.copytree(branched.folder, place.folder)
+    place = Store.create(place.folder, study.config)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calibration, "fit_mean_gate", lambda *given, **how: Threshold(-math.inf, 0.5, 0.25, 0.1, ""))
+        assert run_study(replace(study, gates=("mean", "lift-together")), place, loaded).complete
+    return place
+
+
+class TestGates:
+    """Other readings of the gate, decoded beside the usual one."""
+
+    def test_each_is_an_arm_of_its_own_and_changes_no_other(self, further, whole):
+        names = {"selective mean", "random gate mean", "selective lift-together", "random gate lift-together"}
+        rows = rows_of(further, axis="region", split="evaluation")
+        assert {row["arm"] for row in rows} == {*DECODED_ARMS, *CONTROLS, *names}
+        usual = [row for row in further.table("decodes").to_pylist() if row["arm"] not in names]
+        key = "model", "task", "axis", "arm", "split", "prompt", "draw"
+        in_order = [sorted(t, key=lambda r: [r[k] for k in key]) for t in (usual, whole.table("decodes").to_pylist())]
+        assert in_order[0] == in_order[1]
+
+    def test_the_gate_that_is_always_open_is_always(self, further):
+        assert answers(further, "region", "selective mean") == answers(further, "region", "always")
+        assert answers(further, "region", "selective lift-together") == answers(further, "region", "selective")
+
+    def test_they_are_reported_beside_the_usual_one(self, further, whole):
+        assert measured(whole)[1].gates == ()
+        cells = [c for c in measured(further)[1].gates if c.axis == "region" and c.task == TASKS[0]]
+        assert [c.gate for c in cells] == ["lift", "mean", "lift-together"]
+        lift, mean, together = cells
+        assert mean.coverage == 1
+        assert mean.utility["random gate"].value == pytest.approx(mean.utility["selective"].value)
+        assert together.difference["selective", "lift"].value == 0
+        cell = next(c for c in measured(further)[1].cells if c.axis == "region" and c.task == TASKS[0])
+        assert lift.difference["selective", "fixed"] == cell.difference["selective", "fixed"]
+        assert lift.coverage == cell.coverage["selective"]
+
+    def test_switched_on_later_the_unit_is_another(self, whole, study, loaded, tmp_path):
+        shutil.copytree(whole.folder, tmp_path / "copy")
+        place = Store.open(tmp_path / "copy")
+        with pytest.raises(OtherStudy, match="decoded end to end with other calibrations"):
+            run_study(replace(study, gates=("lift-together",)), place, loaded)
 
 
 class TestRun:
@@ -398,7 +463,7 @@ def forced(choice):
 
 def test_every_arm_has_an_effect(copy, study, loaded, monkeypatch):
     asked = {key: one for key, one in choices(copy).items() if key[1:] == (TASKS[0], "region")}
-    monkeypatch.setattr(arms, "choices", lambda store: {key: forced(one) for key, one in asked.items()})
+    monkeypatch.setattr(arms, "choices", lambda *given: {key: forced(one) for key, one in asked.items()})
     monkeypatch.setattr(arms, "choose_fixed", lambda q_PAR, reference: replace(one.fixed, action=2))
     (one,) = (choice.calibration for choice in asked.values())
     run_study(study, copy, loaded)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from math import nan
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -23,6 +24,8 @@ class StoredChoice(NamedTuple):
     opportunity: float
     """Cross-fitted Delta_adapt on validation states."""
     end_to_end: str
+    gates: Mapping[str, Calibration] = MappingProxyType({})
+    """Of further gates that were decoded, by name."""
 
     @property
     def lift(self) -> float:
@@ -75,6 +78,7 @@ def stored_choices(
     for axis, entry in info["axes"].items():
         try:
             calibration = Calibration.from_json(entry["calibration"])
+            gates = {gate: Calibration.from_json(text) for gate, text in entry.get("gates", {}).items()}
         except DetectorFileError as error:
             raise SchemaError(f"the calibration of {model}, {task}, {axis}: {error}") from error
         if not calibration.agrees(calibrations.get((model, task, names[axis]), calibration)):
@@ -83,7 +87,7 @@ def stored_choices(
                 f"the same; remove its folder from {str(store.decodes)!r} and run the study"
             )
         opportunity = nan if entry["opportunity"] is None else float(entry["opportunity"])
-        chosen[names[axis]] = StoredChoice(axis, calibration, opportunity, str(entry["end_to_end"]))
+        chosen[names[axis]] = StoredChoice(axis, calibration, opportunity, str(entry["end_to_end"]), gates)
     return chosen
 
 

@@ -8,7 +8,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from unmask.lab.choose import (
     choices,
     is_extension,
 )
+from unmask.lab.gates import random_arm, selective_arm
 from unmask.lab.run.decode_cache import DecodeCache, DecodedRow, DecodeLine
 from unmask.lab.run.estimate import Decodes
 from unmask.lab.run.jobs import Job, Members, jobs_of, provenance
@@ -75,7 +76,7 @@ def decode_arms(
     is decoded, or a later run that completes it would choose something else. `stop` says before each unit whether
     there is a reason to; `tell` hears what is being decoded, and how much is left; `lost` of a unit that failed.
     """
-    chosen = choices(store)
+    chosen = choices(store, study.gates)
     incomplete = {(failure.model, failure.task) for failure in Failures(store.folder).set_aside()}
     works = {
         spec.name: [work for work in works_of(store, spec, chosen) if (spec.name, work.unit.task) not in incomplete]
@@ -146,7 +147,8 @@ def decodes_chosen(work: DecodeJob, reference: str) -> Decodes:
         validation += len(chosen.candidates) - 1
         # Always, and the end-to-end fixed action.
         evaluation += 2 + (chosen.fixed.action != chosen.reference) + _staged(chosen)
-        evaluation += 0 if chosen.tau.value is None else 1 + DRAWS
+        opens = [one.tau.value is not None for one in (chosen, *choice.gates.values())]
+        evaluation += (1 + DRAWS) * sum(opens)
         joined += not is_extension(reference, choice.axis)
     return Decodes(validation, evaluation + (2 if joined >= 2 else 0))
 
@@ -169,7 +171,9 @@ def works_of(
         calibrations = {name: one.calibration.to_json() for name, one in usable.items()}
         reasons = {name: one.reason for name, one in missing.items()}
         names = sorted(name for name, about in shards.items() if about["task"] == task)
-        unit = Unit(spec.name, task, fingerprint([names, calibrations, reasons, DRAWS]))
+        further = {name: {g: c.to_json() for g, c in one.gates.items()} for name, one in usable.items() if one.gates}
+        made_of = [names, calibrations, reasons, DRAWS, *([further] if further else [])]
+        unit = Unit(spec.name, task, fingerprint(made_of))
         if there.get((spec.name, task), unit) != unit:
             raise OtherStudy(
                 f"{spec.name}, {task} was decoded end to end with other calibrations than its branches give now; "
@@ -293,6 +297,10 @@ class _ArmDecoder:
                 yield from gated[arm]
             else:
                 yield from (_plain(arms.axis, arm, row) for row in self.cache.decode(plain[arm], "evaluation"))
+        for gate, calibration in self.work.chosen[name].gates.items():
+            further = self._selective(replace(arms, calibration=calibration))
+            yield from (line._replace(arm=selective_arm(gate)) for line in further)
+            yield from (line._replace(arm=random_arm(gate)) for line in self._random(arms, further))
 
     def _selective(self, arms: Arms) -> list[DecodeLine]:
         """A gate that never opens is the fixed arm. It is not decoded again to count signals nobody acts on."""
@@ -331,7 +339,9 @@ class _ArmDecoder:
 
 def _about(choice: Choice, best: str) -> dict[str, Any]:
     opportunity = choice.opportunity if math.isfinite(choice.opportunity) else None
-    return {"calibration": choice.calibration.to_json(), "opportunity": opportunity, "end_to_end": best}
+    about = {"calibration": choice.calibration.to_json(), "opportunity": opportunity, "end_to_end": best}
+    further = {gate: calibration.to_json() for gate, calibration in choice.gates.items()}
+    return about | ({"gates": further} if further else {})
 
 
 def _plain(axis: str, arm: str, row: DecodedRow) -> DecodeLine:
