@@ -76,6 +76,23 @@ def test_calibrate_then_generate(run, tiny, mine, tmp_path):
     assert json.loads(out)["config"]["gate"]["hash"] == gate.hash
 
 
+def test_a_guarantee_is_shown_by_generate(run, tiny, mine, tmp_path):
+    code, out, _ = run(*quick(tiny, mine, "--guarantee", 0.05, "--fixed", "one-step", "--prompts", 5))
+    assert code == 0
+    gate = Gate.load(tmp_path / "gate.json")
+    held = gate.guarantee
+    # An own file keeps half of its five prompts for evaluation.
+    assert (held.risk, held.margin, held.fitted + held.tested) == (0.05, 0.05, gate.end_to_end.prompts)
+    assert f"guarantee: {held.inspect()}" in out
+    given = ("--policy", "selective", "--gate", "gate.json", "--max-new-tokens", 6, "--device", "cpu")
+    code, out, err = run("generate", "--model", tiny, *given, "Say w9.")
+    assert code == 0
+    assert f"guarantee=0.95 margin=0.05 n={held.tested}" in " ".join(out.split())
+    code, _, err = run(*quick(tiny, mine, "--margin", 0.1))
+    assert code == 2
+    assert "add --guarantee 0.05, or drop it" in err
+
+
 def test_again_it_goes_on_from_what_is_there(run, tiny, mine, tmp_path):
     run(*quick(tiny, mine, "-q"))
     first = (tmp_path / "gate.json").read_bytes()

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from inspect import signature
 from itertools import product
 
 import numpy as np
@@ -20,8 +21,10 @@ from unmask.lab.compare import evaluate
 from unmask.lab.run import driver
 from unmask.lab.run.decode_cache import DecodeCache
 from unmask.lab.store import Store
+from unmask.policies.candidates import candidates
 from unmask.stats import CalibrationSettings, HeldOutTable, LeakageError, ProposedAction, ValidationTable, gate_lift
 from unmask.stats import calibrate as choose
+from unmask.stats.guarantee import fitted_half
 from unmask.tasks.own import own, task_of
 
 QUICK = {"prompts": 3, "states": 2, "rollouts": 2, "rows": 4}
@@ -109,6 +112,11 @@ class TestCalibrations:
             ({"rows": 0}, "rows is 0"),
             ({"axis": "commitment", "rollouts": 1}, "2 or more on the commitment axis"),
             ({"axis": "regoin"}, "did you mean region"),
+            ({"fixed": "one_step"}, "did you mean one-step"),
+            ({"guarantee": 1.0, "prompts": 4}, "guarantee is 1.0; allowed: above 0, below 1"),
+            ({"guarantee": 0.05, "margin": 0.0, "prompts": 4}, "margin is 0.0; allowed: above 0, below 1"),
+            ({"guarantee": 0.05}, "prompts is 3; allowed: 4 or more with a guarantee"),
+            ({"margin": 0.1}, "margin is 0.1; allowed: none without a guarantee"),
         ],
     )
     def test_refused(self, model, task, tmp_path, changes, message):
@@ -152,6 +160,9 @@ def exact():
     return load("exact", seed=1)
 
 
+ECHOED = ["".join(letters) for n in (1, 2) for letters in product("abcd", repeat=n)]
+
+
 class TestEndToEnd:
     """Targets are what the reference says, so that it is always right; `count:1:below` leaves most to the last step."""
 
@@ -159,10 +170,9 @@ class TestEndToEnd:
     def echo(self, exact, scorer, tmp_path, monkeypatch):
         """A task of 20 prompts, and a calibration that finds in it what the table says."""
 
-        def call(table, mode="same"):
-            prompts = ["".join(letters) for n in (1, 2) for letters in product("abcd", repeat=n)]
-            said = exact.generate(prompts, max_new_tokens=6, steps=3).texts
-            rows = [{"prompt": p, "target": text, "id": p} for p, text in zip(prompts, said, strict=True)]
+        def call(table, mode="same", policy=None):
+            said = exact.generate(ECHOED, policy=policy, max_new_tokens=6, steps=3).texts
+            rows = [{"prompt": p, "target": text, "id": p} for p, text in zip(ECHOED, said, strict=True)]
             text = "\n".join(json.dumps(row | {"split": "validation"}) for row in rows)
             (tmp_path / "echo.jsonl").write_text(text, encoding="utf-8")
             monkeypatch.setattr(lab, "_table", lambda *given: table)
@@ -173,7 +183,7 @@ class TestEndToEnd:
     @pytest.fixture
     def gate_from(self, exact, tmp_path):
         def call(task, work="work", **changes):
-            small = {"states": 1, "rollouts": 2, "rows": 8}
+            small = {"states": 1, "rollouts": 2, "rows": 8, "fixed": "one-step"}
             return calibrate(exact, task, "cardinality", work=tmp_path / work, **small | changes)
 
         return call
@@ -221,6 +231,58 @@ class TestEndToEnd:
         gate = gate_from(echo(one_step("count:1:below")), "fixed")
         assert [policy for policy, _ in ran] == [gate.arms.reference] * 3 + [gate.arms.fixed] * 3
 
+    def test_the_fixed_action_is_the_best_one_of_whole_runs(self, echo, gate_from, tmp_path):
+        gate = gate_from(echo(one_step("count:1:below")), fixed="end-to-end")
+        assert (gate.summary["fixed"], gate.summary["fixed_by"]) == ("schedule", "end-to-end")
+        assert gate.end_to_end.fixed == gate.end_to_end.reference == 1
+        assert "fixed action: schedule (best end to end, mean utility 1.0000, 20 prompts)" in gate.inspect()
+        gate.save(tmp_path / "gate.json")
+        assert Gate.load(tmp_path / "gate.json").arms.calibration.settings.fixed == "end-to-end"
+        older = gate_from(echo(one_step("count:1:below")), "older")
+        assert "fixed_by" not in older.summary
+
+    def test_whole_runs_choose_unless_somebody_says_otherwise(self):
+        assert signature(calibrate).parameters["fixed"].default == "end-to-end"
+
+    @pytest.fixture
+    def adapts(self, echo):
+        """A task on which the diagnostic is always right: targets are what is said when every gate is open."""
+        table = one_step("count:1:below", opens=True, prompts=ECHOED)
+        chosen = choose(table, CalibrationSettings(seed=0))
+        return echo(table, policy=Arms("cardinality", "llada", chosen, DIAGNOSTICS["cardinality"]()).always)
+
+    def test_a_guarantee(self, adapts, gate_from, tmp_path):
+        """Half of the prompts show that leaving the fixed action gains."""
+        gate = gate_from(adapts, guarantee=0.2, margin=0.4)
+        held = gate.guarantee
+        assert (held.risk, held.margin, held.fitted, held.tested) == (0.2, 0.4, 10, 10)
+        assert gate.arms.calibration.prompts == 10
+        assert gate.arms.calibration.tau.value is not None
+        assert -0.4 <= held.bound < held.difference
+        assert "on the 10 validation prompts that it was tested on" in gate.lift.how
+        gate.save(tmp_path / "gate.json")
+        assert Gate.load(tmp_path / "gate.json").guarantee == held
+        said = "guarantee: not worse than the fixed action by more than 0.4, end to end, with probability 0.8 over"
+        assert f"{said} validation prompts (10 tested, 10 fitted on)" in gate.inspect()
+
+    def test_a_guarantee_that_cannot_be_given_shuts_the_gate(self, echo, gate_from):
+        task = echo(one_step("count:1:below", opens=True, prompts=ECHOED))
+        assert gate_from(task, "open").arms.calibration.tau.value is not None
+        gate = gate_from(task, "shut", guarantee=0.0001, margin=0.01)
+        assert gate.arms.calibration.tau.value is None
+        assert gate.end_to_end.selective == gate.end_to_end.fixed
+        assert (gate.guarantee.difference, gate.guarantee.bound) == (0, 0)
+        assert "is not shown by 10 prompts (without a gain, 10 can show a margin of" in verdict(gate)
+
+    def test_a_guarantee_is_of_the_tested_prompts_alone(self, adapts, gate_from, exact):
+        gate = gate_from(adapts, guarantee=0.2, margin=0.4)
+        arms = {"fixed": gate.arms.fixed, "selective": gate.arms.selective}
+        ran = evaluate(exact, [adapts], split="validation", policies=arms, steps=3)
+        utility = {(row.policy, row.prompt): row.utility for row in ran.rows}
+        tested = [p for p, fits in zip(ECHOED, fitted_half(20, 0), strict=True) if not fits]
+        gains = [utility["selective", p] - utility["fixed", p] for p in tested]
+        assert 0 < gate.guarantee.difference == pytest.approx(sum(gains) / 10)
+
     def test_batches_change_nothing(self, echo, gate_from):
         task = echo(one_step("count:1:below", opens=True))
         assert gate_from(task, "one", rows=3).to_json() == gate_from(task, "other", rows=20).to_json()
@@ -241,21 +303,23 @@ class TestEndToEnd:
 # What is said about planted tables
 
 
-def one_step(best, opens=False, prompts=12):
+def one_step(best, opens=False, prompts=tuple(range(12))):
     """A table of the cardinality axis: `best` gains at every state, or on average.
 
     With `opens` the other action is better at half of the states, which the signal finds.
     """
-    names = ("schedule", "count:1:below")
-    half_S = np.tile([True, True, False, False], prompts)
-    q_SA = np.full((len(half_S), 2), 0.5)
+    reference, _, *further = candidates("llada")["cardinality"]
+    names = (reference, "count:1:below", *further)
+    half_S = np.tile([True, True, False, False], len(prompts))
+    q_SA = np.full((len(half_S), len(names)), 0.1)
+    q_SA[:, :2] = 0.5
     q_SA[:, 1 - names.index(best)] = np.where(half_S, 0.8, 0.0) if opens else 0.3
     q_SAR = np.repeat(q_SA[:, :, None], 4, 2)
     proposed_SR = q_SAR[:, 1 - names.index(best)]
-    nowhere_SA = np.zeros((len(half_S), 2), bool)
+    nowhere_SA = np.zeros((len(half_S), len(names)), bool)
     return ValidationTable(
-        prompt_S=np.repeat(np.arange(prompts), 4),
-        masked_S=np.tile([1.0, 0.75, 0.5, 0.25], prompts),
+        prompt_S=np.repeat(prompts, 4),
+        masked_S=np.tile([1.0, 0.75, 0.5, 0.25], len(prompts)),
         q_SAR=q_SAR,
         signal_S=np.where(half_S, 1e-3, -1.0),
         abstained_S=np.zeros(len(half_S), bool),

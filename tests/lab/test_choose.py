@@ -1,5 +1,7 @@
 """What validation chooses: the axis of E4, the settings, and whose readings stored rows are."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,9 +11,10 @@ from unmask.errors import UnknownName
 from unmask.lab.analysis.detection import detect
 from unmask.lab.analysis.opportunity import measure
 from unmask.lab.choose import choices, choose_axis, diagnostic_names, is_extension, settings_of
+from unmask.lab.gates import GATES
 from unmask.lab.store import utilities_of
 from unmask.lab.store.manifest import write_manifest
-from unmask.stats import choose_fixed
+from unmask.stats import Calibration, choose_fixed
 
 
 def test_the_axis():
@@ -23,6 +26,27 @@ def test_the_axis():
     assert choose_axis({"score": (0.0, float("nan")), "region": (0.0, -0.1)}) == "region"
     # A gate that never opens promises nothing; one that loses out of fold is never left open.
     assert choose_axis({"score": (0.0, 0.9), "region": (0.01, 0.0)}) == "region"
+
+
+def test_the_axis_by_opportunity():
+    assert choose_axis({}, "opportunity") is None
+    assert choose_axis({"score": (0.0, 0.9), "region": (0.01, 0.0)}, "opportunity") == "score"
+    assert choose_axis({"score": (0.0, 0.2), "region": (0.1, 0.2)}, "opportunity") == "region"
+    assert choose_axis({"score": (0.5, float("nan")), "region": (0.0, -0.1)}, "opportunity") == "region"
+
+
+def test_further_gates_change_what_they_say_and_nothing_else(tmp_path):
+    tables, read = made.diagnosed({"find": "finds"})
+    place = made.store(tmp_path / "s", tables, read=read)
+    (plain,), (choice,) = choices(place).values(), choices(place, tuple(GATES)).values()
+    assert plain.gates == {}
+    assert choice.calibration.to_json() == plain.calibration.to_json()
+    for gate, changes in GATES.items():
+        further = choice.gates[gate]
+        usual = choice.calibration.settings
+        assert further.settings == replace(usual, **changes)
+        assert further.fixed.action == choice.calibration.fixed.action
+        assert Calibration.from_json(further.to_json()).settings.rule == further.settings.rule
 
 
 def test_one_rollout_of_something_that_draws(tmp_path):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.stats import ValidationTable, fit_detector, fit_gate, fit_schedule, fit_theta, grade
-from unmask.stats.detector import _binned, prompt_folds
+from unmask.stats.detector import _binned, fit_mean_gate, gate_levels, mean_gate_gains, prompt_folds
 
 HOW = {"folds": 2, "caution": 0.0, "seed": 0}
 
@@ -231,3 +231,42 @@ class TestWorlds:
     def test_a_useless_signal_with_a_worthless_action_mostly_does_not(self, world):
         """Acting costs nothing here, so luck alone decides; choosing in sample would open nearly always."""
         assert self.opened(world, information=0, skill=0, loss=0) <= 0.5
+
+
+class TestMeanGate:
+    def test_bins_above_the_mean_open(self, states):
+        """Four bins with opportunities 0, 0.1, 0.2 and 0.5: their mean is 0.2, which is not above itself."""
+        g_S = np.repeat([0, 0.1, 0.2, 0.5], 5)
+        seen = grade(states(q_SA=rising(g_S), signal_S=np.repeat([1, 2, 3, 4], 5), gain_S=g_S - 0.3), 0)
+        tau = fit_mean_gate(seen, 4, **HOW)
+        detector = fit_detector(seen, 4)
+        assert tau.active(detector.g_B).tolist() == [False, False, False, True]
+        assert tau.lift == pytest.approx(0.2 / 4)
+
+    def test_it_opens_where_the_proposal_loses(self, states):
+        """Lift shuts the gate; the mean asks nothing of the proposal, and says what comes of that."""
+        g_S = np.repeat([0, 0.4], 10)
+        seen = grade(states(q_SA=rising(g_S), signal_S=np.repeat([1, 2], 10), gain_S=np.full(20, -0.1)), 0)
+        assert fit_gate(seen, 10, **HOW).value is None
+        tau = fit_mean_gate(seen, 10, **HOW)
+        assert tau.value == pytest.approx(0.4)
+        assert tau.lift == pytest.approx(-0.05)
+        assert tau.out_of_fold == pytest.approx(-0.05)
+        assert mean_gate_gains(seen, 10, folds=2, seed=0).gain_S.mean() == pytest.approx(tau.out_of_fold)
+
+    @pytest.mark.parametrize("signal", [5.0, np.nan])
+    def test_never_where_no_bin_is_above(self, states, signal):
+        seen = grade(states(q_SA=rising([0, 0.1, 0.2]), signal_S=[signal] * 3), 0)
+        tau = fit_mean_gate(seen, 10, **HOW)
+        assert (tau.value, tau.reason) == (None, "no bin has an opportunity above the mean of validation states")
+
+    def test_out_of_fold_it_uses_the_other_folds_alone(self, states):
+        """The only prompt with an opportunity opens no gate for itself."""
+        g_S = np.array([0, 0, 0, 0.4])
+        seen = grade(states(q_SA=rising(g_S), signal_S=[1, 1, 1, 2], gain_S=g_S), 0)
+        assert fit_mean_gate(seen, 4, folds=4, caution=0.0, seed=0).lift == pytest.approx(0.1)
+        assert mean_gate_gains(seen, 4, folds=4, seed=0).gain_S.tolist() == [0, 0, 0, 0]
+
+    def test_levels_tell_bins_apart(self, states):
+        seen = grade(states(q_SA=rising([0, 0.1, 0.3]), signal_S=[1, 2, 3]), 0)
+        assert gate_levels(fit_detector(seen, 3)) == pytest.approx([0.2, 0.05, -np.inf])

@@ -2,7 +2,7 @@
 
 from unmask.adapt.arms import Arms, joint_arm
 from unmask.adapt.detector import Lookup
-from unmask.adapt.gate import EndToEnd, Gate, Lift
+from unmask.adapt.gate import EndToEnd, Gate, Guarantee, Lift
 from unmask.adapt.gated import Gated
 from unmask.adapt.joint import JointPolicy
 from unmask.adapt.notes import Coverage, coverage
@@ -18,6 +18,7 @@ __all__ = [
     "EndToEnd",
     "Gate",
     "Gated",
+    "Guarantee",
     "JointPolicy",
     "Lift",
     "Lookup",

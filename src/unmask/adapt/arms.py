@@ -9,7 +9,7 @@ from unmask.adapt.joint import JointPolicy
 from unmask.adapt.proposed import Proposed
 from unmask.adapt.random_gate import RandomGate
 from unmask.adapt.selective import Selective
-from unmask.adapt.snapped import Snapped
+from unmask.adapt.snapped import RandomSnapped, Snapped
 from unmask.adapt.staged import Staged
 from unmask.axes import AXES, ReMDM
 from unmask.core import Policy
@@ -35,6 +35,8 @@ class Arms:
     diagnostic: Diagnostic
     operator: ReMDM | None = None
     """For the commitment axis, and for no other."""
+    snaps_to: tuple[str, ...] = ()
+    """Candidates, where the nearest of them stands in for a proposal; the first of equally near ones."""
 
     def __post_init__(self) -> None:
         if self.axis not in AXES:
@@ -42,7 +44,8 @@ class Arms:
         read = self.diagnostic.axis
         require(read == self.axis, "axis of the diagnostic", read, repr(self.axis), "take a diagnostic of the axis")
         kind = self.calibration.settings.proposal
-        require(kind == "raw", "proposal of the calibration", kind, "'raw'", "a decoder runs the proposal as it is")
+        ok, allowed = (kind == "snapped") == bool(self.snaps_to), "'snapped' with snaps_to, 'raw' without"
+        require(ok, "proposal of the calibration", kind, allowed, "calibrate for what the decoder will run")
         fits = (self.operator is not None) == AXES[self.axis].revises
         allowed = "one where the axis revises, None elsewhere"
         require(fits, f"operator of {self.axis}", self.operator, allowed, "it re-opens what is left revisable")
@@ -74,22 +77,27 @@ class Arms:
     @property
     def selective(self) -> Policy:
         """The diagnostic's action where the detector expects an opportunity."""
-        lookup = Lookup.of(self.calibration)
-        return self._revised(Selective(_inner(self.fixed), self.diagnostic, lookup, base=self._base))
-
-    def with_gate(self, gate: Calibration, candidates: Sequence[str]) -> Policy:
-        """The selective arm under another calibration; one of snapped proposals takes the nearest of the candidates,
-        whose order settles ties."""
-        kind = gate.settings.proposal
-        if kind == "raw":
-            return replace(self, calibration=gate).selective
-        inner = tuple(_inner(candidate(self.reference_kind, self.axis, name, self.operator)) for name in candidates)
-        fixed = inner[list(candidates).index(gate.candidates[gate.fixed.action])]
-        return self._revised(Snapped(fixed, self.diagnostic, Lookup.of(gate), inner, base=self._base))
+        inner, lookup = _inner(self.fixed), Lookup.of(self.calibration)
+        if self.snaps_to:
+            return self._revised(Snapped(inner, self.diagnostic, lookup, self._near, base=self._base))
+        return self._revised(Selective(inner, self.diagnostic, lookup, base=self._base))
 
     def random_gate(self, coverage: float) -> Policy:
         """The diagnostic's action at a random share of its steps."""
-        return self._revised(RandomGate(_inner(self.fixed), self.diagnostic, coverage, base=self._base))
+        inner = _inner(self.fixed)
+        if self.snaps_to:
+            return self._revised(RandomSnapped(inner, self.diagnostic, coverage, self._near, base=self._base))
+        return self._revised(RandomGate(inner, self.diagnostic, coverage, base=self._base))
+
+    def under(self, gate: Calibration, candidates: Sequence[str]) -> "Arms":
+        """The same under another calibration; one of snapped proposals takes the nearest of the candidates."""
+        snaps = gate.settings.proposal == "snapped"
+        return replace(self, calibration=gate, snaps_to=tuple(candidates) if snaps else ())
+
+    @property
+    def _near(self) -> tuple[Policy, ...]:
+        names = self.snaps_to
+        return tuple(_inner(candidate(self.reference_kind, self.axis, name, self.operator)) for name in names)
 
     @cached_property
     def _candidates(self) -> tuple[Policy, ...]:

@@ -85,6 +85,47 @@ class EndToEnd:
         return self.low > 0
 
 
+@dataclass(frozen=True)
+class Guarantee:
+    """That decoding with the gate is not worse than the fixed action by more than a margin, end to end.
+
+    Thresholds were fitted on one half of the prompts and tested on the other. A gate that stays shut is the fixed one.
+    """
+
+    risk: float
+    """Probability, over the prompts that were drawn, that it does not hold."""
+    margin: float
+    """Of mean utility."""
+    fitted: int
+    """Prompts that chose the fixed action, the bins and the order of thresholds."""
+    tested: int
+    """Prompts that thresholds were tested on."""
+    thresholds: int
+    """How many were tested, one after the other until one failed."""
+    difference: float
+    """Gated less fixed on the tested prompts; 0 for a gate that stays shut."""
+    bound: float
+    """The mean of that over all prompts is above this, but for the risk; 0 for a gate that stays shut."""
+
+    def __post_init__(self) -> None:
+        check_types(Guarantee, vars(self), "the guarantee")
+        for name, value in (("risk", self.risk), ("margin", self.margin)):
+            require(0 < value < 1, f"{name} of the guarantee", value, "above 0, below 1", _MEASURE)
+        for name in ("fitted", "tested", "thresholds"):
+            count = getattr(self, name)
+            require(count >= 0, f"{name} of the guarantee", count, "0 or more", _MEASURE)
+        require(abs(self.difference) <= 1, "difference of the guarantee", self.difference, "from -1 to 1", _MEASURE)
+        ok = -self.margin <= self.bound <= 1
+        require(ok, "bound of the guarantee", self.bound, f"from {-self.margin:g} to 1", _MEASURE)
+
+    def inspect(self) -> str:
+        """In one sentence."""
+        return (
+            f"not worse than the fixed action by more than {self.margin:g}, end to end, with probability "
+            f"{1 - self.risk:g} over validation prompts ({self.tested} tested, {self.fitted} fitted on)"
+        )
+
+
 _MEASURE = "calibrate again"
 
 
@@ -102,6 +143,8 @@ class Gate:
     lift: Lift
     end_to_end: EndToEnd | None = None
     """None where no prompt has answers of all three that could be judged."""
+    guarantee: Guarantee | None = None
+    """None where nobody asked for one."""
     unmask: str = __version__
     """Who wrote it."""
 
@@ -197,6 +240,8 @@ class Gate:
             f"expected lift over the fixed action: {lift.value:+.4f} [{lift.low:+.4f}, {lift.high:+.4f}]: {lift.how}",
         ]
         lines.append(f"end to end: {_scores(self.end_to_end)}")
+        if self.guarantee is not None:
+            lines.append(f"guarantee: {self.guarantee.inspect()}")
         if operator is not None:
             lines.append(f"revisable positions are re-opened by ReMDM: {operator.variant}, eta {operator.rate:g}")
         return "\n".join([*lines, self.arms.calibration.inspect()])
@@ -225,7 +270,8 @@ _NAME = "diagnostic_name"
 def _body(gate: Gate) -> dict[str, Any]:
     """Lists, numbers and texts only, in one order. Candidates and the fixed action are there to be read by people.
 
-    The diagnostic is named where it is not called as its axis.
+    The diagnostic is named where it is not called as its axis; a guarantee where there is one; how the fixed action was
+    chosen where it was not by one step.
     """
     arms, chosen = gate.arms, gate.arms.calibration
     name = arms.diagnostic.name
@@ -238,11 +284,13 @@ def _body(gate: Gate) -> dict[str, Any]:
         "reference": arms.reference_kind,
         "candidates": list(chosen.candidates),
         "fixed": chosen.candidates[chosen.fixed.action],
+        **({} if chosen.settings.fixed == "one-step" else {"fixed_by": chosen.settings.fixed}),
         "diagnostic": _settings(arms.diagnostic),
         "revision": None if arms.operator is None else asdict(arms.operator),
         "steps_share": gate.steps_share,
         "lift": asdict(gate.lift),
         "end_to_end": None if gate.end_to_end is None else asdict(gate.end_to_end),
+        **({} if gate.guarantee is None else {"guarantee": asdict(gate.guarantee)}),
         "calibration": json.loads(chosen.to_json()),
     }
 
@@ -266,6 +314,7 @@ def _gate(body: Mapping[str, Any]) -> Gate:
         steps_share=body["steps_share"],
         lift=_part(Lift, body["lift"]),
         end_to_end=None if body["end_to_end"] is None else _part(EndToEnd, body["end_to_end"]),
+        guarantee=_part(Guarantee, body["guarantee"]) if "guarantee" in body else None,
         unmask=body["unmask"],
     )
 

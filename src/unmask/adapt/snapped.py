@@ -8,7 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unmask.adapt.gated import choose, memory_of, needs_of
+from unmask.adapt.gated import Gated, choose, memory_of, needs_of
+from unmask.adapt.random_gate import RandomGate
 from unmask.adapt.selective import Selective
 from unmask.axes import AXES
 from unmask.core import NO_LOOK_AHEAD, Action, Needs, Policy, State, Trajectory
@@ -18,10 +19,9 @@ from unmask.transition import apply
 
 
 @dataclass(frozen=True)
-class Snapped(Selective):
-    """The nearest candidate where the expected opportunity is tau or more, else the fixed action."""
+class _NearestCandidate(Gated):
+    """The candidate that comes nearest to the proposal, in its place."""
 
-    name: ClassVar[str] = "snapped"
     candidates: tuple[Policy, ...]
 
     def __post_init__(self) -> None:
@@ -43,6 +43,20 @@ class Snapped(Selective):
         at_B = nearest(self.diagnostic.axis, traj.state, reading.action, revealed_BL, actions)
         snapped = reduce(lambda kept, at: choose(at_B == at[0], at[1], kept), enumerate(actions), actions[0])
         return replace(reading, action=snapped)
+
+
+@dataclass(frozen=True)
+class Snapped(_NearestCandidate, Selective):
+    """The nearest candidate where the expected opportunity is tau or more, else the fixed action."""
+
+    name: ClassVar[str] = "snapped"
+
+
+@dataclass(frozen=True)
+class RandomSnapped(_NearestCandidate, RandomGate):
+    """Its control: as many deviations, to the nearest candidate, at random states."""
+
+    name: ClassVar[str] = "random-snapped"
 
 
 def nearest(axis: str, state: State, proposed: Action, revealed_BL: Tensor, candidates: Sequence[Action]) -> Tensor:

@@ -59,6 +59,26 @@ class MeasureOptions:
     rows: Annotated[
         int | None, typer.Option(min=1, help="Canvases of one forward. Default: 4 on a CPU, 64 elsewhere.")
     ] = None
+    fixed: Annotated[
+        str,
+        typer.Option(
+            metavar="HOW",
+            help="How the fixed action is chosen on validation prompts: end-to-end (whole runs) or one-step (one "
+            "transition, then the reference: the paper's).",
+        ),
+    ] = "end-to-end"
+    guarantee: Annotated[
+        float | None,
+        typer.Option(
+            metavar="RISK",
+            help="Choose the threshold so that, but for this probability over validation prompts, decoding with the "
+            "gate is not worse than the fixed action by more than --margin; e.g. 0.05.",
+        ),
+    ] = None
+    margin: Annotated[
+        float | None,
+        typer.Option(help="Mean utility that a gate with a guarantee may lose at most. Default: 0.05."),
+    ] = None
     data_dir: DataDir = None
     work: Annotated[
         Path | None,
@@ -95,6 +115,7 @@ def calibrate(
     Examples:
       unmask calibrate --model mini --task carry-rtl --axis region --out gate.json
       unmask calibrate --model mini --task mine.jsonl --score exact --horizon 32 --axis region --out gate.json
+      unmask calibrate --model mini --task carry-rtl --axis region --guarantee 0.05 --out gate.json
       unmask generate --model mini --gate gate.json "..."
     """
     # What is wrong with the command line comes before the model is read, and long before the gate is written.

@@ -302,7 +302,11 @@ def _gate_line(gate: Mapping[str, Any]) -> dict[str, Any]:
     keep = ("axis", "fixed", "tau", "task", "forced")
     lift = gate["lift"]
     expected = f"{lift['value']:+.4f} [{lift['low']:+.4f}, {lift['high']:+.4f}]"
-    return {"hash": gate["hash"][:12], **{key: gate[key] for key in keep}, "lift": expected}
+    line = {"hash": gate["hash"][:12], **{key: gate[key] for key in keep}, "lift": expected}
+    if "guarantee" not in gate:
+        return line
+    held = gate["guarantee"]
+    return line | {"guarantee": f"{1 - held['risk']:g}", "margin": held["margin"], "n": held["tested"]}
 
 
 def _prompts(given: list[str] | None, file: Path | None) -> list[str] | None:

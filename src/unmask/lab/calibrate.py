@@ -4,31 +4,30 @@ The study is one like any other, so a calibration that was cut short goes on whe
 prompts: what a gate is worth on prompts that it was not calibrated on is a question for `unmask study`.
 """
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from unmask.adapt import Gate
 from unmask.adapt.arms import Arms
-from unmask.adapt.gate import EndToEnd, Lift
+from unmask.adapt.gate import EndToEnd, Guarantee, Lift
 from unmask.axes import AXES, ReMDM
 from unmask.core import Policy
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, NotComplete, OtherStudy, UnknownName, require
 from unmask.lab.branch import EngineSettings
 from unmask.lab.choose import mixture_of, rows_by_state, table_of
-from unmask.lab.run.decode_cache import DecodeCache
+from unmask.lab.guaranteed import fitted_prompts, guaranteed, tolerance_of
 from unmask.lab.run.driver import run_study
-from unmask.lab.run.jobs import jobs_of, prompts_of
-from unmask.lab.run.judging import Judge
-from unmask.lab.run.progress import DecodeProgress, ProgressTracker, StudyProgress
+from unmask.lab.run.progress import StudyProgress
 from unmask.lab.store import OldFormat, Store
 from unmask.lab.study import PromptRange, Study
 from unmask.lab.study_models import ModelSpec
+from unmask.lab.whole_runs import ROLE, RunDecoder
+from unmask.options import check_name
 from unmask.policies.candidates import candidates
 from unmask.request import CalibratedModel, steps_of
 from unmask.stats import (
@@ -42,12 +41,14 @@ from unmask.stats import (
 )
 from unmask.stats import calibrate as choose
 from unmask.stats.bootstrap import RESAMPLES
+from unmask.stats.calibration import lift_elsewhere
+from unmask.stats.crossfit import Array
 from unmask.stats.opportunity import FEWEST
+from unmask.stats.whole_runs import FIXED, WholeRuns
 from unmask.tasks import Task
 from unmask.tasks.base import DataDir
 from unmask.text import storable
 
-ROLE = "validation"
 SHARD = 8
 """Prompts per shard: what a killed process loses."""
 ROWS = {"cpu": 4}
@@ -69,6 +70,9 @@ def calibrate(
     steps_share: float = 0.5,
     seed: int = 0,
     rows: int | None = None,
+    fixed: str = "end-to-end",
+    guarantee: float | None = None,
+    margin: float | None = None,
     data_dir: DataDir = None,
     jobs: int | None = None,
     on_progress: Callable[[StudyProgress], None] = lambda now: None,
@@ -76,13 +80,52 @@ def calibrate(
     """A gate for one model, task and axis, from up to `prompts` validation prompts. `work` keeps what was measured.
 
     `steps_share` is the number of steps by the task's horizon, `rows` how many canvases a forward has (default:
-    4 on a CPU, 64 elsewhere).
+    4 on a CPU, 64 elsewhere), `fixed` how the fixed action is chosen: by whole runs, or by one step as in the paper.
+    With a `guarantee` of 0.05 the threshold is one that was shown, with that risk of error, not to be worse than the
+    fixed action by more than `margin` (0.05), end to end.
     """
     rows = ROWS.get(model.denoiser.device.type, MOST_ROWS) if rows is None else rows
+    check_name("fixed", fixed, FIXED)
+    tolerance = tolerance_of(guarantee, margin, prompts)
     study = _study(model, task, axis, prompts, states, rollouts, steps_share, seed, rows)
+    use: dict[str, Any] = {"data_dir": data_dir, "jobs": jobs, "on_progress": on_progress}
+    store = _measured(model, study, work, **use)
+    _check_room(store, model, task)
+    runs = RunDecoder(model, study, store, **use)
+    fitted_P = fitted_prompts(runs.prompts, tolerance, seed)
+    fitted = np.array(runs.prompts)[fitted_P]
+    whole = _whole(model, study, store, runs).of(fitted) if fixed == "end-to-end" else None
+    table = _table(store, model, task, axis, fitted, whole)
+    settings = CalibrationSettings(seed=seed, deterministic=rollouts == 1, fixed=fixed)
+    used = table if tolerance is None else table.of(fitted)
+    arms = _arms(model, axis, choose(used, settings, whole))
+    found: Guarantee | None = None
+    lift = lift_of(used, arms.calibration, whole)
+    if tolerance is not None:
+        arms, found = guaranteed(arms, runs, fitted_P, tolerance)
+        lift = lift_tested(table.of(np.array(runs.prompts)[~fitted_P]), arms.calibration)
+    return Gate(
+        model=model.name,
+        fingerprint=model.fingerprint,
+        task=task.name,
+        arms=arms,
+        steps_share=float(steps_share),
+        lift=lift,
+        end_to_end=end_to_end(arms, runs, seed=seed),
+        guarantee=found,
+    )
+
+
+def _arms(model: CalibratedModel, axis: str, chosen: Calibration) -> Arms:
+    diagnostic = DIAGNOSTICS[diagnostic_of(axis)]()
+    return Arms(axis, model.reference, chosen, diagnostic, OPERATOR if AXES[axis].revises else None)
+
+
+def _measured(model: CalibratedModel, study: Study, work: str | Path, **use: Any) -> Store:
+    """The study's folder, with all of its branches."""
     try:
         store = Store.create(work, study.config)
-        outcome = run_study(study, store, lambda spec: model, data_dir=data_dir, jobs=jobs, on_progress=on_progress)
+        outcome = run_study(study, store, lambda spec: model, **use)
     except (OtherStudy, OldFormat) as error:
         raise OtherStudy(f"{error} (work={str(work)!r}: name another, or remove that one)") from error
     if not outcome.complete:
@@ -90,19 +133,16 @@ def calibrate(
             f"the calibration is not complete: {outcome.stopped}; allowed: all of its prompts; correct what failed and "
             f"remove {str(store.folder / 'failed')!r} to try again"
         )
-    table = _table(store, model, task, axis)
-    chosen = choose(table, CalibrationSettings(seed=seed, deterministic=rollouts == 1))
-    diagnostic = DIAGNOSTICS[diagnostic_of(axis)]()
-    arms = Arms(axis, model.reference, chosen, diagnostic, OPERATOR if AXES[axis].revises else None)
-    return Gate(
-        model=model.name,
-        fingerprint=model.fingerprint,
-        task=task.name,
-        arms=arms,
-        steps_share=float(steps_share),
-        lift=lift_of(table, chosen),
-        end_to_end=end_to_end(model, study, store, arms, data_dir=data_dir, jobs=jobs, on_progress=on_progress),
-    )
+    return store
+
+
+def _whole(model: CalibratedModel, study: Study, store: Store, runs: RunDecoder) -> WholeRuns:
+    """Every candidate at every step of every prompt."""
+    (axis,) = study.axes
+    names = store.utilities(storable(model.name), study.tasks[0], ROLE, axis).candidates
+    policies = study.plan(model.reference).candidates[axis]
+    runs.planned = len(names) + 1
+    return WholeRuns(np.array(runs.prompts), np.stack([runs.utilities(policies[name]) for name in names], 1))
 
 
 def check_axis(axis: str) -> None:
@@ -118,12 +158,11 @@ def diagnostic_of(axis: str) -> str:
     return next(name for name, kind in DIAGNOSTICS.items() if kind.axis == axis)
 
 
-def lift_of(table: ValidationTable, chosen: Calibration) -> Lift:
+def lift_of(table: ValidationTable, chosen: Calibration, whole: WholeRuns | None = None) -> Lift:
     """What the gate is expected to gain per state, and in words how that is known."""
     if chosen.tau.value is None:
-        why = f"no opportunity found, so the gate never opens and decodes as the fixed action ({chosen.tau.reason})"
-        return Lift(0.0, 0.0, 0.0, why)
-    gain = gate_lift(table, chosen)
+        return _no_lift(chosen)
+    gain = gate_lift(table, chosen, whole)
     folds = min(chosen.settings.prompt_folds, chosen.prompts)
     how = (
         f"per state, one step deviating, on {chosen.prompts} validation prompts, out of fold ({folds} folds: each with "
@@ -133,45 +172,33 @@ def lift_of(table: ValidationTable, chosen: Calibration) -> Lift:
     return Lift(gain.value, gain.low, gain.high, how)
 
 
-def end_to_end(
-    model: CalibratedModel,
-    study: Study,
-    store: Store,
-    arms: Arms,
-    *,
-    data_dir: DataDir = None,
-    jobs: int | None = None,
-    on_progress: Callable[[StudyProgress], None] = lambda now: None,
-) -> EndToEnd | None:
-    """The prompts of the study decoded from beginning to end, with the reference, the fixed action and the gate.
-
-    The fixed action is the best one for a single step, after which the reference goes on; whether it, and the gate
-    that returns to it, may be taken at every step only whole runs show.
-    """
-    (spec,) = study.models
-    tasks, _ = prompts_of(study, data_dir)
-    planned = jobs_of(study, spec, model, tasks)
-    requests = [request for job in planned for request in job.requests]
-    policies = _policies(arms)
-    name, each = f"{spec.name}/{study.tasks[0]}", sum(request.steps for request in requests)
-    tracker = ProgressTracker(study, tasks, store, time.monotonic(), on_progress)
-    cache = DecodeCache(
-        model,
-        # As many canvases at a time as everywhere else: whoever asks for few has memory for few.
-        replace(study, engine=replace(study.engine, live=study.engine.rows)),
-        {ROLE: requests},
-        lambda decoded: tracker.decoded(
-            DecodeProgress(name, cache.forwards, each * (len(policies) - decoded), each * len(policies))
-        ),
+def lift_tested(table: ValidationTable, chosen: Calibration) -> Lift:
+    """The same for a gate with a guarantee, on the prompts that it was tested on."""
+    if chosen.tau.value is None:
+        return _no_lift(chosen)
+    gain = lift_elsewhere(table, chosen)
+    how = (
+        f"per state, one step deviating, on the {len(np.unique(table.prompt_S))} validation prompts that it was tested "
+        f"on; 95 % interval from {RESAMPLES} resamples of the prompts. Bins and fixed action are of "
+        f"{chosen.prompts} others; no held-out prompt was looked at"
     )
-    judge = Judge(model, [example for job in planned for example in job.members], jobs)
-    utility_A = []
-    for policy in policies:
-        rows = cache.decode(policy, ROLE)
-        judged = judge.judge([(row.prompt, row.answer) for row in rows])
-        utility_A.append({row.prompt: verdict.utility for row, verdict in zip(rows, judged, strict=True)})
-    ids = [request.id for request in requests]
-    return compared([[utility[prompt] for utility in utility_A] for prompt in ids], ids, seed=study.seed)
+    return Lift(gain.value, gain.low, gain.high, how)
+
+
+def _no_lift(chosen: Calibration) -> Lift:
+    why = f"no opportunity found, so the gate never opens and decodes as the fixed action ({chosen.tau.reason})"
+    return Lift(0.0, 0.0, 0.0, why)
+
+
+def end_to_end(arms: Arms, runs: RunDecoder, *, seed: int) -> EndToEnd | None:
+    """All prompts decoded from beginning to end, with the reference, the fixed action and the gate.
+
+    What is best for a single step, after which the reference goes on, need not be at every step: whole runs show it.
+    """
+    policies = _policies(arms)
+    runs.planned = max(runs.planned, len(policies))
+    utility_PA = np.stack([runs.utilities(policy) for policy in policies], 1)
+    return compared(utility_PA, runs.prompts, seed=seed)
 
 
 def compared(utility_PA: ArrayLike, prompt_P: Sequence[str], *, seed: int) -> EndToEnd | None:
@@ -285,18 +312,17 @@ def _study(
     )
 
 
-def _table(store: Store, model: CalibratedModel, task: Task, axis: str) -> ValidationTable:
-    """States and readings of the only setting that the study has."""
-    if not store.names():
-        raise ConfigError(
-            f"no validation prompt of {task.name} leaves room for {task.horizon} tokens in {model.length}, the limit "
-            f"of {model.name}; allowed: shorter ones; shorten them or the horizon"
-        )
+def _table(
+    store: Store, model: CalibratedModel, task: Task, axis: str, fitted: Array, whole: WholeRuns | None
+) -> ValidationTable:
+    """States and readings of the only setting that the study has; signals are beside what `fitted` prompts choose."""
     utilities = store.utilities(storable(model.name), task.name, ROLE, axis)
     read = rows_by_state(axis, store.table("readings"))
     rows = [read[key] for key in zip(utilities.prompt_S, utilities.state_S.tolist(), strict=True)]
     try:
-        fixed = choose_fixed(utilities.utility_SAR, reference=0)
+        these_S = np.isin(np.array(utilities.prompt_S), fitted)
+        one_step = choose_fixed(utilities.utility_SAR[these_S], reference=0)
+        fixed = one_step if whole is None else whole.best(0)
     except NotEnough as error:
         raise ConfigError(
             f"no validation state of {task.name} has a judged answer of every candidate: nothing can be chosen; "
@@ -304,3 +330,11 @@ def _table(store: Store, model: CalibratedModel, task: Task, axis: str) -> Valid
         ) from error
     mixture = mixture_of(model.reference, utilities.candidates[fixed.action]) if AXES[axis].mixes else None
     return table_of(ValidationTable, utilities, rows, mixture)
+
+
+def _check_room(store: Store, model: CalibratedModel, task: Task) -> None:
+    if not store.names():
+        raise ConfigError(
+            f"no validation prompt of {task.name} leaves room for {task.horizon} tokens in {model.length}, the limit "
+            f"of {model.name}; allowed: shorter ones; shorten them or the horizon"
+        )

@@ -21,6 +21,8 @@ _TYPES: Mapping[str, Any] = {
     **dict.fromkeys(("prompts", "states", "rollouts", "seed"), int),
     **dict.fromkeys(("rows", "jobs", "horizon"), int | None),
     "steps_share": float,
+    "fixed": str,
+    **dict.fromkeys(("guarantee", "margin"), float | None),
     "score": str | None,
     "work": str | Path | None,
 }
@@ -45,7 +47,8 @@ def calibrate(
     own reference, and what candidates are made around; whoever uses the gate has to pass it again.
 
     Further options, with their defaults: prompts=100, states=8, rollouts=4, steps_share=0.5, seed=0, rows=None,
-    data_dir=None, jobs=None, on_progress. docs/adapt.md says what they do.
+    fixed="end-to-end", guarantee=None, margin=None, data_dir=None, jobs=None, on_progress. docs/adapt.md says what
+    they do.
     """
     named = ("model", "task", "axis", "work")
     allowed = [name for name in inspect.signature(measure).parameters if name not in named]

@@ -19,6 +19,7 @@ from unmask.axes import AXES, POLICY, SCORE, revises
 from unmask.axes.score import weights
 from unmask.diagnostics import DIAGNOSTICS, score
 from unmask.errors import SchemaError, UnknownName
+from unmask.lab.gates import GATES
 from unmask.lab.store import Store
 from unmask.lab.store.utilities import Utilities, parts, utilities_of
 from unmask.policies.candidates import ORDER, OWN, Instead, candidate, written_out
@@ -40,8 +41,6 @@ from unmask.stats.masked import masked_share
 
 DECODED_ARMS = ("reference", "fixed", "stage", "always", "selective")
 CONTROLS = ("end-to-end fixed", "random gate")
-OTHER_GATES: Mapping[str, Mapping[str, Any]] = {"snapped": {"proposal": "snapped"}}
-"""Further arms that a study may ask for, by name: the selective arm, calibrated with other settings."""
 DRAWS = 4
 """Runs of the random gate, averaged for each prompt."""
 JOINT = "joint"
@@ -63,8 +62,8 @@ class Choice:
     calibration: Calibration
     opportunity: float
     """Cross-fitted Delta_adapt on validation states."""
-    others: Mapping[str, Calibration] = field(default_factory=dict)
-    """Of further arms, by name."""
+    gates: Mapping[str, Calibration] = field(default_factory=dict)
+    """Calibrations of further gates, by name."""
 
     @property
     def lift(self) -> float:
@@ -134,11 +133,10 @@ def rows_by_state(axis: str, part: pa.Table) -> dict[StateKey, Row]:
 # Choosing
 
 
-def choices(store: Store, arms: Sequence[str] = ()) -> dict[tuple[str, str, str], Choice | Missing]:
-    """By model, task and diagnostic: what decoders are made of, or why they cannot be. The calibrations of `detect`,
-    and those of further `arms`.
+def choices(store: Store, gates: Sequence[str] = ()) -> dict[tuple[str, str, str], Choice | Missing]:
+    """By model, task and diagnostic: what decoders are made of, or why they cannot be. The calibrations of `detect`.
 
-    Evaluation rows are dropped before anything else is done.
+    `gates` are further ones to calibrate, names of `GATES`. Evaluation rows are dropped before anything else is done.
     """
     study, keys = store.manifest["study"], ("model", "task", "axis")
     references = {spec["name"]: str(spec["reference"]) for spec in study["models"]}
@@ -149,7 +147,7 @@ def choices(store: Store, arms: Sequence[str] = ()) -> dict[tuple[str, str, str]
     chosen: dict[tuple[str, str, str], Choice | Missing] = {}
     for (model, task, axis), part in parts(branches, keys):
         for name, rows in of_cell.get((model, task, axis), {}).items():
-            chosen[model, task, name] = _choice((model, task, axis), name, part, rows, references[model], study, arms)
+            chosen[model, task, name] = _choice((model, task, axis), name, part, rows, references[model], study, gates)
     return chosen
 
 
@@ -164,7 +162,7 @@ def _choice(
     read: Mapping[StateKey, Row],
     reference: str,
     study: Mapping[str, Any],
-    arms: Sequence[str],
+    gates: Sequence[str] = (),
 ) -> Choice | Missing:
     axis, settings = key[2], settings_of(study)
     # E1 does not get past this either.
@@ -174,17 +172,20 @@ def _choice(
     try:
         table = table_with(ValidationTable, utilities, read, "validation", fixed_mixture(utilities, reference, axis))
         chosen = calibrate(table, settings)
-        others = {arm: calibrate(table, replace(settings, **OTHER_GATES[arm])) for arm in arms}
-        return Choice(axis, chosen, gap(graded(table, chosen.fixed.action, settings).fit).delta, others)
+        further = {gate: calibrate(table, replace(settings, **GATES[gate])) for gate in gates}
+        return Choice(axis, chosen, gap(graded(table, chosen.fixed.action, settings).fit).delta, further)
     except NotEnough as error:
         return Missing(*key, str(error), name)
 
 
-def choose_axis(promised: Mapping[str, tuple[float, float]]) -> str | None:
+def choose_axis(promised: Mapping[str, tuple[float, float]], by: str = "lift") -> str | None:
     """The axis with the largest lift promised on validation; of equal ones that with the largest opportunity there,
     then the first. `promised` are lift and opportunity by axis, in the order of the axes; None without any.
 
-    Where an axis has several diagnostics, each is one to choose, by its name."""
+    By opportunity it is the other way round: the paper's rows suggest that. Where an axis has several diagnostics, each
+    is one to choose, by its name."""
+    if by == "opportunity":
+        promised = {name: (_measured(opportunity), lift) for name, (lift, opportunity) in promised.items()}
     best: str | None = None
     for name, (lift, opportunity) in promised.items():
         if best is None:

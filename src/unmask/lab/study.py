@@ -16,7 +16,7 @@ from unmask.core import Policy
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, require
 from unmask.lab.branch import EngineSettings, Plan
-from unmask.lab.choose import OTHER_GATES
+from unmask.lab.gates import AXIS_BY, parse_axis_by, parse_gates
 from unmask.lab.methods import described, method_set, methods_of
 from unmask.lab.prompts import FRESH
 from unmask.lab.study_models import ModelSpec, check_blocks, parse_models, parse_name
@@ -87,8 +87,10 @@ class Study:
     """Names of those that are read at every state, and whose proposals are branched."""
     end_to_end: bool = False
     """Decode the arms of the diagnosed axes from beginning to end, once all branches are there."""
-    arms: tuple[str, ...] = ()
-    """Further arms, of `choose.OTHER_GATES`."""
+    gates: tuple[str, ...] = ()
+    """Other readings of the gate that are decoded beside it: names of `lab.gates.GATES`."""
+    axis_by: str = AXIS_BY[0]
+    """What the axis of E4's headline is chosen by."""
     budget: Budget = Budget()
     own: Mapping[str, Task] = field(default_factory=dict)
     """Tasks outside the suite, by name."""
@@ -136,7 +138,8 @@ class Study:
             candidates=named,
             diagnostics=_diagnosed(raw.get("diagnostics", []), axes, holds),
             end_to_end=_end_to_end(raw.get("end_to_end", False), raw.get("diagnostics", [])),
-            arms=_arms(raw.get("arms", []), raw.get("end_to_end", False)),
+            gates=parse_gates(raw.get("gates", []), bool(raw.get("end_to_end", False))),
+            axis_by=parse_axis_by(raw.get("axis_by", AXIS_BY[0])),
             budget=parse_part(Budget, raw.get("budget", {}), "budget", required=()),
             own=own,
             methods=methods_of(named[POLICY], folder) if POLICY in axes else {},
@@ -155,11 +158,13 @@ class Study:
     def config(self) -> dict[str, Any]:
         """Everything that branches depend on, as plain values; not how the work is cut, nor the budget.
 
-        `end_to_end` and `arms` are not among them: they add tables and change none, so they may be asked for later.
+        `end_to_end` and `gates` are not among them: they add tables and change none, so they may be switched on later.
         """
         whole = asdict(replace(self, splits={}, steps={}, candidates={}, own={}, methods={}))
+        # Studies that were made before there was a choice stay the same.
+        usual = ["axis_by"] if self.axis_by == AXIS_BY[0] else []
         # The names of candidates say whether they may fall below k_min, and what the region axis holds.
-        for key in ("budget", "shard", "end_to_end", "arms", "below_k_min", "region_holds"):
+        for key in ("budget", "shard", "end_to_end", "gates", "below_k_min", "region_holds", *usual):
             del whole[key]
         whole["engine"] = {"rows": self.engine.rows, "bucket": self.engine.bucket}
         whole["splits"] = {role: asdict(part) for role, part in self.splits.items()}
@@ -234,7 +239,7 @@ class Study:
 
 _CHOICES = ("splits", "steps", "states", "rollouts", "temperature")
 _REQUIRED = ("name", "seed", "models", "tasks", "axes", *_CHOICES, "engine")
-_READINGS = ("scoring", "below_k_min", "region_holds", "arms")
+_READINGS = ("scoring", "below_k_min", "region_holds", "gates", "axis_by")
 _OPTIONAL = ("revision", "candidates", "diagnostics", "end_to_end", "budget", "own", *_READINGS)
 
 
@@ -392,13 +397,3 @@ def _scoring(value: Any) -> str:
 def _flag(name: str, value: Any) -> bool:
     require(isinstance(value, bool), name, value, "true or false", "write it without quotes")
     return bool(value)
-
-
-def _arms(value: Any, end_to_end: Any) -> tuple[str, ...]:
-    if value == []:
-        return ()
-    names = parse_names("arms", value)
-    for name in names:
-        check_name("name in arms", name, OTHER_GATES)
-    require(end_to_end is True, "arms", value, "some with end_to_end = true", "they are decoded end to end")
-    return names

@@ -17,6 +17,7 @@ from unmask.report.report import Gallery, ReportFigure, Section
 from unmask.report.sheet import AnySheet
 from unmask.report.tables import detection as detection_tables
 from unmask.report.tables import end_to_end as end_to_end_tables
+from unmask.report.tables import gates as gate_tables
 from unmask.report.tables import inventory as inventory_tables
 from unmask.report.tables import methods as methods_tables
 from unmask.report.tables import opportunity as opportunity_tables
@@ -25,7 +26,7 @@ from unmask.report.tables.concentration import concentration_detection_sheet
 from unmask.report.tables.shared import LEGEND
 from unmask.report.verdicts import chosen_cells
 from unmask.report.words.detection import EXTENSION
-from unmask.report.words.end_to_end import BEYOND
+from unmask.report.words.end_to_end import BEYOND, READINGS
 from unmask.report.words.phrases import model_name
 
 _APART = "revision extension of a monotone native decoder"
@@ -96,18 +97,24 @@ def _end_to_end_sections(findings: Findings, first: int) -> Iterator[Section]:
     if end_to_end is None:
         return
     native, extension = end_to_end.of(extension=False), end_to_end.of(extension=True)
-    sheets: tuple[AnySheet, ...] = (build.full_sheet(native), build.axes_sheet(native), build.controls_sheet(native))
-    sheets += (build.others_sheet(native),) * any(cell.others for cell in native.cells)
+    sheets = (build.full_sheet(native), build.axes_sheet(native), build.controls_sheet(native))
     shown = tuple(_gain_figures(findings.opportunity, native, f"end-to-end-{first}"))
     yield Section("End to end", figures=shown, sheets=(*sheets, build.missing_sheet(end_to_end)))
+    if readings := tuple(_reading_sheets(end_to_end)):
+        yield Section("End to end: what depends on a choice of ours", READINGS, sheets=readings)
     if extension.cells:
-        builders = [build.axes_sheet, build.controls_sheet]
-        builders += [build.others_sheet] * any(cell.others for cell in extension.cells)
-        apart = tuple(sheet(extension, "-revision") for sheet in builders)
+        apart = (build.axes_sheet(extension, "-revision"), build.controls_sheet(extension, "-revision"))
         yield Section(f"End to end: {_APART}", EXTENSION, sheets=apart)
     if end_to_end.joints:
         title = "End to end: all axes together, beyond the paper"
         yield Section(title, BEYOND, sheets=(build.joint_sheet(end_to_end),))
+
+
+def _reading_sheets(end_to_end: EndToEndFindings) -> Iterator[AnySheet]:
+    if end_to_end.headlines:
+        yield gate_tables.headlines_sheet(end_to_end)
+    if end_to_end.gates:
+        yield gate_tables.gates_sheet(end_to_end)
 
 
 def _gain_figures(opportunity: OpportunityFindings, native: EndToEndFindings, name: str) -> Iterator[ReportFigure]:

@@ -21,17 +21,24 @@ from unmask.stats.detector import (
     Threshold,
     fit_detector,
     fit_gate,
+    fit_mean_gate,
     fit_schedule,
     fit_theta,
     gate_gains,
+    mean_gate_gains,
     prompt_folds,
 )
 from unmask.stats.errors import NotEnough
 from unmask.stats.estimates import FixedAction, choose_fixed
 from unmask.stats.hashed_json import HashMismatch, from_hashed_json, to_hashed_json
 from unmask.stats.tables import PROPOSALS, Graded, T, ValidationTable, grade, only_validation
+from unmask.stats.whole_runs import FIXED, WholeRuns
 
 FORMAT = "unmask-detector-1"
+RULES = ("lift", "mean")
+"""How tau is chosen: by what the proposal gains out of fold, or as the mean validation opportunity."""
+_LATER = ("rule", "fixed")
+"""Settings that a file names only where they are not the defaults, so that older files stay what they are."""
 
 
 class DetectorFileError(ValueError):
@@ -59,10 +66,15 @@ class CalibrationSettings:
     folds: Folds | None = None
     """Rollouts for cross-fitting, as in `cross_fit`."""
     deterministic: bool = False
+    rule: str = "lift"
+    """One of `RULES`."""
+    fixed: str = "one-step"
+    """How the fixed action is chosen; end to end it takes whole runs of the candidates."""
 
     def __post_init__(self) -> None:
-        if self.proposal not in PROPOSALS:
-            raise ValueError(f"proposal is {self.proposal!r}; it must be one of {', '.join(PROPOSALS)}")
+        for name, allowed in (("proposal", PROPOSALS), ("rule", RULES), ("fixed", FIXED)):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(allowed)}")
         for name, least in (("bins", 1), ("stages", 1), ("prompt_folds", 2), ("seed", 0), ("caution", 0)):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= least):
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be {least} or more")
@@ -118,12 +130,21 @@ class Calibration:
         return "\n".join(_lines(self))
 
 
-def calibrate(table: ValidationTable, settings: CalibrationSettings) -> Calibration:
-    """Make every choice, in the order in which they depend on each other. Only validation states can be passed."""
+def calibrate(table: ValidationTable, settings: CalibrationSettings, runs: WholeRuns | None = None) -> Calibration:
+    """Make every choice, in the order in which they depend on each other. Only validation states can be passed.
+
+    `runs` are whole runs of the candidates, in the table's order, where they choose the fixed action.
+    """
     only_validation(table)
-    fixed = choose_fixed(table.q_SAR, reference=table.reference)
-    seen = graded_apart(table, fixed.action, settings)
+    if (runs is not None) != (settings.fixed == "end-to-end"):
+        raise ValueError(
+            f"fixed is {settings.fixed!r} and whole runs were {'not ' if runs is None else ''}given; they must be "
+            "given with 'end-to-end' and not with 'one-step'"
+        )
+    fixed = choose_fixed(table.q_SAR, reference=table.reference) if runs is None else runs.best(table.reference)
+    seen = graded_apart(table, fixed.action, settings, runs)
     how: dict[str, Any] = {"folds": settings.prompt_folds, "caution": settings.caution, "seed": settings.seed}
+    fit = fit_gate if settings.rule == "lift" else fit_mean_gate
     return Calibration(
         candidates=table.candidates,
         reference=table.reference,
@@ -131,13 +152,15 @@ def calibrate(table: ValidationTable, settings: CalibrationSettings) -> Calibrat
         schedule=fit_schedule(graded(table, fixed.action, settings), settings.stages),
         detector=fit_detector(seen, settings.bins),
         theta=fit_theta(seen, settings.bins, **how) if settings.theta else Threshold(-math.inf, 0.0, 0.0, 0.0, ""),
-        tau=fit_gate(seen, settings.bins, **how),
+        tau=fit(seen, settings.bins, **how),
         prompts=len(np.unique(table.prompt_S)),
         settings=settings,
     )
 
 
-def gate_lift(table: ValidationTable, chosen: Calibration, *, resamples: int = RESAMPLES) -> Estimate:
+def gate_lift(
+    table: ValidationTable, chosen: Calibration, runs: WholeRuns | None = None, *, resamples: int = RESAMPLES
+) -> Estimate:
     """What the gate is expected to gain over the fixed action per state; a gate that never opens gains nothing.
 
     Of the validation states that it was calibrated on, but out of fold, with an interval over prompts.
@@ -146,10 +169,23 @@ def gate_lift(table: ValidationTable, chosen: Calibration, *, resamples: int = R
     if chosen.tau.value is None:
         return Estimate(0.0, 0.0, 0.0)
     how = chosen.settings
-    seen = graded_apart(table, chosen.fixed.action, how)
-    gains = gate_gains(seen, how.bins, folds=how.prompt_folds, seed=how.seed)
-    ones_S = np.ones(len(gains.gain_S))
-    return ratio_intervals(gains.gain_S, ones_S, gains.prompt_S, seed=how.seed, resamples=resamples)[0]
+    seen = graded_apart(table, chosen.fixed.action, how, runs)
+    of_rule = gate_gains if how.rule == "lift" else mean_gate_gains
+    gains = of_rule(seen, how.bins, folds=how.prompt_folds, seed=how.seed)
+    return _per_state(gains.gain_S, gains.prompt_S, how.seed, resamples)
+
+
+def lift_elsewhere(table: ValidationTable, chosen: Calibration, *, resamples: int = RESAMPLES) -> Estimate:
+    """The same on states of prompts that the calibration has not seen, with the gate as it is."""
+    only_validation(table)
+    seen = graded(table, chosen.fixed.action, chosen.settings)
+    opens_S = chosen.tau.active(chosen.detector.predict(table.signal_S)) & ~table.abstained_S
+    gain_S = np.where(opens_S, seen.gain_S, 0.0)[seen.used_S]
+    return _per_state(gain_S, table.prompt_S[seen.used_S], chosen.settings.seed, resamples)
+
+
+def _per_state(gain_S: Array, prompt_S: ArrayLike, seed: int, resamples: int) -> Estimate:
+    return ratio_intervals(gain_S, np.ones(len(gain_S)), np.asarray(prompt_S), seed=seed, resamples=resamples)[0]
 
 
 def graded(table: T, fixed: ArrayLike, settings: CalibrationSettings) -> Graded[T]:
@@ -157,7 +193,9 @@ def graded(table: T, fixed: ArrayLike, settings: CalibrationSettings) -> Graded[
     return grade(table, fixed, settings.proposal, folds=settings.folds, deterministic=settings.deterministic)
 
 
-def graded_apart(table: ValidationTable, fixed: int, settings: CalibrationSettings) -> Graded[ValidationTable]:
+def graded_apart(
+    table: ValidationTable, fixed: int, settings: CalibrationSettings, runs: WholeRuns | None = None
+) -> Graded[ValidationTable]:
     """Validation states beside the fixed action that the other folds of prompts choose; `fixed` where they cannot."""
     only_validation(table)
     if not settings.apart:
@@ -167,7 +205,12 @@ def graded_apart(table: ValidationTable, fixed: int, settings: CalibrationSettin
     fixed_S = np.full(len(fold_S), fixed)
     for fold in range(int(fold_S.max()) + 1):
         with suppress(NotEnough):  # No state of the others has every utility.
-            fixed_S[fold_S == fold] = choose_fixed(table.q_SAR[fold_S != fold], reference=table.reference).action
+            others_S = fold_S != fold
+            fixed_S[~others_S] = (
+                choose_fixed(table.q_SAR[others_S], reference=table.reference)
+                if runs is None
+                else runs.of(table.prompt_S[others_S]).best(table.reference)
+            ).action
     return graded(table, fixed_S, settings)
 
 
@@ -194,11 +237,13 @@ def _body(calibration: Calibration) -> dict[str, Any]:
         "theta": {**asdict(calibration.theta), "value": _number(calibration.theta.value)},
         "tau": {**asdict(calibration.tau), "value": _number(calibration.tau.value)},
         "prompts": calibration.prompts,
-        "settings": {
-            **asdict(calibration.settings),
-            "folds": None if folds is None else [list(fold) for fold in folds],
-        },
+        "settings": _settings(calibration.settings) | {"folds": None if folds is None else [list(f) for f in folds]},
     }
+
+
+def _settings(settings: CalibrationSettings) -> dict[str, Any]:
+    usual = {field.name: field.default for field in fields(settings) if field.name in _LATER}
+    return {name: value for name, value in asdict(settings).items() if name not in usual or value != usual[name]}
 
 
 def _close(one: Any, other: Any) -> bool:
@@ -258,10 +303,12 @@ def _threshold(entry: dict[str, Any]) -> Threshold:
 
 def _lines(calibration: Calibration) -> list[str]:
     names, fixed, detector = calibration.candidates, calibration.fixed, calibration.detector
+    whole = calibration.settings.fixed == "end-to-end"
     lines = [
         f"calibrated on {calibration.prompts} validation prompts, {calibration.settings.proposal} proposals",
-        f"fixed action: {names[fixed.action]} (mean utility {fixed.mean_A[fixed.action]:.4f}, "
-        f"{fixed.states} states); reference: {names[calibration.reference]}",
+        f"fixed action: {names[fixed.action]} ({'best end to end, ' if whole else ''}mean utility "
+        f"{fixed.mean_A[fixed.action]:.4f}, {fixed.states} {'prompts' if whole else 'states'}); reference: "
+        f"{names[calibration.reference]}",
         "stages, most masked first: " + ", ".join(names[a] for a in calibration.schedule.action_K),
         f"theta: the diagnostic acts {_where(calibration.theta, 'its signal')}",
         f"tau: the selective policy deviates {_where(calibration.tau, 'the expected opportunity')}",

@@ -76,6 +76,15 @@ class Schedule:
         return self.action_K[stages(masked_S, len(self.action_K))]
 
 
+@dataclass(frozen=True)
+class OutOfFold:
+    """What a gate gains over the fixed action at each validation state, its threshold chosen on other prompts."""
+
+    gain_S: Array
+    """Its mean is `Threshold.out_of_fold`."""
+    prompt_S: Ints
+
+
 def fit_detector(seen: Graded[ValidationTable], bins: int) -> Detector:
     """Quantile bins of the signal with their mean opportunity. `eq:opportunity_detector`"""
     only_validation(seen.table)
@@ -110,13 +119,48 @@ def fit_gate(seen: Graded[ValidationTable], bins: int, *, folds: int, caution: f
     return _choose(*_gate_scores(seen, bins, folds, seed), caution)
 
 
-@dataclass(frozen=True)
-class OutOfFold:
-    """What a gate gains over the fixed action at each validation state, its threshold chosen on other prompts."""
+def fit_mean_gate(seen: Graded[ValidationTable], bins: int, *, folds: int, caution: float, seed: int) -> Threshold:
+    """Tau as the mean validation opportunity: the gate opens in bins above it.
 
-    gain_S: Array
-    """Its mean is `Threshold.out_of_fold`."""
-    prompt_S: Ints
+    The mean is that of all states in bins. It asks nothing of the proposal, so that a gate may open and lose; what it
+    gains out of fold is measured all the same. `caution` has no say here.
+    """
+    only_validation(seen.table)
+    detector = fit_detector(seen, bins)
+    tau = _above_mean(detector)
+    if tau is None:
+        return _never("no bin has an opportunity above the mean of validation states")
+    used = seen.used_S
+    opens_S = detector.predict(seen.table.signal_S)[used] >= tau
+    gains = mean_gate_gains(seen, bins, folds=folds, seed=seed)
+    error = _cluster_error(gains.gain_S, gains.prompt_S)
+    return Threshold(tau, float((seen.gain_S[used] * opens_S).mean()), float(gains.gain_S.mean()), error, "")
+
+
+def mean_gate_gains(seen: Graded[ValidationTable], bins: int, *, folds: int, seed: int) -> OutOfFold:
+    """The gains behind `fit_mean_gate`'s out-of-fold lift: bins and mean are those of the other folds."""
+    only_validation(seen.table)
+    used, signal_S = seen.used_S, seen.table.signal_S
+    prompt_S, prompts = codes(seen.table.prompt_S)
+    fold_S = prompt_folds(prompts, folds, seed)[prompt_S]
+    opens_S = np.zeros(len(signal_S), dtype=np.bool_)
+    for k in range(fold_S.max() + 1):
+        rest = seen.fit.used_S & (fold_S != k)
+        detector = _binned(signal_S[rest], seen.fit.g_S[rest], bins)
+        tau = _above_mean(detector)
+        if tau is not None:
+            opens_S[fold_S == k] = detector.predict(signal_S[fold_S == k]) >= tau
+    return OutOfFold(np.where(opens_S, seen.gain_S, 0.0)[used], prompt_S[used])
+
+
+def _above_mean(detector: Detector) -> float | None:
+    """The smallest opportunity of a bin that is above the mean of its states; None if no bin is."""
+    known = detector.states_B > 0
+    if not known.any():
+        return None
+    mean = np.average(detector.g_B[known], weights=detector.states_B[known])
+    above = detector.g_B[known][detector.g_B[known] > mean + TIE]
+    return float(above.min()) if len(above) else None
 
 
 def gate_gains(seen: Graded[ValidationTable], bins: int, *, folds: int, seed: int) -> OutOfFold:
@@ -185,10 +229,13 @@ def _gate_scores(
         rest = used & (fold_S != k)
         if rest.any():
             predicted_S[fold_S == k] = _binned(signal_S[rest], seen.fit.g_S[rest], bins).predict(signal_S[fold_S == k])
-    mean_B = fit_detector(seen, bins).g_B
-    distinct = np.unique(rounded(mean_B[np.isfinite(mean_B)]))
-    levels = [*((distinct[1:] + distinct[:-1]) / 2)[::-1].tolist(), -np.inf]
-    return predicted_S[used], seen.gain_S[used], prompt_S[used], fold_S[used], levels
+    return predicted_S[used], seen.gain_S[used], prompt_S[used], fold_S[used], gate_levels(fit_detector(seen, bins))
+
+
+def gate_levels(detector: Detector) -> list[float]:
+    """The thresholds that tell the detector's bins apart, from the highest, and last the one that is always open."""
+    distinct = np.unique(rounded(detector.g_B[np.isfinite(detector.g_B)]))
+    return [*((distinct[1:] + distinct[:-1]) / 2)[::-1].tolist(), -np.inf]
 
 
 def _graded(score_S: Array, gain_S: Array, prompt_S: Ints, fold_S: Ints, levels: list[float]) -> tuple[Array, Array]:

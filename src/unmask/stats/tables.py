@@ -5,8 +5,8 @@ There are two types. Whatever is fitted accepts a `ValidationTable` only; whatev
 held-out rows on their way into a fit. NumPy in, numbers out.
 """
 
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +16,8 @@ from unmask.stats.estimates import stages
 
 PROPOSALS = ("raw", "snapped")
 """The diagnostic's own action, and the candidate nearest to it."""
+
+_COLUMNS = ("prompt_S", "masked_S", "q_SAR", "signal_S", "abstained_S")
 
 
 class LeakageError(ValueError):
@@ -82,6 +84,15 @@ class _StateTable:
 
     def __len__(self) -> int:
         return len(self.q_SAR)
+
+    def of(self: "T", prompts: ArrayLike) -> "T":
+        """The states of some prompts."""
+        these_S = np.isin(self.prompt_S, np.asarray(prompts))
+        columns: dict[str, Any] = {name: getattr(self, name)[these_S] for name in _COLUMNS}
+        for name in PROPOSALS:
+            given: ProposedAction = getattr(self, name)
+            columns[name] = ProposedAction(given.q_SR[these_S], given.same_SA[these_S])
+        return replace(self, **columns)
 
 
 class ValidationTable(_StateTable):

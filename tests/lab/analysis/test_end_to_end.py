@@ -13,7 +13,9 @@ from unmask.lab.analysis.detection import detect
 from unmask.lab.analysis.end_to_end import CHOSEN, CONTROLS, DECODED_ARMS, DIFFERENCES, JOINT, JOINT_FIXED, end_to_end
 from unmask.lab.analysis.opportunity import measure
 from unmask.lab.choose import choices
+from unmask.lab.store import Store
 from unmask.lab.store.hashes import table_hash
+from unmask.lab.store.manifest import write_manifest
 from unmask.lab.store.schemas import loose
 from unmask.lab.store.shards import Unit
 from unmask.stats import Threshold, calibration
@@ -232,6 +234,52 @@ class TestAxes:
         assert one.difference[JOINT, JOINT_FIXED].value == pytest.approx(0.5 / 3)
         assert one.difference[JOINT, "selective"].value == pytest.approx((2.0 - 2.25) / 3)
         assert one.coverage == {"region": pytest.approx((0 + 1 + 2) / 24)}
+
+
+class TestHeadlines:
+    both = TestAxes.both
+
+    def test_with_and_without_the_revision_extension(self, both):
+        decodes(both, {"commitment": KNOWN, "region": FLAT}, steps=STEPS)
+        lines = {(one.by, one.revision): one for one in measured(both)[1].headlines}
+        assert list(lines) == [(by, revision) for by in ("lift", "opportunity") for revision in (False, True)]
+        # The extension's gate promises as much, its opportunity is as large, and it comes first.
+        assert {key: one.axes for key, one in lines.items()} == {
+            key: {"find": "commitment" if key[1] else "region"} for key in lines
+        }
+        assert lines["lift", True].mean.utility["selective"].value == pytest.approx(0.625)
+        assert lines["lift", False].mean.utility["selective"].value == pytest.approx(0.5)
+        assert [one.usual for one in lines.values()] == [True, False, False, False]
+
+    def test_the_setting_says_which_axis_is_the_chosen_one(self, tmp_path, monkeypatch):
+        """The region's gate promises more; commitment has the larger opportunity."""
+        tables, read = made.diagnosed({"find": "finds"}, axis="commitment", names=("all", "none"))
+        other, more = made.diagnosed({"find": "finds"}, rate=0.1)
+        for key in tables:
+            tables[key] |= other[key]
+            read[key] |= more[key]
+        place = made.store(tmp_path / "two", tables, read=read)
+
+        def gate(seen, bins, **how):
+            return Threshold(0.0, 0.5, 0.3 if "full" in seen.table.candidates else 0.2, 0.1, "")
+
+        monkeypatch.setattr(calibration, "fit_gate", gate)
+        decodes(place, {"commitment": KNOWN, "region": FLAT}, steps=STEPS)
+        for by, axis in (("lift", "region"), ("opportunity", "commitment")):
+            write_manifest(place.folder, {**place.manifest, "study": {**place.manifest["study"], "axis_by": by}})
+            _, findings = measured(Store.open(place.folder))
+            assert [c.axis for c in findings.cells if c.chosen] == [axis]
+            assert {one.by: one.axes["find"] for one in findings.headlines} == {
+                "lift": "region",
+                "opportunity": "commitment",
+            }
+            assert [one.by for one in findings.headlines if one.usual] == [by]
+
+    def test_by_lift_and_by_opportunity(self, place):
+        decodes(place, {"region": KNOWN}, steps=STEPS)
+        lines = measured(place)[1].headlines
+        assert [(one.by, one.revision) for one in lines] == [("lift", False), ("opportunity", False)]
+        assert lines[0].mean == next(m for m in measured(place)[1].means if m.axis == CHOSEN)
 
 
 class TestStored:

@@ -27,7 +27,6 @@ from unmask.lab.store import FORMAT, Store
 from unmask.lab.store.pieces import TABLES, read_info, write_piece
 from unmask.lab.store.shards import Shard, Unit
 from unmask.lab.study import Study
-from unmask.report.tables.end_to_end import others_sheet
 from unmask.stats import Calibration, Threshold, calibration
 from unmask.stats.hashed_json import to_hashed_json
 
@@ -70,6 +69,24 @@ class TestFile:
         assert on.end_to_end
         assert not Study.parse({key: value for key, value in RAW.items() if key != "end_to_end"}).end_to_end
         assert on.config == off.config
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"gates": ["maen"]}, "did you mean mean"),
+            ({"gates": ["mean"], "end_to_end": False}, "allowed: with end_to_end = true"),
+            ({"axis_by": "gain"}, "axis_by"),
+        ],
+    )
+    def test_other_readings_of_the_gate_are_checked(self, changes, message):
+        with pytest.raises(ConfigError, match=message):
+            Study.parse({**RAW, **changes})
+
+    def test_defaults_leave_the_study_as_it_was(self):
+        named = Study.parse({**RAW, "gates": ["mean"], "axis_by": "lift"})
+        assert named.config == Study.parse(RAW).config
+        assert not {"gates", "axis_by"} & set(named.config)
+        assert Study.parse({**RAW, "axis_by": "opportunity"}).config["axis_by"] == "opportunity"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -140,6 +157,53 @@ def measured(place, resamples=100):
     e1 = measure(place, resamples=resamples)
     findings = detect(place, e1, draws=20)
     return findings, end_to_end(place, e1, findings)
+
+
+@pytest.fixture(scope="module")
+def further(branched, study, loaded, tmp_path_factory):
+    """The same branches, decoded with further gates; that of the mean is open wherever there is a signal."""
+    place = Store(tmp_path_factory.mktemp("gates") / "out")
+    shutil.copytree(branched.folder, place.folder)
+    place = Store.create(place.folder, study.config)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calibration, "fit_mean_gate", lambda *given, **how: Threshold(-math.inf, 0.5, 0.25, 0.1, ""))
+        assert run_study(replace(study, gates=("mean", "lift-together")), place, loaded).complete
+    return place
+
+
+class TestGates:
+    """Other readings of the gate, decoded beside the usual one."""
+
+    def test_each_is_an_arm_of_its_own_and_changes_no_other(self, further, whole):
+        names = {"selective mean", "random gate mean", "selective lift-together", "random gate lift-together"}
+        rows = rows_of(further, axis="region", split="evaluation")
+        assert {row["arm"] for row in rows} == {*DECODED_ARMS, *CONTROLS, *names}
+        usual = [row for row in further.table("decodes").to_pylist() if row["arm"] not in names]
+        key = "model", "task", "axis", "arm", "split", "prompt", "draw"
+        in_order = [sorted(t, key=lambda r: [r[k] for k in key]) for t in (usual, whole.table("decodes").to_pylist())]
+        assert in_order[0] == in_order[1]
+
+    def test_the_gate_that_is_always_open_is_always(self, further):
+        assert answers(further, "region", "selective mean") == answers(further, "region", "always")
+        assert answers(further, "region", "selective lift-together") == answers(further, "region", "selective")
+
+    def test_they_are_reported_beside_the_usual_one(self, further, whole):
+        assert measured(whole)[1].gates == ()
+        cells = [c for c in measured(further)[1].gates if c.axis == "region" and c.task == TASKS[0]]
+        assert [c.gate for c in cells] == ["lift", "mean", "lift-together"]
+        lift, mean, together = cells
+        assert mean.coverage == 1
+        assert mean.utility["random gate"].value == pytest.approx(mean.utility["selective"].value)
+        assert together.difference["selective", "lift"].value == 0
+        cell = next(c for c in measured(further)[1].cells if c.axis == "region" and c.task == TASKS[0])
+        assert lift.difference["selective", "fixed"] == cell.difference["selective", "fixed"]
+        assert lift.coverage == cell.coverage["selective"]
+
+    def test_switched_on_later_the_unit_is_another(self, whole, study, loaded, tmp_path):
+        shutil.copytree(whole.folder, tmp_path / "copy")
+        place = Store.open(tmp_path / "copy")
+        with pytest.raises(OtherStudy, match="decoded end to end with other calibrations"):
+            run_study(replace(study, gates=("lift-together",)), place, loaded)
 
 
 class TestRun:
@@ -396,7 +460,7 @@ def forced(choice):
 
 def test_every_arm_has_an_effect(copy, study, loaded, monkeypatch):
     asked = {key: one for key, one in choices(copy).items() if key[1:] == (TASKS[0], "region")}
-    monkeypatch.setattr(arms, "choices", lambda store, further: {key: forced(one) for key, one in asked.items()})
+    monkeypatch.setattr(arms, "choices", lambda *given: {key: forced(one) for key, one in asked.items()})
     monkeypatch.setattr(arms, "choose_fixed", lambda q_PAR, reference: replace(one.fixed, action=2))
     (one,) = (choice.calibration for choice in asked.values())
     run_study(study, copy, loaded)
@@ -522,54 +586,36 @@ class TestSeveralDiagnosticsOfAnAxis:
 
 @pytest.fixture(scope="module")
 def snapped(branched, study, loaded, tmp_path_factory):
-    """The same with a further arm."""
+    """The same with a further gate, whose proposals land on candidates."""
     place = Store(tmp_path_factory.mktemp("snapped") / "out")
     shutil.copytree(branched.folder, place.folder)
-    assert run_study(replace(study, arms=("snapped",)), place, loaded).complete
+    assert run_study(replace(study, gates=("snapped",)), place, loaded).complete
     return place
 
 
-class TestFurtherArms:
-    def test_stand_beside_the_others_and_change_none(self, snapped, whole):
-        rows = rows_of(snapped)
-        assert [row for row in rows if row["arm"] != "snapped"] == rows_of(whole)
-        mine = [row for row in rows if row["arm"] == "snapped"]
-        assert {row["axis"] for row in mine} == {"region", "score"}
-        assert {row["split"] for row in mine} == {"evaluation"}
+class TestSnapped:
+    def test_stands_beside_the_others_and_changes_none(self, snapped, whole):
+        rows, mine = rows_of(snapped), {"selective snapped", "random gate snapped"}
+        assert [row for row in rows if row["arm"] not in mine] == rows_of(whole)
+        assert {row["arm"] for row in rows} >= mine
+        assert {row["axis"] for row in rows if row["arm"] in mine} == {"region", "score"}
+        assert {row["split"] for row in rows if row["arm"] in mine} == {"evaluation"}
 
-    def test_have_a_gate_that_was_calibrated_for_candidates(self, snapped, whole):
+    def test_has_a_gate_that_was_calibrated_for_candidates(self, snapped, whole):
         for info in snapped.decode_infos():
             for entry in info["axes"].values():
-                gate = Calibration.from_json(entry["others"]["snapped"])
+                gate = Calibration.from_json(entry["gates"]["snapped"])
                 assert gate.settings.proposal == "snapped"
                 assert gate.fixed.action == Calibration.from_json(entry["calibration"]).fixed.action
-        assert not any("others" in entry for info in whole.decode_infos() for entry in info["axes"].values())
+        assert not any("gates" in entry for info in whole.decode_infos() for entry in info["axes"].values())
 
-    def test_are_reported(self, snapped, whole):
+    def test_is_reported(self, snapped, whole):
         _, e4 = measured(snapped)
         _, without = measured(whole)
-        assert [replace(cell, others={}) for cell in e4.cells] == list(without.cells)
-        rows = rows_of(snapped, arm="snapped", task=TASKS[0], axis="region")
-        cell = next(c for c in e4.cells if (c.task, c.diagnostic) == (TASKS[0], "region"))
-        other = cell.others["snapped"]
-        assert other.utility.value == pytest.approx(np.mean([row["utility"] for row in rows]))
-        assert other.difference["fixed"].value == pytest.approx(other.utility.value - cell.utility["fixed"].value)
-        table = others_sheet(e4)
-        assert [(row.cell.key, row.arm) for row in table.items] == [(c.key, "snapped") for c in e4.cells]
-
-    def test_are_another_unit(self, whole, study, loaded, tmp_path):
-        shutil.copytree(whole.folder, tmp_path / "again")
-        with pytest.raises(OtherStudy, match="other calibrations"):
-            run_study(replace(study, arms=("snapped",)), Store.open(tmp_path / "again"), loaded)
-
-    def test_in_the_study_file(self):
-        asked = Study.parse({**RAW, "arms": ["snapped"]})
-        assert asked.arms == ("snapped",)
-        assert asked.config == Study.parse(RAW).config
-        with pytest.raises(ConfigError, match="unknown name in arms 'snaped'"):
-            Study.parse({**RAW, "arms": ["snaped"]})
-        with pytest.raises(ConfigError, match="some with end_to_end = true"):
-            Study.parse({**RAW, "arms": ["snapped"], "end_to_end": False})
+        assert e4.cells == without.cells
+        rows = rows_of(snapped, arm="selective snapped", task=TASKS[0], axis="region")
+        (cell,) = (c for c in e4.gates if (c.task, c.diagnostic, c.gate) == (TASKS[0], "region", "snapped"))
+        assert cell.utility["selective"].value == pytest.approx(np.mean([row["utility"] for row in rows]))
 
 
 def test_what_evaluation_says_chooses_nothing(whole, tmp_path):

@@ -42,6 +42,14 @@ class TestEndToEnd:
         llada, dream = (decodes_of(both, reference, most=True).evaluation for reference in ("llada", "dream"))
         assert llada - dream == 2
 
+    def test_further_gates_are_counted(self, study):
+        more = replace(study, gates=("mean", "lift-together"))
+        for most in (False, True):
+            one, other = (decodes_of(s, "llada", most=most) for s in (study, more))
+            assert other.validation == one.validation
+            assert other.evaluation > one.evaluation
+        assert other.evaluation - one.evaluation == len(study.diagnostics) * 2 * 5
+
     def test_is_what_a_run_takes_about(self, study, tiny_load, tmp_path, monkeypatch):
         """A network with random weights, whose branches seldom agree and whose utilities are made."""
         monkeypatch.setattr(judging, "scores", by_hash)

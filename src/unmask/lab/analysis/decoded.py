@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from math import nan
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -25,8 +26,8 @@ class StoredChoice(NamedTuple):
     opportunity: float
     """Cross-fitted Delta_adapt on validation states."""
     end_to_end: str
-    others: Mapping[str, Calibration]
-    """Of further arms, by name."""
+    gates: Mapping[str, Calibration] = MappingProxyType({})
+    """Of further gates that were decoded, by name."""
 
     @property
     def lift(self) -> float:
@@ -77,7 +78,7 @@ def stored_choices(
     for name, entry in info["axes"].items():
         try:
             calibration = Calibration.from_json(entry["calibration"])
-            others = {arm: Calibration.from_json(text) for arm, text in entry.get("others", {}).items()}
+            gates = {gate: Calibration.from_json(text) for gate, text in entry.get("gates", {}).items()}
         except DetectorFileError as error:
             raise SchemaError(f"the calibration of {model}, {task}, {name}: {error}") from error
         if not calibration.agrees(calibrations.get((model, task, name), calibration)):
@@ -87,7 +88,7 @@ def stored_choices(
             )
         opportunity = nan if entry["opportunity"] is None else float(entry["opportunity"])
         axis = entry.get("axis", name)
-        chosen[name] = StoredChoice(axis, calibration, opportunity, str(entry["end_to_end"]), others)
+        chosen[name] = StoredChoice(axis, calibration, opportunity, str(entry["end_to_end"]), gates)
     return chosen
 
 

@@ -5,7 +5,8 @@ counts only where the answers of all arms could be judged. What has no numbers i
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import product
 from math import isfinite, nan
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from unmask.errors import SchemaError
 from unmask.lab.analysis.cells import DiagnosedCell, DiagnosedMean
 from unmask.lab.analysis.decoded import DecodedUnit, StoredChoice, evaluation_grids, stored_choices, unit_infos
 from unmask.lab.analysis.detection import DetectionFindings
+from unmask.lab.analysis.gates import GateCell, gate_cells
 from unmask.lab.analysis.opportunity import OpportunityFindings
 from unmask.lab.choose import (
     CONTROLS,
@@ -25,6 +27,7 @@ from unmask.lab.choose import (
     choose_axis,
     is_extension,
 )
+from unmask.lab.gates import AXIS_BY
 from unmask.lab.store import Store
 from unmask.stats import Estimate
 from unmask.stats.arm_grid import ArmGrid, arm_estimates, gate_coverage, paired_columns
@@ -42,24 +45,9 @@ DIFFERENCES = (
     ("always", "fixed"),
     ("fixed", "reference"),
 )
-COMPARED = ("fixed", "selective", "reference")
-"""What further arms are compared with."""
 _JOINT_ARMS = ("reference", JOINT_FIXED, JOINT, "selective")
 _JOINT_DIFFERENCES = ((JOINT, "reference"), (JOINT, JOINT_FIXED), (JOINT, "selective"))
 _NO_PROMPT = "no evaluation prompt has a judged answer of every arm"
-
-
-@dataclass(frozen=True)
-class OtherArm:
-    """A further arm of a cell, on the prompts where its answer could be judged as well."""
-
-    utility: Estimate
-    difference: Mapping[str, Estimate]
-    """To the arms that it is compared with, paired over prompts."""
-    coverage: float
-    never: str
-    """Why its gate never opens; empty if it may."""
-    prompts: int
 
 
 @dataclass(frozen=True)
@@ -89,8 +77,6 @@ class EndToEndCell(DiagnosedCell):
     """Prompts left out because some arm's answer could not be judged."""
     out_of_fold: float
     """What validation promised: the gate's lift per state on prompts that did not choose its threshold."""
-    others: Mapping[str, OtherArm] = field(default_factory=dict)
-    """Further arms that the study asked for, by name."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +115,21 @@ class EndToEndMean(DiagnosedMean):
 
 
 @dataclass(frozen=True)
+class Headline:
+    """E4 in one row: each task on one axis, under one way to choose it."""
+
+    by: str
+    """`lift` or `opportunity`, on validation prompts."""
+    revision: bool
+    """Whether the revision extension of a decoder that has none was among the axes."""
+    usual: bool
+    """The way of the study's tables."""
+    axes: Mapping[str, str]
+    """Diagnostic by task."""
+    mean: EndToEndMean
+
+
+@dataclass(frozen=True)
 class EndToEndFindings:
     """Everything the report says about decoding end to end."""
 
@@ -136,6 +137,9 @@ class EndToEndFindings:
     joints: tuple[JointCell, ...]
     means: tuple[EndToEndMean, ...]
     missing: tuple[Missing, ...]
+    gates: tuple[GateCell, ...] = ()
+    """Other readings of the gate, where a study has them."""
+    headlines: tuple[Headline, ...] = ()
 
     def of(self, *, extension: bool) -> "EndToEndFindings":
         """The revision extension alone, or all but it."""
@@ -144,6 +148,8 @@ class EndToEndFindings:
             () if extension else self.joints,
             tuple(mean for mean in self.means if mean.extension == extension),
             self.missing,
+            tuple(cell for cell in self.gates if cell.extension == extension),
+            () if extension else self.headlines,
         )
 
 
@@ -175,6 +181,8 @@ def end_to_end(store: Store, e1: OpportunityFindings, e23: DetectionFindings) ->
     axis_of |= {lost.diagnostic: lost.axis for lost in e23.missing}
     axis_of = dict(sorted(axis_of.items(), key=lambda pair: study["axes"].index(pair[1])))
     results: list[_Measured | JointCell | Missing] = []
+    units: list[DecodedUnit] = []
+    by = str(study.get("axis_by", AXIS_BY[0]))
     for spec in study["models"]:
         for task in study["tasks"]:
             key = (spec["name"], task)
@@ -182,16 +190,19 @@ def end_to_end(store: Store, e1: OpportunityFindings, e23: DetectionFindings) ->
                 results += _not_decoded(key, axis_of, reasons)
                 continue
             chosen = stored_choices(store, infos[key], calibrations)
-            best = _best(spec["reference"], axis_of, chosen)
+            best = _best(spec["reference"], axis_of, chosen, by)
             about, held = infos[key], grids.get(key, {})
             unit = DecodedUnit(*key, spec["reference"], chosen, best, held, about["missing"], about["joint"])
             results += [*_cells(unit, axis_of, reasons, how), *_joint(unit, how)]
+            units.append(unit)
     measured = [result for result in results if isinstance(result, _Measured)]
     return EndToEndFindings(
         cells=tuple(one.cell for one in measured),
         joints=tuple(result for result in results if isinstance(result, JointCell)),
         means=tuple(_means(measured, study["models"], study["tasks"], axis_of, how)),
         missing=tuple(result for result in results if isinstance(result, Missing)),
+        gates=tuple(cell for unit in units for cell in gate_cells(unit, **how._asdict())),
+        headlines=tuple(_headlines(measured, units, axis_of, study["tasks"], by, how)),
     )
 
 
@@ -202,10 +213,38 @@ def _not_decoded(
         yield Missing(*key, axis, reasons.get((*key, name), "not decoded end to end yet"), name)
 
 
-def _best(reference: str, axis_of: Mapping[str, str], chosen: Mapping[str, StoredChoice]) -> str | None:
-    """Of the axes that the reference's decoder has."""
-    native = [name for name in axis_of if name in chosen and not is_extension(reference, axis_of[name])]
-    return choose_axis({name: (chosen[name].lift, chosen[name].opportunity) for name in native})
+def _best(
+    reference: str,
+    axis_of: Mapping[str, str],
+    chosen: Mapping[str, StoredChoice],
+    by: str,
+    revision: bool = False,
+) -> str | None:
+    """Of the axes that the reference's decoder has, and with `revision` of its extension, too."""
+    names = [n for n in axis_of if n in chosen and (revision or not is_extension(reference, axis_of[n]))]
+    return choose_axis({name: (chosen[name].lift, chosen[name].opportunity) for name in names}, by)
+
+
+def _headlines(
+    measured: Sequence[_Measured],
+    units: Sequence[DecodedUnit],
+    axis_of: Mapping[str, str],
+    tasks: Sequence[str],
+    usual: str,
+    how: _Resampling,
+) -> Iterator[Headline]:
+    """Every way to choose the axis, for every model; with the revision extension where that is one."""
+    at = {one.cell.key: one for one in measured}
+    for model in dict.fromkeys(unit.model for unit in units):
+        of_model = [unit for unit in units if unit.model == model]
+        extends = any(is_extension(u.reference, axis_of[name]) for u in of_model for name in u.chosen)
+        for by, revision in product(AXIS_BY, (False, True) if extends else (False,)):
+            best = {u.task: _best(u.reference, axis_of, u.chosen, by, revision) for u in of_model}
+            axes = {task: name for task, name in best.items() if name is not None and (model, task, name) in at}
+            if axes:
+                group = [at[model, task, name] for task, name in axes.items()]
+                mean = _mean(CHOSEN, CHOSEN, group, tasks, how)
+                yield Headline(by, revision, by == usual and not revision, axes, mean)
 
 
 # Cells
@@ -263,24 +302,8 @@ def _cell(unit: DecodedUnit, name: str, grid: ArmGrid, used_P: np.ndarray, how: 
         prompts=int(used_P.sum()),
         unjudged=int((~used_P).sum()),
         out_of_fold=calibration.tau.out_of_fold,
-        others={arm: _other(unit, name, arm, grid, how) for arm in unit.chosen[name].others if arm in grid.utility},
     )
     return _Measured(cell, columns_PM)
-
-
-def _other(unit: DecodedUnit, name: str, arm: str, grid: ArmGrid, how: _Resampling) -> OtherArm:
-    arms, pairs = (arm, *COMPARED), [(arm, other) for other in COMPARED]
-    used_P = grid.judged((arm, *DECODED_ARMS, *CONTROLS))
-    columns = {unit.task: paired_columns(grid.utility, used_P, arms, pairs)}
-    utility, difference = arm_estimates(columns, arms, pairs, **how._asdict())
-    tau = unit.chosen[name].others[arm].tau
-    return OtherArm(
-        utility=utility[arm],
-        difference={other: difference[pair] for pair in pairs for other in pair[1:]},
-        coverage=gate_coverage(grid.steps[arm][used_P]),
-        never=tau.reason if tau.value is None else "",
-        prompts=int(used_P.sum()),
-    )
 
 
 def _joint(unit: DecodedUnit, how: _Resampling) -> Iterator[JointCell | Missing]:

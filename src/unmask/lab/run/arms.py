@@ -30,6 +30,7 @@ from unmask.lab.choose import (
     choose_axis,
     is_extension,
 )
+from unmask.lab.gates import random_arm, selective_arm
 from unmask.lab.run.decode_cache import DecodeCache, DecodedRow, DecodeLine
 from unmask.lab.run.estimate import Decodes
 from unmask.lab.run.jobs import Job, Members, jobs_of, provenance
@@ -77,7 +78,7 @@ def decode_arms(
     is decoded, or a later run that completes it would choose something else. `stop` says before each unit whether
     there is a reason to; `tell` hears what is being decoded, and how much is left; `lost` of a unit that failed.
     """
-    chosen = choices(store, study.arms)
+    chosen = choices(store, study.gates)
     incomplete = {(failure.model, failure.task) for failure in Failures(store.folder).set_aside()}
     works = {
         spec.name: [work for work in works_of(store, spec, chosen) if (spec.name, work.unit.task) not in incomplete]
@@ -149,8 +150,8 @@ def decodes_chosen(work: DecodeJob, reference: str) -> Decodes:
         chosen = choice.calibration
         # Always, and the end-to-end fixed action.
         evaluation += 2 + (chosen.fixed.action != chosen.reference) + _staged(chosen)
-        evaluation += 0 if chosen.tau.value is None else 1 + DRAWS
-        evaluation += sum(other.tau.value is not None for other in choice.others.values())
+        opens = [one.tau.value is not None for one in (chosen, *choice.gates.values())]
+        evaluation += (1 + DRAWS) * sum(opens)
     return Decodes(validation, evaluation + (2 if len(joined) >= 2 else 0))
 
 
@@ -172,9 +173,9 @@ def works_of(
         calibrations = {name: one.calibration.to_json() for name, one in usable.items()}
         reasons = {name: one.reason for name, one in missing.items()}
         names = sorted(name for name, about in shards.items() if about["task"] == task)
-        others = {name: {arm: gate.to_json() for arm, gate in one.others.items()} for name, one in usable.items()}
-        further = [others] if any(others.values()) else []
-        unit = Unit(spec.name, task, fingerprint([names, calibrations, reasons, DRAWS, *further]))
+        further = {name: {g: c.to_json() for g, c in one.gates.items()} for name, one in usable.items() if one.gates}
+        made_of = [names, calibrations, reasons, DRAWS, *([further] if further else [])]
+        unit = Unit(spec.name, task, fingerprint(made_of))
         if there.get((spec.name, task), unit) != unit:
             raise OtherStudy(
                 f"{spec.name}, {task} was decoded end to end with other calibrations than its branches give now; "
@@ -295,7 +296,7 @@ class _ArmDecoder:
             "end-to-end fixed": self.candidates[arms.axis][self.best[name]],
         }
         always = [_gated(arms, "always", row) for row in self.cache.decode(arms.always, "evaluation")]
-        selective = self._selective(arms, "selective", arms.calibration)
+        selective = self._selective(arms)
         gated = {"always": always, "selective": selective, "random gate": self._random(arms, selective)}
         for arm in (*DECODED_ARMS, *CONTROLS):
             if arm in gated:
@@ -303,18 +304,18 @@ class _ArmDecoder:
             else:
                 rows = self.cache.decode(plain[arm], "evaluation")
                 yield from (_plain(arms.axis, arm, row, name) for row in rows)
+        for gate, calibration in self.work.chosen[name].gates.items():
+            under = arms.under(calibration, list(self.candidates[arms.axis]))
+            further = self._selective(under)
+            yield from (line._replace(arm=selective_arm(gate)) for line in further)
+            yield from (line._replace(arm=random_arm(gate)) for line in self._random(under, further))
 
-        for arm, gate in self.work.chosen[name].others.items():
-            yield from self._selective(arms, arm, gate)
-
-    def _selective(self, arms: Arms, arm: str, gate: Calibration) -> list[DecodeLine]:
+    def _selective(self, arms: Arms) -> list[DecodeLine]:
         """A gate that never opens is the fixed arm. It is not decoded again to count signals nobody acts on."""
-        if gate.tau.value is None:
-            fixed = self.cache.decode(arms.fixed, "evaluation")
-            whose = arms.diagnostic.name
-            return [DecodeLine(arms.axis, arm, "evaluation", row, None, 0, whose) for row in fixed]
-        policy = arms.with_gate(gate, list(self.candidates[arms.axis]))
-        return [_gated(arms, arm, row) for row in self.cache.decode(policy, "evaluation")]
+        if arms.calibration.tau.value is None:
+            fixed, name = self.cache.decode(arms.fixed, "evaluation"), arms.diagnostic.name
+            return [DecodeLine(arms.axis, "selective", "evaluation", row, None, 0, name) for row in fixed]
+        return [_gated(arms, "selective", row) for row in self.cache.decode(arms.selective, "evaluation")]
 
     def _random(self, arms: Arms, selective: Sequence[DecodeLine]) -> list[DecodeLine]:
         """As many deviations as selective made on these prompts; where it made none, it is the same run, once."""
@@ -361,8 +362,8 @@ def _about(name: str, choice: Choice, best: str) -> dict[str, Any]:
     """The axis is said where the diagnostic is not called so."""
     opportunity = choice.opportunity if math.isfinite(choice.opportunity) else None
     about = {"calibration": choice.calibration.to_json(), "opportunity": opportunity, "end_to_end": best}
-    others = {"others": {arm: gate.to_json() for arm, gate in choice.others.items()}} if choice.others else {}
-    return {**about, **others} if name == choice.axis else {**about, **others, "axis": choice.axis}
+    further = {"gates": {gate: one.to_json() for gate, one in choice.gates.items()}} if choice.gates else {}
+    return {**about, **further} if name == choice.axis else {**about, **further, "axis": choice.axis}
 
 
 def _plain(axis: str, arm: str, row: DecodedRow, diagnostic: str) -> DecodeLine:

@@ -107,7 +107,9 @@ def decodes_of(study: Study, reference: str, *, most: bool = False) -> Decodes:
     joined = sum(not is_extension(reference, axis) for axis in axes) >= 2
     # The reference is a candidate of every axis and an arm of each, and decoded once.
     candidates = 1 + sum(len(sets[axis]) - 1 for axis in axes)
-    arms = 1 + len(study.diagnostics) * (_MOST_ARMS if most else ARMS_RUN) + 2 * joined
+    # Further gates, each with its random gate, as if they opened.
+    each = (_MOST_ARMS if most else ARMS_RUN) + len(study.gates) * (1 + DRAWS)
+    arms = 1 + len(study.diagnostics) * each + 2 * joined
     return Decodes(candidates, arms) if most else Decodes(EARLY * candidates, EARLY * arms)
 
 

@@ -7,13 +7,11 @@ from math import isnan
 from unmask.axes import AXES
 from unmask.lab.analysis.end_to_end import (
     CHOSEN,
-    COMPARED,
     DECODED_ARMS,
     EndToEndCell,
     EndToEndFindings,
     EndToEndMean,
     JointCell,
-    OtherArm,
 )
 from unmask.report.formats import count, number, point, share, text_or_none, yes_no
 from unmask.report.sheet import AnySheet, Column, Sheet, Value, attribute
@@ -252,45 +250,6 @@ def controls_sheet(findings: EndToEndFindings, suffix: str = "") -> AnySheet:
         columns,
         [*map(_cell_row, findings.cells), *(_mean_row(findings, mean) for mean in findings.means)],
         empty="None.",
-    )
-
-
-@dataclass(frozen=True)
-class OtherRow:
-    """A further arm of a cell."""
-
-    cell: EndToEndCell
-    arm: str
-    other: OtherArm
-
-
-def others_sheet(findings: EndToEndFindings, suffix: str = "") -> AnySheet:
-    """Arms that a study asked for beside the usual ones."""
-    columns: tuple[Column[OtherRow], ...] = (
-        *diagnosed(findings.cells, "model", "task", path="cell."),
-        attribute("arm", "arm", left=True),
-        attribute("utility", "its utility", point, path="other.utility", wide=True),
-        *(column for to in COMPARED for column in _over(to)),
-        attribute("coverage", "Coverage", share, path="other.coverage"),
-        attribute("never", "why its gate never opens", text_or_none, path="other.never", left=True),
-        attribute("prompts", "prompts", count, path="other.prompts"),
-    )
-    return Sheet(
-        f"e4-arms{suffix}",
-        "Further arms",
-        "Snapped: as selective, but in place of the diagnostic's action the candidate that comes nearest to it, behind "
-        "a gate that was calibrated for those. Differences are paired over the prompts that all arms have judged "
-        "answers of.",
-        columns,
-        [OtherRow(cell, arm, other) for cell in findings.cells for arm, other in cell.others.items()],
-        empty="None.",
-    )
-
-
-def _over(to: str) -> tuple[Column[OtherRow], ...]:
-    return (
-        Column(f"over_{to}", f"it − {to}", lambda row: row.other.difference[to], number, wide=True),
-        Column(f"over_{to}_verdict", "interval", lambda row: plain_verdict(row.other.difference[to]), left=True),
     )
 
 

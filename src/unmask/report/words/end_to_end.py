@@ -26,6 +26,10 @@ BEYOND = (
     "Beyond the paper: it adapts one axis at a time. Here all diagnosed axes deviate in one decoder, each by its own "
     "gate. These results count in no answer above."
 )
+READINGS = (
+    "Where the paper leaves room, a conclusion may depend on the reading. Each row changes one choice; the tables "
+    "above are those of the study's own."
+)
 _SAID = {
     EndToEndVerdict.BETTER: "a significant lift",
     EndToEndVerdict.WORSE: "a significant loss",
