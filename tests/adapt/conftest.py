@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import ClassVar
 
-import numpy as np
 import pytest
 import torch
 
+from tests.helpers.calibrations import made
 from unmask.adapt import Arms
 from unmask.axes import ReMDM
 from unmask.core import Needs, Noise, State, row_key
@@ -16,8 +16,6 @@ from unmask.denoisers import Exact, Joint
 from unmask.diagnostics import DIAGNOSTICS, Diagnostic, Reading
 from unmask.policies.candidates import candidates
 from unmask.policies.check import Problem
-from unmask.stats import Calibration, CalibrationSettings, Detector, Schedule, Threshold
-from unmask.stats.estimates import FixedAction
 
 NAN, INF = float("nan"), float("inf")
 
@@ -38,22 +36,6 @@ class Told(Diagnostic):
         table = torch.tensor([*self.signals, NAN], dtype=torch.float64)
         signal_B = table[traj.state.step_B.clamp(max=len(self.signals))]
         return Reading(signal_B, signal_B.isnan(), replace(action, kappa_B=torch.ones_like(action.kappa_B)))
-
-
-def made(names, *, fixed=0, stages=None, starts=(0.0,), g=(0.0, 0.1), tau=0.05, proposal="raw"):
-    """A calibration with these choices."""
-    count = len(names)
-    return Calibration(
-        candidates=tuple(names),
-        reference=0,
-        fixed=FixedAction(fixed, np.linspace(0.4, 0.5, count), 100, 0),
-        schedule=Schedule(np.array([fixed] * 4 if stages is None else stages), np.full(4, 25)),
-        detector=Detector(np.array(starts), np.array(g), np.full(len(g), 50), np.full(len(g), 5), 7),
-        theta=Threshold(-INF, 0.0, 0.0, 0.0, ""),
-        tau=Threshold(tau, 0.01, 0.01, 0.002, "" if tau is not None else "nothing gains"),
-        prompts=20,
-        settings=CalibrationSettings(seed=0, proposal=proposal),
-    )
 
 
 def calibrated(axis, kind="llada", **choices):

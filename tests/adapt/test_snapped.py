@@ -1,10 +1,12 @@
 """Proposals that land on candidates: which is nearest, and a selective policy that takes it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from unmask.adapt import Lookup, Selective, Snapped
-from unmask.adapt.snapped import nearest
+from unmask.adapt.snapped import RandomSnapped, nearest
 from unmask.core import NO_LOOK_AHEAD, Action, State
 from unmask.diagnostics import DIAGNOSTICS, CardinalityDiagnostic, RegionDiagnostic
 from unmask.errors import ConfigError, UnknownName
@@ -57,6 +59,13 @@ class TestSnapped:
                 taken += 1
         assert taken
 
+    def test_its_control_takes_candidates_too(self, kind, axis, kit):
+        """With every state left to chance that always comes up it is the arm with an open gate."""
+        of_gate = Snapped(BASES[kind], DIAGNOSTICS[axis](), WHEREVER, members(kind, axis))
+        of_chance = RandomSnapped(BASES[kind], DIAGNOSTICS[axis](), 1.0, members(kind, axis))
+        one, other = (kit.run(policy).state.tokens_BL for policy in (of_gate, of_chance))
+        assert torch.equal(one, other)
+
 
 def test_it_is_the_candidate_itself_where_the_proposal_is_one(kit):
     """The told diagnostic reveals everything: of these the last."""
@@ -80,15 +89,17 @@ class TestArms:
         arms = kit.arms_of("cardinality", fixed=1)
         gate = kit.calibrated("cardinality", fixed=1, proposal="snapped", tau=0.07)
         names = list(candidates("llada")["cardinality"])
-        policy = arms.with_gate(gate, names)
-        assert policy == Snapped(
-            members("llada", "cardinality")[1],
-            CardinalityDiagnostic(),
-            Lookup.of(gate),
-            members("llada", "cardinality"),
-            base=written_out(Fixed()),
-        )
-        assert arms.with_gate(arms.calibration, names) == arms.selective
+        snapped = arms.under(gate, names)
+        made_of = (members("llada", "cardinality")[1], CardinalityDiagnostic())
+        near = members("llada", "cardinality")
+        assert snapped.selective == Snapped(*made_of, Lookup.of(gate), near, base=written_out(Fixed()))
+        assert snapped.random_gate(0.3) == RandomSnapped(*made_of, 0.3, near, base=written_out(Fixed()))
+        assert arms.under(arms.calibration, names).selective == arms.selective
+
+    def test_a_calibration_for_candidates_is_for_them_alone(self, kit):
+        gate = kit.calibrated("cardinality", fixed=1, proposal="snapped", tau=0.07)
+        with pytest.raises(ConfigError, match="'snapped' with snaps_to, 'raw' without"):
+            replace(kit.arms_of("cardinality", fixed=1), calibration=gate)
 
 
 class TestNearest:

@@ -25,6 +25,7 @@ from unmask.lab.run.judging import Judge
 from unmask.lab.store import Store
 from unmask.lab.study import Study
 from unmask.policies import DUS, KLASS, METHODS, WINO, Fixed, InfoGain
+from unmask.request import text_side
 
 
 class TestTheFile:
@@ -179,7 +180,7 @@ class TestTheRun:
 
     def test_what_it_will_take(self, methods_study, tiny_model):
         tasks, _ = prompts_of(methods_study)
-        (row,) = estimate(methods_study, methods_study.models[0], tiny_model, tasks)
+        (row,) = estimate(methods_study, methods_study.models[0], tasks, text=text_side(tiny_model))
         assert row.on_top == (NAMES[3],)
         assert row.branches == row.states * len(NAMES) * methods_study.rollouts
         without = replace(
@@ -187,7 +188,7 @@ class TestTheRun:
             candidates={POLICY: tuple(n for n in NAMES if n != NAMES[2])},
             methods={n: policy for n, policy in methods_study.methods.items() if n != NAMES[2]},
         )
-        (less,) = estimate(without, methods_study.models[0], tiny_model, tasks)
+        (less,) = estimate(without, methods_study.models[0], tasks, text=text_side(tiny_model))
         # A branch of its own, and its longer view, at every state.
         assert row.expected - less.expected >= row.states
 
@@ -200,7 +201,7 @@ class TestTheRun:
         model = {"model": str(tiny_folder), "name": "tiny", "reference": reference, "settings": options[reference]}
         candidates = {"policy": ["reference", "llada", "info-gain:threshold=none,candidates=3"]}
         study = Study.parse(raw(models=[model], candidates=candidates))
-        (row,) = estimate(study, study.models[0], tiny_model, prompts_of(study)[0])
+        (row,) = estimate(study, study.models[0], prompts_of(study)[0], text=text_side(tiny_model))
         assert ("reference (the reference, at every step)" in row.on_top) == (reference == "core")
         monkeypatch.setattr(Judge, "judge", judged)
         store = Store.create(tmp_path / "out", study.config)

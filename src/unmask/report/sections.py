@@ -23,6 +23,7 @@ from unmask.report.tables import methods as methods_tables
 from unmask.report.tables import opportunity as opportunity_tables
 from unmask.report.tables.beside_paper import beside_paper_sheet
 from unmask.report.tables.concentration import concentration_detection_sheet
+from unmask.report.tables.readings import readings_sheet
 from unmask.report.tables.shared import LEGEND
 from unmask.report.verdicts import chosen_cells
 from unmask.report.words.detection import EXTENSION
@@ -111,6 +112,8 @@ def _end_to_end_sections(findings: Findings, first: int) -> Iterator[Section]:
 
 
 def _reading_sheets(end_to_end: EndToEndFindings) -> Iterator[AnySheet]:
+    if end_to_end.readings:
+        yield readings_sheet(end_to_end.readings)
     if end_to_end.headlines:
         yield gate_tables.headlines_sheet(end_to_end)
     if end_to_end.gates:

@@ -154,7 +154,7 @@ def test_commands(tiny_run, tiny_folder, tmp_path, capsys):
     assert estimate["branches"] == 15 * 2 * 7
     assert estimate["naive"] == 5 * (4 + 3 + 2) * 2 * 7
     assert 0 < estimate["expected"] < estimate["naive"]
-    assert estimate["seconds"] > 0
+    assert estimate["seconds"] is None, "nothing was measured"
     out = tmp_path / "out"
     assert main(["study", "run", str(file), "--out", str(out)]) == 0
     said = capsys.readouterr()

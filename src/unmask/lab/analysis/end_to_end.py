@@ -18,6 +18,7 @@ from unmask.lab.analysis.decoded import DecodedUnit, StoredChoice, evaluation_gr
 from unmask.lab.analysis.detection import DetectionFindings
 from unmask.lab.analysis.gates import GateCell, gate_cells
 from unmask.lab.analysis.opportunity import OpportunityFindings
+from unmask.lab.analysis.readings import ReadingMean, reading_means
 from unmask.lab.choose import (
     CONTROLS,
     DECODED_ARMS,
@@ -140,6 +141,8 @@ class EndToEndFindings:
     gates: tuple[GateCell, ...] = ()
     """Other readings of the gate, where a study has them."""
     headlines: tuple[Headline, ...] = ()
+    readings: tuple[ReadingMean, ...] = ()
+    """Both readings of the paper and changes of them, where a study holds more than ours."""
 
     def of(self, *, extension: bool) -> "EndToEndFindings":
         """The revision extension alone, or all but it."""
@@ -150,6 +153,7 @@ class EndToEndFindings:
             self.missing,
             tuple(cell for cell in self.gates if cell.extension == extension),
             () if extension else self.headlines,
+            () if extension else self.readings,
         )
 
 
@@ -203,7 +207,15 @@ def end_to_end(store: Store, e1: OpportunityFindings, e23: DetectionFindings) ->
         missing=tuple(result for result in results if isinstance(result, Missing)),
         gates=tuple(cell for unit in units for cell in gate_cells(unit, **how._asdict())),
         headlines=tuple(_headlines(measured, units, axis_of, study["tasks"], by, how)),
+        readings=tuple(reading_means(units, **how._asdict())) if _several(units) else (),
     )
+
+
+def _several(units: Sequence[DecodedUnit]) -> bool:
+    """Whether there is more to read than one diagnostic of each axis behind one gate."""
+    choices = [one for unit in units for one in unit.chosen.values()]
+    axes = [len({one.axis for one in unit.chosen.values()}) < len(unit.chosen) for unit in units]
+    return any(axes) or any(one.gates for one in choices)
 
 
 def _not_decoded(
