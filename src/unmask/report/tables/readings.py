@@ -33,8 +33,8 @@ def readings_sheet(rows: Sequence[ReadingMean]) -> AnySheet:
         "Which conclusion hangs on which reading",
         "Two whole readings of the paper, and each with one choice changed at a time. Ours: diagnostics with every "
         "other axis at the reference, a gate that asks what the proposal gains, the axis whose gate promises most. "
-        "Literal: the diagnosed mixture and the region program's support where the text has them, a gate that opens above "
-        "the mean opportunity over one fixed action, the axis with the largest opportunity, revision included.",
+        "Literal: the diagnosed mixture and the region program's support where the text has them, a gate that opens "
+        "above the mean opportunity over one fixed action, the axis with the largest opportunity, revision included.",
         columns,
         rows,
         empty="None: there is one reading.",
