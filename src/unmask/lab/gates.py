@@ -19,6 +19,8 @@ GATES: Mapping[str, Mapping[str, Any]] = {
 """Changes to the settings of a calibration. `mean`: bins above the mean validation opportunity open; `together`:
 opportunity over the fixed action that all prompts choose, as the paper's equations have it; `snapped`: the candidate
 nearest to the proposal is taken in its place."""
+FURTHER_DRAWS = 1
+"""Runs of a further gate's random gate; the usual one has more, for it is the control of every table."""
 AXIS_BY = ("lift", "opportunity")
 """What the axis of E4's headline is chosen by, on validation prompts."""
 

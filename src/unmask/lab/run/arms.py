@@ -30,7 +30,7 @@ from unmask.lab.choose import (
     choose_axis,
     is_extension,
 )
-from unmask.lab.gates import random_arm, selective_arm
+from unmask.lab.gates import FURTHER_DRAWS, random_arm, selective_arm
 from unmask.lab.run.decode_cache import DecodeCache, DecodedRow, DecodeLine
 from unmask.lab.run.estimate import Decodes
 from unmask.lab.run.jobs import Job, Members, jobs_of, provenance
@@ -150,8 +150,8 @@ def decodes_chosen(work: DecodeJob, reference: str) -> Decodes:
         chosen = choice.calibration
         # Always, and the end-to-end fixed action.
         evaluation += 2 + (chosen.fixed.action != chosen.reference) + _staged(chosen)
-        opens = [one.tau.value is not None for one in (chosen, *choice.gates.values())]
-        evaluation += (1 + DRAWS) * sum(opens)
+        evaluation += 0 if chosen.tau.value is None else 1 + DRAWS
+        evaluation += (1 + FURTHER_DRAWS) * sum(gate.tau.value is not None for gate in choice.gates.values())
     return Decodes(validation, evaluation + (2 if len(joined) >= 2 else 0))
 
 
@@ -174,7 +174,7 @@ def works_of(
         reasons = {name: one.reason for name, one in missing.items()}
         names = sorted(name for name, about in shards.items() if about["task"] == task)
         further = {name: {g: c.to_json() for g, c in one.gates.items()} for name, one in usable.items() if one.gates}
-        made_of = [names, calibrations, reasons, DRAWS, *([further] if further else [])]
+        made_of = [names, calibrations, reasons, DRAWS, *([further, FURTHER_DRAWS] if further else [])]
         unit = Unit(spec.name, task, fingerprint(made_of))
         if there.get((spec.name, task), unit) != unit:
             raise OtherStudy(
@@ -308,7 +308,7 @@ class _ArmDecoder:
             under = arms.under(calibration, list(self.candidates[arms.axis]))
             further = self._selective(under)
             yield from (line._replace(arm=selective_arm(gate)) for line in further)
-            yield from (line._replace(arm=random_arm(gate)) for line in self._random(under, further))
+            yield from (line._replace(arm=random_arm(gate)) for line in self._random(under, further, FURTHER_DRAWS))
 
     def _selective(self, arms: Arms) -> list[DecodeLine]:
         """A gate that never opens is the fixed arm. It is not decoded again to count signals nobody acts on."""
@@ -317,13 +317,13 @@ class _ArmDecoder:
             return [DecodeLine(arms.axis, "selective", "evaluation", row, None, 0, name) for row in fixed]
         return [_gated(arms, "selective", row) for row in self.cache.decode(arms.selective, "evaluation")]
 
-    def _random(self, arms: Arms, selective: Sequence[DecodeLine]) -> list[DecodeLine]:
+    def _random(self, arms: Arms, selective: Sequence[DecodeLine], draws: int = DRAWS) -> list[DecodeLine]:
         """As many deviations as selective made on these prompts; where it made none, it is the same run, once."""
         deviated = sum(line.deviated or 0 for line in selective)
         if deviated == 0:
             return [line._replace(arm="random gate") for line in selective]
         share = deviated / sum(line.evaluated or 0 for line in selective)
-        runs = self.cache.decode(arms.random_gate(share), "evaluation", DRAWS)
+        runs = self.cache.decode(arms.random_gate(share), "evaluation", draws)
         return [_gated(arms, "random gate", row) for row in runs]
 
     def _joint(self) -> Iterator[DecodeLine]:

@@ -15,6 +15,7 @@ from unmask.axes import CARDINALITY, COMMITMENT, POLICY, REGION, SCORE, revises
 from unmask.core import Needs, Policy, View
 from unmask.lab.branch.states import spaced
 from unmask.lab.choose import DRAWS, is_extension
+from unmask.lab.gates import FURTHER_DRAWS
 from unmask.lab.run.jobs import Members
 from unmask.lab.run.naive import NaiveCount, naive_forwards, prompts_asked, proposal_forwards
 from unmask.lab.study import Study
@@ -108,7 +109,7 @@ def decodes_of(study: Study, reference: str, *, most: bool = False) -> Decodes:
     # The reference is a candidate of every axis and an arm of each, and decoded once.
     candidates = 1 + sum(len(sets[axis]) - 1 for axis in axes)
     # Further gates, each with its random gate, as if they opened.
-    each = (_MOST_ARMS if most else ARMS_RUN) + len(study.gates) * (1 + DRAWS)
+    each = (_MOST_ARMS if most else ARMS_RUN) + len(study.gates) * (1 + FURTHER_DRAWS)
     arms = 1 + len(study.diagnostics) * each + 2 * joined
     return Decodes(candidates, arms) if most else Decodes(EARLY * candidates, EARLY * arms)
 
