@@ -5,7 +5,7 @@ numbers. One with memory reads its last step too, and there only rows that have 
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,21 +23,32 @@ class RowSummary(NamedTuple):
     canvas_BL: np.ndarray
     digests: list[bytes] | None
     """None where futures are not merged."""
+    flags: Mapping[str, list[bool]]
+    """What else was asked, by name."""
 
 
 def summarize(
-    pool: RowPool, traj: Trajectory, *, merge: bool, draws: bool, points: Sequence[int] | None = None
+    pool: RowPool,
+    traj: Trajectory,
+    *,
+    merge: bool,
+    draws: bool,
+    points: Sequence[int] | None = None,
+    flags: Mapping[str, Tensor] | None = None,
 ) -> RowSummary:
     """Which rows are done, their canvases, and their digests if futures are merged here; read in one go.
 
-    `points` are the sampled states that the rows have just left, None for rows that are further on.
+    `points` are the sampled states that the rows have just left, None for rows that are further on. `flags` are truth
+    values of rows that somebody wants to know, too.
     """
     keyed = merge and (pool.keep == 0 or points is not None)
     parts = _parts(pool, traj, draws, points) if keyed else []
+    flags = {"done": pool.policy.done(traj), **(flags or {})}
     tokens_BL = traj.state.tokens_BL.to(torch.int32)
-    done, canvas, *rest = _on_host([pool.policy.done(traj), tokens_BL, *parts])
+    asked, canvas, *rest = _on_host([torch.stack(list(flags.values()), 1), tokens_BL, *parts])
+    answers = dict(zip(flags, asked.view(bool).T.tolist(), strict=True))
     digests = _digests(pool, traj, [canvas, *rest]) if keyed else None
-    return RowSummary(done.view(bool)[:, 0].tolist(), canvas.view(np.int32), digests)
+    return RowSummary(answers.pop("done"), canvas.view(np.int32), digests, answers)
 
 
 def _parts(pool: RowPool, traj: Trajectory, draws: bool, points: Sequence[int] | None) -> list[Tensor]:
@@ -58,8 +69,17 @@ def _parts(pool: RowPool, traj: Trajectory, draws: bool, points: Sequence[int] |
 
 def _digests(pool: RowPool, traj: Trajectory, parts: Sequence[np.ndarray]) -> list[bytes]:
     who = [step.policy for step in traj.steps]
-    kind = repr((pool.kind, pool.settled is not None, sorted(traj.notes), who)).encode()
-    return [hashlib.blake2b(kind + row.tobytes(), digest_size=16).digest() for row in np.concatenate(parts, axis=1)]
+    kind = hashlib.blake2b(
+        repr((pool.kind, pool.settled is not None, sorted(traj.notes), who)).encode(), digest_size=16
+    )
+    whole = np.concatenate(parts, axis=1)
+    size, content = whole.shape[1], memoryview(whole).cast("B") if whole.size else memoryview(b"")
+    digests = []
+    for at in range(0, len(whole) * size, size):
+        own = kind.copy()
+        own.update(content[at : at + size])
+        digests.append(own.digest())
+    return digests
 
 
 def _on_host(parts: Sequence[Tensor]) -> list[np.ndarray]:

@@ -8,17 +8,20 @@ import torch
 
 from unmask.core import Trajectory
 from unmask.core.rows import concat
+from unmask.lab.branch.costs import AxisCost
 from unmask.lab.branch.plan import Continuation
 
 
 class Future:
     """A stretch of steps that one branch ran: its end, or the other future it turned out to be."""
 
-    __slots__ = ("at", "end", "next", "owner", "spent")
+    __slots__ = ("account", "at", "end", "next", "owner", "spent")
 
-    def __init__(self, owner: int):
+    def __init__(self, owner: int, account: AxisCost | None = None):
         self.owner = owner
         """The branch that pays, by the number of its ticket; -1 for the reference's own run."""
+        self.account = account
+        """Where its row-forwards are booked; None for the reference's own run."""
         self.spent = [0]
         """Row-forwards after so many steps: one each, unless who runs it looks ahead."""
         self.end: np.ndarray | None = None
@@ -72,8 +75,12 @@ class RowPool:
     def add(self, traj: Trajectory, futures: list[Future], prompts: list[int]) -> None:
         self.waiting.append(WaitingRows(traj, futures, prompts))
 
-    def fill(self, most: int) -> Trajectory:
-        """The next batch: who is running, and who was waiting longest."""
+    def fill(self, most: int, rows: int = 1) -> Trajectory:
+        """The next batch: who is running, and who was waiting longest; a multiple of `rows` where there are so many."""
+        most = min(most, self.size)
+        most -= most % rows if most >= rows else 0
+        if len(self.futures) > most:
+            self._put_back(most)
         parts = [] if self.live is None or not self.futures else [self.live]
         while self.waiting and len(self.futures) < most:
             rows = self.waiting.popleft()
@@ -84,6 +91,13 @@ class RowPool:
             parts.append(rows.traj)
             self.futures, self.prompts = self.futures + rows.futures, self.prompts + rows.prompts
         return parts[0] if len(parts) == 1 else concat(parts)
+
+    def _put_back(self, most: int) -> None:
+        """Rows that were running and have to wait are the next to go on."""
+        assert self.live is not None
+        running, others = WaitingRows(self.live, self.futures, self.prompts).split(most)
+        self.live, self.futures, self.prompts = running
+        self.waiting.appendleft(others)
 
     def retire(self, traj: Trajectory, stay: list[int]) -> None:
         """Keep the rows that go on."""
