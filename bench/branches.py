@@ -2,7 +2,7 @@
 
     python bench/branches.py                              `mini`, and on a GPU a network of LLaDA-8B's shape: about a
                                                           minute; `--profile` says where the host's time goes
-    python bench/branches.py --naive                      one prompt of `mini` merged and naive: four minutes on two cores
+    python bench/branches.py --naive                      one prompt of `mini`, merged and naive: minutes on two cores
     python bench/branches.py --linear                     1x, 4x and 16x the states: cost is linear
 
 The first says for each: the steady rate of the network alone at the study's shapes; row-forwards of the engine a second
@@ -215,7 +215,7 @@ def measure(work: Work, profiled: bool) -> dict[str, Any]:
         "calls": {str(shape): calls for shape, calls in denoiser.calls.items()},
     }
     print(f"{work.name}: {done:,} row-forwards for {found['branches']:,} branches in {seconds:.1f} s")
-    print(f"  network alone {held / passes:8,.0f} rows/s   engine {done / seconds:8,.0f} rows/s   share {found['share']:.1%}")
+    print(f"  network alone {held / passes:,.0f} rows/s, engine {done / seconds:,.0f} rows/s: {found['share']:.1%}")
     print(f"  dummies {found['dummies']:.1%}, between forwards {found['between_forwards']:.1%} of the time,", end=" ")
     print(f"{1e6 * (seconds - passes) / done:.1f} us a row-forward; calls {dict(denoiser.calls)}", flush=True)
     if profiled:

@@ -42,7 +42,16 @@ _DAMAGE = (
 
 def pack(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
     """The same bytes for the same values; nothing that `unpack` would take for a trap."""
-    text = json.dumps(meta, allow_nan=False).encode()
+    return pack_text(json_part(meta), arrays)
+
+
+def json_part(meta: Mapping[str, Any]) -> bytes:
+    """The JSON part as it is stored: for who packs many arrays with the same one."""
+    return json.dumps(meta, allow_nan=False).encode()
+
+
+def pack_text(text: bytes, arrays: Mapping[str, np.ndarray]) -> bytes:
+    """`pack` with a JSON part that is written already."""
     members = {name: _npy(array) for name, array in {**arrays, META: np.frombuffer(text, np.uint8)}.items()}
     size = sum(map(len, members.values()))
     small = _zipped(members, zipfile.ZIP_DEFLATED)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unmask.atomic import atomic_write
 from unmask.core.action import RULES, Action
-from unmask.core.archive import pack, unpack
+from unmask.core.archive import json_part, pack, pack_text, unpack
 from unmask.core.prediction import Posterior, Prediction, Statistics
 from unmask.core.proposal import Proposal
 from unmask.core.rng import Noise
@@ -186,8 +186,8 @@ class Trajectory(Selectable):
         steps = tuple(replace(step, rows_B=zero_B) for step in self.steps)
         alone = replace(self, rows_B=zero_B, steps=steps, prediction=None, remasks_B=None)
         arrays: dict[str, np.ndarray] = {}
-        meta = {"format": _FORMAT, "tree": _flatten(alone, "", arrays)}
-        return [pack(meta, {path: array[row : row + 1] for path, array in arrays.items()}) for row in rows]
+        text = json_part({"format": _FORMAT, "tree": _flatten(alone, "", arrays)})
+        return [pack_text(text, {path: array[row : row + 1] for path, array in arrays.items()}) for row in rows]
 
     @classmethod
     def load(cls, path: str | Path) -> "Trajectory":

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 from unmask.lab.branch.bucket import Bucket
 from unmask.lab.branch.costs import AxisCost, BranchCost
-from unmask.lab.branch.futures import Ending, Ticket
-from unmask.lab.branch.pools import Future
+from unmask.lab.branch.futures import Ticket
+from unmask.lab.branch.pools import Ending, Future
 
 
 class Ledger:
@@ -19,11 +19,12 @@ class Ledger:
         self.bucket, self.reports, self.merge = bucket, reports, merge
         self.forwards = 0
         """Done so far."""
-        accounts = {
-            id(report): [report.axes[one.axis] for one in bucket.alternatives] for report in reports
-        }
+        accounts = {id(report): [report.axes[one.axis] for one in bucket.alternatives] for report in reports}
         self._accounts = [accounts[id(reports[point.path])] for point in bucket.points]
         """By state and alternative."""
+        after = [bucket.continuations[one.axis] for one in bucket.alternatives]
+        self._settles = [one.settled is not None for one in after]
+        """Alternatives after which rows may have nothing left to revise."""
         self._shared: dict[int, dict[tuple[int, int], set[int]]] = {}
         """Per state: the futures that branches before this one have, and which alternatives led to them."""
 
@@ -80,7 +81,7 @@ class Ledger:
 
     def _late(self, ticket: Ticket, steps: int) -> int:
         """Steps that the operator would go on for after the row is settled and full."""
-        if self.bucket.continuations[self.bucket.alternatives[ticket.alternative].axis].settled is None:
+        if not self._settles[ticket.alternative]:
             return 0
         point = self.bucket.points[ticket.point]
         return max(0, point.request.steps - (point.sampled.step + 1 + steps))

@@ -238,29 +238,21 @@ class BucketRun:
 
     def _answers(self) -> Iterator[tuple[int, Branch, tuple[int, ...]]]:
         """Every branch with the end of its future; its cost is booked on the way."""
-        tickets, alternatives = self.futures.tickets, self.bucket.alternatives
+        tickets, alternatives, close = self.futures.tickets, self.bucket.alternatives, self.ledger.close
+        about = [
+            (point.request.id, point.sampled.index, point.sampled.step, point.sampled.masked)
+            for point in self.bucket.points
+        ]
         ends: dict[tuple[int, int], tuple[int, ...]] = {}
         """Answers, by the canvas they are cut out of and the prompt."""
         for number in sorted(range(len(tickets)), key=lambda at: tickets[at][:3]):
             ticket = tickets[number]
-            point, tried = self.bucket.points[ticket.point], alternatives[ticket.alternative]
-            ending = follow(ticket.future, ticket.at)
-            self.ledger.close(number, ticket, ending)
+            at, alternative, rollout, future, joined, first, cost, _, also = ticket
+            ending, tried = follow(future, joined), alternatives[alternative]
+            close(number, ticket, ending)
+            point = self.bucket.points[at]
             key = (id(ending.canvas_L), point.path)
             if key not in ends:
                 ends[key] = tuple(ending.canvas_L[slice(*point.request.answer)].tolist())
-            branch = Branch(
-                point.request.id,
-                point.sampled.index,
-                point.sampled.step,
-                point.sampled.masked,
-                tried.axis,
-                tried.candidate,
-                ticket.rollout,
-                ends[key],
-                ticket.first,
-                tried.diagnostic,
-                ticket.cost.forwards,
-                ticket.cost.tokens,
-            )
-            yield ticket.point, branch, (ticket.rollout, *ticket.also)
+            own = (rollout, ends[key], first, tried.diagnostic, cost.forwards, cost.tokens)
+            yield at, Branch(*about[at], tried.axis, tried.candidate, *own), (rollout, *also)

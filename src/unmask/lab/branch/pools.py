@@ -12,10 +12,19 @@ from unmask.lab.branch.costs import AxisCost
 from unmask.lab.branch.plan import Continuation
 
 
+class Ending(NamedTuple):
+    """What a future comes to from some step on."""
+
+    canvas_L: np.ndarray
+    steps: int
+    passes: int
+    """Row-forwards of these steps."""
+
+
 class Future:
     """A stretch of steps that one branch ran: its end, or the other future it turned out to be."""
 
-    __slots__ = ("account", "at", "end", "next", "owner", "spent")
+    __slots__ = ("account", "at", "end", "next", "owner", "spent", "whole")
 
     def __init__(self, owner: int, account: AxisCost | None = None):
         self.owner = owner
@@ -28,6 +37,8 @@ class Future:
         self.next: Future | None = None
         self.at = 0
         """Where in `next` it joins."""
+        self.whole: Ending | None = None
+        """What it comes to from its first step on, once somebody has followed it to its end."""
 
     @property
     def length(self) -> int:

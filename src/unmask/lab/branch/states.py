@@ -78,9 +78,7 @@ def joined(states: Sequence[Sampled], device: torch.device) -> Trajectory:
     places: dict[StateBatch, list[int]] = {}
     for place, one in enumerate(states):
         places.setdefault(one.batch, []).append(place)
-    parts = [
-        batch.traj.select(torch.tensor([states[place].row for place in own])) for batch, own in places.items()
-    ]
+    parts = [batch.traj.select(torch.tensor([states[place].row for place in own])) for batch, own in places.items()]
     whole = moved(parts[0] if len(parts) == 1 else concat(parts), device)
     order = [place for own in places.values() for place in own]
     return whole if order == sorted(order) else whole.select(torch.tensor(order, device=device).argsort())

@@ -175,7 +175,8 @@ class _Branching:
     def _finish(self, model: TextModel, reference: str, job: Job, block: BranchResult, seconds: float) -> None:
         """Judge and write: by another thread, while the next forwards run."""
         started = time.monotonic()
-        judged = Judge(model, job.members, self.jobs).judge([(branch.prompt, branch.answer) for branch in block.distinct])
+        answers = [(branch.prompt, branch.answer) for branch in block.distinct]
+        judged = Judge(model, job.members, self.jobs).judge(answers)
         self._write(job, reference, block, judged, lambda: seconds + time.monotonic() - started)
 
     def _write(

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -131,8 +132,22 @@ def _stored(states: Sequence[Sampled]) -> list[_StoredState]:
         state, rows = batch.traj.state, [states[place].row for place in own]
         columns = (part.numpy() for part in (state.tokens_BL, state.fixed_BL, state.committed_BL))
         cut = [part_BL[rows] for part_BL in columns]
-        stored |= dict(zip(own, map(_StoredState, *cut, batch.traj.rows_to_bytes(rows)), strict=True))
+        stored |= dict(zip(own, map(_StoredState, *cut, _packed(batch, rows)), strict=True))
     return [stored[place] for place in range(len(states))]
+
+
+def _packed(batch: StateBatch, rows: Sequence[int]) -> list[bytes]:
+    """The states of some rows, each with its past; by several threads, since compressors let others run."""
+    size = max(16, -(-len(rows) // PACKERS))
+    parts = [rows[at : at + size] for at in range(0, len(rows), size)]
+    if len(parts) == 1:
+        return batch.traj.rows_to_bytes(rows)
+    with ThreadPoolExecutor(PACKERS) as threads:
+        return [packed for part in threads.map(batch.traj.rows_to_bytes, parts) for packed in part]
+
+
+PACKERS = 4
+"""Threads that pack states."""
 
 
 def decodes_table(unit: Unit, lines: Sequence[DecodeLine], judged: Sequence[JudgedAnswer]) -> pa.Table:
