@@ -73,7 +73,9 @@ def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
 def _zipped(members: Mapping[str, bytes], compression: int) -> bytes:
     """The bytes that `zipfile` gives, for a study stores hundreds of thousands of members: its bookkeeping took most
     of the time."""
-    parts, index, at = [], [], 0
+    parts: list[bytes] = []
+    index: list[bytes] = []
+    at = 0
     for name, content in members.items():
         file = f"{name}.npy".encode("ascii")
         body = _deflated(content) if compression == zipfile.ZIP_DEFLATED else content

@@ -14,7 +14,9 @@ answer is judged. Candidates at one state share their random numbers: the stream
 `merge=False` runs every branch for itself at the same forward shape; the tables are the same to the bit.
 """
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -28,7 +30,7 @@ from unmask.lab.branch.accounting import Ledger, shared_out
 from unmask.lab.branch.bucket import Bucket
 from unmask.lab.branch.costs import AxisCost, BranchCost
 from unmask.lab.branch.expand import Expander
-from unmask.lab.branch.futures import FirstStep, FutureTable, follow
+from unmask.lab.branch.futures import FirstStep, Flight, FutureTable, follow
 from unmask.lab.branch.guests import memory_of_past
 from unmask.lab.branch.plan import EngineSettings, Plan
 from unmask.lab.branch.pools import RowPool
@@ -123,10 +125,23 @@ def run_together(
             alike = [(block, request) for block, request in members if request.slots(settings.bucket) == slots]
             owners = [results[block] for block, _ in alike]
             bucket = Bucket(plan, _reference_runs(stepper, plan, [request for _, request in alike], slots))
-            BucketRun(bucket, stepper, settings, owners, on_progress).run()
+            with _collector_off():
+                BucketRun(bucket, stepper, settings, owners, on_progress).run()
     for one, calls in zip(results, shared_out(stepper.calls, [one.work for one in results]), strict=True):
         one.report.calls = calls
     return [one.whole() for one in results]
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    """Without the search for cycles, of which there are none: it goes through all branches again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class _Collected:
@@ -205,28 +220,42 @@ class BucketRun:
         self.expander = Expander(bucket, stepper, self.futures, self.ledger)
 
     def run(self) -> None:
-        """Run everything, and give each block what is its own."""
-        per_state = self.bucket.branches_per_state
+        """Run everything, and give each block what is its own.
+
+        The host hears of a step when the next one is under way: while it looks at the rows of one batch, the device
+        is busy with those of another.
+        """
+        per_state, rows = self.bucket.branches_per_state, self.settings.rows
         # As many states at once as the limit on waiting branches allows, in full forwards.
         most = max(1, min(self.stepper.live, self.settings.waiting // per_state))
-        todo = self.bucket.chunks(most - most % self.settings.rows if most > self.settings.rows else most)
-        for _ in range(8 * (len(self.bucket.points) + 1) * per_state * self.bucket.most_steps):
+        todo = self.bucket.chunks(most - most % rows if most > rows else most)
+        flight: Flight | None = None
+        for _ in range(16 * (len(self.bucket.points) + 1) * per_state * self.bucket.most_steps):
             pool = self.futures.largest
             if (pool is None or pool.size < self.stepper.live) and (points := next(todo, None)) is not None:
                 self.expander.expand(points)
-            elif pool is not None and pool.size:
-                self._advance(pool)
+            elif pool is not None and pool.size >= (rows if flight else 1):
+                # Half of many rows, so that the other half can go next.
+                half = pool.size // 2 if flight is None and pool.size >= 2 * rows else pool.size
+                following = self._advance(pool, min(half, self.stepper.live))
+                if flight:
+                    self.futures.land(flight)
+                flight = following
+            elif flight:
+                # Rows that come back may fill a forward.
+                self.futures.land(flight)
+                flight = None
             else:
                 return self._hand_out()
             self.on_progress(BranchProgress(self.expander.begun, self.futures.branches, self.ledger.forwards))
         raise Unfinished("branches make no progress; allowed: continuations that end; look at what they reveal")
 
-    def _advance(self, pool: RowPool) -> None:
+    def _advance(self, pool: RowPool, most: int) -> Flight:
         """One step of a batch of one pool."""
-        before = pool.fill(self.stepper.live, self.settings.rows)
-        step = self.stepper.step(before, pool.policy)
-        self.ledger.pay_futures(pool.futures, step.passes)
-        self.futures.stepped(pool, before, step)
+        rows = pool.take(most, self.settings.rows)
+        step = self.stepper.step(rows.traj, pool.policy)
+        self.ledger.pay_futures(rows.futures, step.passes)
+        return self.futures.look(pool, rows, step)
 
     def _hand_out(self) -> None:
         for path, owner in zip(self.bucket.paths, self.owners, strict=True):
@@ -254,5 +283,5 @@ class BucketRun:
             key = (id(ending.canvas_L), point.path)
             if key not in ends:
                 ends[key] = tuple(ending.canvas_L[slice(*point.request.answer)].tolist())
-            own = (rollout, ends[key], first, tried.diagnostic, cost.forwards, cost.tokens)
-            yield at, Branch(*about[at], tried.axis, tried.candidate, *own), (rollout, *also)
+            what, spent = (tried.axis, tried.candidate, rollout), (cost.forwards, cost.tokens)
+            yield at, Branch(*about[at], *what, ends[key], first, tried.diagnostic, *spent), (rollout, *also)

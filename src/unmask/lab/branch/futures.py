@@ -15,9 +15,9 @@ from unmask.core import Noise, Policy, State, Trajectory
 from unmask.errors import ContractError
 from unmask.lab.branch.bucket import Bucket, number_of
 from unmask.lab.branch.costs import AxisCost
-from unmask.lab.branch.digests import RowSummary, summarize
+from unmask.lab.branch.digests import RowSummary, Summary, summarize
 from unmask.lab.branch.plan import Continuation
-from unmask.lab.branch.pools import Ending, Future, RowPool, selected
+from unmask.lab.branch.pools import Ending, Future, RowPool, Rows, selected
 from unmask.lab.branch.stepper import OwnStep, StepCost, moved_on
 from unmask.transition import raise_faults
 
@@ -66,6 +66,18 @@ class Ticket(NamedTuple):
     """Whether its own passes were run for it; else another branch of the state has paid for them."""
     also: list[int]
     """Other rollouts that it stands for."""
+
+
+class Flight(NamedTuple):
+    """Rows that have taken a step of which the host has not heard yet."""
+
+    pool: RowPool
+    rows: Rows
+    """As they were before it."""
+    step: OwnStep
+    traj: Trajectory
+    """As they are now."""
+    summary: Summary
 
 
 class FutureTable:
@@ -118,72 +130,76 @@ class FutureTable:
         departure.also.append(rollout)
         self.branches += len(departure.firsts)
 
-    def stepped(self, pool: RowPool, before: Trajectory, step: OwnStep) -> None:
-        """The pool's batch after a step: each row has ended, or settled, or run into a known future, or goes on."""
-        for future, took in zip(pool.futures, step.passes, strict=True):
-            future.add_step(took)
-        traj, change = moved_on(before, pool.policy.name, step, pool.keep), step.change
+    def look(self, pool: RowPool, rows: Rows, step: OwnStep) -> "Flight":
+        """Rows of a pool after a step, and what the host will know of them."""
+        traj, change = moved_on(rows.traj, pool.policy.name, step, pool.keep), step.change
         flags = {"faulty": change.fault_B != 0}
-        if revising := self._settled_under(pool.policy):
+        if self._settled_under(pool.policy):
             flags["left"] = (change.revealed_BL & ~change.state.committed_BL).any(-1)
         if pool.settled is not None and self.merge:
             flags["settled"] = ~traj.state.revisable_BL.any(-1)
-        rows = self._summary(pool, traj, flags=flags)
-        if any(rows.flags["faulty"]):
-            raise_faults(change.fault_B, before.state.step_B, before.rows_B)
-        if revising and any(rows.flags["left"]):
+        return Flight(pool, rows, step, traj, self._summary(pool, traj, flags=flags))
+
+    def land(self, flight: "Flight") -> None:
+        """After its step each row has ended, or settled, or run into a known future, or goes on."""
+        pool, rows, step = flight.pool, flight.rows, flight.step
+        seen = flight.summary.get()
+        if any(seen.flags["faulty"]):
+            raise_faults(step.change.fault_B, rows.traj.state.step_B, rows.traj.rows_B)
+        if any(seen.flags.get("left", ())):
+            axes = self._settled_under(pool.policy)
             raise ContractError(
                 f"the reference {pool.policy.name} left a position revisable after a branch, but not on its own way; "
-                f"allowed: always or never; study {', '.join(revising)} around a reference that commits all it reveals"
+                f"allowed: always or never; study {', '.join(axes)} around a reference that commits all it reveals"
             )
-        self._sort(pool, traj, rows)
+        for future, took in zip(rows.futures, step.passes, strict=True):
+            future.add_step(took)
+        self._sort(flight, seen)
 
     def _settled_under(self, policy: Policy) -> list[str]:
         """Axes whose rows settle under a policy, which must not make anything revisable again."""
         return [axis for axis, after in self.bucket.continuations.items() if policy == after.settled]
 
-    def _sort(self, pool: RowPool, traj: Trajectory, rows: RowSummary) -> None:
+    def _sort(self, flight: "Flight", seen: RowSummary) -> None:
         """Every row of a batch to where it goes on."""
-        settled_rows = rows.flags.get("settled") or [False] * len(rows.done)
         going_on: list[int] = []
         settled: list[int] = []
-        for row, (future, prompt, done) in enumerate(zip(pool.futures, pool.prompts, rows.done, strict=True)):
+        known, rows = self._known, flight.rows
+        settles = seen.flags.get("settled") or [False] * len(seen.done)
+        digests: Sequence[bytes | None] = seen.digests or [None] * len(seen.done)
+        columns = zip(rows.futures, rows.prompts, seen.done, settles, digests, strict=True)
+        for row, (future, prompt, done, settles_now, digest) in enumerate(columns):
             if done:
-                future.end = rows.canvas_BL[row].copy()
-            elif settled_rows[row]:
+                future.end = seen.canvas_BL[row].copy()
+            elif settles_now:
                 settled.append(row)
-            elif rows.digests is None:
+            elif digest is None:
                 going_on.append(row)
             else:
-                here = (future, future.length)
-                place = self._known[prompt].setdefault(rows.digests[row], here)
+                here = (future, len(future.spent) - 1)
+                place = known[prompt].setdefault(digest, here)
                 if place is here:
                     going_on.append(row)
                 else:
                     future.next, future.at = place
         if settled:
-            self._hand_over(pool, traj, settled)
-        pool.retire(traj, going_on)
-        self._rehouse(pool, traj)
+            self._hand_over(flight, settled)
+        if going_on:
+            # After its own first step the continuation's notes are there, whatever the candidate's were.
+            home = self._pool(Continuation(flight.pool.policy, flight.pool.settled), flight.traj)
+            home.put_back(rows.after(flight.traj, going_on))
 
-    def _hand_over(self, pool: RowPool, traj: Trajectory, rows: list[int]) -> None:
+    def _hand_over(self, flight: "Flight", at: list[int]) -> None:
         """Rows with nothing left to revise go on under the settled policy."""
-        assert pool.settled is not None
-        leaving = replace(selected(traj, rows), steps=())
-        futures, prompts = [pool.futures[row] for row in rows], [pool.prompts[row] for row in rows]
-        owners = [future.owner for future in futures]
-        accounts = [future.account for future in futures]
-        places = self._enter(self._pool(Continuation(pool.settled), leaving), leaving, prompts, owners, accounts)
-        for future, place in zip(futures, places, strict=True):
+        assert flight.pool.settled is not None
+        rows = flight.rows.after(flight.traj, at)
+        leaving = replace(rows.traj, steps=())
+        owners = [future.owner for future in rows.futures]
+        accounts = [future.account for future in rows.futures]
+        pool = self._pool(Continuation(flight.pool.settled), leaving)
+        places = self._enter(pool, leaving, rows.prompts, owners, accounts)
+        for future, place in zip(rows.futures, places, strict=True):
             future.next, future.at = place
-
-    def _rehouse(self, pool: RowPool, traj: Trajectory) -> None:
-        """After its own first step the continuation's notes are there, whatever the candidate's were."""
-        home = self._pool(Continuation(pool.policy, pool.settled), traj)
-        if home is not pool and pool.futures:
-            assert pool.live is not None
-            home.add(pool.live, pool.futures, pool.prompts)
-            pool.retire(pool.live, [])
 
     def _enter(
         self,
@@ -195,7 +211,7 @@ class FutureTable:
         points: Sequence[int] | None = None,
     ) -> list[tuple[Future, int]]:
         """The future of each row that comes to a pool, and where it joins; new ones wait there to be run."""
-        rows = self._summary(pool, traj, points)
+        rows = self._summary(pool, traj, points).get()
         places: list[tuple[Future, int]] = []
         fresh: list[int] = []
         for row, (prompt, owner, account) in enumerate(zip(prompts, owners, accounts, strict=True)):
@@ -211,7 +227,8 @@ class FutureTable:
                     fresh.append(row)
             places.append(place)
         if fresh:
-            pool.add(selected(traj, fresh), [places[row][0] for row in fresh], [prompts[row] for row in fresh])
+            futures, theirs = [places[row][0] for row in fresh], [prompts[row] for row in fresh]
+            pool.add(Rows(selected(traj, fresh), futures, theirs))
         return places
 
     def _summary(
@@ -220,7 +237,7 @@ class FutureTable:
         traj: Trajectory,
         points: Sequence[int] | None = None,
         flags: Mapping[str, Tensor] | None = None,
-    ) -> RowSummary:
+    ) -> Summary:
         draws = self.bucket.draws(pool.policy)
         return summarize(pool, traj, merge=self.merge, draws=draws, points=points, flags=flags)
 
@@ -249,7 +266,7 @@ class FutureTable:
             for passes in path.passes:
                 future.add_step(passes)
             noise = Noise(torch.zeros(path.steps, dtype=torch.long))
-            digests = self._summary(pool, Trajectory.start(path.states, noise)).digests
+            digests = self._summary(pool, Trajectory.start(path.states, noise)).get().digests
             assert digests is not None
             self._known[prompt] = {digest: (future, at) for at, digest in enumerate(digests)}
 

@@ -50,71 +50,67 @@ class Future:
         self.spent.append(self.spent[-1] + passes)
 
 
-class WaitingRows(NamedTuple):
-    """Rows that came to a pool together."""
+class Rows(NamedTuple):
+    """Rows of one structure, the futures that they run, and whose they are."""
 
     traj: Trajectory
     futures: list[Future]
     prompts: list[int]
     """Index of each row's prompt in the bucket."""
 
-    def split(self, n: int) -> tuple["WaitingRows", "WaitingRows"]:
+    def split(self, n: int) -> tuple["Rows", "Rows"]:
         """The first n rows, and the others."""
         at_U = torch.arange(len(self.futures), device=self.traj.rows_B.device)
-        first = WaitingRows(self.traj.select(at_U[:n]), self.futures[:n], self.prompts[:n])
-        return first, WaitingRows(self.traj.select(at_U[n:]), self.futures[n:], self.prompts[n:])
+        first = Rows(self.traj.select(at_U[:n]), self.futures[:n], self.prompts[:n])
+        return first, Rows(self.traj.select(at_U[n:]), self.futures[n:], self.prompts[n:])
+
+    def after(self, traj: Trajectory, stay: list[int]) -> "Rows":
+        """Those that stay, one step later."""
+        if len(stay) == len(self.futures):
+            return self._replace(traj=traj)
+        futures, prompts = [self.futures[row] for row in stay], [self.prompts[row] for row in stay]
+        return Rows(selected(traj, stay), futures, prompts)
 
 
 class RowPool:
-    """Live and waiting rows of one continuation policy, all of one structure, so that they can share a batch."""
+    """Rows that wait for a step of one continuation policy, all of one structure, so that they can share a batch."""
 
     def __init__(self, kind: int, after: Continuation):
         self.kind = kind
         """The number of the policy among continuations."""
         self.policy, self.settled = after.policy, after.settled
         self.keep = after.policy.memory
-        self.live: Trajectory | None = None
-        self.futures: list[Future] = []
-        """Of the live rows, as are their prompts."""
-        self.prompts: list[int] = []
-        self.waiting: deque[WaitingRows] = deque()
+        self.size = 0
+        self._waiting: deque[Rows] = deque()
 
-    @property
-    def size(self) -> int:
-        return len(self.futures) + sum(len(rows.futures) for rows in self.waiting)
+    def add(self, rows: Rows) -> None:
+        """At the end of the queue."""
+        self._waiting.append(rows)
+        self.size += len(rows.futures)
 
-    def add(self, traj: Trajectory, futures: list[Future], prompts: list[int]) -> None:
-        self.waiting.append(WaitingRows(traj, futures, prompts))
+    def put_back(self, rows: Rows) -> None:
+        """Rows that have taken a step and go on are the next."""
+        self._waiting.appendleft(rows)
+        self.size += len(rows.futures)
 
-    def fill(self, most: int, rows: int = 1) -> Trajectory:
-        """The next batch: who is running, and who was waiting longest; a multiple of `rows` where there are so many."""
+    def take(self, most: int, full: int = 1) -> Rows:
+        """The next batch: who has waited longest; a multiple of `full` where there are so many."""
         most = min(most, self.size)
-        most -= most % rows if most >= rows else 0
-        if len(self.futures) > most:
-            self._put_back(most)
-        parts = [] if self.live is None or not self.futures else [self.live]
-        while self.waiting and len(self.futures) < most:
-            rows = self.waiting.popleft()
-            room = most - len(self.futures)
-            if len(rows.futures) > room:
-                rows, others = rows.split(room)
-                self.waiting.appendleft(others)
-            parts.append(rows.traj)
-            self.futures, self.prompts = self.futures + rows.futures, self.prompts + rows.prompts
-        return parts[0] if len(parts) == 1 else concat(parts)
-
-    def _put_back(self, most: int) -> None:
-        """Rows that were running and have to wait are the next to go on."""
-        assert self.live is not None
-        running, others = WaitingRows(self.live, self.futures, self.prompts).split(most)
-        self.live, self.futures, self.prompts = running
-        self.waiting.appendleft(others)
-
-    def retire(self, traj: Trajectory, stay: list[int]) -> None:
-        """Keep the rows that go on."""
-        self.live = selected(traj, stay)
-        self.futures = [self.futures[row] for row in stay]
-        self.prompts = [self.prompts[row] for row in stay]
+        most -= most % full if most >= full else 0
+        parts: list[Rows] = []
+        while self._waiting and most:
+            rows = self._waiting.popleft()
+            if len(rows.futures) > most:
+                rows, others = rows.split(most)
+                self._waiting.appendleft(others)
+            parts.append(rows)
+            most -= len(rows.futures)
+            self.size -= len(rows.futures)
+        if len(parts) == 1:
+            return parts[0]
+        futures = [future for part in parts for future in part.futures]
+        prompts = [prompt for part in parts for prompt in part.prompts]
+        return Rows(concat([part.traj for part in parts]), futures, prompts)
 
 
 def selected(traj: Trajectory, rows: list[int]) -> Trajectory:

@@ -192,14 +192,14 @@ class _Branching:
             for rollout in rollouts
         ]
         references = {axis: next(iter(named)) for axis, named in self.study.sets(reference).items()}
-        branches, rollouts, verdicts = ([line[at] for line in candidates] for at in range(3))
+        branches, own, verdicts = zip(*candidates, strict=True)
         tables = (
             states_table(job.shard, block.paths),
-            branches_table(job.shard, branches, rollouts, verdicts, references),
+            branches_table(job.shard, branches, own, verdicts, references),
             readings_table(job.shard, block.readings, proposals),
         )
-        judged = [verdict for _, own, verdict in candidates for _ in own]
-        self.store.write(job.shard, *tables[:2], _info(job, block, judged, seconds()), tables[2])
+        every = [verdict for _, own, verdict in candidates for _ in own]
+        self.store.write(job.shard, *tables[:2], _info(job, block, every, seconds()), tables[2])
 
 
 def _shares(seconds: float, blocks: Sequence[BranchResult]) -> list[float]:
