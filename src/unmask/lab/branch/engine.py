@@ -30,10 +30,10 @@ from unmask.lab.branch.accounting import Ledger, shared_out
 from unmask.lab.branch.bucket import Bucket
 from unmask.lab.branch.costs import AxisCost, BranchCost
 from unmask.lab.branch.expand import Expander
-from unmask.lab.branch.futures import FirstStep, Flight, FutureTable, follow
+from unmask.lab.branch.futures import FirstStep, Flight, FutureTable
 from unmask.lab.branch.guests import memory_of_past
 from unmask.lab.branch.plan import EngineSettings, Plan
-from unmask.lab.branch.pools import RowPool
+from unmask.lab.branch.pools import RowPool, follow
 from unmask.lab.branch.readings import StoredReading
 from unmask.lab.branch.states import ReferenceRun, sample
 from unmask.lab.branch.stepper import Stepper, check_plain

@@ -17,7 +17,7 @@ from unmask.lab.branch.bucket import Bucket, number_of
 from unmask.lab.branch.costs import AxisCost
 from unmask.lab.branch.digests import RowSummary, Summary, summarize
 from unmask.lab.branch.plan import Continuation
-from unmask.lab.branch.pools import Ending, Future, RowPool, Rows, selected
+from unmask.lab.branch.pools import Future, RowPool, Rows, selected
 from unmask.lab.branch.stepper import OwnStep, StepCost, moved_on
 from unmask.transition import raise_faults
 
@@ -275,29 +275,3 @@ def settled_rows(state: State) -> list[bool]:
     """Rows with nothing left to revise."""
     settled: list[bool] = (~state.revisable_BL.any(-1)).tolist()
     return settled
-
-
-def follow(future: Future, at: int) -> Ending:
-    """The final canvas of a future, and what it takes from its `at`-th step on."""
-    if future.whole is None:
-        _follow_whole(future)
-    whole: Ending | None = future.whole
-    assert whole is not None
-    return Ending(whole.canvas_L, whole.steps - at, whole.passes - future.spent[at])
-
-
-def _follow_whole(future: Future) -> None:
-    """What a future and those it runs into come to from their beginnings, noted in each."""
-    chain = [future]
-    while chain[-1].whole is None and (after := chain[-1].next) is not None:
-        chain.append(after)
-    for one in reversed(chain):
-        if one.whole is not None:
-            continue
-        if one.next is not None:
-            rest = follow(one.next, one.at)
-            one.whole = Ending(rest.canvas_L, one.length + rest.steps, one.spent[-1] + rest.passes)
-        elif one.end is not None:
-            one.whole = Ending(one.end, one.length, one.spent[-1])
-        else:
-            raise ContractError("a branch has no end; allowed: futures that finish; this is a bug of the engine")

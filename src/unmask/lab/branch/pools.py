@@ -8,6 +8,7 @@ import torch
 
 from unmask.core import Trajectory
 from unmask.core.rows import concat
+from unmask.errors import ContractError
 from unmask.lab.branch.costs import AxisCost
 from unmask.lab.branch.plan import Continuation
 
@@ -48,6 +49,32 @@ class Future:
     def add_step(self, passes: int) -> None:
         """One more step, which took so many row-forwards."""
         self.spent.append(self.spent[-1] + passes)
+
+
+def follow(future: Future, at: int) -> Ending:
+    """The final canvas of a future, and what it takes from its `at`-th step on."""
+    if future.whole is None:
+        _follow_whole(future)
+    whole: Ending | None = future.whole
+    assert whole is not None
+    return Ending(whole.canvas_L, whole.steps - at, whole.passes - future.spent[at])
+
+
+def _follow_whole(future: Future) -> None:
+    """What a future and those it runs into come to from their beginnings, noted in each."""
+    chain = [future]
+    while chain[-1].whole is None and (after := chain[-1].next) is not None:
+        chain.append(after)
+    for one in reversed(chain):
+        if one.whole is not None:
+            continue
+        if one.next is not None:
+            rest = follow(one.next, one.at)
+            one.whole = Ending(rest.canvas_L, one.length + rest.steps, one.spent[-1] + rest.passes)
+        elif one.end is not None:
+            one.whole = Ending(one.end, one.length, one.spent[-1])
+        else:
+            raise ContractError("a branch has no end; allowed: futures that finish; this is a bug of the engine")
 
 
 class Rows(NamedTuple):
