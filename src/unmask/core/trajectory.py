@@ -3,7 +3,7 @@
 import math
 import os
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unmask.atomic import atomic_write
 from unmask.core.action import RULES, Action
-from unmask.core.archive import pack, unpack
+from unmask.core.archive import json_part, pack, pack_text, unpack
 from unmask.core.prediction import Posterior, Prediction, Statistics
 from unmask.core.proposal import Proposal
 from unmask.core.rng import Noise
@@ -179,6 +179,15 @@ class Trajectory(Selectable):
         arrays: dict[str, np.ndarray] = {}
         tree = _flatten(replace(self, prediction=None, remasks_B=None), "", arrays)
         return pack({"format": _FORMAT, "tree": tree}, arrays)
+
+    def rows_to_bytes(self, rows: Sequence[int]) -> list[bytes]:
+        """What `to_bytes` gives of each of these rows by itself, as row 0; all rows must have taken all steps."""
+        zero_B = torch.zeros_like(self.rows_B)
+        steps = tuple(replace(step, rows_B=zero_B) for step in self.steps)
+        alone = replace(self, rows_B=zero_B, steps=steps, prediction=None, remasks_B=None)
+        arrays: dict[str, np.ndarray] = {}
+        text = json_part({"format": _FORMAT, "tree": _flatten(alone, "", arrays)})
+        return [pack_text(text, {path: array[row : row + 1] for path, array in arrays.items()}) for row in rows]
 
     @classmethod
     def load(cls, path: str | Path) -> "Trajectory":

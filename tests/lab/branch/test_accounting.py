@@ -2,8 +2,7 @@
 
 from unmask.lab.branch import AxisCost, BranchCost
 from unmask.lab.branch.accounting import _paid_by
-from unmask.lab.branch.futures import follow
-from unmask.lab.branch.pools import Future
+from unmask.lab.branch.pools import Future, follow
 
 
 def test_naive_is_done_and_saved():

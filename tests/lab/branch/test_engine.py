@@ -379,10 +379,10 @@ class TestMemory:
         most = 0
         advance = BucketRun._advance
 
-        def counted(self, pool):
+        def counted(self, pool, size):
             nonlocal most
             most = max(most, sum(pool.size for pool in self.futures.pools.values()))
-            advance(self, pool)
+            return advance(self, pool, size)
 
         starts = [replace(STARTS[0], id=str(at)) for at in range(prompts)]
         with monkeypatch.context() as patch:

@@ -4,7 +4,7 @@ import torch
 
 from unmask.core import Noise, State, Trajectory
 from unmask.lab.branch import Continuation
-from unmask.lab.branch.pools import Future, RowPool, selected
+from unmask.lab.branch.pools import Future, RowPool, Rows, selected
 from unmask.policies import Fixed
 
 
@@ -18,11 +18,16 @@ def names(traj: Trajectory) -> list[int]:
     return traj.state.tokens_BL[:, 0].tolist()
 
 
+def waiting(first: int, n: int) -> Rows:
+    owners = list(range(first, first + n))
+    return Rows(rows(first, n), [Future(owner) for owner in owners], owners)
+
+
 def pool_of(*sizes: int) -> RowPool:
     pool = RowPool(0, Continuation(Fixed()))
     first = 0
     for n in sizes:
-        pool.add(rows(first, n), [Future(owner) for owner in range(first, first + n)], list(range(first, first + n)))
+        pool.add(waiting(first, n))
         first += n
     return pool
 
@@ -30,16 +35,24 @@ def pool_of(*sizes: int) -> RowPool:
 def test_first_come_first_served():
     pool = pool_of(3, 2, 4)
     assert pool.size == 9
-    batch = pool.fill(4)
-    assert names(batch) == [0, 1, 2, 3]
-    assert [future.owner for future in pool.futures] == pool.prompts == names(batch)
-    pool.retire(batch, [1, 3])
+    batch = pool.take(4)
+    assert names(batch.traj) == [0, 1, 2, 3]
+    assert [future.owner for future in batch.futures] == batch.prompts == names(batch.traj)
+    assert pool.size == 5
+    pool.put_back(batch.after(batch.traj, [1, 3]))
     assert pool.size == 7
-    batch = pool.fill(4)
-    assert names(batch) == [1, 3, 4, 5]
-    assert [future.owner for future in pool.futures] == pool.prompts == names(batch)
-    pool.retire(batch, [])
-    assert names(pool.fill(100)) == [6, 7, 8]
+    batch = pool.take(4)
+    assert names(batch.traj) == [1, 3, 4, 5]
+    assert [future.owner for future in batch.futures] == batch.prompts == names(batch.traj)
+    assert names(pool.take(100).traj) == [6, 7, 8]
+    assert pool.size == 0
+
+
+def test_forwards_are_full_where_rows_are_enough():
+    pool = pool_of(3, 2, 4)
+    assert names(pool.take(7, full=3).traj) == [0, 1, 2, 3, 4, 5]
+    assert names(pool.take(7, full=4).traj) == [6, 7, 8]
+    assert pool.size == 0
 
 
 def test_rows_that_are_all_are_not_copied():

@@ -1,7 +1,7 @@
 """Branches from real states: what is tried, the engine that does equal work once, what it cost."""
 
-from unmask.lab.branch.accounting import AxisCost, BranchCost
-from unmask.lab.branch.engine import Branch, BranchProgress, BranchResult, run
+from unmask.lab.branch.costs import AxisCost, BranchCost
+from unmask.lab.branch.engine import Branch, BranchProgress, BranchResult, run, run_together
 from unmask.lab.branch.futures import FirstStep
 from unmask.lab.branch.plan import PROPOSAL, Alternative, Continuation, EngineSettings, Plan, stream
 from unmask.lab.branch.readings import StoredReading
@@ -23,6 +23,7 @@ __all__ = [
     "Sampled",
     "StoredReading",
     "run",
+    "run_together",
     "spaced",
     "stream",
 ]

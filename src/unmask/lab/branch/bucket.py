@@ -67,10 +67,11 @@ class Bucket:
 
     def chunks(self, most: int) -> Iterator[list[int]]:
         """Indices of points that are expanded together: with pasts of one structure, `most` at a time."""
-        past = [[s.prediction.wanted_BN.shape[1] for s in point.sampled.traj.steps] for point in self.points]
-        for slots in sorted({(len(one), *one) for one in past}):
-            alike = [at for at, one in enumerate(past) if (len(one), *one) == slots]
-            yield from (alike[at : at + most] for at in range(0, len(alike), most))
+        alike: dict[tuple[int, ...], list[int]] = {}
+        for at, point in enumerate(self.points):
+            alike.setdefault(point.sampled.batch.slots, []).append(at)
+        for slots in sorted(alike, key=lambda slots: (len(slots), *slots)):
+            yield from (alike[slots][at : at + most] for at in range(0, len(alike[slots]), most))
 
     def draws(self, policy: Policy) -> bool:
         """Whether random numbers decide what happens under a policy: its own, or those of the tokens."""

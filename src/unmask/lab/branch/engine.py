@@ -14,27 +14,30 @@ answer is judged. Candidates at one state share their random numbers: the stream
 `merge=False` runs every branch for itself at the same forward shape; the tables are the same to the bit.
 """
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
 
 from unmask.adapt.gated import needs_of
 from unmask.core import Denoiser, Proposal
-from unmask.errors import ContractError, Unfinished, require
-from unmask.lab.branch.accounting import AxisCost, BranchCost, Ledger
+from unmask.errors import Unfinished, require
+from unmask.lab.branch.accounting import Ledger, shared_out
 from unmask.lab.branch.bucket import Bucket
+from unmask.lab.branch.costs import AxisCost, BranchCost
 from unmask.lab.branch.expand import Expander
-from unmask.lab.branch.futures import FirstStep, FutureTable, follow
+from unmask.lab.branch.futures import FirstStep, Flight, FutureTable
 from unmask.lab.branch.guests import memory_of_past
 from unmask.lab.branch.plan import EngineSettings, Plan
-from unmask.lab.branch.pools import RowPool
+from unmask.lab.branch.pools import RowPool, follow
 from unmask.lab.branch.readings import StoredReading
 from unmask.lab.branch.states import ReferenceRun, sample
-from unmask.lab.branch.stepper import Stepper, check_plain, moved_on
+from unmask.lab.branch.stepper import Stepper, check_plain
 from unmask.request import Request, begin
-from unmask.transition import Transition
 
 
 class Branch(NamedTuple):
@@ -73,11 +76,20 @@ class BranchResult:
     """The branches of some prompts."""
 
     paths: tuple[ReferenceRun, ...]
-    branches: tuple[Branch, ...]
-    """Prompt by prompt, state by state, axes and candidates in order, rollouts last."""
+    distinct: tuple[Branch, ...]
+    """Prompt by prompt, state by state, axes and candidates in order, rollouts last; of rollouts that draw nothing
+    the first."""
+    rollouts: tuple[tuple[int, ...], ...]
+    """Which each of those stands for, its own the first."""
     report: BranchCost
     readings: tuple[StoredReading, ...] = ()
     """Prompt by prompt, state by state, axis by axis, in the order of the plan's diagnostics."""
+
+    @cached_property
+    def branches(self) -> tuple[Branch, ...]:
+        """All of them, in the same order."""
+        pairs = zip(self.distinct, self.rollouts, strict=True)
+        return tuple(branch._replace(rollout=rollout) for branch, rollouts in pairs for rollout in rollouts)
 
 
 def run(
@@ -88,33 +100,80 @@ def run(
     on_progress: Callable[[BranchProgress], None] = lambda progress: None,
 ) -> BranchResult:
     """Sample states of the prompts, branch every candidate from each, and continue to the end."""
-    require(bool(requests), "prompts", [], "one or more", "pass a prompt")
-    ids = [request.id for request in requests]
-    require(len(set(ids)) == len(ids), "prompt ids", ids, "no id twice", "tables go by these ids")
+    (result,) = run_together(denoiser, plan, [requests], settings, on_progress)
+    return result
+
+
+def run_together(
+    denoiser: Denoiser,
+    plan: Plan,
+    blocks: Sequence[Sequence[Request]],
+    settings: EngineSettings,
+    on_progress: Callable[[BranchProgress], None] = lambda progress: None,
+) -> list[BranchResult]:
+    """The same for several blocks of prompts, whose rows share forwards: what one leaves empty another fills."""
+    for requests in blocks:
+        require(bool(requests), "prompts", [], "one or more", "pass a prompt")
+        ids = [request.id for request in requests]
+        require(len(set(ids)) == len(ids), "prompt ids", ids, "no id twice", "tables go by these ids")
     stepper = Stepper(denoiser, Proposal(temperature=plan.temperature), settings.rows, settings.live)
-    report = BranchCost({axis: AxisCost() for axis in plan.candidates})
-    paths: list[ReferenceRun] = []
-    branches: list[Branch] = []
-    readings: list[StoredReading] = []
+    results = [_Collected(plan, requests) for requests in blocks]
+    members = [(block, request) for block, requests in enumerate(blocks) for request in requests]
     with torch.inference_mode():
         # A bucket follows from the prompt alone, so its shape does not depend on its company.
-        for slots in sorted({request.slots(settings.bucket) for request in requests}):
-            members = [request for request in requests if request.slots(settings.bucket) == slots]
-            bucket = Bucket(plan, _reference_runs(stepper, plan, members, slots))
-            work = BucketRun(bucket, stepper, settings, report, on_progress)
-            paths += bucket.paths
-            branches += work.branches()
-            readings += work.readings
-    report.trajectory = sum(sum(path.passes) for path in paths)
-    report.calls = stepper.calls
-    place = {id: at for at, id in enumerate(ids)}
-    order = {name: at for at, name in enumerate(plan.proposals)}
-    return BranchResult(
-        tuple(sorted(paths, key=lambda path: place[path.request.id])),
-        tuple(sorted(branches, key=lambda branch: place[branch.prompt])),
-        report,
-        tuple(sorted(readings, key=lambda reading: (place[reading.prompt], reading.state, order[reading.diagnostic]))),
-    )
+        for slots in sorted({request.slots(settings.bucket) for _, request in members}):
+            alike = [(block, request) for block, request in members if request.slots(settings.bucket) == slots]
+            owners = [results[block] for block, _ in alike]
+            bucket = Bucket(plan, _reference_runs(stepper, plan, [request for _, request in alike], slots))
+            with _collector_off():
+                BucketRun(bucket, stepper, settings, owners, on_progress).run()
+    for one, calls in zip(results, shared_out(stepper.calls, [one.work for one in results]), strict=True):
+        one.report.calls = calls
+    return [one.whole() for one in results]
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    """Without the search for cycles, of which there are none: it goes through all branches again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+class _Collected:
+    """What comes of one block of prompts, whatever buckets its prompts are in."""
+
+    def __init__(self, plan: Plan, requests: Sequence[Request]):
+        self.plan, self.requests = plan, requests
+        self.report = BranchCost({axis: AxisCost() for axis in plan.candidates})
+        self.paths: list[ReferenceRun] = []
+        self.branches: list[tuple[Branch, tuple[int, ...]]] = []
+        self.readings: list[StoredReading] = []
+
+    @property
+    def work(self) -> int:
+        """Row-forwards."""
+        report = self.report
+        return report.total.done + report.recalled + sum(sum(path.passes) for path in self.paths)
+
+    def whole(self) -> BranchResult:
+        """All of it, in the order of the prompts."""
+        place = {request.id: at for at, request in enumerate(self.requests)}
+        order = {name: at for at, name in enumerate(self.plan.proposals)}
+        self.report.trajectory = sum(sum(path.passes) for path in self.paths)
+        self.branches.sort(key=lambda pair: place[pair[0].prompt])
+        self.readings.sort(key=lambda reading: (place[reading.prompt], reading.state, order[reading.diagnostic]))
+        return BranchResult(
+            tuple(sorted(self.paths, key=lambda path: place[path.request.id])),
+            tuple(branch for branch, _ in self.branches),
+            tuple(rollouts for _, rollouts in self.branches),
+            self.report,
+            tuple(self.readings),
+        )
 
 
 def _reference_runs(stepper: Stepper, plan: Plan, requests: Sequence[Request], slots: int) -> list[ReferenceRun]:
@@ -141,78 +200,88 @@ def _reference_runs(stepper: Stepper, plan: Plan, requests: Sequence[Request], s
 
 
 class BucketRun:
-    """The branches of the prompts of one bucket: states are expanded as long as there is room, then rows advance."""
+    """The branches of the prompts of one bucket: states are expanded as long as there is room, then rows advance.
+
+    `owners` are the blocks that the prompts belong to, one for each.
+    """
 
     def __init__(
         self,
         bucket: Bucket,
         stepper: Stepper,
         settings: EngineSettings,
-        report: BranchCost,
+        owners: Sequence[_Collected],
         on_progress: Callable[[BranchProgress], None],
     ):
         self.bucket, self.stepper, self.settings, self.on_progress = bucket, stepper, settings, on_progress
+        self.owners = owners
         self.futures = FutureTable(bucket, settings.merge)
-        self.ledger = Ledger(bucket, report, settings.merge)
+        self.ledger = Ledger(bucket, [owner.report for owner in owners], settings.merge)
         self.expander = Expander(bucket, stepper, self.futures, self.ledger)
 
-    @property
-    def readings(self) -> list[StoredReading]:
-        return self.expander.readings
+    def run(self) -> None:
+        """Run everything, and give each block what is its own.
 
-    def branches(self) -> Iterator[Branch]:
-        """Run everything; branches in the order of prompts, states, candidates and rollouts."""
-        per_state = self.bucket.branches_per_state
-        # As many states at once as the limit on waiting branches allows.
-        todo = self.bucket.chunks(max(1, min(self.stepper.live, self.settings.waiting // per_state)))
-        for _ in range(8 * (len(self.bucket.points) + 1) * per_state * self.bucket.most_steps):
+        The host hears of a step when the next one is under way: while it looks at the rows of one batch, the device
+        is busy with those of another.
+        """
+        per_state, rows = self.bucket.branches_per_state, self.settings.rows
+        # As many states at once as the limit on waiting branches allows, in full forwards.
+        most = max(1, min(self.stepper.live, self.settings.waiting // per_state))
+        todo = self.bucket.chunks(most - most % rows if most > rows else most)
+        flight: Flight | None = None
+        for _ in range(16 * (len(self.bucket.points) + 1) * per_state * self.bucket.most_steps):
             pool = self.futures.largest
             if (pool is None or pool.size < self.stepper.live) and (points := next(todo, None)) is not None:
                 self.expander.expand(points)
-            elif pool is not None and pool.size:
-                self._advance(pool)
+            elif pool is not None and pool.size >= (rows if flight else 1):
+                # Half of many rows, so that the other half can go next.
+                half = pool.size // 2 if flight is None and pool.size >= 2 * rows else pool.size
+                following = self._advance(pool, min(half, self.stepper.live))
+                if flight:
+                    self.futures.land(flight)
+                flight = following
+            elif flight:
+                # Rows that come back may fill a forward.
+                self.futures.land(flight)
+                flight = None
             else:
-                return self._answers()
-            self.on_progress(BranchProgress(self.expander.begun, len(self.futures.tickets), self.ledger.forwards))
+                return self._hand_out()
+            self.on_progress(BranchProgress(self.expander.begun, self.futures.branches, self.ledger.forwards))
         raise Unfinished("branches make no progress; allowed: continuations that end; look at what they reveal")
 
-    def _advance(self, pool: RowPool) -> None:
+    def _advance(self, pool: RowPool, most: int) -> Flight:
         """One step of a batch of one pool."""
-        before = pool.fill(self.stepper.live)
-        step = self.stepper.step(before, pool.policy)
-        self._check_commits(pool, step.change)
-        for future, passes in zip(pool.futures, step.passes, strict=True):
-            self.ledger.pay(self.futures.tickets[future.owner].alternative, passes)
-        self.futures.stepped(pool, moved_on(before, pool.policy.name, step, pool.keep), step.passes)
+        rows = pool.take(most, self.settings.rows)
+        step = self.stepper.step(rows.traj, pool.policy)
+        self.ledger.pay_futures(rows.futures, step.passes)
+        return self.futures.look(pool, rows, step)
 
-    def _check_commits(self, pool: RowPool, change: Transition) -> None:
-        """A policy that rows settle under must not make anything revisable again."""
-        axes = [axis for axis, after in self.bucket.continuations.items() if pool.policy == after.settled]
-        if axes and bool((change.revealed_BL & ~change.state.committed_BL).any()):
-            raise ContractError(
-                f"the reference {pool.policy.name} left a position revisable after a branch, but not on its own way; "
-                f"allowed: always or never; study {', '.join(axes)} around a reference that commits all it reveals"
-            )
+    def _hand_out(self) -> None:
+        for path, owner in zip(self.bucket.paths, self.owners, strict=True):
+            owner.paths.append(path)
+        for point, branch, rollouts in self._answers():
+            self.owners[self.bucket.points[point].path].branches.append((branch, rollouts))
+        for point, reading in self.expander.readings:
+            self.owners[self.bucket.points[point].path].readings.append(reading)
 
-    def _answers(self) -> Iterator[Branch]:
+    def _answers(self) -> Iterator[tuple[int, Branch, tuple[int, ...]]]:
         """Every branch with the end of its future; its cost is booked on the way."""
-        tickets = self.futures.tickets
+        tickets, alternatives, close = self.futures.tickets, self.bucket.alternatives, self.ledger.close
+        about = [
+            (point.request.id, point.sampled.index, point.sampled.step, point.sampled.masked)
+            for point in self.bucket.points
+        ]
+        ends: dict[tuple[int, int], tuple[int, ...]] = {}
+        """Answers, by the canvas they are cut out of and the prompt."""
         for number in sorted(range(len(tickets)), key=lambda at: tickets[at][:3]):
             ticket = tickets[number]
-            point, tried = self.bucket.points[ticket.point], self.bucket.alternatives[ticket.alternative]
-            ending = follow(ticket.future, ticket.at)
-            self.ledger.close(number, ticket, ending)
-            yield Branch(
-                prompt=point.request.id,
-                state=point.sampled.index,
-                step=point.sampled.step,
-                masked=point.sampled.masked,
-                axis=tried.axis,
-                candidate=tried.candidate,
-                rollout=ticket.rollout,
-                answer=tuple(ending.canvas_L[slice(*point.request.answer)].tolist()),
-                first=ticket.first,
-                diagnostic=tried.diagnostic,
-                extra_forwards=ticket.cost.forwards,
-                extra_tokens=ticket.cost.tokens,
-            )
+            at, alternative, rollout, future, joined, first, cost, _, also = ticket
+            ending, tried = follow(future, joined), alternatives[alternative]
+            close(number, ticket, ending)
+            point = self.bucket.points[at]
+            key = (id(ending.canvas_L), point.path)
+            if key not in ends:
+                ends[key] = tuple(ending.canvas_L[slice(*point.request.answer)].tolist())
+            what, spent = (tried.axis, tried.candidate, rollout), (cost.forwards, cost.tokens)
+            yield at, Branch(*about[at], *what, ends[key], first, tried.diagnostic, *spent), (rollout, *also)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import groupby, product
+from itertools import groupby, pairwise, product
 
 import numpy as np
 import torch
@@ -10,7 +10,6 @@ import torch
 from unmask.adapt.notes import without_record
 from unmask.core import Action, Needs, Prediction, State, Trajectory, View
 from unmask.core.prediction import Statistics
-from unmask.core.rows import concat
 from unmask.lab.branch.accounting import Ledger
 from unmask.lab.branch.bucket import Actor, Bucket
 from unmask.lab.branch.futures import Departure, FirstStep, FutureTable, settled_rows
@@ -18,7 +17,7 @@ from unmask.lab.branch.guests import own_step
 from unmask.lab.branch.plan import Continuation
 from unmask.lab.branch.pools import selected
 from unmask.lab.branch.readings import StoredReading, Taken, diagnose
-from unmask.lab.branch.states import moved
+from unmask.lab.branch.states import joined
 from unmask.lab.branch.stepper import OwnStep, Stepper, check_plain, moved_on
 from unmask.policies.revised import own_view
 from unmask.transition import Transition
@@ -30,14 +29,15 @@ class Expander:
     def __init__(self, bucket: Bucket, stepper: Stepper, futures: FutureTable, ledger: Ledger):
         self.bucket, self.stepper, self.futures, self.ledger = bucket, stepper, futures, ledger
         self.device = stepper.denoiser.device
-        self.readings: list[StoredReading] = []
+        self.readings: list[tuple[int, StoredReading]] = []
+        """With the index of the state."""
         self.begun = 0
         """States expanded so far."""
 
     def expand(self, points: list[int]) -> None:
         """Read the diagnostics at some states, and leave each by every alternative and rollout."""
         self.begun += len(points)
-        start = moved(concat([self.bucket.points[at].sampled.traj for at in points]), self.device)
+        start = joined([self.bucket.points[at].sampled for at in points], self.device)
         start = replace(start, rows_B=torch.arange(len(points), device=self.device))
         for actor in self.bucket.actors:
             _check(actor, start, whole=self.bucket.plan.whole)
@@ -45,7 +45,7 @@ class Expander:
         needs = self.bucket.recalled
         start = self.stepper.recall(start, needs if self.bucket.plan.diagnostics else replace(needs, attention=False))
         if start.posterior is not None:
-            self.ledger.report.recalled += len(points)
+            self.ledger.recalled(points)
         if self.futures.merge:
             self._together(points, start)
         else:
@@ -57,15 +57,17 @@ class Expander:
         view = View.of(start.state, bucket.needs)
         logits = self.stepper.forward(view, bucket.needs)
         # Booked on the first of them.
-        self.ledger.pay(0, len(points))
+        self.ledger.pay(points, 0, [1] * len(points))
         greedy = bucket.plan.temperature == 0
         seen: Trajectory | None = None
         taken: dict[int, OwnStep] = {}
         """By the actor's index; those that nobody draws for stay from rollout to rollout."""
+        firsts: dict[int, list[FirstStep]] = {}
+        """What those steps did."""
         unpaid: set[int] = set()
         """Of those, what no branch has been charged for yet."""
-        drawless: dict[int, slice] = {}
-        """Alternatives that nothing is drawn for, neither by them nor after them: the tickets of their branches."""
+        drawless: dict[int, Departure] = {}
+        """Alternatives that nothing is drawn for, neither by them nor after them: how their branches left."""
         for rollout in range(bucket.plan.rollouts):
             noise = bucket.noise(points, [rollout] * len(points), self.device)
             if seen is None or not greedy:
@@ -74,6 +76,7 @@ class Expander:
             for at, actor in enumerate(bucket.actors):
                 if at not in taken or not greedy or actor.policy.random:
                     taken[at] = own_step(self.stepper, actor, seen)
+                    firsts[at] = first_steps(seen.state, taken[at].change)
                     unpaid.add(at)
             if rollout == 0:
                 self._diagnose(points, seen, [taken[at] for at in bucket.actor_of])
@@ -81,12 +84,12 @@ class Expander:
                 if alternative in drawless:
                     self.futures.repeat(drawless[alternative], rollout)
                     continue
-                first = len(self.futures.tickets)
-                self._leave(points, alternative, rollout, seen, taken[at], ran=at in unpaid)
+                departure = Departure(alternative, rollout, firsts[at], taken[at].costs, at in unpaid, [])
+                self._leave(points, departure, seen, taken[at])
                 unpaid.discard(at)
                 after = bucket.continuations[bucket.alternatives[alternative].axis].policy
                 if not (bucket.draws(bucket.actors[at].policy) or bucket.draws(after)):
-                    drawless[alternative] = slice(first, len(self.futures.tickets))
+                    drawless[alternative] = departure
 
     def _each(self, points: list[int], start: Trajectory) -> None:
         """Every branch takes its own forward."""
@@ -102,10 +105,12 @@ class Expander:
             seen = self._seen(alone, [points[row] for row, _, _ in batch], [rollout for _, _, rollout in batch])
             for (alternative, rollout), members in groupby(range(len(batch)), key=lambda i: batch[i][1:]):
                 rows_of_branch = list(members)
-                self.ledger.pay(alternative, len(rows_of_branch))
+                own = [points[batch[i][0]] for i in rows_of_branch]
+                self.ledger.pay(own, alternative, [1] * len(own))
                 part = seen.select(torch.tensor(rows_of_branch, device=self.device))
                 step = own_step(self.stepper, bucket.actors[bucket.actor_of[alternative]], part)
-                self._leave([points[batch[i][0]] for i in rows_of_branch], alternative, rollout, part, step)
+                firsts = first_steps(part.state, step.change)
+                self._leave(own, Departure(alternative, rollout, firsts, step.costs, True, []), part, step)
 
     def _seen(self, traj: Trajectory, points: list[int], rollouts: list[int]) -> Trajectory:
         """Rows with a forward of their own, under the random numbers of their branches."""
@@ -116,32 +121,28 @@ class Expander:
 
     def _diagnose(self, points: list[int], seen: Trajectory, steps: list[OwnStep]) -> None:
         taken: list[Taken] = [(step.action, step.change) for step in steps]
-        self.readings += diagnose(self.bucket, self.stepper, points, seen, taken)
+        readings = diagnose(self.bucket, self.stepper, points, seen, taken)
+        # Diagnostic by diagnostic, each at all states.
+        self.readings += [(points[at % len(points)], reading) for at, reading in enumerate(readings)]
 
-    def _leave(
-        self, points: list[int], alternative: int, rollout: int, seen: Trajectory, step: OwnStep, *, ran: bool = True
-    ) -> None:
-        """Rows after one alternative's action go on under the continuation of its axis.
-
-        `ran` says whether what the step took beside the shared forward was run for these branches.
-        """
-        change = step.change
-        if ran and (passes := sum(step.passes)):
-            self.ledger.pay(alternative, passes)
+    def _leave(self, points: list[int], departure: Departure, seen: Trajectory, step: OwnStep) -> None:
+        """Rows after one alternative's action go on under the continuation of its axis."""
+        change, alternative = step.change, departure.alternative
+        if departure.ran and any(step.passes):
+            self.ledger.pay(points, alternative, step.passes)
         after = self.bucket.continuations[self.bucket.alternatives[alternative].axis]
         actor = self.bucket.actors[self.bucket.actor_of[alternative]]
         # Where the reference read a view of its own, its record says other things than a candidate's of the same step.
         name = actor.policy.name if own_view(actor.policy) and not actor.guest else "candidate"
         step = step._replace(action=plain_action(step.action, change))
-        departures = [
-            Departure(first, cost, ran) for first, cost in zip(first_steps(seen.state, change), step.costs, strict=True)
-        ]
         for continuation, rows in self._continuations(after, change.state):
             policy = continuation.policy
             past = step._replace(prediction=trimmed(step.prediction, policy.needs)) if policy.memory else step
             traj = selected(moved_on(seen, name, past, policy.memory), rows)
-            own = [departures[row] for row in rows]
-            self.futures.join(continuation, traj, [points[row] for row in rows], alternative, rollout, own)
+            whole = len(rows) == len(points)
+            own = points if whole else [points[row] for row in rows]
+            accounts = [self.ledger.account(point, alternative) for point in own]
+            self.futures.join(continuation, traj, own, departure if whole else departure.of(rows), accounts)
 
     def _continuations(self, after: Continuation, state: State) -> Iterator[tuple[Continuation, list[int]]]:
         """Which rows go on how: where futures are merged, those with nothing to revise under the settled policy."""
@@ -166,17 +167,18 @@ def first_steps(before: State, change: Transition) -> list[FirstStep]:
     """What a transition did, row by row; read from the device in one go."""
     final_BL = change.state.committed_BL & ~before.committed_BL
     parts = (change.revealed_BL, change.remasked_BL, final_BL, change.state.tokens_BL)
-    revealed_BL, remasked_BL, committed_BL, tokens_BL = (
-        torch.stack([part.to(torch.int32) for part in parts]).cpu().numpy()
+    changed = torch.stack([part.to(torch.int32) for part in parts]).cpu().numpy()
+    tokens_BL = changed[3]
+    # All rows at once: their positions, and from where to where each row's own stand.
+    where = [np.nonzero(flags_BL) for flags_BL in changed[:3]]
+    ends = [np.searchsorted(row_U, np.arange(len(tokens_BL) + 1)).tolist() for row_U, _ in where]
+    lists = [at_U.tolist() for _, at_U in where]
+    put = tokens_BL[where[0]].tolist()
+    revealed, remasked, committed = (
+        [tuple(own[begin:end]) for begin, end in pairwise(bounds)] for own, bounds in zip(lists, ends, strict=True)
     )
-    steps = []
-    for row, tokens_L in enumerate(tokens_BL):
-        revealed, remasked, committed = (
-            np.flatnonzero(changed_BL[row]) for changed_BL in (revealed_BL, remasked_BL, committed_BL)
-        )
-        own = (revealed, tokens_L[revealed], remasked, committed)
-        steps.append(FirstStep(*(tuple(positions.tolist()) for positions in own)))
-    return steps
+    tokens = [tuple(put[begin:end]) for begin, end in pairwise(ends[0])]
+    return list(map(FirstStep, revealed, tokens, remasked, committed))
 
 
 def plain_action(action: Action, change: Transition) -> Action:

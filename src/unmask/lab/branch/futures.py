@@ -4,20 +4,22 @@ Futures are a function of what the continuation reads (`digests`), whatever stat
 A row that arrives where another has been joins that one's future there, and its own run ends.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
 import torch
+from torch import Tensor
 
 from unmask.core import Noise, Policy, State, Trajectory
 from unmask.errors import ContractError
 from unmask.lab.branch.bucket import Bucket, number_of
-from unmask.lab.branch.digests import RowSummary, summarize
+from unmask.lab.branch.costs import AxisCost
+from unmask.lab.branch.digests import RowSummary, Summary, summarize
 from unmask.lab.branch.plan import Continuation
-from unmask.lab.branch.pools import Future, RowPool, selected
-from unmask.lab.branch.stepper import StepCost
+from unmask.lab.branch.pools import Future, RowPool, Rows, selected
+from unmask.lab.branch.stepper import OwnStep, StepCost, moved_on
+from unmask.transition import raise_faults
 
 
 class FirstStep(NamedTuple):
@@ -32,11 +34,20 @@ class FirstStep(NamedTuple):
 
 
 class Departure(NamedTuple):
-    """How a branch leaves its state."""
+    """How branches leave their states by one alternative, one from each."""
 
-    first: FirstStep
-    cost: StepCost
+    alternative: int
+    rollout: int
+    firsts: Sequence[FirstStep]
+    costs: Sequence[StepCost]
     ran: bool
+    """Whether their own passes were run for them; else other branches of the states have paid for them."""
+    also: list[int]
+    """Rollouts that draw nothing and are the same again: they are added when they are asked for."""
+
+    def of(self, rows: Sequence[int]) -> "Departure":
+        """Some of them."""
+        return self._replace(firsts=[self.firsts[row] for row in rows], costs=[self.costs[row] for row in rows])
 
 
 class Ticket(NamedTuple):
@@ -50,9 +61,23 @@ class Ticket(NamedTuple):
     at: int
     """How many forwards into the future it joined."""
     first: FirstStep
-    cost: StepCost = StepCost()
-    ran: bool = True
+    cost: StepCost
+    ran: bool
     """Whether its own passes were run for it; else another branch of the state has paid for them."""
+    also: list[int]
+    """Other rollouts that it stands for."""
+
+
+class Flight(NamedTuple):
+    """Rows that have taken a step of which the host has not heard yet."""
+
+    pool: RowPool
+    rows: Rows
+    """As they were before it."""
+    step: OwnStep
+    traj: Trajectory
+    """As they are now."""
+    summary: Summary
 
 
 class FutureTable:
@@ -61,6 +86,8 @@ class FutureTable:
     def __init__(self, bucket: Bucket, merge: bool):
         self.bucket, self.merge = bucket, merge
         self.tickets: list[Ticket] = []
+        self.branches = 0
+        """Begun so far, rollouts that one ticket stands for among them."""
         self.pools: dict[object, RowPool] = {}
         self._policies: list[Policy] = []
         """Continuations, numbered."""
@@ -78,71 +105,101 @@ class FutureTable:
         self,
         after: Continuation,
         traj: Trajectory,
-        points: list[int],
-        alternative: int,
-        rollout: int,
-        departures: Sequence[Departure],
+        points: Sequence[int],
+        departure: Departure,
+        accounts: Sequence[AxisCost],
     ) -> None:
-        """Rows that have left their states by one alternative: each has a future already, or starts one."""
+        """Rows that have left their states by one alternative: each has a future already, or starts one.
+
+        What it then takes is booked on the row's account.
+        """
         pool = self._pool(after, traj)
         first = len(self.tickets)
         owners = range(first, first + len(points))
         prompts = [self.bucket.points[at].path for at in points]
-        places = self._enter(pool, traj, prompts, owners, points)
+        places = self._enter(pool, traj, prompts, owners, accounts, points)
+        alternative, rollout, ran, also = departure.alternative, departure.rollout, departure.ran, departure.also
         self.tickets += [
-            Ticket(point, alternative, rollout, *place, departure.first, departure.cost, departure.ran)
-            for point, place, departure in zip(points, places, departures, strict=True)
+            Ticket(point, alternative, rollout, future, at, step, cost, ran, also)
+            for point, (future, at), step, cost in zip(points, places, departure.firsts, departure.costs, strict=True)
         ]
+        self.branches += len(points)
 
-    def repeat(self, tickets: slice, rollout: int) -> None:
+    def repeat(self, departure: Departure, rollout: int) -> None:
         """Another rollout of branches that draw nothing: it has their futures."""
-        self.tickets += [ticket._replace(rollout=rollout, ran=False) for ticket in self.tickets[tickets]]
+        departure.also.append(rollout)
+        self.branches += len(departure.firsts)
 
-    def stepped(self, pool: RowPool, traj: Trajectory, passes: Sequence[int]) -> None:
-        """The pool's batch after a step: each row has ended, or settled, or run into a known future, or goes on.
+    def look(self, pool: RowPool, rows: Rows, step: OwnStep) -> "Flight":
+        """Rows of a pool after a step, and what the host will know of them."""
+        traj, change = moved_on(rows.traj, pool.policy.name, step, pool.keep), step.change
+        flags = {"faulty": change.fault_B != 0}
+        if self._settled_under(pool.policy):
+            flags["left"] = (change.revealed_BL & ~change.state.committed_BL).any(-1)
+        if pool.settled is not None and self.merge:
+            flags["settled"] = ~traj.state.revisable_BL.any(-1)
+        return Flight(pool, rows, step, traj, self._summary(pool, traj, flags=flags))
 
-        `passes` are what the step took for each row.
-        """
-        for future, took in zip(pool.futures, passes, strict=True):
+    def land(self, flight: "Flight") -> None:
+        """After its step each row has ended, or settled, or run into a known future, or goes on."""
+        pool, rows, step = flight.pool, flight.rows, flight.step
+        seen = flight.summary.get()
+        if any(seen.flags["faulty"]):
+            raise_faults(step.change.fault_B, rows.traj.state.step_B, rows.traj.rows_B)
+        if any(seen.flags.get("left", ())):
+            axes = self._settled_under(pool.policy)
+            raise ContractError(
+                f"the reference {pool.policy.name} left a position revisable after a branch, but not on its own way; "
+                f"allowed: always or never; study {', '.join(axes)} around a reference that commits all it reveals"
+            )
+        for future, took in zip(rows.futures, step.passes, strict=True):
             future.add_step(took)
-        settled_B = settled_rows(traj.state) if pool.settled is not None and self.merge else [False] * traj.state.batch
-        rows = self._summary(pool, traj)
+        self._sort(flight, seen)
+
+    def _settled_under(self, policy: Policy) -> list[str]:
+        """Axes whose rows settle under a policy, which must not make anything revisable again."""
+        return [axis for axis, after in self.bucket.continuations.items() if policy == after.settled]
+
+    def _sort(self, flight: "Flight", seen: RowSummary) -> None:
+        """Every row of a batch to where it goes on."""
         going_on: list[int] = []
         settled: list[int] = []
-        for row, future in enumerate(pool.futures):
-            known = self._known[pool.prompts[row]]
-            if rows.done[row]:
-                future.end = rows.canvas_BL[row].copy()
-            elif settled_B[row]:
+        known, rows = self._known, flight.rows
+        settles = seen.flags.get("settled") or [False] * len(seen.done)
+        digests: Sequence[bytes | None] = seen.digests or [None] * len(seen.done)
+        columns = zip(rows.futures, rows.prompts, seen.done, settles, digests, strict=True)
+        for row, (future, prompt, done, settles_now, digest) in enumerate(columns):
+            if done:
+                future.end = seen.canvas_BL[row].copy()
+            elif settles_now:
                 settled.append(row)
-            elif rows.digests and rows.digests[row] in known:
-                future.next, future.at = known[rows.digests[row]]
-            else:
-                if rows.digests:
-                    known[rows.digests[row]] = (future, future.length)
+            elif digest is None:
                 going_on.append(row)
+            else:
+                here = (future, len(future.spent) - 1)
+                place = known[prompt].setdefault(digest, here)
+                if place is here:
+                    going_on.append(row)
+                else:
+                    future.next, future.at = place
         if settled:
-            self._hand_over(pool, traj, settled)
-        pool.retire(traj, going_on)
-        self._rehouse(pool, traj)
+            self._hand_over(flight, settled)
+        if going_on:
+            # After its own first step the continuation's notes are there, whatever the candidate's were.
+            home = self._pool(Continuation(flight.pool.policy, flight.pool.settled), flight.traj)
+            home.put_back(rows.after(flight.traj, going_on))
 
-    def _hand_over(self, pool: RowPool, traj: Trajectory, rows: list[int]) -> None:
+    def _hand_over(self, flight: "Flight", at: list[int]) -> None:
         """Rows with nothing left to revise go on under the settled policy."""
-        assert pool.settled is not None
-        leaving = replace(selected(traj, rows), steps=())
-        futures, prompts = [pool.futures[row] for row in rows], [pool.prompts[row] for row in rows]
-        owners = [future.owner for future in futures]
-        places = self._enter(self._pool(Continuation(pool.settled), leaving), leaving, prompts, owners)
-        for future, place in zip(futures, places, strict=True):
+        assert flight.pool.settled is not None
+        rows = flight.rows.after(flight.traj, at)
+        leaving = replace(rows.traj, steps=())
+        owners = [future.owner for future in rows.futures]
+        accounts = [future.account for future in rows.futures]
+        pool = self._pool(Continuation(flight.pool.settled), leaving)
+        places = self._enter(pool, leaving, rows.prompts, owners, accounts)
+        for future, place in zip(rows.futures, places, strict=True):
             future.next, future.at = place
-
-    def _rehouse(self, pool: RowPool, traj: Trajectory) -> None:
-        """After its own first step the continuation's notes are there, whatever the candidate's were."""
-        home = self._pool(Continuation(pool.policy, pool.settled), traj)
-        if home is not pool and pool.futures:
-            assert pool.live is not None
-            home.add(pool.live, pool.futures, pool.prompts)
-            pool.retire(pool.live, [])
 
     def _enter(
         self,
@@ -150,17 +207,18 @@ class FutureTable:
         traj: Trajectory,
         prompts: Sequence[int],
         owners: Sequence[int],
+        accounts: Sequence[AxisCost | None],
         points: Sequence[int] | None = None,
     ) -> list[tuple[Future, int]]:
         """The future of each row that comes to a pool, and where it joins; new ones wait there to be run."""
-        rows = self._summary(pool, traj, points)
+        rows = self._summary(pool, traj, points).get()
         places: list[tuple[Future, int]] = []
         fresh: list[int] = []
-        for row, (prompt, owner) in enumerate(zip(prompts, owners, strict=True)):
+        for row, (prompt, owner, account) in enumerate(zip(prompts, owners, accounts, strict=True)):
             known = self._known[prompt]
             place = known.get(rows.digests[row]) if rows.digests else None
             if place is None:
-                place = (Future(owner), 0)
+                place = (Future(owner, account), 0)
                 if rows.digests:
                     known[rows.digests[row]] = place
                 if rows.done[row]:
@@ -169,11 +227,19 @@ class FutureTable:
                     fresh.append(row)
             places.append(place)
         if fresh:
-            pool.add(selected(traj, fresh), [places[row][0] for row in fresh], [prompts[row] for row in fresh])
+            futures, theirs = [places[row][0] for row in fresh], [prompts[row] for row in fresh]
+            pool.add(Rows(selected(traj, fresh), futures, theirs))
         return places
 
-    def _summary(self, pool: RowPool, traj: Trajectory, points: Sequence[int] | None = None) -> RowSummary:
-        return summarize(pool, traj, merge=self.merge, draws=self.bucket.draws(pool.policy), points=points)
+    def _summary(
+        self,
+        pool: RowPool,
+        traj: Trajectory,
+        points: Sequence[int] | None = None,
+        flags: Mapping[str, Tensor] | None = None,
+    ) -> Summary:
+        draws = self.bucket.draws(pool.policy)
+        return summarize(pool, traj, merge=self.merge, draws=draws, points=points, flags=flags)
 
     def _pool(self, after: Continuation, traj: Trajectory) -> RowPool:
         """Rows can share a batch if their pasts have the same structure."""
@@ -200,7 +266,7 @@ class FutureTable:
             for passes in path.passes:
                 future.add_step(passes)
             noise = Noise(torch.zeros(path.steps, dtype=torch.long))
-            digests = self._summary(pool, Trajectory.start(path.states, noise)).digests
+            digests = self._summary(pool, Trajectory.start(path.states, noise)).get().digests
             assert digests is not None
             self._known[prompt] = {digest: (future, at) for at, digest in enumerate(digests)}
 
@@ -209,26 +275,3 @@ def settled_rows(state: State) -> list[bool]:
     """Rows with nothing left to revise."""
     settled: list[bool] = (~state.revisable_BL.any(-1)).tolist()
     return settled
-
-
-class Ending(NamedTuple):
-    """What a future comes to from some step on."""
-
-    canvas_L: np.ndarray
-    steps: int
-    passes: int
-    """Row-forwards of these steps."""
-
-
-def follow(future: Future, at: int) -> Ending:
-    """The final canvas of a future, and what it takes from its `at`-th step on."""
-    steps, passes = 0, 0
-    while True:
-        steps += future.length - at
-        passes += future.spent[-1] - future.spent[at]
-        if future.next is None:
-            break
-        future, at = future.next, future.at
-    if future.end is None:
-        raise ContractError("a branch has no end; allowed: futures that finish; this is a bug of the engine")
-    return Ending(future.end, steps, passes)

@@ -20,8 +20,32 @@ from unmask.decode import step_limit
 from unmask.errors import Unfinished, require
 from unmask.lab.branch.stepper import Stepper, moved_on
 from unmask.request import Request, begin
+from unmask.transition import raise_faults
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class StateBatch:
+    """States that were met at one step by several rows: they stay together, for a tensor per row costs more than its
+    numbers."""
+
+    traj: Trajectory
+    """On the CPU, on the bucket's canvas: states, noise keys, and the steps of the past that are kept."""
+
+    @cached_property
+    def steps(self) -> list[int]:
+        return self.traj.state.step_B.tolist()
+
+    @cached_property
+    def masked(self) -> list[int]:
+        """m_t, row by row."""
+        return self.traj.state.masked_BL.sum(-1).tolist()
+
+    @cached_property
+    def slots(self) -> tuple[int, ...]:
+        """What the steps of the past read: batches that agree can be joined."""
+        return tuple(step.prediction.wanted_BN.shape[1] for step in self.traj.steps)
 
 
 @dataclass(frozen=True)
@@ -31,17 +55,33 @@ class Sampled:
     prompt: str
     index: int
     """0 to n - 1 along the trajectory."""
-    traj: Trajectory
-    """One row on the CPU, on its bucket's canvas: state, noise key, and the steps of the past that are kept."""
+    batch: StateBatch
+    row: int
 
-    @cached_property
+    @property
+    def traj(self) -> Trajectory:
+        """The state by itself, as row 0."""
+        return _first(self.batch.traj.select(torch.tensor([self.row])))
+
+    @property
     def step(self) -> int:
-        return int(self.traj.state.step_B[0])
+        return self.batch.steps[self.row]
 
-    @cached_property
+    @property
     def masked(self) -> int:
         """m_t."""
-        return int(self.traj.state.masked_BL.sum())
+        return self.batch.masked[self.row]
+
+
+def joined(states: Sequence[Sampled], device: torch.device) -> Trajectory:
+    """Some states as the rows of one batch, in their order, on a device."""
+    places: dict[StateBatch, list[int]] = {}
+    for place, one in enumerate(states):
+        places.setdefault(one.batch, []).append(place)
+    parts = [batch.traj.select(torch.tensor([states[place].row for place in own])) for batch, own in places.items()]
+    whole = moved(parts[0] if len(parts) == 1 else concat(parts), device)
+    order = [place for own in places.values() for place in own]
+    return whole if order == sorted(order) else whole.select(torch.tensor(order, device=device).argsort())
 
 
 @dataclass(frozen=True)
@@ -108,16 +148,21 @@ def _decoded(
     """What the rows were before every step, and the canvas that each ended with."""
     history: list[Before] = []
     ends: dict[int, np.ndarray] = {}
+    fault_B, before = torch.zeros_like(traj.rows_B), traj
     for _ in range(step_limit(traj.state)):
         done_B = reference.done(traj)
-        for row in done_B.nonzero().flatten().tolist():
-            ends[int(traj.rows_B[row])] = traj.state.tokens_BL[row].cpu().numpy()
-        traj = traj.select((~done_B).nonzero().flatten())
-        if traj.state.batch == 0:
+        faulty, done = torch.stack((fault_B != 0, done_B)).tolist()
+        if any(faulty):
+            raise_faults(fault_B, before.state.step_B, before.rows_B)
+        if any(done):
+            end_UL = traj.state.tokens_BL[done_B].cpu().numpy()
+            ends |= dict(zip(traj.rows_B[done_B].tolist(), end_UL, strict=True))
+            traj = traj.select((~done_B).nonzero().flatten())
+        if all(done):
             return history, ends
-        step = stepper.step(traj, reference, needs)
+        before, step = traj, stepper.step(traj, reference, needs)
         history.append(Before(_light(traj), step.passes))
-        traj = moved_on(traj, reference.name, step, keep)
+        traj, fault_B = moved_on(traj, reference.name, step, keep), step.change.fault_B
     raise Unfinished(
         f"the reference {reference.name} did not finish row {int(traj.rows_B[0])}; look at what it reveals"
     )
@@ -132,18 +177,18 @@ def _paths(
         for row, prompt in enumerate(traj.rows_B.tolist()):
             places[prompt].append((at, row))
     chosen = [[own[step] for step in spaced(len(own), states)] for own in places]
-    sampled: dict[tuple[int, int], Trajectory] = {}
+    sampled: dict[tuple[int, int], tuple[StateBatch, int]] = {}
     for at in sorted({at for own in chosen for at, _ in own}):
         rows = [row for own in chosen for step, row in own if step == at]
         at_U = torch.tensor(rows, device=history[at].traj.rows_B.device)
-        part = moved(history[at].traj.select(at_U), torch.device("cpu"))
-        sampled |= {(at, row): _first(part.select(torch.tensor([i]))) for i, row in enumerate(rows)}
+        batch = StateBatch(moved(history[at].traj.select(at_U), torch.device("cpu")))
+        sampled |= {(at, row): (batch, i) for i, row in enumerate(rows)}
     before = [0, *accumulate(len(one.passes) for one in history)]
     whole = moved(concat([one.traj.state for one in history]), torch.device("cpu"))
     for prompt, request in enumerate(requests):
         yield ReferenceRun(
             request=request,
-            sampled=tuple(Sampled(request.id, i, sampled[place]) for i, place in enumerate(chosen[prompt])),
+            sampled=tuple(Sampled(request.id, i, *sampled[place]) for i, place in enumerate(chosen[prompt])),
             states=whole.select(torch.tensor([before[at] + row for at, row in places[prompt]])),
             end_L=ends[prompt],
             passes=tuple(history[at].passes[row] for at, row in places[prompt]),

@@ -142,12 +142,15 @@ class Stepper:
     def step(self, traj: Trajectory, policy: Policy, needs: Needs | None = None) -> OwnStep:
         """A step of a policy that goes on by itself, all its passes counted; `needs` if somebody else reads them, too.
 
-        The reference's own run and its steps after a branch are made of these.
+        The reference's own run and its steps after a branch are made of these. Its faults are for the caller to look
+        at, together with what else he reads of the step: each look waits for the device.
         """
         if acts_whole(policy):
             return self.whole_step(traj, policy, needs)
         seen = self.runner.observe(traj, policy.view(traj), needs or policy.needs)
-        return OwnStep(seen.seen, *self.act(seen, policy), (StepCost(passes=1),) * traj.state.batch)
+        action = policy.act(without_noise(seen, policy), NO_LOOK_AHEAD)
+        change = self.runner.change(seen, action)
+        return OwnStep(seen.seen, action, change, (StepCost(passes=1),) * traj.state.batch)
 
     def whole_step(self, traj: Trajectory, policy: Policy, needs: Needs | None = None) -> OwnStep:
         """A step with looks ahead and a view of its own; a plain forward that the rows have already serves it."""

@@ -4,17 +4,18 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pyarrow.compute as pc
 
 from unmask.errors import ContractError
-from unmask.lab.branch import PROPOSAL, BranchResult, EngineSettings, run
+from unmask.lab.branch import PROPOSAL, BranchResult, EngineSettings, run_together
 from unmask.lab.run.arms import decode_arms
-from unmask.lab.run.jobs import Job, Members, about_task, jobs_of, prompts_of, provenance
+from unmask.lab.run.jobs import Job, Members, about_task, in_groups, jobs_of, prompts_of, provenance
 from unmask.lab.run.judging import Judge, JudgedAnswer
-from unmask.lab.run.progress import ProgressTracker, StudyProgress
-from unmask.lab.run.queue import work_through
+from unmask.lab.run.progress import ProgressTracker, StudyProgress, progress_of
+from unmask.lab.run.queue import Finish, work_in_groups
 from unmask.lab.run.tables import branches_table, readings_table, states_table
 from unmask.lab.store import Store
 from unmask.lab.store.failures import ATTEMPTS, Failure, Failures
@@ -154,31 +155,58 @@ class _Branching:
         self.tracker.start()
         plan = self.study.plan(spec.reference)
 
-        def do(job: Job) -> None:
+        def do(together: Sequence[Job]) -> list[Finish]:
             started = time.monotonic()
-            block = run(model.denoiser, plan, job.requests, self.engine, self.tracker.inside(spec.name, job.shard.name))
-            answers = [(branch.prompt, branch.answer) for branch in block.branches]
-            judged = Judge(model, job.members, self.jobs, self.study.scoring).judge(answers)
-            self._write(job, spec.reference, block, judged, time.monotonic() - started)
-            self.tracker.finished(job.shard.name)
+            heard = self.tracker.inside(spec.name, together[0].shard.name, len(together))
+            blocks = run_together(model.denoiser, plan, [job.requests for job in together], self.engine, heard)
+            seconds = _shares(time.monotonic() - started, blocks)
+            pairs = list(zip(together, blocks, strict=True))
+            self.tracker.computed({job.shard.name: progress_of(block) for job, block in pairs})
+            return [
+                partial(self._finish, model, spec.reference, job, block, spent)
+                for (job, block), spent in zip(pairs, seconds, strict=True)
+            ]
 
         pending = [job for job in work if not self.store.finished(job.shard)]
-        return work_through(self.store, pending, lambda job: job.shard, do, self.stop, self.tracker.refresh, self.lost)
+        return work_in_groups(
+            *(self.store, pending, lambda job: job.shard, partial(in_groups, self.engine), do),
+            *(self.stop, self.tracker.refresh, self.lost, lambda job: self.tracker.finished(job.shard.name)),
+        )
 
-    def _write(self, job: Job, reference: str, block: BranchResult, judged: list[JudgedAnswer], seconds: float) -> None:
+    def _finish(self, model: TextModel, reference: str, job: Job, block: BranchResult, seconds: float) -> None:
+        """Judge and write: by another thread, while the next forwards run."""
+        started = time.monotonic()
+        answers = [(branch.prompt, branch.answer) for branch in block.distinct]
+        judged = Judge(model, job.members, self.jobs, self.study.scoring).judge(answers)
+        self._write(job, reference, block, judged, lambda: seconds + time.monotonic() - started)
+
+    def _write(
+        self, job: Job, reference: str, block: BranchResult, judged: list[JudgedAnswer], seconds: Callable[[], float]
+    ) -> None:
         """Candidates' branches and proposals go into tables of their own."""
-        pairs = list(zip(block.branches, judged, strict=True))
-        candidates = [pair for pair in pairs if pair[0].candidate != PROPOSAL]
-        proposals = [pair for pair in pairs if pair[0].candidate == PROPOSAL]
+        lines = list(zip(block.distinct, block.rollouts, judged, strict=True))
+        candidates = [line for line in lines if line[0].candidate != PROPOSAL]
+        proposals = [
+            (branch._replace(rollout=rollout), verdict)
+            for branch, rollouts, verdict in lines
+            if branch.candidate == PROPOSAL
+            for rollout in rollouts
+        ]
         references = {axis: next(iter(named)) for axis, named in self.study.sets(reference).items()}
-        verdicts = [verdict for _, verdict in candidates]
-        self.store.write(
-            job.shard,
+        branches, own, verdicts = zip(*candidates, strict=True)
+        tables = (
             states_table(job.shard, block.paths),
-            branches_table(job.shard, [branch for branch, _ in candidates], verdicts, references),
-            _info(job, block, verdicts, seconds),
+            branches_table(job.shard, branches, own, verdicts, references),
             readings_table(job.shard, block.readings, proposals),
         )
+        every = [verdict for _, own, verdict in candidates for _ in own]
+        self.store.write(job.shard, *tables[:2], _info(job, block, every, seconds()), tables[2])
+
+
+def _shares(seconds: float, blocks: Sequence[BranchResult]) -> list[float]:
+    """What each of several blocks took, by its share of the passes."""
+    calls = [block.report.calls for block in blocks]
+    return [seconds * own / max(1, sum(calls)) for own in calls]
 
 
 def _info(job: Job, block: BranchResult, judged: list[JudgedAnswer], seconds: float) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from unmask.errors import ConfigError, SchemaError, require
+from unmask.lab.branch import EngineSettings
 from unmask.lab.prompts import prompts_from
 from unmask.lab.store.hashes import fingerprint
 from unmask.lab.store.shards import Shard
@@ -94,6 +95,21 @@ def _jobs(
             shard = Shard(spec.name, task, role, len(jobs), fingerprint([*made_of, _hash_of(part)]))
             jobs.append(Job(shard, tuple(s for s, _ in part), tuple(e for _, e in part)))
     return jobs
+
+
+def in_groups(engine: EngineSettings, jobs: Sequence[Job]) -> list[list[Job]]:
+    """Jobs that are done together, so that forwards are full: of one bucket, with no more prompts than a forward has
+    rows, unless one has more by itself. In the order of their first ones."""
+    groups: list[list[Job]] = []
+    growing: dict[int, list[Job]] = {}
+    for job in jobs:
+        slots = max(request.slots(engine.bucket) for request in job.requests)
+        group = growing.get(slots, [])
+        if not group or sum(len(one.requests) for one in group) + len(job.requests) > engine.rows:
+            group = growing[slots] = []
+            groups.append(group)
+        group.append(job)
+    return groups
 
 
 def request_of(model: TextModel, task: Task, steps: int, example: Example) -> Request:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from unmask.lab.branch import BranchProgress
+from unmask.lab.branch import PROPOSAL, BranchProgress, BranchResult
 from unmask.lab.branch.states import spaced
 from unmask.lab.run.estimate import decodes_of
 from unmask.lab.run.jobs import Members
@@ -121,6 +121,8 @@ class ProgressTracker:
         self.tally = _Tally()
         self.forwards = self.failed = 0
         self.live = BranchProgress(0, 0, 0)
+        self.ready: dict[str, BranchProgress] = {}
+        """Shards that are computed and not stored yet, by name."""
         self.working = self.decoding = math.nan
         """When branching and decoding began, here."""
         self.refresh()
@@ -139,12 +141,20 @@ class ProgressTracker:
         if math.isnan(self.working):
             self.working = time.monotonic()
 
-    def inside(self, model: str, shard: str) -> Callable[[BranchProgress], None]:
+    def inside(self, model: str, shard: str, together: int = 1) -> Callable[[BranchProgress], None]:
+        """Of so many shards that are computed together, of which this is the first."""
+        name = shard if together == 1 else f"{shard} and {together - 1} more"
+
         def heard(now: BranchProgress) -> None:
             self.live = now._replace(branches=round(now.branches * self.candidates[model]))
-            self.tell(self.now(shard))
+            self.tell(self.now(name))
 
         return heard
+
+    def computed(self, shards: Mapping[str, BranchProgress]) -> None:
+        """These are to be judged and stored."""
+        self.ready = {**self.ready, **shards}
+        self.live = BranchProgress(0, 0, 0)
 
     def decoded(self, now: DecodeProgress) -> None:
         """Of the end-to-end decoding; until a policy is through, a forward takes what it took before."""
@@ -156,27 +166,28 @@ class ProgressTracker:
     def lost(self, failure: Failure) -> None:
         """An attempt has failed; what it did counts for nothing."""
         self.failed += 1
+        self.ready.pop(failure.name, None)
         self.live = BranchProgress(0, 0, 0)
         self.tell(self.now(failure.name))
 
     def finished(self, shard: str) -> None:
-        self.forwards += self.live.forwards
-        self.live = BranchProgress(0, 0, 0)
+        """It is stored."""
         self.refresh()
+        self.forwards += self.ready.pop(shard).forwards
         self.tell(self.now(shard))
 
     def now(self, shard: str) -> StudyProgress:
-        tally = self.tally
-        branches = tally.branches + self.live.branches
+        tally, open_work = self.tally, self._open()
+        branches = tally.branches + open_work.branches
         return StudyProgress(
             shard=shard,
             shards=tally.shards,
             shards_total=sum(self.planned.values()),
-            states=tally.states + self.live.states,
+            states=tally.states + open_work.states,
             states_total=self.states_total,
             branches=branches,
             branches_total=self.branches_total,
-            forwards=self.forwards + self.live.forwards,
+            forwards=self.forwards + open_work.forwards,
             naive=tally.naive,
             done=tally.done,
             utility=tally.utility / tally.judged if tally.judged else math.nan,
@@ -186,10 +197,15 @@ class ProgressTracker:
             failed=self.failed,
         )
 
+    def _open(self) -> BranchProgress:
+        """What is not stored yet."""
+        parts = zip(self.live, *self.ready.values(), strict=True)
+        return BranchProgress(*(sum(part) for part in parts))
+
     def _left(self, branches: int) -> float:
         """Branches that are left take as many forwards each as those that are there; then come the whole runs."""
         open_branches = max(0, self.branches_total - branches)
-        each = (self.tally.done + self.live.forwards) / branches if branches else math.nan
+        each = (self.tally.done + self._open().forwards) / branches if branches else math.nan
         return self._pace() * ((each * open_branches if open_branches else 0) + self.whole_runs)
 
     def _pace(self) -> float:
@@ -197,7 +213,15 @@ class ProgressTracker:
 
         Forwards of other processes count, for they shorten what is left.
         """
-        since = self.tally.done - self.before + self.live.forwards
+        since = self.tally.done - self.before + self._open().forwards
         if since >= self.enough and not math.isnan(self.working):
             return (time.monotonic() - self.working) / since
         return self.tally.seconds / self.tally.done if self.tally.done else math.nan
+
+
+def progress_of(block: BranchResult) -> BranchProgress:
+    """What a finished block comes to; branches of candidates alone, as tables count them."""
+    candidates = sum(
+        len(rollouts) for one, rollouts in zip(block.distinct, block.rollouts, strict=True) if one.candidate != PROPOSAL
+    )
+    return BranchProgress(sum(len(path.sampled) for path in block.paths), candidates, block.report.total.done)

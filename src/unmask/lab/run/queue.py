@@ -6,7 +6,10 @@ counts. What is wrong with the study, the folder or the machine is no failure of
 
 import errno
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -44,58 +47,169 @@ def work_through(
     Returns why it stopped early, empty if it did not. `came` is called where another process has finished one, `lost`
     where one has failed.
     """
-    attempts = _Attempts(store, place, do, lost, len(pending))
-    while pending:
-        waiting, again = [], []
-        for piece in pending:
-            if reason := stop():
-                return reason
-            with store.claim(place(piece)) as ours:
-                if ours:
-                    again += [] if attempts.settled(piece) else [piece]
-                elif not store.finished(place(piece)):
-                    waiting.append(piece)
-                else:
-                    came()
-        if waiting and not again:
-            # Another process has them; should it die, they are ours.
-            time.sleep(POLL)
-        pending = [*again, *waiting]
+
+    def alone(pieces: Sequence[Piece]) -> list[Finish]:
+        for piece in pieces:
+            do(piece)
+        return [_nothing] * len(pieces)
+
+    return work_in_groups(store, pending, place, lambda left: [[piece] for piece in left], alone, stop, came, lost)
+
+
+def work_in_groups(
+    store: Store,
+    pending: Sequence[Piece],
+    place: Callable[[Piece], Shard | Unit],
+    groups: Callable[[Sequence[Piece]], Sequence[Sequence[Piece]]],
+    do: Callable[[Sequence[Piece]], Sequence["Finish"]],
+    stop: Callable[[], str],
+    came: Callable[[], None] = lambda: None,
+    lost: Callable[[Failure], None] = lambda failure: None,
+    done: Callable[[Piece], None] = lambda piece: None,
+) -> str:
+    """The same for pieces that are done together: `groups` says which, and `do` what is left to do for each of them.
+
+    What is left is done by another thread while the next group is under way; `done` hears when it is. Where a group
+    fails, its pieces are done one by one, so that only those count that fail by themselves.
+    """
+    with _Attempts(store, place, do, lost, done, len(pending)) as attempts:
+        while pending:
+            waiting: list[Piece] = []
+            for group in groups(pending):
+                if reason := stop():
+                    attempts.finish()
+                    return reason
+                ours, others = attempts.claim(group)
+                for piece in others:
+                    if store.finished(place(piece)):
+                        came()
+                    else:
+                        waiting.append(piece)
+                attempts.together(ours)
+            again = attempts.finish()
+            if waiting and not again:
+                # Another process has them; should it die, they are ours.
+                time.sleep(POLL)
+            pending = [*again, *waiting]
     return ""
+
+
+Finish = Callable[[], None]
+"""What is left to do for a piece: it may not need the device."""
+
+
+def _nothing() -> None:
+    """Of a piece that is finished."""
 
 
 @dataclass
 class _Attempts(Generic[Piece]):
-    """One try at a piece that is ours."""
+    """Tries at pieces that are ours, what is still being finished among them."""
 
     store: Store
     place: Callable[[Piece], Shard | Unit]
-    do: Callable[[Piece], None]
+    do: Callable[[Sequence[Piece]], Sequence[Finish]]
     lost: Callable[[Failure], None]
+    done: Callable[[Piece], None]
     pieces: int
     failed: set[str] = field(default_factory=set)
+    again: list[Piece] = field(default_factory=list)
+    """Failed, and not yet too often."""
+    claims: dict[str, ExitStack] = field(default_factory=dict)
+    """By name: what this process holds."""
+    finishing: deque[tuple[Piece, "Future[None]"]] = field(default_factory=deque)
+    thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
 
-    def settled(self, piece: Piece) -> bool:
-        """Do it. Whether that is all that is to be done about it: it is there, or set aside."""
-        work, failures = self.place(piece), Failures(self.store.folder)
-        before = failures.of(work)
-        if before is not None and before.set_aside:
-            return True
+    def __enter__(self) -> "_Attempts[Piece]":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # What is being written is finished; what was to come is not begun.
+        self.thread.shutdown(wait=True, cancel_futures=True)
+        for claim in self.claims.values():
+            claim.close()
+
+    def claim(self, pieces: Sequence[Piece]) -> tuple[list[Piece], list[Piece]]:
+        """Those that are ours from now on, and the others."""
+        ours: list[Piece] = []
+        others: list[Piece] = []
+        for piece in pieces:
+            with ExitStack() as stack:
+                free = stack.enter_context(self.store.claim(self.place(piece)))
+                if free:
+                    self.claims[self.place(piece).name] = stack.pop_all()
+            (ours if free else others).append(piece)
+        return ours, others
+
+    def together(self, pieces: Sequence[Piece]) -> None:
+        """Do pieces that are ours; what is set aside is let go."""
+        todo: list[Piece] = []
+        for piece in pieces:
+            before = Failures(self.store.folder).of(self.place(piece))
+            if before is not None and before.set_aside:
+                self._release(piece)
+            else:
+                todo.append(piece)
+        if not todo:
+            return
         try:
-            self.do(piece)
+            finishes = self.do(todo)
         # Of a user's function, too, that ends the program.
         except (Exception, SystemExit) as error:
             raise_if_general(self.store, error)
-            failure = failures.add(work, error)
-            self.failed.add(work.name)
-            self.lost(failure)
-            hopeless = len(self.failed) >= min(HOPELESS, self.pieces) and not self.store.names()
-            if isinstance(error, UnmaskError) and hopeless:
-                raise
-            return failure.set_aside
-        if before is not None:
+            if len(todo) == 1:
+                return self._failed(todo[0], error)
+            for piece in todo:
+                self.together([piece])
+            return
+        for piece, finish in zip(todo, finishes, strict=True):
+            self._later(piece, finish)
+        # No more than one group is being finished while the next is done: what it holds is large.
+        self._collect(len(todo))
+
+    def finish(self) -> list[Piece]:
+        """Wait for what is being finished. Returns what is to be tried again."""
+        self._collect(0)
+        again, self.again = self.again, []
+        return again
+
+    def _later(self, piece: Piece, finish: Finish) -> None:
+        if finish is _nothing:
+            return self._succeeded(piece)
+        self.finishing.append((piece, self.thread.submit(finish)))
+
+    def _collect(self, leave: int) -> None:
+        """Hear how pieces were finished, in their order, until so few are left that are not."""
+        while self.finishing and (len(self.finishing) > leave or self.finishing[0][1].done()):
+            piece, outcome = self.finishing.popleft()
+            try:
+                outcome.result()
+            except (Exception, SystemExit) as error:
+                raise_if_general(self.store, error)
+                self._failed(piece, error)
+            else:
+                self._succeeded(piece)
+
+    def _succeeded(self, piece: Piece) -> None:
+        failures, work = Failures(self.store.folder), self.place(piece)
+        if failures.of(work) is not None:
             failures.forget(work)
-        return True
+        self._release(piece)
+        self.done(piece)
+
+    def _failed(self, piece: Piece, error: BaseException) -> None:
+        work = self.place(piece)
+        failure = Failures(self.store.folder).add(work, error)
+        self.failed.add(work.name)
+        self._release(piece)
+        self.lost(failure)
+        hopeless = len(self.failed) >= min(HOPELESS, self.pieces) and not self.store.names()
+        if isinstance(error, UnmaskError) and hopeless:
+            raise error
+        self.again += [] if failure.set_aside else [piece]
+
+    def _release(self, piece: Piece) -> None:
+        self.claims.pop(self.place(piece).name).close()
 
 
 def raise_if_general(store: Store, error: BaseException) -> None:

@@ -2,12 +2,15 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from unmask.axes import POLICY
 from unmask.lab.branch import Branch, FirstStep, StoredReading
-from unmask.lab.branch.states import ReferenceRun
+from unmask.lab.branch.states import ReferenceRun, Sampled, StateBatch
 from unmask.lab.run.decode_cache import DecodeLine
 from unmask.lab.run.judging import JudgedAnswer
 from unmask.lab.store.schemas import DIAGNOSTIC, FIRST_STEP, loose
@@ -17,19 +20,21 @@ from unmask.lab.store.shards import Shard, Unit
 def branches_table(
     shard: Shard,
     branches: Sequence[Branch],
+    rollouts: Sequence[Sequence[int]],
     judged: Sequence[JudgedAnswer],
     references: Mapping[str, str],
 ) -> pa.Table:
-    """What every branch came to; `references` are the reference's candidates by axis.
+    """What every branch came to; each has a line for every rollout that it stands for.
 
-    What a method's own step took has columns of its own where whole methods are tried.
+    `references` are the reference's candidates by axis. What a method's own step took has columns of its own where
+    whole methods are tried.
     """
     costs = {
         "extra_forwards": [b.extra_forwards for b in branches],
         "extra_tokens": [b.extra_tokens for b in branches],
     }
     costs = costs if POLICY in references else {}
-    return pa.table(
+    distinct = pa.table(
         {
             **_of_shard(shard, len(branches)),
             "prompt": [b.prompt for b in branches],
@@ -48,6 +53,10 @@ def branches_table(
         },
         schema=loose("branches", costs),
     )
+    lines = np.repeat(np.arange(len(branches)), [len(own) for own in rollouts])
+    whole, column = distinct.take(lines), distinct.schema.get_field_index("rollout")
+    each = pa.array([rollout for own in rollouts for rollout in own], distinct.schema.field(column).type)
+    return whole.set_column(column, distinct.schema.field(column), each)
 
 
 def readings_table(
@@ -83,9 +92,9 @@ def readings_table(
 def states_table(shard: Shard, paths: Sequence[ReferenceRun]) -> pa.Table:
     """The states that branches began at, and the past that diagnostics read."""
     rows = [(path, sampled) for path in paths for sampled in path.sampled]
+    stored = _stored([sampled for _, sampled in rows])
     lengths = [len(path.request.canvas) for path, _ in rows]
-    states = [sampled.traj.state for _, sampled in rows]
-    cut = list(zip(states, lengths, strict=True))
+    cut = list(zip(stored, lengths, strict=True))
     return pa.table(
         {
             **_of_shard(shard, len(rows)),
@@ -95,13 +104,50 @@ def states_table(shard: Shard, paths: Sequence[ReferenceRun]) -> pa.Table:
             "masked": [sampled.masked for _, sampled in rows],
             "horizon": [path.request.steps for path, _ in rows],
             "taken": [path.steps for path, _ in rows],
-            "tokens": [state.tokens_BL[0, :n].tolist() for state, n in cut],
-            "fixed": [state.fixed_BL[0, :n].tolist() for state, n in cut],
-            "committed": [state.committed_BL[0, :n].tolist() for state, n in cut],
-            "trajectory": [sampled.traj.to_bytes() for _, sampled in rows],
+            "tokens": [one.tokens_L[:n] for one, n in cut],
+            "fixed": [one.fixed_L[:n] for one, n in cut],
+            "committed": [one.committed_L[:n] for one, n in cut],
+            "trajectory": [one.trajectory for one in stored],
         },
         schema=loose("states"),
     )
+
+
+class _StoredState(NamedTuple):
+    """A state as a table has it."""
+
+    tokens_L: np.ndarray
+    fixed_L: np.ndarray
+    committed_L: np.ndarray
+    trajectory: bytes
+
+
+def _stored(states: Sequence[Sampled]) -> list[_StoredState]:
+    """Batch by batch, in the order given."""
+    places: dict[StateBatch, list[int]] = {}
+    for place, one in enumerate(states):
+        places.setdefault(one.batch, []).append(place)
+    stored: dict[int, _StoredState] = {}
+    for batch, own in places.items():
+        state, rows = batch.traj.state, [states[place].row for place in own]
+        columns = (part.numpy() for part in (state.tokens_BL, state.fixed_BL, state.committed_BL))
+        cut = [part_BL[rows] for part_BL in columns]
+        stored |= dict(zip(own, map(_StoredState, *cut, _packed(batch, rows)), strict=True))
+    return [stored[place] for place in range(len(states))]
+
+
+def _packed(batch: StateBatch, rows: Sequence[int]) -> list[bytes]:
+    """The states of some rows, each with its past; by several threads, since compressors let others run."""
+    size = max(16, -(-len(rows) // PACKERS))
+    parts = [rows[at : at + size] for at in range(0, len(rows), size)]
+    if len(parts) == 1:
+        return batch.traj.rows_to_bytes(rows)
+    with ThreadPoolExecutor(PACKERS) as threads:
+        return [packed for part in threads.map(batch.traj.rows_to_bytes, parts) for packed in part]
+
+
+PACKERS = 4
+"""Threads that pack states."""
 
 
 def decodes_table(

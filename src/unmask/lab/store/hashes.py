@@ -39,9 +39,12 @@ def _feed(digest: Any, column: Any) -> None:
         digest.update(np.asarray(pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)).tobytes())
         _feed(digest, pc.list_flatten(column))
     elif pa.types.is_string(column.type):
-        texts = [(text or "").encode() for text in column.to_pylist()]
-        digest.update(np.array([len(text) for text in texts], "<i8").tobytes())
-        digest.update(b"".join(texts))
+        # All texts behind each other, as Arrow holds them.
+        whole = pa.concat_arrays([pc.fill_null(column, "").cast(pa.large_binary())])
+        offsets = np.frombuffer(whole.buffers()[1], "<i8", len(whole) + 1, 8 * whole.offset)
+        digest.update(np.diff(offsets).tobytes())
+        if len(whole) and offsets[-1] > offsets[0]:
+            digest.update(memoryview(whole.buffers()[2])[offsets[0] : offsets[-1]])
     else:
         zero: Any = False if pa.types.is_boolean(column.type) else 0
         digest.update(np.asarray(column.fill_null(zero).to_numpy(zero_copy_only=False)).tobytes())
