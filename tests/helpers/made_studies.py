@@ -266,7 +266,7 @@ def learnable(kinds, *, axis="region", seed=0, **how):
         good_PS = (second > first).any(2)
         common_PS = rng.normal(size=good_PS.shape)
         own = read[model, task, split][axis]
-        own.summary = {"entropy_mean": common_PS + 5 + 0.5 * good_PS * (kinds[task] == "together")}
+        own.summary = {"entropy_mean": common_PS + 5 + good_PS * (kinds[task] == "together")}
         own.ingredients = [[json.dumps({"nu_B": float(x), "wide_BL": [x, None]}) for x in row] for row in common_PS]
     return tables, read
 

@@ -23,7 +23,7 @@ from unmask.stats.errors import MissingExtra, NotEnough
 from unmask.stats.opportunity import FEWEST
 from unmask.stats.tables import Graded, T, ValidationTable, only_validation
 
-PENALTIES = tuple(10.0**k for k in range(6, 0, -1))
+PENALTIES = tuple(10.0**k for k in range(6, -1, -1))
 """Of squared weights of standardised columns, beside the sum of squared errors over states; the first leaves next to
 nothing but the order."""
 _DIGITS = 12

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from unmask.stats.bootstrap import Estimate, bootstrap, task_seeds
 from unmask.stats.calibration import Calibration, graded
 from unmask.stats.capture import Ranked, captured_shares, top_sums
-from unmask.stats.crossfit import Array, Bools, Ints
+from unmask.stats.crossfit import Array, Bools, Ints, snap
 from unmask.stats.detection import ExperimentSettings, ranks
 from unmask.stats.learned import Featured, LearnedGate
 from unmask.stats.ranking import auroc, spearman
@@ -143,7 +143,8 @@ def _numbers(states: RivalStates, coverages: Sequence[float], weight_DS: Array) 
     by_rival = {rival: _of_one(states, rival, coverages, weight_DS) for rival in RIVALS}
     numbers = {(rival, name): x_D for rival, named in by_rival.items() for name, x_D in named.items()}
     bins, learned = (by_rival[rival] for rival in RIVALS)
-    return numbers | {("difference", name): learned[name] - bins[name] for name in bins}
+    # What is only rounding must not lie above zero.
+    return numbers | {("difference", name): snap(learned[name] - bins[name]) for name in bins}
 
 
 def _of_one(states: RivalStates, rival: str, coverages: Sequence[float], weight_DS: Array) -> dict[str, Array]:

@@ -38,6 +38,7 @@ def test_it_wins_where_only_a_combination_tells_and_nowhere_else(found):
         assert win["difference", name].positive, name
         assert not same["difference", name].positive, name
     assert win["learned", RANK].value > 0.8
+    assert win["difference", "selective"].positive
 
 
 def test_the_bins_and_the_controls_are_those_of_e3(found):

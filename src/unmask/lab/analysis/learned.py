@@ -15,7 +15,7 @@ from unmask.lab.analysis.detection import DetectionCell, DetectionFindings, tabl
 from unmask.lab.analysis.features import ReadStates, feature_names, feature_values, read_states
 from unmask.lab.choose import Missing, Row, StateKey
 from unmask.lab.store import Store
-from unmask.lab.store.schemas import SUMMARY
+from unmask.lab.store.schemas import FIRST_STEP, SUMMARY
 from unmask.lab.store.utilities import Utilities, parts, utilities_of
 from unmask.lab.study import ROLES
 from unmask.stats import AtCoverage, Estimate, ExperimentSettings, NotEnough
@@ -25,6 +25,8 @@ from unmask.stats.resample import few_positive
 from unmask.stats.rivals import Key, RivalStates, compare_rivals, mean_rivals, rival_states
 from unmask.stats.tables import check_apart
 
+_UNREAD = ("reason", "answer", *FIRST_STEP)
+"""Columns of readings that are long and say nothing here."""
 EVERY = "all"
 """In the place of an axis: the mean over all diagnosed ones."""
 
@@ -85,15 +87,17 @@ def learn(store: Store, detection: DetectionFindings) -> LearnedFindings | None:
         return None
     table, keys = store.table("readings"), ("model", "task", "split")
     _check_summaries(table)
-    read = {key: _read(part) for key, part in parts(table, keys)}
+    readings = dict(parts(table.drop_columns(_UNREAD), keys))
     columns = ("step", "masked", "is_reference", "utility")
     branches = dict(parts(store.table("branches", columns), (*keys, "axis")))
     results: list[LearnedCell | Missing] = []
-    for cell in detection.cells:
-        of_role = {role: (cell.model, cell.task, role) for role in ROLES}
-        utilities = {role: utilities_of(branches[*key, cell.axis]) for role, key in of_role.items()}
-        numbers = {role: read[key] for role, key in of_role.items()}
-        results.append(_cell(cell, utilities, numbers, study["steps"][cell.task], detection.settings))
+    for model, task in dict.fromkeys((cell.model, cell.task) for cell in detection.cells):
+        # Rows of one model and task at a time: ingredients are long.
+        read = {role: _read(readings[model, task, role]) for role in ROLES}
+        for cell in detection.cells:
+            if (cell.model, cell.task) == (model, task):
+                utilities = {role: utilities_of(branches[model, task, role, cell.axis]) for role in ROLES}
+                results.append(_cell(cell, utilities, read, study["steps"][task], detection.settings))
     cells = tuple(result for result in results if isinstance(result, LearnedCell))
     missing = tuple(result for result in results if isinstance(result, Missing))
     return LearnedFindings(cells, tuple(_means(cells, missing, detection.settings)), missing, detection.settings)
