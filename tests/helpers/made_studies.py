@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.lab.store import Store
-from unmask.lab.store.schemas import FIRST_STEP, STATES, loose
+from unmask.lab.store.schemas import FIRST_STEP, STATES, SUMMARY, loose
 from unmask.lab.store.shards import Shard, Unit
 from unmask.versions import versions
 
@@ -76,10 +76,12 @@ class Reading:
     same: tuple = ()
     ingredients: Any = None
     """Of each state, as JSON; none where it is missing."""
+    summary: Any = None
+    """By name of `SUMMARY`, (P, S); 0 for the others. Without it there are no such columns."""
 
 
 def readings(shard, axes):
-    rows = []
+    rows, sure = [], [name for name, _ in SUMMARY] if any(read.summary is not None for read in axes.values()) else []
     for name, read in axes.items():
         for (p, s), signal in np.ndenumerate(read.signal_PS):
             abstained = bool(np.isnan(signal))
@@ -98,9 +100,10 @@ def readings(shard, axes):
                     "answer": [] if abstained else [""] * len(utility),
                     **{name: [] if abstained else [[]] * len(utility) for name in FIRST_STEP},
                     "ingredients": "{}" if abstained or read.ingredients is None else read.ingredients[p][s],
+                    **{name: float(read.summary[name][p, s]) if name in read.summary else 0.0 for name in sure},
                 }
             )
-    return pa.Table.from_pylist(rows, schema=loose("readings"))
+    return pa.Table.from_pylist(rows, schema=loose("readings", sure))
 
 
 def _planned(shard):
@@ -120,14 +123,16 @@ def store(
     reason="timed out",
     read=None,
     reference="llada",
+    **keys,
 ):
     """`tables` by (model, task, split) hold axes of candidates, and `read` readings by diagnostic; `unfinished` are
-    shards that are only planned."""
+    shards that are only planned. `keys` are further ones of the study."""
     models = models or {"small": "small"}
     tasks = list(dict.fromkeys([task for _, task, _ in (*tables, *unfinished)] + list(unavailable or {})))
     axes = axes or list(next(iter(tables.values()), {"score": None}))
     some = [q for held in tables.values() for named in held.values() for q in named.values()]
-    place = Store.create(folder, config(models, tasks, axes, some[0].shape[2] if some else 4, temperature, reference))
+    how = config(models, tasks, axes, some[0].shape[2] if some else 4, temperature, reference)
+    place = Store.create(folder, how | keys)
     shards = {key: Shard(*key, 0, "0" * 16) for key in (*tables, *unfinished)}
     for task in tasks:
         why = (unavailable or {}).get(task)
@@ -249,6 +254,20 @@ def diagnosed(kinds, *, model="small", axis="region", seed=0, **how):
             candidates, reading = planted(seed + 10 * at + offset, kind, **how)
             tables[model, task, split] = {axis: candidates}
             read[model, task, split] = {axis: reading}
+    return tables, read
+
+
+def learnable(kinds, *, axis="region", seed=0, **how):
+    """As `diagnosed` with a useless signal. Beside it, an ingredient and the entropy vary together; on tasks of the
+    kind `together` their difference tells where there is something to gain, which neither tells alone."""
+    tables, read = diagnosed(dict.fromkeys(kinds, "useless"), axis=axis, seed=seed, **how)
+    for at, ((model, task, split), held) in enumerate(tables.items()):
+        rng, (first, second) = np.random.default_rng([seed, at]), held[axis].values()
+        good_PS = (second > first).any(2)
+        common_PS = rng.normal(size=good_PS.shape)
+        own = read[model, task, split][axis]
+        own.summary = {"entropy_mean": common_PS + 5 + good_PS * (kinds[task] == "together")}
+        own.ingredients = [[json.dumps({"nu_B": float(x), "wide_BL": [x, None]}) for x in row] for row in common_PS]
     return tables, read
 
 

@@ -259,6 +259,17 @@ class TestDiagnostics:
         }
         assert "renamed" not in config
 
+    def test_a_learned_detector_is_part_of_the_study_where_it_is_asked_for(self):
+        plain, asked = Study.parse(table(learned=False)), Study.parse(table(learned=True))
+        assert plain.config == Study.parse(table()).config
+        assert asked.config == plain.config | {"learned": True}
+        assert not plain.plan("llada").summaries
+        assert asked.plan("llada").summaries
+        with pytest.raises(ConfigError, match="learned is True; allowed: true with diagnostics; name diagnostics"):
+            Study.parse(table(learned=True, diagnostics=...))
+        with pytest.raises(ConfigError, match="learned is 'yes'; allowed: true or false"):
+            Study.parse(table(learned="yes"))
+
     def test_settings_are_part_of_the_study(self):
         study = Study.parse(table(diagnostics=["score"]))
         assert list(study.plan("llada").diagnostics) == ["score"]

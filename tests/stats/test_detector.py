@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.stats import ValidationTable, fit_detector, fit_gate, fit_schedule, fit_theta, grade
-from unmask.stats.detector import _binned, fit_mean_gate, gate_levels, mean_gate_gains, prompt_folds
+from unmask.stats.detector import binned, fit_mean_gate, gate_levels, mean_gate_gains, prompt_folds
 
 HOW = {"folds": 2, "caution": 0.0, "seed": 0}
 
@@ -68,7 +68,7 @@ class TestBins:
     def test_no_bin_is_empty_and_the_mean_is_kept(self, signals, bins):
         signal_S = np.array([np.nan if x is None else x for x in signals], float)
         g_S = np.random.default_rng(0).random(len(signal_S))
-        found, known_S = _binned(signal_S, g_S, bins), ~np.isnan(signal_S)
+        found, known_S = binned(signal_S, g_S, bins), ~np.isnan(signal_S)
         if known_S.any():
             assert (found.states_B > 0).all()
             assert len(found.g_B) <= bins

@@ -91,6 +91,8 @@ class Study:
     """Other readings of the gate that are decoded beside it: names of `lab.gates.GATES`."""
     axis_by: str = AXIS_BY[0]
     """What the axis of E4's headline is chosen by."""
+    learned: bool = False
+    """Keep what a learned detector reads beside the diagnostics, and report it as a rival of the bins."""
     budget: Budget = Budget()
     own: Mapping[str, Task] = field(default_factory=dict)
     """Tasks outside the suite, by name."""
@@ -137,9 +139,10 @@ class Study:
             shard=parse_whole("engine.prompts", raw["engine"].get("prompts", 8), 1),
             candidates=named,
             diagnostics=_diagnosed(raw.get("diagnostics", []), axes, holds),
-            end_to_end=_end_to_end(raw.get("end_to_end", False), raw.get("diagnostics", [])),
+            end_to_end=_with_diagnostics("end_to_end", raw, _NAME_THEM),
             gates=parse_gates(raw.get("gates", []), bool(raw.get("end_to_end", False))),
             axis_by=parse_axis_by(raw.get("axis_by", AXIS_BY[0])),
+            learned=_with_diagnostics("learned", raw, _READ_BY_LEARNED),
             budget=parse_part(Budget, raw.get("budget", {}), "budget", required=()),
             own=own,
             methods=methods_of(named[POLICY], folder) if POLICY in axes else {},
@@ -162,7 +165,7 @@ class Study:
         """
         whole = asdict(replace(self, splits={}, steps={}, candidates={}, own={}, methods={}))
         # Studies that were made before there was a choice stay the same.
-        usual = ["axis_by"] if self.axis_by == AXIS_BY[0] else []
+        usual = ["axis_by"] * (self.axis_by == AXIS_BY[0]) + ["learned"] * (not self.learned)
         # The names of candidates say whether they may fall below k_min, and what the region axis holds.
         for key in ("budget", "shard", "end_to_end", "gates", "below_k_min", "region_holds", *usual):
             del whole[key]
@@ -234,12 +237,13 @@ class Study:
             seed=self.seed,
             temperature=self.temperature,
             diagnostics={name: DIAGNOSTICS[name]() for name in self.diagnostics},
+            summaries=self.learned,
         )
 
 
 _CHOICES = ("splits", "steps", "states", "rollouts", "temperature")
 _REQUIRED = ("name", "seed", "models", "tasks", "axes", *_CHOICES, "engine")
-_READINGS = ("scoring", "below_k_min", "region_holds", "gates", "axis_by")
+_READINGS = ("scoring", "below_k_min", "region_holds", "gates", "axis_by", "learned")
 _OPTIONAL = ("revision", "candidates", "diagnostics", "end_to_end", "budget", "own", *_READINGS)
 
 
@@ -381,10 +385,14 @@ _NAME_THEM = (
 )
 
 
-def _end_to_end(value: Any, diagnostics: Any) -> bool:
-    ok = not _flag("end_to_end", value) or bool(diagnostics)
-    require(ok, "end_to_end", value, "true with diagnostics", _NAME_THEM)
-    return bool(value)
+_READ_BY_LEARNED = "name diagnostics: a learned detector reads what they read"
+
+
+def _with_diagnostics(name: str, raw: Mapping[str, Any], why: str) -> bool:
+    """A switch that means something only where diagnostics are read."""
+    value = _flag(name, raw.get(name, False))
+    require(not value or bool(raw.get("diagnostics", [])), name, value, "true with diagnostics", why)
+    return value
 
 
 def _scoring(value: Any) -> str:

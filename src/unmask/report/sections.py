@@ -19,6 +19,7 @@ from unmask.report.tables import detection as detection_tables
 from unmask.report.tables import end_to_end as end_to_end_tables
 from unmask.report.tables import gates as gate_tables
 from unmask.report.tables import inventory as inventory_tables
+from unmask.report.tables import learned as learned_tables
 from unmask.report.tables import methods as methods_tables
 from unmask.report.tables import opportunity as opportunity_tables
 from unmask.report.tables.beside_paper import beside_paper_sheet
@@ -28,6 +29,7 @@ from unmask.report.tables.shared import LEGEND
 from unmask.report.verdicts import chosen_cells
 from unmask.report.words.detection import EXTENSION
 from unmask.report.words.end_to_end import BEYOND, READINGS
+from unmask.report.words.learned import helps
 from unmask.report.words.phrases import model_name
 
 _APART = "revision extension of a monotone native decoder"
@@ -45,6 +47,7 @@ def sections(findings: Findings) -> Iterator[Section]:
         yield Section("Methods", sheets=methods_tables.sheets(findings.methods))
     diagnostics = tuple(_detection_sections(findings))
     yield from diagnostics
+    yield from _learned_sections(findings)
     # Figures are numbered through.
     yield from _end_to_end_sections(findings, len(diagnostics))
     beside = beside_paper_sheet(findings)
@@ -78,6 +81,17 @@ def _detection_sections(findings: Findings) -> Iterator[Section]:
                 concentration_detection_sheet(extension, "-revision"),
             ),
         )
+
+
+def _learned_sections(findings: Findings) -> Iterator[Section]:
+    """What it comes to first; the revision extension has tables of its own and no part in the sentence."""
+    learned = findings.learned
+    if learned is None:
+        return
+    native, extension = learned.of(extension=False), learned.of(extension=True)
+    apart = learned_tables.sheets(extension, "-revision") if extension.cells else ()
+    sheets = (*learned_tables.sheets(native), *apart, learned_tables.learned_missing_sheet(learned))
+    yield Section("Learned detector", " ".join(helps(findings.opportunity, learned)), sheets=sheets)
 
 
 def _gallery(opportunity: OpportunityFindings, detection: DetectionFindings, name: str) -> Gallery:

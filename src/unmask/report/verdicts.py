@@ -32,6 +32,27 @@ def lift_verdict(utility: TransitionUtility) -> DetectionVerdict:
     return DetectionVerdict.LOSS if lift.high < 0 else DetectionVerdict.NOTHING
 
 
+# Two detectors
+
+
+class RivalVerdict(StrEnum):
+    """What the interval of learned less bins allows to say."""
+
+    BETTER = "better"
+    HINT_BETTER = "hint of better: too few prompts"
+    NOTHING = "not significant"
+    HINT_WORSE = "hint of worse: too few prompts"
+    WORSE = "worse"
+
+
+def rival_verdict(difference: Estimate, unreliable: str) -> RivalVerdict:
+    if difference.positive:
+        return RivalVerdict.HINT_BETTER if unreliable else RivalVerdict.BETTER
+    if difference.high < 0:
+        return RivalVerdict.HINT_WORSE if unreliable else RivalVerdict.WORSE
+    return RivalVerdict.NOTHING
+
+
 # Whole answers
 
 

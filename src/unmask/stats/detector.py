@@ -89,17 +89,17 @@ def fit_detector(seen: Graded[ValidationTable], bins: int) -> Detector:
     """Quantile bins of the signal with their mean opportunity. `eq:opportunity_detector`"""
     only_validation(seen.table)
     used = seen.fit.used_S
-    return _binned(seen.table.signal_S[used], seen.fit.g_S[used], bins)
+    return binned(seen.table.signal_S[used], seen.fit.g_S[used], bins)
 
 
 def fit_theta(seen: Graded[ValidationTable], bins: int, *, folds: int, caution: float, seed: int) -> Threshold:
     """The action threshold: below it the diagnostic abstains. It is one of the starts of the bins, or none."""
     only_validation(seen.table)
     used, signal_S = seen.used_S, seen.table.signal_S
-    levels = [*_starts(signal_S[used], bins)[::-1].tolist(), -np.inf]
+    levels = [*quantile_starts(signal_S[used], bins)[::-1].tolist(), -np.inf]
     prompt_S, prompts = codes(seen.table.prompt_S)
     fold_S = prompt_folds(prompts, folds, seed)[prompt_S]
-    return _choose(signal_S[used], seen.gain_S[used], prompt_S[used], fold_S[used], levels, caution)
+    return choose_threshold(signal_S[used], seen.gain_S[used], prompt_S[used], fold_S[used], levels, caution)
 
 
 def fit_gate(seen: Graded[ValidationTable], bins: int, *, folds: int, caution: float, seed: int) -> Threshold:
@@ -116,7 +116,7 @@ def fit_gate(seen: Graded[ValidationTable], bins: int, *, folds: int, caution: f
     if positive in (0, used.sum()):
         which = "no" if positive == 0 else "every"
         return _never(f"{which} validation state has a positive opportunity: there is nothing to tell apart")
-    return _choose(*_gate_scores(seen, bins, folds, seed), caution)
+    return choose_threshold(*_gate_scores(seen, bins, folds, seed), caution)
 
 
 def fit_mean_gate(seen: Graded[ValidationTable], bins: int, *, folds: int, caution: float, seed: int) -> Threshold:
@@ -146,7 +146,7 @@ def mean_gate_gains(seen: Graded[ValidationTable], bins: int, *, folds: int, see
     opens_S = np.zeros(len(signal_S), dtype=np.bool_)
     for k in range(fold_S.max() + 1):
         rest = seen.fit.used_S & (fold_S != k)
-        detector = _binned(signal_S[rest], seen.fit.g_S[rest], bins)
+        detector = binned(signal_S[rest], seen.fit.g_S[rest], bins)
         tau = _above_mean(detector)
         if tau is not None:
             opens_S[fold_S == k] = detector.predict(signal_S[fold_S == k]) >= tau
@@ -198,9 +198,10 @@ def prompt_folds(prompts: int, folds: int, seed: int) -> Ints:
     return np.random.default_rng([seed, 1]).permutation(prompts) % min(folds, prompts)
 
 
-def _binned(signal_S: Array, g_S: Array, bins: int) -> Detector:
+def binned(signal_S: Array, g_S: Array, bins: int) -> Detector:
+    """Quantile bins of some states with their mean opportunity; who calls it vouches for where they are from."""
     known_S = ~np.isnan(signal_S)
-    start_E = _starts(signal_S, bins)
+    start_E = quantile_starts(signal_S, bins)
     bin_S = np.searchsorted(start_E, signal_S[known_S], side="right")
     columns = np.stack([np.ones(len(bin_S)), g_S[known_S] > 0, g_S[known_S]], 1)
     states_B, positive_B, total_B = cluster_sums(columns, bin_S, len(start_E) + 1).T
@@ -208,7 +209,7 @@ def _binned(signal_S: Array, g_S: Array, bins: int) -> Detector:
     return Detector(start_E, mean_B, states_B.astype(np.int64), positive_B.astype(np.int64), int((~known_S).sum()))
 
 
-def _starts(signal_S: Array, bins: int) -> Array:
+def quantile_starts(signal_S: Array, bins: int) -> Array:
     """Where bins after the first start: order statistics, so that equal signals share a bin and no bin is empty."""
     known = np.sort(signal_S[~np.isnan(signal_S)])
     if not len(known):
@@ -228,7 +229,7 @@ def _gate_scores(
     for k in range(fold_S.max() + 1):
         rest = used & (fold_S != k)
         if rest.any():
-            predicted_S[fold_S == k] = _binned(signal_S[rest], seen.fit.g_S[rest], bins).predict(signal_S[fold_S == k])
+            predicted_S[fold_S == k] = binned(signal_S[rest], seen.fit.g_S[rest], bins).predict(signal_S[fold_S == k])
     return predicted_S[used], seen.gain_S[used], prompt_S[used], fold_S[used], gate_levels(fit_detector(seen, bins))
 
 
@@ -247,7 +248,7 @@ def _graded(score_S: Array, gain_S: Array, prompt_S: Ints, fold_S: Ints, levels:
     return gain_SH, gain_SH[np.arange(len(gain_SH)), pick_F[fold_S]]
 
 
-def _choose(
+def choose_threshold(
     score_S: Array, gain_S: Array, prompt_S: Ints, fold_S: Ints, levels: list[float], caution: float
 ) -> Threshold:
     """The threshold with the largest mean gain, if choosing so pays on prompts that did not choose; else never.

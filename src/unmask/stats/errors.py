@@ -6,3 +6,7 @@ class NotEnough(ValueError):
 
     Its caller may report a missing row. A wrong shape or a bad value is a plain ValueError, which is a bug to show.
     """
+
+
+class MissingExtra(ImportError):
+    """A package is not installed that only an optional extra of this one brings."""

@@ -138,6 +138,24 @@ class TestProposals:
             replace(plan(), candidates=sets)
 
 
+class TestSummaries:
+    def test_they_are_kept_where_asked_for_and_nothing_else_changes(self, block):
+        asked = run(MODEL, plan(summaries=True), STARTS, EngineSettings(rows=16))
+        assert asked.branches == block.branches
+        assert all(reading.summary is None for reading in block.readings)
+        assert repr([reading._replace(summary=None) for reading in asked.readings]) == repr(list(block.readings))
+        of_state = {}
+        for reading in asked.readings:
+            of_state.setdefault((reading.prompt, reading.state), set()).add(reading.summary)
+        assert all(len(told) == 1 and None not in told for told in of_state.values())
+        assert len({told.pop() for told in of_state.values()}) > len(of_state) / 2
+
+    def test_merging_changes_nothing(self):
+        chosen = plan(summaries=True, temperature=0.8)
+        merged, naive = (run(MODEL, chosen, STARTS, EngineSettings(rows=16, merge=merge)) for merge in (True, False))
+        assert repr(merged.readings) == repr(naive.readings)
+
+
 @dataclass(frozen=True)
 class NarrowRegion(RegionDiagnostic):
     """Another diagnostic of the region axis."""

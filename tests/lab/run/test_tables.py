@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.tiny_studies import table
 from unmask.lab.run.driver import run_study
 from unmask.lab.store import Store
-from unmask.lab.store.schemas import FIRST_STEP
+from unmask.lab.store.schemas import FIRST_STEP, SUMMARY
 from unmask.lab.study import Study
 
 
@@ -74,3 +74,23 @@ def test_models_of_any_name_are_measured(names, tiny_folder, tiny_load, tmp_path
     assert len(store.names()) == 4
     assert set(store.table("branches")["model"].to_pylist()) == set(names)
     assert run_study(study, Store.create(tmp_path / "out", study.config), tiny_load).complete
+
+
+def test_how_sure_predictions_were_is_stored_where_it_is_asked_for(tiny_folder, tiny_load, tiny_run, tmp_path):
+    """And nowhere else: of the tables nothing but these columns differs."""
+    study = Study.parse(table(models__0__model=str(tiny_folder), learned=True))
+    place = Store.create(tmp_path / "out", study.config)
+    assert run_study(study, place, tiny_load).complete
+    names = [name for name, _ in SUMMARY]
+    plain, asked = tiny_run.table("readings"), place.table("readings")
+    assert asked.column_names == [*plain.column_names, *names]
+    assert asked.drop_columns(names).equals(plain)
+    assert place.table("branches").equals(tiny_run.table("branches"))
+    sure = asked.select(["prompt", "state", "diagnostic", *names]).to_pylist()
+    assert all(0 <= row["entropy_least"] <= row["entropy_mean"] <= row["entropy_most"] for row in sure)
+    assert all(0 <= row["margin_least"] <= row["margin_mean"] <= row["margin_most"] <= 1 for row in sure)
+    by_diagnostic = [
+        [{key: row[key] for key in ("prompt", "state", *names)} for row in sure if row["diagnostic"] == name]
+        for name in study.diagnostics
+    ]
+    assert by_diagnostic[0] == by_diagnostic[1]

@@ -163,9 +163,7 @@ def _cell(
     settings: ExperimentSettings,
 ) -> DetectionCell | Missing:
     try:
-        mixture = fixed_mixture(utilities["validation"], reference, one.axis)
-        validation = table_with(ValidationTable, utilities["validation"], read["validation"], "validation", mixture)
-        held_out = table_with(HeldOutTable, utilities["evaluation"], read["evaluation"], "evaluation", mixture)
+        validation, held_out = tables_of(one.axis, reference, utilities, read)
         experiment = Experiment(validation, held_out, settings)
         choices, arms = select_actions(experiment), selective_utility(experiment)
     except LeakageError as error:
@@ -182,6 +180,17 @@ def _cell(
         outcomes[proposal] = SettingOutcome(choice, utility, states, among, within)
     prompts = len(set(utilities["evaluation"].prompt_S))
     return DetectionCell(one.model, one.task, one.axis, reference, outcomes, prompts, one.partial, diagnostic=name)
+
+
+def tables_of(
+    axis: str, reference: str, utilities: Mapping[str, Utilities], read: Mapping[str, Mapping[StateKey, Row]]
+) -> tuple[ValidationTable, HeldOutTable]:
+    """The states of both roles with the readings of one diagnostic; its signal compares with the fixed action."""
+    mixture = fixed_mixture(utilities["validation"], reference, axis)
+    return (
+        table_with(ValidationTable, utilities["validation"], read["validation"], "validation", mixture),
+        table_with(HeldOutTable, utilities["evaluation"], read["evaluation"], "evaluation", mixture),
+    )
 
 
 # Means over tasks

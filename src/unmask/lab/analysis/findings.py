@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from unmask.lab.analysis.detection import DetectionFindings, detect
 from unmask.lab.analysis.end_to_end import EndToEndFindings, end_to_end
+from unmask.lab.analysis.learned import LearnedFindings, learn
 from unmask.lab.analysis.methods import MethodsFindings, methods
 from unmask.lab.analysis.opportunity import OpportunityFindings, measure
 from unmask.lab.store import Store
@@ -26,6 +27,8 @@ class Findings:
     """None where it decoded nothing end to end."""
     methods: MethodsFindings | None = None
     """None where whole methods are no candidates of the study."""
+    learned: LearnedFindings | None = None
+    """None where the study does not ask for a learned detector."""
 
 
 def findings(store: Store, *, resamples: int = RESAMPLES, draws: int = DRAWS) -> Findings:
@@ -34,7 +37,8 @@ def findings(store: Store, *, resamples: int = RESAMPLES, draws: int = DRAWS) ->
     opportunity = measure(once, resamples=resamples)
     detection = detect(once, opportunity, draws=draws)
     decoded = None if detection is None else end_to_end(once, opportunity, detection)
-    return Findings(opportunity, detection, decoded, methods(once, opportunity))
+    learned = None if detection is None else learn(once, detection)
+    return Findings(opportunity, detection, decoded, methods(once, opportunity), learned)
 
 
 class _ReadOnce(Store):

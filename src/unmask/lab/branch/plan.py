@@ -81,6 +81,8 @@ class Plan:
     temperature: float = 0.0
     diagnostics: Mapping[str, Diagnostic] = field(default_factory=dict)
     """By name, any number per axis: read at every state, and what they propose is branched, too."""
+    summaries: bool = False
+    """Keep with every reading how sure the prediction was of the state."""
 
     def __post_init__(self) -> None:
         for name, diagnostic in self.diagnostics.items():

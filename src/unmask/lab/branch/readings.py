@@ -13,6 +13,7 @@ from unmask.core import Action, State, Trajectory
 from unmask.diagnostics import Reading
 from unmask.lab.branch.bucket import Bucket
 from unmask.lab.branch.stepper import Stepper, without_noise
+from unmask.lab.branch.summaries import StateSummary, summarised
 from unmask.transition import Transition
 
 Taken = tuple[Action, Transition]
@@ -36,6 +37,8 @@ class StoredReading(NamedTuple):
     """Candidates that lead to the same next state."""
     ingredients: str
     """What the signal was made of, as JSON."""
+    summary: StateSummary | None = None
+    """Of the prediction at the state, where the plan asks for it; every diagnostic there has the same."""
 
 
 def diagnose(
@@ -43,6 +46,7 @@ def diagnose(
 ) -> list[StoredReading]:
     """What every diagnostic says at some states, beside what every alternative does there (`taken`, in their order)."""
     proposals = bucket.plan.proposals
+    summaries = summarised(seen) if proposals and bucket.plan.summaries else [None] * len(points)
     stored = []
     for name, reading in read_together(proposals, without_noise(seen, *proposals.values())).items():
         axis = proposals[name].diagnostic.axis
@@ -62,6 +66,7 @@ def diagnose(
                 snapped=snapped[row],
                 same=same[row],
                 ingredients=ingredients[row],
+                summary=summaries[row],
             )
             for row, at in enumerate(points)
         ]

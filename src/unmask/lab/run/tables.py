@@ -13,7 +13,7 @@ from unmask.lab.branch import Branch, FirstStep, StoredReading
 from unmask.lab.branch.states import ReferenceRun, Sampled, StateBatch
 from unmask.lab.run.decode_cache import DecodeLine
 from unmask.lab.run.judging import JudgedAnswer
-from unmask.lab.store.schemas import DIAGNOSTIC, FIRST_STEP, loose
+from unmask.lab.store.schemas import DIAGNOSTIC, FIRST_STEP, SUMMARY, loose
 from unmask.lab.store.shards import Shard, Unit
 
 
@@ -62,12 +62,17 @@ def branches_table(
 def readings_table(
     shard: Shard, readings: Sequence[StoredReading], proposals: Sequence[tuple[Branch, JudgedAnswer]]
 ) -> pa.Table:
-    """What diagnostics said, and what their proposals were worth; nothing where they abstained."""
+    """What diagnostics said, and what their proposals were worth; nothing where they abstained.
+
+    How sure the prediction was has columns of its own where the plan asked for it.
+    """
     of_reading: dict[tuple[str, int, str], list[tuple[Branch, JudgedAnswer]]] = {}
     for branch, verdict in sorted(proposals, key=lambda pair: pair[0].rollout):
         of_reading.setdefault((branch.prompt, branch.state, branch.diagnostic), []).append((branch, verdict))
     rows = [(r, [] if r.abstained else of_reading[r.prompt, r.state, r.diagnostic]) for r in readings]
     firsts = [_columns([branch.first for branch, _ in rollouts]) for _, rollouts in rows]
+    summaries = [r.summary for r in readings if r.summary is not None]
+    sure = {name: [getattr(one, name) for one in summaries] for name, _ in SUMMARY} if summaries else {}
     return pa.table(
         {
             **_of_shard(shard, len(rows)),
@@ -84,8 +89,9 @@ def readings_table(
             "answer": [[v.text for _, v in rollouts] for _, rollouts in rows],
             **{name: [first[name] for first in firsts] for name in FIRST_STEP},
             "ingredients": [r.ingredients for r, _ in rows],
+            **sure,
         },
-        schema=loose("readings"),
+        schema=loose("readings", sure),
     )
 
 

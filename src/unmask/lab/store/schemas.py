@@ -87,7 +87,11 @@ SORT = {
 DIAGNOSTIC = ("diagnostic", _NAME)
 """Column of `decodes` in studies with a diagnostic that is not called as its axis, and in no other: whose arms they
 are; empty for candidates on validation prompts, which are the axis' own. There it is part of the key."""
-OPTIONAL = {"branches": OWN_COST, "decodes": (DIAGNOSTIC,)}
+SUMMARY = tuple(
+    (f"{what}_{how}", pa.float64()) for what in ("entropy", "margin") for how in ("mean", "spread", "least", "most")
+)
+"""Columns of `readings` in studies with a learned detector, and in no other: how sure the prediction was."""
+OPTIONAL = {"branches": OWN_COST, "readings": SUMMARY, "decodes": (DIAGNOSTIC,)}
 UNHASHED = ("trajectory",)
 """Packed values whose bytes depend on a compressor; what they hold is in the other columns."""
 

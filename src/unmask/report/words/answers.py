@@ -10,6 +10,7 @@ from unmask.lab.analysis.opportunity import OpportunityFindings
 from unmask.report.report import Answer
 from unmask.report.words import detection as detection_words
 from unmask.report.words import end_to_end as end_to_end_words
+from unmask.report.words import learned as learned_words
 from unmask.report.words import opportunity as opportunity_words
 
 METHODS = (
@@ -49,6 +50,8 @@ def notes(findings: Findings) -> Iterator[str]:
     if findings.detection is not None:
         yield from detection_words.notes(findings.opportunity, findings.detection)
         yield from _extension_note(findings.opportunity, findings.detection, findings.end_to_end)
+    if findings.learned is not None:
+        yield from learned_words.helps(findings.opportunity, findings.learned)
     if findings.end_to_end is not None:
         yield from end_to_end_words.notes(findings.end_to_end)
 

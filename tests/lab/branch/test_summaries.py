@@ -1,0 +1,65 @@
+"""How sure a prediction is of a state, beside what the model's logits say of every masked position."""
+
+from dataclasses import replace
+from math import isnan
+
+import pytest
+import torch
+
+from unmask.core import Needs, Proposal, View
+from unmask.denoisers import Exact, Joint
+from unmask.lab.branch.stepper import Stepper
+from unmask.lab.branch.summaries import StateSummary, summarised
+from unmask.lab.store.schemas import SUMMARY
+from unmask.request import Request, begin
+
+N = 6
+MODEL = Exact(Joint.random(N, 3, dependence=2.0, seed=1))
+
+
+def request(*tokens):
+    canvas = tokens + (MODEL.mask_id,) * (N - len(tokens))
+    fixed = (True,) * len(tokens) + (False,) * (N - len(tokens))
+    return Request("".join(map(str, tokens)), canvas, fixed, 1, (len(tokens), N))
+
+
+def seen(requests, slots=N):
+    stepper = Stepper(MODEL, Proposal(temperature=0.0), 4, 4)
+    traj = begin(MODEL, requests, 0, slots)
+    view = View.of(traj.state, Needs())
+    return stepper.predict(traj, stepper.forward(view, Needs()), view, Needs())
+
+
+def by_hand(one):
+    """From the posterior of each masked position."""
+    traj = begin(MODEL, [one], 0, N)
+    p_RV = MODEL(View.of(traj.state, Needs()), Needs()).logits_RV.double()[:, :3].softmax(-1)
+    assert len(p_RV) == one.canvas.count(MODEL.mask_id)
+    top_R2 = p_RV.topk(2).values
+    parts = (-(p_RV * p_RV.log()).sum(-1), top_R2[:, 0] - top_R2[:, 1])
+    return [x for part in parts for x in (part.mean(), part.std(correction=0), part.min(), part.max())]
+
+
+def test_of_the_masked_positions():
+    requests = [request(0, 1), request(2, 0, 1), request(1, 1, 1, 1, 1)]
+    told = summarised(seen(requests))
+    for one, summary in zip(requests, told, strict=True):
+        assert list(summary) == pytest.approx([float(x) for x in by_hand(one)], abs=1e-5)
+    assert told[2].entropy_spread == 0
+    assert len(set(told)) == 3
+
+
+def test_neither_company_nor_padding_changes_a_bit():
+    one, other = request(0, 1), request(2, 0, 1)
+    assert summarised(seen([one]))[0] == summarised(seen([other, one], slots=32))[1]
+
+
+def test_nothing_masked():
+    traj = seen([request(0, 1)])
+    full = replace(traj.state, tokens_BL=torch.zeros_like(traj.state.tokens_BL))
+    (told,) = summarised(replace(traj, state=full))
+    assert all(map(isnan, told))
+
+
+def test_they_are_stored_under_their_names():
+    assert tuple(name for name, _ in SUMMARY) == StateSummary._fields
