@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.fresh_python import fresh_python
+from unmask.core import archive
 from unmask.core.archive import pack, unpack
 from unmask.errors import SchemaError
 
@@ -15,9 +16,9 @@ ARRAYS = {".a": np.arange(6).reshape(2, 3), ".b": np.array([True, False]), ".c":
 META = {"format": "x", "list": [1, None, "é"]}
 
 
-def vouched(archive):
+def vouched(content):
     """Any archive with the hash that `unpack` asks for."""
-    return archive[:-2] + (64).to_bytes(2, "little") + hashlib.sha256(archive).hexdigest().encode()
+    return content[:-2] + (64).to_bytes(2, "little") + hashlib.sha256(content).hexdigest().encode()
 
 
 def zipped(members, compression=zipfile.ZIP_DEFLATED):
@@ -32,6 +33,22 @@ def npy(array, **changes):
     part = io.BytesIO()
     np.lib.format.write_array(part, array, **changes)
     return part.getvalue()
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
+def test_the_bytes_are_those_of_the_standard_library(compression):
+    arrays = {**ARRAYS, "none": np.zeros((0, 3)), "one": np.array(2.5), "turned": np.asfortranarray(np.eye(3))}
+    members = {f"{name}.npy": npy(np.ascontiguousarray(array), version=(1, 0)) for name, array in arrays.items()}
+    members["one.npy"] = npy(arrays["one"], version=(1, 0))
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as file:
+        for name, content in members.items():
+            entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+            entry.compress_type = compression
+            file.writestr(entry, content)
+    assert {f"{name}.npy": archive._npy(array) for name, array in arrays.items()} == members
+    plain = {name.removesuffix(".npy"): content for name, content in members.items()}
+    assert archive._zipped(plain, compression) == whole.getvalue()
 
 
 def header(shape, descr="<i8", fortran=False):

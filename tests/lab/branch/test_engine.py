@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from unmask.adapt.gated import needs_of
 from unmask.axes import ReMDM
@@ -18,8 +19,10 @@ from unmask.core import Noise, Proposal, row_key
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
 from unmask.errors import ConfigError, ContractError
-from unmask.lab.branch import BranchResult, EngineSettings, Plan, run, stream
+from unmask.lab.branch import BranchResult, EngineSettings, Plan, run, run_together, stream
 from unmask.lab.branch.engine import BucketRun
+from unmask.lab.branch.futures import FutureTable
+from unmask.lab.branch.stepper import FixedRows
 from unmask.policies import WINO, CoRe, Fixed, LLaDA, Revised
 from unmask.policies.candidates import CANDIDATES, Instead, candidates, reference_of
 from unmask.request import Request
@@ -133,6 +136,99 @@ def network_starts(model, count: int, steps: int = 4, horizon: int = 8) -> list[
         ends = (len(prompt), len(prompt) + horizon)
         made.append(Request(f"p{i}", prompt + (mask,) * horizon, given, steps, ends))
     return made
+
+
+BEFORE = {"greedy": "a833ddb22cbe38c3", "drawn tokens": "5756c41f14082341", "history": "5eed2242ac58facd"}
+"""What the engine gave that ran one shard at a time and heard of every step at once."""
+
+
+@pytest.mark.parametrize("regime", BEFORE)
+def test_branches_are_those_of_the_engine_before(regime):
+    assert digest(merged_block(regime))[:16] == BEFORE[regime]
+
+
+class TestTogether:
+    """Blocks of prompts that share forwards."""
+
+    def blocks(self):
+        """Prompts of one id in two of them, and two buckets in one."""
+        longer = replace(start(1, 1, 3), id="longer", canvas=(1, 1) + (MASK,) * 6)
+        return [STARTS[:1], [replace(STARTS[1], id=STARTS[0].id), STARTS[2]], [longer]]
+
+    @pytest.mark.parametrize("regime", ["greedy", "drawn tokens, much revision", "history"])
+    @pytest.mark.parametrize("merge", [True, False])
+    def test_each_has_what_it_has_alone(self, regime, merge):
+        settings = EngineSettings(rows=8, merge=merge)
+        together = run_together(MODEL, REGIMES[regime], self.blocks(), settings)
+        for one, requests in zip(together, self.blocks(), strict=True):
+            alone = run(MODEL, REGIMES[regime], requests, settings)
+            assert one.branches == alone.branches
+            assert [path.request.id for path in one.paths] == [request.id for request in requests]
+            assert one.report.total.naive == alone.report.total.naive
+            assert one.report.trajectory == alone.report.trajectory
+
+    def test_forwards_are_fuller(self, monkeypatch):
+        """One prompt a block leaves most of a forward empty; passes are shared out, none is counted twice."""
+        counted = []
+        forward = Exact.__call__
+        monkeypatch.setattr(Exact, "__call__", lambda *call: counted.append(1) or forward(*call))
+        blocks = [[replace(STARTS[0], id=f"{at}")] for at in range(8)]
+        settings = EngineSettings(rows=32)
+        apart = [run(MODEL, REGIMES["drawn tokens"], block, settings) for block in blocks]
+        one_by_one = len(counted)
+        counted.clear()
+        together = run_together(MODEL, REGIMES["drawn tokens"], blocks, settings)
+        assert len(counted) == sum(one.report.calls for one in together)
+        assert one_by_one == sum(one.report.calls for one in apart)
+        assert len(counted) < one_by_one / 2
+        work = sum(r.total.done + r.trajectory + r.recalled for r in (one.report for one in together))
+        assert work / (32 * len(counted)) > 0.75
+
+    def test_rollouts_that_draw_nothing_are_one_record(self):
+        block = merged_block("greedy")
+        assert sum(len(rollouts) for rollouts in block.rollouts) == len(block.branches)
+        assert len(block.distinct) < len(block.branches) / 2
+        naive = run(MODEL, REGIMES["greedy"], STARTS, EngineSettings(rows=16, merge=False))
+        assert naive.distinct == naive.branches
+
+
+class Reads(TorchDispatchMode):
+    """Counts what makes a host wait for a device: numbers that become Python's."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_step_after_a_branch_is_read_once(monkeypatch):
+    """What is done, faulty, settled and equal comes to the host in one tensor, not number by number."""
+    waits = []
+    advance, land, forward = BucketRun._advance, FutureTable.land, FixedRows.__call__
+
+    def counting(call):
+        def counted(*given):
+            with Reads() as reads:
+                answer = call(*given)
+            waits.append(reads.count)
+            return answer
+
+        return counted
+
+    def apart(*given):
+        with torch.utils._python_dispatch._disable_current_modes():
+            return forward(*given)
+
+    monkeypatch.setattr(BucketRun, "_advance", counting(advance))
+    monkeypatch.setattr(FutureTable, "land", counting(land))
+    monkeypatch.setattr(FixedRows, "__call__", apart)
+    run(MODEL, REGIMES["much revision"], STARTS, EngineSettings(rows=16))
+    assert len(waits) > 10
+    # Where logits are packed the wanted slots are counted, once.
+    assert max(waits) <= 1
 
 
 class TestSchedulingChangesNothing:

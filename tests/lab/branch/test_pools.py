@@ -4,7 +4,7 @@ import torch
 
 from unmask.core import Noise, State, Trajectory
 from unmask.lab.branch import Continuation
-from unmask.lab.branch.pools import Future, RowPool, Rows, selected
+from unmask.lab.branch.pools import Future, RowPool, RunningRows, selected
 from unmask.policies import Fixed
 
 
@@ -18,9 +18,9 @@ def names(traj: Trajectory) -> list[int]:
     return traj.state.tokens_BL[:, 0].tolist()
 
 
-def waiting(first: int, n: int) -> Rows:
+def waiting(first: int, n: int) -> RunningRows:
     owners = list(range(first, first + n))
-    return Rows(rows(first, n), [Future(owner) for owner in owners], owners)
+    return RunningRows(rows(first, n), [Future(owner) for owner in owners], owners)
 
 
 def pool_of(*sizes: int) -> RowPool:

@@ -15,7 +15,7 @@ from unmask.core import Trajectory
 from unmask.decode import decode
 from unmask.errors import ContractError, OtherStudy, UnknownName
 from unmask.lab.analysis.opportunity import measure
-from unmask.lab.run import judging
+from unmask.lab.run import driver, judging
 from unmask.lab.run.driver import run_study
 from unmask.lab.run.jobs import prompts_of
 from unmask.lab.store import Store
@@ -52,6 +52,20 @@ def test_the_naive_engine_and_other_shards_give_the_same_tables(tiny_run, tiny_s
     run_study(wide, other, tiny_load)
     assert len(other.names()) == 2
     assert other.content_hash() == tiny_run.content_hash()
+
+
+def test_shards_share_forwards(tiny_run, tiny_study, tiny_load, tmp_path):
+    """Three shards of one prompt each fill forwards that one would leave empty; what they hold stays the same."""
+    alone = Store.create(tmp_path / "alone", tiny_study.config)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver, "in_groups", lambda engine, jobs: [[job] for job in jobs])
+        assert run_study(tiny_study, alone, tiny_load).complete
+    assert alone.content_hash() == tiny_run.content_hash()
+    calls, each = (sum(info["forwards"]["calls"] for info in store.infos()) for store in (tiny_run, alone))
+    assert calls < 0.8 * each
+    for one, other in zip(tiny_run.infos(), alone.infos(), strict=True):
+        assert one["forwards"]["naive"] == other["forwards"]["naive"]
+        assert one["tables"]["states"] == other["tables"]["states"]
 
 
 def test_states_reload_and_go_on(tiny_run, tiny_load):

@@ -48,7 +48,7 @@ class TestEndToEnd:
             one, other = (decodes_of(s, "llada", most=most) for s in (study, more))
             assert other.validation == one.validation
             assert other.evaluation > one.evaluation
-        assert other.evaluation - one.evaluation == len(study.diagnostics) * 2 * 5
+        assert other.evaluation - one.evaluation == len(study.diagnostics) * 2 * 2
 
     def test_is_what_a_run_takes_about(self, study, tiny_load, tmp_path, monkeypatch):
         """A network with random weights, whose branches seldom agree and whose utilities are made."""

@@ -7,8 +7,11 @@ import pytest
 
 from tests.helpers.own_tasks import LINES, parsed
 from unmask.errors import OtherStudy
-from unmask.lab.run.jobs import jobs_of, prompts_of, request_of
+from unmask.lab.branch import EngineSettings
+from unmask.lab.run.jobs import Job, in_groups, jobs_of, prompts_of, request_of
 from unmask.lab.store import Store
+from unmask.lab.store.shards import Shard
+from unmask.request import Request
 from unmask.tasks import find
 
 
@@ -63,3 +66,15 @@ def test_a_shard_is_keyed_by_name_source_reference_options_and_study(prompt_file
     assert len(set.union(*keys)) == sum(map(len, keys))
     again = jobs_of(study, spec, tiny_model, prompts_of(study)[0])
     assert {job.shard.name.casefold() for job in again} == keys[0]
+
+
+def test_shards_of_one_bucket_fill_a_forward_together():
+    """Of whatever task; never more prompts than rows, unless one shard has more by itself."""
+
+    def job(name: str, length: int, prompts: int) -> Job:
+        one = Request("p", (0,) * length, (False,) * length, 1, (0, length))
+        return Job(Shard("m", name, "validation", 0, "k"), (one,) * prompts, ())
+
+    work = [job("a", 30, 3), job("b", 60, 3), job("c", 31, 5), job("d", 20, 1), job("e", 64, 9), job("f", 33, 2)]
+    groups = in_groups(EngineSettings(rows=8, bucket=32), work)
+    assert [[one.shard.task for one in group] for group in groups] == [["a", "c"], ["b"], ["d"], ["e"], ["f"]]

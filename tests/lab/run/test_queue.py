@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import random
 import signal
+import threading
 from dataclasses import replace
 
 import pyarrow.parquet as pq
@@ -15,7 +16,7 @@ from tests.helpers.own_tasks import parsed
 from unmask.errors import ConfigError, ContractError, NotEnoughMemory, StorageError
 from unmask.lab.run.driver import run_study
 from unmask.lab.run.jobs import prompts_of
-from unmask.lab.run.queue import work_through
+from unmask.lab.run.queue import work_in_groups, work_through
 from unmask.lab.store import Store
 from unmask.lab.store import store as storage
 from unmask.lab.store.failures import Failures
@@ -252,6 +253,81 @@ def test_a_promise_that_every_shard_breaks_is_the_studys(whole, tmp_path):
     errors = [ZeroDivisionError("unexpected")]
     assert work_through(place, shards, lambda shard: shard, do, str) == ""
     assert len(Failures(place.folder).set_aside()) == 9
+
+
+class TestGroups:
+    """Shards that are done together, and finished while the next ones are done."""
+
+    SHARDS = tuple(Shard("m", "t", "validation", n, "k") for n in range(4))
+
+    @pytest.fixture
+    def place(self, whole, tmp_path):
+        return Store.create(tmp_path / "out", whole.manifest["study"])
+
+    def through(self, place, do, **heard):
+        pairs = lambda left: [left[at : at + 2] for at in range(0, len(left), 2)]  # noqa: E731
+        return work_in_groups(place, self.SHARDS, lambda shard: shard, pairs, do, str, **heard)
+
+    def test_one_group_is_finished_while_the_next_is_done(self, place):
+        """The first group's shards are not finished before the second group is under way, and stay claimed so long."""
+        second, done, theirs = threading.Event(), [], []
+
+        def finish():
+            assert second.wait(30)
+            with Store.open(place.folder).claim(self.SHARDS[0]) as free:
+                theirs.append(free)
+
+        def do(shards):
+            if self.SHARDS[0] in shards:
+                return [finish] * len(shards)
+            second.set()
+            return [lambda: None] * len(shards)
+
+        place.note("models", "m", {"shards": {shard.name: {} for shard in self.SHARDS}})
+        assert self.through(place, do, done=done.append) == ""
+        assert done == list(self.SHARDS)
+        assert theirs[0] is False
+
+    def test_only_those_count_that_fail_by_themselves(self, place):
+        tried, heard = [], []
+
+        def do(shards):
+            tried.append(len(shards))
+            if self.SHARDS[1] in shards:
+                raise ZeroDivisionError("of the second")
+            return [lambda: None] * len(shards)
+
+        assert self.through(place, do, lost=heard.append) == ""
+        assert [failure.attempts for failure in heard] == [1, 2, 3]
+        assert [failure.name for failure in Failures(place.folder).set_aside()] == [self.SHARDS[1].name]
+        # The group, its two shards, the other group, and the one that fails twice more.
+        assert tried == [2, 1, 1, 2, 1, 1]
+
+    def test_what_fails_when_it_is_finished_is_tried_again(self, place):
+        heard, late = [], []
+
+        def finish():
+            late.append(1)
+            if len(late) == 1:
+                raise SystemExit("a scorer that leaves")
+
+        def do(shards):
+            return [finish if shard is self.SHARDS[3] else lambda: None for shard in shards]
+
+        assert self.through(place, do, lost=heard.append) == ""
+        assert ([failure.attempts for failure in heard], len(late)) == ([1], 2)
+        assert Failures(place.folder).all() == []
+
+    def test_a_full_disk_ends_the_run_and_lets_everything_go(self, place):
+        def do(shards):
+            return [lambda: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device"))] * len(shards)
+
+        with pytest.raises(StorageError, match="No space left"):
+            self.through(place, do)
+        assert Failures(place.folder).all() == []
+        for shard in self.SHARDS:
+            with place.claim(shard) as free:
+                assert free
 
 
 def stop(failure):

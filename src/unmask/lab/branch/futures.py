@@ -17,7 +17,7 @@ from unmask.lab.branch.bucket import Bucket, number_of
 from unmask.lab.branch.costs import AxisCost
 from unmask.lab.branch.digests import RowSummary, Summary, summarize
 from unmask.lab.branch.plan import Continuation
-from unmask.lab.branch.pools import Future, RowPool, Rows, selected
+from unmask.lab.branch.pools import Future, RowPool, RunningRows, selected
 from unmask.lab.branch.stepper import OwnStep, StepCost, moved_on
 from unmask.transition import raise_faults
 
@@ -72,7 +72,7 @@ class Flight(NamedTuple):
     """Rows that have taken a step of which the host has not heard yet."""
 
     pool: RowPool
-    rows: Rows
+    rows: RunningRows
     """As they were before it."""
     step: OwnStep
     traj: Trajectory
@@ -130,7 +130,7 @@ class FutureTable:
         departure.also.append(rollout)
         self.branches += len(departure.firsts)
 
-    def look(self, pool: RowPool, rows: Rows, step: OwnStep) -> "Flight":
+    def look(self, pool: RowPool, rows: RunningRows, step: OwnStep) -> "Flight":
         """Rows of a pool after a step, and what the host will know of them."""
         traj, change = moved_on(rows.traj, pool.policy.name, step, pool.keep), step.change
         flags = {"faulty": change.fault_B != 0}
@@ -228,7 +228,7 @@ class FutureTable:
             places.append(place)
         if fresh:
             futures, theirs = [places[row][0] for row in fresh], [prompts[row] for row in fresh]
-            pool.add(Rows(selected(traj, fresh), futures, theirs))
+            pool.add(RunningRows(selected(traj, fresh), futures, theirs))
         return places
 
     def _summary(

@@ -77,7 +77,7 @@ def _follow_whole(future: Future) -> None:
             raise ContractError("a branch has no end; allowed: futures that finish; this is a bug of the engine")
 
 
-class Rows(NamedTuple):
+class RunningRows(NamedTuple):
     """Rows of one structure, the futures that they run, and whose they are."""
 
     traj: Trajectory
@@ -85,18 +85,18 @@ class Rows(NamedTuple):
     prompts: list[int]
     """Index of each row's prompt in the bucket."""
 
-    def split(self, n: int) -> tuple["Rows", "Rows"]:
+    def split(self, n: int) -> tuple["RunningRows", "RunningRows"]:
         """The first n rows, and the others."""
         at_U = torch.arange(len(self.futures), device=self.traj.rows_B.device)
-        first = Rows(self.traj.select(at_U[:n]), self.futures[:n], self.prompts[:n])
-        return first, Rows(self.traj.select(at_U[n:]), self.futures[n:], self.prompts[n:])
+        first = RunningRows(self.traj.select(at_U[:n]), self.futures[:n], self.prompts[:n])
+        return first, RunningRows(self.traj.select(at_U[n:]), self.futures[n:], self.prompts[n:])
 
-    def after(self, traj: Trajectory, stay: list[int]) -> "Rows":
+    def after(self, traj: Trajectory, stay: list[int]) -> "RunningRows":
         """Those that stay, one step later."""
         if len(stay) == len(self.futures):
             return self._replace(traj=traj)
         futures, prompts = [self.futures[row] for row in stay], [self.prompts[row] for row in stay]
-        return Rows(selected(traj, stay), futures, prompts)
+        return RunningRows(selected(traj, stay), futures, prompts)
 
 
 class RowPool:
@@ -108,23 +108,23 @@ class RowPool:
         self.policy, self.settled = after.policy, after.settled
         self.keep = after.policy.memory
         self.size = 0
-        self._waiting: deque[Rows] = deque()
+        self._waiting: deque[RunningRows] = deque()
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: RunningRows) -> None:
         """At the end of the queue."""
         self._waiting.append(rows)
         self.size += len(rows.futures)
 
-    def put_back(self, rows: Rows) -> None:
+    def put_back(self, rows: RunningRows) -> None:
         """Rows that have taken a step and go on are the next."""
         self._waiting.appendleft(rows)
         self.size += len(rows.futures)
 
-    def take(self, most: int, full: int = 1) -> Rows:
+    def take(self, most: int, full: int = 1) -> RunningRows:
         """The next batch: who has waited longest; a multiple of `full` where there are so many."""
         most = min(most, self.size)
         most -= most % full if most >= full else 0
-        parts: list[Rows] = []
+        parts: list[RunningRows] = []
         while self._waiting and most:
             rows = self._waiting.popleft()
             if len(rows.futures) > most:
@@ -137,7 +137,7 @@ class RowPool:
             return parts[0]
         futures = [future for part in parts for future in part.futures]
         prompts = [prompt for part in parts for prompt in part.prompts]
-        return Rows(concat([part.traj for part in parts]), futures, prompts)
+        return RunningRows(concat([part.traj for part in parts]), futures, prompts)
 
 
 def selected(traj: Trajectory, rows: list[int]) -> Trajectory:
