@@ -1,0 +1,114 @@
+"""One forward by every engine, beside as many operations in large matrix products."""
+
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from math import ceil
+from typing import Any
+
+import torch
+
+from unmask.core import Needs, View
+from unmask.denoisers.engines import ENGINES, choose_engine, use_engine
+from unmask.denoisers.network import Network
+from unmask.lab.bench.clock import Effort, Stopwatch, Work, interleaved
+from unmask.lab.bench.lines import Found, Line, Ratio
+from unmask.lab.bench.subject import Subject, twin
+
+PART = "forward"
+PRODUCTS = "large products"
+SHARE = "share of the large products' rate"
+INVARIANT = "invariant"
+
+
+def engines(device: torch.device, quick: bool) -> list[str]:
+    """Those that run here; compiling takes longer than all else in a quick run."""
+    if device.type != "cuda":
+        return ["eager"]
+    usable = [name for name in ENGINES if choose_engine(name, device).engine == name]
+    return [name for name in usable if name != "compile"] if quick else usable
+
+
+def measure(subject: Subject, batch: int, effort: Effort, clock: Stopwatch, quick: bool) -> Found:
+    """Every engine in turns, and the same work as large products."""
+    view = View.of(subject.state(batch, wanted=subject.canvas.block), Needs())
+    networks = _networks(subject, quick)
+    products = LargeProducts.like(subject, flops(subject, batch))
+    works: dict[str, Work] = {name: partial(network, view, Needs()) for name, network in networks.items()}
+    peaks = {name: _peak(work, subject.device) for name, work in works.items()}
+    times = interleaved({**works, PRODUCTS: products}, clock, effort)
+    lines = {name: Line(PART, name, batch, "forward", times[name], peaks[name]) for name in networks}
+    default = choose_engine("auto", subject.device).engine
+    rate = products.flops / times[PRODUCTS].median
+    reached = flops(subject, batch) / lines[default].times.median
+    lines[default] = replace(lines[default], more={**peaks[default], "TFLOP/s": reached / 1e12})
+    product = Line(PART, PRODUCTS, batch, "product", times[PRODUCTS].per(products.count), {"TFLOP/s": rate / 1e12})
+    return Found((*lines.values(), product), (*_ratios(lines, default), Ratio(PART, SHARE, batch, reached / rate)))
+
+
+def _networks(subject: Subject, quick: bool) -> dict[str, Network]:
+    made = {
+        name: use_engine(replace(subject.network, model=twin(subject.network.model)), name)
+        for name in engines(subject.device, quick)
+    }
+    if INVARIANT in {field.name for field in fields(Network)}:
+        changes: dict[str, Any] = {INVARIANT: True}
+        made[INVARIANT] = replace(made[choose_engine("auto", subject.device).engine], **changes)
+    return made
+
+
+def _ratios(lines: dict[str, Line], default: str) -> list[Ratio]:
+    ratios = [
+        Ratio.between(f"eager over {name}", lines["eager"], line)
+        for name, line in lines.items()
+        if name not in ("eager", INVARIANT)
+    ]
+    if INVARIANT in lines:
+        ratios.append(Ratio.between(f"{INVARIANT} over {default}", lines[INVARIANT], lines[default]))
+    return ratios
+
+
+@dataclass(frozen=True)
+class LargeProducts:
+    """As many products of one large matrix as do the work of a forward, so that both run equally long."""
+
+    square: torch.Tensor
+    count: int
+
+    @classmethod
+    def like(cls, subject: Subject, work: float) -> "LargeProducts":
+        size = 8192 if subject.device.type == "cuda" else 512
+        square = torch.randn(size, size, device=subject.device).to(subject.network.model.dtype)
+        return cls(square, ceil(work / _product_flops(square)))
+
+    def __call__(self) -> None:
+        for _ in range(self.count):
+            torch.matmul(self.square, self.square)
+
+    @property
+    def flops(self) -> float:
+        return self.count * _product_flops(self.square)
+
+
+def _product_flops(square: torch.Tensor) -> float:
+    return 2.0 * len(square) ** 3
+
+
+def flops(subject: Subject, batch: int) -> float:
+    """Of the layers' products and attention over all slots, and of the head over the wanted ones."""
+    spec, slots = subject.spec, subject.canvas.slots
+    layer = sum(spec.qkv) * spec.width + spec.width**2 + 3 * spec.mlp * spec.width
+    attention = 2 * slots * spec.width
+    return 2.0 * batch * (slots * spec.layers * (layer + attention) + subject.canvas.block * spec.vocab * spec.width)
+
+
+def _peak(work: Work, device: torch.device) -> dict[str, float]:
+    """Memory that the first passes take beyond what is held already: what is recorded is recorded there."""
+    if device.type != "cuda":
+        return {}
+    torch.cuda.synchronize(device)
+    held = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    for _ in range(3):
+        work()
+    torch.cuda.synchronize(device)
+    return {"peak GB beyond the weights": (torch.cuda.max_memory_allocated(device) - held) / 1e9}
