@@ -11,7 +11,7 @@ from unmask.denoisers import ApproximateCache
 from unmask.lab.bench.clock import Effort, Stopwatch, Times, Work, interleaved
 from unmask.lab.bench.lines import Found, Line, Ratio
 from unmask.lab.bench.outside import OutsideLoop
-from unmask.lab.bench.steps import decoded
+from unmask.lab.bench.steps import decoding
 from unmask.lab.bench.subject import Subject
 from unmask.policies import FastDLLM, LLaDA
 
@@ -27,13 +27,14 @@ def measure_decode(
     """LLaDA's decoder; a loop from outside reads the same prompts with the same weights."""
     steps = subject.canvas.steps
     prompt = torch.tensor(subject.prompts(batch, subject.canvas.prompt), device=subject.device)
-    works: dict[str, Work] = {OURS: lambda: decoded(subject, subject.network, LLaDA(subject.canvas.block), batch)}
+    ours = decoding(subject, subject.network, LLaDA(subject.canvas.block), batch)
+    works: dict[str, Work] = {OURS: ours}
     works |= {name: partial(loop, prompt, steps) for name, loop in loops.items()}
     times = interleaved(works, clock, effort)
     lines = {name: _line(DECODE, name, subject, batch, spent, steps) for name, spent in times.items()}
     ratios = [Ratio.between(f"{name} over ours", lines[name], lines[OURS]) for name in loops]
-    ours = decoded(subject, subject.network, LLaDA(subject.canvas.block), batch).state.tokens_BL
-    remarks = [_agreement(name, loop, ours, prompt, steps, subject) for name, loop in loops.items()]
+    tokens_BL = ours().state.tokens_BL
+    remarks = [_agreement(name, loop, tokens_BL, prompt, steps, subject) for name, loop in loops.items()]
     return Found(tuple(lines.values()), ratios, remarks)
 
 
@@ -57,7 +58,7 @@ def measure_caches(
         SURE_DUAL: _Way(ApproximateCache(network, "dual", block), sure),
     }
     works: dict[str, Work] = {
-        name: partial(decoded, subject, way.denoiser, way.policy, batch, steps=steps) for name, way in ways.items()
+        name: decoding(subject, way.denoiser, way.policy, batch, steps=steps) for name, way in ways.items()
     }
     theirs = {name: f"{loop.label}, {name}" for name, loop in loops.items()} if batch == 1 else {}
     prompt = torch.tensor(subject.prompts(1, subject.canvas.prompt), device=subject.device)

@@ -59,7 +59,8 @@ class BenchPlan:
 
     @property
     def answers(self) -> Effort:
-        return Effort(1, 2) if self.quick else Effort(1, 5)
+        # The first run of a shape is plain, the second may be recorded.
+        return Effort(2, 2) if self.quick else Effort(2, 5)
 
 
 def chosen_parts(name: str) -> tuple[str, ...]:
@@ -103,7 +104,7 @@ def _tasks(
     quick = plan.quick
     by_part: dict[str, Callable[[int], Found]] = {
         "forward": lambda b: forward.measure(subject, b, plan.forwards, clock, quick),
-        "step": lambda b: steps.measure(subject, b, plan.answers, clock),
+        "step": lambda b: steps.measure(subject, b, plan.answers, clock, quick),
         "decode": lambda b: answers.measure_decode(subject, b, plan.answers, clock, loops[AUTHORS]),
         "caches": lambda b: answers.measure_caches(subject, b, plan.answers, clock, loops[FAST_DLLM]),
         "study": lambda b: studies.measure(subject, b, plan.forwards, clock, quick),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from unmask.adapt import JointPolicy
 from unmask.adapt.detector import Lookup
@@ -37,30 +38,34 @@ class Views(DenoiserAround):
             self.denoiser(view, needs)
 
 
-def measure(subject: Subject, batch: int, effort: Effort, clock: Stopwatch) -> Found:
+def measure(subject: Subject, batch: int, effort: Effort, clock: Stopwatch, quick: bool) -> Found:
     """Whole decodes in turns, by the step; the forwards are those that the decode by LLaDA asks for."""
     llada, fixed, joint = policies(subject)
     views = Views(subject.network)
     # Watched at every step, so that each forward is asked for by itself.
-    decoded(subject, views, llada, batch, on_step=lambda traj: None)
-    network = subject.network
+    decoding(subject, views, llada, batch, on_step=_look)()
     works: dict[str, Work] = {
         FORWARDS: views.again,
-        LLADA: lambda: decoded(subject, network, llada, batch),
-        WATCHED: lambda: decoded(subject, network, llada, batch, on_step=lambda traj: None),
-        SAMPLED: lambda: decoded(subject, network, llada, batch, proposal=Proposal(temperature=0.7)),
-        FIXED: lambda: decoded(subject, network, fixed, batch),
-        FOUR: lambda: decoded(subject, network, joint, batch),
+        LLADA: decoding(subject, subject.network, llada, batch),
+        WATCHED: decoding(subject, subject.network, llada, batch, on_step=_look),
+        SAMPLED: decoding(subject, subject.network, llada, batch, proposal=Proposal(temperature=0.7)),
+        FIXED: decoding(subject, subject.network, fixed, batch),
+        FOUR: decoding(subject, subject.network, joint, batch),
     }
-    times = interleaved(works, clock, effort)
+    if quick:
+        del works[SAMPLED]
     steps = len(views.asked)
     lines = {
         name: Line(PART, name, batch, "forward" if name == FORWARDS else "step", spent.per(steps))
-        for name, spent in times.items()
+        for name, spent in interleaved(works, clock, effort).items()
     }
-    over = {name: f"a step of {name} over its forward" for name in (LLADA, SAMPLED, WATCHED)}
+    over = {name: f"a step of {name} over its forward" for name in (LLADA, SAMPLED, WATCHED) if name in lines}
     ratios = [Ratio.between(text, lines[name], lines[FORWARDS]) for name, text in over.items()]
     return Found(tuple(lines.values()), (*ratios, Ratio.between(f"{FOUR} over fixed", lines[FOUR], lines[FIXED])))
+
+
+def _look(traj: Trajectory) -> None:
+    """At every step: what is asked for then is the plain loop."""
 
 
 def policies(subject: Subject) -> tuple[Policy, Policy, Policy]:
@@ -71,7 +76,7 @@ def policies(subject: Subject) -> tuple[Policy, Policy, Policy]:
     return LLaDA(subject.canvas.block), fixed, JointPolicy(fixed, diagnostics, (shut,) * len(diagnostics))
 
 
-def decoded(
+def decoding(
     subject: Subject,
     denoiser: Denoiser,
     policy: Policy,
@@ -80,7 +85,7 @@ def decoded(
     steps: int | None = None,
     proposal: Proposal | None = None,
     on_step: Callable[[Trajectory], None] | None = None,
-) -> Trajectory:
-    """Every row to its end, without a record."""
+) -> Callable[[], Trajectory]:
+    """Every row to its end, without a record; where it starts is made beforehand."""
     start, noise = subject.state(batch, steps=steps), subject.noise(batch)
-    return decode(denoiser, policy, start, noise=noise, proposal=proposal, record=False, on_step=on_step)
+    return partial(decode, denoiser, policy, start, noise=noise, proposal=proposal, record=False, on_step=on_step)
