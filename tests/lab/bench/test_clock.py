@@ -46,3 +46,7 @@ def test_the_device_is_waited_for_before_and_after_the_work():
 
 def test_the_time_of_one_out_of_many():
     assert Times(8, 4, 12, 3).per(4) == Times(2, 1, 3, 3)
+
+
+def test_before_and_after_are_one_time_between():
+    assert Times(2, 1, 4, 3).and_later(Times(4, 3, 9, 5)) == Times(3, 1, 9, 8)

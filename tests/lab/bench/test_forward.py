@@ -4,7 +4,7 @@ import torch
 
 from tests.helpers.tiny_bench import Counted, subject
 from unmask.lab.bench import Effort, Stopwatch
-from unmask.lab.bench.forward import PRODUCTS, SHARE, LargeProducts, engines, flops, measure
+from unmask.lab.bench.forward import PRODUCTS, SHARE, LargeProducts, engines, flops, measure, measure_memory
 
 
 def test_operations_are_those_of_products_attention_and_wanted_logits():
@@ -30,6 +30,14 @@ def test_one_engine_on_a_cpu_and_its_share_of_the_products_rate():
     # Both took five seconds by that clock.
     assert share.value == flops(one, 2) / products.flops
     assert lines[PRODUCTS].times.median == 5 / products.count
+
+
+def test_long_rows_are_measured_as_they_are_and_memory_on_a_gpu_only():
+    counted = Counted(subject())
+    found = measure_memory(counted.subject, 3, 64, Effort(0, 1), counted.clock)
+    (line,) = found.lines
+    assert (line.name, line.batch, line.times.median) == ("3 rows of 64 slots", 3, 2.0)
+    assert (line.more, found.ratios) == ({}, [])
 
 
 def test_the_subject_keeps_its_engine():

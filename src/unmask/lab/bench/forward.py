@@ -18,6 +18,7 @@ PART = "forward"
 PRODUCTS = "large products"
 SHARE = "share of the large products' rate"
 INVARIANT = "invariant"
+MEMORY = "GB in all, with the weights"
 
 
 def engines(device: torch.device, quick: bool) -> list[str]:
@@ -43,6 +44,18 @@ def measure(subject: Subject, batch: int, effort: Effort, clock: Stopwatch, quic
     lines[default] = replace(lines[default], more={**peaks[default], "TFLOP/s": reached / 1e12})
     product = Line(PART, PRODUCTS, batch, "product", times[PRODUCTS].per(products.count), {"TFLOP/s": rate / 1e12})
     return Found((*lines.values(), product), (*_ratios(lines, default), Ratio(PART, SHARE, batch, reached / rate)))
+
+
+def measure_memory(subject: Subject, rows: int, slots: int, effort: Effort, clock: Stopwatch) -> Found:
+    """Passes over many long rows, and on a GPU what they take together with the weights."""
+    long = replace(subject, canvas=replace(subject.canvas, prompt=slots - subject.canvas.answer))
+    view = View.of(long.state(rows, wanted=subject.canvas.block), Needs())
+    name = f"{rows} rows of {slots} slots"
+    peak = _Peak(subject.device)
+    times = interleaved({name: partial(subject.network, view, Needs())}, clock, effort)[name]
+    more = peak.found("peak GB")
+    ratios = [Ratio(PART, MEMORY, rows, used) for used in more.values()]
+    return Found((Line(PART, name, rows, "forward", times, more),), ratios)
 
 
 def _networks(subject: Subject, quick: bool) -> dict[str, Network]:
@@ -103,12 +116,25 @@ def flops(subject: Subject, batch: int) -> float:
 
 def _peak(work: Work, device: torch.device) -> dict[str, float]:
     """Memory that the first passes take beyond what is held already: what is recorded is recorded there."""
-    if device.type != "cuda":
-        return {}
-    torch.cuda.synchronize(device)
-    held = torch.cuda.memory_allocated(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    for _ in range(3):
+    peak = _Peak(device)
+    for _ in range(3 if peak.there else 0):
         work()
-    torch.cuda.synchronize(device)
-    return {"peak GB beyond the weights": (torch.cuda.max_memory_allocated(device) - held) / 1e9}
+    return peak.found("peak GB beyond what is held", peak.held)
+
+
+class _Peak:
+    """The most memory that a GPU holds from now on; nothing on a CPU."""
+
+    def __init__(self, device: torch.device):
+        self.device, self.there = device, device.type == "cuda"
+        self.held = 0
+        if self.there:
+            torch.cuda.synchronize(device)
+            self.held = torch.cuda.memory_allocated(device)
+            torch.cuda.reset_peak_memory_stats(device)
+
+    def found(self, name: str, less: int = 0) -> dict[str, float]:
+        if not self.there:
+            return {}
+        torch.cuda.synchronize(self.device)
+        return {name: (torch.cuda.max_memory_allocated(self.device) - less) / 1e9}

@@ -18,15 +18,19 @@ from unmask.lab.bench import answers, forward, steps, studies
 from unmask.lab.bench.clock import Effort, Stopwatch
 from unmask.lab.bench.lines import BenchFailure, BenchResult, Found, Ratio
 from unmask.lab.bench.outside import AUTHORS, FAST_DLLM, OutsideLoop, authors_loops, fast_dllm_loops
-from unmask.lab.bench.subject import Subject
+from unmask.lab.bench.subject import LONG, Subject
 from unmask.lab.compare_timing import machine_of
 from unmask.versions import code_fingerprint, versions
 
 PARTS = ("forward", "step", "decode", "caches", "study")
 ALL_PARTS = "all"
 
+LARGEST = (64, 512)
+"""Rows and slots whose memory is looked at on a GPU."""
+
 TARGETS: Mapping[tuple[str, int], tuple[float, bool]] = {
     **{(forward.SHARE, batch): (0.85, False) for batch in (8, 32)},
+    (forward.MEMORY, 64): (60.0, True),
     (f"{steps.FOUR} over fixed", 1): (1.15, True),
     (f"{steps.FOUR} over fixed", 32): (1.03, True),
     ("authors' loop on their modelling over ours", 1): (3.3, False),
@@ -111,7 +115,13 @@ def _tasks(
     }
     sizes = dict.fromkeys(PARTS, plan.batches) | {"study": (max(plan.batches),)}
     sizes |= {"caches": plan.batches[:1]} if quick else {}
-    return [(part, batch, partial(by_part[part], batch)) for part in plan.parts for batch in sizes[part]]
+    tasks: list[tuple[str, int, Callable[[], Found]]] = [
+        (part, batch, partial(by_part[part], batch)) for part in plan.parts for batch in sizes[part]
+    ]
+    if "forward" in plan.parts and subject.device.type == "cuda" and subject.canvas.slots == LONG.slots:
+        many = partial(forward.measure_memory, subject, *LARGEST, Effort(3, 3), clock)
+        tasks.append(("forward", LARGEST[0], many))
+    return tasks
 
 
 def _loops(subject: Subject, plan: BenchPlan) -> dict[str, dict[str, OutsideLoop]]:

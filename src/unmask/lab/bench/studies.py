@@ -28,7 +28,7 @@ def measure(subject: Subject, rows: int, effort: Effort, clock: Stopwatch, quick
     reports: list[BranchCost] = []
     seconds = clock.seconds(lambda: reports.append(run(subject.network, plan, requests, settings).report))
     after = interleaved(alone, clock, effort)[STEADY]
-    steady = Times((before.median + after.median) / 2, min(before.low, after.low), max(before.high, after.high), 2)
+    steady = before.and_later(after)
     done = row_forwards(reports[0])
     more = {"row-forwards/s": done / seconds, "rows filled": done / (reports[0].calls * rows)}
     lines = (
