@@ -1,7 +1,8 @@
 """One forward by every engine, beside as many operations in large matrix products."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
+from inspect import signature
 from math import ceil
 from typing import Any
 
@@ -59,14 +60,13 @@ def measure_memory(subject: Subject, rows: int, slots: int, effort: Effort, cloc
 
 
 def _networks(subject: Subject, quick: bool) -> dict[str, Network]:
-    made = {
-        name: use_engine(replace(subject.network, model=twin(subject.network.model)), name)
-        for name in engines(subject.device, quick)
-    }
-    if INVARIANT in {field.name for field in fields(Network)}:
-        changes: dict[str, Any] = {INVARIANT: True}
-        made[INVARIANT] = replace(made[choose_engine("auto", subject.device).engine], **changes)
-    return made
+    def made(engine: str, **options: Any) -> Network:
+        return use_engine(replace(subject.network, model=twin(subject.network.model)), engine, **options)
+
+    networks = {name: made(name) for name in engines(subject.device, quick)}
+    if INVARIANT in signature(use_engine).parameters:
+        networks[INVARIANT] = made(choose_engine("auto", subject.device).engine, **{INVARIANT: True})
+    return networks
 
 
 def _ratios(lines: dict[str, Line], default: str) -> list[Ratio]:
