@@ -79,10 +79,8 @@ format: $(INSTALLED) ## fix what ruff can fix and format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(INSTALLED) ## run every bench/*.py
-	@for script in $(sort $(wildcard bench/*.py)); do \
-	  echo "== $$script"; $(BIN)/python "$$script" || exit 1; \
-	done
+bench: $(INSTALLED) ## ratios of one run on this machine: forward, step, decode, caches, study
+	$(BIN)/unmask bench
 
 clean: ## remove caches, build products and out/demo; keep .venv and other results
 	rm -rf out/demo build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

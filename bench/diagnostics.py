@@ -1,7 +1,7 @@
 """What the diagnostics cost: each, and all four together, as a share of one decoding step. Ratios of one run.
 
     python bench/diagnostics.py                                  the shipped model `mini` on the CPU
-    python bench/diagnostics.py --model dream --full --device cuda     published shapes with random weights
+    python bench/diagnostics.py --model dream-7b --device cuda   a shape of `unmask bench`, with random weights
 
 A step is forward, statistics, reference action and transition. `plain` asks the network for nothing extra; `needs` is
 the same step with the attention read-out and the divergences that the diagnostics read. All shares are of the plain
@@ -13,22 +13,17 @@ decides how fast it runs.
 import argparse
 import os
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
 
 import torch
-from forward import write_checkpoint
 
 import unmask
-from unmask.checkpoints.device import resolve_device, resolve_dtype
-from unmask.checkpoints.read import read
 from unmask.core import (
     NO_LOOK_AHEAD,
     Action,
@@ -44,6 +39,7 @@ from unmask.core import (
 )
 from unmask.decode import Runner, decode
 from unmask.diagnostics import DIAGNOSTICS, Diagnostic, replay
+from unmask.lab.bench.subject import SHAPES, random_network
 from unmask.policies import Fixed
 from unmask.transition import apply
 
@@ -79,15 +75,14 @@ class Until(Policy):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="mini", help="a model that `unmask.load` knows, or llada or dream")
-    parser.add_argument("--full", action="store_true", help="published sizes for llada and dream; needs 40 GB or more")
+    parser.add_argument("--model", default="mini", help="a model that `unmask.load` knows, llada-8b or dream-7b")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 32])
     parser.add_argument("--prompt", type=int, default=64, help="tokens of the prompt")
     parser.add_argument("--new", type=int, default=64, help="tokens of the answer; half as many steps")
     parser.add_argument("--repeats", type=int, default=7)
     args = parser.parse_args()
-    denoiser = load(args.model, args.full, torch.device(args.device))
+    denoiser = load(args.model, torch.device(args.device))
     print(f"{args.model} on {args.device}, prompt {args.prompt}, answer {args.new}, {torch.get_num_threads()} threads")
     names = ["divergence", "attention", "needs", *DIAGNOSTICS, "all four", "together"]
     print(f"{'B':>4} {'plain ms':>9} " + " ".join(f"{name:>17}" for name in names))
@@ -101,12 +96,10 @@ def main() -> None:
         print(f"{batch:>4} {step:>9.2f} " + " ".join(f"{cell:>17}" for cell in cells), flush=True)
 
 
-def load(name: str, full: bool, device: torch.device) -> Denoiser:
-    if name not in ("llada", "dream"):
+def load(name: str, device: torch.device) -> Denoiser:
+    if name not in SHAPES:
         return unmask.load(name, device=str(device)).denoiser
-    with tempfile.TemporaryDirectory() as folder:
-        written = write_checkpoint(name, Path(folder), full, device)
-        return read(written, device=resolve_device(str(device)), dtype=resolve_dtype("auto", device)).network
+    return random_network(SHAPES[name], device, torch.bfloat16)
 
 
 def measure(denoiser: Denoiser, batch: int, args: argparse.Namespace) -> dict[str, float]:

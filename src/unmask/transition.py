@@ -56,9 +56,10 @@ def apply(state: State, prediction: Prediction, action: Action) -> Transition:
         misplaced_B = (action.remask_BL & ~state.revisable_BL).any(-1)
         masked_BL = masked_before_BL | remasked_BL
 
-    score_BL = score.mix(action.alpha_BJ, score.landscape(prediction, length))
+    score_BL = score.order(action.alpha_BJ, prediction, length)
     eligible_BL = action.region_BL & masked_BL
-    k_B = reveal_count(action.kappa_B, eligible_BL.sum(-1))
+    eligible_B = eligible_BL.sum(-1)
+    k_B = reveal_count(action.kappa_B, eligible_B)
     revealed_BL = score.best(score_BL, eligible_BL, k_B)
 
     tokens_BL = prediction.token_BN[:, :length]
@@ -71,9 +72,9 @@ def apply(state: State, prediction: Prediction, action: Action) -> Transition:
         confidence_BL = torch.where(override_BL, float("nan"), confidence_BL)
 
     fault_B = _flags(
-        masked_BL.any(-1) & ~eligible_BL.any(-1),
-        ~((action.kappa_B >= 0) & (action.kappa_B <= 1)),
-        ~((action.alpha_BJ >= 0).all(-1) & ((action.alpha_BJ.sum(-1) - 1).abs() < 1e-6)),
+        masked_BL.any(-1) & (eligible_B == 0),
+        action.kappa_B.clamp(0, 1) != action.kappa_B,
+        _off_simplex(action.alpha_BJ),
         misplaced_B,
         (score_BL.isnan() & eligible_BL & proposed_BL).any(-1),
         (revealed_BL & ~proposed_BL).any(-1),
@@ -97,6 +98,13 @@ def apply(state: State, prediction: Prediction, action: Action) -> Transition:
         confidence_BL=torch.where(revealed_BL, confidence_BL, 0.0),
         fault_B=fault_B,
     )
+
+
+def _off_simplex(alpha_BJ: Tensor) -> Tensor:
+    """Rows whose weights are none; those of a single rule need no test."""
+    if score.only_rule(alpha_BJ) is not None:
+        return torch.zeros(len(alpha_BJ), dtype=torch.bool, device=alpha_BJ.device)
+    return ~((alpha_BJ >= 0).all(-1) & ((alpha_BJ.sum(-1) - 1).abs() < 1e-6))
 
 
 def _flags(*wrong_B: Tensor) -> Tensor:

@@ -263,3 +263,25 @@ def test_best_puts_nan_last_and_zero_before_it():
     every = torch.ones(1, 4, dtype=torch.bool)
     picked = [score.best(scores, every, torch.tensor([k])).nonzero()[:, 1].tolist() for k in range(5)]
     assert picked == [[], [3], [1, 3], [0, 1, 3], [0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_single_rule_alone_has_the_bits_of_the_mixture(rule):
+    """Whatever the others hold, NaN and unwanted slots included."""
+    holes = torch.tensor([[0.3, float("nan"), 0.7]])
+    wanted_BN = torch.tensor([[True, True, False]])
+    state = State.from_prompts([[0]] * 2, new_tokens=2, steps=2, mask_id=5)
+    for seen in (by_hand(), by_hand(wanted_BN=wanted_BN, drift_BN=holes, visible_BN=holes, confidence_BN=holes)):
+        for length in (2, 3):
+            alpha_BJ = score.pure(rule, state)[:1]
+            assert score.only_rule(alpha_BJ) == rule
+            got = score.order(alpha_BJ, seen, length)
+            want = score.mix(alpha_BJ.clone(), score.landscape(seen, length))
+            assert torch.equal(got.view(torch.int64), want.view(torch.int64))
+
+
+def test_weights_from_elsewhere_are_not_taken_for_a_rule():
+    state = State.from_prompts([[0]], new_tokens=2, steps=2, mask_id=5)
+    assert score.only_rule(score.pure("margin", state).clone()) is None
+    assert score.only_rule(score.rows("uniform", state)) is None
+    assert score.only_rule(score.rows({"margin": 1.0}, state)) == "margin"

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -65,6 +66,11 @@ def landscape(prediction: Prediction, length: int) -> Tensor:
     return torch.where(prediction.wanted_BN[:, :length, None] | score_BLJ.isnan(), score_BLJ, 0.0)
 
 
+def only_rule(alpha_BJ: Tensor) -> str | None:
+    """The rule that `pure` made these weights of; None for any others, whatever they are: they are not looked at."""
+    return _VERTICES.get(alpha_BJ.data_ptr())
+
+
 def mix(alpha_BJ: Tensor, score_BLJ: Tensor) -> Tensor:
     """s = sum_j alpha_j s^(j). A rule of weight 0 contributes nothing, even where it is NaN."""
     weight_B1J = alpha_BJ[:, None, :]
@@ -73,8 +79,12 @@ def mix(alpha_BJ: Tensor, score_BLJ: Tensor) -> Tensor:
 
 
 def order(alpha_BJ: Tensor, prediction: Prediction, length: int) -> Tensor:
-    """What the mixture orders the canvas by."""
-    return mix(alpha_BJ, landscape(prediction, length))
+    """What the mixture orders the canvas by. Of a single rule the others are not computed: the same bits."""
+    rule = only_rule(alpha_BJ)
+    if rule is None:
+        return mix(alpha_BJ, landscape(prediction, length))
+    score_BL = _BY_NAME[rule](prediction)[:, :length].double()
+    return torch.where(prediction.wanted_BN[:, :length] | score_BL.isnan(), score_BL, 0.0)
 
 
 def best(score_BL: Tensor, eligible_BL: Tensor, k_B: Tensor) -> Tensor:
@@ -150,8 +160,28 @@ def pure(name: str, state: State) -> Tensor:
 
 def rows(mixture: Mixture, state: State) -> Tensor:
     """The mixture as alpha_BJ."""
-    alpha = torch.tensor(weights(mixture), dtype=torch.float64, device=state.tokens_BL.device)
-    return alpha.expand(state.batch, len(RULES))
+    alpha = _of_text(mixture) if isinstance(mixture, str) else tuple(weights(mixture))
+    return _on_device(alpha, state.tokens_BL.device).expand(state.batch, len(RULES))
+
+
+@cache
+def _of_text(mixture: str) -> tuple[float, ...]:
+    """Read once, not in every step."""
+    return tuple(weights(mixture))
+
+
+@cache
+def _on_device(alpha: tuple[float, ...], device: torch.device) -> Tensor:
+    """Copied once: each copy makes the host wait, and none can be recorded. A policy's tensors are never written to."""
+    with torch.inference_mode(False):
+        made_J = torch.tensor(alpha, dtype=torch.float64, device=device)
+    if sorted(alpha) == [0.0] * (len(RULES) - 1) + [1.0]:
+        _VERTICES[made_J.data_ptr()] = RULES[alpha.index(1.0)]
+    return made_J
+
+
+_VERTICES: dict[int, str] = {}
+"""Where the weights of single rules lie; they are kept, so that nothing else can lie there."""
 
 
 def needs(mixture: Mixture) -> Needs:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from unmask import __version__
+from unmask.cli.bench import bench
 from unmask.cli.calibrate import calibrate
 from unmask.cli.compare import compare
 from unmask.cli.demo import demo
@@ -53,7 +54,7 @@ app = typer.Typer(
 app.add_typer(tasks, name="tasks")
 app.add_typer(study, name="study")
 app.add_typer(methods, name="methods")
-for command in (compare, verify, calibrate, train, generate, infill, models, demo):
+for command in (compare, verify, calibrate, train, generate, infill, models, demo, bench):
     app.command()(command)
 
 

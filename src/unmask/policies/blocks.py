@@ -14,16 +14,24 @@ from unmask.errors import require
 class Clock:
     """Where each row stands in its sequence of blocks."""
 
+    state: State
     open_BL: Tensor
     """Masked positions up to the end of the current block."""
-    in_block_BL: Tensor
     block_B: Tensor
+    start_B: Tensor
+    """Where the current block begins, among the answer's positions."""
     size_B: Tensor
     """Answer positions of the current block, M."""
     inner_B: Tensor
     """Step within the block, i."""
     steps_B: Tensor
     """Steps per block, S."""
+
+    @property
+    def in_block_BL(self) -> Tensor:
+        """Answer positions of the current block."""
+        rank_BL, end_B = self.state.rank_BL, self.start_B + self.size_B
+        return self.state.answer_BL & (rank_BL >= self.start_B[:, None]) & (rank_BL < end_B[:, None])
 
     @property
     def closing_B(self) -> Tensor:
@@ -34,7 +42,10 @@ class Clock:
 def clock(state: State, block_length: int | None) -> Clock:
     """A pure function of the state. A row that is ahead of its clock moves on to the first open block."""
     answer_B = state.answer_BL.sum(-1)
-    length_B = answer_B if block_length is None else torch.full_like(answer_B, block_length)
+    if block_length is None:
+        nothing_B = torch.zeros_like(answer_B)
+        return Clock(state, state.masked_BL, nothing_B, nothing_B, answer_B, state.step_B, state.horizon_B)
+    length_B = torch.full_like(answer_B, block_length)
     blocks_B = -(-answer_B // length_B)
     steps_B = -(-state.horizon_B // blocks_B)
     scheduled_B = torch.minimum(state.step_B // steps_B, blocks_B - 1)
@@ -42,11 +53,11 @@ def clock(state: State, block_length: int | None) -> Clock:
     ahead_B = state.masked_BL.any(-1) & (first_B > scheduled_B)
     block_B = torch.where(ahead_B, first_B, scheduled_B)
     start_B, end_B = block_B * length_B, torch.minimum((block_B + 1) * length_B, answer_B)
-    rank_BL = state.rank_BL
     return Clock(
-        open_BL=state.masked_BL & (rank_BL < end_B[:, None]),
-        in_block_BL=state.answer_BL & (rank_BL >= start_B[:, None]) & (rank_BL < end_B[:, None]),
+        state=state,
+        open_BL=state.masked_BL & (state.rank_BL < end_B[:, None]),
         block_B=block_B,
+        start_B=start_B,
         size_B=end_B - start_B,
         inner_B=torch.where(ahead_B, 0, state.step_B - scheduled_B * steps_B),
         steps_B=steps_B,

@@ -1,0 +1,91 @@
+"""A step of the decode loop beside its own forwards; and what the diagnostics add to it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from unmask.adapt import JointPolicy
+from unmask.adapt.detector import Lookup
+from unmask.core import Denoiser, Logits, Needs, Policy, Proposal, Trajectory, View
+from unmask.core.contracts import DenoiserAround
+from unmask.decode import decode
+from unmask.diagnostics import DIAGNOSTICS
+from unmask.lab.bench.clock import Effort, Stopwatch, Work, interleaved
+from unmask.lab.bench.lines import Found, Line, Ratio
+from unmask.lab.bench.subject import Subject
+from unmask.policies import Fixed, LLaDA
+
+PART = "step"
+LLADA, SAMPLED, WATCHED = "llada", "llada, sampled", "llada, watched"
+FIXED, FOUR = "fixed", "selective, four diagnostics"
+FORWARDS = "forwards of llada"
+
+
+@dataclass
+class Views(DenoiserAround):
+    """Remembers what the network was asked."""
+
+    denoiser: Denoiser
+    asked: list[tuple[View, Needs]] = field(default_factory=list)
+
+    def __call__(self, view: View, needs: Needs) -> Logits:
+        self.asked.append((view, needs))
+        return self.denoiser(view, needs)
+
+    def again(self) -> None:
+        """The same forwards without all that happens between them."""
+        for view, needs in self.asked:
+            self.denoiser(view, needs)
+
+
+def measure(subject: Subject, batch: int, effort: Effort, clock: Stopwatch, quick: bool) -> Found:
+    """Whole decodes in turns, by the step; the forwards are those that the decode by LLaDA asks for."""
+    llada, fixed, joint = policies(subject)
+    views = Views(subject.network)
+    # Watched at every step, so that each forward is asked for by itself.
+    decoding(subject, views, llada, batch, on_step=_look)()
+    works: dict[str, Work] = {
+        FORWARDS: views.again,
+        LLADA: decoding(subject, subject.network, llada, batch),
+        WATCHED: decoding(subject, subject.network, llada, batch, on_step=_look),
+        SAMPLED: decoding(subject, subject.network, llada, batch, proposal=Proposal(temperature=0.7)),
+        FIXED: decoding(subject, subject.network, fixed, batch),
+        FOUR: decoding(subject, subject.network, joint, batch),
+    }
+    if quick:
+        del works[SAMPLED]
+    steps = len(views.asked)
+    lines = {
+        name: Line(PART, name, batch, "forward" if name == FORWARDS else "step", spent.per(steps))
+        for name, spent in interleaved(works, clock, effort).items()
+    }
+    over = {name: f"a step of {name} over its forward" for name in (LLADA, SAMPLED, WATCHED) if name in lines}
+    ratios = [Ratio.between(text, lines[name], lines[FORWARDS]) for name, text in over.items()]
+    return Found(tuple(lines.values()), (*ratios, Ratio.between(f"{FOUR} over fixed", lines[FOUR], lines[FIXED])))
+
+
+def _look(traj: Trajectory) -> None:
+    """At every step: what is asked for then is the plain loop."""
+
+
+def policies(subject: Subject) -> tuple[Policy, Policy, Policy]:
+    """LLaDA's, the fixed action, and the four diagnostics around it behind gates that never open."""
+    shut = Lookup((), (0.0,), None)
+    diagnostics = tuple(kind() for kind in DIAGNOSTICS.values())
+    fixed = Fixed()
+    return LLaDA(subject.canvas.block), fixed, JointPolicy(fixed, diagnostics, (shut,) * len(diagnostics))
+
+
+def decoding(
+    subject: Subject,
+    denoiser: Denoiser,
+    policy: Policy,
+    batch: int,
+    *,
+    steps: int | None = None,
+    proposal: Proposal | None = None,
+    on_step: Callable[[Trajectory], None] | None = None,
+) -> Callable[[], Trajectory]:
+    """Every row to its end, without a record; where it starts is made beforehand."""
+    start, noise = subject.state(batch, steps=steps), subject.noise(batch)
+    return partial(decode, denoiser, policy, start, noise=noise, proposal=proposal, record=False, on_step=on_step)

@@ -1,0 +1,75 @@
+"""The branch engine: row-forwards a second, as a share of what the network does at the same shape without it."""
+
+from unmask.axes import ReMDM
+from unmask.core import Needs, View
+from unmask.diagnostics import DIAGNOSTICS
+from unmask.lab.bench.clock import Effort, Stopwatch, Times, interleaved
+from unmask.lab.bench.lines import Found, Line, Ratio
+from unmask.lab.bench.subject import Subject
+from unmask.lab.branch import BranchCost, EngineSettings, Plan, run
+from unmask.policies.candidates import candidates, reference_of
+from unmask.request import Request, begin
+
+PART = "study"
+STEADY, ENGINE = "network alone", "branch engine"
+SHARE = "branch engine's share of the network's rate"
+
+
+def measure(subject: Subject, rows: int, effort: Effort, clock: Stopwatch, quick: bool) -> Found:
+    """The network before and after the engine, so that a drift shows in neither."""
+    requests, settings, plan = requests_of(subject), EngineSettings(rows), plan_of(quick)
+    slots = requests[0].slots(settings.bucket)
+    many = [requests[at % len(requests)] for at in range(rows)]
+    state = begin(subject.network, many, 0, slots).state
+    view = View.of(state, Needs())
+    alone = {STEADY: lambda: subject.network(view, Needs())}
+    run(subject.network, plan_of(True), requests[:1], settings)
+    before = interleaved(alone, clock, effort)[STEADY]
+    reports: list[BranchCost] = []
+    seconds = clock.seconds(lambda: reports.append(run(subject.network, plan, requests, settings).report))
+    after = interleaved(alone, clock, effort)[STEADY]
+    steady = before.and_later(after)
+    done = row_forwards(reports[0])
+    more = {"row-forwards/s": done / seconds, "rows filled": done / (reports[0].calls * rows)}
+    lines = (
+        Line(PART, STEADY, rows, "forward", steady, {"row-forwards/s": rows / steady.median}),
+        Line(PART, ENGINE, rows, "row-forward", Times.of([seconds]).per(done), more),
+    )
+    return Found(lines, (Ratio(PART, SHARE, rows, (done / seconds) / (rows / steady.median)),))
+
+
+def row_forwards(report: BranchCost) -> int:
+    """Rows of work; dummies that fill a forward up are none."""
+    return report.total.done + report.trajectory + report.recalled
+
+
+def plan_of(quick: bool) -> Plan:
+    """All axes and diagnostics around LLaDA's decoder."""
+    sets = candidates("llada")
+    diagnostics = {name: kind() for name, kind in DIAGNOSTICS.items()}
+    return Plan(
+        reference=reference_of(sets),
+        candidates=sets,
+        operator=ReMDM("conf"),
+        rollouts=1,
+        states=2 if quick else 4,
+        seed=0,
+        diagnostics={one.name: one for one in diagnostics.values()},
+    )
+
+
+def requests_of(subject: Subject, prompts: int = 2) -> list[Request]:
+    """Prompts of random tokens with a short answer."""
+    answer = subject.canvas.block
+    length = subject.canvas.slots - answer
+    mask_id = subject.network.vocabulary.mask_id
+    return [
+        Request(
+            f"p{at}",
+            (*prompt, *(mask_id,) * answer),
+            (*(True,) * length, *(False,) * answer),
+            answer // 2,
+            (length, length + answer),
+        )
+        for at, prompt in enumerate(subject.prompts(prompts, length))
+    ]
