@@ -126,7 +126,7 @@ def run_together(
             alike = [(block, request) for block, request in members if request.slots(settings.bucket) == slots]
             owners = [results[block] for block, _ in alike]
             bucket = Bucket(plan, _reference_runs(stepper, plan, [request for _, request in alike], slots))
-            with _collector_off():
+            with _few_collections():
                 BucketRun(bucket, stepper, settings, owners, on_progress).run()
     for one, calls in zip(results, shared_out(stepper.calls, [one.work for one in results]), strict=True):
         one.report.calls = calls
@@ -134,15 +134,14 @@ def run_together(
 
 
 @contextmanager
-def _collector_off() -> Iterator[None]:
-    """Without the search for cycles, of which there are none: it goes through all branches again and again."""
-    was_on = gc.isenabled()
-    gc.disable()
+def _few_collections() -> Iterator[None]:
+    """The search for cycles goes through young objects only, and seldom: branches have none, and there are many."""
+    before = gc.get_threshold()
+    gc.set_threshold(100_000, 50, 1_000_000)
     try:
         yield
     finally:
-        if was_on:
-            gc.enable()
+        gc.set_threshold(*before)
 
 
 class _Collected:

@@ -123,9 +123,9 @@ class _Attempts(Generic[Piece]):
     def __enter__(self) -> "_Attempts[Piece]":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        # What is being written is finished; what was to come is not begun.
-        self.thread.shutdown(wait=True, cancel_futures=True)
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # Who stops the run gets what is computed stored; after an error nothing more is begun.
+        self.thread.shutdown(wait=True, cancel_futures=kind is not None and issubclass(kind, Exception))
         for claim in self.claims.values():
             claim.close()
 
