@@ -187,15 +187,10 @@ def measure(work: Work, profiled: bool) -> dict[str, Any]:
     """One warm run of the engine beside the network alone at the same shapes."""
     device = work.denoiser.device
     run_together(work.denoiser, replace(work.plan, states=2, rollouts=1), [b[:1] for b in work.blocks], work.settings)
-    denoiser, noted = Counted(work.denoiser), cProfile.Profile()
-    results: list[BranchResult] = []
+    denoiser = Counted(work.denoiser)
     synchronise(device)
     began = time.perf_counter()
-    if profiled:
-        noted.enable()
-    for group in groups_of(work):
-        results += run_together(denoiser, work.plan, group, work.settings)
-    noted.disable()
+    results = branched(work, denoiser)
     synchronise(device)
     seconds = time.perf_counter() - began
     reports = [result.report for result in results]
@@ -219,8 +214,15 @@ def measure(work: Work, profiled: bool) -> dict[str, Any]:
     print(f"  dummies {found['dummies']:.1%}, between forwards {found['between_forwards']:.1%} of the time,", end=" ")
     print(f"{1e6 * (seconds - passes) / done:.1f} us a row-forward; calls {dict(denoiser.calls)}", flush=True)
     if profiled:
+        with cProfile.Profile() as noted:
+            branched(work, work.denoiser)
         pstats.Stats(noted).sort_stats("tottime").print_stats(40)
     return found
+
+
+def branched(work: Work, denoiser: Denoiser) -> list[BranchResult]:
+    """All shards, group by group."""
+    return [one for group in groups_of(work) for one in run_together(denoiser, work.plan, group, work.settings)]
 
 
 def groups_of(work: Work) -> list[list[list[Request]]]:

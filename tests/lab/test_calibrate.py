@@ -64,8 +64,9 @@ class TestCalibrations:
 
     def test_a_killed_one_goes_on(self, model, task, tmp_path, monkeypatch):
         monkeypatch.setattr(lab, "SHARD", 1)
+        monkeypatch.setattr(driver, "in_groups", lambda engine, jobs: [[job] for job in jobs])
         whole = calibrate(model, task, "region", work=tmp_path / "whole", **QUICK)
-        real, ran = driver.run, []
+        real, ran = driver.run_together, []
 
         def dies(*given):
             if len(ran) == 2:
@@ -73,7 +74,7 @@ class TestCalibrations:
             ran.append(given)
             return real(*given)
 
-        monkeypatch.setattr(driver, "run", dies)
+        monkeypatch.setattr(driver, "run_together", dies)
         with pytest.raises(KeyboardInterrupt):
             calibrate(model, task, "region", work=tmp_path / "cut", **QUICK)
         assert len(Store.open(tmp_path / "cut").names()) == 2

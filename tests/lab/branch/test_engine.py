@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.helpers.gpu import gpu
 from unmask.adapt.gated import needs_of
 from unmask.axes import ReMDM
 from unmask.catalog import load
@@ -495,3 +496,39 @@ class TestMemory:
 
     def test_the_setting_is_what_bounds_it(self, monkeypatch):
         assert self.held(8, 1, monkeypatch) < self.held(8, 10_000, monkeypatch)
+
+
+class TestOnAGpu:
+    """`mini` in bf16 with the default engine: recorded graphs and kernels."""
+
+    @pytest.fixture(scope="class")
+    def mini(self):
+        return load("mini", device="cuda", dtype="bf16")
+
+    def blocks(self, mini):
+        starts = network_starts(mini, 4, steps=6, horizon=12)
+        return [starts[:1], starts[1:3], starts[3:]]
+
+    @gpu
+    @pytest.mark.parametrize("temperature", [0.0, 1.0])
+    def test_merged_naive_together_and_alone_are_the_same(self, mini, temperature):
+        chosen = plan(states=3, rollouts=2, temperature=temperature)
+        settings = EngineSettings(rows=16, live=32)
+        together = run_together(mini.denoiser, chosen, self.blocks(mini), settings)
+        for one, requests in zip(together, self.blocks(mini), strict=True):
+            assert one.branches == run(mini.denoiser, chosen, requests, settings).branches
+            naive = run(mini.denoiser, chosen, requests, replace(settings, merge=False))
+            assert one.branches == naive.branches
+
+    @gpu
+    def test_the_steady_state_records_nothing(self, mini):
+        """A second run of the same shapes replays what the first has recorded."""
+        chosen = plan(states=2, rollouts=1)
+        settings = EngineSettings(rows=16, live=32)
+        run_together(mini.denoiser, chosen, self.blocks(mini), settings)
+        graphs = mini.denoiser.forward
+        kept = dict(graphs._recorded)
+        assert kept
+        run_together(mini.denoiser, chosen, self.blocks(mini), settings)
+        assert graphs._recorded == kept
+        assert not graphs._refused

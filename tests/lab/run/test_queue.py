@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 from dataclasses import replace
+from functools import partial
 
 import pyarrow.parquet as pq
 import pytest
@@ -317,6 +318,18 @@ class TestGroups:
         assert self.through(place, do, lost=heard.append) == ""
         assert ([failure.attempts for failure in heard], len(late)) == ([1], 2)
         assert Failures(place.folder).all() == []
+
+    def test_who_is_interrupted_keeps_what_is_computed(self, place):
+        stored = []
+
+        def do(shards):
+            if self.SHARDS[0] not in shards:
+                raise KeyboardInterrupt
+            return [partial(stored.append, shard) for shard in shards]
+
+        with pytest.raises(KeyboardInterrupt):
+            self.through(place, do)
+        assert stored == list(self.SHARDS[:2])
 
     def test_a_full_disk_ends_the_run_and_lets_everything_go(self, place):
         def do(shards):

@@ -40,7 +40,7 @@ class BranchCost:
     recalled: int = 0
     """Row-forwards that brought previous posteriors back."""
     calls: int = 0
-    """Forward passes, each of `rows` rows, dummies included."""
+    """Forward passes, each of `rows` rows, dummies included; of those that several blocks share, its share."""
 
     @property
     def total(self) -> AxisCost:

@@ -109,9 +109,9 @@ def digests(parts: Sequence[Tensor]) -> Tensor:
     """Of each row of some tensors, as (B, 4) whole numbers of 32 bits."""
     words_BK = torch.cat([_words(part) for part in parts], 1)
     first_4, each_4K = _coefficients(words_BK.shape[1], words_BK.device)
-    sums = [(words_BK * each_K).sum(-1) + first for first, each_K in zip(first_4, each_4K, strict=True)]
+    sum_B4 = (words_BK[:, None] * each_4K).sum(-1) + first_4
     # An arithmetic shift: the sign does not matter, all 32 bits do.
-    return (torch.stack(sums, 1) >> 32).to(torch.int32)
+    return (sum_B4 >> 32).to(torch.int32)
 
 
 def _words(part: Tensor) -> Tensor:
@@ -126,6 +126,7 @@ def _words(part: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-def _coefficients(words: int, device: torch.device) -> tuple[list[int], Tensor]:
+def _coefficients(words: int, device: torch.device) -> tuple[Tensor, Tensor]:
     draw = np.random.Generator(np.random.PCG64(0)).integers(-(2**63), 2**63, (SUMS, words + 1))
-    return draw[:, 0].tolist(), torch.from_numpy(draw[:, 1:].copy()).to(device)
+    both = torch.from_numpy(draw).to(device)
+    return both[:, 0].contiguous(), both[:, 1:].contiguous()

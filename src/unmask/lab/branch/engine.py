@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from unmask.adapt.gated import needs_of
@@ -125,7 +126,7 @@ def run_together(
             alike = [(block, request) for block, request in members if request.slots(settings.bucket) == slots]
             owners = [results[block] for block, _ in alike]
             bucket = Bucket(plan, _reference_runs(stepper, plan, [request for _, request in alike], slots))
-            with _collector_off():
+            with _few_collections():
                 BucketRun(bucket, stepper, settings, owners, on_progress).run()
     for one, calls in zip(results, shared_out(stepper.calls, [one.work for one in results]), strict=True):
         one.report.calls = calls
@@ -133,15 +134,14 @@ def run_together(
 
 
 @contextmanager
-def _collector_off() -> Iterator[None]:
-    """Without the search for cycles, of which there are none: it goes through all branches again and again."""
-    was_on = gc.isenabled()
-    gc.disable()
+def _few_collections() -> Iterator[None]:
+    """The search for cycles goes through young objects only, and seldom: branches have none, and there are many."""
+    before = gc.get_threshold()
+    gc.set_threshold(100_000, 50, 1_000_000)
     try:
         yield
     finally:
-        if was_on:
-            gc.enable()
+        gc.set_threshold(*before)
 
 
 class _Collected:
@@ -267,21 +267,19 @@ class BucketRun:
 
     def _answers(self) -> Iterator[tuple[int, Branch, tuple[int, ...]]]:
         """Every branch with the end of its future; its cost is booked on the way."""
-        tickets, alternatives, close = self.futures.tickets, self.bucket.alternatives, self.ledger.close
-        about = [
-            (point.request.id, point.sampled.index, point.sampled.step, point.sampled.masked)
-            for point in self.bucket.points
-        ]
-        ends: dict[tuple[int, int], tuple[int, ...]] = {}
-        """Answers, by the canvas they are cut out of and the prompt."""
-        for number in sorted(range(len(tickets)), key=lambda at: tickets[at][:3]):
-            ticket = tickets[number]
-            at, alternative, rollout, future, joined, first, cost, _, also = ticket
-            ending, tried = follow(future, joined), alternatives[alternative]
-            close(number, ticket, ending)
-            point = self.bucket.points[at]
-            key = (id(ending.canvas_L), point.path)
-            if key not in ends:
-                ends[key] = tuple(ending.canvas_L[slice(*point.request.answer)].tolist())
-            what, spent = (tried.axis, tried.candidate, rollout), (cost.forwards, cost.tokens)
-            yield at, Branch(*about[at], *what, ends[key], first, tried.diagnostic, *spent), (rollout, *also)
+        tickets, points = self.futures.tickets, self.bucket.points
+        order = np.lexsort(np.array([ticket[:3] for ticket in tickets]).T[::-1])
+        self.ledger.close(tickets, order)
+        about = [(one.request.id, one.sampled.index, one.sampled.step, one.sampled.masked) for one in points]
+        tried = [(one.axis, one.candidate, one.diagnostic) for one in self.bucket.alternatives]
+        ends: dict[int, tuple[int, ...]] = {}
+        """Answers, by the canvas they are cut out of: each is of one prompt."""
+        for number in order.tolist():
+            at, alternative, rollout, future, joined, first, cost, _, also = tickets[number]
+            canvas_L = follow(future, joined).canvas_L
+            answer = ends.get(id(canvas_L))
+            if answer is None:
+                answer = ends[id(canvas_L)] = tuple(canvas_L[slice(*points[at].request.answer)].tolist())
+            axis, name, diagnostic = tried[alternative]
+            own = (axis, name, rollout, answer, first, diagnostic, cost.forwards, cost.tokens)
+            yield at, Branch._make((*about[at], *own)), (rollout, *also)

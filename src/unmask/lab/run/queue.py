@@ -5,12 +5,14 @@ counts. What is wrong with the study, the folder or the machine is no failure of
 """
 
 import errno
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 import torch
@@ -24,6 +26,8 @@ Piece = TypeVar("Piece")
 
 POLL = 0.5
 """Seconds between looks at shards that another process is working on."""
+GRACE = 2.0
+"""Seconds that a run which is stopped gives to shards that are computed, to be stored."""
 OF_THE_STUDY = (ConfigError, SchemaError, StorageError, NotEnoughMemory)
 """Hold for every piece, or for the folder: nothing is counted."""
 _OF_THE_MACHINE = {
@@ -118,14 +122,20 @@ class _Attempts(Generic[Piece]):
     claims: dict[str, ExitStack] = field(default_factory=dict)
     """By name: what this process holds."""
     finishing: deque[tuple[Piece, "Future[None]"]] = field(default_factory=deque)
-    thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
+    thread: "_Finisher" = field(default_factory=lambda: _Finisher())
 
     def __enter__(self) -> "_Attempts[Piece]":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        # What is being written is finished; what was to come is not begun.
-        self.thread.shutdown(wait=True, cancel_futures=True)
+    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
+        """Who stops the run gets what is computed stored, if it does not take long; after an error nothing is begun."""
+        if kind is not None and issubclass(kind, Exception):
+            for _, outcome in self.finishing:
+                outcome.cancel()
+        wait([outcome for _, outcome in self.finishing], GRACE)
+        for _, outcome in self.finishing:
+            outcome.cancel()
+        self.thread.end()
         for claim in self.claims.values():
             claim.close()
 
@@ -210,6 +220,38 @@ class _Attempts(Generic[Piece]):
 
     def _release(self, piece: Piece) -> None:
         self.claims.pop(self.place(piece).name).close()
+
+
+class _Finisher:
+    """A thread that does one thing after the other. The program does not wait for it: a user's scorer may never end."""
+
+    def __init__(self) -> None:
+        self.todo: SimpleQueue[tuple[Finish, Future[None]] | None] = SimpleQueue()
+        self.thread: threading.Thread | None = None
+
+    def submit(self, finish: Finish) -> "Future[None]":
+        """Do this after what was given before."""
+        outcome: Future[None] = Future()
+        self.todo.put((finish, outcome))
+        if self.thread is None:
+            self.thread = threading.Thread(target=self._work, name="finishing shards", daemon=True)
+            self.thread.start()
+        return outcome
+
+    def end(self) -> None:
+        """Nothing more will come."""
+        self.todo.put(None)
+
+    def _work(self) -> None:
+        while (given := self.todo.get()) is not None:
+            finish, outcome = given
+            if not outcome.set_running_or_notify_cancel():
+                continue
+            try:
+                outcome.set_result(finish())
+            # For who waits for it, whatever it is.
+            except BaseException as error:
+                outcome.set_exception(error)
 
 
 def raise_if_general(store: Store, error: BaseException) -> None:
