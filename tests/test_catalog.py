@@ -103,7 +103,9 @@ class TestLoad:
 class TestOptions:
     """Each option of a checkpoint has its effect."""
 
-    EFFECTS = frozenset({"path", "revision", "offline", "device", "dtype", "engine", "chat", "readout", "accept"})
+    EFFECTS = frozenset(
+        {"path", "revision", "offline", "device", "dtype", "engine", "invariant", "chat", "readout", "accept"}
+    )
 
     def test_table_is_complete(self):
         assert set(CheckpointOptions.__dataclass_fields__) == self.EFFECTS
@@ -114,6 +116,15 @@ class TestOptions:
         assert model.denoiser.model.dtype == dtype
         assert model.options["dtype"] == name
         assert len(model.generate(QUESTION, max_new_tokens=8).tokens[0]) == 8
+
+    def test_invariant(self, folders, llada):
+        sure = load(str(folders["llada"]), invariant=True)
+        assert sure.options["invariant"] is True
+        assert sure.denoiser.floors is not None
+        assert "invariant" not in llada.options, "stored configurations are those from before there was the option"
+        assert drawn(sure.generate(QUESTION, max_new_tokens=8)) == drawn(llada.generate(QUESTION, max_new_tokens=8))
+        with pytest.raises(ConfigError, match="invariant"):
+            load(str(folders["llada"]), invariant="yes")
 
     def test_chat(self, folders, llada):
         plain = load(str(folders["llada"]), chat=False)

@@ -11,13 +11,13 @@ from tests.helpers.gpu import gpu
 from tests.helpers.paths import GOLDEN
 from unmask.catalog import load
 from unmask.core import Needs, Noise, Proposal, State, View
+from unmask.core.remarks import say_once
 from unmask.decode import decode
 from unmask.denoisers import engines
 from unmask.denoisers.engines import ENGINES, EngineChoice, choose_engine, resolve_engine, use_engine
 from unmask.denoisers.graphs import Graphs
 from unmask.denoisers.kernels import fused_ops
 from unmask.denoisers.readout import run
-from unmask.denoisers.remarks import say_once
 from unmask.denoisers.transformer import PLAIN, Layer, Norm, attend_lse
 from unmask.errors import ConfigError
 from unmask.policies import make
@@ -158,13 +158,13 @@ def test_the_steady_state_records_and_allocates_nothing(on_gpu):
     for _ in range(3):
         fast(view, Needs())
     assert isinstance(fast.forward, Graphs)
-    recorded = dict(fast.forward._recorded)
+    recorded = dict(fast.forward.replays.recorded)
     torch.cuda.synchronize()
     before = torch.cuda.memory_stats()
     for _ in range(5):
         fast(view, Needs())
     after = torch.cuda.memory_stats()
-    assert dict(fast.forward._recorded) == recorded
+    assert dict(fast.forward.replays.recorded) == recorded
     for counter in ("num_alloc_retries", "segment.all.allocated", "num_device_alloc", "num_device_free"):
         assert after.get(counter) == before.get(counter), counter
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from tests.helpers import fake_cuda
+from unmask.core.remarks import say_once
 from unmask.denoisers import graphs as module
 from unmask.denoisers.graphs import Graphs
 from unmask.denoisers.readout import run
-from unmask.denoisers.remarks import say_once
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_replays_are_plain_passes(transformer, events, watch):
         assert (output.attention_BNN is None) == (not watch)
         if watch:
             assert torch.equal(output.attention_BNN, plain.attention_BNN)
-    (recording,) = graphs._recorded.values()
+    (recording,) = graphs.replays.recorded.values()
     assert recording.graph.replays == 3
     assert events == [("capture", ((0, 1), None))]
 
@@ -49,10 +49,10 @@ def test_the_least_recently_used_shape_goes_and_is_recorded_again_at_once(transf
     graphs = Graphs(transformer("llada"), limit=2)
     for rows in (1, 2, 1, 2, 3, 1, 3):
         graphs(*batch(rows, 4))
-    assert [key[0][0] for key in graphs._recorded] == [1, 3]
+    assert [key[0][0] for key in graphs.replays.recorded] == [1, 3]
     assert len(events) == 3
     graphs(*batch(2, 4))
-    assert [key[0][0] for key in graphs._recorded] == [3, 2]
+    assert [key[0][0] for key in graphs.replays.recorded] == [3, 2]
     assert len(events) == 4
 
 
@@ -81,4 +81,4 @@ def test_a_shape_that_cannot_be_recorded_runs_plainly_and_says_so_once(transform
         assert torch.equal(graphs(*refused).x_BNH, expected.x_BNH)
         graphs(*batch(3, 4))
         graphs(*batch(3, 4))
-    assert [key[0][0] for key in graphs._recorded] == [3]
+    assert [key[0][0] for key in graphs.replays.recorded] == [3]

@@ -42,6 +42,7 @@ def read(
     device: torch.device,
     dtype: torch.dtype,
     engine: str = "auto",
+    invariant: bool = False,
     chat: bool | None = None,
     readout: Sequence[int] | None = None,
     accept: Collection[str] = (),
@@ -49,6 +50,7 @@ def read(
 ) -> Checkpoint:
     """Read configuration, tokenizer and weights, in that order: what is cheap to refuse is refused first.
 
+    `invariant` gives a row the same bits alone and in a batch.
     `accept` names keys of config.json that are not known here and are to be passed over.
     """
     check_manifest(folder)
@@ -87,4 +89,4 @@ def read(
     check_memory(spec.parameters, dtype, device)
     model = weights.load(spec, family.names, folder, device, dtype, on_tensor)
     network = Network(model, Vocabulary(spec.vocab, mask_id, codec.eos_ids), family.shift, layers)
-    return Checkpoint(family, use_engine(network, engine), codec, length, ignored)
+    return Checkpoint(family, use_engine(network, engine, invariant=invariant), codec, length, ignored)

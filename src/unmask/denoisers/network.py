@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from unmask.core import Logits, Needs, View, Vocabulary
 from unmask.core.prediction import CountedSlots
+from unmask.denoisers.invariance import Bounds, Floors
 from unmask.denoisers.readout import Output, run
 from unmask.denoisers.transformer import Transformer
 from unmask.errors import DenoiserError
@@ -36,6 +38,8 @@ class Network:
     """Layers whose attention is averaged when a policy asks for it."""
     forward: Forward | None = None
     """Runs the layers: the model itself, or something that replays it."""
+    floors: Floors | None = None
+    """Where a row is to have the same bits alone and in a batch: how many rows a pass needs for that."""
 
     @property
     def device(self) -> torch.device:
@@ -43,7 +47,7 @@ class Network:
 
     @torch.inference_mode()
     def __call__(self, view: View, needs: Needs) -> Logits:
-        self._check(view, needs)
+        self.check(view, needs)
         slots = view.tokens_BN.shape[1]
         padded = pad_view(view, -(-slots // BUCKET) * BUCKET)
         bias = attention_bias(padded, self.model.dtype)
@@ -52,27 +56,33 @@ class Network:
         counted = CountedSlots(view.wanted_BN)
         index_R = counted.index_R
         source_R = self.source(padded)[index_R // slots, index_R % slots]
-        output = (self.forward or self._layers)(padded.tokens_BN, padded.position_BN, bias, watch=watch)
-        normed_RH = self.normed(output.x_BNH, source_R)
+        output = self._layers(padded.tokens_BN, padded.position_BN, bias, watch)
+        normed_RH, logits_RV = self.answers(output.x_BNH.flatten(0, 1)[source_R])
         attention_BNN = output.attention_BNN
         if attention_BNN is not None:
             attention_BNN = attention_BNN[:, :slots, :slots] * view.valid_BN[:, :, None]
         return Logits(
-            self.logits(normed_RH),
+            logits_RV,
             view.wanted_BN,
             attention_BNN=attention_BNN,
             hidden_RH=normed_RH if needs.hidden else None,
             counted=counted,
         )
 
+    def bounds(self, queries: int, keys: int | None = None) -> Bounds:
+        """How many rows go through the layers together: on a CPU a few, and enough of them to be invariant."""
+        here = self.forward is None and self.device.type == "cpu"
+        most = max(1, PIECE // queries) if here else None
+        return Bounds(1, most) if self.floors is None else self.floors.rows(queries, keys or queries, most)
+
     def _layers(self, tokens_BN: Tensor, position_BN: Tensor, bias: Tensor, watch: tuple[int, ...]) -> Output:
-        """The layers, on a CPU a few rows at a time."""
         rows, slots = tokens_BN.shape
-        size = max(1, PIECE // slots) if tokens_BN.device.type == "cpu" else rows
-        if rows <= size:
-            return run(self.model, tokens_BN, position_BN, bias, watch=watch)
+        forward, bounds = self.forward or partial(run, self.model), self.bounds(slots)
+        if bounds.least <= rows <= (bounds.most or rows):
+            return forward(tokens_BN, position_BN, bias, watch=watch)
+        size = bounds.most or rows
         pieces = zip(tokens_BN.split(size), position_BN.split(size), bias.split(size), strict=True)
-        parts = [run(self.model, *piece, watch=watch) for piece in pieces]
+        parts = [_filled_up(forward, bounds.least, piece, watch) for piece in pieces]
         read = [part.attention_BNN for part in parts if part.attention_BNN is not None]
         return Output(torch.cat([part.x_BNH for part in parts]), torch.cat(read) if read else None)
 
@@ -87,16 +97,22 @@ class Network:
             own_BN = torch.where(view.position_BN > 0, before_BN, own_BN)
         return own_BN + slots * torch.arange(batch, device=own_BN.device)[:, None]
 
-    def normed(self, x_BNH: Tensor, index_R: Tensor) -> Tensor:
-        """Hidden states of some slots, through the final norm."""
-        return self.model.norm(x_BNH.flatten(0, 1)[index_R])
+    def answers(self, x_RH: Tensor) -> tuple[Tensor, Tensor]:
+        """Packed hidden states through the final norm, and their logits; both on a multiple of `PACK` rows."""
+        bounds = Bounds() if self.floors is None else self.floors.packs(PACK)
+        packs = -(-len(x_RH) // PACK)
+        most = (bounds.most or max(packs, bounds.least)) * PACK
+        parts = [self._pieces_answer(part_RH, bounds.least * PACK) for part_RH in x_RH.split(most)]
+        if len(parts) == 1:
+            return parts[0]
+        return torch.cat([normed_RH for normed_RH, _ in parts]), torch.cat([logits_RV for _, logits_RV in parts])
 
-    def logits(self, normed_RH: Tensor) -> Tensor:
-        """The head, on a multiple of `PACK` rows."""
-        rows = len(normed_RH)
-        return self.model.head_of(F.pad(normed_RH, (0, 0, 0, -rows % PACK)))[:rows]
+    def _pieces_answer(self, x_RH: Tensor, least: int) -> tuple[Tensor, Tensor]:
+        rows = len(x_RH)
+        normed_RH = self.model.norm(F.pad(x_RH, (0, 0, 0, max(-rows % PACK, least - rows))))
+        return normed_RH[:rows], self.model.head_of(normed_RH)[:rows]
 
-    def _check(self, view: View, needs: Needs) -> None:
+    def check(self, view: View, needs: Needs) -> None:
         if needs.attention and not self.readout:
             raise DenoiserError("no layers to read attention from; allowed: one or more; load the model with readout")
         if self.shift and needs.shadows:
@@ -112,6 +128,16 @@ class Network:
                     f"a canvas holds token {low if low < 0 else high}; allowed: 0 to {self.model.spec.vocab - 1}; "
                     "encode the text with this model's tokenizer"
                 )
+
+
+def _filled_up(forward: Forward, least: int, piece: tuple[Tensor, ...], watch: tuple[int, ...]) -> Output:
+    """A pass over at least so many rows: the first one is repeated, and nobody reads the copies."""
+    rows = len(piece[0])
+    more = max(0, least - rows)
+    output = forward(*(torch.cat((x, x[:1].expand(more, *x.shape[1:]))) for x in piece), watch=watch)
+    attention_BNN = output.attention_BNN
+    # A replayed pass leaves its result where the next one writes.
+    return Output(output.x_BNH[:rows].clone(), None if attention_BNN is None else attention_BNN[:rows].clone())
 
 
 def pad_view(view: View, slots: int) -> View:

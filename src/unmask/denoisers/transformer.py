@@ -230,6 +230,11 @@ class Transformer(nn.Module):
                 module.fused = fused
         return self
 
+    @property
+    def ops(self) -> LayerOps:
+        """What runs between the matrix products."""
+        return self.norm.ops
+
     def use(self, ops: LayerOps) -> "Transformer":
         """Run what is between the matrix products another way: the same numbers, to the last bits of a norm."""
         for module in self.modules():
