@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from tests.helpers import fake_cuda
+from tests.helpers.gpu import gpu
 from unmask.core import Needs, Noise, State, View, row_key
 from unmask.decode import decode
 from unmask.denoisers import ApproximateCache
+from unmask.denoisers.engines import choose_engine, use_engine
 from unmask.denoisers.graphs import Graphs
 from unmask.denoisers.kv_buffers import RECORDED_BYTES, KVBuffers
 from unmask.denoisers.readout import run
@@ -35,9 +37,10 @@ def recorded(net):
 
 
 def start(net, lengths, new, seed=0) -> State:
+    """Rows of prompt and blanks, where the network is."""
     draw = torch.Generator().manual_seed(seed)
     prompts = [torch.randint(0, 480, (n,), generator=draw).tolist() for n in lengths]
-    return State.from_prompts(prompts, new_tokens=new, steps=new, mask_id=net.vocabulary.mask_id)
+    return State.from_prompts(prompts, new_tokens=new, steps=new, mask_id=net.vocabulary.mask_id, device=net.device)
 
 
 class Heard:
@@ -55,7 +58,7 @@ class Heard:
 def passes(net, cache, policy, state, refresh=0):
     """The logits of every pass, and the last tokens."""
     heard = Heard(ApproximateCache(net, cache, 4, refresh))
-    noise = Noise.of([row_key(0, b) for b in range(state.batch)])
+    noise = Noise.of([row_key(0, b) for b in range(state.batch)], net.device)
     return heard.answers, decode(heard, policy, state, noise=noise).state.tokens_BL
 
 
@@ -146,3 +149,37 @@ def test_large_memories_are_not_kept(network, events, monkeypatch):
     assert fast.forward.idle == []
     assert events == []
     assert RECORDED_BYTES > 1 << 30
+
+
+# On a GPU.
+
+
+@gpu
+@both
+@kinds
+@pytest.mark.parametrize("policy", [LLaDA(4), SURE], ids=["together", "apart"])
+def test_the_default_engine_decodes_the_tokens_of_the_cpu(kind, cache, policy, network, transformer):
+    """In float32 on small weights; replayed passes are the plain ones to the bit."""
+    slow = network(kind)
+    net = replace(slow, model=transformer(kind).to("cuda:0"))
+    fast = use_engine(net, choose_engine("auto", net.device).engine)
+    plain = replace(forward(fast), floors=None)
+    for seed in range(3):
+        _, expected = passes(slow, cache, policy, start(slow, [5, 14, 2, 9], 12, seed), 3)
+        got, tokens = passes(fast, cache, policy, start(fast, [5, 14, 2, 9], 12, seed), 3)
+        assert torch.equal(tokens.cpu(), expected)
+        assert same(got, passes(plain, cache, policy, start(fast, [5, 14, 2, 9], 12, seed), 3)[0])
+    (buffers,) = fast.forward.idle
+    assert any(key[0] == "reuse" for key in buffers.replays.recorded)
+
+
+@gpu
+@both
+def test_the_steady_state_of_a_cache_records_nothing(cache, network, transformer):
+    net = replace(network("llada"), model=transformer("llada", torch.bfloat16).to("cuda:0"))
+    fast = use_engine(net, choose_engine("auto", net.device).engine)
+    seen = []
+    for seed in range(4):
+        passes(fast, cache, LLaDA(4), start(fast, [20], 12, seed))
+        seen.append(dict(fast.forward.idle[0].replays.recorded))
+    assert seen[1] == seen[2] == seen[3]
