@@ -8,6 +8,7 @@ import torch
 from tests.helpers import fake_cuda
 from tests.helpers.gpu import gpu
 from unmask.core import Needs, Noise, State, View, row_key
+from unmask.core.remarks import say_once
 from unmask.decode import decode
 from unmask.denoisers import ApproximateCache
 from unmask.denoisers.engines import choose_engine, use_engine
@@ -149,6 +150,25 @@ def test_large_memories_are_not_kept(network, events, monkeypatch):
     assert fast.forward.idle == []
     assert events == []
     assert RECORDED_BYTES > 1 << 30
+
+
+@both
+def test_a_driver_without_graphs_runs_cached_passes_one_by_one(cache, network, events, monkeypatch):
+    def unsupported():
+        raise RuntimeError("CUDA error: operation not supported")
+
+    net = network("llada")
+    say_once.cache_clear()
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", unsupported)
+    state = start(net, [5, 9], 8)
+    with pytest.warns(UserWarning, match="operation not supported") as caught:
+        got, _ = passes(recorded(net), cache, LLaDA(4), state)
+    assert {str(w.message) for w in caught} == {
+        "passes of a block cache over 2 rows of 32 slots run one by one, not as a recorded graph: CUDA error: "
+        "operation not supported"
+    }
+    assert len(caught) == 1
+    assert same(got, passes(forward(net), cache, LLaDA(4), state)[0])
 
 
 # On a GPU.
