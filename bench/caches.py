@@ -43,6 +43,8 @@ def main() -> None:
         one_pass(network, results)
     with results.section("invariant"):
         invariant(network, results)
+    with results.section("wanted only"):
+        wanted_only(network, results)
     with results.section("memory"):
         memory(network, results)
     print(f"done after {time.perf_counter() - results.began:.0f} s")
@@ -119,6 +121,20 @@ def invariant(network: Network, results: Results) -> None:
         print(f"B {size:2d} ", one, flush=True)
     results.put("invariant", found)
     print("bounds:", found["rows"], found["packs"], f"found in {found['probe_s']:.2f} s", flush=True)
+
+
+def wanted_only(network: Network, results: Results) -> None:
+    """Milliseconds of a forward with 32 wanted slots per row, and with the last layer for these alone."""
+    plain = use_engine(network, choose_engine("auto", network.device).engine)
+    found = {}
+    for batch in (1, 8, 32):
+        view = View.of(a_state(network, batch, ANSWER, wanted=BLOCK), Needs())
+        found[f"B={batch}"] = [
+            median(lambda n=net, v=view: n(v, Needs()), network.device, 7)
+            for net in (plain, replace(plain, wanted_only=True))
+        ]
+    results.put("wanted only ms", found)
+    print("all slots, wanted only:", {name: [round(ms, 2) for ms in both] for name, both in found.items()}, flush=True)
 
 
 def memory(network: Network, results: Results) -> None:

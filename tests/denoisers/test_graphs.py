@@ -46,6 +46,17 @@ def test_replays_are_plain_passes(transformer, events, watch):
 
 
 @torch.inference_mode()
+def test_kept_slots_are_part_of_the_shape(transformer, events):
+    model = transformer("llada")
+    graphs = Graphs(model)
+    for seed in range(4):
+        values, keep_R = batch(2, 8, seed), torch.tensor([3, 11, 5]) + seed
+        assert torch.equal(graphs(*values, keep_R).x_BNH, run(model, *values, keep_R).x_BNH)
+    graphs(*batch(2, 8), keep_R[:2])
+    assert len(events) == 1
+
+
+@torch.inference_mode()
 def test_the_least_recently_used_shape_goes_and_is_recorded_again_at_once(transformer, events):
     graphs = Graphs(transformer("llada"), limit=2)
     for rows in (1, 2, 1, 2, 3, 1, 3):

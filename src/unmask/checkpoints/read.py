@@ -43,6 +43,7 @@ def read(
     dtype: torch.dtype,
     engine: str = "auto",
     invariant: bool = False,
+    wanted_only: bool = False,
     chat: bool | None = None,
     readout: Sequence[int] | None = None,
     accept: Collection[str] = (),
@@ -50,7 +51,7 @@ def read(
 ) -> Checkpoint:
     """Read configuration, tokenizer and weights, in that order: what is cheap to refuse is refused first.
 
-    `invariant` gives a row the same bits alone and in a batch.
+    `invariant` gives a row the same bits alone and in a batch; `wanted_only` spares other slots half of the last layer.
     `accept` names keys of config.json that are not known here and are to be passed over.
     """
     check_manifest(folder)
@@ -88,5 +89,6 @@ def read(
     engine = resolve_engine(engine, device)
     check_memory(spec.parameters, dtype, device)
     model = weights.load(spec, family.names, folder, device, dtype, on_tensor)
-    network = Network(model, Vocabulary(spec.vocab, mask_id, codec.eos_ids), family.shift, layers)
+    vocabulary = Vocabulary(spec.vocab, mask_id, codec.eos_ids)
+    network = Network(model, vocabulary, family.shift, layers, wanted_only=wanted_only)
     return Checkpoint(family, use_engine(network, engine, invariant=invariant), codec, length, ignored)

@@ -82,10 +82,19 @@ class Graphs:
         self.idle: list[Any] = []
         """Buffers of block caches between two decodes, with the recordings that read them."""
 
-    def __call__(self, tokens_BN: Tensor, position_BN: Tensor, bias: Tensor, *, watch: Sequence[int] = ()) -> Output:
-        key = (tokens_BN.shape, bias.shape, tuple(watch))
+    def __call__(
+        self,
+        tokens_BN: Tensor,
+        position_BN: Tensor,
+        bias: Tensor,
+        keep_R: Tensor | None = None,
+        *,
+        watch: Sequence[int] = (),
+    ) -> Output:
+        values = (tokens_BN, position_BN, bias, *(() if keep_R is None else (keep_R,)))
+        key = (*(value.shape for value in values), tuple(watch))
         work = partial(run, self.model, watch=watch)
-        return self.replays(key, work, (tokens_BN, position_BN, bias), f"passes over {tuple(tokens_BN.shape)} slots")
+        return self.replays(key, work, values, f"passes over {tuple(tokens_BN.shape)} slots")
 
 
 def _reason(error: Exception) -> str:

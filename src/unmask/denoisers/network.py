@@ -40,6 +40,8 @@ class Network:
     """Runs the layers: the model itself, or something that replays it."""
     floors: Floors | None = None
     """Where a row is to have the same bits alone and in a batch: how many rows a pass needs for that."""
+    wanted_only: bool = False
+    """Whether only slots that are read go through the second half of the last layer."""
 
     @property
     def device(self) -> torch.device:
@@ -56,8 +58,10 @@ class Network:
         counted = CountedSlots(view.wanted_BN)
         index_R = counted.index_R
         source_R = self.source(padded)[index_R // slots, index_R % slots]
-        output = self._layers(padded.tokens_BN, padded.position_BN, bias, watch)
-        normed_RH, logits_RV = self.answers(output.x_BNH.flatten(0, 1)[source_R])
+        keep_R = self._kept(source_R, padded) if self.wanted_only else None
+        output = self._layers(padded.tokens_BN, padded.position_BN, bias, watch, keep_R)
+        x_RH = output.x_BNH.flatten(0, 1)
+        normed_RH, logits_RV = self.answers(x_RH[source_R] if keep_R is None else x_RH[: len(source_R)])
         attention_BNN = output.attention_BNN
         if attention_BNN is not None:
             attention_BNN = attention_BNN[:, :slots, :slots] * view.valid_BN[:, :, None]
@@ -75,11 +79,27 @@ class Network:
         most = max(1, PIECE // queries) if here else None
         return Bounds(1, most) if self.floors is None else self.floors.rows(queries, keys or queries, most)
 
-    def _layers(self, tokens_BN: Tensor, position_BN: Tensor, bias: Tensor, watch: tuple[int, ...]) -> Output:
+    def _kept(self, source_R: Tensor, view: View) -> Tensor | None:
+        """Flat slots that go through all of the last layer, filled up to a power of two; None for all.
+
+        Where bits may not depend on how many they are, they are as many as a pass needs for that.
+        """
+        rows, slots = view.tokens_BN.shape
+        bounds = self.bounds(slots)
+        least = max(PACK, bounds.least * slots if self.floors else 0)
+        count = max(1 << (len(source_R) - 1).bit_length() if len(source_R) else 0, least)
+        if rows > (bounds.most or rows) or count >= max(rows, bounds.least) * slots:
+            return None
+        return F.pad(source_R, (0, count - len(source_R)))
+
+    def _layers(
+        self, tokens_BN: Tensor, position_BN: Tensor, bias: Tensor, watch: tuple[int, ...], keep_R: Tensor | None
+    ) -> Output:
         rows, slots = tokens_BN.shape
         forward, bounds = self.forward or partial(run, self.model), self.bounds(slots)
         if bounds.least <= rows <= (bounds.most or rows):
-            return forward(tokens_BN, position_BN, bias, watch=watch)
+            kept = () if keep_R is None else (keep_R,)
+            return forward(tokens_BN, position_BN, bias, *kept, watch=watch)
         size = bounds.most or rows
         pieces = zip(tokens_BN.split(size), position_BN.split(size), bias.split(size), strict=True)
         parts = [_filled_up(forward, bounds.least, piece, watch) for piece in pieces]

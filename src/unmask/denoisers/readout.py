@@ -22,7 +22,7 @@ class Output(NamedTuple):
     """What a pass through the layers gives."""
 
     x_BNH: Tensor
-    """The last hidden states, before the final norm."""
+    """The last hidden states, before the final norm; of kept slots alone as one row."""
     attention_BNN: Tensor | None
     """The read-out of the watched layers; None without any."""
 
@@ -32,12 +32,13 @@ def run(
     tokens_BN: Tensor,
     position_BN: Tensor,
     bias: Tensor,
+    keep_R: Tensor | None = None,
     *,
     watch: Sequence[int] = (),
     memory: Memory | None = None,
 ) -> Output:
     """The layers and the read-out of some of them."""
-    hidden = model(tokens_BN, position_BN, bias, watch=watch, memory=memory)
+    hidden = model(tokens_BN, position_BN, bias, keep_R, watch=watch, memory=memory)
     return Output(hidden.x_BNH, mean_attention(hidden.watched, bias) if watch else None)
 
 
