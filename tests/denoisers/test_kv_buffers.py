@@ -105,7 +105,7 @@ def test_rows_in_different_blocks_have_few_shapes(cache, network, events):
     assert apart, "rows recompute different parts"
     (buffers,) = fast.forward.idle
     keys = list(buffers.replays.recorded)
-    assert {key[1] for key in keys if key[0] == "fill"} <= {1, 2, 3, 4, 6, 8, *(len(a.wanted_BN) for a in got)}
+    assert {key[2] for key in keys if key[0] == "fill"} <= {1, 2, 3, 4, 6, 8, *(len(a.wanted_BN) for a in got)}
     widths = {key[3] for key in keys if key[0] == "reuse"}
     assert all(width % 32 == 0 for width in widths)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from unmask.core import Logits, Needs, View, Vocabulary
 from unmask.core.prediction import CountedSlots
 from unmask.denoisers.graphs import Graphs
-from unmask.denoisers.kv_buffers import SPARE, KVBuffers, RowClock, SpanRule, Spans
+from unmask.denoisers.kv_buffers import SPARE, KVBuffers, Plan, RowClock, SpanRule
 from unmask.denoisers.network import BUCKET, Network, pad_view
 from unmask.errors import DenoiserError, require
 
@@ -61,16 +61,26 @@ class ApproximateCache:
         slots = view.tokens_BN.shape[1]
         padded = pad_view(view, -(-slots // BUCKET) * BUCKET)
         memory = self._memory(padded)
-        spans, clocks = self._clocks(memory, padded)
+        clocks = self._clocks(memory, padded)
         ages = memory.advance(clocks, self.refresh)
-        fresh = [b for b, age in enumerate(ages) if age == 0]
-        if len(fresh) == len(ages):
-            answer = self._complete(view, needs, memory, spans, clocks)
+        plan = self._plan(memory.buffers, clocks, [b for b, age in enumerate(ages) if age == 0])
+        if plan.width == 0:
+            counted, processed_B = _KnownSlots(view.wanted_BN, sum(clock.wanted for clock in clocks)), None
         else:
-            answer = self._partial(view, needs, memory, spans, clocks, fresh)
+            wanted_BN, processed_B = memory.buffers.answered(view)
+            counted = _KnownSlots(
+                wanted_BN, sum(c.inside if age else c.wanted for c, age in zip(clocks, ages, strict=True))
+            )
+        normed_RH, logits_RV = self.network.answers(memory.buffers.hidden(plan, counted))
         # Only now: what a pass left that did not come to its end is not to be read.
         self._kept["memory"] = memory
-        return answer
+        return Logits(
+            logits_RV,
+            counted.wanted_BN,
+            hidden_RH=normed_RH if needs.hidden else None,
+            processed_B=processed_B,
+            counted=counted,
+        )
 
     def _memory(self, view: View) -> "_Memory":
         """Room for this many rows of this many slots: what there is, or else anew."""
@@ -84,8 +94,8 @@ class ApproximateCache:
         least = self.network.bounds(width, slots + SPARE).least if self.network.floors else 1
         return _Memory.lease(self.network, max(rows, least), slots)
 
-    def _clocks(self, memory: "_Memory", view: View) -> tuple[Spans, list[RowClock]]:
-        """Spans and clocks of the rows, by one read of the host; memory then holds these rows and no others."""
+    def _clocks(self, memory: "_Memory", view: View) -> list[RowClock]:
+        """The rows' clocks, by one read of the host; memory then holds these rows and no others."""
         assert view.row_B is not None
         rule = SpanRule(self.block, self.kind == "prefix", self.vocabulary.mask_id, self.network.shift)
         for _ in range(2):
@@ -95,64 +105,19 @@ class ApproximateCache:
             if memory.hold([clock.id for clock in clocks]):
                 break
         memory.buffers.canvas_BN[: len(clocks)] = spans.canvas_BN
-        return spans, clocks
+        return clocks
+
+    def _plan(self, buffers: KVBuffers, clocks: Sequence[RowClock], fresh: Sequence[int]) -> Plan:
+        """The shapes of a pass in which some rows begin anew; the buffers know which."""
+        begun = set(fresh)
+        spans = [clock.stop - clock.start for b, clock in enumerate(clocks) if b not in begun]
+        buffers.begin(fresh, len(clocks))
+        return Plan(len(clocks), self._width(max(spans), buffers.slots) if spans else 0, len(fresh))
 
     def _width(self, width: int, slots: int) -> int:
         """Slots of a partial pass: few different numbers where each has its own recording, or its own bits."""
         fixed = self.network.forward is not None or self.network.floors is not None
-        return min(-(-width // BUCKET) * BUCKET, slots) if fixed else max(width, 1)
-
-    def _complete(
-        self, view: View, needs: Needs, memory: "_Memory", spans: Spans, clocks: Sequence[RowClock]
-    ) -> Logits:
-        """A pass over everything, as the network's own, that leaves its keys and values behind."""
-        counted = _KnownSlots(view.wanted_BN, sum(clock.wanted for clock in clocks))
-        row_R, source_R = _sources(counted, spans)
-        x_BNH = memory.buffers.fill(range(len(clocks)), len(clocks))
-        return self._answer(x_BNH.flatten(0, 1)[row_R * memory.buffers.slots + source_R], needs, counted, None)
-
-    def _partial(
-        self,
-        view: View,
-        needs: Needs,
-        memory: "_Memory",
-        spans: Spans,
-        clocks: Sequence[RowClock],
-        fresh: Sequence[int],
-    ) -> Logits:
-        """A pass over each row's span that reads the remembered rest; then a complete one over rows that begin anew."""
-        rows, slots, device = len(clocks), view.tokens_BN.shape[1], self.device
-        begun = set(fresh)
-        width = self._width(max(c.stop - c.start for b, c in enumerate(clocks) if b not in begun), memory.buffers.slots)
-        wanted_BN, processed_B = spans.inside_BN[:, :slots].clone(), (spans.stop_B - spans.start_B).clamp(min=0)
-        if fresh:
-            fresh_U = torch.tensor(fresh, device=device)
-            wanted_BN[fresh_U] = view.wanted_BN[fresh_U]
-            processed_B[fresh_U] = view.valid_BN.sum(-1)[fresh_U]
-        count = sum(c.wanted if b in begun else c.inside for b, c in enumerate(clocks))
-        counted = _KnownSlots(wanted_BN, count)
-        row_R, source_R = _sources(counted, spans)
-        # Rows that begin anew are in this pass, too, and what it says of them is not read: one shape for all steps.
-        inside_R = (source_R - spans.start_B[row_R]).clamp(0, width - 1)
-        x_RH = memory.buffers.reuse(rows, width).flatten(0, 1)[row_R * width + inside_R]
-        if fresh:
-            place_B = torch.full((rows,), -1, device=device)
-            place_B[fresh_U] = torch.arange(len(fresh), device=device)
-            place_R = place_B[row_R]
-            x_UNH = memory.buffers.fill(fresh, rows)
-            whole_RH = x_UNH.flatten(0, 1)[place_R.clamp(min=0) * memory.buffers.slots + source_R]
-            x_RH = torch.where((place_R >= 0)[:, None], whole_RH, x_RH)
-        return self._answer(x_RH, needs, counted, processed_B)
-
-    def _answer(self, x_RH: Tensor, needs: Needs, counted: CountedSlots, processed_B: Tensor | None) -> Logits:
-        normed_RH, logits_RV = self.network.answers(x_RH)
-        return Logits(
-            logits_RV,
-            counted.wanted_BN,
-            hidden_RH=normed_RH if needs.hidden else None,
-            processed_B=processed_B,
-            counted=counted,
-        )
+        return min(-(-max(width, 1) // BUCKET) * BUCKET, slots) if fixed else max(width, 1)
 
     def _check(self, view: View, needs: Needs) -> None:
         refused = {
@@ -179,13 +144,6 @@ class _KnownSlots(CountedSlots):
         rank_N = torch.where(flags_N, flags_N.cumsum(0) - 1, count)
         slot_N = torch.arange(len(flags_N), device=flags_N.device)
         self.wanted_BN, self.index_R = wanted_BN, slot_N.new_zeros(count + 1).scatter_(0, rank_N, slot_N)[:count]
-
-
-def _sources(counted: CountedSlots, spans: Spans) -> tuple[Tensor, Tensor]:
-    """Of each packed row: its row of the batch, and the slot that its prediction is read at."""
-    slots = counted.wanted_BN.shape[1]
-    row_R = counted.index_R // slots
-    return row_R, spans.source_BN[row_R, counted.index_R % slots]
 
 
 class _Memory:

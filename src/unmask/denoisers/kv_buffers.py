@@ -15,6 +15,7 @@ from torch import Tensor
 
 from unmask.core import View
 from unmask.core.graphs import copy_in
+from unmask.core.prediction import CountedSlots
 from unmask.denoisers.graphs import Graphs, Replays
 from unmask.denoisers.invariance import Bounds
 from unmask.denoisers.network import Network, attention_bias
@@ -24,6 +25,8 @@ SPARE = 8
 """Slots behind every remembered row: rows with less to recompute than others write there, and nobody reads it."""
 RECORDED_BYTES = 4 << 30
 """Keys and values up to this size are kept for the next decode with their recordings; above, launches cost little."""
+COPIES = 64
+"""Rows that a pass may have more than there are, so that it has enough of them."""
 T = TypeVar("T")
 _INPUTS = ("tokens_BN", "position_BN", "valid_BN", "fixed_BN", "wanted_BN")
 
@@ -55,6 +58,16 @@ class RowClock(NamedTuple):
     """Wanted slots in the span."""
     wanted: int
     """Wanted slots."""
+
+
+class Plan(NamedTuple):
+    """The shapes of a pass."""
+
+    rows: int
+    width: int
+    """Slots that are recomputed of every row; 0 where all rows begin anew."""
+    fresh: int
+    """Rows that begin anew: they are computed as a whole."""
 
 
 @dataclass(frozen=True)
@@ -117,8 +130,11 @@ class KVBuffers:
             canvas_BN=numbers(rows, slots),
             numbers_B6=numbers(rows, 6),
         )
-        self.rows_U = numbers(rows)
-        """Rows that a complete pass reads and fills."""
+        self.rows_U = numbers(rows + COPIES)
+        """Rows that begin anew, then the first of them again: for passes that need more rows."""
+        self.place_B = numbers(rows)
+        """Where each row stands among those, -1 for the others."""
+        self._begun: tuple[int, ...] | None = None
         graphs = network.forward
         small = 2 * len(self.keys) * self.keys[0].nbytes <= RECORDED_BYTES
         self.replays = Replays(model, pool=graphs.replays.pool) if small and isinstance(graphs, Graphs) else None
@@ -150,18 +166,58 @@ class KVBuffers:
         for held in (self.canvas_BN, *self.keys, *self.values):
             held[: len(places)] = held[places_U]
 
-    def fill(self, rows: Sequence[int], loaded: int) -> Tensor:
-        """Complete passes over some rows, which leave their keys and values behind: hidden states, row by row."""
+    def begin(self, fresh: Sequence[int], rows: int) -> None:
+        """Say which of the loaded rows begin anew."""
+        if self._begun == (rows, *fresh):
+            return
+        self._begun = (rows, *fresh)
+        place_B = [-1] * rows
+        for place, row in enumerate(fresh):
+            place_B[row] = place
+        filled = [*fresh, *list(fresh[:1]) * (len(self.rows_U) - len(fresh))] if fresh else []
+        # One copy from the host for both.
+        both = torch.tensor([*place_B, *filled], device=self.rows_U.device)
+        self.place_B[:rows] = both[:rows]
+        if fresh:
+            self.rows_U.copy_(both[rows:])
+
+    def answered(self, view: View) -> tuple[Tensor, Tensor]:
+        """Slots for which there is an answer, and how many were computed for it, by row."""
+        rows, slots = view.tokens_BN.shape
+        fresh_B, found = self.place_B[:rows] >= 0, Spans(*(held[:rows] for held in self.found))
+        span_B = (found.stop_B - found.start_B).clamp(min=0)
+        wanted_BN = view.wanted_BN & (fresh_B[:, None] | found.inside_BN[:, :slots])
+        return wanted_BN, torch.where(fresh_B, view.valid_BN.sum(-1), span_B)
+
+    def hidden(self, plan: Plan, packed: CountedSlots) -> Tensor:
+        """The pass: hidden states of packed slots."""
+        slots = packed.wanted_BN.shape[1]
+        row_R = packed.index_R // slots
+        source_R = self.found.source_BN[row_R, packed.index_R % slots]
+        x_RH = None
+        if plan.width:
+            # Rows that begin anew are in this pass, too, and what it says of them is not read: one shape for all steps.
+            inside_R = (source_R - self.found.start_B[row_R]).clamp(0, plan.width - 1)
+            x_RH = self.reuse(plan.rows, plan.width).flatten(0, 1)[row_R * plan.width + inside_R]
+        if plan.fresh:
+            place_R = self.place_B[row_R]
+            whole_R = place_R.clamp(min=0) * self.slots + source_R
+            whole_RH = self.fill(plan.fresh, everyone=plan.width == 0).flatten(0, 1)[whole_R]
+            x_RH = whole_RH if x_RH is None else torch.where((place_R >= 0)[:, None], whole_RH, x_RH)
+        assert x_RH is not None, "a pass over nothing"
+        return x_RH
+
+    def fill(self, fresh: int, everyone: bool) -> Tensor:
+        """Complete passes over rows that begin anew, which leave their keys and values behind: hidden states."""
         bounds = self.network.bounds(self.slots)
-        size = bounds.most or len(rows)
+        size = bounds.most or fresh
         parts = []
-        for at in range(0, len(rows), size):
-            piece = list(rows[at : at + size])
-            count = self._filled_up(len(piece), bounds, everyone=len(piece) == loaded)
-            # The first row again: whatever is written twice is written alike.
-            self.rows_U[:count] = torch.tensor([*piece, *piece[:1] * (count - len(piece))], device=self.rows_U.device)
-            x_UNH = self._run(("fill", count), partial(self._fill, count))[: len(piece)]
-            parts.append(x_UNH if len(piece) == len(rows) else x_UNH.clone())
+        for at in range(0, fresh, size):
+            piece = min(size, fresh - at)
+            few = piece if self.replays is None or everyone else min(_round_number(piece), self.rows)
+            count = max(few, bounds.least)
+            x_UNH = self._run(("fill", at, count), partial(self._fill, at, count))[:piece]
+            parts.append(x_UNH if piece == fresh else x_UNH.clone())
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def reuse(self, rows: int, width: int) -> Tensor:
@@ -179,11 +235,6 @@ class KVBuffers:
             done = stop
         return (parts[0] if len(parts) == 1 else torch.cat(parts))[:rows]
 
-    def _filled_up(self, rows: int, bounds: Bounds, everyone: bool) -> int:
-        """How many rows a pass over so many has: few different numbers where each has its own recording."""
-        count = rows if self.replays is None or everyone else _round_number(rows)
-        return min(max(count, bounds.least), self.rows)
-
     def _run(self, key: tuple[object, ...], work: Callable[[], T]) -> T:
         if self.replays is None:
             return work()
@@ -194,8 +245,8 @@ class KVBuffers:
         names = (*_INPUTS, "row_B")
         return replace(self.view, **{name: getattr(self.view, name)[:rows] for name in names})
 
-    def _fill(self, count: int) -> Tensor:
-        rows_U = self.rows_U[:count]
+    def _fill(self, at: int, count: int) -> Tensor:
+        rows_U = self.rows_U[at : at + count]
         some = replace(self.view, **{name: getattr(self.view, name)[rows_U] for name in _INPUTS}, row_B=None)
         bias = attention_bias(some, self.network.model.dtype)
         memory = _Fill(self, rows_U)
