@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from layers import ANSWER, BLOCK, SMALL, SPEC, Results, a_network, a_state, machine, median, synchronise
+from layers import ANSWER, BLOCK, SMALL, SPEC, Results, a_network, a_state, kernels, machine, median, synchronise
 
 from unmask.core import Needs, Noise, State, View, row_key
 from unmask.decode import decode
@@ -94,6 +94,7 @@ def one_pass(network: Network, results: Results) -> None:
         for _ in range(4):
             wrapper(view, Needs())
         found[kind] = median(lambda w=wrapper: w(view, Needs()), fast.device, 15)
+        kernels(lambda w=wrapper: w(view, Needs()), f"a partial pass, {kind}", fast.device)
     results.put("pass ms", found)
     print("one pass, one row:", {name: round(ms, 2) for name, ms in found.items()}, flush=True)
 

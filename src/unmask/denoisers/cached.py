@@ -64,14 +64,13 @@ class ApproximateCache:
         clocks = self._clocks(memory, padded)
         ages = memory.advance(clocks, self.refresh)
         plan = self._plan(memory.buffers, clocks, [b for b, age in enumerate(ages) if age == 0])
-        if plan.width == 0:
-            counted, processed_B = _KnownSlots(view.wanted_BN, sum(clock.wanted for clock in clocks)), None
-        else:
-            wanted_BN, processed_B = memory.buffers.answered(view)
-            counted = _KnownSlots(
-                wanted_BN, sum(c.inside if age else c.wanted for c, age in zip(clocks, ages, strict=True))
-            )
-        normed_RH, logits_RV = self.network.answers(memory.buffers.hidden(plan, counted))
+        # Started before slots are packed: the device need not wait for that.
+        started = memory.buffers.start(plan)
+        count = sum(clock.inside if age else clock.wanted for clock, age in zip(clocks, ages, strict=True))
+        whole = plan.fresh == plan.rows
+        wanted_BN, processed_B = (view.wanted_BN, None) if whole else memory.buffers.answered(view)
+        counted = _KnownSlots(wanted_BN, count)
+        normed_RH, logits_RV = self.network.answers(memory.buffers.hidden(plan, started, counted))
         # Only now: what a pass left that did not come to its end is not to be read.
         self._kept["memory"] = memory
         return Logits(
@@ -110,14 +109,15 @@ class ApproximateCache:
     def _plan(self, buffers: KVBuffers, clocks: Sequence[RowClock], fresh: Sequence[int]) -> Plan:
         """The shapes of a pass in which some rows begin anew; the buffers know which."""
         begun = set(fresh)
-        spans = [clock.stop - clock.start for b, clock in enumerate(clocks) if b not in begun]
+        spans = [c.stop - c.start for b, c in enumerate(clocks) if b not in begun and c.start < c.stop]
         buffers.begin(fresh, len(clocks))
-        return Plan(len(clocks), self._width(max(spans), buffers.slots) if spans else 0, len(fresh))
+        width = self._width(max(spans, default=1), buffers.slots) if spans or not fresh else 0
+        return Plan(len(clocks), width, len(fresh))
 
     def _width(self, width: int, slots: int) -> int:
         """Slots of a partial pass: few different numbers where each has its own recording, or its own bits."""
         fixed = self.network.forward is not None or self.network.floors is not None
-        return min(-(-max(width, 1) // BUCKET) * BUCKET, slots) if fixed else max(width, 1)
+        return min(-(-width // BUCKET) * BUCKET, slots) if fixed else width
 
     def _check(self, view: View, needs: Needs) -> None:
         refused = {

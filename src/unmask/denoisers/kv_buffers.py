@@ -189,23 +189,27 @@ class KVBuffers:
         wanted_BN = view.wanted_BN & (fresh_B[:, None] | found.inside_BN[:, :slots])
         return wanted_BN, torch.where(fresh_B, view.valid_BN.sum(-1), span_B)
 
-    def hidden(self, plan: Plan, packed: CountedSlots) -> Tensor:
-        """The pass: hidden states of packed slots."""
+    def start(self, plan: Plan) -> Tensor:
+        """Hidden states of the pass over spans, or of the complete one where all rows begin anew."""
+        if plan.width:
+            return self.reuse(plan.rows, plan.width)
+        return self.fill(plan.fresh, everyone=plan.fresh == plan.rows)
+
+    def hidden(self, plan: Plan, started: Tensor, packed: CountedSlots) -> Tensor:
+        """Hidden states of packed slots: from the pass that was started, and of rows that begin anew beside it."""
         slots = packed.wanted_BN.shape[1]
         row_R = packed.index_R // slots
         source_R = self.found.source_BN[row_R, packed.index_R % slots]
-        x_RH = None
-        if plan.width:
-            # Rows that begin anew are in this pass, too, and what it says of them is not read: one shape for all steps.
-            inside_R = (source_R - self.found.start_B[row_R]).clamp(0, plan.width - 1)
-            x_RH = self.reuse(plan.rows, plan.width).flatten(0, 1)[row_R * plan.width + inside_R]
-        if plan.fresh:
-            place_R = self.place_B[row_R]
-            whole_R = place_R.clamp(min=0) * self.slots + source_R
-            whole_RH = self.fill(plan.fresh, everyone=plan.width == 0).flatten(0, 1)[whole_R]
-            x_RH = whole_RH if x_RH is None else torch.where((place_R >= 0)[:, None], whole_RH, x_RH)
-        assert x_RH is not None, "a pass over nothing"
-        return x_RH
+        whole_R = self.place_B[row_R].clamp(min=0) * self.slots + source_R
+        if not plan.width:
+            return started.flatten(0, 1)[whole_R]
+        # Rows that begin anew are in this pass, too, and what it says of them is not read: one shape for all steps.
+        inside_R = (source_R - self.found.start_B[row_R]).clamp(0, plan.width - 1)
+        span_RH = started.flatten(0, 1)[row_R * plan.width + inside_R]
+        if not plan.fresh:
+            return span_RH
+        whole_RH = self.fill(plan.fresh, everyone=False).flatten(0, 1)[whole_R]
+        return torch.where((self.place_B[row_R] >= 0)[:, None], whole_RH, span_RH)
 
     def fill(self, fresh: int, everyone: bool) -> Tensor:
         """Complete passes over rows that begin anew, which leave their keys and values behind: hidden states."""
