@@ -13,7 +13,7 @@ from torch import Tensor
 from unmask.core import Logits, Needs, View, Vocabulary
 from unmask.core.prediction import CountedSlots
 from unmask.denoisers.graphs import Graphs
-from unmask.denoisers.kv_buffers import SPARE, KVBuffers, Plan, RowClock, SpanRule
+from unmask.denoisers.kv_buffers import SPARE, KVBuffers, PassPlan, RowClock, SpanRule
 from unmask.denoisers.network import BUCKET, Network, pad_view
 from unmask.errors import DenoiserError, require
 
@@ -106,13 +106,13 @@ class ApproximateCache:
         memory.buffers.canvas_BN[: len(clocks)] = spans.canvas_BN
         return clocks
 
-    def _plan(self, buffers: KVBuffers, clocks: Sequence[RowClock], fresh: Sequence[int]) -> Plan:
+    def _plan(self, buffers: KVBuffers, clocks: Sequence[RowClock], fresh: Sequence[int]) -> PassPlan:
         """The shapes of a pass in which some rows begin anew; the buffers know which."""
         begun = set(fresh)
         spans = [c.stop - c.start for b, c in enumerate(clocks) if b not in begun and c.start < c.stop]
         buffers.begin(fresh, len(clocks))
         width = self._width(max(spans, default=1), buffers.slots) if spans or not fresh else 0
-        return Plan(len(clocks), width, len(fresh))
+        return PassPlan(len(clocks), width, len(fresh))
 
     def _width(self, width: int, slots: int) -> int:
         """Slots of a partial pass: few different numbers where each has its own recording, or its own bits."""

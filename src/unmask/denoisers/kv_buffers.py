@@ -60,7 +60,7 @@ class RowClock(NamedTuple):
     """Wanted slots."""
 
 
-class Plan(NamedTuple):
+class PassPlan(NamedTuple):
     """The shapes of a pass."""
 
     rows: int
@@ -189,13 +189,13 @@ class KVBuffers:
         wanted_BN = view.wanted_BN & (fresh_B[:, None] | found.inside_BN[:, :slots])
         return wanted_BN, torch.where(fresh_B, view.valid_BN.sum(-1), span_B)
 
-    def start(self, plan: Plan) -> Tensor:
+    def start(self, plan: PassPlan) -> Tensor:
         """Hidden states of the pass over spans, or of the complete one where all rows begin anew."""
         if plan.width:
             return self.reuse(plan.rows, plan.width)
         return self.fill(plan.fresh, everyone=plan.fresh == plan.rows)
 
-    def hidden(self, plan: Plan, started: Tensor, packed: CountedSlots) -> Tensor:
+    def hidden(self, plan: PassPlan, started: Tensor, packed: CountedSlots) -> Tensor:
         """Hidden states of packed slots: from the pass that was started, and of rows that begin anew beside it."""
         slots = packed.wanted_BN.shape[1]
         row_R = packed.index_R // slots
