@@ -25,6 +25,8 @@ SPARE = 8
 """Slots behind every remembered row: rows with less to recompute than others write there, and nobody reads it."""
 RECORDED_BYTES = 4 << 30
 """Keys and values up to this size are kept for the next decode with their recordings; above, launches cost little."""
+SHAPES = 64
+"""Recordings of passes that are kept: a prefix cache has one for each block of a long answer."""
 COPIES = 64
 """Rows that a pass may have more than there are, so that it has enough of them."""
 T = TypeVar("T")
@@ -137,7 +139,7 @@ class KVBuffers:
         self._begun: tuple[int, ...] | None = None
         graphs = network.forward
         small = 2 * len(self.keys) * self.keys[0].nbytes <= RECORDED_BYTES
-        self.replays = Replays(model, pool=graphs.replays.pool) if small and isinstance(graphs, Graphs) else None
+        self.replays = Replays(model, SHAPES, graphs.replays.pool) if small and isinstance(graphs, Graphs) else None
 
     def load(self, view: View) -> None:
         """Put the view of a pass in its place."""
@@ -149,14 +151,15 @@ class KVBuffers:
     def spans(self, rule: SpanRule, rows: int) -> Spans:
         """Where the loaded rows are to be recomputed."""
 
-        here = Spans(*(held[:rows] for held in self.found))
+        count = self._rounded(rows)
 
         def work() -> None:
             # Copied out of what a recording may overwrite.
-            copy_in(here, rule(self._rows(rows), self.canvas_BN[:rows], self.network))
+            here = Spans(*(held[:count] for held in self.found))
+            copy_in(here, rule(self._rows(count), self.canvas_BN[:count], self.network))
 
-        self._run(("spans", rule, rows), work)
-        return here
+        self._run(("spans", rule, count), work)
+        return Spans(*(held[:rows] for held in self.found))
 
     def keep(self, places: Sequence[int]) -> None:
         """Move rows to the front; the others are forgotten."""
@@ -218,8 +221,7 @@ class KVBuffers:
         parts = []
         for at in range(0, fresh, size):
             piece = min(size, fresh - at)
-            few = piece if self.replays is None or everyone else min(_round_number(piece), self.rows)
-            count = max(few, bounds.least)
+            count = max(piece if everyone else self._rounded(piece), bounds.least)
             x_UNH = self._run(("fill", at, count), partial(self._fill, at, count))[:piece]
             parts.append(x_UNH if piece == fresh else x_UNH.clone())
         return parts[0] if len(parts) == 1 else torch.cat(parts)
@@ -227,7 +229,7 @@ class KVBuffers:
     def reuse(self, rows: int, width: int) -> Tensor:
         """Passes over each row's span, padded to one width, that read the remembered rest: hidden states."""
         bounds = self.network.bounds(width, self.slots + SPARE) if self.network.floors else Bounds()
-        size = bounds.most or max(rows, bounds.least)
+        size = bounds.most or max(self._rounded(rows), bounds.least)
         parts: list[Tensor] = []
         done = 0
         while done < rows:
@@ -238,6 +240,10 @@ class KVBuffers:
             parts.append(x_BSH if stop >= rows and not parts else x_BSH.clone())
             done = stop
         return (parts[0] if len(parts) == 1 else torch.cat(parts))[:rows]
+
+    def _rounded(self, rows: int) -> int:
+        """How many rows a pass over so many has: few different numbers where each has its own recording."""
+        return rows if self.replays is None else min(_round_number(rows), self.rows)
 
     def _run(self, key: tuple[object, ...], work: Callable[[], T]) -> T:
         if self.replays is None:
