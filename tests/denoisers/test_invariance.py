@@ -31,6 +31,13 @@ class FewDiffer(PlainOps):
         return super().gate(gate, up) * (1 + 2**-20 if len(gate) < self.few else 1)
 
 
+class FewSlotsDiffer(PlainOps):
+    """Other last bits for few slots, however many rows they make."""
+
+    def gate(self, gate, up):
+        return super().gate(gate, up) * (1 + 2**-20 if gate[..., 0].numel() < 150 else 1)
+
+
 class AllDiffer(PlainOps):
     """Other bits for every number of rows."""
 
@@ -157,6 +164,24 @@ def test_cached_rows_too(cache, uneven):
         assert all(torch.equal(a, b) for a, b in zip(third(net, size), third(net, 5), strict=False))
     plain = uneven(FewDiffer(), invariant=False)
     assert not torch.equal(third(plain, 1)[0], third(plain, 5)[0]), "else this test could not fail"
+
+
+def test_cached_rows_in_a_short_last_block(uneven):
+    """Its passes are narrower than those of other blocks, and need more rows."""
+    net = uneven(FewSlotsDiffer())
+    view = a_view(net, 6, new=44)
+    answer_BN = view.valid_BN & ~view.fixed_BN
+    tokens_BN = torch.where(answer_BN & (answer_BN.cumsum(-1) <= 40), 7, view.tokens_BN)
+    wanted_BN = view.wanted_BN & (tokens_BN == net.vocabulary.mask_id)
+    view = replace(view, tokens_BN=tokens_BN, wanted_BN=wanted_BN, row_B=torch.arange(6))
+
+    def second(rows):
+        wrapper = ApproximateCache(net, "dual", 40)
+        of_rows(wrapper, view, rows)
+        return of_rows(wrapper, view, rows)
+
+    for size in (1, 2, 3):
+        assert all(torch.equal(a, b) for a, b in zip(second(size), second(6), strict=False)), size
 
 
 def test_long_batches_are_cut_alike_on_a_cpu(uneven, monkeypatch):

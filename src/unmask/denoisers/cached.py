@@ -89,8 +89,8 @@ class ApproximateCache:
             return old
         # Given back first: the new one may need its room.
         del old
-        width = self._width(min(self.block + self.network.shift, slots), slots)
-        least = self.network.bounds(width, slots + SPARE).least if self.network.floors else 1
+        # The narrowest passes need most rows.
+        least = self.network.bounds(min(BUCKET, slots), slots + SPARE).least if self.network.floors else 1
         return _Memory.lease(self.network, max(rows, least), slots)
 
     def _clocks(self, memory: "_Memory", view: View) -> list[RowClock]:

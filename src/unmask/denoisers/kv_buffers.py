@@ -150,7 +150,6 @@ class KVBuffers:
 
     def spans(self, rule: SpanRule, rows: int) -> Spans:
         """Where the loaded rows are to be recomputed."""
-
         count = self._rounded(rows)
 
         def work() -> None:
