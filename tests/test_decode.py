@@ -8,10 +8,11 @@ import torch
 
 from tests.helpers.operations import Counted, Uncounted
 from unmask.core import Logits, Needs, Noise, Policy, Proposal, State, Trajectory, Vocabulary, row_key
-from unmask.decode import Runner, decode
+from unmask.decode import decode
 from unmask.denoisers import Exact, Guided, Joint
 from unmask.errors import ConfigError, DenoiserError, InvalidAction, Unfinished
 from unmask.policies import Fixed, InfoGain, LLaDA, Revised, make
+from unmask.runner import Runner
 
 JOINT = Joint.random(8, 4, dependence=1.5, seed=3)
 EXACT = Exact(JOINT, eos_ids=(2, 3))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -150,8 +151,14 @@ def pure(name: str, state: State) -> Tensor:
 
 def rows(mixture: Mixture, state: State) -> Tensor:
     """The mixture as alpha_BJ."""
-    alpha = torch.tensor(weights(mixture), dtype=torch.float64, device=state.tokens_BL.device)
-    return alpha.expand(state.batch, len(RULES))
+    return _on_device(tuple(weights(mixture)), state.tokens_BL.device).expand(state.batch, len(RULES))
+
+
+@cache
+def _on_device(alpha: tuple[float, ...], device: torch.device) -> Tensor:
+    """Copied once: each copy makes the host wait, and none can be recorded."""
+    with torch.inference_mode(False):
+        return torch.tensor(alpha, dtype=torch.float64, device=device)
 
 
 def needs(mixture: Mixture) -> Needs:

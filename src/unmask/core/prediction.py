@@ -18,9 +18,30 @@ class CountedSlots:
         self.wanted_BN, self.index_R = wanted_BN, wanted_BN.flatten().nonzero().squeeze(-1)
 
 
+class PackedSlots(CountedSlots):
+    """Slots that get a row of logits each, wanted at the moment or not: a set that stays, so that shapes stay."""
+
+    __slots__ = ("row_BN",)
+
+    def __init__(self, index_R: Tensor, row_BN: Tensor):
+        """Flat slot of each packed row, of which one may come twice; and a packed row of each slot, -1 for none."""
+        self.index_R, self.row_BN, self.wanted_BN = index_R, row_BN, row_BN >= 0
+
+    @classmethod
+    def of(cls, flags_BN: Tensor, rows: int | None = None) -> "PackedSlots":
+        """The flagged slots; the last is repeated until there are so many rows."""
+        index_R = flags_BN.flatten().nonzero().squeeze(-1)
+        row_BN = torch.where(flags_BN, flags_BN.flatten().cumsum(0).view_as(flags_BN) - 1, -1)
+        spare = 0 if rows is None else rows - len(index_R)
+        return cls(torch.cat((index_R, index_R[-1:].expand(spare))) if spare else index_R, row_BN)
+
+
 @dataclass(frozen=True, repr=False)
 class Logits(Shown):
-    """A denoiser's answer to a view: packed rows, one for each wanted slot in row-major order."""
+    """A denoiser's answer to a view: packed rows, one for each wanted slot in row-major order.
+
+    Where the view names packed slots there is one for each of those instead, and the unwanted among them say nothing.
+    """
 
     logits_RV: Tensor
     wanted_BN: Tensor
@@ -37,13 +58,27 @@ class Logits(Shown):
     @property
     def index_R(self) -> Tensor:
         """Flat slot of each packed row."""
+        if self.packed is not None:
+            return self.packed.index_R
         if self.counted is not None and self.counted.wanted_BN is self.wanted_BN:
             return self.counted.index_R
         return CountedSlots(self.wanted_BN).index_R
 
     @property
+    def packed(self) -> PackedSlots | None:
+        """Where the rows are not those of the wanted slots alone."""
+        return self.counted if isinstance(self.counted, PackedSlots) else None
+
+    @property
+    def wanted_R(self) -> Tensor | None:
+        """Which rows are wanted; None for all."""
+        return None if self.packed is None else self.wanted_BN.flatten()[self.packed.index_R]
+
+    @property
     def slot_BN(self) -> Tensor:
         """Packed row of each slot, -1 where there is none."""
+        if self.packed is not None:
+            return torch.where(self.wanted_BN, self.packed.row_BN, -1)
         return torch.where(self.wanted_BN, self.wanted_BN.flatten().cumsum(0).view_as(self.wanted_BN) - 1, -1)
 
 

@@ -316,7 +316,8 @@ def _filter_(z_CV: Tensor, draw: Sampling) -> Tensor:
 def _normaliser_without(z_CV: Tensor, tokens: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """The largest logit of the other tokens, and the log of the sum of exp(z - that): apart, as for the clean p."""
     kept_CV = z_CV.clone()
-    kept_CV[:, list(tokens)] = float("-inf")
+    for token in tokens:
+        kept_CV[:, token] = float("-inf")
     peak_C1 = kept_CV.amax(-1, keepdim=True)
     return peak_C1, kept_CV.sub_(peak_C1).exp_().sum(-1, keepdim=True).log()
 

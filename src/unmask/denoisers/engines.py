@@ -7,6 +7,7 @@ import torch
 from unmask.denoisers.graphs import Graphs, compile_layers, uncompile_layers
 from unmask.denoisers.kernels import fused_ops, why_not
 from unmask.denoisers.network import Network
+from unmask.denoisers.recorder import CudaRecorder
 from unmask.denoisers.remarks import say_once
 from unmask.denoisers.transformer import PLAIN
 from unmask.errors import require
@@ -51,7 +52,7 @@ def use_engine(network: Network, engine: str) -> Network:
     uncompile_layers(network.model)
     network.model.use(fused_ops() if engine == "fused" else PLAIN)
     if engine == "eager":
-        return replace(network, forward=None)
+        return replace(network, forward=None, recorder=None)
     if engine == "compile":
         compile_layers(network.model)
-    return replace(network, forward=Graphs(network.model))
+    return replace(network, forward=Graphs(network.model), recorder=CudaRecorder())

@@ -12,6 +12,7 @@ from unmask.core.prediction import CountedSlots
 from unmask.denoisers.readout import Output, run
 from unmask.denoisers.transformer import Transformer
 from unmask.errors import DenoiserError
+from unmask.recorded import StepRecorder
 
 BUCKET = 32
 """Canvases are padded to a multiple of this many slots: few shapes, and room for few kernels to differ in."""
@@ -36,6 +37,8 @@ class Network:
     """Layers whose attention is averaged when a policy asks for it."""
     forward: Forward | None = None
     """Runs the layers: the model itself, or something that replays it."""
+    recorder: StepRecorder | None = None
+    """Keeps recordings of whole steps; None where a decode runs them one operation at a time."""
 
     @property
     def device(self) -> torch.device:
@@ -49,7 +52,7 @@ class Network:
         bias = attention_bias(padded, self.model.dtype)
         watch = self.readout if needs.attention else ()
         # Before the pass: counting the wanted slots waits for the device, which then has the pass ahead of it.
-        counted = CountedSlots(view.wanted_BN)
+        counted = view.packed or CountedSlots(view.wanted_BN)
         index_R = counted.index_R
         source_R = self.source(padded)[index_R // slots, index_R % slots]
         output = (self.forward or self._layers)(padded.tokens_BN, padded.position_BN, bias, watch=watch)
@@ -105,7 +108,7 @@ class Network:
                 "one slot early, where they can be seen; allowed: policies without shadow slots; choose another"
             )
         # Out of range, an embedding look-up on a GPU kills the process's CUDA context; here it costs a host read.
-        if view.tokens_BN.device.type == "cpu":
+        if view.tokens_BN.device.type == "cpu" and view.packed is None:
             low, high = int(view.tokens_BN.min()), int(view.tokens_BN.max())
             if low < 0 or high >= self.model.spec.vocab:
                 raise DenoiserError(

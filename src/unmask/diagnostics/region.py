@@ -46,6 +46,9 @@ class RegionDiagnostic(Diagnostic):
         width, most = torch.stack((m_B, most_B)).amax(-1).tolist()
         return _Sized(budget=self.budget, loops=(-(-width // grain) * grain, -(-most // grain) * grain))
 
+    def bounded(self, length: int) -> "RegionDiagnostic":
+        return _Sized(budget=self.budget, loops=(length, length))
+
     def read(self, traj: Trajectory, action: Action) -> Reading:
         last, state = traj.last, traj.state
         if last is None:
@@ -82,6 +85,9 @@ class _Sized(RegionDiagnostic):
 
     loops: tuple[int, int]  # type: ignore[misc]
     """At least as many positions as any row has masked, and as any region holds."""
+
+    def sized(self, traj: Trajectory) -> "RegionDiagnostic":
+        return self
 
 
 def transport_radius(before_BL: Tensor, now_BL: Tensor, both_BL: Tensor) -> Tensor:
