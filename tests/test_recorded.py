@@ -7,96 +7,47 @@ from typing import ClassVar
 import pytest
 import torch
 
-from tests.helpers.gpu import gpu
+from tests.helpers.recordable import OPEN, POLICIES, four
 from tests.helpers.tape import HostFree, HostRead, Recorded, Tape, TapeRecorder
-from unmask.adapt.detector import Lookup
-from unmask.adapt.joint import JointPolicy
-from unmask.adapt.proposed import Proposed
-from unmask.adapt.random_gate import RandomGate
 from unmask.adapt.selective import Selective
-from unmask.adapt.staged import Staged
 from unmask.catalog import load
 from unmask.core import Action, LookAhead, Noise, Policy, Proposal, State, Trajectory, Vocabulary, row_key
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint, Network
 from unmask.denoisers.transformer import Spec, Transformer
 from unmask.diagnostics import DIAGNOSTICS
-from unmask.errors import InvalidAction, Unfinished
-from unmask.policies import METHODS, Composed, Fixed, LLaDA, Revised, make
-from unmask.policies.candidates import Instead, candidates
-from unmask.runner import Runner
+from unmask.errors import DenoiserError, InvalidAction, Unfinished
+from unmask.policies import METHODS, Fixed, LLaDA, make
 
 EXACT = Exact(Joint.random(9, 4, dependence=1.5, seed=3), eos_ids=(2, 3))
-OPEN = Lookup((0.0, 0.05), (0.2, None, 0.1), 0.1)
-"""Deviates at some signals and not at others."""
-
-SETTINGS = {
-    "llada": [{}, {"remasking": "random"}, {"block_length": 2}],
-    "fast-dllm": [{"threshold": 0.4}, {"rule": "factor"}, {"rule": "factor", "authors_tail": True}],
-    "klass": [{"epsilon": 0.5, "threshold": 0.3}, {"variant": "dream", "strategy": "random"}, {"leave_unfinished": True}],
-    "dos": [{}, {"base": "eb", "drop_self": True, "sinks": 0.4}],
-    "dus": [{"block_length": 4}, {"block_length": 4, "skip": 0.4}],
-    "dcd": [{"s_init": 2, "s_max": 3, "threshold": 0.5}, {"score": "entropy", "threshold": -0.5}],
-    "remdm": [{f"operator.variant": v} for v in ("cap", "rescale", "conf", "loop")],
-    "remdm-llada": [{}, {"k": 2}],
-    "p2": [{}, {"exact": True, "form": "probability"}],
-    "dream": [{}, {"alg": "origin"}, {"alg": "topk_margin", "alg_temp": 0.5}],
-    "fixed": [{"alpha": name} for name in ("margin", "certainty", "stability", "dependency", "uniform")],
-}
 
 
-def four() -> JointPolicy:
-    """Selective adaptation with all four diagnostics."""
-    return JointPolicy(Fixed(), tuple(kind() for kind in DIAGNOSTICS.values()), (OPEN,) * len(DIAGNOSTICS))
-
-
-def recordable() -> dict[str, Policy]:
-    """Every policy that says so, at several settings."""
-    found: dict[str, Policy] = {}
-    for name in METHODS:
-        for options in SETTINGS.get(name, [{}]):
-            found[f"{name} {options}"] = make(name, **options)
-    regions = ("block:2", "last-block:2", "window:2", "dilated:2", "near:1", "groups:2", "sliding:2:3", "masks:2:3")
-    found |= {f"region {rule}": Fixed(region=rule) for rule in regions}
-    counts = ("quota", "count:2", "share:0.5", "above:0.5", "factor:1", "eb:0.1", "all", 0.3)
-    found |= {f"cardinality {rule}": Composed(cardinality=rule) for rule in counts}
-    found |= {f"score {rule}": Composed(score=rule) for rule in ("entropy", "random", "confidence+stability")}
-    found |= {f"commit {rule}": Composed(commitment=rule) for rule in ("margin:0.5", "confidence:0.9+remdm-conf")}
-    found |= {f"dream's {axis}": next(reversed(named.values())) for axis, named in candidates("dream").items()}
-    found |= {f"selective {n}": Selective(Fixed(), kind(), OPEN) for n, kind in DIAGNOSTICS.items()}
-    found |= {"four": four(), "revised four": Revised(four()), "staged": Staged((LLaDA(), Fixed(region="block:2")))}
-    found |= {"always": Proposed(LLaDA(), DIAGNOSTICS["region"]()), "random": RandomGate(Fixed(), DIAGNOSTICS["score"](), 0.5)}
-    found |= {"instead": Instead(LLaDA(), region="block:2", kappa="count:2")}
-    return {name: policy for name, policy in found.items() if isinstance(policy, Policy) and policy.recordable}
-
-
-POLICIES = recordable()
-
-
-def rows(denoiser, new_tokens=(2, 6, 4, 5), steps=None, device="cpu", prompts=((0,), (1, 2), (3,), (2, 1))):
-    """Rows of several lengths that end at several times."""
+def rows(denoiser, new_tokens=(2, 6, 4, 5), steps=None, prompts=((0,), (1, 2), (3,), (2, 1))):
+    """Rows of several lengths, which end at several times."""
+    count = len(new_tokens)
     state = State.from_prompts(
-        [list(p) for p in prompts],
+        [list(p) for p in prompts[:count]],
         new_tokens=list(new_tokens),
         steps=list(steps or new_tokens),
         mask_id=denoiser.vocabulary.mask_id,
-        device=device,
     )
-    return {"start": state, "noise": Noise.of([row_key(0, bytes(p)) for p in prompts], device)}
+    return {"start": state, "noise": Noise.of([row_key(0, bytes(p)) for p in prompts[:count]])}
 
 
 def both(denoiser, policy, run, recorder=None, **options):
-    """The plain loop's result and the recorded one's."""
+    """What the plain loop gives, and what recorded steps give."""
     recorder = recorder or TapeRecorder(replays=False)
-    around = replace(denoiser, recorder=recorder) if isinstance(denoiser, Network) else Recorded(denoiser, recorder)
     plain = decode(denoiser, policy, run["start"], noise=run["noise"], **options)
-    recorded = decode(around, policy, run["start"], noise=run["noise"], **options)
-    return plain, recorded, recorder
+    return plain, decode(with_recorder(denoiser, recorder), policy, run["start"], noise=run["noise"], **options)
+
+
+def with_recorder(denoiser, recorder):
+    return replace(denoiser, recorder=recorder) if isinstance(denoiser, Network) else Recorded(denoiser, recorder)
 
 
 @cache
 def tiny() -> Network:
-    """One narrow layer; one token ends the text, so that some tails close."""
+    """Two narrow layers; two tokens end the text, so that some tails are closed."""
     model = Transformer.empty(Spec(24, 16, 2, 2, 1, 32, 1e4, 1e-5, True, True), "cpu", torch.float32)
     torch.manual_seed(1)
     for name, values in model.named_parameters():
@@ -104,10 +55,12 @@ def tiny() -> Network:
     return Network(model.requires_grad_(False), Vocabulary(24, 23, (5, 7)), readout=(0, 1))
 
 
-def test_the_named_methods_are_recordable():
-    """Those whose steps have one shape; the others look ahead, search, or pick positions out."""
-    plain = {"wino", "core", "info-gain", "vsb"}
-    assert {name for name in METHODS if not make(name).recordable} == plain
+# Which.
+
+
+def test_methods_of_one_shape_are_recordable():
+    """The others look ahead, have slots of their own, or pick positions out."""
+    assert {name for name in METHODS if not make(name).recordable} == {"wino", "core", "info-gain", "vsb"}
     assert four().recordable
     assert not make("fast-dllm", spacing=8).recordable
     assert not make("p2", noisy=True).recordable
@@ -115,27 +68,251 @@ def test_the_named_methods_are_recordable():
     assert not Selective(make("fast-dllm", spacing=2), DIAGNOSTICS["score"](), OPEN).recordable
 
 
+# The same as the plain loop.
+
+
 @pytest.mark.parametrize("name", POLICIES)
 def test_steps_are_those_of_the_plain_loop(name):
-    policy = POLICIES[name]
-    even = {"new_tokens": (4, 4, 6, 2), "steps": (2, 4, 6, 2)} if "block" in name or "klass" in name else {}
-    for options in ({"eos_fill": True}, {"proposal": Proposal(temperature=1.0)}):
-        plain, recorded, recorder = both(EXACT, policy, rows(EXACT, **even), **options)
-        assert recorder.done["at once"] and not recorder.refused
-        assert plain.to_bytes() == recorded.to_bytes()
-        assert torch.equal(plain.remasks_B, recorded.remasks_B)
+    """To the byte of the record, on rows that end at different times, at temperature 1 and with closed tails."""
+    run = rows(EXACT, (4, 6, 2), (2, 6, 2))
+    recorder = TapeRecorder(replays=False)
+    plain, recorded = both(EXACT, POLICIES[name], run, recorder, proposal=Proposal(temperature=1.0), eos_fill=True)
+    assert plain.to_bytes() == recorded.to_bytes()
+    assert torch.equal(plain.remasks_B, recorded.remasks_B)
+    assert recorder.count["at once"]
+    assert not recorder.refused
 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_step_can_be_recorded(name):
-    """No host read, no copy from the host, no shape out of values; and a replay does what the step would have done."""
-    policy, network = POLICIES[name], tiny()
-    recorder = TapeRecorder()
+    """Nothing in it reads from or brings from the host, or makes shapes of values; a replay does what it would do."""
+    recorder, network = TapeRecorder(), tiny()
     for first in range(3):
-        run = rows(network, (2, 4, 4), (2, 4, 4), prompts=((first, 8), (1, 2), (3,)))
-        plain, recorded, _ = both(
-            network, policy, run, recorder, proposal=Proposal(temperature=0.7), eos_fill=True, record=first == 2
-        )
+        run = rows(network, (4, 2), (4, 2), prompts=((first, 8), (1, 2)))
+        plain, recorded = both(network, POLICIES[name], run, recorder, record=first == 2)
         assert plain.to_bytes() == recorded.to_bytes()
     assert not recorder.refused
-    assert recorder.done["recorded"] and recorder.done["replayed"]
+    assert recorder.count["recorded"]
+    assert recorder.count["replayed"]
+
+
+PROPOSALS = {
+    "greedy": Proposal(),
+    "gumbel": Proposal(temperature=0.8, sampler="gumbel"),
+    "filtered": Proposal(temperature=0.8, top_p=0.9, top_k=5),
+    "ends": Proposal(confidence_eos_eot_inf=True, eos_penalty=0.5),
+    "no end": Proposal(temperature=0.5, logits_eos_inf=True, bar_mask=False),
+}
+
+
+@pytest.mark.parametrize("proposal", PROPOSALS.values(), ids=PROPOSALS)
+@pytest.mark.parametrize("policy", [LLaDA(), make("dream"), four()], ids=["llada", "dream", "four"])
+def test_every_proposal_can_be_recorded(policy, proposal):
+    recorder, network = TapeRecorder(), tiny()
+    for first in range(3):
+        run = rows(network, (6, 3), (3, 3), prompts=((first, 8), (1, 2)))
+        plain, recorded = both(network, policy, run, recorder, proposal=proposal, eos_fill=True)
+        assert plain.to_bytes() == recorded.to_bytes()
+    assert recorder.count["replayed"]
+
+
+@pytest.mark.parametrize("model", ["mini", "mini-dream"])
+def test_the_shipped_models_decode_alike(model):
+    network = load(model, device="cpu").denoiser
+    prompts = tuple(tuple(range(20 + n, 26 + 2 * n)) for n in range(4))
+    for policy in (make("llada" if model == "mini" else "dream"), make("fast-dllm", threshold=0.3, block_length=4)):
+        run = rows(network, (8, 16, 12, 16), (4, 16, 3, 8), prompts=prompts)
+        recorder = TapeRecorder(replays=False)
+        plain, recorded = both(network, policy, run, recorder, eos_fill=True, proposal=Proposal(temperature=0.4))
+        assert plain.to_bytes() == recorded.to_bytes()
+        assert len(recorder.kept) > 1, "rows that are done leave in the end"
+
+
+def test_blanks_between_given_tokens_are_filled_alike():
+    blank = tiny().vocabulary.mask_id
+    canvases = [[blank, 3, 4, blank, blank, 2], [1, blank, blank, 6], [blank, blank, blank, blank, 9]]
+    state = State.from_canvases(canvases, steps=[3, 1, 2], mask_id=blank)
+    run = {"start": state, "noise": Noise.of([1, 2, 3])}
+    for policy in (LLaDA(), make("dream"), make("remdm"), four()):
+        plain, recorded = both(tiny(), policy, run, proposal=Proposal(temperature=1.0))
+        assert plain.to_bytes() == recorded.to_bytes()
+
+
+def test_other_rows_are_taken_up_by_the_same_recording():
+    """Prompts, noise, given tokens and lengths are numbers in buffers; nothing of the last run stays."""
+    recorder, network = TapeRecorder(), tiny()
+    proposal = Proposal(temperature=0.7)
+    for seed in range(4):
+        prompts = ((seed, seed + 1), (3,), (seed, 4))
+        run = rows(network, (4, 5, 4), (4, 5 - seed, 2), prompts=prompts)
+        run["noise"] = Noise.of([seed, 7 * seed, 3])
+        plain, recorded = both(network, LLaDA(), run, recorder, proposal=proposal)
+        assert plain.to_bytes() == recorded.to_bytes()
+        assert recorded.config is None
+    batches = {steps.rows.state.batch for steps in recorder.kept.values()}
+    assert batches == {3, 1}
+    assert recorder.count["replayed"] > recorder.count["at once"]
+
+
+def test_a_configuration_is_that_of_its_own_run():
+    recorder = TapeRecorder(replays=False)
+    run = rows(EXACT)
+    for name in ("one", "two"):
+        start = replace(Trajectory.start(run["start"], run["noise"]), config={"name": name})
+        assert decode(Recorded(EXACT, recorder), LLaDA(), start).config == {"name": name}
+
+
+def test_rows_that_are_done_leave_once_they_are_half():
+    recorder = TapeRecorder(replays=False)
+    run = rows(EXACT, (1, 6, 2, 6), (1, 6, 2, 6))
+    plain, recorded = both(EXACT, LLaDA(), run, recorder)
+    assert plain.to_bytes() == recorded.to_bytes()
+    assert [steps.rows.state.batch for steps in recorder.kept.values()] == [4, 2]
+    # One step of the four runs ahead; the end of the two is foreseen.
+    assert recorder.count["at once"] == 6
+
+
+def test_an_end_that_is_foreseen_costs_no_step():
+    recorder = TapeRecorder(replays=False)
+    both(EXACT, LLaDA(), rows(EXACT, (6, 6), (3, 3)), recorder)
+    assert recorder.count["at once"] == 3
+
+
+def test_a_run_that_is_watched_or_taken_up_again_goes_step_by_step():
+    recorder = TapeRecorder(replays=False)
+    run = rows(EXACT)
+    whole = decode(Recorded(EXACT, recorder), LLaDA(), run["start"], noise=run["noise"])
+    taken = recorder.count["at once"]
+    seen = []
+    decode(Recorded(EXACT, recorder), LLaDA(), run["start"], noise=run["noise"], on_step=seen.append)
+    again = decode(Recorded(EXACT, recorder), LLaDA(), whole.resume(1, 2))
+    assert torch.equal(again.state.tokens_BL[0], whole.state.tokens_BL[1])
+    assert len(seen) == 6
+    assert recorder.count["at once"] == taken
+
+
+# What goes wrong.
+
+
+@dataclass(frozen=True)
+class Wrong(Policy):
+    """Names an impossible kappa at one step of one row, and nothing at all if asked to."""
+
+    name: ClassVar[str] = "wrong"
+    step: int
+    row: int = 1
+    kappa: float = 2.0
+    recordable = True
+
+    @property
+    def bound_by_steps(self) -> bool:
+        return False
+
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
+        action = Fixed().act(traj, look_ahead)
+        here_B = (traj.state.step_B >= self.step) & (traj.rows_B == self.row)
+        return replace(action, kappa_B=torch.where(here_B, self.kappa, action.kappa_B))
+
+
+@pytest.mark.parametrize("step", [0, 1, 4, 5])
+def test_a_fault_is_named_as_in_the_plain_loop(step):
+    """Its row and the first step at which it shows, though the host looks later."""
+    run = rows(EXACT, (2, 6, 6), (2, 6, 6))
+    for denoiser in (EXACT, Recorded(EXACT, TapeRecorder(replays=False))):
+        with pytest.raises(InvalidAction, match=rf"row 1, step {step}: kappa is outside"):
+            decode(denoiser, Wrong(step), run["start"], noise=run["noise"])
+
+
+def test_a_fault_of_a_row_that_is_done_is_none():
+    run = rows(EXACT, (2, 6, 6), (2, 6, 6))
+    plain, recorded = both(EXACT, Wrong(2, row=0), run)
+    assert plain.to_bytes() == recorded.to_bytes()
+
+
+def test_logits_that_are_no_numbers_are_the_models_fault():
+    class Broken(Recorded):
+        def __call__(self, view, needs):
+            logits = super().__call__(view, needs)
+            return replace(logits, logits_RV=logits.logits_RV * float("nan"))
+
+    run = rows(EXACT)
+    broken = Recorded(Broken(EXACT, TapeRecorder()), TapeRecorder(replays=False))
+    with pytest.raises(DenoiserError, match="row 0, step 0: the denoiser returned NaN"):
+        decode(broken, LLaDA(), run["start"], noise=run["noise"])
+
+
+def test_a_run_without_progress_is_ended():
+    run = rows(EXACT, (2, 6, 6), (2, 6, 6))
+    for denoiser in (EXACT, Recorded(EXACT, TapeRecorder(replays=False))):
+        with pytest.raises(Unfinished, match=r"wrong had not finished row 2 after 56 steps"):
+            decode(denoiser, Wrong(0, row=2, kappa=0.0), run["start"], noise=run["noise"])
+
+
+@pytest.mark.parametrize("policy", [LLaDA(), four()], ids=["llada", "four"])
+def test_work_that_cannot_be_recorded_goes_on_in_the_plain_loop(policy):
+    """From where it stood, with all records; and the next run does not try again."""
+    recorder, run = TapeRecorder(fails="no room"), rows(tiny(), (6, 3, 6), (6, 3, 6))
+    for _ in range(2):
+        plain, recorded = both(tiny(), policy, run, recorder, proposal=Proposal(temperature=0.7))
+        assert plain.to_bytes() == recorded.to_bytes()
+    (why,) = recorder.refused.values()
+    assert why == f"steps of {policy.name} over (3, 7) slots: no room"
+    assert recorder.count["recorded"] == 0
+
+
+@dataclass(frozen=True)
+class Forgetful(Policy):
+    """Notes something at some steps and not at others: no memory of one form can hold that."""
+
+    name: ClassVar[str] = "forgetful"
+    recordable = True
+
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
+        action = Fixed().act(traj, look_ahead)
+        return replace(action, notes={} if traj.steps else {"first_B": traj.state.step_B})
+
+
+def test_a_policy_whose_notes_change_their_form_goes_on_in_the_plain_loop():
+    recorder = TapeRecorder(replays=False)
+    plain, recorded = both(EXACT, Forgetful(), rows(EXACT), recorder)
+    assert plain.to_bytes() == recorded.to_bytes()
+    (why,) = recorder.refused.values()
+    assert "what it keeps of a step changes from step to step" in why
+
+
+# The tape itself: what it would not let pass.
+
+HOST = {
+    "item": lambda x: x.sum().item(),
+    "int": lambda x: range(int(x.max())),
+    "bool": lambda x: bool(x.any()),
+    "tolist": lambda x: x.tolist(),
+    "numpy": lambda x: x.numpy(),
+    "nonzero": lambda x: x.nonzero(),
+    "where": lambda x: torch.where(x > 0),
+    "flags": lambda x: x[x > 0],
+    "put by flags": lambda x: x.__setitem__(x > 0, x[:1]),
+    "select": lambda x: x.masked_select(x > 0),
+    "unique": lambda x: x.unique(),
+    "tensor": lambda x: torch.tensor([1, 2]),
+    "as_tensor": lambda x: torch.as_tensor(3),
+    "list": lambda x: x[[0, 1]],
+    "equal": lambda x: torch.equal(x, x),
+    "repeat": lambda x: x.repeat_interleave(x),
+}
+
+
+@pytest.mark.parametrize("work", HOST.values(), ids=HOST)
+def test_the_tape_refuses_what_a_graph_cannot_hold(work):
+    with pytest.raises(HostRead), torch.inference_mode(), HostFree(), Tape():
+        work(torch.tensor([0, 1, 2]))
+
+
+def test_a_replay_repeats_the_operations_and_not_the_host():
+    x, total, numbers = torch.zeros(3), torch.zeros(()), iter((1, 2, 3))
+    tape = Tape()
+    with torch.inference_mode(), HostFree(), tape:
+        x.add_(next(numbers))
+        total.copy_((x[:2] * 2).sum())
+    tape.replay()
+    assert (x.tolist(), float(total), next(numbers)) == ([2.0] * 3, 8.0, 2)

@@ -26,7 +26,7 @@ from unmask.core import (
 from unmask.core.shapes import check_value
 from unmask.errors import ConfigError, InvalidAction, SchemaError, Unfinished, require
 from unmask.recorded import run_recorded
-from unmask.runner import Finished, Runner, added, advance, light_step, step_limit
+from unmask.runner import Finished, Runner, added, advance, light_step, step_limit, unfinished
 from unmask.transition import raise_faults
 
 
@@ -80,10 +80,7 @@ def decode(
         traj = advance(traj, step, change.state, policy.memory or 1)
         if on_step is not None:
             on_step(traj)
-    raise Unfinished(
-        f"{policy.name} had not finished row {int(traj.rows_B[0])} after {limit} steps; allowed: a policy that "
-        "reveals positions; look at its kappa and at what it re-masks"
-    )
+    raise unfinished(policy, traj, limit)
 
 
 def one_step(denoiser: Denoiser, policy: Policy, start: Trajectory, *, eos_fill: bool = False) -> Trajectory:

@@ -19,9 +19,8 @@ from unmask.core.graphs import copy_in
 from unmask.core.layout import rebuilt
 from unmask.core.prediction import PackedSlots
 from unmask.core.rows import leaves
-from unmask.errors import Unfinished
 from unmask.past import NotRecorded, Past, Records
-from unmask.runner import Finished, Runner, advance, step_limit
+from unmask.runner import Finished, Runner, advance, step_limit, unfinished
 from unmask.transition import Transition, raise_faults
 
 AHEAD = 1
@@ -62,7 +61,8 @@ def run_recorded(runner: Runner, policy: Policy, traj: Trajectory, finished: Fin
 def _run(
     recorder: StepRecorder, runner: Runner, policy: Policy, traj: Trajectory, finished: Finished, limit: int
 ) -> Trajectory:
-    going_B = torch.ones_like(traj.rows_B, dtype=torch.bool)
+    """Batches that get smaller, until no row is left or steps are refused."""
+    going_B, left = torch.ones_like(traj.rows_B, dtype=torch.bool), limit
     while traj.state.batch:
         packed = PackedSlots.of(traj.state.answer_BL)
         key = _key(runner, policy, traj, packed)
@@ -76,11 +76,13 @@ def _run(
             return traj.select(going_B.nonzero().flatten())
         steps.load(traj, going_B, packed)
         try:
-            limit -= steps.run(limit, finished.keep)
+            left -= steps.run(left, finished.keep)
         except NotRecorded as error:
             recorder.refuse(key, f"steps of {policy.name} over {tuple(traj.state.tokens_BL.shape)} slots: {error}")
             return steps.unload(finished, fill=False)[0]
         traj, going_B = steps.unload(finished)
+        if left == 0 and traj.state.batch:
+            raise unfinished(policy, traj.select(going_B.nonzero().flatten()), limit)
     return traj
 
 
@@ -161,12 +163,6 @@ class RecordedSteps:
                     raise_faults(self.fault_B, self.faulty_at_B, self.rows.rows_B)
                 if going <= batch // 2:
                     return number
-        if bool(self.going_B.any()):
-            row = int(self.rows.rows_B[self.going_B.nonzero()[0]])
-            raise Unfinished(
-                f"{self.policy.name} had not finished row {row} after {limit} steps; allowed: a policy that "
-                "reveals positions; look at its kappa and at what it re-masks"
-            )
         return limit
 
     def unload(self, finished: Finished, *, fill: bool = True) -> tuple[Trajectory, Tensor]:

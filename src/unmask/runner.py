@@ -13,6 +13,7 @@ from unmask.core import (
     Logits,
     Needs,
     Noise,
+    Policy,
     Prediction,
     Proposal,
     State,
@@ -22,7 +23,7 @@ from unmask.core import (
     propose,
 )
 from unmask.core.rows import concat, select
-from unmask.errors import ConfigError
+from unmask.errors import ConfigError, Unfinished
 from unmask.transition import Transition, apply, fill_after_eos, raise_faults
 
 
@@ -271,6 +272,14 @@ def added(one: Tensor | None, other: Tensor | None) -> Tensor | None:
 def step_limit(state: State) -> int:
     """More steps than any method here takes; reaching it means no progress."""
     return int(4 * (state.horizon_B.max() + state.tokens_BL.shape[1]))
+
+
+def unfinished(policy: Policy, traj: Trajectory, limit: int) -> Unfinished:
+    """What is raised when it is reached."""
+    return Unfinished(
+        f"{policy.name} had not finished row {int(traj.rows_B[0])} after {limit} steps; allowed: a policy that "
+        "reveals positions; look at its kappa and at what it re-masks"
+    )
 
 
 def _keys(view: View, needs: Needs, rows_B: Tensor) -> list[bytes]:

@@ -1,6 +1,6 @@
-"""A recorder that works on a CPU: tensor operations are noted once and then repeated on the same memory.
+"""Recorded steps on a CPU: the operations of a step are noted once and then repeated on the same memory.
 
-As with a CUDA graph, Python runs while recording only; a replay repeats the operations, whatever the host would decide
+As with a CUDA graph, Python runs while recording only: a replay repeats the operations, whatever the host would decide
 now. And as there, nothing may be read back or brought from the host, and no shape may depend on values: such work is
 refused with a `HostRead`.
 """
@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from tests.helpers.fake_cuda import FakeCapture, FakeGraph
 from unmask.core import Denoiser, DenoiserAround, Logits, Needs, View
 from unmask.past import NotRecorded
 from unmask.recorded import Perform, RecordedSteps
@@ -24,31 +24,17 @@ class HostRead(RuntimeError):
     """Work that waits for the device, copies from the host, or makes shapes of values."""
 
 
-_OPERATIONS = {
-    "_local_scalar_dense",
-    "item",
-    "is_nonzero",
-    "equal",
-    "allclose",
-    "nonzero",
-    "nonzero_numpy",
-    "argwhere",
-    "masked_select",
-    "unique_consecutive",
-    "unique_dim",
-    "_unique",
-    "_unique2",
-    "bincount",
-    "lift_fresh",
-    "lift",
-    "_pin_memory",
-}
-_METHODS = {"tolist", "numpy", "item", "__bool__", "__int__", "__float__", "__index__", "__array__", "__iter__", "cpu"}
+_READING = {"_local_scalar_dense", "item", "is_nonzero", "equal", "allclose", "nonzero", "nonzero_numpy", "argwhere"}
+_SHAPING = {"masked_select", "unique_consecutive", "unique_dim", "_unique", "_unique2", "bincount", "histc"}
+_BRINGING = {"lift_fresh", "lift", "_pin_memory"}
+"""Tensors made of what the host has: on a GPU each is a copy from memory that is gone when the graph is replayed."""
 _INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
+_METHODS = {"tolist", "numpy", "item", "__bool__", "__int__", "__float__", "__index__", "__array__", "cpu", "to_list"}
+"""What a CPU answers without any operation."""
 
 
 class HostFree(TorchFunctionMode):
-    """Refuses the methods that a CPU answers without any operation."""
+    """Refuses the methods that read a tensor on the host."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "__name__", "") in _METHODS:
@@ -56,66 +42,39 @@ class HostFree(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-class Tape(TorchDispatchMode):
+class Tape(FakeCapture):
     """Notes operations while it is entered, and refuses those that no graph can hold."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[tuple[Any, Any, Any, list[Tensor]]] = []
+        super().__init__([], FakeGraph())
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        self._check(func, args, kwargs)
-        result = func(*args, **kwargs)
-        given = {_place(part) for part in tree_leaves((args, kwargs)) if isinstance(part, Tensor)}
-        results = [part for part in tree_leaves(result) if isinstance(part, Tensor)]
-        fresh = [part for part in results if _place(part) not in given]
-        if fresh or _writes(func):
-            self.calls.append((func, args, kwargs, fresh))
-        return result
+        name = func._schema.name.removeprefix("aten::")
+        forbidden = name in _READING | _SHAPING | _BRINGING or (name == "where" and len(args) == 1)
+        forbidden |= name == "repeat_interleave" and isinstance(args[-1], Tensor)
+        if name in _INDEXED:
+            indices = [part for part in tree_leaves(args[1]) if isinstance(part, Tensor)]
+            forbidden |= any(index.dtype in (torch.bool, torch.uint8) for index in indices)
+        if forbidden:
+            raise HostRead(name)
+        return super().__torch_dispatch__(func, types, args, kwargs)
 
     def replay(self) -> None:
         with torch.inference_mode():
-            for func, args, kwargs, fresh in self.calls:
-                given = {_place(part) for part in tree_leaves((args, kwargs)) if isinstance(part, Tensor)}
-                results = [part for part in tree_leaves(func(*args, **kwargs)) if isinstance(part, Tensor)]
-                again = [part for part in results if _place(part) not in given]
-                for part, value in zip(fresh, again, strict=True):
-                    part.copy_(value)
-
-    def _check(self, func: Any, args: Any, kwargs: Any) -> None:
-        name = func._schema.name.removeprefix("aten::")
-        if name in _OPERATIONS or (name == "where" and len(args) == 1):
-            raise HostRead(name)
-        if name == "repeat_interleave" and len(args) > 1 and isinstance(args[1], Tensor):
-            raise HostRead(name)
-        if name in _INDEXED:
-            for index in tree_leaves(args[1]):
-                if isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8):
-                    raise HostRead(f"{name} by flags")
-
-
-def _place(part: Tensor) -> int:
-    return part.untyped_storage().data_ptr()
-
-
-def _writes(func: Any) -> bool:
-    return any(a.alias_info is not None and a.alias_info.is_write for a in func._schema.arguments)
+            self.graph.replay()
 
 
 class TapeRecorder:
-    """Records on a tape, and counts what it does."""
+    """Records on tapes, and counts what it does; or does all work at once, every time."""
 
     def __init__(self, replays: bool = True, fails: str = "") -> None:
         self.replays, self.fails = replays, fails
         self.kept: dict[Hashable, RecordedSteps] = {}
         self.refused: dict[Hashable, str] = {}
-        self.done = {"at once": 0, "recorded": 0, "replayed": 0}
+        self.count = {"at once": 0, "recorded": 0, "replayed": 0}
 
     def within(self, denoiser: Any) -> Denoiser:
-        if isinstance(denoiser, Recorded):
-            return Packing(denoiser.denoiser)
-        return replace(denoiser, recorder=None)
+        return Packing(denoiser.denoiser) if isinstance(denoiser, Recorded) else replace(denoiser, recorder=None)
 
     def find(self, key: Hashable, make: Callable[[Perform], RecordedSteps]) -> RecordedSteps | None:
         if key in self.refused:
@@ -133,27 +92,26 @@ class TapeRecorder:
 
         def perform(key: Hashable, work: Callable[[], None]) -> None:
             tape = tapes.get(key)
+            if tape is not None:
+                self.count["replayed"] += 1
+                return tape.replay()
             if not self.replays or key not in tapes:
+                self.count["at once"] += 1
                 tapes[key] = None
-                self.done["at once"] += 1
-                work()
-            elif tape is None:
-                if self.fails:
-                    raise NotRecorded(self.fails)
-                tapes[key] = Tape()
-                self.done["recorded"] += 1
-                # The tape's own run does the work; a graph's would not, and be replayed.
-                with HostFree(), tapes[key]:
-                    work()
-            else:
-                self.done["replayed"] += 1
-                tape.replay()
+                return work()
+            if self.fails:
+                raise NotRecorded(self.fails)
+            self.count["recorded"] += 1
+            tapes[key] = tape = Tape()
+            # This does the work, too; a graph would have to be replayed for that.
+            with HostFree(), tape:
+                return work()
 
         return perform
 
 
 class Recorded(DenoiserAround):
-    """Any denoiser, with a recorder: its passes run at once, since they need not be made of tensor operations."""
+    """Any denoiser with a recorder: as a part of a step that is not replayed, it need not be made of operations."""
 
     def __init__(self, denoiser: Denoiser, recorder: TapeRecorder):
         self.denoiser, self.recorder = denoiser, recorder
