@@ -62,12 +62,12 @@ class Past:
         self._shift_in(layout, (light_step(step), took_B))
         copy_in(list(leaves(self._heavy).values()), list(leaves(heavy).values()))
 
-    def load(self, steps: Sequence[Step], took_B: Tensor, packed: PackedSlots) -> None:
-        """Take up the past of other rows."""
+    def load(self, steps: Sequence[Step], took_B: Tensor, rows: int) -> None:
+        """Take up the past of other rows; posteriors have so many packed ones here."""
         if not steps:
             return
         *older, last = steps
-        last = _repacked(last, packed)
+        last = _repacked(last, rows)
         layout = self._layout(last, took_B)
         for step in older:
             self._shift_in(layout, (step, took_B))
@@ -122,12 +122,12 @@ class Records:
         return kept
 
 
-def _repacked(step: Step, packed: PackedSlots) -> Step:
-    """The same step with its posterior's rows in another order, or fewer of them."""
+def _repacked(step: Step, rows: int) -> Step:
+    """The same step with another number of packed rows in its posterior."""
     old = step.prediction.posterior
     if old is None:
         return step
+    packed = PackedSlots(old.slot_BN >= 0, rows)
     row_R = old.slot_BN.flatten()[packed.index_R].clamp(min=0)
-    slot_BN = torch.where(old.slot_BN >= 0, packed.row_BN, -1)
-    new = replace(old, logits_RV=old.logits_RV[row_R], logz_R=old.logz_R[row_R], slot_BN=slot_BN)
+    new = replace(old, logits_RV=old.logits_RV[row_R], logz_R=old.logz_R[row_R], slot_BN=packed.row_BN)
     return replace(step, prediction=replace(step.prediction, posterior=new))

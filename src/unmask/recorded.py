@@ -8,13 +8,14 @@ those of the plain loop.
 
 from collections import deque
 from collections.abc import Callable, Hashable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from unmask.core import NO_LOOK_AHEAD, Denoiser, Noise, Policy, Trajectory
+from unmask.axes.region import first_open_block
+from unmask.core import NO_LOOK_AHEAD, Denoiser, Noise, Policy, State, Trajectory, View
 from unmask.core.graphs import copy_in
 from unmask.core.layout import rebuilt
 from unmask.core.prediction import PackedSlots
@@ -64,17 +65,17 @@ def _run(
     """Batches that get smaller, until no row is left or steps are refused."""
     going_B, left = torch.ones_like(traj.rows_B, dtype=torch.bool), limit
     while traj.state.batch:
-        packed = PackedSlots.of(traj.state.answer_BL)
-        key = _key(runner, policy, traj, packed)
+        wanted = Wanted.of(policy, traj.state, finished.keep)
+        key = _key(runner, policy, traj, wanted)
 
-        def make(perform: Perform, traj: Trajectory = traj) -> RecordedSteps:
+        def make(perform: Perform, traj: Trajectory = traj, wanted: Wanted = wanted) -> RecordedSteps:
             inner = Runner(recorder.within(runner.denoiser), runner.proposal, eos_ids=runner.eos_ids)
-            return RecordedSteps(inner, policy.bounded(traj.state.tokens_BL.shape[1]), traj, perform)
+            return RecordedSteps(inner, policy.bounded(traj.state.tokens_BL.shape[1]), traj, wanted, perform)
 
         steps = recorder.find(key, make)
         if steps is None:
             return traj.select(going_B.nonzero().flatten())
-        steps.load(traj, going_B, packed)
+        steps.load(traj, going_B)
         try:
             left -= steps.run(left, finished.keep)
         except NotRecorded as error:
@@ -101,11 +102,11 @@ def _hashable(value: object) -> bool:
     return True
 
 
-def _key(runner: Runner, policy: Policy, traj: Trajectory, packed: PackedSlots) -> Hashable:
+def _key(runner: Runner, policy: Policy, traj: Trajectory, wanted: "Wanted") -> Hashable:
     """All that a recorded step depends on, except numbers on the device."""
     shapes = tuple((path, part.shape, part.dtype) for path, part in leaves(_base(traj)).items())
     settings = (policy, runner.proposal, runner.eos_ids, traj.state.mask_id)
-    return (*settings, traj.rows_B.device, len(packed.index_R), *shapes)
+    return (*settings, wanted, traj.rows_B.device, *shapes)
 
 
 def _base(traj: Trajectory) -> Trajectory:
@@ -113,11 +114,36 @@ def _base(traj: Trajectory) -> Trajectory:
     return replace(traj, steps=(), prediction=None, foreseen_B=None)
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """The slots that get logits: so many in every step, whatever is masked by then."""
+
+    rows: int
+    block: int | None
+    """Answer positions per block where only the open block is read; None for all that the view wants."""
+
+    @classmethod
+    def of(cls, policy: Policy, state: State, record: bool) -> "Wanted":
+        """Of a policy that fills block after block nobody sees the rest, unless steps are recorded."""
+        counts, needs = state.answer_BL.sum(-1).tolist(), policy.needs
+        elsewhere = needs.divergence or needs.posterior or needs.attention or needs.revealed or policy.outside_block
+        block = None if record or elsewhere else getattr(policy, "block_length", None)
+        return cls(sum(counts) if block is None else sum(min(block, count) for count in counts), block)
+
+    def packed(self, view: View, state: State) -> View:
+        """The view with as many rows to answer as there always are."""
+        wanted_BN = view.wanted_BN
+        if self.block is not None:
+            wanted_BN = wanted_BN & first_open_block(state, self.block)
+        packed = PackedSlots(wanted_BN, self.rows)
+        return replace(view, wanted_BN=packed.wanted_BN, packed=packed)
+
+
 class RecordedSteps:
     """Rows of one shape in buffers of their own, and the step that moves them."""
 
-    def __init__(self, runner: Runner, policy: Policy, like: Trajectory, perform: Perform):
-        self.runner, self.policy, self.perform = runner, policy, perform
+    def __init__(self, runner: Runner, policy: Policy, like: Trajectory, wanted: Wanted, perform: Perform):
+        self.runner, self.policy, self.wanted, self.perform = runner, policy, wanted, perform
         self.base = _base(like)
         """What is not a tensor, of the rows that were loaded last."""
         with torch.inference_mode(False):
@@ -125,45 +151,43 @@ class RecordedSteps:
             self.going_B = torch.ones_like(like.rows_B, dtype=torch.bool)
             self.fault_B, self.faulty_at_B = torch.zeros_like(like.rows_B), torch.zeros_like(like.rows_B)
             self.flags = torch.zeros(2, dtype=torch.long, device=like.rows_B.device)
-        self.packed: PackedSlots | None = None
         self.past, self.depth = Past(policy.memory or 1), 0
         self.records: Records | None = None
         self._looks = _Looks(self.flags)
 
-    def load(self, traj: Trajectory, going_B: Tensor, packed: PackedSlots) -> None:
+    def load(self, traj: Trajectory, going_B: Tensor) -> None:
         """Take up other rows, of which some may be done."""
         self.base = _base(traj)
         copy_in(list(leaves(self.rows).values()), list(leaves(self.base).values()))
         self.going_B.copy_(going_B)
         self.fault_B.zero_()
-        if self.packed is None:
-            with torch.inference_mode(False):
-                self.packed = PackedSlots(packed.index_R.clone(), packed.row_BN.clone())
-        else:
-            own, new = ((p.index_R, p.row_BN, p.wanted_BN) for p in (self.packed, packed))
-            copy_in(own, new)
         self.depth = len(traj.steps)
-        self.past.load(traj.steps, self.going_B, self.packed)
+        self.past.load(traj.steps, self.going_B, self.wanted.rows)
 
     def run(self, limit: int, record: bool) -> int:
         """Steps until no row is left, or so few that a smaller batch is worth it; how many were taken."""
         self.records = Records() if record else None
         batch, certain = len(self.going_B), self._certain_steps()
         self._looks.clear()
-        for number in range(1, limit + 1):
-            self.perform(self.depth, self._step)
-            self.depth = min(self.depth + 1, self.past.most)
-            if self.records is not None:
-                self.records.add(self.past)
-            self._looks.send()
-            # Nobody runs ahead of an end that is known.
-            while self._looks.waiting > (AHEAD if number != certain else 0):
-                going, wrong = self._looks.read()
-                if wrong:
-                    raise_faults(self.fault_B, self.faulty_at_B, self.rows.rows_B)
-                if going <= batch // 2:
-                    return number
+        with torch.cuda.device_of(self.flags):
+            for number in range(1, limit + 1):
+                self._start()
+                # Nobody runs ahead of an end that is known.
+                while self._looks.waiting > (AHEAD if number != certain else 0):
+                    going, wrong = self._looks.read()
+                    if wrong:
+                        raise_faults(self.fault_B, self.faulty_at_B, self.rows.rows_B)
+                    if going <= batch // 2:
+                        return number
         return limit
+
+    def _start(self) -> None:
+        """Start one step, and send for its flags."""
+        self.perform(self.depth, self._step)
+        self.depth = min(self.depth + 1, self.past.most)
+        if self.records is not None:
+            self.records.add(self.past)
+        self._looks.send()
 
     def unload(self, finished: Finished, *, fill: bool = True) -> tuple[Trajectory, Tensor]:
         """The rows that still run, filled up with done ones to a power of two; the others have finished."""
@@ -193,7 +217,7 @@ class RecordedSteps:
         with torch.inference_mode():
             # Made anew, so that nothing that is derived from a state outlives its step.
             now = replace(rebuilt(self.base, leaves(self.rows).values()), steps=self.past.steps(self.depth))
-            view = replace(self.policy.view(now), packed=self.packed)
+            view = self.wanted.packed(self.policy.view(now), now.state)
             seen = self.runner.observe(now, view, self.policy.needs)
             action = self.policy.act(seen, NO_LOOK_AHEAD)
             change = self.runner.change(seen, action)

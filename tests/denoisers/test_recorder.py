@@ -49,8 +49,7 @@ def test_work_is_done_once_then_recorded_then_replayed(monkeypatch):
 
     monkeypatch.setattr(module, "record", record)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: ("pool",))
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    recorder, done = CudaRecorder(), []
+    recorder, done = CudaRecorder(CUDA), []
     first, second = (recorder.find(key, lambda perform: perform) for key in ("one", "two"))
     for perform in (first, second, first):
         for key in (0, 1, 0, 0):
@@ -60,7 +59,7 @@ def test_work_is_done_once_then_recorded_then_replayed(monkeypatch):
 
 
 def test_the_steps_used_last_are_kept():
-    recorder = CudaRecorder(limit=2)
+    recorder = CudaRecorder(CUDA, limit=2)
     made = []
     for key in "abacab":
         recorder.find(key, lambda perform, key=key: made.append(key) or key)
@@ -68,7 +67,7 @@ def test_the_steps_used_last_are_kept():
 
 
 def test_what_is_refused_is_said_once_and_not_tried_again():
-    recorder = CudaRecorder()
+    recorder = CudaRecorder(CUDA)
     recorder.find("key", lambda perform: "steps")
     with pytest.warns(UserWarning, match="not as a recorded graph: steps of llada over"):
         recorder.refuse("key", "steps of llada over (1, 2) slots: no room")
@@ -84,8 +83,7 @@ def test_a_failed_capture_says_why(monkeypatch):
 
     monkeypatch.setattr(module, "record", record)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: ("pool",))
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    perform = CudaRecorder().find("key", lambda perform: perform)
+    perform = CudaRecorder(CUDA).find("key", lambda perform: perform)
     perform(0, lambda: None)
     with pytest.raises(NotRecorded, match=r"^no room$"):
         perform(0, lambda: None)

@@ -129,9 +129,10 @@ class Packing(DenoiserAround):
     def __call__(self, view: View, needs: Needs) -> Logits:
         packed = view.packed
         assert packed is not None
-        logits = self.denoiser(replace(view, wanted_BN=packed.wanted_BN, packed=None), needs)
-        row_R = packed.row_BN.flatten()[packed.index_R]
+        logits = self.denoiser(replace(view, packed=None), needs)
+        if not len(logits.logits_RV):
+            none_RV = logits.logits_RV.new_zeros(len(packed.index_R), self.vocabulary.size)
+            return replace(logits, logits_RV=none_RV, counted=packed)
+        row_R = packed.row_BN.flatten()[packed.index_R].clamp(min=0)
         hidden_RH = None if logits.hidden_RH is None else logits.hidden_RH[row_R]
-        return replace(
-            logits, logits_RV=logits.logits_RV[row_R], wanted_BN=view.wanted_BN, hidden_RH=hidden_RH, counted=packed
-        )
+        return replace(logits, logits_RV=logits.logits_RV[row_R], hidden_RH=hidden_RH, counted=packed)

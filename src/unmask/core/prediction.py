@@ -19,21 +19,20 @@ class CountedSlots:
 
 
 class PackedSlots(CountedSlots):
-    """Slots that get a row of logits each, wanted at the moment or not: a set that stays, so that shapes stay."""
+    """Flagged slots with a row of logits each, and so many rows however many are flagged: the shape stays."""
 
     __slots__ = ("row_BN",)
 
-    def __init__(self, index_R: Tensor, row_BN: Tensor):
-        """Flat slot of each packed row, of which one may come twice; and a packed row of each slot, -1 for none."""
-        self.index_R, self.row_BN, self.wanted_BN = index_R, row_BN, row_BN >= 0
-
-    @classmethod
-    def of(cls, flags_BN: Tensor, rows: int | None = None) -> "PackedSlots":
-        """The flagged slots; the last is repeated until there are so many rows."""
-        index_R = flags_BN.flatten().nonzero().squeeze(-1)
-        row_BN = torch.where(flags_BN, flags_BN.flatten().cumsum(0).view_as(flags_BN) - 1, -1)
-        spare = 0 if rows is None else rows - len(index_R)
-        return cls(torch.cat((index_R, index_R[-1:].expand(spare))) if spare else index_R, row_BN)
+    def __init__(self, flags_BN: Tensor, rows: int):
+        """The first so many; where fewer are flagged, rows of slot 0 fill up. Nothing waits for the device."""
+        rank_BN = flags_BN.flatten().cumsum(0).view_as(flags_BN) - 1
+        self.wanted_BN = flags_BN & (rank_BN < rows)
+        self.row_BN = torch.where(self.wanted_BN, rank_BN, -1)
+        """Packed row of each slot, -1 where there is none."""
+        place_BN = torch.where(self.wanted_BN, rank_BN, rows)
+        slot_N = torch.arange(place_BN.numel(), device=place_BN.device)
+        # All that have no row are written behind the end.
+        self.index_R = slot_N.new_zeros(rows + 1).scatter_(0, place_BN.flatten(), slot_N)[:rows]
 
 
 @dataclass(frozen=True, repr=False)

@@ -55,4 +55,4 @@ def use_engine(network: Network, engine: str) -> Network:
         return replace(network, forward=None, recorder=None)
     if engine == "compile":
         compile_layers(network.model)
-    return replace(network, forward=Graphs(network.model), recorder=CudaRecorder())
+    return replace(network, forward=Graphs(network.model), recorder=CudaRecorder(network.device))

@@ -17,8 +17,8 @@ from unmask.recorded import Perform, RecordedSteps
 class CudaRecorder:
     """Keeps the steps of the shapes used last. All share one pool of memory, since only one runs at a time."""
 
-    def __init__(self, limit: int = 8):
-        self.limit = limit
+    def __init__(self, device: torch.device, limit: int = 8):
+        self.device, self.limit = device, limit
         self._kept: OrderedDict[Hashable, RecordedSteps] = OrderedDict()
         self._refused: set[Hashable] = set()
         self._pool: Any = None
@@ -69,7 +69,7 @@ class _Replayed:
 
     def _record(self, work: Callable[[], None]) -> Recording[None]:
         try:
-            return record(work, torch.device("cuda", torch.cuda.current_device()), pool=self.recorder.pool)
+            return record(work, self.recorder.device, pool=self.recorder.pool)
         except RuntimeError as error:
             # A driver without graphs, too little memory, or a policy that asks the device after all.
             raise NotRecorded(str(error).splitlines()[0] if str(error) else type(error).__name__) from error
