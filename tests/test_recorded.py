@@ -72,28 +72,55 @@ def test_methods_of_one_shape_are_recordable():
 
 
 @pytest.mark.parametrize("name", POLICIES)
+def test_a_step_can_be_recorded(name):
+    """Nothing in it reads from or brings from the host, or makes shapes of values; a replay does what it would do."""
+    recorder, network = TapeRecorder(rehearses=False), tiny()
+    plain, recorded = both(network, POLICIES[name], rows(network, (4, 2)), recorder)
+    assert plain.to_bytes() == recorded.to_bytes()
+    assert not recorder.refused
+    assert recorder.count["recorded"] >= min(2, len(plain.steps))
+    assert recorder.count["replayed"] or len(plain.steps) < 3 + POLICIES[name].memory
+
+
+def test_a_longer_memory_is_recorded_step_by_step():
+    """Until it is full, every number of steps in it is a recording of its own."""
+    recorder, network = TapeRecorder(rehearses=False), tiny()
+    plain, recorded = both(network, four(), rows(network, (7, 2)), recorder, proposal=Proposal(temperature=0.7))
+    assert plain.to_bytes() == recorded.to_bytes()
+    assert four().memory == 4
+    assert [steps.past.most for steps in recorder.kept.values()] == [4, 4], "two rows, then one"
+    assert recorder.count["replayed"]
+
+
+@pytest.mark.parametrize("name", [*POLICIES][::6])
 def test_steps_are_those_of_the_plain_loop(name):
     """To the byte of the record, on rows that end at different times, at temperature 1 and with closed tails."""
+    same_on_exact(POLICIES[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", POLICIES)
+def test_all_steps_are_those_of_the_plain_loop(name):
+    """The same, and replays on batches of other lengths and ends."""
+    same_on_exact(POLICIES[name])
+    recorder, network = TapeRecorder(), tiny()
+    for first in range(4):
+        run = rows(network, (8, 2, 8, 4), (8, 2, 4, 2), prompts=((first, 8), (1, 2), (first,), (4, 4)))
+        options = {"proposal": Proposal(temperature=0.7), "eos_fill": True, "record": first > 1}
+        plain, recorded = both(network, POLICIES[name], run, recorder, **options)
+        assert plain.to_bytes() == recorded.to_bytes()
+    assert not recorder.refused
+    assert recorder.count["replayed"]
+
+
+def same_on_exact(policy):
     run = rows(EXACT, (4, 6, 2), (2, 6, 2))
     recorder = TapeRecorder(replays=False)
-    plain, recorded = both(EXACT, POLICIES[name], run, recorder, proposal=Proposal(temperature=1.0), eos_fill=True)
+    plain, recorded = both(EXACT, policy, run, recorder, proposal=Proposal(temperature=1.0), eos_fill=True)
     assert plain.to_bytes() == recorded.to_bytes()
     assert torch.equal(plain.remasks_B, recorded.remasks_B)
     assert recorder.count["at once"]
     assert not recorder.refused
-
-
-@pytest.mark.parametrize("name", POLICIES)
-def test_a_step_can_be_recorded(name):
-    """Nothing in it reads from or brings from the host, or makes shapes of values; a replay does what it would do."""
-    recorder, network = TapeRecorder(), tiny()
-    for first in range(3):
-        run = rows(network, (4, 2), (4, 2), prompts=((first, 8), (1, 2)))
-        plain, recorded = both(network, POLICIES[name], run, recorder, record=first == 2)
-        assert plain.to_bytes() == recorded.to_bytes()
-    assert not recorder.refused
-    assert recorder.count["recorded"]
-    assert recorder.count["replayed"]
 
 
 PROPOSALS = {
@@ -106,13 +133,11 @@ PROPOSALS = {
 
 
 @pytest.mark.parametrize("proposal", PROPOSALS.values(), ids=PROPOSALS)
-@pytest.mark.parametrize("policy", [LLaDA(), make("dream"), four()], ids=["llada", "dream", "four"])
+@pytest.mark.parametrize("policy", [LLaDA(), make("klass", variant="dream")], ids=["llada", "klass"])
 def test_every_proposal_can_be_recorded(policy, proposal):
-    recorder, network = TapeRecorder(), tiny()
-    for first in range(3):
-        run = rows(network, (6, 3), (3, 3), prompts=((first, 8), (1, 2)))
-        plain, recorded = both(network, policy, run, recorder, proposal=proposal, eos_fill=True)
-        assert plain.to_bytes() == recorded.to_bytes()
+    recorder, network = TapeRecorder(rehearses=False), tiny()
+    plain, recorded = both(network, policy, rows(network, (6, 4)), recorder, proposal=proposal, eos_fill=True)
+    assert plain.to_bytes() == recorded.to_bytes()
     assert recorder.count["replayed"]
 
 
@@ -121,7 +146,7 @@ def test_the_shipped_models_decode_alike(model):
     network = load(model, device="cpu").denoiser
     prompts = tuple(tuple(range(20 + n, 26 + 2 * n)) for n in range(4))
     for policy in (make("llada" if model == "mini" else "dream"), make("fast-dllm", threshold=0.3, block_length=4)):
-        run = rows(network, (8, 16, 12, 16), (4, 16, 3, 8), prompts=prompts)
+        run = rows(network, (4, 8, 6, 8), (2, 8, 3, 4), prompts=prompts)
         recorder = TapeRecorder(replays=False)
         plain, recorded = both(network, policy, run, recorder, eos_fill=True, proposal=Proposal(temperature=0.4))
         assert plain.to_bytes() == recorded.to_bytes()
@@ -160,6 +185,19 @@ def test_a_configuration_is_that_of_its_own_run():
     for name in ("one", "two"):
         start = replace(Trajectory.start(run["start"], run["noise"]), config={"name": name})
         assert decode(Recorded(EXACT, recorder), LLaDA(), start).config == {"name": name}
+
+
+def test_only_the_open_block_gets_logits_where_nothing_else_is_read():
+    """Of a run that keeps no steps: tokens are the same, and the head has a fraction of the work."""
+    recorder, network = TapeRecorder(), tiny()
+    for policy in (make("llada", block_length=2), make("fast-dllm", block_length=2), make("klass", block_length=2)):
+        for record in (False, True):
+            run = rows(network, (8, 6), (4, 3))
+            plain, recorded = both(network, policy, run, recorder, record=record, proposal=Proposal(temperature=0.7))
+            assert plain.to_bytes() == recorded.to_bytes()
+    rows_of = [steps.wanted.rows for steps in recorder.kept.values() if steps.rows.state.batch == 2]
+    # KLASS compares with the posteriors of the step before, wherever they are.
+    assert rows_of == [4, 14, 4, 14, 14]
 
 
 def test_rows_that_are_done_leave_once_they_are_half():

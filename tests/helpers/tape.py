@@ -65,10 +65,14 @@ class Tape(FakeCapture):
 
 
 class TapeRecorder:
-    """Records on tapes, and counts what it does; or does all work at once, every time."""
+    """Records on tapes, and counts what it does; or does all work at once, every time.
 
-    def __init__(self, replays: bool = True, fails: str = "") -> None:
-        self.replays, self.fails = replays, fails
+    A GPU does work at once the first time, which also prepares what cannot be recorded; without `rehearses` that has to
+    be there from a plain run.
+    """
+
+    def __init__(self, replays: bool = True, rehearses: bool = True, fails: str = "") -> None:
+        self.replays, self.rehearses, self.fails = replays, rehearses, fails
         self.kept: dict[Hashable, RecordedSteps] = {}
         self.refused: dict[Hashable, str] = {}
         self.count = {"at once": 0, "recorded": 0, "replayed": 0}
@@ -95,7 +99,7 @@ class TapeRecorder:
             if tape is not None:
                 self.count["replayed"] += 1
                 return tape.replay()
-            if not self.replays or key not in tapes:
+            if not self.replays or (key not in tapes and self.rehearses):
                 self.count["at once"] += 1
                 tapes[key] = None
                 return work()
