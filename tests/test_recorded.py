@@ -12,6 +12,7 @@ from tests.helpers.tape import HostFree, HostRead, Recorded, Tape, TapeRecorder
 from unmask.adapt.selective import Selective
 from unmask.catalog import load
 from unmask.core import Action, LookAhead, Noise, Policy, Proposal, State, Trajectory, Vocabulary, row_key
+from unmask.core.rows import leaves
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint, Network
 from unmask.denoisers.transformer import Spec, Transformer
@@ -163,6 +164,25 @@ def test_blanks_between_given_tokens_are_filled_alike():
         assert plain.to_bytes() == recorded.to_bytes()
 
 
+@pytest.mark.parametrize("policy", [LLaDA(), make("remdm"), make("klass"), four()], ids=lambda policy: policy.name)
+def test_canvases_of_many_lengths_share_a_recording(policy):
+    """They are padded, and what is returned and recorded is cut off again; also where recording fails on the way."""
+    network = tiny()
+    for recorder in (TapeRecorder(grain=16), TapeRecorder(grain=16, fails="no room")):
+        for length in (1, 3, 7):
+            run = rows(network, (4, 3), (4, 3), prompts=((2,) * length, (1, 2)))
+            plain, recorded = both(network, policy, run, recorder, proposal=Proposal(temperature=0.7))
+            assert torch.equal(plain.state.tokens_BL, recorded.state.tokens_BL)
+            assert torch.equal(plain.state.committed_BL, recorded.state.committed_BL)
+            assert len(plain.steps) == len(recorded.steps)
+            for one, other in zip(leaves(plain.steps).values(), leaves(recorded.steps).values(), strict=True):
+                # Sums over a longer canvas may differ in their last bits.
+                torch.testing.assert_close(one, other, equal_nan=True)
+            Trajectory.from_bytes(recorded.to_bytes())
+    assert recorder.refused
+    assert {steps.rows.state.tokens_BL.shape[1] for steps in recorder.kept.values()} <= {16}
+
+
 def test_other_rows_are_taken_up_by_the_same_recording():
     """Prompts, noise, given tokens and lengths are numbers in buffers; nothing of the last run stays."""
     recorder, network = TapeRecorder(), tiny()
@@ -308,6 +328,25 @@ class Forgetful(Policy):
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         action = Fixed().act(traj, look_ahead)
         return replace(action, notes={} if traj.steps else {"first_B": traj.state.step_B})
+
+
+@dataclass(frozen=True)
+class Nameless(Policy):
+    """Notes something of which nobody can tell which axis is the canvas."""
+
+    name: ClassVar[str] = "nameless"
+    recordable = True
+
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
+        return replace(Fixed().act(traj, look_ahead), notes={"seen": traj.seen.confidence_BN})
+
+
+def test_a_note_without_axes_in_its_name_is_not_recorded():
+    recorder = TapeRecorder(replays=False)
+    plain, recorded = both(EXACT, Nameless(), rows(EXACT), recorder)
+    assert plain.to_bytes() == recorded.to_bytes()
+    (why,) = recorder.refused.values()
+    assert "'seen' of its action does not end in a letter for each of its 2 axes" in why
 
 
 def test_a_policy_whose_notes_change_their_form_goes_on_in_the_plain_loop():

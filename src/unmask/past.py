@@ -8,7 +8,7 @@ from torch import Tensor
 
 from unmask.core import Posterior, Step
 from unmask.core.graphs import copy_in
-from unmask.core.layout import Layout, same_form
+from unmask.core.layout import Layout, axes_of, same_form
 from unmask.core.prediction import PackedSlots
 from unmask.core.rows import leaves, mapped, select
 from unmask.runner import light_step
@@ -76,6 +76,7 @@ class Past:
     def _layout(self, step: Step, took_B: Tensor) -> Layout[tuple[Step, Tensor]]:
         """Made for the first step that comes; later ones must fit."""
         if self.layout is None:
+            _check_names(step)
             self.layout = Layout.of((light_step(step), took_B))
             with torch.inference_mode(False):
                 self.memory = torch.zeros(self.most, self.layout.size, dtype=torch.uint8, device=took_B.device)
@@ -120,6 +121,13 @@ class Records:
             elif bool(took_B.any()):
                 kept.append(select(step, took_B.nonzero().flatten().to(device)))
         return kept
+
+
+def _check_names(step: Step) -> None:
+    """Canvases are padded: what is cut off again in the end is found by the letters of its axes."""
+    for path, part in leaves(step).items():
+        if len(axes_of(path)) != part.dim():
+            raise NotRecorded(f"{path[-1]!r} of its action does not end in a letter for each of its {part.dim()} axes")
 
 
 def _repacked(step: Step, rows: int) -> Step:

@@ -17,7 +17,7 @@ from torch import Tensor
 from unmask.axes.region import first_open_block
 from unmask.core import NO_LOOK_AHEAD, Denoiser, Noise, Policy, State, Trajectory, View
 from unmask.core.graphs import copy_in
-from unmask.core.layout import rebuilt
+from unmask.core.layout import rebuilt, shortened
 from unmask.core.prediction import PackedSlots
 from unmask.core.rows import leaves
 from unmask.past import NotRecorded, Past, Records
@@ -35,12 +35,15 @@ Perform = Callable[[Hashable, Callable[[], None]], None]
 class StepRecorder(Protocol):
     """What a denoiser has whose passes can be recorded: it keeps recorded steps from one decode to the next."""
 
+    grain: int
+    """Canvases are padded to a multiple of so many positions: prompts of many lengths share few recordings."""
+
     def within(self, denoiser: Any) -> Denoiser:
         """The same denoiser without recordings of its own, to be recorded as a part of the step."""
         ...
 
     def find(self, key: Hashable, make: "Callable[[Perform], RecordedSteps]") -> "RecordedSteps | None":
-        """The steps that are kept under the key; None where they were refused."""
+        """The steps that are kept under the key; None where they were refused, or are not worth it yet."""
         ...
 
     def refuse(self, key: Hashable, why: str) -> None:
@@ -53,8 +56,13 @@ def run_recorded(runner: Runner, policy: Policy, traj: Trajectory, finished: Fin
     recorder: StepRecorder | None = getattr(runner.denoiser, "recorder", None)
     if recorder is None or not _suits(runner, policy, traj):
         return traj
-    limit = step_limit(traj.state)
-    rest = _run(recorder, runner, policy, finished.retire(traj, policy.done(traj)), finished, limit)
+    limit, length = step_limit(traj.state), traj.state.tokens_BL.shape[1]
+    traj = finished.retire(traj, policy.done(traj))
+    parts, steps = len(finished.parts), len(finished.steps)
+    padded = replace(traj, state=traj.state.pad_to(-(-length // recorder.grain) * recorder.grain))
+    rest = shortened(_run(recorder, runner, policy, padded, finished, limit), length)
+    finished.parts[parts:] = [shortened(part, length) for part in finished.parts[parts:]]
+    finished.steps[steps:] = [shortened(step, length) for step in finished.steps[steps:]]
     finished.watch(rest)
     return rest
 

@@ -33,6 +33,12 @@ def _remarks_anew():
 # On any machine.
 
 
+def found(recorder, key, make):
+    """As the second run of a shape finds it."""
+    recorder.find(key, make)
+    return recorder.find(key, make)
+
+
 class Graph:
     """A graph that does its work on replay, as a real one."""
 
@@ -50,7 +56,7 @@ def test_work_is_done_once_then_recorded_then_replayed(monkeypatch):
     monkeypatch.setattr(module, "record", record)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: ("pool",))
     recorder, done = CudaRecorder(CUDA), []
-    first, second = (recorder.find(key, lambda perform: perform) for key in ("one", "two"))
+    first, second = (found(recorder, key, lambda perform: perform) for key in ("one", "two"))
     for perform in (first, second, first):
         for key in (0, 1, 0, 0):
             perform(key, lambda key=key: done.append(key))
@@ -62,13 +68,21 @@ def test_the_steps_used_last_are_kept():
     recorder = CudaRecorder(CUDA, limit=2)
     made = []
     for key in "abacab":
-        recorder.find(key, lambda perform, key=key: made.append(key) or key)
+        found(recorder, key, lambda perform, key=key: made.append(key) or key)
     assert made == ["a", "b", "c", "b"]
+
+
+def test_a_shape_that_comes_once_is_not_recorded():
+    recorder = CudaRecorder(CUDA)
+    assert [recorder.find(key, lambda perform: "steps") for key in "abab"] == [None, None, "steps", "steps"]
+    for number in range(module.SEEN):
+        recorder.find(number, lambda perform: "steps")
+    assert recorder.find("a", lambda perform: "steps") is None, "forgotten"
 
 
 def test_what_is_refused_is_said_once_and_not_tried_again():
     recorder = CudaRecorder(CUDA)
-    recorder.find("key", lambda perform: "steps")
+    found(recorder, "key", lambda perform: "steps")
     with pytest.warns(UserWarning, match="not as a recorded graph: steps of llada over"):
         recorder.refuse("key", "steps of llada over (1, 2) slots: no room")
     assert recorder.find("key", lambda perform: "steps") is None
@@ -83,7 +97,7 @@ def test_a_failed_capture_says_why(monkeypatch):
 
     monkeypatch.setattr(module, "record", record)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: ("pool",))
-    perform = CudaRecorder(CUDA).find("key", lambda perform: perform)
+    perform = found(CudaRecorder(CUDA), "key", lambda perform: perform)
     perform(0, lambda: None)
     with pytest.raises(NotRecorded, match=r"^no room$"):
         perform(0, lambda: None)
@@ -105,8 +119,8 @@ def a_run(network, new_tokens=(16, 16, 16, 16), steps=(8, 16, 4, 8), seed=0):
     return {"start": state, "noise": Noise.of([row_key(seed, bytes(8), b) for b in range(len(steps))], CUDA)}
 
 
-def twice(network, policy, seeds=(0, 1, 2), **options):
-    """The plain loop and recorded steps, several times: at once, recorded, replayed."""
+def twice(network, policy, seeds=(0, 1, 2, 3), **options):
+    """The plain loop and recorded steps, several times: plain, at once, recorded, replayed."""
     plain = replace(network, recorder=None)
     for seed in seeds:
         run = a_run(network, seed=seed)
@@ -160,7 +174,7 @@ def test_the_steady_state_records_and_allocates_nothing():
     network = a_network()
     policy = make("llada", block_length=8)
     run = a_run(network, steps=(8, 8, 8, 8))
-    for _ in range(3):
+    for _ in range(4):
         decode(network, policy, **run, record=False)
     (steps,) = network.recorder._kept.values()
     captured = dict(steps.perform._recordings)
@@ -212,7 +226,7 @@ def test_a_fault_is_named_by_row_and_step():
             return replace(action, kappa_B=torch.where(wrong_B, 2.0, action.kappa_B))
 
     network = a_network()
-    for _ in range(2):
+    for _ in range(4):
         with pytest.raises(InvalidAction, match="row 1, step 5: kappa is outside"):
             decode(network, Late(), **a_run(network), record=False)
 
@@ -222,7 +236,7 @@ def test_steps_of_one_shape_are_the_same_bits_in_bfloat16():
     """All rows end together, so that the network runs the same shapes either way."""
     network = a_network(dtype=torch.bfloat16)
     for policy in (make("llada", block_length=8), four()):
-        for seed in range(3):
+        for seed in range(4):
             run = a_run(network, steps=(8, 8, 8, 8), seed=seed)
             recorded = decode(network, policy, **run)
             plain = decode(replace(network, recorder=None), policy, **run)
@@ -237,7 +251,7 @@ def test_a_loaded_model_records_its_steps():
     pytest.importorskip("tokenizers")
     model = load("mini", device="cuda")
     prompts = ["Hello", "One two three"]
-    for _ in range(3):
+    for _ in range(4):
         recorded = model.generate(prompts, max_new_tokens=16, steps=8)
         plain = model.generate(prompts, max_new_tokens=16, steps=8, on_step=lambda traj: None)
         assert recorded.texts == plain.texts

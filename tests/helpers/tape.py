@@ -71,8 +71,8 @@ class TapeRecorder:
     be there from a plain run.
     """
 
-    def __init__(self, replays: bool = True, rehearses: bool = True, fails: str = "") -> None:
-        self.replays, self.rehearses, self.fails = replays, rehearses, fails
+    def __init__(self, replays: bool = True, rehearses: bool = True, fails: str = "", grain: int = 1) -> None:
+        self.replays, self.rehearses, self.fails, self.grain = replays, rehearses, fails, grain
         self.kept: dict[Hashable, RecordedSteps] = {}
         self.refused: dict[Hashable, str] = {}
         self.count = {"at once": 0, "recorded": 0, "replayed": 0}

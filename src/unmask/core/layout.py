@@ -67,6 +67,24 @@ def rebuilt(form: T, tensors: Iterable[Tensor]) -> T:
     return mapped(form, lambda _: next(fresh))
 
 
+def shortened(value: T, length: int) -> T:
+    """A value on so many positions of its canvases: what is behind them is cut off, along the axes L and N."""
+    return rebuilt(value, [_cut(part, axes_of(path), length) for path, part in leaves(value).items()])
+
+
+def axes_of(path: Path) -> str:
+    """The letters that a tensor's name ends in: one for each axis, as the names of all fields and notes have them."""
+    letters = str(path[-1]).rpartition("_")[2]
+    return letters if letters.isupper() else ""
+
+
+def _cut(part: Tensor, axes: str, length: int) -> Tensor:
+    for axis, letter in enumerate(axes):
+        if letter in "LN" and part.shape[axis] > length:
+            part = part.narrow(axis, 0, length)
+    return part
+
+
 def _empty(part: Tensor) -> Tensor:
     return torch.empty(part.shape, dtype=part.dtype, device="meta")
 

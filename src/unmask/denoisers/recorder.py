@@ -8,17 +8,26 @@ from typing import Any
 import torch
 
 from unmask.core.graphs import Recording, record
-from unmask.denoisers.network import Network
+from unmask.denoisers.network import BUCKET, Network
 from unmask.denoisers.remarks import say_once
 from unmask.past import NotRecorded
 from unmask.recorded import Perform, RecordedSteps
 
+SEEN = 256
+"""Shapes that are remembered to have come."""
+
 
 class CudaRecorder:
-    """Keeps the steps of the shapes used last. All share one pool of memory, since only one runs at a time."""
+    """Keeps the steps of the shapes used last. All share one pool of memory, since only one runs at a time.
+
+    A shape is recorded when it comes the second time: a run of one that never comes again would pay for nothing.
+    """
+
+    grain = BUCKET
 
     def __init__(self, device: torch.device, limit: int = 8):
         self.device, self.limit = device, limit
+        self._seen: OrderedDict[Hashable, None] = OrderedDict()
         self._kept: OrderedDict[Hashable, RecordedSteps] = OrderedDict()
         self._refused: set[Hashable] = set()
         self._pool: Any = None
@@ -27,7 +36,7 @@ class CudaRecorder:
         return replace(denoiser, forward=None, recorder=None)
 
     def find(self, key: Hashable, make: Callable[[Perform], RecordedSteps]) -> RecordedSteps | None:
-        if key in self._refused:
+        if key in self._refused or not self._again(key):
             return None
         if key not in self._kept:
             self._kept[key] = make(_Replayed(self))
@@ -35,6 +44,15 @@ class CudaRecorder:
         if len(self._kept) > self.limit:
             self._kept.popitem(last=False)
         return self._kept[key]
+
+    def _again(self, key: Hashable) -> bool:
+        """Whether the key has come before, not too long ago."""
+        known = key in self._seen
+        self._seen[key] = None
+        self._seen.move_to_end(key)
+        if len(self._seen) > SEEN:
+            self._seen.popitem(last=False)
+        return known
 
     def refuse(self, key: Hashable, why: str) -> None:
         self._refused.add(key)
