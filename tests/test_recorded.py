@@ -249,6 +249,19 @@ def test_a_run_that_is_watched_or_taken_up_again_goes_step_by_step():
     assert recorder.count["at once"] == taken
 
 
+def test_a_second_decode_of_the_same_moment_runs_the_plain_loop():
+    """The buffers hold one run; and they are free again after a run that raised."""
+    recorder, run = TapeRecorder(replays=False), rows(EXACT)
+    with recorder.busy:
+        plain, other = both(EXACT, LLaDA(), run, recorder)
+        assert recorder.count["at once"] == 0
+        assert plain.to_bytes() == other.to_bytes()
+    with pytest.raises(InvalidAction):
+        decode(Recorded(EXACT, recorder), Wrong(0), run["start"], noise=run["noise"])
+    both(EXACT, LLaDA(), run, recorder)
+    assert recorder.count["at once"] > 2
+
+
 # What goes wrong.
 
 

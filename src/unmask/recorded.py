@@ -9,6 +9,7 @@ those of the plain loop.
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any, Protocol
 
 import torch
@@ -35,6 +36,8 @@ Perform = Callable[[Hashable, Callable[[], None]], None]
 class StepRecorder(Protocol):
     """What a denoiser has whose passes can be recorded: it keeps recorded steps from one decode to the next."""
 
+    busy: Lock
+    """Held by the decode whose rows are in the buffers; another one of the same moment runs the plain loop."""
     grain: int
     """Canvases are padded to a multiple of so many positions: prompts of many lengths share few recordings."""
 
@@ -54,8 +57,16 @@ class StepRecorder(Protocol):
 def run_recorded(runner: Runner, policy: Policy, traj: Trajectory, finished: Finished) -> Trajectory:
     """Decode as far as steps can be recorded. What is left is for the plain loop: no row, or all where they cannot."""
     recorder: StepRecorder | None = getattr(runner.denoiser, "recorder", None)
-    if recorder is None or not _suits(runner, policy, traj):
+    if recorder is None or not _suits(runner, policy, traj) or not recorder.busy.acquire(blocking=False):
         return traj
+    try:
+        return _padded(recorder, runner, policy, traj, finished)
+    finally:
+        recorder.busy.release()
+
+
+def _padded(recorder: StepRecorder, runner: Runner, policy: Policy, traj: Trajectory, finished: Finished) -> Trajectory:
+    """On longer canvases; what comes of it is cut to the length of the given ones."""
     limit, length = step_limit(traj.state), traj.state.tokens_BL.shape[1]
     traj = finished.retire(traj, policy.done(traj))
     parts, steps = len(finished.parts), len(finished.steps)

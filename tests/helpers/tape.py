@@ -7,6 +7,7 @@ refused with a `HostRead`.
 
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from threading import Lock
 from typing import Any
 
 import torch
@@ -73,6 +74,7 @@ class TapeRecorder:
 
     def __init__(self, replays: bool = True, rehearses: bool = True, fails: str = "", grain: int = 1) -> None:
         self.replays, self.rehearses, self.fails, self.grain = replays, rehearses, fails, grain
+        self.busy = Lock()
         self.kept: dict[Hashable, RecordedSteps] = {}
         self.refused: dict[Hashable, str] = {}
         self.count = {"at once": 0, "recorded": 0, "replayed": 0}

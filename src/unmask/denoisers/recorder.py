@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from threading import Lock
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ class CudaRecorder:
 
     def __init__(self, device: torch.device, limit: int = 8):
         self.device, self.limit = device, limit
+        self.busy = Lock()
         self._seen: OrderedDict[Hashable, None] = OrderedDict()
         self._kept: OrderedDict[Hashable, RecordedSteps] = OrderedDict()
         self._refused: set[Hashable] = set()
