@@ -81,6 +81,10 @@ def test_the_record_says_what_was_remasked():
             assert torch.equal(reopened, before.remasked_BL)
 
 
+def test_a_record_keeps_nothing_that_was_derived_for_the_step():
+    assert not any("landscapes" in vars(step.prediction) for step in run(Fixed(alpha="margin")).steps)
+
+
 def test_without_a_record_the_tokens_are_the_same():
     for policy in (LLaDA(), Fixed(alpha="stability"), Revised()):
         full, bare = run(policy), run(policy, record=False)

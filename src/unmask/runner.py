@@ -191,7 +191,8 @@ def record_of(
         rows_B=traj.rows_B,
         policy=name,
         state=traj.state,
-        prediction=traj.seen if traj.seen.hidden_BNH is None else replace(traj.seen, hidden_BNH=None),
+        # Without hidden rows, and without what was derived from it: a record would keep that, too.
+        prediction=replace(traj.seen, hidden_BNH=None),
         action=action,
         revealed_BL=change.revealed_BL,
         remasked_BL=change.remasked_BL,
