@@ -42,9 +42,10 @@ from unmask.core import (
     Trajectory,
     View,
 )
-from unmask.decode import Runner, decode
+from unmask.decode import decode
 from unmask.diagnostics import DIAGNOSTICS, Diagnostic, replay
 from unmask.policies import Fixed
+from unmask.runner import Runner
 from unmask.transition import apply
 
 NEEDS = Needs(divergence=True, attention=True)

@@ -11,11 +11,11 @@ import unmask
 from tests.helpers.device import DEVICE
 from unmask.axes import ReMDM, cardinality, commitment, score
 from unmask.core import Action, Noise, Policy, Search, State, row_key
-from unmask.decode import joined
 from unmask.denoisers import Guided
 from unmask.errors import ContractError, DenoiserError, UnmaskError
 from unmask.policies import METHODS, Fixed, LLaDA, Revised, make
 from unmask.policies.check import Problem, check_policy, check_search
+from unmask.runner import joined
 
 VARIANTS = {
     "llada": [{}, {"block_length": 2}, {"remasking": "random"}, {"block_length": 2, "remasking": "random"}],

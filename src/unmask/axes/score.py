@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -60,9 +61,15 @@ _BY_NAME = {
 
 
 def landscape(prediction: Prediction, length: int) -> Tensor:
-    """All rules on the canvas, s_BLJ: 0 at slots nobody asked about, NaN for a rule whose ingredient was not."""
-    score_BLJ = torch.stack([_BY_NAME[name](prediction)[:, :length].double() for name in RULES], -1)
-    return torch.where(prediction.wanted_BN[:, :length, None] | score_BLJ.isnan(), score_BLJ, 0.0)
+    """All rules on the canvas, s_BLJ: 0 at slots nobody asked about, NaN for a rule whose ingredient was not.
+
+    Kept with the prediction, whose tensors are never written to: several diagnostics and `apply` ask for the same one.
+    """
+    kept: dict[int, Tensor] = prediction.__dict__.setdefault("landscapes", {})
+    if length not in kept:
+        score_BLJ = torch.stack([_BY_NAME[name](prediction)[:, :length].double() for name in RULES], -1)
+        kept[length] = torch.where(prediction.wanted_BN[:, :length, None] | score_BLJ.isnan(), score_BLJ, 0.0)
+    return kept[length]
 
 
 def mix(alpha_BJ: Tensor, score_BLJ: Tensor) -> Tensor:
@@ -150,8 +157,14 @@ def pure(name: str, state: State) -> Tensor:
 
 def rows(mixture: Mixture, state: State) -> Tensor:
     """The mixture as alpha_BJ."""
-    alpha = torch.tensor(weights(mixture), dtype=torch.float64, device=state.tokens_BL.device)
-    return alpha.expand(state.batch, len(RULES))
+    return _on_device(tuple(weights(mixture)), state.tokens_BL.device).expand(state.batch, len(RULES))
+
+
+@cache
+def _on_device(alpha: tuple[float, ...], device: torch.device) -> Tensor:
+    """Copied once: each copy makes the host wait, and none can be recorded."""
+    with torch.inference_mode(False):
+        return torch.tensor(alpha, dtype=torch.float64, device=device)
 
 
 def needs(mixture: Mixture) -> Needs:

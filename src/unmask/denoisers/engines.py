@@ -9,6 +9,7 @@ from unmask.denoisers.graphs import Graphs, compile_layers, uncompile_layers
 from unmask.denoisers.invariance import Floors
 from unmask.denoisers.kernels import fused_ops, why_not
 from unmask.denoisers.network import Network
+from unmask.denoisers.recorder import CudaRecorder
 from unmask.denoisers.transformer import PLAIN
 from unmask.errors import require
 
@@ -56,7 +57,7 @@ def use_engine(network: Network, engine: str, *, invariant: bool = False) -> Net
     network.model.use(fused_ops() if engine == "fused" else PLAIN)
     network = replace(network, floors=Floors(network.model) if invariant else None)
     if engine == "eager":
-        return replace(network, forward=None)
+        return replace(network, forward=None, recorder=None)
     if engine == "compile":
         compile_layers(network.model)
-    return replace(network, forward=Graphs(network.model))
+    return replace(network, forward=Graphs(network.model), recorder=CudaRecorder(network.device))

@@ -14,6 +14,7 @@ from unmask.denoisers.invariance import Bounds, Floors
 from unmask.denoisers.readout import Output, run
 from unmask.denoisers.transformer import Transformer
 from unmask.errors import DenoiserError
+from unmask.recorded import StepRecorder
 
 BUCKET = 32
 """Canvases are padded to a multiple of this many slots: few shapes, and room for few kernels to differ in."""
@@ -42,6 +43,8 @@ class Network:
     """Where a row is to have the same bits alone and in a batch: how many rows a pass needs for that."""
     wanted_only: bool = False
     """Whether only slots that are read go through the second half of the last layer."""
+    recorder: StepRecorder | None = None
+    """Keeps recordings of whole steps; None where a decode runs them one operation at a time."""
 
     @property
     def device(self) -> torch.device:
@@ -55,7 +58,7 @@ class Network:
         bias = attention_bias(padded, self.model.dtype)
         watch = self.readout if needs.attention else ()
         # Before the pass: counting the wanted slots waits for the device, which then has the pass ahead of it.
-        counted = CountedSlots(view.wanted_BN)
+        counted = view.packed or CountedSlots(view.wanted_BN)
         index_R = counted.index_R
         source_R = self.source(padded)[index_R // slots, index_R % slots]
         keep_R = self._kept(source_R, padded) if self.wanted_only else None
@@ -141,7 +144,7 @@ class Network:
                 "one slot early, where they can be seen; allowed: policies without shadow slots; choose another"
             )
         # Out of range, an embedding look-up on a GPU kills the process's CUDA context; here it costs a host read.
-        if view.tokens_BN.device.type == "cpu":
+        if view.tokens_BN.device.type == "cpu" and view.packed is None:
             low, high = int(view.tokens_BN.min()), int(view.tokens_BN.max())
             if low < 0 or high >= self.model.spec.vocab:
                 raise DenoiserError(
