@@ -12,8 +12,9 @@ from torch import Tensor
 
 from unmask.core import Logits, Needs, View, Vocabulary
 from unmask.core.prediction import CountedSlots
+from unmask.denoisers.cached_steps import CachedSteps
 from unmask.denoisers.graphs import Graphs
-from unmask.denoisers.kv_buffers import SPARE, KVBuffers, PassPlan, RowClock, SpanRule
+from unmask.denoisers.kv_buffers import RECORDED_BYTES, SPARE, KVBuffers, PassPlan, RowClock, SpanRule
 from unmask.denoisers.network import BUCKET, Network, pad_view
 from unmask.errors import DenoiserError, require
 
@@ -60,9 +61,7 @@ class ApproximateCache:
         self.network.check(view, needs)
         slots = view.tokens_BN.shape[1]
         padded = pad_view(view, -(-slots // BUCKET) * BUCKET)
-        memory = self._memory(padded)
-        clocks = self._clocks(memory, padded)
-        ages = memory.advance(clocks, self.refresh)
+        memory, clocks, ages = self._ages(padded)
         plan = self._plan(memory.buffers, clocks, [b for b, age in enumerate(ages) if age == 0])
         # Started before slots are packed: the device need not wait for that.
         started = memory.buffers.start(plan)
@@ -80,6 +79,36 @@ class ApproximateCache:
             processed_B=processed_B,
             counted=counted,
         )
+
+    @property
+    def recorder(self) -> CachedSteps | None:
+        """Records whole steps where the network's are recorded."""
+        return None if self.network.recorder is None else CachedSteps(self, self.network.recorder)
+
+    @property
+    def settings(self) -> tuple[object, ...]:
+        """All that the spans depend on."""
+        return type(self).__name__, self.kind, self.block, self.refresh
+
+    def records(self, rows: int, slots: int) -> bool:
+        """Whether the buffers of so many rows are small enough to be kept with recordings."""
+        padded = -(-slots // BUCKET) * BUCKET
+        cut = self.network.floors is not None and self.network.bounds(padded).most is not None
+        return KVBuffers.bytes(self.network, rows, padded) <= RECORDED_BYTES and not cut
+
+    def plan(self, view: View) -> tuple[KVBuffers, PassPlan]:
+        """What the next pass over these rows recomputes, for a step that runs it. Rows that are done stay so."""
+        padded = pad_view(view, -(-view.tokens_BN.shape[1] // BUCKET) * BUCKET)
+        memory, clocks, ages = self._ages(padded)
+        fresh = [b for b, age in enumerate(ages) if age == 0 and clocks[b].start < clocks[b].stop]
+        self._kept["memory"] = memory
+        return memory.buffers, self._plan(memory.buffers, clocks, fresh)
+
+    def _ages(self, view: View) -> tuple["_Memory", list[RowClock], list[int]]:
+        """The memory of these rows, their clocks, and how old it is of each."""
+        memory = self._memory(view)
+        clocks = self._clocks(memory, view)
+        return memory, clocks, memory.advance(clocks, self.refresh)
 
     def _memory(self, view: View) -> "_Memory":
         """Room for this many rows of this many slots: what there is, or else anew."""

@@ -4,6 +4,7 @@ Every pass reads and writes the same addresses and asks nothing of the host, so 
 fewer rows uses the first ones.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,6 +31,7 @@ SHAPES = 64
 COPIES = 64
 """Rows that a pass may have more than there are, so that it has enough of them."""
 T = TypeVar("T")
+_NUMBERS = itertools.count()
 _INPUTS = ("tokens_BN", "position_BN", "valid_BN", "fixed_BN", "wanted_BN")
 
 
@@ -137,9 +139,17 @@ class KVBuffers:
         self.place_B = numbers(rows)
         """Where each row stands among those, -1 for the others."""
         self._begun: tuple[int, ...] | None = None
-        graphs = network.forward
-        small = 2 * len(self.keys) * self.keys[0].nbytes <= RECORDED_BYTES
+        self.number = next(_NUMBERS)
+        """Tells buffers apart."""
+        graphs, small = network.forward, self.bytes(network, rows, slots) <= RECORDED_BYTES
         self.replays = Replays(model, SHAPES, graphs.replays.pool) if small and isinstance(graphs, Graphs) else None
+
+    @staticmethod
+    def bytes(network: Network, rows: int, slots: int) -> int:
+        """Of the keys and values of so many rows."""
+        spec = network.model.spec
+        each = spec.kv_heads * spec.head_dim * network.model.dtype.itemsize
+        return 2 * spec.layers * rows * (slots + SPARE) * each
 
     def load(self, view: View) -> None:
         """Put the view of a pass in its place."""
