@@ -37,10 +37,11 @@ from unmask.core import (
     Trajectory,
     View,
 )
-from unmask.decode import Runner, decode
+from unmask.decode import decode
 from unmask.diagnostics import DIAGNOSTICS, Diagnostic, replay
 from unmask.lab.bench.subject import SHAPES, random_network
 from unmask.policies import Fixed
+from unmask.runner import Runner
 from unmask.transition import apply
 
 NEEDS = Needs(divergence=True, attention=True)

@@ -123,7 +123,8 @@ class TestOptions:
     """Each option of a checkpoint has its effect."""
 
     EFFECTS = frozenset(
-        {"path", "revision", "offline", "device", "dtype", "engine", "chat", "readout", "query", "accept"}
+        {"path", "revision", "offline", "device", "dtype", "engine", "invariant", "wanted_only", "chat", "readout"}
+        | {"query", "accept"}
     )
 
     def test_table_is_complete(self):
@@ -135,6 +136,22 @@ class TestOptions:
         assert model.denoiser.model.dtype == dtype
         assert model.options["dtype"] == name
         assert len(model.generate(QUESTION, max_new_tokens=8).tokens[0]) == 8
+
+    def test_invariant(self, folders, llada):
+        sure = load(str(folders["llada"]), invariant=True)
+        assert sure.options["invariant"] is True
+        assert sure.denoiser.floors is not None
+        assert "invariant" not in llada.options, "stored configurations are those from before there was the option"
+        assert drawn(sure.generate(QUESTION, max_new_tokens=8)) == drawn(llada.generate(QUESTION, max_new_tokens=8))
+        with pytest.raises(ConfigError, match="invariant"):
+            load(str(folders["llada"]), invariant="yes")
+
+    def test_wanted_only(self, folders, llada):
+        short = load(str(folders["llada"]), wanted_only=True)
+        assert short.options["wanted_only"] is True
+        assert short.denoiser.wanted_only
+        assert "wanted_only" not in llada.options
+        assert short.generate(QUESTION, max_new_tokens=8).tokens == llada.generate(QUESTION, max_new_tokens=8).tokens
 
     def test_chat(self, folders, llada):
         plain = load(str(folders["llada"]), chat=False)

@@ -8,10 +8,11 @@ import torch
 
 from tests.helpers.operations import Counted, Uncounted
 from unmask.core import Logits, Needs, Noise, Policy, Proposal, State, Trajectory, Vocabulary, row_key
-from unmask.decode import Runner, decode
+from unmask.decode import decode
 from unmask.denoisers import Exact, Guided, Joint
 from unmask.errors import ConfigError, DenoiserError, InvalidAction, Unfinished
 from unmask.policies import Fixed, InfoGain, LLaDA, Revised, make
+from unmask.runner import Runner
 
 JOINT = Joint.random(8, 4, dependence=1.5, seed=3)
 EXACT = Exact(JOINT, eos_ids=(2, 3))
@@ -78,6 +79,10 @@ def test_the_record_says_what_was_remasked():
         for before, after in zip(own.steps, own.steps[1:], strict=False):
             reopened = before.state.revealed_BL & after.state.masked_BL
             assert torch.equal(reopened, before.remasked_BL)
+
+
+def test_a_record_keeps_nothing_that_was_derived_for_the_step():
+    assert not any("landscapes" in vars(step.prediction) for step in run(Fixed(alpha="margin")).steps)
 
 
 def test_without_a_record_the_tokens_are_the_same():

@@ -63,6 +63,7 @@ def test_an_axis_is_spelt_in_its_own_rooms_only(axis):
 
 
 TENSORS = {"core", "axes", "mechanisms", "transition.py", "decode.py", "denoisers", "checkpoints", "policies"}
+TENSORS |= {"runner.py", "past.py", "recorded.py"}
 TENSORS |= {"diagnostics", "train", "lab/branch"}
 TABLES = {"stats", "lab/analysis", "lab/store"}
 SHAPED = re.compile(r"_?[a-z][a-z0-9_]*_([A-Z0-9]+)_?")

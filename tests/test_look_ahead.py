@@ -8,10 +8,11 @@ import torch
 
 from unmask.catalog import load
 from unmask.core import NO_LOOK_AHEAD, Needs, Noise, NoNoise, Policy, Proposal, Search, State, Trajectory, View, row_key
-from unmask.decode import Runner, decode, joined
+from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
 from unmask.errors import ConfigError, ContractError
 from unmask.policies import Fixed, LLaDA, Revised
+from unmask.runner import Runner, joined
 
 JOINT = Joint.random(7, 4, dependence=1.5, seed=3)
 EXACT = Exact(JOINT, eos_ids=(2,))

@@ -8,11 +8,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from unmask.api import Model
 from unmask.checkpoints import hub
 from unmask.checkpoints.config import CheckpointConfig
 from unmask.checkpoints.device import resolve_device, resolve_dtype, short_name
 from unmask.checkpoints.read import FAMILIES, Checkpoint, describe, read
+from unmask.core.fused import choose_statistics
 from unmask.denoisers import Exact, Joint, LetterCodec
 from unmask.denoisers.engines import choose_engine, resolve_engine
 from unmask.denoisers.masked_lm import load_masked_lm
@@ -70,6 +73,11 @@ class EmbeddedOptions(DeviceOptions):
 
     engine: str = "auto"
     """`eager`, or on a GPU `fused`, `graph` and `compile`; `auto` is fused on a GPU that has Triton."""
+    invariant: bool = False
+    """Fill small batches up with dummies, so that a row has the same bits alone and in a batch."""
+    wanted_only: bool = False
+    """Run the last layer for wanted slots only: faster by 2 % at most, but a row's last bits then depend on how many
+    are wanted in its batch, unless it is `invariant`."""
     chat: bool | None = None
     """Whether prompts go through the chat template; None for yes if there is one."""
     readout: Sequence[int] | None = None
@@ -108,12 +116,15 @@ class ModelEntry:
     """Whether it can be loaded here and now, in words."""
 
 
-def engine_here(entry: ModelEntry) -> dict[str, Any]:
-    """The engine that runs its layers unless told otherwise, and why; nothing for a model without a choice."""
+def running_here(entry: ModelEntry) -> dict[str, Any]:
+    """What runs its layers and its pass over the vocabulary unless told otherwise, and why.
+
+    No engine for a model without a choice.
+    """
     options = entry.options()
-    if not isinstance(options, EmbeddedOptions):
-        return {}
-    return {"engine": asdict(choose_engine(options.engine, resolve_device(options.device)))}
+    device = resolve_device(options.device) if isinstance(options, DeviceOptions) else torch.device("cpu")
+    engine = {"engine": asdict(choose_engine(options.engine, device))} if isinstance(options, EmbeddedOptions) else {}
+    return engine | {"statistics": asdict(choose_statistics(device))}
 
 
 def load(name_or_path: str | Path, *, on_progress: OnProgress | None = None, **options: Any) -> Model:
@@ -260,6 +271,8 @@ def _open(
         device=device,
         dtype=dtype,
         engine=engine,
+        invariant=options.invariant,
+        wanted_only=options.wanted_only,
         chat=options.chat,
         readout=options.readout,
         query=options.query,
@@ -278,7 +291,7 @@ def _open(
         name=name,
         denoiser=checkpoint.network,
         codec=checkpoint.codec,
-        options=_recorded(resolved) | _origin(checkpoint, folder),
+        options=_told(resolved) | _origin(checkpoint, folder),
         length=checkpoint.length,
         opening="Hello! What can you do?",
         horizon=128,
@@ -286,12 +299,11 @@ def _open(
     )
 
 
-def _recorded(options: EmbeddedOptions) -> dict[str, Any]:
-    """What results say of the options. The usual query is not said, so that older results are still the same."""
-    said = asdict(options)
-    if options.query == EmbeddedOptions.query:
-        del said["query"]
-    return said
+def _told(options: EmbeddedOptions) -> dict[str, Any]:
+    """The options as a result's configuration has them: those that older results lack only where they are not usual."""
+    later = {"invariant", "wanted_only", "query"}
+    usual = {field.name: field.default for field in fields(options) if field.name in later}
+    return {name: value for name, value in asdict(options).items() if name not in usual or value != usual[name]}
 
 
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:

@@ -1,6 +1,8 @@
 """z_{t+1} = apply(z_t, p_t, a_t): the one way a canvas changes. Draws nothing."""
 
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 
 import torch
 from torch import Tensor
@@ -132,8 +134,8 @@ def fill_after_eos(change: Transition, eos_ids: tuple[int, ...]) -> Transition:
     They are final only if that token is: an end of text that may be re-opened must not leave a fixed tail behind.
     """
     state = change.state
-    is_eos_BL = torch.isin(state.tokens_BL, torch.tensor(eos_ids, device=state.tokens_BL.device))
-    is_eos_BL = is_eos_BL & state.revealed_BL
+    # Compared with as numbers: a table of them would be copied to the device in every step.
+    is_eos_BL = reduce(or_, (state.tokens_BL == token for token in eos_ids)) & state.revealed_BL
     filled_BL = state.masked_BL & (is_eos_BL.long().cumsum(-1) > 0)
     final_BL = (is_eos_BL & state.committed_BL).long().cumsum(-1) > 0
     return replace(

@@ -122,6 +122,15 @@ def test_rules_without_their_ingredient_are_nan():
     assert landscape.isnan().any(1).tolist() == [[False, False, False, True, True]]
 
 
+def test_a_landscape_is_made_once_for_a_prediction():
+    """Several diagnostics and `apply` ask for it; another prediction has its own, and so has another length."""
+    one = by_hand()
+    assert score.landscape(one, 3) is score.landscape(one, 3)
+    assert score.landscape(one, 2).shape == (1, 2, len(RULES))
+    sure = replace(one, confidence_BN=torch.ones_like(one.confidence_BN))
+    assert not torch.equal(score.landscape(sure, 3), score.landscape(one, 3))
+
+
 def test_landscape_is_cut_to_the_canvas_in_the_order_of_the_rules():
     seen = by_hand(drift_BN=torch.zeros(1, 3), visible_BN=torch.full((1, 3), 0.3))
     landscape = score.landscape(seen, 2)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.helpers.device import DEVICE
 from tests.helpers.paths import GOLDEN
 from unmask.checkpoints.read import read
 from unmask.core import Noise, Proposal, State
@@ -16,7 +17,7 @@ from unmask.denoisers import Guided
 from unmask.policies import make
 
 LLADA, DREAM = (json.loads((GOLDEN / f"{kind}_decodes.json").read_text()) for kind in ("llada", "dream"))
-NO_NOISE = Noise.of([0])
+NO_NOISE = Noise.of([0], DEVICE)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def load(scaled, tmp_path_factory):
     @cache
     def once(kind, arguments):
         folder = getattr(scaled, kind)(tmp_path_factory.mktemp(kind), **dict(arguments))
-        return read(folder, device=torch.device("cpu"), dtype=torch.float32)
+        return read(folder, device=DEVICE, dtype=torch.float32)
 
     return lambda kind, case: once(kind, tuple(case["checkpoint"].items()))
 
@@ -45,7 +46,7 @@ class Recorded:
         out_N = torch.full((len(self.case["final"]),), 0.5, dtype=torch.float64)
         uniform = np.random.default_rng([self.case["noise_seed"], call["call"]]).random(call["shape"])
         out_N[call["positions"]] = torch.from_numpy(uniform)
-        return out_N[position_BN]
+        return out_N.to(position_BN.device)[position_BN]
 
 
 def canvases_of(traj):
@@ -55,7 +56,9 @@ def canvases_of(traj):
 def start(case, network):
     new = case.get("gen_length", case.get("max_new_tokens"))
     assert network.vocabulary.mask_id == case["mask_id"]
-    return State.from_prompts([case["prompt"]], new_tokens=new, steps=case["steps"], mask_id=case["mask_id"])
+    return State.from_prompts(
+        [case["prompt"]], new_tokens=new, steps=case["steps"], mask_id=case["mask_id"], device=DEVICE
+    )
 
 
 @pytest.mark.parametrize("case", LLADA["cases"], ids=lambda c: c["id"])
@@ -105,8 +108,9 @@ def test_dream_decodes_the_authors_batches(case, order, load):
         new_tokens=case["max_new_tokens"],
         steps=case["steps"],
         mask_id=case["mask_id"],
+        device=DEVICE,
     )
-    noise = Noise.of(list(order))
+    noise = Noise.of(list(order), DEVICE)
     end = decode(network, dream_policy(case), state, noise=noise, proposal=dream_proposal(case)).state
     got = [tokens[:length] for tokens, length in zip(end.tokens_BL.tolist(), end.length_B.tolist(), strict=True)]
     assert got == [case["finals"][b] for b in order]

@@ -1,8 +1,8 @@
 """Which path runs the pass over the vocabulary, and what is said when it is not the fast one."""
 
 import builtins
-import logging
 import sys
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -10,6 +10,8 @@ import torch
 
 from tests.helpers.kernel_cases import gumbel, inverse, logits
 from unmask.core import Edit, fused
+from unmask.core.fused import StatisticsChoice, choose_statistics
+from unmask.core.remarks import say_once
 from unmask.core.statistics import PassOptions, Sampling, one_pass
 from unmask.errors import ConfigError
 
@@ -20,11 +22,11 @@ ASKED = PassOptions(edit=Edit((2,), (float("-inf"),)))
 def forgetful(monkeypatch):
     """Nothing is remembered from one test to the next."""
     monkeypatch.setattr(fused, "_proven", set())
-    monkeypatch.setattr(fused, "_broken", set())
-    for remembered in (fused._kernels, fused._say):
+    monkeypatch.setattr(fused, "_broken", {})
+    for remembered in (fused._kernels, say_once):
         remembered.cache_clear()
     yield
-    for remembered in (fused._kernels, fused._say):
+    for remembered in (fused._kernels, say_once):
         remembered.cache_clear()
 
 
@@ -52,7 +54,8 @@ def test_a_choice_that_is_none_is_refused(monkeypatch):
         fused.statistics(logits(0, 3, 20), ASKED)
 
 
-def test_without_triton_the_plain_path_runs_and_says_so_once(monkeypatch, caplog):
+@pytest.fixture
+def without_triton(monkeypatch):
     real = builtins.__import__
 
     def without(name, *arguments, **keywords):
@@ -64,15 +67,48 @@ def test_without_triton_the_plain_path_runs_and_says_so_once(monkeypatch, caplog
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
     monkeypatch.setenv(fused.VARIABLE, "fused")
-    z_RV = logits(0, 3, 20)
-    with caplog.at_level(logging.WARNING, "unmask"):
+
+
+def said_once(z_RV):
+    """What is said in three passes that are the plain ones."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         for _ in range(3):
             assert same(fused.statistics(z_RV, ASKED), one_pass(z_RV, ASKED))
-    (said,) = caplog.messages
-    assert "the plain path runs, since Triton cannot be loaded (No module named 'triton')" in said
+    (said,) = (str(warning.message) for warning in caught)
+    return said
 
 
-def test_kernels_that_cannot_run_are_left_and_that_is_said_once(monkeypatch, caplog):
+def test_without_triton_the_plain_path_runs_and_says_so_once(without_triton):
+    said = said_once(logits(0, 3, 20))
+    assert said.startswith("statistics: the plain path runs, since Triton cannot be loaded (No module named 'triton');")
+
+
+def test_the_choice_without_triton(without_triton):
+    with pytest.warns(UserWarning, match="the plain path runs, since Triton cannot be loaded"):
+        found = choose_statistics(torch.device("cpu"))
+    assert found == StatisticsChoice("plain", "Triton cannot be loaded (No module named 'triton')")
+
+
+@pytest.mark.parametrize(
+    ("choice", "why"),
+    [("auto", "cpu is not a CUDA device: no kernels there"), ("plain", "UNMASK_STATISTICS=plain")],
+)
+def test_the_choice_on_a_cpu(choice, why, monkeypatch):
+    monkeypatch.setenv(fused.VARIABLE, choice)
+    assert choose_statistics(torch.device("cpu")) == StatisticsChoice("plain", why)
+
+
+def test_the_choice_where_kernels_cannot_run(monkeypatch):
+    """Asked for on a CPU without the interpreter: one small pass shows it."""
+    monkeypatch.setenv(fused.VARIABLE, "fused")
+    with pytest.warns(UserWarning, match="the plain path runs, since the fused kernels cannot run on cpu"):
+        found = choose_statistics(torch.device("cpu"))
+    assert found.path == "plain"
+    assert found.why.startswith("the fused kernels cannot run on cpu (")
+
+
+def test_kernels_that_cannot_run_are_left_and_that_is_said_once(monkeypatch):
     """Compiled for a GPU, as here without the interpreter, they cannot run on a CPU."""
     asked = []
 
@@ -82,12 +118,8 @@ def test_kernels_that_cannot_run_are_left_and_that_is_said_once(monkeypatch, cap
 
     monkeypatch.setattr(fused, "run", broken)
     monkeypatch.setenv(fused.VARIABLE, "fused")
-    z_RV = logits(0, 3, 20)
-    with caplog.at_level(logging.WARNING, "unmask"):
-        for _ in range(3):
-            assert same(fused.statistics(z_RV, ASKED), one_pass(z_RV, ASKED))
+    said = said_once(logits(0, 3, 20))
     assert len(asked) == 1
-    (said,) = caplog.messages
     assert "cannot run on cpu (RuntimeError: no kernel image is available)" in said
 
 

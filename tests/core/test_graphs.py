@@ -1,5 +1,7 @@
 """The recorder: buffers in, the recording's result out, rehearsals first. Without a GPU, and on one."""
 
+import gc
+
 import pytest
 import torch
 
@@ -53,6 +55,33 @@ def test_work_that_has_run_before_is_captured_at_once(events):
     assert runs == [1]
     recording()
     assert runs == [1]
+
+
+def test_nothing_is_collected_while_recording(events):
+    """An old graph that goes in the middle of a recording breaks it; garbage waits until the end, also of a failure."""
+    seen = []
+    record(lambda: seen.append(gc.isenabled()), CPU)
+
+    def fail():
+        raise RuntimeError("no room")
+
+    with pytest.raises(RuntimeError, match="no room"):
+        record(fail, CPU)
+    assert seen == [False]
+    assert gc.isenabled()
+
+
+@gpu
+def test_random_numbers_go_on_after_a_recording_that_failed():
+    """Torch's own generator is told of a recording and not of its failure."""
+    x = torch.ones(2, device="cuda")
+    torch.cuda.manual_seed(5)
+    expected = torch.randn(3, device="cuda")
+    torch.cuda.manual_seed(5)
+    with pytest.raises(RuntimeError):
+        record(lambda: x.sum().item(), torch.device("cuda:0"))
+    assert torch.equal(torch.randn(3, device="cuda"), expected)
+    assert torch.equal(record(lambda: x * 2, torch.device("cuda:0"))(), x * 2)
 
 
 def test_rehearsals_run_first_on_the_stream_of_the_recording(events):

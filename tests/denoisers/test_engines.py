@@ -1,6 +1,7 @@
 """Which engine runs where, and on a GPU what each of them promises."""
 
 import json
+import sys
 import warnings
 from dataclasses import replace
 
@@ -11,13 +12,13 @@ from tests.helpers.gpu import gpu
 from tests.helpers.paths import GOLDEN
 from unmask.catalog import load
 from unmask.core import Needs, Noise, Proposal, State, View
+from unmask.core.remarks import say_once
 from unmask.decode import decode
 from unmask.denoisers import engines
 from unmask.denoisers.engines import ENGINES, EngineChoice, choose_engine, resolve_engine, use_engine
 from unmask.denoisers.graphs import Graphs
-from unmask.denoisers.kernels import fused_ops
+from unmask.denoisers.kernels import fused_ops, why_not
 from unmask.denoisers.readout import run
-from unmask.denoisers.remarks import say_once
 from unmask.denoisers.transformer import PLAIN, Layer, Norm, attend_lse
 from unmask.errors import ConfigError
 from unmask.policies import make
@@ -62,6 +63,37 @@ def test_without_kernels_graphs_are_replayed_and_it_is_said_once(asked, monkeypa
         warnings.simplefilter("error")
         assert resolve_engine(asked, CUDA) == "graph"
         assert resolve_engine("graph", CUDA) == "graph"
+
+
+def pretend_gpu(monkeypatch, capability):
+    """A GPU as far as torch says."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    why_not.cache_clear()
+
+
+def without_triton(monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.delitem(sys.modules, "unmask.denoisers.kernels.layers", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("capability", "triton", "reason"),
+    [
+        ((7, 5), True, r"cuda:0 has compute capability 7\.5, below 8\.0"),
+        ((9, 0), False, r"Triton does not work here \(ModuleNotFoundError: import of triton halted"),
+    ],
+    ids=["an old GPU", "no Triton"],
+)
+def test_what_a_machine_lacks_is_said_once(capability, triton, reason, monkeypatch):
+    pretend_gpu(monkeypatch, capability)
+    if not triton:
+        without_triton(monkeypatch)
+    with pytest.warns(UserWarning, match=f"^the engine is graph, not fused: {reason}") as caught:
+        assert [resolve_engine("auto", CUDA) for _ in range(3)] == ["graph"] * 3
+    assert len(caught) == 1
+    assert choose_engine("auto", CUDA).why.startswith("no fused kernels: ")
+    why_not.cache_clear()
 
 
 @pytest.mark.parametrize(("name", "device"), [("fused", CPU), ("graph", CPU), ("quick", CUDA)])
@@ -158,13 +190,13 @@ def test_the_steady_state_records_and_allocates_nothing(on_gpu):
     for _ in range(3):
         fast(view, Needs())
     assert isinstance(fast.forward, Graphs)
-    recorded = dict(fast.forward._recorded)
+    recorded = dict(fast.forward.replays.recorded)
     torch.cuda.synchronize()
     before = torch.cuda.memory_stats()
     for _ in range(5):
         fast(view, Needs())
     after = torch.cuda.memory_stats()
-    assert dict(fast.forward._recorded) == recorded
+    assert dict(fast.forward.replays.recorded) == recorded
     for counter in ("num_alloc_retries", "segment.all.allocated", "num_device_alloc", "num_device_free"):
         assert after.get(counter) == before.get(counter), counter
 

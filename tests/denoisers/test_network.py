@@ -10,9 +10,10 @@ from unmask.core import Needs, Noise, State, View, Vocabulary, row_key
 from unmask.core.rows import concat
 from unmask.decode import decode
 from unmask.denoisers import Guided, Network
+from unmask.denoisers.invariance import Floors
 from unmask.denoisers.network import BUCKET, PACK, attention_bias, pad_view
 from unmask.denoisers.readout import default_layers, mean_attention, run
-from unmask.denoisers.transformer import Spec, Transformer
+from unmask.denoisers.transformer import Layer, Spec, Transformer
 from unmask.errors import ConfigError, DenoiserError
 from unmask.policies import make
 
@@ -124,6 +125,34 @@ def test_what_was_counted_is_not_believed_of_other_rows(network):
     answer = network("llada")(view_of(tokens_of([20, 14]), wanted=[{3, 0, 19}, {1, 13}]), Needs())
     assert concat([answer, answer]).index_R.tolist() == [0, 3, 19, 21, 33, 40, 43, 59, 61, 73]
     assert replace(answer, wanted_BN=answer.wanted_BN[:, :4]).index_R.tolist() == [0, 3, 5]
+
+
+@kinds
+@pytest.mark.parametrize("floors", [False, True])
+def test_only_wanted_slots_go_through_the_last_layer(kind, floors, network, monkeypatch):
+    rows = tokens_of([50, 50, 40])
+    view = view_of(rows, wanted=[{3, 0, 19}, {1, 13}, set()])
+    plain = network(kind)
+    short = replace(plain, wanted_only=True, floors=Floors(plain.model) if floors else None)
+    seen, finish = [], Layer.finish
+    expected = plain(view, Needs(hidden=True))
+    monkeypatch.setattr(Layer, "finish", lambda layer, x, mixed: seen.append(x.shape[:2]) or finish(layer, x, mixed))
+    got = short(view, Needs(hidden=True))
+    layers = plain.model.spec.layers
+    assert seen[-layers:] == [(3, 64)] * (layers - 1) + [(1, 64)]
+    assert_close(got.logits_RV, expected.logits_RV)
+    assert_close(got.hidden_RH, expected.hidden_RH)
+
+
+def test_the_last_layer_is_whole_where_most_slots_are_wanted(network):
+    """And the read-out, which is of all slots, is the plain one."""
+    plain = network("llada", readout=(1, 2))
+    short, view, needs = replace(plain, wanted_only=True), view_of(tokens_of([50, 50])), Needs(attention=True)
+    assert torch.equal(short(view, needs).logits_RV, plain(view, needs).logits_RV)
+    some = view_of(tokens_of([50, 50]), wanted=[{3}, {7}])
+    assert torch.equal(short(some, needs).attention_BNN, plain(some, needs).attention_BNN)
+    nothing = view_of(tokens_of([50]), wanted=[set()])
+    assert len(short(nothing, Needs()).logits_RV) == 0
 
 
 def test_the_head_runs_on_wanted_rows_only_in_packs(network, monkeypatch):

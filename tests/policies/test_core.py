@@ -9,11 +9,12 @@ import torch
 
 from tests.helpers import paths
 from unmask.core import Noise, Proposal, State, Trajectory
-from unmask.decode import Runner, decode
+from unmask.decode import decode
 from unmask.denoisers import Guided
 from unmask.errors import ConfigError
 from unmask.policies import CoRe, LLaDA
 from unmask.policies.examples import cases
+from unmask.runner import Runner
 
 GOLDEN = json.loads((paths.GOLDEN / "core.json").read_text())
 CASES = [*GOLDEN["cases"], *GOLDEN["control_cases"]]

@@ -49,6 +49,14 @@ class Gated(Policy):
         self.fixed.check(state)
         self._base.check(state)
 
+    @property
+    def recordable(self) -> bool:
+        return self.fixed.recordable and self._base.recordable and self.diagnostic.replays
+
+    def bounded(self, length: int) -> Policy:
+        base = None if self.base is None else self.base.bounded(length)
+        return replace(self, fixed=self.fixed.bounded(length), diagnostic=self.diagnostic.bounded(length), base=base)
+
     def read(self, traj: Trajectory) -> Reading:
         """Signal and proposal, whatever the gate says."""
         return replay.read(self.diagnostic, traj, self._base.act(traj, NO_LOOK_AHEAD))

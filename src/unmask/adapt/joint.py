@@ -55,6 +55,15 @@ class JointPolicy(Policy):
     def check(self, state: State) -> None:
         self.fixed.check(state)
 
+    @property
+    def recordable(self) -> bool:
+        policies = (self.fixed, self._base)
+        return all(policy.recordable for policy in policies) and all(one.replays for one in self.diagnostics)
+
+    def bounded(self, length: int) -> Policy:
+        diagnostics = tuple(diagnostic.bounded(length) for diagnostic in self.diagnostics)
+        return replace(self, fixed=self.fixed.bounded(length), diagnostics=diagnostics)
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         action = self._base.act(traj, look_ahead)
         any_B = torch.zeros_like(traj.state.step_B, dtype=torch.bool)

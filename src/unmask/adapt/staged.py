@@ -1,6 +1,6 @@
 """The stage-only schedule: the action depends on how much is still masked, and on nothing else."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import ClassVar
 
@@ -37,6 +37,13 @@ class Staged(Policy):
     def check(self, state: State) -> None:
         for policy in self.policies:
             policy.check(state)
+
+    @property
+    def recordable(self) -> bool:
+        return all(policy.recordable for policy in self.policies)
+
+    def bounded(self, length: int) -> Policy:
+        return replace(self, policies=tuple(policy.bounded(length) for policy in self.policies))
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         stage_B = stage(traj.state, len(self.policies))

@@ -22,7 +22,7 @@ def reveal_count(kappa_B: Tensor, n_B: Tensor) -> Tensor:
 
 def fraction(k_B: Tensor | int, n_B: Tensor) -> Tensor:
     """The kappa that reveals k of n, all of them if k > n; 0 of 0 is 0."""
-    k_B = torch.minimum(torch.as_tensor(k_B, device=n_B.device), n_B)
+    k_B = n_B.clamp(max=k_B) if isinstance(k_B, int) else torch.minimum(k_B, n_B)
     return k_B.double() / n_B.clamp(min=1).double()
 
 
@@ -62,7 +62,7 @@ def dream_keep(steps_B: Tensor, step_B: Tensor, eps: float = 1e-3) -> Tensor:
 
 def _grid(i_B: Tensor, steps_B: Tensor, eps: float) -> Tensor:
     """Entry i of torch.linspace(1, eps, steps + 1), bit for bit: filled from both ends, one rounding per entry."""
-    end = torch.tensor(eps, dtype=torch.float32, device=steps_B.device)
+    end = torch.full((), eps, dtype=torch.float32, device=steps_B.device)
     stride_B = ((end - 1) / steps_B.float()).double()
     from_left_B = 1 + stride_B * i_B
     from_right_B = end.double() - stride_B * (steps_B - i_B)

@@ -9,6 +9,7 @@ Groups are cut on `State.rank_BL`, the index among answer positions, so that inf
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -26,8 +27,8 @@ def open_groups(masked_BL: Tensor, group_BL: Tensor, need_B: Tensor | int = 1) -
     """Masked positions of the lowest groups that together hold at least `need` (or all there are)."""
     order_BL = torch.where(masked_BL, group_BL, _NEVER).sort(-1).values
     last_B = masked_BL.sum(-1) - 1
-    need_B = torch.as_tensor(need_B, device=masked_BL.device).expand_as(last_B)
-    at_B = torch.minimum(need_B.clamp(min=1) - 1, last_B).clamp(min=0)
+    least_B = torch.full_like(last_B, need_B) if isinstance(need_B, int) else need_B.expand_as(last_B)
+    at_B = torch.minimum(least_B.clamp(min=1) - 1, last_B).clamp(min=0)
     limit_B1 = order_BL.gather(1, at_B[:, None])
     return masked_BL & (group_BL <= limit_B1)
 
@@ -59,7 +60,7 @@ def window(state: State, size: int, need_B: Tensor | int = 1) -> Tensor:
 
 def dilated(state: State, stride: int, need_B: Tensor | int = 1) -> Tensor:
     """Every `stride`-th answer position, phase after phase; phases halve the gaps (0, 2, 1, 3 for stride 4)."""
-    phase_L = torch.tensor(_spread_phases(stride), device=state.tokens_BL.device)
+    phase_L = on_device(tuple(_spread_phases(stride)), state.tokens_BL.device)
     return open_groups(state.masked_BL, phase_L[state.rank_BL % stride], need_B)
 
 
@@ -117,8 +118,9 @@ def first_masks(state: State, count: int, longest: int | None = None, need_B: Te
 
 def dilated_groups(state: State, size: int, need_B: Tensor | int = 1) -> Tensor:
     """DUS: blocks of `size`, each in groups of positions with halving strides."""
-    level_L = torch.tensor(dilated_levels(size, 2), device=state.tokens_BL.device)
-    group_BL = state.rank_BL // size * (int(level_L.max()) + 1) + level_L[state.rank_BL % size]
+    levels = dilated_levels(size, 2)
+    level_L = on_device(tuple(levels), state.tokens_BL.device)
+    group_BL = state.rank_BL // size * (max(levels) + 1) + level_L[state.rank_BL % size]
     return open_groups(state.masked_BL, group_BL, need_B)
 
 
@@ -132,6 +134,13 @@ def neighbourhood(state: State, radius: int, need_B: Tensor | int = 1) -> Tensor
     distance_BL = torch.minimum(position_L - before_BL, after_BL - position_L)
     # Without a visible token everything is equally far; the cap keeps that from depending on the padding.
     return open_groups(state.masked_BL, (distance_BL - 1).clamp(0, far // 2) // radius, need_B)
+
+
+@cache
+def on_device(table: tuple[int, ...], device: torch.device) -> Tensor:
+    """A small table, copied once: each copy makes the host wait, and none can be recorded."""
+    with torch.inference_mode(False):
+        return torch.tensor(table, device=device)
 
 
 def subset(state: State, chosen_BL: Tensor) -> Tensor:

@@ -61,9 +61,15 @@ _BY_NAME = {
 
 
 def landscape(prediction: Prediction, length: int) -> Tensor:
-    """All rules on the canvas, s_BLJ: 0 at slots nobody asked about, NaN for a rule whose ingredient was not."""
-    score_BLJ = torch.stack([_BY_NAME[name](prediction)[:, :length].double() for name in RULES], -1)
-    return torch.where(prediction.wanted_BN[:, :length, None] | score_BLJ.isnan(), score_BLJ, 0.0)
+    """All rules on the canvas, s_BLJ: 0 at slots nobody asked about, NaN for a rule whose ingredient was not.
+
+    Kept with the prediction, whose tensors are never written to: several diagnostics and `apply` ask for the same one.
+    """
+    kept: dict[int, Tensor] = prediction.__dict__.setdefault("landscapes", {})
+    if length not in kept:
+        score_BLJ = torch.stack([_BY_NAME[name](prediction)[:, :length].double() for name in RULES], -1)
+        kept[length] = torch.where(prediction.wanted_BN[:, :length, None] | score_BLJ.isnan(), score_BLJ, 0.0)
+    return kept[length]
 
 
 def only_rule(alpha_BJ: Tensor) -> str | None:

@@ -55,6 +55,8 @@ def read(
     device: torch.device,
     dtype: torch.dtype,
     engine: str = "auto",
+    invariant: bool = False,
+    wanted_only: bool = False,
     chat: bool | None = None,
     readout: Sequence[int] | None = None,
     query: str = "own",
@@ -63,6 +65,7 @@ def read(
 ) -> Checkpoint:
     """Read configuration, tokenizer and weights, in that order: what is cheap to refuse is refused first.
 
+    `invariant` gives a row the same bits alone and in a batch; `wanted_only` spares other slots half of the last layer.
     `accept` names keys of config.json that are not known here and are to be passed over.
     """
     check_manifest(folder)
@@ -75,8 +78,10 @@ def read(
     engine = resolve_engine(engine, device)
     check_memory(spec.parameters, dtype, device)
     model = weights.load(spec, family.names, folder, device, dtype, on_tensor)
-    network = Network(model, Vocabulary(spec.vocab, described.mask_id, codec.eos_ids), family.shift, layers, query)
-    return Checkpoint(family, use_engine(network, engine), codec, described.length, described.ignored)
+    vocabulary = Vocabulary(spec.vocab, described.mask_id, codec.eos_ids)
+    network = Network(model, vocabulary, family.shift, layers, query, wanted_only=wanted_only)
+    engaged = use_engine(network, engine, invariant=invariant)
+    return Checkpoint(family, engaged, codec, described.length, described.ignored)
 
 
 def describe(folder: Path, *, chat: bool | None = None, accept: Collection[str] = ()) -> Description:

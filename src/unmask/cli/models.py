@@ -10,13 +10,13 @@ from unmask.report.console import Console, say
 
 def models(json_: Json = False) -> None:
     """List the models and their options."""
-    from unmask.catalog import MODELS, engine_here
+    from unmask.catalog import MODELS, running_here
     from unmask.report.terminal import entry as lines_of
     from unmask.report.terminal import settings_line
 
     rows: list[dict[str, Any]] = [
         {"name": name, "about": entry.about, "status": entry.status(), "options": asdict(entry.options())}
-        | engine_here(entry)
+        | running_here(entry)
         for name, entry in MODELS.items()
     ]
     if json_:

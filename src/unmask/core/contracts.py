@@ -192,6 +192,20 @@ class Policy(DecodingMethod):
         """Whether it runs a network on hypothetical canvases. Nobody may who does not say so."""
         return False
 
+    @property
+    def recordable(self) -> bool:
+        """Whether a GPU may record whole steps of it and replay them.
+
+        `view`, `act` and `done`, once it is `bounded`, then read nothing back from the device, copy nothing to it, and
+        make only shapes that follow from the shapes they are given; the view has the canvas's slots and wants answer
+        positions.
+        """
+        return False
+
+    def bounded(self, length: int) -> "Policy":
+        """The same policy, told all that it would ask the device about canvases of this length."""
+        return self
+
 
 class Search(DecodingMethod):
     """A method that owns its loop: beams, trees, particles. Reads the model only through the look-ahead."""

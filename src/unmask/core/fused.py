@@ -6,7 +6,6 @@ their oracle: tokens are equal, numbers differ by the order of sums. `UNMASK_STA
 """
 
 import importlib
-import logging
 import os
 from dataclasses import dataclass
 from functools import cache, partial
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unmask.core.remarks import say_once
 from unmask.core.statistics import Pass, PassOptions, one_pass
 from unmask.errors import require
 
@@ -43,11 +43,35 @@ def statistics(logits_RV: Tensor, request: PassOptions) -> Pass:
         return one_pass(logits_RV, request)
     kernels = _kernels()
     variant = Variant.of(logits_RV, request)
-    if kernels is None or variant in _broken:
+    if isinstance(kernels, str) or variant in _broken:
         return one_pass(logits_RV, request)
     if variant in _proven:
         return run(kernels, variant, logits_RV, request)
     return _first(kernels, variant, logits_RV, request)
+
+
+@dataclass(frozen=True)
+class StatisticsChoice:
+    """The path of the pass over the vocabulary and the reason for it."""
+
+    path: str
+    why: str
+
+
+def choose_statistics(device: torch.device) -> StatisticsChoice:
+    """Which path takes requests without filters on this device; on a GPU one small pass shows it."""
+    choice = os.environ.get(VARIABLE, "auto")
+    require(choice in CHOICES, VARIABLE, choice, " or ".join(CHOICES), "leave it unset for auto")
+    if choice == "plain":
+        return StatisticsChoice("plain", f"{VARIABLE}=plain")
+    if choice == "auto" and device.type != "cuda":
+        return StatisticsChoice("plain", f"{device} is not a CUDA device: no kernels there")
+    kernels, request, logits_RV = _kernels(), PassOptions(), torch.zeros(1, 8, device=device)
+    if isinstance(kernels, str):
+        return StatisticsChoice("plain", kernels)
+    statistics(logits_RV, request)
+    lacking = _broken.get(Variant.of(logits_RV, request))
+    return StatisticsChoice("plain", lacking) if lacking else StatisticsChoice("fused", "fused kernels run here")
 
 
 def fits(logits_RV: Tensor, request: PassOptions) -> bool:
@@ -220,7 +244,8 @@ def _power(count: int) -> int:
 
 
 _proven: set[Variant] = set()
-_broken: set[Variant] = set()
+_broken: dict[Variant, str] = {}
+"""What the kernels cannot do, and why."""
 
 
 def _first(kernels: Any, variant: Variant, logits_RV: Tensor, request: PassOptions) -> Pass:
@@ -230,25 +255,23 @@ def _first(kernels: Any, variant: Variant, logits_RV: Tensor, request: PassOptio
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
-        _broken.add(variant)
-        _say(f"the fused kernels cannot run on {variant.device} ({type(error).__name__}: {str(error)[:200]})")
+        why = f"the fused kernels cannot run on {variant.device} ({type(error).__name__}: {str(error)[:200]})"
+        _broken[variant] = why
+        _say(why)
         return one_pass(logits_RV, request)
     _proven.add(variant)
     return answer
 
 
 @cache
-def _kernels() -> ModuleType | None:
-    """The kernels, or None where Triton is missing."""
+def _kernels() -> ModuleType | str:
+    """The kernels, or why there are none: Triton is missing."""
     try:
         return importlib.import_module("unmask.core.statistics_kernel")
     except ImportError as error:
-        _say(f"Triton cannot be loaded ({error})")
-        return None
+        _say(why := f"Triton cannot be loaded ({error})")
+        return why
 
 
-@cache
 def _say(why: str) -> None:
-    """Once for each reason."""
-    text = "statistics: the plain path runs, since %s; same tokens, slower; %s=plain says that this is wanted"
-    logging.getLogger("unmask").warning(text, why, VARIABLE)
+    say_once(f"statistics: the plain path runs, since {why}; same tokens, slower; {VARIABLE}=plain says it is wanted")

@@ -4,7 +4,8 @@ The same kernels run on the same numbers, so a replay is bitwise equal to the pl
 """
 
 import gc
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -46,9 +47,34 @@ def record(
     with torch.cuda.device(device):
         stream = _rehearse(work, rehearsals) if rehearsals else None
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool, stream=stream):
+        with _undisturbed(device), torch.cuda.graph(graph, pool=pool, stream=stream):
             result = work()
     return Recording(graph, result, buffers)
+
+
+@contextmanager
+def _undisturbed(device: torch.device) -> Iterator[None]:
+    """Nothing is collected while recording: a graph that is freed then breaks the one that is recorded.
+
+    And a recording that fails leaves torch's generator of random numbers believe that it goes on: it gets a new state
+    with the same numbers.
+    """
+    generators = torch.cuda.default_generators
+    generator = generators[torch.cuda.current_device()] if generators else None
+    state = None if generator is None else generator.get_state()
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    except BaseException:
+        if generator is not None and state is not None:
+            fresh = torch.Generator(device)
+            fresh.set_state(state)
+            generator.graphsafe_set_state(fresh.graphsafe_get_state())
+        raise
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _rehearse(work: Callable[[], object], times: int) -> Any:
@@ -60,7 +86,7 @@ def _rehearse(work: Callable[[], object], times: int) -> Any:
             work()
     torch.cuda.current_stream().wait_stream(stream)
     torch.cuda.synchronize()
-    # Memory that is freed by chance while recording is a pitfall; now nothing is left to free.
+    # What rehearsals have left in circles would stay for as long as the recording is made.
     gc.collect()
     return stream
 

@@ -18,9 +18,29 @@ class CountedSlots:
         self.wanted_BN, self.index_R = wanted_BN, wanted_BN.flatten().nonzero().squeeze(-1)
 
 
+class PackedSlots(CountedSlots):
+    """Flagged slots with a row of logits each, and so many rows however many are flagged: the shape stays."""
+
+    __slots__ = ("row_BN",)
+
+    def __init__(self, flags_BN: Tensor, rows: int):
+        """The first so many; where fewer are flagged, rows of slot 0 fill up. Nothing waits for the device."""
+        rank_BN = flags_BN.flatten().cumsum(0).view_as(flags_BN) - 1
+        self.wanted_BN = flags_BN & (rank_BN < rows)
+        self.row_BN = torch.where(self.wanted_BN, rank_BN, -1)
+        """Packed row of each slot, -1 where there is none."""
+        place_BN = torch.where(self.wanted_BN, rank_BN, rows)
+        slot_N = torch.arange(place_BN.numel(), device=place_BN.device)
+        # All that have no row are written behind the end.
+        self.index_R = slot_N.new_zeros(rows + 1).scatter_(0, place_BN.flatten(), slot_N)[:rows]
+
+
 @dataclass(frozen=True, repr=False)
 class Logits(Shown):
-    """A denoiser's answer to a view: packed rows, one for each wanted slot in row-major order."""
+    """A denoiser's answer to a view: packed rows, one for each wanted slot in row-major order.
+
+    Where the view names packed slots there is one for each of those instead, and the unwanted among them say nothing.
+    """
 
     logits_RV: Tensor
     wanted_BN: Tensor
@@ -37,13 +57,27 @@ class Logits(Shown):
     @property
     def index_R(self) -> Tensor:
         """Flat slot of each packed row."""
+        if self.packed is not None:
+            return self.packed.index_R
         if self.counted is not None and self.counted.wanted_BN is self.wanted_BN:
             return self.counted.index_R
         return CountedSlots(self.wanted_BN).index_R
 
     @property
+    def packed(self) -> PackedSlots | None:
+        """Where the rows are not those of the wanted slots alone."""
+        return self.counted if isinstance(self.counted, PackedSlots) else None
+
+    @property
+    def wanted_R(self) -> Tensor | None:
+        """Which rows are wanted; None for all."""
+        return None if self.packed is None else self.wanted_BN.flatten()[self.packed.index_R]
+
+    @property
     def slot_BN(self) -> Tensor:
         """Packed row of each slot, -1 where there is none."""
+        if self.packed is not None:
+            return torch.where(self.wanted_BN, self.packed.row_BN, -1)
         return torch.where(self.wanted_BN, self.wanted_BN.flatten().cumsum(0).view_as(self.wanted_BN) - 1, -1)
 
 

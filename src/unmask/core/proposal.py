@@ -118,12 +118,12 @@ def propose(
             previous_R=_previous_rows(previous, index_R, view) if needs.divergence else None,
         ),
     )
-    spread = partial(_spread, index_R=index_R, shape=view.tokens_BN.shape)
+    spread = partial(_spread, index_R=index_R, shape=view.tokens_BN.shape, wanted_R=(wanted_R := logits.wanted_R))
     numbers = [result.entropy_R, result.logz_R, result.proposed_R, result.filtered_entropy_R]
     numbers += [] if view.given_BN is None else [result.given_R]
-    entropy_BN, logz_BN, proposed_BN, filtered_entropy_BN, *given = _spread_all(numbers, index_R, view)
+    entropy_BN, logz_BN, proposed_BN, filtered_entropy_BN, *given = _spread_all(numbers, index_R, view, wanted_R)
     both = [result.drift_R, result.displacement_R] if needs.divergence else []
-    drift_BN, displacement_BN = _spread_all(both, index_R, view, NAN) if both else (None, None)
+    drift_BN, displacement_BN = _spread_all(both, index_R, view, wanted_R, NAN) if both else (None, None)
     token_BND, confidence_BND = spread(result.token_RD), spread(result.confidence_RD)
     clean = filtered = Statistics(spread(result.top_RK), spread(result.p_RK), entropy_BN)
     if result.filtered_p_RK is not result.p_RK:
@@ -150,17 +150,22 @@ def propose(
     )
 
 
-def _spread(values_R: Tensor, index_R: Tensor, shape: torch.Size) -> Tensor:
-    """Packed rows on the view's slots, zero where unwanted."""
+def _spread(values_R: Tensor, index_R: Tensor, shape: torch.Size, wanted_R: Tensor | None) -> Tensor:
+    """Packed rows on the view's slots, zero where unwanted; `wanted_R` where not all of them are wanted."""
+    if wanted_R is not None:
+        values_R = torch.where(wanted_R.view(-1, *[1] * (values_R.dim() - 1)), values_R, 0)
     out = values_R.new_zeros((shape.numel(), *values_R.shape[1:]))
     out[index_R] = values_R
     return out.view(*shape, *values_R.shape[1:])
 
 
-def _spread_all(values: Sequence[Tensor], index_R: Tensor, view: View, fill: float = 0.0) -> Sequence[Tensor]:
+def _spread_all(
+    values: Sequence[Tensor], index_R: Tensor, view: View, wanted_R: Tensor | None, fill: float = 0.0
+) -> Sequence[Tensor]:
     """Several numbers per packed row on the view's slots, each its own tensor, in one go."""
     out = values[0].new_full((len(values), view.tokens_BN.numel()), fill)
-    out[:, index_R] = torch.stack(list(values))
+    stacked = torch.stack(list(values))
+    out[:, index_R] = stacked if wanted_R is None else torch.where(wanted_R, stacked, fill)
     return out.view(len(values), *view.tokens_BN.shape).unbind(0)
 
 

@@ -305,7 +305,7 @@ def _filter_(z_CV: Tensor, draw: Sampling) -> Tensor:
     if draw.top_p < 1.0:
         sorted_CV, order_CV = z_CV.sort(dim=-1, descending=True, stable=True)
         before_CV = sorted_CV.softmax(-1).cumsum(-1).roll(1, -1)
-        before_CV[:, 0] = 0
+        before_CV[:, 0].zero_()
         sorted_CV.masked_fill_(before_CV > draw.top_p, float("-inf"))
         z_CV.scatter_(1, order_CV, sorted_CV)
     if 0 < draw.top_k < z_CV.shape[1]:
@@ -316,7 +316,8 @@ def _filter_(z_CV: Tensor, draw: Sampling) -> Tensor:
 def _normaliser_without(z_CV: Tensor, tokens: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """The largest logit of the other tokens, and the log of the sum of exp(z - that): apart, as for the clean p."""
     kept_CV = z_CV.clone()
-    kept_CV[:, list(tokens)] = float("-inf")
+    for token in tokens:
+        kept_CV[:, token].fill_(float("-inf"))
     peak_C1 = kept_CV.amax(-1, keepdim=True)
     return peak_C1, kept_CV.sub_(peak_C1).exp_().sum(-1, keepdim=True).log()
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from unmask.core.prediction import PackedSlots
 from unmask.core.rows import Shown
 from unmask.core.state import State
 
@@ -55,6 +56,9 @@ class View(Shown):
     """Tokens whose probability is asked for at their slot; -1 asks for nothing."""
     row_B: Tensor | None = None
     """Which running row each one is, for caches that live between steps; None for hypothetical canvases."""
+    packed: PackedSlots | None = None
+    """Slots to answer for, the wanted ones among them: for steps whose shapes may not follow what is wanted. None for
+    the wanted ones alone."""
 
     @classmethod
     def of(cls, state: State, needs: Needs) -> "View":

@@ -5,21 +5,20 @@ results differ from those of the plain network, and everything that reports them
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from unmask.core import Logits, Needs, View, Vocabulary
-from unmask.core.rows import select
-from unmask.denoisers.network import BUCKET, Network, attention_bias, pad_view
-from unmask.denoisers.readout import Output, run
+from unmask.core.prediction import CountedSlots
+from unmask.denoisers.cached_steps import CachedSteps
+from unmask.denoisers.graphs import Graphs
+from unmask.denoisers.kv_buffers import RECORDED_BYTES, SPARE, KVBuffers, PassPlan, RowClock, SpanRule
+from unmask.denoisers.network import BUCKET, Network, pad_view
 from unmask.errors import DenoiserError, require
 
 KINDS = ("prefix", "dual")
-_SPARE = 8
-"""Slots behind every remembered row: rows with less to recompute than others write there, and nobody reads it."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class ApproximateCache:
     """Answer positions per block: the policy's own block length."""
     refresh: int = 0
     """A complete pass every so many passes of a block; 0 for one at its start, 1 for no reuse at all."""
-    _kept: "dict[str, _CachedRows]" = field(default_factory=dict, repr=False, compare=False)
+    _kept: "dict[str, _Memory]" = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         require(self.kind in KINDS, "cache", self.kind, " or ".join(KINDS), "or leave it out: the exact network")
@@ -59,92 +58,95 @@ class ApproximateCache:
             # A look at a hypothetical canvas: nothing of it may enter a real row's memory.
             return self.network(view, needs)
         self._check(view, needs)
-        spans = self._spans(view)
-        memory = self._recall(view, spans)
-        groups = {
-            self._fill: [b for b, age in enumerate(memory.age) if age == 0],
-            self._reuse: [b for b, age in enumerate(memory.age) if age > 0],
-        }
-        parts = [
-            (rows, run(select(view, torch.tensor(rows, device=self.device)), needs, memory, rows))
-            for run, rows in groups.items()
-            if rows
-        ]
-        step = [age + 1 for age in memory.age]
-        self._kept["memory"] = replace(memory, age=[age % self.refresh for age in step] if self.refresh else step)
-        return parts[0][1] if len(parts) == 1 else _interleave(parts, view)
-
-    def _spans(self, view: View) -> list[tuple[int, int]]:
-        """First and last slot (exclusive) to recompute, per row."""
-        answer_BN = view.valid_BN & ~view.fixed_BN
-        block_BN = (answer_BN.long().cumsum(-1) - 1) // self.block
-        masked_BN = answer_BN & (view.tokens_BN == self.vocabulary.mask_id)
-        active_B1 = torch.where(masked_BN, block_BN, view.tokens_BN.shape[1]).amin(-1, keepdim=True)
-        inside_BN = answer_BN & (block_BN == active_B1)
-        slot_N = torch.arange(view.tokens_BN.shape[1], device=self.device)
-        # Dream reads position i at slot i - 1, so the slot before the block is recomputed with it.
-        start_B = (torch.where(inside_BN, slot_N, len(slot_N)).amin(-1) - self.network.shift).clamp(min=0)
-        last_BN = inside_BN if self.kind == "dual" else view.valid_BN
-        stop_B = torch.where(last_BN, slot_N + 1, 0).amax(-1)
-        return list(zip(start_B.tolist(), stop_B.tolist(), strict=True))
-
-    def _recall(self, view: View, spans: list[tuple[int, int]]) -> "_CachedRows":
-        """What is remembered of these rows. A new block begins anew, at age 0; so does any change of the canvas
-        since the last pass but masks of the span being filled: re-masked tokens, or another run.
-        """
-        assert view.row_B is not None
-        ids, old = view.row_B.tolist(), self._kept.pop("memory", None)
-        slots = -(-view.tokens_BN.shape[1] // BUCKET) * BUCKET + _SPARE
-        canvas_BN = torch.where(view.valid_BN, view.tokens_BN, -1)
-        if old is None or old.tokens_BN.shape[1] != canvas_BN.shape[1] or not set(ids) <= set(old.ids):
-            return _CachedRows.empty(self.network, ids, spans, canvas_BN, slots)
-        at = [old.ids.index(i) for i in ids]
-        if ids != old.ids:
-            old = old.select(torch.tensor(at, device=self.device))
-        filled_BN = (old.tokens_BN == self.vocabulary.mask_id) & _inside(spans, view)
-        valid_B = ((old.tokens_BN == canvas_BN) | filled_BN).all(-1).tolist()
-        age = [
-            old.age[j] if valid and old.spans[j] == span else 0
-            for j, valid, span in zip(at, valid_B, spans, strict=True)
-        ]
-        return replace(old, ids=ids, spans=spans, tokens_BN=canvas_BN, age=age)
-
-    def _fill(self, view: View, needs: Needs, memory: "_CachedRows", rows: list[int]) -> Logits:
-        """A complete pass that leaves its keys and values behind."""
-        target = _Fill(memory, torch.tensor(rows, device=self.device))
-
-        def forward(*args: Tensor, **options: Any) -> Output:
-            return run(self.network.model, *args, **options, memory=target)
-
-        return replace(self.network, forward=forward)(view, needs)
-
-    def _reuse(self, view: View, needs: Needs, memory: "_CachedRows", rows: list[int]) -> Logits:
-        """A pass over each row's span that reads the remembered rest."""
-        batch, slots = view.tokens_BN.shape
-        whole = pad_view(view, memory.keys[0].shape[2])
-        start_B, stop_B = torch.tensor([memory.spans[b] for b in rows], device=self.device).T
-        offset_S = torch.arange(int((stop_B - start_B).max()), device=self.device)
-        index_BS = start_B[:, None] + offset_S
-        index_BS = torch.where(index_BS < stop_B[:, None], index_BS, whole.tokens_BN.shape[1] - 1)
-        everyone = len(rows) == len(memory.ids)
-        source = _Reuse(memory if everyone else memory.select(torch.tensor(rows, device=self.device)), index_BS)
-        hidden = self.network.model(
-            whole.tokens_BN.gather(1, index_BS),
-            whole.position_BN.gather(1, index_BS),
-            attention_bias(whole, self.network.model.dtype),
-            memory=source,
-        )
-        wanted_BN = view.wanted_BN & _inside([memory.spans[b] for b in rows], view)
-        # Where a prediction is read: its slot in the row, counted from the span's start.
-        read_BN = self.network.source(view) % slots - start_B[:, None]
-        flat_BN = read_BN + len(offset_S) * torch.arange(batch, device=self.device)[:, None]
-        normed_RH = self.network.normed(hidden.x_BNH, flat_BN[wanted_BN])
+        self.network.check(view, needs)
+        slots = view.tokens_BN.shape[1]
+        padded = pad_view(view, -(-slots // BUCKET) * BUCKET)
+        memory, clocks, ages = self._ages(padded)
+        plan = self._plan(memory.buffers, clocks, [b for b, age in enumerate(ages) if age == 0])
+        # Started before slots are packed: the device need not wait for that.
+        started = memory.buffers.start(plan)
+        count = sum(clock.inside if age else clock.wanted for clock, age in zip(clocks, ages, strict=True))
+        whole = plan.fresh == plan.rows
+        wanted_BN, processed_B = (view.wanted_BN, None) if whole else memory.buffers.answered(view)
+        counted = _KnownSlots(wanted_BN, count)
+        normed_RH, logits_RV = self.network.answers(memory.buffers.hidden(plan, started, counted))
+        # Only now: what a pass left that did not come to its end is not to be read.
+        self._kept["memory"] = memory
         return Logits(
-            self.network.logits(normed_RH),
-            wanted_BN,
+            logits_RV,
+            counted.wanted_BN,
             hidden_RH=normed_RH if needs.hidden else None,
-            processed_B=stop_B - start_B,
+            processed_B=processed_B,
+            counted=counted,
         )
+
+    @property
+    def recorder(self) -> CachedSteps | None:
+        """Records whole steps where the network's are recorded."""
+        return None if self.network.recorder is None else CachedSteps(self, self.network.recorder)
+
+    @property
+    def settings(self) -> tuple[object, ...]:
+        """All that the spans depend on."""
+        return type(self).__name__, self.kind, self.block, self.refresh
+
+    def records(self, rows: int, slots: int) -> bool:
+        """Whether the buffers of so many rows are small enough to be kept with recordings."""
+        padded = -(-slots // BUCKET) * BUCKET
+        cut = self.network.floors is not None and self.network.bounds(padded).most is not None
+        return KVBuffers.bytes(self.network, rows, padded) <= RECORDED_BYTES and not cut
+
+    def plan(self, view: View) -> tuple[KVBuffers, PassPlan]:
+        """What the next pass over these rows recomputes, for a step that runs it. Rows that are done stay so."""
+        padded = pad_view(view, -(-view.tokens_BN.shape[1] // BUCKET) * BUCKET)
+        memory, clocks, ages = self._ages(padded)
+        fresh = [b for b, age in enumerate(ages) if age == 0 and clocks[b].start < clocks[b].stop]
+        self._kept["memory"] = memory
+        return memory.buffers, self._plan(memory.buffers, clocks, fresh)
+
+    def _ages(self, view: View) -> tuple["_Memory", list[RowClock], list[int]]:
+        """The memory of these rows, their clocks, and how old it is of each."""
+        memory = self._memory(view)
+        clocks = self._clocks(memory, view)
+        return memory, clocks, memory.advance(clocks, self.refresh)
+
+    def _memory(self, view: View) -> "_Memory":
+        """Room for this many rows of this many slots: what there is, or else anew."""
+        rows, slots = view.tokens_BN.shape
+        old = self._kept.pop("memory", None)
+        if old is not None and rows <= old.buffers.rows and slots == old.buffers.slots:
+            return old
+        # Given back first: the new one may need its room.
+        del old
+        # The narrowest passes need most rows.
+        least = self.network.bounds(min(BUCKET, slots), slots + SPARE).least if self.network.floors else 1
+        return _Memory.lease(self.network, max(rows, least), slots)
+
+    def _clocks(self, memory: "_Memory", view: View) -> list[RowClock]:
+        """The rows' clocks, by one read of the host; memory then holds these rows and no others."""
+        assert view.row_B is not None
+        rule = SpanRule(self.block, self.kind == "prefix", self.vocabulary.mask_id, self.network.shift)
+        for _ in range(2):
+            memory.buffers.load(view)
+            spans = memory.buffers.spans(rule, len(view.row_B))
+            clocks = [RowClock(*numbers) for numbers in spans.numbers_B6.tolist()]
+            if memory.hold([clock.id for clock in clocks]):
+                break
+        memory.buffers.canvas_BN[: len(clocks)] = spans.canvas_BN
+        return clocks
+
+    def _plan(self, buffers: KVBuffers, clocks: Sequence[RowClock], fresh: Sequence[int]) -> PassPlan:
+        """The shapes of a pass in which some rows begin anew; the buffers know which."""
+        begun = set(fresh)
+        spans = [c.stop - c.start for b, c in enumerate(clocks) if b not in begun and c.start < c.stop]
+        buffers.begin(fresh, len(clocks))
+        width = self._width(max(spans, default=1), buffers.slots) if spans or not fresh else 0
+        return PassPlan(len(clocks), width, len(fresh))
+
+    def _width(self, width: int, slots: int) -> int:
+        """Slots of a partial pass: few different numbers where each has its own recording, or its own bits."""
+        fixed = self.network.forward is not None or self.network.floors is not None
+        return min(-(-width // BUCKET) * BUCKET, slots) if fixed else width
 
     def _check(self, view: View, needs: Needs) -> None:
         refused = {
@@ -160,88 +162,63 @@ class ApproximateCache:
                 )
 
 
-@dataclass(frozen=True)
-class _CachedRows:
-    """Keys and values of running rows, by layer, and what they were computed from."""
+class _KnownSlots(CountedSlots):
+    """Wanted slots whose number is known: nothing waits for the device."""
 
-    ids: list[int]
-    spans: list[tuple[int, int]]
-    tokens_BN: Tensor
-    """The canvases of the last pass, -1 for padding."""
-    age: list[int]
-    """Passes since the last complete one."""
-    keys: list[Tensor]
-    values: list[Tensor]
+    __slots__ = ()
+
+    def __init__(self, wanted_BN: Tensor, count: int):
+        flags_N = wanted_BN.flatten()
+        # Each wanted slot is written at its rank among them, all others behind the end.
+        rank_N = torch.where(flags_N, flags_N.cumsum(0) - 1, count)
+        slot_N = torch.arange(len(flags_N), device=flags_N.device)
+        self.wanted_BN, self.index_R = wanted_BN, slot_N.new_zeros(count + 1).scatter_(0, rank_N, slot_N)[:count]
+
+
+class _Memory:
+    """Which rows the buffers hold, in order, and how old each one's keys and values are."""
+
+    def __init__(self, buffers: KVBuffers):
+        self.buffers = buffers
+        self.ids: list[int] = []
+        self.spans: list[tuple[int, int]] = []
+        self.ages: list[int] = []
+        """Passes since the last complete one; 0 asks for one."""
 
     @classmethod
-    def empty(
-        cls, network: Network, ids: list[int], spans: list[tuple[int, int]], tokens_BN: Tensor, slots: int
-    ) -> "_CachedRows":
-        spec, model = network.model.spec, network.model
-        shape = (len(ids), spec.kv_heads, slots, spec.head_dim)
-        keys, values = (
-            [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(spec.layers)] for _ in range(2)
-        )
-        return cls(ids, spans, tokens_BN, [0] * len(ids), keys, values)
+    def lease(cls, network: Network, rows: int, slots: int) -> "_Memory":
+        """Buffers that nobody uses now, or new ones."""
+        idle = network.forward.idle if isinstance(network.forward, Graphs) else []
+        for at, buffers in enumerate(idle):
+            if buffers.rows == rows and buffers.slots == slots and buffers.network == network:
+                return cls(idle.pop(at))
+        idle.clear()
+        return cls(KVBuffers(network, rows, slots))
 
-    def select(self, rows_U: Tensor) -> "_CachedRows":
-        """Tensors of some rows; the caller names them anew."""
-        return replace(
-            self,
-            tokens_BN=self.tokens_BN[rows_U],
-            keys=[k[rows_U] for k in self.keys],
-            values=[v[rows_U] for v in self.values],
-        )
+    def __del__(self) -> None:
+        """The next decode may go on with the buffers, and with the recordings that read them."""
+        if self.buffers.replays is not None and isinstance(self.buffers.network.forward, Graphs):
+            self.buffers.network.forward.idle[:] = [self.buffers]
 
+    def hold(self, ids: list[int]) -> bool:
+        """Hold these rows and no others; whether they stand where they stood. New ones begin all of them anew."""
+        if ids == self.ids:
+            return True
+        known = set(ids) <= set(self.ids)
+        at = [self.ids.index(row) for row in ids] if known else []
+        self.buffers.keep(at)
+        self.spans = [self.spans[j] for j in at] if known else [(-1, -1)] * len(ids)
+        self.ages = [self.ages[j] for j in at] if known else [0] * len(ids)
+        self.ids = ids
+        return not known
 
-@dataclass(frozen=True)
-class _Fill:
-    memory: _CachedRows
-    rows_U: Tensor
-
-    def exchange(self, layer: int, k_BGNF: Tensor, v_BGNF: Tensor) -> tuple[Tensor, Tensor]:
-        slots = k_BGNF.shape[2]
-        self.memory.keys[layer][self.rows_U, :, :slots] = k_BGNF
-        self.memory.values[layer][self.rows_U, :, :slots] = v_BGNF
-        return k_BGNF, v_BGNF
-
-
-@dataclass(frozen=True)
-class _Reuse:
-    """Remembered keys and values, those of the span overwritten by the pass's own."""
-
-    memory: _CachedRows
-    index_BS: Tensor
-
-    def exchange(self, layer: int, k_BGSF: Tensor, v_BGSF: Tensor) -> tuple[Tensor, Tensor]:
-        index = self.index_BS[:, None, :, None].expand_as(k_BGSF)
-        return self.memory.keys[layer].scatter_(2, index, k_BGSF), self.memory.values[layer].scatter_(2, index, v_BGSF)
-
-
-def _inside(spans: Sequence[tuple[int, int]], view: View) -> Tensor:
-    slot_N = torch.arange(view.tokens_BN.shape[1], device=view.tokens_BN.device)
-    start_B, stop_B = torch.tensor(spans, device=slot_N.device).T
-    return (slot_N >= start_B[:, None]) & (slot_N < stop_B[:, None])
-
-
-def _interleave(parts: Sequence[tuple[list[int], Logits]], view: View) -> Logits:
-    """Answers for several groups of rows as one, in row order."""
-    device = view.tokens_BN.device
-    wanted_BN = torch.zeros_like(view.wanted_BN)
-    processed_B = view.valid_BN.sum(-1)
-    owner: list[Tensor] = []
-    for rows, logits in parts:
-        rows_U = torch.tensor(rows, device=device)
-        wanted_BN[rows_U] = logits.wanted_BN
-        if logits.processed_B is not None:
-            processed_B[rows_U] = logits.processed_B
-        owner.append(rows_U[logits.index_R // wanted_BN.shape[1]])
-    # Within a row the order is kept, so a stable sort by row is all it takes.
-    order_R = torch.cat(owner).argsort(stable=True)
-    hidden = [logits.hidden_RH for _, logits in parts if logits.hidden_RH is not None]
-    return Logits(
-        torch.cat([logits.logits_RV for _, logits in parts])[order_R],
-        wanted_BN,
-        hidden_RH=torch.cat(hidden)[order_R] if hidden else None,
-        processed_B=processed_B,
-    )
+    def advance(self, clocks: Sequence[RowClock], refresh: int) -> list[int]:
+        """The ages at this pass. A new block begins anew, at age 0; so does any change of the canvas since the last
+        pass but masks of the span being filled: re-masked tokens, or another run.
+        """
+        now = [(clock.start, clock.stop) for clock in clocks]
+        kept = (clock.kept and span == old for clock, span, old in zip(clocks, now, self.spans, strict=True))
+        ages = [age if same else 0 for age, same in zip(self.ages, kept, strict=True)]
+        step = [age + 1 for age in ages]
+        self.spans, self.ages = now, [age % refresh for age in step] if refresh else step
+        return ages

@@ -4,10 +4,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from unmask.core.remarks import say_once
 from unmask.denoisers.graphs import Graphs, compile_layers, uncompile_layers
+from unmask.denoisers.invariance import Floors
 from unmask.denoisers.kernels import fused_ops, why_not
 from unmask.denoisers.network import Network
-from unmask.denoisers.remarks import say_once
+from unmask.denoisers.recorder import CudaRecorder
 from unmask.denoisers.transformer import PLAIN
 from unmask.errors import require
 
@@ -46,12 +48,16 @@ def resolve_engine(name: str, device: torch.device) -> str:
     return choice.engine
 
 
-def use_engine(network: Network, engine: str) -> Network:
-    """The same network, run another way. It shares its layers, so that the last engine used is the one in force."""
+def use_engine(network: Network, engine: str, *, invariant: bool = False) -> Network:
+    """The same network, run another way. It shares its layers, so that the last engine used is the one in force.
+
+    `invariant` fills small batches up, so that a row has the same bits alone and in a batch.
+    """
     uncompile_layers(network.model)
     network.model.use(fused_ops() if engine == "fused" else PLAIN)
+    network = replace(network, floors=Floors(network.model) if invariant else None)
     if engine == "eager":
-        return replace(network, forward=None)
+        return replace(network, forward=None, recorder=None)
     if engine == "compile":
         compile_layers(network.model)
-    return replace(network, forward=Graphs(network.model))
+    return replace(network, forward=Graphs(network.model), recorder=CudaRecorder(network.device))

@@ -3,62 +3,102 @@
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from unmask.core.graphs import Recording, record
+from unmask.core.remarks import say_once
 from unmask.denoisers.readout import Output, run
-from unmask.denoisers.remarks import say_once
-from unmask.denoisers.transformer import Layer, Transformer
+from unmask.denoisers.transformer import PLAIN, Layer, Transformer
+
+T = TypeVar("T")
+Key = tuple[object, ...]
 
 
-class Graphs:
-    """Runs a network's layers; from the second pass of a shape on, by replaying a recording of them.
+class Replays:
+    """Work by its shape: run the first time, recorded the second, replayed from then on.
 
     A replay's result lives in the recording's memory until the next call: read it at once.
     """
 
-    def __init__(self, model: Transformer, limit: int = 16):
+    def __init__(self, model: Transformer, limit: int = 16, pool: Any = None):
         self.model, self.limit = model, limit
-        self._seen: set[tuple[object, ...]] = set()
-        self._recorded: OrderedDict[tuple[object, ...], Recording[Output]] = OrderedDict()
-        self._refused: set[tuple[object, ...]] = set()
-        self._pool = torch.cuda.graph_pool_handle()
+        self.recorded: OrderedDict[Key, Recording[Any]] = OrderedDict()
+        self.pool = pool or torch.cuda.graph_pool_handle()
+        self._seen: set[Key] = set()
+        self._refused: set[Key] = set()
 
-    def __call__(self, tokens_BN: Tensor, position_BN: Tensor, bias: Tensor, *, watch: Sequence[int] = ()) -> Output:
-        key, values = (tokens_BN.shape, bias.shape, tuple(watch)), (tokens_BN, position_BN, bias)
-        if key not in self._recorded and not self._keep(key, values):
-            return run(self.model, *values, watch=watch)
-        self._recorded.move_to_end(key)
-        return self._recorded[key](*values)
-
-    def _keep(self, key: tuple[Any, ...], values: tuple[Tensor, ...]) -> bool:
-        """Record a shape at its second pass; where that fails, say so and let it be."""
+    def __call__(self, key: Key, work: Callable[..., T], values: Sequence[Tensor], about: str) -> T:
+        """What `work` gives for these values; `about` says in words which work it is."""
         if key not in self._seen:
             # The first pass is also the warm-up that capturing asks for: handles, autotuning, compilation.
             self._seen.add(key)
-            return False
+            return self._first(work, values)
+        if key not in self.recorded and not self._keep(key, work, values, about):
+            return work(*values)
+        self.recorded.move_to_end(key)
+        result: T = self.recorded[key](*values)
+        return result
+
+    def _first(self, work: Callable[..., T], values: Sequence[Tensor]) -> T:
+        """What the kernels cannot do shows here, in the first pass of a shape."""
+        try:
+            return work(*values)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            if self.model.ops is PLAIN:
+                raise
+            say_once(f"the engine is graph, not fused: the kernels do not run ({_reason(error)})")
+            self.model.use(PLAIN)
+            self.recorded.clear()
+            return work(*values)
+
+    def _keep(self, key: Key, work: Callable[..., Any], values: Sequence[Tensor], about: str) -> bool:
+        """Record a shape; where that fails, say so and let it be."""
         if key in self._refused:
             return False
         try:
-            self._recorded[key] = self._record(values, key[-1])
+            buffers = tuple(value.clone(memory_format=torch.contiguous_format) for value in values)
+            self.recorded[key] = record(partial(work, *buffers), self.model.device, buffers=buffers, pool=self.pool)
         except RuntimeError as error:
             # A driver without graphs, or too little memory: what this pool holds belongs to a broken capture.
             self._refused.add(key)
-            self._pool = torch.cuda.graph_pool_handle()
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            say_once(f"passes over {tuple(values[0].shape)} slots run one by one, not as a recorded graph: {reason}")
+            self.pool = torch.cuda.graph_pool_handle()
+            say_once(f"{about} run one by one, not as a recorded graph: {_reason(error)}")
             return False
-        if len(self._recorded) > self.limit:
-            self._recorded.popitem(last=False)
+        if len(self.recorded) > self.limit:
+            self.recorded.popitem(last=False)
         return True
 
-    def _record(self, values: tuple[Tensor, ...], watch: Sequence[int]) -> Recording[Output]:
-        inputs = tuple(value.clone(memory_format=torch.contiguous_format) for value in values)
-        work = partial(run, self.model, *inputs, watch=watch)
-        return record(work, values[0].device, buffers=inputs, pool=self._pool)
+
+class Graphs:
+    """Runs a network's layers; from the second pass of a shape on, by replaying a recording of them."""
+
+    def __init__(self, model: Transformer, limit: int = 16):
+        self.model, self.replays = model, Replays(model, limit)
+        self.idle: list[Any] = []
+        """Buffers of block caches between two decodes, with the recordings that read them."""
+
+    def __call__(
+        self,
+        tokens_BN: Tensor,
+        position_BN: Tensor,
+        bias: Tensor,
+        keep_R: Tensor | None = None,
+        *,
+        watch: Sequence[int] = (),
+    ) -> Output:
+        values = (tokens_BN, position_BN, bias, *(() if keep_R is None else (keep_R,)))
+        key = (*(value.shape for value in values), tuple(watch))
+        work = partial(run, self.model, watch=watch)
+        return self.replays(key, work, values, f"passes over {tuple(tokens_BN.shape)} slots")
+
+
+def _reason(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 _HALVES = ("project", "finish")

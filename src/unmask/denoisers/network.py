@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -9,9 +10,11 @@ from torch import Tensor
 
 from unmask.core import Logits, Needs, View, Vocabulary
 from unmask.core.prediction import CountedSlots
+from unmask.denoisers.invariance import Bounds, Floors
 from unmask.denoisers.readout import Output, run
 from unmask.denoisers.transformer import Transformer
 from unmask.errors import DenoiserError, require
+from unmask.recorded import StepRecorder
 
 BUCKET = 32
 """Canvases are padded to a multiple of this many slots: few shapes, and room for few kernels to differ in."""
@@ -41,6 +44,12 @@ class Network:
     predictions are shifted."""
     forward: Forward | None = None
     """Runs the layers: the model itself, or something that replays it."""
+    floors: Floors | None = None
+    """Where a row is to have the same bits alone and in a batch: how many rows a pass needs for that."""
+    wanted_only: bool = False
+    """Whether only slots that are read go through the second half of the last layer."""
+    recorder: StepRecorder | None = None
+    """Keeps recordings of whole steps; None where a decode runs them one operation at a time."""
 
     def __post_init__(self) -> None:
         require(self.query in QUERIES, "query", self.query, " or ".join(QUERIES), "whose attention is read out")
@@ -51,33 +60,57 @@ class Network:
 
     @torch.inference_mode()
     def __call__(self, view: View, needs: Needs) -> Logits:
-        self._check(view, needs)
+        self.check(view, needs)
         slots = view.tokens_BN.shape[1]
         padded = pad_view(view, -(-slots // BUCKET) * BUCKET)
         bias = attention_bias(padded, self.model.dtype)
         watch = self.readout if needs.attention else ()
         # Before the pass: counting the wanted slots waits for the device, which then has the pass ahead of it.
-        counted = CountedSlots(view.wanted_BN)
+        counted = view.packed or CountedSlots(view.wanted_BN)
         index_R = counted.index_R
         source_R = self.source(padded)[index_R // slots, index_R % slots]
-        output = (self.forward or self._layers)(padded.tokens_BN, padded.position_BN, bias, watch=watch)
-        normed_RH = self.normed(output.x_BNH, source_R)
+        keep_R = self._kept(source_R, padded) if self.wanted_only else None
+        output = self._layers(padded.tokens_BN, padded.position_BN, bias, watch, keep_R)
+        x_RH = output.x_BNH.flatten(0, 1)
+        normed_RH, logits_RV = self.answers(x_RH[source_R] if keep_R is None else x_RH[: len(source_R)])
         return Logits(
-            self.logits(normed_RH),
+            logits_RV,
             view.wanted_BN,
             attention_BNN=self._attention(output, view, padded),
             hidden_RH=normed_RH if needs.hidden else None,
             counted=counted,
         )
 
-    def _layers(self, tokens_BN: Tensor, position_BN: Tensor, bias: Tensor, watch: tuple[int, ...]) -> Output:
-        """The layers, on a CPU a few rows at a time."""
+    def bounds(self, queries: int, keys: int | None = None) -> Bounds:
+        """How many rows go through the layers together: on a CPU a few, and enough of them to be invariant."""
+        here = self.forward is None and self.device.type == "cpu"
+        most = max(1, PIECE // queries) if here else None
+        return Bounds(1, most) if self.floors is None else self.floors.rows(queries, keys or queries, most)
+
+    def _kept(self, source_R: Tensor, view: View) -> Tensor | None:
+        """Flat slots that go through all of the last layer, filled up to a power of two; None for all.
+
+        Where bits may not depend on how many they are, they are as many as a pass needs for that.
+        """
+        rows, slots = view.tokens_BN.shape
+        bounds = self.bounds(slots)
+        least = max(PACK, bounds.least * slots if self.floors else 0)
+        count = max(1 << (len(source_R) - 1).bit_length() if len(source_R) else 0, least)
+        if rows > (bounds.most or rows) or count >= max(rows, bounds.least) * slots:
+            return None
+        return F.pad(source_R, (0, count - len(source_R)))
+
+    def _layers(
+        self, tokens_BN: Tensor, position_BN: Tensor, bias: Tensor, watch: tuple[int, ...], keep_R: Tensor | None
+    ) -> Output:
         rows, slots = tokens_BN.shape
-        size = max(1, PIECE // slots) if tokens_BN.device.type == "cpu" else rows
-        if rows <= size:
-            return run(self.model, tokens_BN, position_BN, bias, watch=watch)
+        forward, bounds = self.forward or partial(run, self.model), self.bounds(slots)
+        if bounds.least <= rows <= (bounds.most or rows):
+            kept = () if keep_R is None else (keep_R,)
+            return forward(tokens_BN, position_BN, bias, *kept, watch=watch)
+        size = bounds.most or rows
         pieces = zip(tokens_BN.split(size), position_BN.split(size), bias.split(size), strict=True)
-        parts = [run(self.model, *piece, watch=watch) for piece in pieces]
+        parts = [_filled_up(forward, bounds.least, piece, watch) for piece in pieces]
         read = [part.attention_BNN for part in parts if part.attention_BNN is not None]
         return Output(torch.cat([part.x_BNH for part in parts]), torch.cat(read) if read else None)
 
@@ -102,16 +135,22 @@ class Network:
             own_BN = torch.where(view.position_BN > 0, before_BN, own_BN)
         return own_BN + slots * torch.arange(batch, device=own_BN.device)[:, None]
 
-    def normed(self, x_BNH: Tensor, index_R: Tensor) -> Tensor:
-        """Hidden states of some slots, through the final norm."""
-        return self.model.norm(x_BNH.flatten(0, 1)[index_R])
+    def answers(self, x_RH: Tensor) -> tuple[Tensor, Tensor]:
+        """Packed hidden states through the final norm, and their logits; both on a multiple of `PACK` rows."""
+        bounds = Bounds() if self.floors is None else self.floors.packs(PACK)
+        packs = -(-len(x_RH) // PACK)
+        most = (bounds.most or max(packs, bounds.least)) * PACK
+        parts = [self._pieces_answer(part_RH, bounds.least * PACK) for part_RH in x_RH.split(most)]
+        if len(parts) == 1:
+            return parts[0]
+        return torch.cat([normed_RH for normed_RH, _ in parts]), torch.cat([logits_RV for _, logits_RV in parts])
 
-    def logits(self, normed_RH: Tensor) -> Tensor:
-        """The head, on a multiple of `PACK` rows."""
-        rows = len(normed_RH)
-        return self.model.head_of(F.pad(normed_RH, (0, 0, 0, -rows % PACK)))[:rows]
+    def _pieces_answer(self, x_RH: Tensor, least: int) -> tuple[Tensor, Tensor]:
+        rows = len(x_RH)
+        normed_RH = self.model.norm(F.pad(x_RH, (0, 0, 0, max(-rows % PACK, least - rows))))
+        return normed_RH[:rows], self.model.head_of(normed_RH)[:rows]
 
-    def _check(self, view: View, needs: Needs) -> None:
+    def check(self, view: View, needs: Needs) -> None:
         if needs.attention and not self.readout:
             raise DenoiserError("no layers to read attention from; allowed: one or more; load the model with readout")
         if self.shift and needs.shadows:
@@ -120,13 +159,23 @@ class Network:
                 "one slot early, where they can be seen; allowed: policies without shadow slots; choose another"
             )
         # Out of range, an embedding look-up on a GPU kills the process's CUDA context; here it costs a host read.
-        if view.tokens_BN.device.type == "cpu":
+        if view.tokens_BN.device.type == "cpu" and view.packed is None:
             low, high = int(view.tokens_BN.min()), int(view.tokens_BN.max())
             if low < 0 or high >= self.model.spec.vocab:
                 raise DenoiserError(
                     f"a canvas holds token {low if low < 0 else high}; allowed: 0 to {self.model.spec.vocab - 1}; "
                     "encode the text with this model's tokenizer"
                 )
+
+
+def _filled_up(forward: Forward, least: int, piece: tuple[Tensor, ...], watch: tuple[int, ...]) -> Output:
+    """A pass over at least so many rows: the first one is repeated, and nobody reads the copies."""
+    rows = len(piece[0])
+    more = max(0, least - rows)
+    output = forward(*(torch.cat((x, x[:1].expand(more, *x.shape[1:]))) for x in piece), watch=watch)
+    attention_BNN = output.attention_BNN
+    # A replayed pass leaves its result where the next one writes.
+    return Output(output.x_BNH[:rows].clone(), None if attention_BNN is None else attention_BNN[:rows].clone())
 
 
 def pad_view(view: View, slots: int) -> View:

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from unmask.denoisers.transformer import Memory, Transformer, Watched
+from unmask.denoisers.kernels import readout_kernel
+from unmask.denoisers.transformer import PLAIN, Memory, Transformer, Watched
 
 _SCORES = 1 << 26
 """Score elements held at a time: 256 MiB in float32."""
@@ -22,7 +23,7 @@ class Output(NamedTuple):
     """What a pass through the layers gives."""
 
     x_BNH: Tensor
-    """The last hidden states, before the final norm."""
+    """The last hidden states, before the final norm; of kept slots alone as one row."""
     attention_BNN: Tensor | None
     """The read-out of the watched layers; None without any."""
 
@@ -32,13 +33,23 @@ def run(
     tokens_BN: Tensor,
     position_BN: Tensor,
     bias: Tensor,
+    keep_R: Tensor | None = None,
     *,
     watch: Sequence[int] = (),
     memory: Memory | None = None,
 ) -> Output:
     """The layers and the read-out of some of them."""
-    hidden = model(tokens_BN, position_BN, bias, watch=watch, memory=memory)
-    return Output(hidden.x_BNH, mean_attention(hidden.watched, bias) if watch else None)
+    hidden = model(tokens_BN, position_BN, bias, keep_R, watch=watch, memory=memory)
+    return Output(hidden.x_BNH, _read_out(model, hidden.watched, bias) if watch else None)
+
+
+def _read_out(model: Transformer, watched: Sequence[Watched], bias: Tensor) -> Tensor:
+    """Of all slots; by a kernel where the network's layers run on kernels, too."""
+    if model.norm.ops is PLAIN or not bias.is_cuda:
+        return mean_attention(watched, bias)
+    kernel = readout_kernel()
+    fused_BNN: Tensor | None = kernel.mean_attention(watched, bias) if all(map(kernel.takes, watched)) else None
+    return mean_attention(watched, bias) if fused_BNN is None else fused_BNN
 
 
 def mean_attention(

@@ -230,6 +230,11 @@ class Transformer(nn.Module):
                 module.fused = fused
         return self
 
+    @property
+    def ops(self) -> LayerOps:
+        """What runs between the matrix products."""
+        return self.norm.ops
+
     def use(self, ops: LayerOps) -> "Transformer":
         """Run what is between the matrix products another way: the same numbers, to the last bits of a norm."""
         for module in self.modules():
@@ -242,11 +247,15 @@ class Transformer(nn.Module):
         tokens_BN: Tensor,
         position_BN: Tensor,
         bias: Tensor | None = None,
+        keep_R: Tensor | None = None,
         *,
         watch: Sequence[int] = (),
         memory: Memory | None = None,
     ) -> Hidden:
-        """Run the layers. `bias` is added to the attention scores, broadcast over (batch, heads, queries, keys)."""
+        """Run the layers. `bias` is added to the attention scores, broadcast over (batch, heads, queries, keys).
+
+        `keep_R` are flat slots: after the last attention only they go on, and come as one row.
+        """
         x, delta = self.embed(tokens_BN), None
         rotate = Rotation.of(position_BN, self.spec, x.dtype)
         watched: list[Watched] = []
@@ -260,6 +269,9 @@ class Transformer(nn.Module):
                 watched.append(Watched(q, k, lse_BMN))
             else:
                 mixed = attend(q, k, v, bias)
+            if keep_R is not None and index == self.spec.layers - 1:
+                x, by_slot = x.flatten(0, 1)[keep_R][None], mixed.transpose(1, 2).flatten(0, 1)
+                mixed = by_slot[keep_R][None].transpose(1, 2)
             x, delta = layer.finish(x, mixed)
         return Hidden(x if delta is None else x + delta, tuple(watched))
 

@@ -58,6 +58,10 @@ class Diagnostic(ABC):
         """The same diagnostic, told all that `read` would have to ask the device about the trajectory."""
         return self
 
+    def bounded(self, length: int) -> "Diagnostic":
+        """The same diagnostic, sized for every trajectory of canvases of this length."""
+        return self
+
     @abstractmethod
     def read(self, traj: Trajectory, action: Action) -> Reading:
         """Signal and proposal at the trajectory's state, where the reference would take `action`."""

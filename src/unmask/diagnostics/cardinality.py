@@ -10,7 +10,7 @@ from unmask.axes import CARDINALITY
 from unmask.axes.cardinality import fraction, k_min
 from unmask.core import Action, State, Step, Trajectory
 from unmask.diagnostics.base import Diagnostic, Reading, eligible, mixed, silence
-from unmask.diagnostics.region import drifting_region, loop_sizes, predicted
+from unmask.diagnostics.region import drifting_region, loop_sizes, predicted, with_loops
 from unmask.diagnostics.score import scored_by
 from unmask.diagnostics.transfer import attention, received, reliability, sensitivity, supplied
 from unmask.errors import require
@@ -43,7 +43,10 @@ class CardinalityDiagnostic(Diagnostic):
         if self.support == "region":
             return self
         loops = loop_sizes(traj.state, support_budget(self.support, traj.state, traj.state.masked_BL.sum(-1)))
-        return _SizedCardinality(epsilon=self.epsilon, loops=loops, support=self.support, mixture=self.mixture)
+        return with_loops(self, loops)
+
+    def bounded(self, length: int) -> "CardinalityDiagnostic":
+        return self if self.support == "region" else with_loops(self, (length, length))
 
     def read(self, traj: Trajectory, action: Action) -> Reading:
         last, state = traj.last, traj.state
@@ -82,16 +85,6 @@ class CardinalityDiagnostic(Diagnostic):
         budget_B = support_budget(self.support, traj.state, predicted(traj).sum(-1))
         nu_B, support_BL = drifting_region(traj, last, weighed, budget_B, self.loops)
         return support_BL, ~nu_B.isnan()
-
-
-@dataclass(frozen=True)
-class _SizedCardinality(CardinalityDiagnostic):
-    """A cardinality diagnostic that knows how long the loops of the region program are."""
-
-    loops: tuple[int, int]  # type: ignore[misc]
-    """At least as many positions as any row has masked, and as any support holds."""
-    support: str  # type: ignore[misc]
-    mixture: str  # type: ignore[misc]
 
 
 def support_budget(support: str, state: State, n_B: Tensor) -> Tensor:

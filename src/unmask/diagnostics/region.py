@@ -5,8 +5,11 @@ has crossed boundaries since the last step is the radius nu; the proposed region
 its cut is paid.
 """
 
+import importlib
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from functools import cache
+from types import ModuleType
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,9 +17,12 @@ from torch import Tensor
 from unmask.axes import REGION
 from unmask.axes.cardinality import fraction, k_min
 from unmask.core import Action, Needs, State, Step, Trajectory
+from unmask.core.remarks import say_once
 from unmask.diagnostics.base import Diagnostic, Reading, count, masked_twice, mixed, silence, total
 from unmask.diagnostics.score import scored_by
 from unmask.errors import require
+
+D = TypeVar("D", bound=Diagnostic)
 
 
 @dataclass(frozen=True)
@@ -44,8 +50,12 @@ class RegionDiagnostic(Diagnostic):
         return super().needs if self.mixture == "diagnosed" else Needs()
 
     def sized(self, traj: Trajectory) -> "RegionDiagnostic":
-        loops = loop_sizes(traj.state, self._budget(traj.state, traj.state.masked_BL.sum(-1)))
-        return _Sized(budget=self.budget, loops=loops, mixture=self.mixture, holds=self.holds)
+        if _kernel(traj.state.tokens_BL.device) is not None:
+            return self.bounded(traj.state.tokens_BL.shape[1])
+        return with_loops(self, loop_sizes(traj.state, self._budget(traj.state, traj.state.masked_BL.sum(-1))))
+
+    def bounded(self, length: int) -> "RegionDiagnostic":
+        return with_loops(self, (length, length))
 
     def read(self, traj: Trajectory, action: Action) -> Reading:
         last, state = traj.last, traj.state
@@ -74,16 +84,6 @@ class RegionDiagnostic(Diagnostic):
         return torch.minimum(torch.maximum(share_B, k_min(state)), n_B)
 
 
-@dataclass(frozen=True)
-class _Sized(RegionDiagnostic):
-    """A region diagnostic that knows how long its loops are."""
-
-    loops: tuple[int, int]  # type: ignore[misc]
-    """At least as many positions as any row has masked, and as any region holds."""
-    mixture: str  # type: ignore[misc]
-    holds: str  # type: ignore[misc]
-
-
 def predicted(traj: Trajectory) -> Tensor:
     """M: masked positions with a prediction."""
     return traj.state.masked_BL & traj.seen.wanted_BN[:, : traj.state.tokens_BL.shape[1]]
@@ -104,6 +104,21 @@ def loop_sizes(state: State, budget_B: Tensor) -> tuple[int, int]:
     grain = -(-state.tokens_BL.shape[1] // 8)
     width, most = torch.stack((state.masked_BL.sum(-1), budget_B)).amax(-1).tolist()
     return -(-width // grain) * grain, -(-most // grain) * grain
+
+
+def with_loops(diagnostic: D, loops: tuple[int, int]) -> D:
+    """The same diagnostic, which knows how long the program's loops are: at least as many positions as any row has
+    masked, and as any region holds."""
+    sized: D = _with_loops(type(diagnostic))(**vars(diagnostic), loops=loops)
+    return sized
+
+
+@cache
+def _with_loops(kind: type) -> Any:
+    """A kind that is equal where its loops are, too, and asks for none; its name and readings stay."""
+    body: dict[str, Any] = {"__annotations__": {"loops": tuple[int, int]}, "__module__": kind.__module__}
+    body |= {"sized": lambda self, traj: self, "bounded": lambda self, length: self}
+    return dataclass(frozen=True, kw_only=True)(type(f"Sized{kind.__name__}", (kind,), body))
 
 
 def transport_radius(before_BL: Tensor, now_BL: Tensor, both_BL: Tensor) -> Tensor:
@@ -132,18 +147,16 @@ def best_region(
     ended, which is a running maximum. Positions are taken from right to left, because a running maximum settles ties
     for its last entry. O(m b) time; values O(m), and one back-pointer for each position and number.
 
-    `loops` bounds the number of open positions and the budget; without it the device is asked.
+    `loops` bounds the number of open positions and the budget; without it the device is asked. On a GPU with Triton
+    each row is a program with a loop of its own, and neither is needed.
     """
     B, L = score_BL.shape
+    if (kernel := _kernel(score_BL.device)) is not None:
+        sets_BL: Tensor = kernel.best_sets(*_chain(score_BL, open_BL, nu_B, L), budget_B)
+        return sets_BL
     width, most = _sizes(open_BL, budget_B) if loops is None else loops
     width = min(max(width, 1), L)
-    position_L = torch.arange(L, device=open_BL.device)
-    place_BW = torch.where(open_BL, position_L, -1).sort(-1, descending=True).values[:, :width]
-    real_BW = place_BW >= 0
-    gain_BW = torch.where(real_BW, score_BL.gather(1, place_BW.clamp(min=0)), -torch.inf)
-    # toll[i] is paid between i - 1 and i; there is none at either end.
-    toll_BX = gain_BW.new_zeros(B, width + 1)
-    toll_BX[:, 1:-1] = torch.where(real_BW[:, 1:], nu_B[:, None] / (place_BW[:, :-1] - place_BW[:, 1:]), 0.0)
+    gain_BW, toll_BX, place_BW = _chain(score_BL, open_BL, nu_B, width)
     end_BY = torch.nn.functional.pad(toll_BX[:, 1:], (2, 0))
 
     # Position i stands at i + 2. After c rounds, with i the c-th selected position, `run` is the best value, `closed`
@@ -168,9 +181,40 @@ def best_region(
     for c in range(most, 0, -1):
         at_B1 = back_KBZ[c].gather(1, at_B1)
         places.append(at_B1)
-    home_BZ = torch.nn.functional.pad(torch.where(real_BW, place_BW, L), (2, 1), value=L)
+    home_BZ = torch.nn.functional.pad(torch.where(place_BW >= 0, place_BW, L), (2, 1), value=L)
     chosen_BK = home_BZ.gather(1, torch.cat(places, -1))
     return torch.zeros(B, L + 1, dtype=torch.bool, device=open_BL.device).scatter(1, chosen_BK, True)[:, :L]
+
+
+def _chain(score_BL: Tensor, open_BL: Tensor, nu_B: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Open positions from right to left: what each adds, what is paid between neighbours, and where it is (or -1).
+
+    toll[i] is paid between i - 1 and i; there is none at either end.
+    """
+    position_L = torch.arange(open_BL.shape[1], device=open_BL.device)
+    place_BW = torch.where(open_BL, position_L, -1).sort(-1, descending=True).values[:, :width]
+    real_BW = place_BW >= 0
+    gain_BW = torch.where(real_BW, score_BL.gather(1, place_BW.clamp(min=0)), -torch.inf)
+    toll_BX = gain_BW.new_zeros(len(gain_BW), width + 1)
+    toll_BX[:, 1:-1] = torch.where(real_BW[:, 1:], nu_B[:, None] / (place_BW[:, :-1] - place_BW[:, 1:]), 0.0)
+    return gain_BW, toll_BX, place_BW
+
+
+@cache
+def _kernel(device: torch.device) -> ModuleType | None:
+    """The kernel where the device can run it, which one small launch shows; else the plain program runs."""
+    if device.type != "cuda":
+        return None
+    try:
+        kernel = importlib.import_module("unmask.diagnostics.region_kernel")
+        one_B, two_BW = torch.ones(1, dtype=torch.long, device=device), torch.ones(1, 2, device=device).double()
+        kernel.best_sets(two_BW, two_BW.new_zeros(1, 3), one_B.new_tensor([[1, 0]]), one_B)
+        torch.cuda.synchronize(device)
+    except Exception as error:  # whatever an import, a compiler or a driver raises, the plain program is there
+        reason = str(error).splitlines()[0] if str(error) else ""
+        say_once(f"regions are searched without a kernel, which takes longer: {type(error).__name__}: {reason}")
+        return None
+    return kernel
 
 
 def _next_gap(in_set_BL: Tensor) -> Tensor:

@@ -80,6 +80,13 @@ class Instead(Policy):
     def check(self, state: State) -> None:
         self.base.check(state)
 
+    @property
+    def recordable(self) -> bool:
+        return self.base.recordable
+
+    def bounded(self, length: int) -> Policy:
+        return replace(self, base=self.base.bounded(length))
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state, action = traj.state, self.base.act(traj, look_ahead)
         if self.alpha is None and self.region is None and self.kappa is None:

@@ -87,6 +87,10 @@ class Composed(Policy):
         # A full canvas may still be revised.
         return full_B if self._operator is None else full_B & (traj.state.step_B >= traj.state.horizon_B)
 
+    @property
+    def recordable(self) -> bool:
+        return True
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         order_BL = self._order(traj)

@@ -66,6 +66,10 @@ class DCD(Policy):
     def needs(self) -> Needs:
         return Needs(filtered=True)
 
+    @property
+    def recordable(self) -> bool:
+        return True
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         window_BL = region.first_masks(state, self.s_init, self.s_max)

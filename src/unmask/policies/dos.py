@@ -58,6 +58,10 @@ class DOS(Policy):
     def check(self, state: State) -> None:
         check_blocks(state, self.block_length, even=self.base == "schedule")
 
+    @property
+    def recordable(self) -> bool:
+        return True
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         dependency_BL = self._dependency(traj)

@@ -59,6 +59,10 @@ class Dream(Policy):
     def random(self) -> bool:
         return self.alg == "origin" or self.alg_temp > 0
 
+    @property
+    def recordable(self) -> bool:
+        return True
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         masked_BL = state.masked_BL

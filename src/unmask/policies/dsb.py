@@ -48,6 +48,10 @@ class DSB(Policy):
     def outside_block(self) -> str:
         return "its block slides past the one that a cache holds"
 
+    @property
+    def recordable(self) -> bool:
+        return True
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         open_BL = region.sliding(state, self.block_length, self.max_block)

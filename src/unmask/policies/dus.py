@@ -67,9 +67,13 @@ class DUS(Policy):
     def bound_by_steps(self) -> bool:
         return False
 
+    @property
+    def recordable(self) -> bool:
+        return True
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
-        level_L = torch.tensor(self._level_of, device=state.tokens_BL.device)
+        level_L = region.on_device(tuple(self._level_of), state.tokens_BL.device)
         group_BL = state.rank_BL // self.block_length * self._levels + level_L[state.rank_BL % self.block_length]
         lowest_B = torch.where(state.masked_BL, group_BL, _NEVER).amin(-1)
         # A row that has nothing left in its group (given tokens, an earlier deviation) goes on to the next one.

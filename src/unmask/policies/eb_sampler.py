@@ -49,6 +49,10 @@ class EBSampler(Policy):
     def bound_by_steps(self) -> bool:
         return False
 
+    @property
+    def recordable(self) -> bool:
+        return not self.spacing  # its loop is as long as the most chosen positions of a row
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         open_BL = open_block(state, self.block_length)

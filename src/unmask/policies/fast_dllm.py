@@ -58,6 +58,10 @@ class FastDLLM(Policy):
     def bound_by_steps(self) -> bool:
         return False
 
+    @property
+    def recordable(self) -> bool:
+        return not self.spacing  # its loop is as long as the most chosen positions of a row
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         open_BL = open_block(state, self.block_length)
@@ -118,6 +122,10 @@ class FastDLLMDream(Policy):
         for answer, steps in zip(state.answer_BL.sum(-1).tolist(), state.horizon_B.tolist(), strict=True):
             divides = answer % steps == 0
             require(divides, "steps", steps, f"a divisor of the {answer} new tokens", "the authors' quota needs it")
+
+    @property
+    def recordable(self) -> bool:
+        return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state

@@ -41,6 +41,10 @@ class Fixed(Policy):
     def memory(self) -> int:
         return 1 if self.needs.divergence else 0
 
+    @property
+    def recordable(self) -> bool:
+        return True
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state, prediction = traj.state, traj.seen
         region_BL = self._region(state, cardinality.k_min(state))

@@ -104,6 +104,10 @@ class KLASS(Policy):
             return full_B
         return full_B | (self._where(traj)[0] >= -(-traj.state.answer_BL.sum(-1) // self._shape(traj.state)[0]))
 
+    @property
+    def recordable(self) -> bool:
+        return True
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state, seen = traj.state, traj.seen
         length = state.tokens_BL.shape[1]
@@ -149,7 +153,8 @@ class KLASS(Policy):
         if drift_BN is None:
             return torch.full(shape, float("inf"), dtype=torch.float64, device=traj.state.tokens_BL.device)
         now_BL1 = drift_BN[:, : shape[1], None].double().nan_to_num(float("inf"))
-        before_BLW = traj.notes.get("kl_BLW", torch.full(shape, float("inf"), dtype=torch.float64).to(now_BL1.device))
+        never_BLW = torch.full(shape, float("inf"), dtype=torch.float64, device=now_BL1.device)
+        before_BLW = traj.notes.get("kl_BLW", never_BLW)
         return torch.cat((before_BLW[..., 1:], now_BL1), -1)
 
     def _picked(self, traj: Trajectory, ready_BL: Tensor, kl_BL: Tensor) -> Tensor:

@@ -54,6 +54,10 @@ class LLaDA(Policy):
     def check(self, state: State) -> None:
         check_blocks(state, self.block_length, even=True)
 
+    @property
+    def recordable(self) -> bool:
+        return True
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         now = clock(state, self.block_length)

@@ -92,6 +92,10 @@ class P2(Policy):
     def outside_block(self) -> str:
         return "it re-masks anywhere in the answer"
 
+    @property
+    def recordable(self) -> bool:
+        return not (self.planner or self.noisy)  # both pick positions out
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         token_BL, draft_BL = self._draft(traj)

@@ -70,6 +70,10 @@ class ReMDMSampler(Policy):
     def done(self, traj: Trajectory) -> Tensor:
         return super().done(traj) & (traj.state.step_B >= traj.state.horizon_B)
 
+    @property
+    def recordable(self) -> bool:
+        return True
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         psi_BL = confidence_when_revealed(traj)
@@ -159,6 +163,10 @@ class ReMDMLLaDA(Policy):
         remask_BL = self._dropped(traj)
         tokens_BL = torch.where(remask_BL, traj.state.mask_id, traj.state.tokens_BL)
         return View.of(replace(traj.state, tokens_BL=tokens_BL), self.needs)
+
+    @property
+    def recordable(self) -> bool:
+        return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state

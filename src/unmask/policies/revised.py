@@ -69,6 +69,13 @@ class Revised(Policy):
     def looks_ahead(self) -> bool:
         return self.base.looks_ahead
 
+    @property
+    def recordable(self) -> bool:
+        return self.base.recordable
+
+    def bounded(self, length: int) -> Policy:
+        return replace(self, base=self.base.bounded(length))
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         return revise(traj, self.base.act(traj, look_ahead), self.operator)
 
@@ -93,8 +100,7 @@ def revise(traj: Trajectory, action: Action, operator: ReMDM) -> Action:
 
 def confidence_when_revealed(traj: Trajectory) -> Tensor:
     """psi: the probability each token had when it was last revealed; +inf where nothing stands."""
-    never_BL = torch.full(traj.state.tokens_BL.shape, float("inf"), dtype=torch.float64)
-    never_BL = never_BL.to(traj.state.tokens_BL.device)
+    never_BL = torch.full_like(traj.state.tokens_BL, float("inf"), dtype=torch.float64)
     if traj.last is None:
         return never_BL
     revealed_BL = traj.last.revealed_BL

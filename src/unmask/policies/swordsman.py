@@ -56,6 +56,10 @@ class Swordsman(Policy):
     def bound_by_steps(self) -> bool:
         return False
 
+    @property
+    def recordable(self) -> bool:
+        return True
+
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         length = state.tokens_BL.shape[1]

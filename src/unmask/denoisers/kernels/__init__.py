@@ -5,6 +5,7 @@ Their oracle is `transformer.PlainOps`. Triton is imported on first use only: a 
 
 from functools import cache
 from importlib import import_module
+from types import ModuleType
 
 import torch
 
@@ -36,6 +37,11 @@ def fused_ops() -> LayerOps:
     """The kernels, as a layer calls them; their module imports Triton, which may be missing."""
     ops: LayerOps = import_module("unmask.denoisers.kernels.layers").FusedOps()
     return ops
+
+
+def readout_kernel() -> ModuleType:
+    """The kernel of the attention read-out; for a device that runs the others."""
+    return import_module("unmask.denoisers.kernels.readout")
 
 
 def _dotted(version: tuple[int, int]) -> str:

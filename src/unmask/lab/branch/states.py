@@ -16,10 +16,10 @@ import torch
 
 from unmask.core import ALL, Needs, Policy, State, Trajectory
 from unmask.core.rows import concat, mapped
-from unmask.decode import step_limit
 from unmask.errors import Unfinished, require
 from unmask.lab.branch.stepper import Stepper, moved_on
 from unmask.request import Request, begin
+from unmask.runner import step_limit
 from unmask.transition import raise_faults
 
 T = TypeVar("T")

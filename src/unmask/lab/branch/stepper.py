@@ -20,10 +20,10 @@ from unmask.core import (
     View,
 )
 from unmask.core.rows import concat, select
-from unmask.decode import Runner, advance, record_of
 from unmask.denoisers.network import pad_view
 from unmask.errors import require
 from unmask.policies.revised import own_view
+from unmask.runner import Runner, advance, record_of
 from unmask.transition import Transition, raise_faults
 
 SLOTS = 32

@@ -28,11 +28,12 @@ from unmask.core import (
     Vocabulary,
     propose,
 )
-from unmask.decode import advance, decode, record_of
+from unmask.decode import decode
 from unmask.denoisers.scripted import Scripted, TableNoise, logs, peaked
 from unmask.errors import ConfigError, UnknownName
 from unmask.policies import METHODS, make
 from unmask.policies.remdm import ReMDMSampler
+from unmask.runner import advance, record_of
 from unmask.transition import apply
 
 HOME = Path(__file__).parent

@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 
-from unmask.denoisers.remarks import say_once
+from unmask.core.remarks import say_once
 
 
 def test_a_remark_is_made_once_and_points_outside_the_package():

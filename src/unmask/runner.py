@@ -1,0 +1,307 @@
+"""Running a step and keeping what came of it: the only code that calls a denoiser in a decode."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from unmask.core import (
+    ALL,
+    Action,
+    Denoiser,
+    Logits,
+    Needs,
+    Noise,
+    Policy,
+    Prediction,
+    Proposal,
+    State,
+    Step,
+    Trajectory,
+    View,
+    propose,
+)
+from unmask.core.rows import concat, select
+from unmask.errors import ConfigError, Unfinished
+from unmask.transition import Transition, apply, fill_after_eos, raise_faults
+
+
+class Runner:
+    """Runs the denoiser for the loop and, as look-ahead, on hypothetical canvases; counts what rows spend.
+
+    Looks are remembered by canvas until the next real forward, so a look-ahead that comes true is not run again.
+    """
+
+    def __init__(
+        self,
+        denoiser: Denoiser,
+        proposal: Proposal,
+        planner: Denoiser | None = None,
+        eos_ids: tuple[int, ...] = (),
+    ):
+        self.denoiser, self.proposal, self.planner = denoiser, proposal, planner
+        self.eos_ids = eos_ids
+        """Tokens after which a row's tail is closed; none where it is not."""
+        self._memo: dict[bytes, tuple[Logits, int]] = {}
+
+    def reset_costs(self, traj: Trajectory) -> None:
+        """Start counting for a step (or a whole search) of these rows."""
+        self.rows_B = traj.rows_B
+        self.forwards_B = torch.zeros_like(traj.rows_B)
+        self.processed_B = torch.zeros_like(traj.rows_B)
+        self.planner_forwards_B = None if self.planner is None else torch.zeros_like(traj.rows_B)
+        self.foreseen_B: Tensor | None = None
+
+    def observe(self, traj: Trajectory, view: View, needs: Needs) -> Trajectory:
+        """The step's own forward: the trajectory with its prediction."""
+        self.reset_costs(traj)
+        logits = self._run(replace(view, row_B=traj.rows_B), needs)
+        if traj.foreseen_B is not None:
+            self._forgive(traj.foreseen_B)
+        return self.predict(traj, logits, view, needs)
+
+    def predict(self, traj: Trajectory, logits: Logits, view: View, needs: Needs) -> Trajectory:
+        """The trajectory with what the logits say under its noise."""
+        return replace(traj, prediction=self._propose(logits, view, needs, traj, self.proposal))
+
+    def look(
+        self,
+        states: State,
+        owner_U: Tensor,
+        needs: Needs | None = None,
+        given_UL: Tensor | None = None,
+        *,
+        view: View | None = None,
+        noise: Noise | None = None,
+    ) -> Prediction:
+        """Predictions for hypothetical rows, greedy or drawn; `owner_U` says which running row pays for each."""
+        needs = needs or Needs()
+        view = replace(view or View.of(states, needs), row_B=None)
+        if given_UL is not None:
+            view = replace(view, given_BN=given_UL)
+        logits = self._forward(view, needs, owner_U)
+        if view.attend_BNN is None:
+            for row, key in enumerate(_keys(view, needs, self.rows_B[owner_U])):
+                self._memo[key] = (logits, row)
+        alone = Trajectory.start(states, noise or Noise(torch.zeros_like(states.step_B)))
+        return self._propose(logits, view, needs, alone, self.proposal if noise else self.proposal.greedy)
+
+    def ask_planner(
+        self, states: State, owner_U: Tensor, needs: Needs | None = None, *, view: View | None = None
+    ) -> Logits:
+        """What the second network says of hypothetical rows."""
+        if self.planner is None or self.planner_forwards_B is None:
+            raise ConfigError("the policy asks a planner; allowed: a run that has one; pass planner=... to decode")
+        needs = needs or Needs()
+        logits = self.planner(replace(view or View.of(states, needs), row_B=None), needs)
+        self.planner_forwards_B = _charged(self.planner_forwards_B, owner_U, logits.forwards)
+        return logits
+
+    def take(self, traj: Trajectory, policy: str, action: Action) -> Trajectory:
+        """One transition of hypothetical rows, recorded. What it cost is counted for the whole search."""
+        change = self.change(traj, action)
+        raise_faults(change.fault_B, traj.state.step_B, traj.rows_B)
+        nothing_B = torch.zeros_like(traj.rows_B)
+        step = record_of(traj, policy, action, change, nothing_B, nothing_B)
+        return advance(traj, light_step(step), change.state, ALL)
+
+    def change(self, traj: Trajectory, action: Action) -> Transition:
+        """What an action does to the rows; its fault flags are not looked at yet."""
+        change = apply(traj.state, traj.seen, action)
+        return fill_after_eos(change, self.eos_ids) if self.eos_ids else change
+
+    def recall(self, traj: Trajectory, view_of: Callable[[Trajectory], View], needs: Needs) -> Trajectory:
+        """Give a resumed trajectory back the posterior and the attention that a recording does not keep.
+
+        This repeats a forward that the recorded past has already been charged for; the next `observe` counts anew.
+        """
+        if traj.last is None or not (needs.divergence or needs.posterior or needs.attention):
+            return traj
+        last = traj.last
+        before = replace(traj, state=last.state, steps=traj.steps[:-1])
+        again = self.observe(before, view_of(before), needs).seen
+        whole = replace(last.prediction, posterior=again.posterior, attention_BNN=again.attention_BNN)
+        return replace(traj, steps=(*traj.steps[:-1], replace(last, prediction=whole)))
+
+    def step(self, traj: Trajectory, name: str, action: Action, change: Transition) -> Step:
+        """The record of one transition, with what it cost."""
+        step = record_of(traj, name, action, change, self.forwards_B, self.processed_B)
+        if self.planner_forwards_B is None and self.foreseen_B is None:
+            return step
+        return replace(step, planner_forwards_B=self.planner_forwards_B, foreseen_B=self.foreseen_B)
+
+    def _propose(self, logits: Logits, view: View, needs: Needs, traj: Trajectory, proposal: Proposal) -> Prediction:
+        return propose(
+            logits,
+            view,
+            proposal,
+            needs,
+            self.denoiser.vocabulary,
+            noise=traj.noise,
+            step_B=traj.state.step_B,
+            previous=traj.posterior,
+        )
+
+    def _run(self, view: View, needs: Needs) -> Logits:
+        """Logits of every row, from memory where the canvas was looked at."""
+        if not self._memo or view.attend_BNN is not None:
+            self._memo = {}
+            return self._forward(view, needs, None)
+        keys = _keys(view, needs, self.rows_B)
+        missing = [row for row, key in enumerate(keys) if key not in self._memo]
+        if missing:
+            rows_U = torch.tensor(missing, device=view.tokens_BN.device)
+            fresh = self._forward(select(view, rows_U), needs, rows_U)
+            self._memo.update({keys[row]: (fresh, at) for at, row in enumerate(missing)})
+        answers = [self._memo[key] for key in keys]
+        self._memo = {}
+        self.foreseen_B = torch.ones_like(self.rows_B, dtype=torch.bool)
+        self.foreseen_B[missing] = False
+        return _gather(answers)
+
+    def _forgive(self, foreseen_B: Tensor) -> None:
+        """The recorded past paid for this forward: it had looked at the canvas that became the real one."""
+        self.foreseen_B = foreseen_B
+        self.forwards_B = self.forwards_B.masked_fill(foreseen_B, 0)
+        self.processed_B = self.processed_B.masked_fill(foreseen_B, 0)
+
+    def _forward(self, view: View, needs: Needs, owner_U: Tensor | None) -> Logits:
+        """One pass, charged to its owners; None: every row pays for itself."""
+        logits = self.denoiser(view, needs)
+        read_U = view.valid_BN.sum(-1) if logits.processed_B is None else logits.processed_B
+        if owner_U is None:
+            self.forwards_B = self.forwards_B + logits.forwards
+            self.processed_B = self.processed_B + logits.forwards * read_U
+        else:
+            self.forwards_B = _charged(self.forwards_B, owner_U, logits.forwards)
+            self.processed_B = self.processed_B.index_add(0, owner_U, logits.forwards * read_U)
+        return logits
+
+
+def _charged(spent_B: Tensor, owner_U: Tensor, forwards: int) -> Tensor:
+    return spent_B.index_add(0, owner_U, torch.full_like(owner_U, forwards))
+
+
+def record_of(
+    traj: Trajectory, name: str, action: Action, change: Transition, forwards_B: Tensor, processed_B: Tensor
+) -> Step:
+    """One transition, as policies and recordings read it."""
+    return Step(
+        rows_B=traj.rows_B,
+        policy=name,
+        state=traj.state,
+        # Without hidden rows, and without what was derived from it: a record would keep that, too.
+        prediction=replace(traj.seen, hidden_BNH=None),
+        action=action,
+        revealed_BL=change.revealed_BL,
+        remasked_BL=change.remasked_BL,
+        confidence_BL=change.confidence_BL,
+        forwards_B=forwards_B,
+        processed_B=processed_B,
+    )
+
+
+def joined(parts: Sequence[Trajectory], steps: tuple[Step, ...] | None = None) -> Trajectory:
+    """Rows that ended at different times as one trajectory; each step names its rows. By default the parts' steps."""
+    everyone = concat([replace(part, steps=(), prediction=None) for part in parts])
+    every_step = tuple(step for part in parts for step in part.steps) if steps is None else steps
+    return replace(everyone.select(everyone.rows_B.argsort()), steps=every_step)
+
+
+class Finished:
+    """Rows that have left the loop, and the record of all."""
+
+    def __init__(self, start: Trajectory, keep: bool):
+        self.keep = keep
+        self.steps = list(start.steps) if keep else []
+        self.parts: list[Trajectory] = []
+        self.watch(start)
+
+    def watch(self, traj: Trajectory) -> None:
+        """These rows run from now on, and none of them has gone wrong."""
+        self.fault_B, self.faulty_at_B, self.rows_B = torch.zeros_like(traj.rows_B), traj.state.step_B, traj.rows_B
+
+    def record(self, step: Step, fault_B: Tensor) -> None:
+        """Keep the step; its fault flags are looked at when the loop next asks who is done."""
+        self.fault_B, self.faulty_at_B, self.rows_B = fault_B, step.state.step_B, step.rows_B
+        if self.keep:
+            self.steps.append(light_step(step))
+
+    def retire(self, traj: Trajectory, done_B: Tensor) -> Trajectory:
+        """Take finished rows out of the batch. The step's one host read serves the fault flags too."""
+        faulty, some = torch.stack((self.fault_B != 0, done_B)).any(-1).tolist()
+        if faulty:
+            raise_faults(self.fault_B, self.faulty_at_B, self.rows_B)
+        if not some:
+            return traj
+        self.parts.append(replace(traj, steps=(), prediction=None, foreseen_B=None).select(done_B.nonzero().flatten()))
+        return traj.select((~done_B).nonzero().flatten())
+
+    def whole(self) -> Trajectory:
+        """Every row's last state, in the order they came, and all steps."""
+        return joined(self.parts, tuple(self.steps))
+
+
+def advance(traj: Trajectory, step: Step, state: State, keep: int) -> Trajectory:
+    """The next state; of the past `keep` steps (`ALL` for every one), and heavy parts only of the last."""
+    past = tuple(light_step(s) for s in traj.steps[-1:])
+    steps = (*traj.steps[:-1], *past, step)
+    return replace(
+        traj,
+        state=state,
+        prediction=None,
+        foreseen_B=None,
+        steps=steps if keep == ALL else steps[-keep:],
+        forwards_B=traj.forwards_B + step.forwards_B,
+        processed_B=traj.processed_B + step.processed_B,
+        planner_forwards_B=added(traj.planner_forwards_B, step.planner_forwards_B),
+        remasks_B=added(traj.remasks_B, step.remasked_BL.sum(-1)),
+    )
+
+
+def light_step(step: Step) -> Step:
+    """Without the parts that grow with the vocabulary."""
+    light = step.prediction.light
+    return step if light is step.prediction else replace(step, prediction=light)
+
+
+def added(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    return other if one is None else one if other is None else one + other
+
+
+def step_limit(state: State) -> int:
+    """More steps than any method here takes; reaching it means no progress."""
+    return int(4 * (state.horizon_B.max() + state.tokens_BL.shape[1]))
+
+
+def unfinished(policy: Policy, traj: Trajectory, limit: int) -> Unfinished:
+    """What is raised when it is reached."""
+    return Unfinished(
+        f"{policy.name} had not finished row {int(traj.rows_B[0])} after {limit} steps; allowed: a policy that "
+        "reveals positions; look at its kappa and at what it re-masks"
+    )
+
+
+def _keys(view: View, needs: Needs, rows_B: Tensor) -> list[bytes]:
+    """What a row's logits depend on, as bytes; the row too, or a forward that its neighbour paid for would be free."""
+    extras = bytes((needs.attention, needs.hidden))
+    flags = (view.valid_BN.long(), view.wanted_BN.long(), view.fixed_BN.long())
+    own_BN = rows_B[:, None].expand_as(view.tokens_BN)
+    table = torch.stack((own_BN, view.tokens_BN, view.position_BN, *flags), 1).cpu().numpy()
+    return [extras + row.tobytes() for row in table]
+
+
+def _gather(answers: list[tuple[Logits, int]]) -> Logits:
+    """One packed answer out of rows of several."""
+    rows = [logits.slot_BN[row][logits.wanted_BN[row]] for logits, row in answers]
+    parts = [logits.logits_RV[r] for (logits, _), r in zip(answers, rows, strict=True)]
+    attention = [logits.attention_BNN[row] for logits, row in answers if logits.attention_BNN is not None]
+    hidden = [lg.hidden_RH[r] for (lg, _), r in zip(answers, rows, strict=True) if lg.hidden_RH is not None]
+    return Logits(
+        torch.cat(parts),
+        # A cache may have answered for fewer slots than the view wants.
+        torch.stack([logits.wanted_BN[row] for logits, row in answers]),
+        attention_BNN=torch.stack(attention) if attention else None,
+        hidden_RH=torch.cat(hidden) if hidden else None,
+    )

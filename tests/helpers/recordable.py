@@ -1,0 +1,64 @@
+"""Policies that say their steps can be recorded, at settings that run all of their code."""
+
+from unmask.adapt.detector import Lookup
+from unmask.adapt.joint import JointPolicy
+from unmask.adapt.proposed import Proposed
+from unmask.adapt.random_gate import RandomGate
+from unmask.adapt.selective import Selective
+from unmask.adapt.staged import Staged
+from unmask.core import Policy
+from unmask.diagnostics import DIAGNOSTICS
+from unmask.policies import METHODS, Composed, Fixed, LLaDA, Revised, make
+from unmask.policies.candidates import Instead, candidates
+
+OPEN = Lookup((0.0, 0.05), (0.2, None, 0.1), 0.1)
+"""Deviates at some signals and not at others."""
+
+SETTINGS = {
+    "llada": [{}, {"remasking": "random"}, {"block_length": 2}],
+    "fast-dllm": [{"threshold": 0.4}, {"rule": "factor"}, {"rule": "factor", "authors_tail": True}],
+    "klass": [
+        {"epsilon": 0.5, "threshold": 0.3},
+        {"variant": "dream", "strategy": "random"},
+        {"leave_unfinished": True},
+    ],
+    "dos": [{}, {"base": "eb", "drop_self": True, "sinks": 0.4}],
+    "dus": [{"block_length": 4}, {"block_length": 4, "skip": 0.4}],
+    "dcd": [{"s_init": 2, "s_max": 3, "threshold": 0.5}, {"score": "entropy", "threshold": -0.5}],
+    "remdm": [{"operator.variant": v} for v in ("cap", "rescale", "conf", "loop")],
+    "remdm-llada": [{}, {"k": 2}],
+    "p2": [{}, {"exact": True, "form": "probability"}],
+    "dream": [{}, {"alg": "origin"}, {"alg": "topk_margin", "alg_temp": 0.5}],
+    "fixed": [{"alpha": name} for name in ("margin", "certainty", "stability", "dependency", "uniform")],
+}
+
+
+def four() -> JointPolicy:
+    """Selective adaptation with all four diagnostics."""
+    return JointPolicy(Fixed(), tuple(kind() for kind in DIAGNOSTICS.values()), (OPEN,) * len(DIAGNOSTICS))
+
+
+def recordable() -> dict[str, Policy]:
+    """Every policy that says so, at several settings."""
+    found: dict[str, Policy] = {}
+    for name in METHODS:
+        for options in SETTINGS.get(name, [{}]):
+            found[f"{name} {options}"] = make(name, **options)
+    regions = ("block:2", "last-block:2", "window:2", "dilated:2", "near:1", "groups:2", "sliding:2:3", "masks:2:3")
+    found |= {f"region {rule}": Fixed(region=rule) for rule in regions}
+    counts = ("quota", "count:2", "share:0.5", "above:0.5", "factor:1", "eb:0.1", "all", 0.3)
+    found |= {f"cardinality {rule}": Composed(cardinality=rule) for rule in counts}
+    found |= {f"score {rule}": Composed(score=rule) for rule in ("entropy", "random", "confidence+stability")}
+    found |= {f"commit {rule}": Composed(commitment=rule) for rule in ("margin:0.5", "confidence:0.9+remdm-conf")}
+    found |= {f"dream's {axis}": next(reversed(named.values())) for axis, named in candidates("dream").items()}
+    found |= {f"selective {n}": Selective(Fixed(), kind(), OPEN) for n, kind in DIAGNOSTICS.items()}
+    found |= {"four": four(), "revised four": Revised(four()), "staged": Staged((LLaDA(), Fixed(region="block:2")))}
+    found |= {
+        "always": Proposed(LLaDA(), DIAGNOSTICS["region"]()),
+        "random": RandomGate(Fixed(), DIAGNOSTICS["score"](), 0.5),
+    }
+    found |= {"instead": Instead(LLaDA(), region="block:2", kappa="count:2")}
+    return {name: policy for name, policy in found.items() if isinstance(policy, Policy) and policy.recordable}
+
+
+POLICIES = recordable()

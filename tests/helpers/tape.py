@@ -1,0 +1,144 @@
+"""Recorded steps on a CPU: the operations of a step are noted once and then repeated on the same memory.
+
+As with a CUDA graph, Python runs while recording only: a replay repeats the operations, whatever the host would decide
+now. And as there, nothing may be read back or brought from the host, and no shape may depend on values: such work is
+refused with a `HostRead`.
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from threading import Lock
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+from tests.helpers.fake_cuda import FakeCapture, FakeGraph
+from unmask.core import Denoiser, DenoiserAround, Logits, Needs, View
+from unmask.past import NotRecorded
+from unmask.recorded import Perform, RecordedSteps
+
+
+class HostRead(RuntimeError):
+    """Work that waits for the device, copies from the host, or makes shapes of values."""
+
+
+_READING = {"_local_scalar_dense", "item", "is_nonzero", "equal", "allclose", "nonzero", "nonzero_numpy", "argwhere"}
+_SHAPING = {"masked_select", "unique_consecutive", "unique_dim", "_unique", "_unique2", "bincount", "histc"}
+_BRINGING = {"lift_fresh", "lift", "_pin_memory"}
+"""Tensors made of what the host has: on a GPU each is a copy from memory that is gone when the graph is replayed."""
+_INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
+_METHODS = {"tolist", "numpy", "item", "__bool__", "__int__", "__float__", "__index__", "__array__", "cpu", "to_list"}
+"""What a CPU answers without any operation."""
+
+
+class HostFree(TorchFunctionMode):
+    """Refuses the methods that read a tensor on the host."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in _METHODS:
+            raise HostRead(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+class Tape(FakeCapture):
+    """Notes operations while it is entered, and refuses those that no graph can hold."""
+
+    def __init__(self) -> None:
+        super().__init__([], FakeGraph())
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name.removeprefix("aten::")
+        forbidden = name in _READING | _SHAPING | _BRINGING or (name == "where" and len(args) == 1)
+        forbidden |= name == "repeat_interleave" and isinstance(args[-1], Tensor)
+        if name in _INDEXED:
+            indices = [part for part in tree_leaves(args[1]) if isinstance(part, Tensor)]
+            forbidden |= any(index.dtype in (torch.bool, torch.uint8) for index in indices)
+        if forbidden:
+            raise HostRead(name)
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def replay(self) -> None:
+        with torch.inference_mode():
+            self.graph.replay()
+
+
+class TapeRecorder:
+    """Records on tapes, and counts what it does; or does all work at once, every time.
+
+    A GPU does work at once the first time, which also prepares what cannot be recorded; without `rehearses` that has to
+    be there from a plain run.
+    """
+
+    def __init__(self, replays: bool = True, rehearses: bool = True, fails: str = "", grain: int = 1) -> None:
+        self.replays, self.rehearses, self.fails, self.grain = replays, rehearses, fails, grain
+        self.busy = Lock()
+        self.kept: dict[Hashable, RecordedSteps] = {}
+        self.refused: dict[Hashable, str] = {}
+        self.count = {"at once": 0, "recorded": 0, "replayed": 0}
+
+    def within(self, denoiser: Any) -> Denoiser:
+        return Packing(denoiser.denoiser) if isinstance(denoiser, Recorded) else replace(denoiser, recorder=None)
+
+    def find(self, key: Hashable, make: Callable[[Perform], RecordedSteps]) -> RecordedSteps | None:
+        if key in self.refused:
+            return None
+        if key not in self.kept:
+            self.kept[key] = make(self._perform())
+        return self.kept[key]
+
+    def refuse(self, key: Hashable, why: str) -> None:
+        self.refused[key] = why
+        self.kept.pop(key, None)
+
+    def _perform(self) -> Perform:
+        tapes: dict[Hashable, Tape | None] = {}
+
+        def perform(key: Hashable, work: Callable[[], None]) -> None:
+            tape = tapes.get(key)
+            if tape is not None:
+                self.count["replayed"] += 1
+                return tape.replay()
+            if not self.replays or (key not in tapes and self.rehearses):
+                self.count["at once"] += 1
+                tapes[key] = None
+                return work()
+            if self.fails:
+                raise NotRecorded(self.fails)
+            self.count["recorded"] += 1
+            tapes[key] = tape = Tape()
+            # This does the work, too; a graph would have to be replayed for that.
+            with HostFree(), tape:
+                return work()
+
+        return perform
+
+
+class Recorded(DenoiserAround):
+    """Any denoiser with a recorder: as a part of a step that is not replayed, it need not be made of operations."""
+
+    def __init__(self, denoiser: Denoiser, recorder: TapeRecorder):
+        self.denoiser, self.recorder = denoiser, recorder
+
+    def __call__(self, view: View, needs: Needs) -> Logits:
+        return self.denoiser(view, needs)
+
+
+class Packing(DenoiserAround):
+    """Answers for the packed slots of a view, as a network does."""
+
+    def __init__(self, denoiser: Denoiser):
+        self.denoiser = denoiser
+
+    def __call__(self, view: View, needs: Needs) -> Logits:
+        packed = view.packed
+        assert packed is not None
+        logits = self.denoiser(replace(view, packed=None), needs)
+        if not len(logits.logits_RV):
+            none_RV = logits.logits_RV.new_zeros(len(packed.index_R), self.vocabulary.size)
+            return replace(logits, logits_RV=none_RV, counted=packed)
+        row_R = packed.row_BN.flatten()[packed.index_R].clamp(min=0)
+        hidden_RH = None if logits.hidden_RH is None else logits.hidden_RH[row_R]
+        return replace(logits, logits_RV=logits.logits_RV[row_R], hidden_RH=hidden_RH, counted=packed)
