@@ -98,6 +98,9 @@ class TestTheFile:
             ({"diagnostics": ["score"]}, "one of the study's axes: policy"),
             ({"end_to_end": True}, "true with diagnostics"),
             ({"models__0__reference": "wino"}, "cannot continue branches"),
+            ({"models__0__reference": "soar"}, "cannot continue branches"),
+            ({"candidates": {"policy": ["llada", "lookum:paths=2"]}}, "is a search, which owns its loop"),
+            ({"candidates": {"policy": ["llada", "medal"]}}, "is a search, which owns its loop"),
         ],
     )
     def test_what_is_refused(self, changes, said):
