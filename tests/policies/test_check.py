@@ -286,6 +286,31 @@ def test_a_search_whose_end_is_not_where_its_steps_lead_is_caught():
         check_search(BestOfGreedy(sloppy=True), Problem.default(seed=1))
 
 
+@dataclass(frozen=True)
+class Spends(BestOfGreedy):
+    """Says what a base decode takes and heeds no budget, or never asks whether it is enough."""
+
+    budget: int | str = "1.5x"
+
+    def base_forwards(self, state):
+        return state.masked_BL.sum(-1)
+
+
+@dataclass(frozen=True)
+class NeverAsks(Spends):
+    width: int = 1
+
+
+def test_a_search_that_spends_more_than_its_budget_is_caught():
+    with pytest.raises(ContractError, match="stops inside its budget"):
+        check_search(Spends())
+
+
+def test_a_search_that_takes_any_budget_is_caught():
+    with pytest.raises(ContractError, match="refuses a budget below a base decode"):
+        check_search(NeverAsks())
+
+
 @pytest.mark.parametrize("method", [LLaDA(), make("info-gain", threshold=None), make("core", revise_every=1, tail=0)])
 def test_the_contract_holds_under_guidance(method):
     """Rows that reach one canvas with different given tokens must not share logits."""

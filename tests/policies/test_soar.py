@@ -1,19 +1,54 @@
-"""SOAR: at full width the best order of all; its rules of collapse. Its example: test_examples.py."""
+"""SOAR: runs of the authors' loop (`tests/golden/soar.json`); at full width the best order; collapse."""
 
+import json
 from dataclasses import replace
 from itertools import permutations
 
 import pytest
 import torch
 
+from tests.helpers import paths
 from tests.helpers.enumerated import told
-from unmask.core import Noise, Proposal, State, Trajectory
+from tests.policies.conftest import MASK
+from unmask.core import DenoiserAround, Noise, Proposal, State, Trajectory
 from unmask.decode import Runner, decode
 from unmask.denoisers import Exact, Joint
 from unmask.denoisers.scripted import logs
 from unmask.errors import ConfigError
 from unmask.policies import SOAR
 from unmask.policies.soar import _Item
+
+GOLDEN = json.loads((paths.GOLDEN / "soar.json").read_text())["cases"]
+
+
+class Sharpened(DenoiserAround):
+    """The toy network with its logits multiplied: sure of some tokens."""
+
+    def __init__(self, inner, scale):
+        self.denoiser, self.scale = inner, scale
+
+    def __call__(self, view, needs):
+        logits = self.denoiser(view, needs)
+        return replace(logits, logits_RV=logits.logits_RV * self.scale)
+
+
+@pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case["id"])
+def test_same_tokens_in_the_same_order_as_the_loop_for_llada(case, toy):
+    n = case["gen_length"]
+    state = State.from_prompts([case["prompt"]], new_tokens=n, steps=n, mask_id=MASK)
+    search = SOAR(width=case["width"], block_length=case["block_length"])
+    end = decode(Sharpened(toy(case["toy_seed"]), case["scale"]), search, state, noise=Noise.of([0]))
+    assert [step.revealed_BL[0].nonzero().flatten().tolist() for step in end.steps] == case["revealed"]
+    assert end.state.tokens_BL[0].tolist() == case["final"]
+    assert float(end.steps[-1].action.notes["value"]) == pytest.approx(case["score"], abs=1e-4)
+    # They run paths that are full along with the others.
+    assert int(end.forwards_B) <= case["forward_rows"]
+
+
+def test_the_recorded_runs_search_and_accelerate():
+    both = [c for c in GOLDEN if max(c["beam_sizes"]) > 1 and max(map(len, c["revealed"])) > 1]
+    assert len(GOLDEN) == 40
+    assert len(both) >= 10
 
 
 def best_order(joint):

@@ -27,6 +27,7 @@ from unmask.policies.paths import (
     noted,
     revealed,
     scheduled_looks,
+    unique,
 )
 
 
@@ -131,7 +132,7 @@ class LookUM(Search):
         count = most if self.exhaustive else min(self.paths, most)
         sets = islice(self._sets(item.path, 0), count)
         children = [replace(item, path=revealed(run, item.path, self.name, set_BL)) for set_BL in sets]
-        return list({canvas(child.path): child for child in reversed(children)}.values())[::-1]
+        return unique(children, lambda child: canvas(child.path))
 
     def _sets(self, path: Trajectory, first: int) -> Iterator[Tensor]:
         """Sets of positions from a number on: 0 is the greedy one. One only where everything goes."""

@@ -1,7 +1,6 @@
 """Order-Token Search (Shen et al.).
 
-Taxonomy: action likelihood | search-dependent | full | search-delayed | joint trajectory search.
-"""
+Taxonomy: action likelihood | search-dependent | full | search-delayed | joint trajectory search."""
 
 import math
 from collections.abc import Sequence
@@ -29,6 +28,7 @@ from unmask.policies.paths import (
     noted,
     revealed,
     scheduled_looks,
+    unique,
 )
 
 
@@ -66,8 +66,8 @@ class OrderTokenSearch(Search):
         check_block_length(self.block_length, "the authors use 32")
         check_budget(self.budget)
         require(1 <= self.beams <= 1024, "beams", self.beams, "1 to 1024", "the authors use 3 to 8")
-        sane = self.tau is None or 0 <= self.tau < math.inf
-        require(sane, "tau", self.tau, "0 or more, or None", "the authors search 0.2 to 1")
+        ok = self.tau is None or 0 <= self.tau < math.inf
+        require(ok, "tau", self.tau, "0 or more, or None", "the authors search 0.2 to 1")
 
     @property
     def random(self) -> bool:
@@ -114,9 +114,9 @@ class OrderTokenSearch(Search):
         searching = bool(now.inner_B == 0)
         width = self._width(len(beam), spare, int(now.steps_B)) if searching else min(len(beam), 1 + spare)
         tried = [(at, number) for at in range(min(width, len(beam))) for number in range(width if searching else 1)]
-        drafts = [self._draft(run, beam[at], at * self.beams + number) for at, number in tried]
-        found = {(canvas(d.path), d.key if searching else b""): d for d in reversed(drafts)}
-        return _Round(list(found.values())[::-1], width, searching and len(found) > 1)
+        drafts = (self._draft(run, beam[at], at * self.beams + number) for at, number in tried)
+        found = unique(drafts, lambda draft: (canvas(draft.path), draft.key if searching else b""))
+        return _Round(found, width, searching and len(found) > 1)
 
     def _width(self, beams: int, spare: int, steps: int) -> int:
         """The widest search of this block that its row can pay for: drafts to score, and paths to follow."""

@@ -5,8 +5,9 @@ A path is a one-row `Trajectory` that keeps its prediction, so that a canvas is 
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from unmask.core.rows import concat, select
 from unmask.decode import joined
 from unmask.errors import require
 
+T = TypeVar("T")
 _TIMES = re.compile(r"(\d+(?:\.\d+)?)x")
 
 
@@ -68,6 +70,14 @@ def revealed(
 def canvas(path: Trajectory) -> bytes:
     """What makes two paths of a row one."""
     return path.state.tokens_BL.cpu().numpy().tobytes()
+
+
+def unique(items: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
+    """The first of every key, in their order."""
+    found: dict[Hashable, T] = {}
+    for item in items:
+        found.setdefault(key(item), item)
+    return list(found.values())
 
 
 def mean_over(values_BN: Tensor, places_BL: Tensor) -> float:

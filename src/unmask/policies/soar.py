@@ -22,6 +22,7 @@ from unmask.policies.paths import (
     looked,
     noted,
     revealed,
+    unique,
 )
 
 
@@ -42,7 +43,8 @@ class SOAR(Search):
         planning="beam search",
         label=RECONSTRUCTION,
         differs=(
-            "from a description of the authors' two loops, which were not run beside it",
+            "equal to 40 runs of a typed copy of the authors' loop for LLaDA at temperature 0; the file itself and the "
+            "loop for Dream were not run beside it",
             "ends when every path of the beam is full: their loop for LLaDA stops after its steps with masks left, the "
             "one for Dream with its first path",
             "Dream's shipped configuration compares a negative entropy with the threshold and never accelerates; here "
@@ -131,7 +133,7 @@ class SOAR(Search):
                 gained = float((confidence_BL * set_BL).sum())
                 children.append(_Item(path, item.total + gained, item.count + int(set_BL.sum())))
         ranked = sorted(children, key=self._worth, reverse=True)
-        return list({canvas(child.path): child for child in reversed(ranked)}.values())[::-1], accelerated
+        return unique(ranked, lambda child: canvas(child.path)), accelerated
 
     def _kept(self, first: Trajectory, children: "Sequence[_Item]", accelerated: bool) -> "Sequence[_Item]":
         if accelerated and self.collapse is not None:
