@@ -140,13 +140,13 @@ class OrderTokenSearch(Search):
         tau = self.tau if self.tau is not None else (path.proposal and path.proposal.temperature) or 0.6
         if tau == 0 or seen.posterior is None:
             return seen.clean.top_BNK[:, :length, 0], seen.clean.p_BNK[:, :length, 0].double()
-        row_R, position_R = path.state.masked_BL.nonzero(as_tuple=True)
-        log_p_RV = seen.posterior.log_prob(seen.posterior.slot_BN[row_R, position_R]).double()
-        step_R = path.state.step_B[row_R]
-        uniform_RV = path.noise.uniform_vocab(step_R, position_R, row_R, log_p_RV.shape[1], f"draft/{number}")
-        best_R = (log_p_RV - tau * uniform_RV.log().neg().log()).softmax(-1).max(-1)
-        token_BL, confidence_BL = path.state.tokens_BL.clone(), log_p_RV.new_zeros(1, length)
-        token_BL[row_R, position_R], confidence_BL[row_R, position_R] = best_R.indices, best_R.values
+        token_BL, confidence_BL = path.state.tokens_BL.clone(), seen.clean.p_BNK[:, :length, 0].double()
+        for position_C in path.state.masked_BL[0].nonzero().flatten().split(64):  # a row is as long as the vocabulary
+            log_p_CV = seen.posterior.log_prob(seen.posterior.slot_BN[0, position_C]).double()
+            row_C, vocab = torch.zeros_like(position_C), log_p_CV.shape[1]
+            uniform_CV = path.noise.uniform_vocab(path.state.step_B[row_C], position_C, row_C, vocab, f"draft/{number}")
+            best_C = (log_p_CV - tau * uniform_CV.log().neg().log()).softmax(-1).max(-1)
+            token_BL[0, position_C], confidence_BL[0, position_C] = best_C.indices, best_C.values
         return token_BL, confidence_BL
 
 
