@@ -27,6 +27,7 @@ ORDER = [
     "axes",
     "mechanisms",
     "transition",
+    "search",
     "decode",
     "denoisers",
     "checkpoints",

@@ -19,7 +19,6 @@ from unmask.core import (
     LookAhead,
     Needs,
     Noise,
-    NoNoise,
     Policy,
     Prediction,
     Proposal,
@@ -33,6 +32,7 @@ from unmask.core import (
 from unmask.core.rows import concat, select
 from unmask.core.shapes import check_value
 from unmask.errors import ConfigError, InvalidAction, SchemaError, Unfinished, require
+from unmask.search import searched, together
 from unmask.transition import Transition, apply, fill_after_eos, raise_faults
 
 
@@ -54,7 +54,7 @@ def decode(
 
     `planner` is a second network, for methods that ask one. `eos_fill` closes a row's tail with end-of-text tokens once
     one is revealed. `record=False` returns no steps.
-    `on_step` sees, after every transition, the rows that took it.
+    `on_step` sees, after every transition, the rows that took it; of a search, the best path of each row so far.
     """
     require(on_step is None or callable(on_step), "on_step", on_step, "a function, or None", "leave it out")
     traj = _checked_start(denoiser, policy, start, noise)
@@ -62,8 +62,7 @@ def decode(
     traj = replace(traj, proposal=proposal)
     runner = Runner(denoiser, proposal, planner, denoiser.vocabulary.eos_ids if eos_fill else ())
     if isinstance(policy, Search):
-        own = "it owns its loop: leave the option out"
-        require(on_step is None, "on_step", "set", f"None with {policy.name}", own)
+        runner.remembers, runner.on_show = False, on_step
         return _search(policy, runner, traj, record)
     look_ahead = runner if policy.looks_ahead else NO_LOOK_AHEAD
     traj = traj if policy.looks_ahead else replace(traj, foreseen_B=None)
@@ -139,6 +138,9 @@ class Runner:
         self.denoiser, self.proposal, self.planner = denoiser, proposal, planner
         self.eos_ids = eos_ids
         """Tokens after which a row's tail is closed; none where it is not."""
+        self.remembers = True
+        """Whether looks are kept until the next real forward: a search has none, and keeps its paths' predictions."""
+        self.on_show: Callable[[Trajectory], None] | None = None
         self._memo: dict[bytes, tuple[Logits, int]] = {}
 
     def reset_costs(self, traj: Trajectory) -> None:
@@ -177,7 +179,7 @@ class Runner:
         if given_UL is not None:
             view = replace(view, given_BN=given_UL)
         logits = self._forward(view, needs, owner_U)
-        if view.attend_BNN is None:
+        if self.remembers and view.attend_BNN is None:
             for row, key in enumerate(_keys(view, needs, self.rows_B[owner_U])):
                 self._memo[key] = (logits, row)
         alone = Trajectory.start(states, noise or Noise(torch.zeros_like(states.step_B)))
@@ -201,6 +203,11 @@ class Runner:
         nothing_B = torch.zeros_like(traj.rows_B)
         step = record_of(traj, policy, action, change, nothing_B, nothing_B)
         return advance(traj, _light(step), change.state, ALL)
+
+    def show(self, paths: Sequence[Trajectory]) -> None:
+        """Whoever watches the run sees the best path of each row."""
+        if self.on_show is not None and paths:
+            self.on_show(together(paths, self.forwards_B))
 
     def change(self, traj: Trajectory, action: Action) -> Transition:
         """What an action does to the rows; its fault flags are not looked at yet."""
@@ -361,30 +368,16 @@ def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:
     return other if one is None else one if other is None else one + other
 
 
-def _search(search: Search, runner: Runner, start: Trajectory, record: bool) -> Trajectory:
+def _search(search: Search, runner: "Runner", start: Trajectory, record: bool) -> Trajectory:
     runner.reset_costs(start)
-    start = replace(start, foreseen_B=None)
-    shown = start if search.random else replace(start, noise=NoNoise(start.noise.key_B))
-    end = search.decode(runner, shown)
-    _check_end(search, start.state, end.state)
+    end = searched(search, runner, replace(start, foreseen_B=None))
     return replace(
         end,
-        noise=start.noise,
-        prediction=None,
-        steps=(*start.steps, *end.steps[len(start.steps) :]) if record else (),
+        steps=end.steps if record else (),
         forwards_B=start.forwards_B + runner.forwards_B,
         processed_B=start.processed_B + runner.processed_B,
         planner_forwards_B=_sum(start.planner_forwards_B, runner.planner_forwards_B),
     )
-
-
-def _check_end(search: Search, start: State, end: State) -> None:
-    """What a loop of its own must leave behind."""
-    if not torch.equal(end.tokens_BL[start.fixed_BL], start.tokens_BL[start.fixed_BL]):
-        raise InvalidAction(f"{search.name} changed a given token; allowed: answer positions only; leave the rest")
-    if bool(end.masked_BL.any()):
-        row = int(end.masked_BL.any(-1).nonzero()[0])
-        raise Unfinished(f"{search.name} left masks in row {row}; allowed: none; fill every answer position")
 
 
 def _checked_start(

@@ -9,7 +9,7 @@ import torch
 import unmask
 from tests.policies.conftest import MASK, Toy
 from unmask.axes import ReMDM
-from unmask.core import Noise, Policy, Proposal, State
+from unmask.core import Noise, Policy, Proposal, Search, State
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
 from unmask.policies import (
@@ -18,8 +18,10 @@ from unmask.policies import (
     DSB,
     DUS,
     KLASS,
+    MEDAL,
     METHODS,
     P2,
+    SOAR,
     VSB,
     WINO,
     Composed,
@@ -31,6 +33,8 @@ from unmask.policies import (
     Fixed,
     InfoGain,
     LLaDA,
+    LookUM,
+    OrderTokenSearch,
     ReMDMLLaDA,
     ReMDMSampler,
     Revised,
@@ -42,8 +46,8 @@ from unmask.policies import (
 class Neutral:
     """Two policies that must agree, and the share of a row's answer that they take as steps (None: one step)."""
 
-    method: Policy
-    simpler: Policy
+    method: Policy | Search
+    simpler: Policy | Search
     why: str
     share: float | None = 1.0
     temperature: float = 0.0
@@ -95,6 +99,17 @@ TABLE = [
     Neutral(CoRe(block_length=4, revise_every=0), IN_BLOCKS, "no revision"),
     Neutral(InfoGain(candidates=1, threshold=None), LLaDA(), "one candidate, the greedy one", 0.5),
     Neutral(InfoGain(tau_pos=0.0, threshold=None, block_length=4), IN_BLOCKS, "candidates that are all the greedy one"),
+    Neutral(LookUM(budget="1x"), LLaDA(), "its smallest budget", 0.5),
+    Neutral(LookUM(variant="smc", budget="1x", block_length=1), LLaDA(block_length=1), "the same"),
+    Neutral(LookUM(paths=1), LLaDA(), "one path, the greedy one", 0.5, 0.8),
+    Neutral(SOAR(threshold=1.0, budget="1x"), ONE_BY_ONE, "its smallest budget"),
+    Neutral(SOAR(width=1, threshold=1.0, block_length=4), IN_BLOCKS, "a beam of one that is never sure", 1.0, 0.8),
+    Neutral(SOAR(width=1, threshold=0.5, most=64), FastDLLM(threshold=0.5, block_length=None), "one that is soon sure"),
+    Neutral(OrderTokenSearch(tau=0.0, budget="1x"), LLaDA(), "its smallest budget", 0.5),
+    Neutral(OrderTokenSearch(tau=0.0, block_length=4), IN_BLOCKS, "drafts that are all alike"),
+    Neutral(OrderTokenSearch(budget="1x"), OrderTokenSearch(beams=1), "its base is one draft with its noise"),
+    Neutral(MEDAL(budget="1x"), LLaDA(), "its smallest budget", 0.5, 0.8),
+    Neutral(MEDAL(budget="1x", block_length=4), IN_BLOCKS, "the same"),
     Neutral(P2(0.0), LLaDA(), "nothing is re-masked", 0.5),
     Neutral(P2(0.0, "linear", form="log", exact=True), ONE_BY_ONE, "the same with an exact count"),
     Neutral(Dream("maskgit_plus"), ALL_AT_ONCE, "one step reveals everything", None),

@@ -1,6 +1,7 @@
 """What a denoiser, a policy, a search and the look-ahead promise each other."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
 import torch
@@ -78,10 +79,19 @@ class LookAhead(Protocol):
 
 
 class SearchRun(LookAhead, Protocol):
-    """What a search moves its hypothetical rows with."""
+    """What a search moves its hypothetical rows with. Looks are not remembered: a path keeps its prediction."""
+
+    @property
+    def forwards_B(self) -> Tensor:
+        """What every running row has paid so far."""
+        ...
 
     def take(self, traj: Trajectory, policy: str, action: Action) -> Trajectory:
         """The rows after an action on their prediction, tails closed where the run fills them, the step recorded."""
+        ...
+
+    def show(self, paths: Sequence[Trajectory]) -> None:
+        """Tell whoever watches the run: the best path so far of rows still running, one row each, one step or more."""
         ...
 
 
@@ -195,6 +205,10 @@ class Policy(DecodingMethod):
 
 class Search(DecodingMethod):
     """A method that owns its loop: beams, trees, particles. Reads the model only through the look-ahead."""
+
+    def base_forwards(self, state: State) -> Tensor | None:
+        """Looks that a base decode of each row takes, the smallest `budget`; None where the search takes no budget."""
+        return None
 
     @abstractmethod
     def decode(self, run: SearchRun, traj: Trajectory) -> Trajectory:

@@ -21,9 +21,13 @@ from unmask.policies.fixed import Fixed
 from unmask.policies.info_gain import InfoGain
 from unmask.policies.klass import KLASS
 from unmask.policies.llada import LLaDA
+from unmask.policies.lookum import LookUM
+from unmask.policies.medal import MEDAL
+from unmask.policies.order_token_search import OrderTokenSearch
 from unmask.policies.p2 import P2
 from unmask.policies.remdm import ReMDMLLaDA, ReMDMSampler
 from unmask.policies.revised import Revised
+from unmask.policies.soar import SOAR
 from unmask.policies.swordsman import Swordsman
 from unmask.policies.vsb import VSB
 from unmask.policies.wino import WINO
@@ -34,8 +38,10 @@ __all__ = [
     "DSB",
     "DUS",
     "KLASS",
+    "MEDAL",
     "METHODS",
     "P2",
+    "SOAR",
     "VSB",
     "WINO",
     "CoRe",
@@ -47,6 +53,8 @@ __all__ = [
     "Fixed",
     "InfoGain",
     "LLaDA",
+    "LookUM",
+    "OrderTokenSearch",
     "ReMDMLLaDA",
     "ReMDMSampler",
     "Revised",
@@ -78,6 +86,10 @@ METHODS: dict[str, type[Policy] | type[Search]] = {
         WINO,
         CoRe,
         InfoGain,
+        LookUM,
+        SOAR,
+        OrderTokenSearch,
+        MEDAL,
         P2,
         Dream,
         Revised,
