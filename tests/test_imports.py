@@ -37,6 +37,7 @@ ORDER = [
     "tasks",
     "request",
     "resolve",
+    "likelihood",
     "lab",
     "train",
     "report",

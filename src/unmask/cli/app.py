@@ -19,6 +19,7 @@ from unmask.cli.generate import generate, infill
 from unmask.cli.methods import methods
 from unmask.cli.models import models
 from unmask.cli.progress import note
+from unmask.cli.score import score
 from unmask.cli.study import study
 from unmask.cli.tasks import tasks
 from unmask.cli.train import train
@@ -53,7 +54,7 @@ app = typer.Typer(
 app.add_typer(tasks, name="tasks")
 app.add_typer(study, name="study")
 app.add_typer(methods, name="methods")
-for command in (compare, verify, calibrate, train, generate, infill, models, demo):
+for command in (compare, verify, calibrate, train, generate, infill, score, models, demo):
     app.command()(command)
 
 
