@@ -35,6 +35,8 @@ VARIANTS = {
         {"revise_every": 1, "tail": 0, "joint_reeval": True, "base": "margin", "window": (0.0, 1.0)},
     ],
     "vsb": [{"window": 4, "least": 2}],
+    "demask": [{"head": "measured"}, {"head": "measured", "threshold": 0.5, "budget": 0.3, "both": True}],
+    "ddpd": [{"head": "self"}, {"head": "self", "start": "uniform", "weights": "sigmoid"}],
     "info-gain": [{"threshold": None}, {}, {"block_length": 2}, {"objective": "lookum", "candidates": 3}],
 }
 # Its quota needs steps that divide the answer: tests/policies/test_fast_dllm.py checks it on such rows.
@@ -70,7 +72,8 @@ def rows_of(name, canvases, steps):
 
 def short(name):
     """Settings that suit an answer of two positions."""
-    return {"block_length": 2} if name == "wino" else {"window": 2, "least": 1} if name == "vsb" else {}
+    own = {"wino": {"block_length": 2}, "vsb": {"window": 2, "least": 1}}
+    return own.get(name) or ({"head": make(name).without} if METHODS[name].card.learned else {})
 
 
 @pytest.mark.parametrize("name", METHODS)

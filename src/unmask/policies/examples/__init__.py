@@ -5,7 +5,7 @@ read the same files.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -32,6 +32,8 @@ from unmask.decode import advance, decode, record_of
 from unmask.denoisers.scripted import Scripted, TableNoise, logs, peaked
 from unmask.errors import UnknownName
 from unmask.policies import make
+from unmask.policies.ddpd import DDPD
+from unmask.policies.demask import DEMASK
 from unmask.policies.remdm import ReMDMSampler
 from unmask.transition import apply
 
@@ -105,8 +107,9 @@ def sheet(method: str) -> str:
 def run_case(case: WorkedCase) -> WorkedResult:
     """The method on what the script says."""
     kind = case.script["kind"]
-    if kind == "rates":
-        return WorkedResult(case, _rates(case), ())
+    if kind in _AT_ONE_MOMENT:
+        found = _AT_ONE_MOMENT[kind](case)
+        return WorkedResult(case, {name: found[name] for name in case.expected}, ())
     traj = follow(case.policy, _told(case), len(case.canvas)) if kind == "told" else _decoded(case)
     canvases = list(traj.canvases())
     steps: tuple[dict[str, Any], ...] = tuple(
@@ -229,6 +232,41 @@ def _rates(case: WorkedCase) -> dict[str, Any]:
     state = replace(state, tokens_BL=tokens_BL, step_B=torch.tensor([case.taken]))
     reveal_B, sigma_BL = policy.rates(state, psi_BL)
     return {"reveal": float(reveal_B), "remask": sigma_BL[0, : len(psi)].tolist()}
+
+
+def _dependence(case: WorkedCase) -> dict[str, Any]:
+    """DEMASK's set at one moment, and what it spends of the budget."""
+    policy = case.policy
+    assert isinstance(policy, DEMASK)
+    confidence_BL = torch.tensor([case.script["confidence"]], dtype=torch.float64)
+    candidate_BL = policy.candidates(confidence_BL, torch.ones_like(confidence_BL, dtype=torch.bool))
+    depends_BLL = torch.tensor([case.script["depends"]], dtype=torch.float64)
+    chosen_BL, total_B = policy.select(confidence_BL, candidate_BL, depends_BLL)
+    return {"chosen": _places(chosen_BL), "total": float(total_B)}
+
+
+def _planner(case: WorkedCase) -> dict[str, Any]:
+    """DDPD's plan at one moment: where it writes, what it masks meanwhile, what a last step fills."""
+    policy, table = case.policy, case.noise or {}
+    assert isinstance(policy, DDPD)
+    g_BL = torch.tensor([case.script["logits"]], dtype=torch.float64)
+    able_BL = torch.ones_like(g_BL, dtype=torch.bool)
+    at_BL, masked_BL = policy.plan(g_BL, able_BL, lambda purpose: torch.tensor([table[purpose]], dtype=torch.float64))
+    return {
+        "noise": g_BL.sigmoid()[0].tolist(),
+        "chances": policy.chances(g_BL, able_BL)[0].tolist(),
+        "written": _places(at_BL),
+        "masked": _places(masked_BL),
+        "filled": _places(g_BL.sigmoid() > policy.fill),
+    }
+
+
+_AT_ONE_MOMENT: Mapping[str, Callable[[WorkedCase], dict[str, Any]]] = {
+    "rates": _rates,
+    "dependence": _dependence,
+    "planner": _planner,
+}
+"""Kinds of examples that ask for numbers of one moment, not for steps."""
 
 
 def _row(table: Any, call: int) -> Any:
