@@ -1,5 +1,7 @@
 """`unmask train head` as a user types it, and the group it shares with `unmask train`."""
 
+from unmask.policies.heads import store
+
 FEW = ("--examples", "6", "--held-out", "4", "--steps", "2", "--batch", "2", "--size", "4", "--device", "cpu")
 
 
@@ -14,7 +16,8 @@ def test_a_head_is_trained_and_used(command, tmp_path):
     assert document["config"]["policy"]["head"] == "made/head"
 
 
-def test_without_a_head_the_command_is_told(command):
+def test_without_a_head_the_command_is_told(command, tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "SHIPPED", tmp_path)
     ended = command("generate", "a", "-m", "mini-dream", "--policy", "demask")
     assert ended.code == 2
     assert "unmask train head --kind demask --model mini-dream --out FOLDER" in ended.err

@@ -10,6 +10,7 @@ from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
 from unmask.errors import ConfigError
 from unmask.policies import DDPD, make
+from unmask.policies.heads import store
 
 JOINT = Joint.random(6, 3, dependence=2.0, seed=4)
 MODEL = Exact(JOINT)
@@ -120,7 +121,8 @@ def test_a_trained_head_plans(ddpd_head):
     assert done.texts == tuple(mini.generate(prompt, **options).text for prompt in ("2+2", "Describe the lamp."))
 
 
-def test_without_a_head_the_way_to_it_is_told():
+def test_without_a_head_the_way_to_it_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "SHIPPED", tmp_path)
     with pytest.raises(ConfigError, match=r"ddpd needs a head trained for mini-dream.*unmask train head --kind ddpd"):
         unmask.load("mini-dream").generate("a", policy="ddpd")
     assert unmask.load("exact").generate("a", policy="ddpd").config["policy"]["head"] == "self"

@@ -14,6 +14,7 @@ from unmask.denoisers import Exact, Joint
 from unmask.errors import ConfigError, OtherModel
 from unmask.policies import DEMASK, make
 from unmask.policies.demask import measured
+from unmask.policies.heads import store
 
 
 def dependence(joint, i, j, seen=None):
@@ -155,7 +156,8 @@ class TestHead:
         done = unmask.load("exact").generate("ab", policy="demask")
         assert done.config["policy"]["head"] == "measured"
 
-    def test_without_one_the_way_to_it_is_told(self):
+    def test_without_one_the_way_to_it_is_told(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(store, "SHIPPED", tmp_path)
         with pytest.raises(ConfigError, match="train one: unmask train head --kind demask --model mini-dream --out"):
             unmask.load("mini-dream").generate("a", policy="demask")
         exact = Exact(Joint.random(3, 2, dependence=1.0, seed=0))
