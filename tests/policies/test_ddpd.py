@@ -10,6 +10,7 @@ from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
 from unmask.errors import ConfigError
 from unmask.policies import DDPD, make
+from unmask.policies.check import Problem, check_policy
 from unmask.policies.heads import store
 
 JOINT = Joint.random(6, 3, dependence=2.0, seed=4)
@@ -147,3 +148,10 @@ def test_it_says_that_it_is_an_adaptation():
     assert card.learned
     assert card.planning == "learned"
     assert any("adaptation by default" in line for line in card.differs)
+
+
+def test_the_contract_holds_with_a_trained_head(ddpd_head):
+    denoiser = unmask.load("mini").denoiser
+    mask = denoiser.vocabulary.mask_id
+    state = State.from_canvases([[5, 9, mask, mask]], steps=2, mask_id=mask)
+    assert check_policy(make("ddpd", head=str(ddpd_head)), Problem(denoiser, state, Noise.of([3]))) is None

@@ -13,6 +13,7 @@ from unmask.decode import Runner, decode
 from unmask.denoisers import Exact, Joint
 from unmask.errors import ConfigError, OtherModel
 from unmask.policies import DEMASK, make
+from unmask.policies.check import Problem, check_policy
 from unmask.policies.demask import measured
 from unmask.policies.heads import store
 
@@ -199,3 +200,10 @@ def test_it_says_what_it_is():
     assert policy.card.learned
     assert replace(policy, head="measured").looks_ahead
     assert not policy.looks_ahead
+
+
+def test_the_contract_holds_with_a_trained_head(demask_head):
+    denoiser = unmask.load("mini").denoiser
+    mask = denoiser.vocabulary.mask_id
+    state = State.from_canvases([[5, 9, mask, mask]], steps=2, mask_id=mask)
+    assert check_policy(make("demask", head=str(demask_head)), Problem(denoiser, state, Noise.of([3]))) is None
