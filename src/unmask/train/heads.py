@@ -242,11 +242,6 @@ def _pass(model: CalibratedModel, state: State, revealed: bool = False) -> _Said
     return _Said(*(list(part) for part in parts))
 
 
-def _loss(network: nn.Module, kind: str, rows: HeadRows) -> Tensor:
-    says, wants = predictions(network, kind, rows)
-    return nn.functional.binary_cross_entropy_with_logits(says, wants)
-
-
 def predictions(network: nn.Module, kind: str, rows: HeadRows) -> tuple[Tensor, Tensor]:
     """The head's logits and what they should be, one beside the other."""
     if kind == "ddpd":
@@ -266,7 +261,10 @@ def _fit(network: nn.Module, config: HeadConfig, rows: Sequence[HeadRows], say: 
         for group in optimizer.param_groups:
             group["lr"] = config.rate * (1 + math.cos(math.pi * step / config.steps)) / 2
         chosen = rng.integers(len(usable), size=config.batch)
-        loss = torch.stack([_loss(network, config.kind, usable[i]) for i in chosen]).mean()
+        pairs = [predictions(network, config.kind, usable[i]) for i in chosen]
+        # All pairs count the same, as they do when the head is judged.
+        says, wants = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+        loss = nn.functional.binary_cross_entropy_with_logits(says, wants)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
