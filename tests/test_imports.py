@@ -38,6 +38,7 @@ ORDER = [
     "tasks",
     "request",
     "resolve",
+    "likelihood",
     "lab",
     "train",
     "report",

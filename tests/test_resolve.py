@@ -388,6 +388,8 @@ PROBABILITIES = {
     "core": ["replacement"],
     "info-gain": ["threshold"],
     "soar": ["threshold"],
+    "demask": ["threshold"],
+    "ddpd": ["fill"],
     "revised": ["operator.eta"],
 }
 CACHED = {"llada", "fast-dllm", "klass", "eb-sampler", "dus", "remdm-llada", "composed"}
@@ -464,7 +466,8 @@ def test_who_goes_beyond_the_steps_says_so(name):
     problem = Problem.default()
     # Where one position at a time is ready, KLASS falls behind its schedule.
     one_ready = {"klass": {"strategy": "max_conf", "threshold": 0.0, "epsilon": 10.0, "window": 1}}
-    policy = make(name, **(FITTING | one_ready).get(name, {}))
+    learned = {name: {"head": make(name).without} for name in METHODS if METHODS[name].card.learned}
+    policy = make(name, **(FITTING | one_ready | learned).get(name, {}))
     state = replace(problem.state, horizon_B=torch.full_like(problem.state.horizon_B, 2))
     end = decode(problem.denoiser, policy, state, noise=problem.noise)
     taken = max(len(end.row(row).steps) for row in range(state.batch))

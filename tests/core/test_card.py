@@ -47,7 +47,7 @@ def test_labels():
     labels = {name: METHODS[name].card.label for name in PUBLISHED}
     found = {name for name, label in labels.items() if label == RECONSTRUCTION}
     searches = {"lookum", "soar", "order-token-search", "medal"}
-    assert found == {"eb-sampler", "dos", "swordsman", "vsb"} | searches
+    assert found == {"eb-sampler", "dos", "swordsman", "vsb", "demask", "ddpd"} | searches
     assert {label for name, label in labels.items() if name not in found} == {VERIFIED}
     assert all(METHODS[name].card.differs for name in found)
 

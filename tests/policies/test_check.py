@@ -36,6 +36,8 @@ VARIANTS = {
     ],
     "vsb": [{"window": 4, "least": 2}],
     "info-gain": [{"threshold": None}, {}, {"block_length": 2}, {"objective": "remaining", "candidates": 3}],
+    "demask": [{"head": "measured"}, {"head": "measured", "threshold": 0.5, "budget": 0.3, "both": True}],
+    "ddpd": [{"head": "self"}, {"head": "self", "start": "uniform", "weights": "sigmoid"}],
     "lookum": [{}, {"variant": "smc", "verifier": "confidence"}],
     "order-token-search": [{"block_length": 2, "beams": 2}],
 }
@@ -75,7 +77,8 @@ def rows_of(name, canvases, steps):
 
 def short(name):
     """Settings that suit an answer of two positions."""
-    return {"block_length": 2} if name == "wino" else {"window": 2, "least": 1} if name == "vsb" else {}
+    own = {"wino": {"block_length": 2}, "vsb": {"window": 2, "least": 1}}
+    return own.get(name) or ({"head": make(name).without} if METHODS[name].card.learned else {})
 
 
 @pytest.mark.parametrize("name", METHODS)

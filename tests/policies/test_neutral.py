@@ -14,6 +14,8 @@ from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
 from unmask.policies import (
     DCD,
+    DDPD,
+    DEMASK,
     DOS,
     DSB,
     DUS,
@@ -112,6 +114,10 @@ TABLE = [
     Neutral(MEDAL(budget="1x", block_length=4), IN_BLOCKS, "the same"),
     Neutral(P2(0.0), LLaDA(), "nothing is re-masked", 0.5),
     Neutral(P2(0.0, "linear", form="log", exact=True), ONE_BY_ONE, "the same with an exact count"),
+    Neutral(DEMASK(inf, head="measured"), ALL_AT_ONCE, "an infinite budget"),
+    Neutral(DEMASK(0.0, head="measured"), ONE_BY_ONE, "no budget, and everything depends a little"),
+    Neutral(DEMASK(inf, 0.5, head="measured"), FastDLLM(threshold=0.5, block_length=None), "the threshold alone"),
+    Neutral(DDPD(head="self"), ALL_AT_ONCE, "one step: its end fills every mask with the likeliest token", None),
     Neutral(Dream("maskgit_plus"), ALL_AT_ONCE, "one step reveals everything", None),
     Neutral(Dream("origin"), ALL_AT_ONCE, "the same", None),
     Neutral(Revised(Fixed(commit="none"), ReMDM("cap", 0.0)), Fixed(), "sigma 0", 0.5),

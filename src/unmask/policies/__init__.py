@@ -11,6 +11,8 @@ from unmask.own_code import code_hash, is_ours
 from unmask.policies.composed import Composed, compose
 from unmask.policies.core import CoRe
 from unmask.policies.dcd import DCD
+from unmask.policies.ddpd import DDPD
+from unmask.policies.demask import DEMASK
 from unmask.policies.dos import DOS
 from unmask.policies.dream import Dream
 from unmask.policies.dsb import DSB
@@ -34,6 +36,8 @@ from unmask.policies.wino import WINO
 
 __all__ = [
     "DCD",
+    "DDPD",
+    "DEMASK",
     "DOS",
     "DSB",
     "DUS",
@@ -90,6 +94,8 @@ METHODS: dict[str, type[Policy] | type[Search]] = {
         SOAR,
         OrderTokenSearch,
         MEDAL,
+        DEMASK,
+        DDPD,
         P2,
         Dream,
         Revised,

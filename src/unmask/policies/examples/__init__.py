@@ -33,6 +33,8 @@ from unmask.decode import advance, decode, record_of
 from unmask.denoisers.scripted import Scripted, TableNoise, logs, peaked
 from unmask.errors import ConfigError, UnknownName
 from unmask.policies import METHODS, make
+from unmask.policies.ddpd import DDPD
+from unmask.policies.demask import DEMASK
 from unmask.policies.medal import MEDAL, actions
 from unmask.policies.order_token_search import OrderTokenSearch, block_score, ranked
 from unmask.policies.remdm import ReMDMSampler
@@ -112,7 +114,8 @@ def run_case(case: WorkedCase) -> WorkedResult:
     """The method on what the script says."""
     kind = case.script["kind"]
     if kind in _COMPUTED:
-        return WorkedResult(case, _COMPUTED[kind](case), ())
+        found = _COMPUTED[kind](case)
+        return WorkedResult(case, {name: found[name] for name in case.expected}, ())
     policy = case.policy
     told = kind == "told" and isinstance(policy, Policy) and follow(policy, _told(case), len(case.canvas))
     traj = told or _decoded(case)
@@ -272,8 +275,41 @@ def _tree(case: WorkedCase) -> dict[str, Any]:
     }
 
 
-_COMPUTED: Mapping[str, Callable[[WorkedCase], dict[str, Any]]] = {"rates": _rates, "drafts": _drafts, "tree": _tree}
-"""Examples that are no runs."""
+def _dependence(case: WorkedCase) -> dict[str, Any]:
+    """DEMASK's set at one moment, and what it spends of the budget."""
+    policy = case.policy
+    assert isinstance(policy, DEMASK)
+    confidence_BL = torch.tensor([case.script["confidence"]], dtype=torch.float64)
+    candidate_BL = policy.candidates(confidence_BL, torch.ones_like(confidence_BL, dtype=torch.bool))
+    depends_BLL = torch.tensor([case.script["depends"]], dtype=torch.float64)
+    chosen_BL, total_B = policy.select(confidence_BL, candidate_BL, depends_BLL)
+    return {"chosen": _places(chosen_BL), "total": float(total_B)}
+
+
+def _planner(case: WorkedCase) -> dict[str, Any]:
+    """DDPD's plan at one moment: where it writes, what it masks meanwhile, what a last step fills."""
+    policy, table = case.policy, case.noise or {}
+    assert isinstance(policy, DDPD)
+    g_BL = torch.tensor([case.script["logits"]], dtype=torch.float64)
+    able_BL = torch.ones_like(g_BL, dtype=torch.bool)
+    at_BL, masked_BL = policy.plan(g_BL, able_BL, lambda purpose: torch.tensor([table[purpose]], dtype=torch.float64))
+    return {
+        "noise": g_BL.sigmoid()[0].tolist(),
+        "chances": policy.chances(g_BL, able_BL)[0].tolist(),
+        "written": _places(at_BL),
+        "masked": _places(masked_BL),
+        "filled": _places(g_BL.sigmoid() > policy.fill),
+    }
+
+
+_COMPUTED: Mapping[str, Callable[[WorkedCase], dict[str, Any]]] = {
+    "rates": _rates,
+    "drafts": _drafts,
+    "tree": _tree,
+    "dependence": _dependence,
+    "planner": _planner,
+}
+"""Kinds of examples that are no runs: they ask for numbers of one moment."""
 
 
 def _row(table: Any, call: int) -> Any:
