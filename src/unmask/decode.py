@@ -172,6 +172,7 @@ class Runner:
         *,
         view: View | None = None,
         noise: Noise | None = None,
+        temperature: float | None = None,
     ) -> Prediction:
         """Predictions for hypothetical rows, greedy or drawn; `owner_U` says which running row pays for each."""
         needs = needs or Needs()
@@ -183,7 +184,9 @@ class Runner:
             for row, key in enumerate(_keys(view, needs, self.rows_B[owner_U])):
                 self._memo[key] = (logits, row)
         alone = Trajectory.start(states, noise or Noise(torch.zeros_like(states.step_B)))
-        return self._propose(logits, view, needs, alone, self.proposal if noise else self.proposal.greedy)
+        proposal = self.proposal if noise else self.proposal.greedy
+        proposal = proposal if temperature is None else replace(proposal, temperature=temperature)
+        return self._propose(logits, view, needs, alone, proposal)
 
     def ask_planner(
         self, states: State, owner_U: Tensor, needs: Needs | None = None, *, view: View | None = None

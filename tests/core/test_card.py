@@ -43,7 +43,7 @@ def test_other_ways_are_settings(name, settings):
 
 
 def test_labels():
-    """Reconstructions are those whose authors' code was not to be had."""
+    """Reconstructions are those that were not run beside their authors' own files."""
     labels = {name: METHODS[name].card.label for name in PUBLISHED}
     found = {name for name, label in labels.items() if label == RECONSTRUCTION}
     searches = {"lookum", "soar", "order-token-search", "medal"}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from unmask.api import Model
     from unmask.core import Policy, Search
     from unmask.lab.compare import ComparePlan, CompareProgress, Evaluation
+    from unmask.lab.compare_matched import MatchedControl
     from unmask.lab.compare_speed import SpeedSummary
     from unmask.lab.compare_summary import CompareSummary
 
@@ -58,6 +59,14 @@ class CompareOptions:
             "class of your own, whose code runs: path.py:Class or package.module:Class, then :KEY=VALUE... Repeatable.",
         ),
     ] = None
+    matched: Annotated[
+        bool,
+        typer.Option(
+            "--matched",
+            help="With every search its base method, and best of n of that with as many forwards: the most probable of "
+            "n answers, all but the first drawn at temperature 0.6.",
+        ),
+    ] = False
     steps: int | None = shared("steps", help="Steps for every task. Default: half its horizon.", min=1)
     temperature: float = shared("temperature", min=0.0)
     batch: Annotated[
@@ -193,12 +202,14 @@ def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output
     loaded = load.load(model)
     extra = _extras(options.policy, family_of(loaded.reference, loaded.options))
     if any(text.strip() == ALL_METHODS for text in options.policy or []):
-        extra = {**_published(loaded.reference, quiet=output.quiet), **extra}
+        extra = {**_published(loaded, quiet=output.quiet), **extra}
     only = {*picks.values()} - {*extra, REFERENCE} if picks is not None and not axes else None
+    policies, controls = _arms(loaded, {**_candidates(loaded.reference, axes, only), **extra}, options.matched)
     plan = ComparePlan(
         tasks=names,
         split=options.split,
-        policies={**_candidates(loaded.reference, axes, only), **extra},
+        policies=policies,
+        controls=controls,
         prompts=options.prompts,
         steps=options.steps,
         temperature=options.temperature,
@@ -213,6 +224,24 @@ def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output
         raise ConfigError(f"nothing could be decoded: {evaluation.tasks[0].task}: {evaluation.tasks[0].unavailable}")
     summary = summarise(evaluation, resamples=options.resamples, macro_without=without)
     output.show(evaluation, summary, summarise_speed(evaluation, summary, resamples=options.resamples), picks, seconds)
+
+
+def _arms(
+    model: "Model", policies: "dict[str, Policy | Search]", matched: bool
+) -> "tuple[dict[str, Policy | Search], dict[str, MatchedControl]]":
+    """The policies with the heads of this model, and the controls of its searches where they are asked for."""
+    from unmask.denoisers import Exact
+    from unmask.lab.compare_matched import with_controls
+    from unmask.policies.heads import fitted
+
+    exact = isinstance(model.denoiser, Exact)
+    own = {name: fitted(policy, model.name, model.fingerprint, exact) for name, policy in policies.items()}
+    if not matched:
+        return own, {}
+    arms, controls = with_controls(own)
+    if not controls:
+        raise ConfigError("--matched is given without a search; allowed: with --policy soar or such; name one")
+    return arms, controls
 
 
 def _evaluated(model: "Model", plan: "ComparePlan", options: CompareOptions, output: CompareOutput) -> "Evaluation":
@@ -295,11 +324,16 @@ def _extras(given: list[str] | None, family: str) -> "dict[str, Policy | Search]
     return policies
 
 
-def _published(reference: str, quiet: bool) -> "dict[str, Policy | Search]":
+def _published(model: "Model", quiet: bool) -> "dict[str, Policy | Search]":
     """What --policy all stands for; says which methods it leaves out."""
+    from unmask.denoisers import Exact
     from unmask.lab.compare_methods import suitable_methods
+    from unmask.policies.heads import HEADS, shipped
 
-    chosen, others = suitable_methods(reference)
+    exact = isinstance(model.denoiser, Exact)
+    chosen, others = suitable_methods(
+        model.reference, [kind for kind in HEADS if exact or model.fingerprint in shipped(kind)]
+    )
     if not quiet:
         reasons: dict[str, list[str]] = {}
         for name, reason in others.items():

@@ -8,7 +8,7 @@ from typing import Any
 VERIFIED = "verified"
 """Against the authors' code: the same tokens on the same network, apart from what `differs` says."""
 RECONSTRUCTION = "reconstruction"
-"""From the paper's text or from others' words: no code of the authors was to be had."""
+"""Not run beside the authors' own files: from the paper, from others' words or from reading code; `differs` says it."""
 OURS = "this library"
 LABELS = (VERIFIED, RECONSTRUCTION, OURS)
 

@@ -61,13 +61,15 @@ class LookAhead(Protocol):
         *,
         view: View | None = None,
         noise: Noise | None = None,
+        temperature: float | None = None,
     ) -> Prediction:
         """Predictions for hypothetical rows; `owner_U` says which running row pays for each.
 
         They are greedy, or drawn as the run draws where `noise` is given (one key per row, e.g.
-        `traj.noise.select(owner_U)`). `needs` may ask for attention, hidden rows and several draws. `given_UL` asks
-        for the probability of these tokens (-1: none), as `View.given_BN` does. A `view` of its own lets the pass
-        read less, or more, than the canvas; it is remembered unless it has an attention of its own.
+        `traj.noise.select(owner_U)`), at a `temperature` of their own where one is given. `needs` may ask for
+        attention, hidden rows and several draws. `given_UL` asks for the probability of these tokens (-1: none), as
+        `View.given_BN` does. A `view` of its own lets the pass read less, or more, than the canvas; it is remembered
+        unless it has an attention of its own.
         """
         ...
 
@@ -113,6 +115,7 @@ class NoLookAhead:
         *,
         view: View | None = None,
         noise: Noise | None = None,
+        temperature: float | None = None,
     ) -> Prediction:
         raise ContractError(_NOT_DECLARED)
 
@@ -208,6 +211,11 @@ class Search(DecodingMethod):
 
     def base_forwards(self, state: State) -> Tensor | None:
         """Looks that a base decode of each row takes, the smallest `budget`; None where the search takes no budget."""
+        return None
+
+    @property
+    def base_method(self) -> "Policy | None":
+        """What it is measured against with as many forwards; None where there is no such method."""
         return None
 
     @abstractmethod

@@ -8,6 +8,7 @@ from unmask.core import Policy, Search
 from unmask.errors import ConfigError, UnknownName
 from unmask.options import check_types, fits
 from unmask.own_code import code_hash, is_ours
+from unmask.policies.best_of import BestOf
 from unmask.policies.composed import Composed, compose
 from unmask.policies.core import CoRe
 from unmask.policies.dcd import DCD
@@ -48,6 +49,7 @@ __all__ = [
     "SOAR",
     "VSB",
     "WINO",
+    "BestOf",
     "CoRe",
     "Composed",
     "Dream",
@@ -98,6 +100,7 @@ METHODS: dict[str, type[Policy] | type[Search]] = {
         DDPD,
         P2,
         Dream,
+        BestOf,
         Revised,
         Fixed,
         Composed,

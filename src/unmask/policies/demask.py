@@ -40,6 +40,7 @@ class DEMASK(LearnedPolicy):
         label=RECONSTRUCTION,
         differs=(
             "from the abstract and public summaries: call results DEMASK-style",
+            "the head reads a hidden layer over the rows: the product of the rows themselves was worse than a constant",
             "form of the head, order of the scan and the rule of the budget are ours, so that the stated bound holds",
             "the head reads the row that predicts a position (of Dream the one before it); theirs is not known",
             "trained on this package's own texts (theirs on Tulu-3)",

@@ -14,7 +14,7 @@ from unmask.core import Search, SearchRun, State, Trajectory
 from unmask.core.card import RECONSTRUCTION, Card
 from unmask.errors import require
 from unmask.policies.blocks import check_block_length, check_blocks, clock
-from unmask.policies.llada import quota
+from unmask.policies.llada import LLaDA, quota
 from unmask.policies.paths import (
     LookBudget,
     canvas,
@@ -95,6 +95,10 @@ class LookUM(Search):
 
     def base_forwards(self, state: State) -> Tensor:
         return scheduled_looks(state, self.block_length)
+
+    @property
+    def base_method(self) -> LLaDA:
+        return LLaDA(self.block_length)
 
     def decode(self, run: SearchRun, traj: Trajectory) -> Trajectory:
         start = first_looks(run, traj, self.needs)

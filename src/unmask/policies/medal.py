@@ -86,6 +86,10 @@ class MEDAL(Search):
     def base_forwards(self, state: State) -> Tensor:
         return scheduled_looks(state, self.block_length)
 
+    @property
+    def base_method(self) -> LLaDA:
+        return LLaDA(self.block_length)
+
     def decode(self, run: SearchRun, traj: Trajectory) -> Trajectory:
         roots = [self._expanded(Node(path), 0) for path in first_looks(run, traj, self.needs)]
         budget = LookBudget(self.budget, self.base_forwards(traj.state), run)

@@ -12,6 +12,7 @@ from unmask.core import Search, SearchRun, State, Trajectory
 from unmask.core.card import RECONSTRUCTION, Card
 from unmask.errors import require
 from unmask.policies.blocks import check_block_length, open_block
+from unmask.policies.fast_dllm import FastDLLM
 from unmask.policies.paths import (
     LookBudget,
     canvas,
@@ -88,6 +89,11 @@ class SOAR(Search):
 
     def base_forwards(self, state: State) -> Tensor:
         return state.masked_BL.sum(-1)
+
+    @property
+    def base_method(self) -> FastDLLM:
+        """One path, and no limit on how many sure positions go at once."""
+        return FastDLLM(threshold=self.threshold, block_length=self.block_length)
 
     def decode(self, run: SearchRun, traj: Trajectory) -> Trajectory:
         start = first_looks(run, traj, self.needs)
