@@ -2,15 +2,17 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
 import unmask
 from unmask.errors import ConfigError, UnknownName
-from unmask.policies.heads import load_head
+from unmask.policies.heads import HEADS, load_head
 from unmask.train import journal
 from unmask.train.heads import HeadConfig, predictions, train_head
 from unmask.train.heads_data import canvases
+from unmask.train.heads_rows import read_rows
 
 SMALL = {"examples": 6, "held_out": 4, "steps": 3, "batch": 4, "size": 4, "probes": 2, "draws": 1}
 
@@ -67,7 +69,7 @@ def test_dependence_is_learned_from_forwards(mini, tmp_path, monkeypatch):
     seen = []
 
     def spied(network, kind, rows):
-        seen.append(rows)
+        seen.extend(rows)
         return predictions(network, kind, rows)
 
     monkeypatch.setattr("unmask.train.heads.predictions", spied)
@@ -79,6 +81,27 @@ def test_dependence_is_learned_from_forwards(mini, tmp_path, monkeypatch):
         assert rows.target[rows.probe, torch.arange(len(rows.probe))].isnan().all()
         assert rows.target.shape == (len(rows.hidden_WH), len(rows.probe))
     assert any(bool((rows.target.nan_to_num() > 0.01).any()) for rows in seen)
+
+
+@pytest.mark.slow
+def test_a_dependence_head_holds_on_texts_it_has_not_seen(mini, tmp_path):
+    """The product of the rows themselves, a form that was tried, is worse there than the mean."""
+    card = train_head(mini, HeadConfig("demask", examples=27, held_out=9, steps=40, batch=9, size=16), tmp_path)
+    assert card.quality["loss"] < 0.95 * card.quality["loss_of_the_mean"]
+    assert card.quality["rank_correlation"] > 0.5
+
+
+def test_texts_together_are_what_each_is_alone(mini):
+    """Padding changes nothing of what a head is asked, nor of what it should say."""
+    texts = canvases(mini, 5, 0, False)
+    for kind in ("demask", "ddpd"):
+        rows = read_rows(mini, kind, texts, np.random.default_rng(0), batch=3, probes=2, draws=1)
+        assert len({len(row.hidden_WH) for row in rows}) > 1
+        network = HEADS[kind](rows[0].hidden_WH.shape[-1], 4).eval()
+        says, wants = predictions(network, kind, rows)
+        alone = [predictions(network, kind, [row]) for row in rows]
+        torch.testing.assert_close(says, torch.cat([one[0] for one in alone]))
+        assert torch.equal(wants, torch.cat([one[1] for one in alone]))
 
 
 def test_the_same_seed_gives_the_same_bytes(mini, tmp_path):
