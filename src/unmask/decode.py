@@ -373,7 +373,7 @@ def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:
 
 def _search(search: Search, runner: "Runner", start: Trajectory, record: bool) -> Trajectory:
     runner.reset_costs(start)
-    end = searched(search, runner, replace(start, foreseen_B=None))
+    end = searched(search, runner, replace(start, foreseen_B=None), record)
     return replace(
         end,
         steps=end.steps if record else (),

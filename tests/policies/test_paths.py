@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+import unmask
 from unmask.core import DenoiserAround, Noise, Proposal, State
 from unmask.decode import decode
 from unmask.denoisers import Exact, Guided, Joint
 from unmask.errors import ConfigError
-from unmask.policies import MEDAL, SOAR, LLaDA, LookUM, OrderTokenSearch
+from unmask.policies import MEDAL, SOAR, BestOf, LLaDA, LookUM, OrderTokenSearch
 
 SEARCHES = [
     LookUM(paths=4, tau=1.0),
@@ -172,3 +173,41 @@ def test_the_base_of_each_is_what_it_says():
         assert torch.equal(
             decode(model, replace(search, budget=5), state, noise=noise()).state.tokens_BL, base.state.tokens_BL
         )
+
+
+@every_search
+def test_paths_on_the_host_are_the_same_search(search, monkeypatch):
+    """Beside a GPU they live on the CPU; here everything does, so only the way there and back is taken."""
+    model, proposal = exact(), Proposal(temperature=0.7)
+    plain = decode(model, search, rows(model, 2), noise=noise(2), proposal=proposal)
+    monkeypatch.setattr("unmask.search.stays", lambda device: False)
+    seen = []
+    host = decode(model, search, rows(model, 2), noise=noise(2), proposal=proposal, on_step=seen.append)
+    assert torch.equal(host.state.tokens_BL, plain.state.tokens_BL)
+    assert host.forwards_B.tolist() == plain.forwards_B.tolist()
+    assert [step.revealed_BL.tolist() for step in host.steps] == [step.revealed_BL.tolist() for step in plain.steps]
+    assert seen
+    bare = decode(model, search, rows(model, 2), noise=noise(2), proposal=proposal, record=False)
+    assert bare.steps == ()
+    assert torch.equal(bare.state.tokens_BL, plain.state.tokens_BL)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("search", [*SEARCHES, BestOf(n=3)], ids=[*IDS, "best-of"])
+def test_a_search_beside_a_gpu(search):
+    """Paths on the CPU, the model on the GPU: a whole answer inside the budget, the same every time, on the GPU."""
+    model = unmask.load("mini", device="cuda", dtype="fp32", engine="eager").denoiser
+    mask = model.vocabulary.mask_id
+    state = State.from_canvases([[5, 9, *[mask] * 6], [7, *[mask] * 6]], steps=6, mask_id=mask, device="cuda")
+    keys, proposal = Noise.of([1, 2], device="cuda"), Proposal(temperature=0.7)
+    shown = []
+    one, two = (
+        decode(model, search, state, noise=keys, proposal=proposal, eos_fill=True, on_step=shown.append)
+        for _ in range(2)
+    )
+    assert one.state.tokens_BL.is_cuda
+    assert not bool(one.state.masked_BL.any())
+    assert torch.equal(one.state.tokens_BL, two.state.tokens_BL)
+    assert max(one.forwards_B.tolist()) <= 24
+    assert all(step.state.tokens_BL.is_cuda for step in one.steps)
+    assert shown

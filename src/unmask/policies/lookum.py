@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from unmask.axes import score
-from unmask.core import Search, SearchRun, State, Trajectory
+from unmask.core import SearchRun, State, Trajectory
 from unmask.core.card import RECONSTRUCTION, Card
 from unmask.errors import require
 from unmask.policies.blocks import check_block_length, check_blocks, clock
-from unmask.policies.llada import LLaDA, quota
+from unmask.policies.llada import quota
 from unmask.policies.paths import (
     LookBudget,
+    ScheduledSearch,
     canvas,
     check_budget,
     ended,
@@ -26,13 +27,12 @@ from unmask.policies.paths import (
     mean_over,
     noted,
     revealed,
-    scheduled_looks,
     unique,
 )
 
 
 @dataclass(frozen=True)
-class LookUM(Search):
+class LookUM(ScheduledSearch):
     """Draw several sets of sure positions, look one step ahead of each, go on where least uncertainty is left.
 
     r = minus the mean entropy of what stays masked; a set is drawn with weight exp(beta r). "nis" compares sets of one
@@ -92,13 +92,6 @@ class LookUM(Search):
     def check(self, state: State) -> None:
         check_blocks(state, self.block_length, even=True)
         LookBudget(self.budget, self.base_forwards(state))
-
-    def base_forwards(self, state: State) -> Tensor:
-        return scheduled_looks(state, self.block_length)
-
-    @property
-    def base_method(self) -> LLaDA:
-        return LLaDA(self.block_length)
 
     def decode(self, run: SearchRun, traj: Trajectory) -> Trajectory:
         start = first_looks(run, traj, self.needs)

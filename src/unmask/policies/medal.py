@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from unmask.axes import score
-from unmask.core import NO_LOOK_AHEAD, Needs, Search, SearchRun, State, Trajectory
+from unmask.core import NO_LOOK_AHEAD, Needs, SearchRun, State, Trajectory
 from unmask.core.card import RECONSTRUCTION, Card
 from unmask.errors import require
 from unmask.policies.blocks import check_block_length, check_blocks, clock
 from unmask.policies.llada import LLaDA, quota
 from unmask.policies.paths import (
     LookBudget,
+    ScheduledSearch,
     check_budget,
     ended,
     first_looks,
@@ -24,13 +25,12 @@ from unmask.policies.paths import (
     mean_over,
     noted,
     revealed,
-    scheduled_looks,
 )
 from unmask.policies.tree import Node, back_up, uct
 
 
 @dataclass(frozen=True)
-class MEDAL(Search):
+class MEDAL(ScheduledSearch):
     """Search a tree of first commitments for one that makes the rest confident; let LLaDA finish from there."""
 
     name: ClassVar[str] = "medal"
@@ -82,13 +82,6 @@ class MEDAL(Search):
     def check(self, state: State) -> None:
         check_blocks(state, self.block_length, even=True)
         LookBudget(self.budget, self.base_forwards(state))
-
-    def base_forwards(self, state: State) -> Tensor:
-        return scheduled_looks(state, self.block_length)
-
-    @property
-    def base_method(self) -> LLaDA:
-        return LLaDA(self.block_length)
 
     def decode(self, run: SearchRun, traj: Trajectory) -> Trajectory:
         roots = [self._expanded(Node(path), 0) for path in first_looks(run, traj, self.needs)]

@@ -11,14 +11,15 @@ import torch
 from torch import Tensor
 
 from unmask.axes import score
-from unmask.core import Needs, Search, SearchRun, State, Trajectory
+from unmask.core import Needs, SearchRun, State, Trajectory
 from unmask.core.card import RECONSTRUCTION, Card
-from unmask.core.rows import concat
+from unmask.core.rows import concat, mapped
 from unmask.errors import require
 from unmask.policies.blocks import check_block_length, check_blocks, clock
-from unmask.policies.llada import LLaDA, quota
+from unmask.policies.llada import quota
 from unmask.policies.paths import (
     LookBudget,
+    ScheduledSearch,
     canvas,
     check_budget,
     ended,
@@ -27,13 +28,12 @@ from unmask.policies.paths import (
     looked,
     noted,
     revealed,
-    scheduled_looks,
     unique,
 )
 
 
 @dataclass(frozen=True)
-class OrderTokenSearch(Search):
+class OrderTokenSearch(ScheduledSearch):
     """Noise the logits to draft several answers at every block's start; keep the paths whose drafts the model believes.
 
     Noise changes tokens and, through confidence, the order. A draft is worth log p of its block, hidden again in it.
@@ -80,13 +80,6 @@ class OrderTokenSearch(Search):
     def check(self, state: State) -> None:
         check_blocks(state, self.block_length, even=False)
         LookBudget(self.budget, self.base_forwards(state))
-
-    def base_forwards(self, state: State) -> Tensor:
-        return scheduled_looks(state, self.block_length)
-
-    @property
-    def base_method(self) -> LLaDA:
-        return LLaDA(self.block_length)
 
     def decode(self, run: SearchRun, traj: Trajectory) -> Trajectory:
         start = first_looks(run, traj, self.needs)
@@ -145,12 +138,15 @@ class OrderTokenSearch(Search):
         if tau == 0 or seen.posterior is None:
             return seen.clean.top_BNK[:, :length, 0], seen.clean.p_BNK[:, :length, 0].double()
         token_BL, confidence_BL = path.state.tokens_BL.clone(), seen.clean.p_BNK[:, :length, 0].double()
-        for position_C in path.state.masked_BL[0].nonzero().flatten().split(64):  # a row is as long as the vocabulary
+        there = seen.posterior.slot_BN.device  # a posterior stays where the model runs
+        noise, step_B = mapped((path.noise, path.state.step_B), lambda tensor: tensor.to(there))
+        for place_C in path.state.masked_BL[0].nonzero().flatten().split(64):  # a row is as long as the vocabulary
+            position_C = place_C.to(there)
             log_p_CV = seen.posterior.log_prob(seen.posterior.slot_BN[0, position_C]).double()
             row_C, vocab = torch.zeros_like(position_C), log_p_CV.shape[1]
-            uniform_CV = path.noise.uniform_vocab(path.state.step_B[row_C], position_C, row_C, vocab, f"draft/{number}")
+            uniform_CV = noise.uniform_vocab(step_B[row_C], position_C, row_C, vocab, f"draft/{number}")
             best_C = (log_p_CV - tau * uniform_CV.log().neg().log()).softmax(-1).max(-1)
-            token_BL[0, position_C], confidence_BL[0, position_C] = best_C.indices, best_C.values
+            confidence_BL[0, place_C], token_BL[0, place_C] = (x_C.to(token_BL.device) for x_C in best_C)
         return token_BL, confidence_BL
 
 

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
-from unmask.core import Action, Needs, Noise, SearchRun, State, Trajectory
+from unmask.core import Action, Needs, Noise, Search, SearchRun, State, Trajectory
 from unmask.core.rows import concat, select
 from unmask.decode import joined
 from unmask.errors import require
+from unmask.policies.llada import LLaDA
 
 T = TypeVar("T")
 _TIMES = re.compile(r"(\d+(?:\.\d+)?)x")
@@ -121,6 +122,19 @@ def scheduled_looks(state: State, block_length: int | None) -> Tensor:
     blocks_B = 1 if block_length is None else -(-state.answer_BL.sum(-1) // block_length)
     left_B = -(-state.horizon_B // blocks_B) * blocks_B - state.step_B
     return torch.minimum(left_B, state.masked_BL.sum(-1)).clamp(min=1)
+
+
+class ScheduledSearch(Search):
+    """A search whose base is LLaDA: a look for each step of its schedule."""
+
+    block_length: int | None
+
+    def base_forwards(self, state: State) -> Tensor:
+        return scheduled_looks(state, self.block_length)
+
+    @property
+    def base_method(self) -> LLaDA:
+        return LLaDA(self.block_length)
 
 
 class LookBudget:
