@@ -38,6 +38,7 @@ ORDER = [
     "tasks",
     "request",
     "resolve",
+    "oracle",
     "likelihood",
     "lab",
     "train",

@@ -11,15 +11,10 @@ import pytest
 import torch
 
 import unmask
-from unmask.api import Model
+from tests.helpers.duel import SHEET, worked_model
 from unmask.axes import score
-from unmask.denoisers import LetterCodec
-from unmask.denoisers.scripted import Scripted
 from unmask.errors import ConfigError, UnknownName
 from unmask.policies import LLaDA
-from unmask.policies.examples import HOME
-
-SHEET = json.loads((HOME / "likelihood" / "duel.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -30,13 +25,7 @@ def model():
 @pytest.fixture(scope="module")
 def worked():
     """The sheet's denoiser: not the conditionals of any joint, so that orders matter."""
-    b, w = SHEET["b"], SHEET["W"]
-
-    def answer(tokens, slot, call):
-        z = b[slot] + sum(w[slot][j] * (1 if t == 1 else -1) for j, t in enumerate(tokens) if t != 2 and j != slot)
-        return [0.0, z]
-
-    return Model("worked", Scripted(answer, 2), LetterCodec(2), {}, length=3)
+    return worked_model()
 
 
 def texts_of(length, letters):
@@ -261,6 +250,8 @@ def test_a_method_that_leaves_masks_is_refused(model):
         ({"bound": "elbo"}, "unknown bound 'elbo'"),
         ({"samples": 0, "bound": "monte-carlo"}, "samples is 0; allowed: 1 to 100000"),
         ({"temperature": 0.0}, "temperature is 0.0; allowed: above 0"),
+        ({"policy": "llada", "bound": "oracle"}, "policy given; allowed: no method under bound='oracle'"),
+        ({"bound": "oracle", "oracle_block": 13}, "oracle_block is 13; allowed: 1 to 12"),
         ({"policy": "llada", "bound": "monte-carlo"}, "policy given; allowed: no method under bound"),
         ({"tokens_per_step": 1.5}, "tokens_per_step is 1.5; allowed: a whole number"),
         ({"prompt": ["a", "b"]}, "the number of prompts is 2; allowed: 1 or 1"),

@@ -36,6 +36,7 @@ from unmask.decode import Runner, advance, step_limit
 from unmask.decode_options import DecodeOptions, check_whole
 from unmask.denoisers import Guided, Prompt
 from unmask.errors import ConfigError, Unfinished, UnknownName, require
+from unmask.oracle import best_order, check_oracle_block
 from unmask.policies import settings as settings_of
 from unmask.request import CalibratedModel, Request, after_tokens, begin, check_length, entered_texts, is_conversation
 from unmask.resolve import plain, resolve
@@ -43,12 +44,14 @@ from unmask.stats.bootstrap import Estimate, ratio_intervals
 from unmask.transition import Transition, raise_faults
 from unmask.versions import versions
 
-EXACT, MONTE_CARLO = "exact", "monte-carlo"
+EXACT, MONTE_CARLO, ORACLE = "exact", "monte-carlo", "oracle"
 QUANTITIES = {
     EXACT: "exact log-likelihood of the text's tokens under the method as a sampler: positions as it chooses them at "
     "temperature 0, tokens drawn from the model there (DUEL)",
     MONTE_CARLO: "Monte-Carlo estimate of a lower bound on the log-likelihood, over random sets of masked tokens "
     "(LLaDA); no method decides anything",
+    ORACLE: "log-likelihood of the text's tokens in their best order, one at a time inside blocks, which only who sees "
+    "the text can choose (DUEL's oracle); an upper end, no likelihood of a method",
 }
 """Which quantity is computed, by the name of its bound."""
 _ROWS = 256
@@ -134,13 +137,15 @@ def score_texts(
     batch: int = 16,
     tokens_per_step: int = 1,
     temperature: float = 1.0,
+    oracle_block: int = 4,
     **options: Any,
 ) -> TextScores:
     """The log-likelihood of each text after its prompt (one for all, or one each; none: the text alone).
 
     bound="exact": under `policy` (default: the model's reference) with any of its settings, `tokens_per_step` tokens in
     a step of its schedule; refused where the method draws positions, re-masks or writes tokens of its own.
-    bound="monte-carlo": LLaDA's bound from `samples` masked copies and a `seed`. Tokens are drawn at `temperature`,
+    bound="monte-carlo": LLaDA's bound from `samples` masked copies and a `seed`. bound="oracle": the best order inside
+    blocks of `oracle_block` tokens, 2^oracle_block - 1 forwards each. Tokens are drawn at `temperature`,
     with top_p, top_k, cfg_scale and the end-of-text options of `generate`; a token that a filter cuts off makes -inf.
     `batch` canvases go through the model together; no row's result depends on the others.
     """
@@ -149,6 +154,7 @@ def score_texts(
     for name, value in (("samples", samples), ("batch", batch), ("tokens_per_step", tokens_per_step)):
         check_whole(name, value)
         require(1 <= value <= 100_000, name, value, "1 to 100000", "choose another")
+    check_oracle_block(oracle_block)
     require(0 < temperature < math.inf, "temperature", temperature, "above 0, finite", "1 is the model itself")
     resolved = resolve(model, _options(bound, options | {"seed": seed, "temperature": temperature}))
     texts = entered_texts("text", text)
@@ -158,15 +164,21 @@ def score_texts(
     denoiser = Guided(model.denoiser, scale) if scale else model.denoiser
     if bound == EXACT:
         rows = _exact(denoiser, resolved.policy, resolved.proposal, asked, batch)
+    elif bound == ORACLE:
+        rows = [_in_best_order(denoiser, resolved.proposal, one, oracle_block, batch) for one in asked]
     else:
         rows = [_estimated(denoiser, resolved.proposal, one, samples, seed, batch) for one in asked]
-    named = {"policy": plain(settings_of(resolved.policy)), "tokens_per_step": tokens_per_step}
+    named = {
+        EXACT: {"policy": plain(settings_of(resolved.policy)), "tokens_per_step": tokens_per_step},
+        MONTE_CARLO: {"samples": samples},
+        ORACLE: {"oracle_block": oracle_block},
+    }
     config = {
         "task": "score",
         "bound": bound,
         "model": {"name": model.name, **plain(model.options)},
         "fingerprint": model.fingerprint,
-        **(named if bound == EXACT else {"samples": samples}),
+        **named[bound],
         "proposal": plain(asdict(resolved.proposal)),
         "cfg_scale": scale,
         "seed": seed,
@@ -202,9 +214,9 @@ def _options(bound: str, options: dict[str, Any]) -> DecodeOptions:
     """Those of `generate` that say what is scored; everything else is a setting of the method."""
     named = {name: options[name] for name in ("policy", *_OF_DECODING) if options.get(name) is not None}
     others = {name: value for name, value in options.items() if name not in ("policy", *_OF_DECODING)}
-    if bound == MONTE_CARLO and (others or {"policy", "preset"} & set(named)):
+    if bound != EXACT and (others or {"policy", "preset"} & set(named)):
         given = sorted({*others, *({"policy", "preset"} & set(named))})
-        raise ConfigError(f"{', '.join(given)} given; allowed: no method under bound='monte-carlo'; leave them out")
+        raise ConfigError(f"{', '.join(given)} given; allowed: no method under bound={bound!r}; leave them out")
     return DecodeOptions(**named, settings=others)
 
 
@@ -342,6 +354,23 @@ def _exact(
             total, forwards = math.fsum(log_p), int(found.forwards_B[row])
             rows.append(TextScore(one.text, one.prompt, one.tokens, total, None, tuple(log_p), order, forwards))
     return rows
+
+
+def _in_best_order(denoiser: Denoiser, proposal: Proposal, asked: _Asked, block: int, batch: int) -> TextScore:
+    start = begin(denoiser, [asked.request], seed=0)
+    truth_L, edit = asked.truth(start.state, 0), proposal.edit(denoiser.vocabulary)
+    found = best_order(
+        denoiser,
+        start.state,
+        truth_L,
+        asked.request.answer,
+        lambda logits_RV, token_R: token_log_probs(logits_RV, token_R, edit, proposal),
+        block,
+        batch,
+    )
+    order = tuple((at,) for at in found.order)
+    total = math.fsum(found.log_p)
+    return TextScore(asked.text, asked.prompt, asked.tokens, total, None, found.log_p, order, found.forwards)
 
 
 def _estimated(denoiser: Denoiser, proposal: Proposal, asked: _Asked, samples: int, seed: int, batch: int) -> TextScore:

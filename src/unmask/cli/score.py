@@ -27,10 +27,15 @@ class QuantityOptions:
     tokens_per_step: Annotated[int, typer.Option(help="Of the method's schedule; 1 is the usual perplexity.")] = 1
     temperature: Annotated[float, typer.Option(help="At which tokens are drawn; 1 is the model itself.")] = 1.0
     bound: Annotated[
-        str, typer.Option(help="`exact` (DUEL), or `monte-carlo`: LLaDA's lower bound, estimated, without a method.")
+        str,
+        typer.Option(
+            help="`exact` (DUEL); or without a method: `monte-carlo`, LLaDA's lower bound, estimated; `oracle`, the "
+            "best order of the text's tokens."
+        ),
     ] = "exact"
     samples: Annotated[int, typer.Option(help="Masked copies of a text under --bound monte-carlo.")] = 128
     seed: Annotated[int, typer.Option(help="Of the masked copies, and of the interval.")] = 0
+    oracle_block: Annotated[int, typer.Option(help="Tokens among which --bound oracle looks for the order.")] = 4
     batch: Annotated[int, typer.Option(help="Canvases that go through the model together.")] = 16
 
 
@@ -69,6 +74,7 @@ def score(
       unmask score --model exact abcdabcd
       unmask score --file answers.jsonl --policy fast-dllm --set threshold=0.8 --json
       unmask score --file texts.txt --bound monte-carlo --samples 256 --seed 1
+      unmask score --file texts.txt --bound oracle --oracle-block 4
     """
     texts, prompts = _texts(text or [], file, prompt)
     chosen: dict[str, Any] = {}
