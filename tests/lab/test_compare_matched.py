@@ -24,9 +24,9 @@ def spent(evaluation, arm):
 
 
 def test_every_search_has_a_base_that_decides_step_by_step():
-    assert LookUM(block_length=4).base_method == LLaDA(4)
+    assert LookUM(block_length=4).base_method == Fixed(region="block:4")
     assert MEDAL().base_method == LLaDA()
-    assert OrderTokenSearch().base_method == LLaDA(32)
+    assert OrderTokenSearch().base_method == Fixed(region="block:32")
     assert SOAR(threshold=0.9).base_method == FastDLLM(threshold=0.9, block_length=None)
     assert BestOf().base_method is None
 

@@ -12,7 +12,7 @@ import typer
 from unmask.cli.options import POLICY, DataDir, Jobs, LoadOptions, ModelName, expanded, policy_of
 from unmask.cli.progress import AnswerLines, bar, note, watching, wide_console
 from unmask.decode_options import shared
-from unmask.errors import ConfigError, UnknownName
+from unmask.errors import ConfigError, UnknownName, shown
 from unmask.report.console import say, say_json
 from unmask.text import storable
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from unmask.lab.compare_matched import MatchedControl
     from unmask.lab.compare_speed import SpeedSummary
     from unmask.lab.compare_summary import CompareSummary
+    from unmask.tasks import Task
 
 REFERENCE, ALL_METHODS = "reference", "all"
 
@@ -36,8 +37,15 @@ class CompareOptions:
         typer.Option(
             metavar="NAME",
             help="A task of `unmask tasks`, its controls included, `constructed`, or `all` for the ten. Repeatable. "
-            "Default: constructed.",
+            "Default: constructed. Or one of your own, alone: FILE.jsonl, or code, which runs.",
         ),
+    ] = None
+    score: Annotated[
+        str | None,
+        typer.Option(metavar="RULE", help="How answers to a task of your own are scored, as for `unmask calibrate`."),
+    ] = None
+    horizon: Annotated[
+        int | None, typer.Option(min=1, help="Tokens that an answer to a task of your own may take.")
     ] = None
     split: Annotated[
         str, typer.Option(help="development, validation, evaluation, or `fresh`: new prompts of the generators.")
@@ -181,6 +189,8 @@ def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output
       unmask compare --model mini --task carry-rtl --policy wino:block_length=8 --policy fixed:kappa=above:0.9
       unmask compare --model mini --task constructed --policy all --out out/methods
       unmask compare --model mini --task carry-rtl --policy mine.py:SureOrOne:threshold=0.8
+      unmask compare --model mini --task constructed --policy soar --policy medal --matched --out out/searches
+      unmask compare --model exact --task mine.jsonl --score exact --horizon 6 --split evaluation --policy all
       unmask compare --model mini --split fresh --prompts 1000 --axis all --out out/fresh
       unmask compare --model mini --split evaluation --picks out/fresh/summary.json --out out/card
     """
@@ -191,10 +201,10 @@ def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output
     from unmask.report import compare as page
 
     # What is wrong with the command line comes before the model is read, and the folder before the work is done.
-    names, axes = _tasks(options.task or ["constructed"]), _axes(options.axis or [])
+    tasks, axes = _tasks(options.task or ["constructed"], options.score, options.horizon), _axes(options.axis or [])
     _extras(options.policy, ANY)
     _check_split(options.split)
-    without = _without(options.macro_without or [], names)
+    without = _without(options.macro_without or [], [task.name for task in tasks])
     picks = page.read_picks(options.picks) if options.picks is not None else None
     output.check()
     if options.split == "evaluation" and not output.quiet:
@@ -206,7 +216,7 @@ def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output
     only = {*picks.values()} - {*extra, REFERENCE} if picks is not None and not axes else None
     policies, controls = _arms(loaded, {**_candidates(loaded.reference, axes, only), **extra}, options.matched)
     plan = ComparePlan(
-        tasks=names,
+        tasks=tasks,
         split=options.split,
         policies=policies,
         controls=controls,
@@ -273,17 +283,26 @@ def _evaluated(model: "Model", plan: "ComparePlan", options: CompareOptions, out
         raise
 
 
-def _tasks(given: list[str]) -> list[str]:
-    """Names of tasks in the order of the suite's table, controls last."""
+def _tasks(given: list[str], score: str | None, horizon: int | None) -> "list[Task]":
+    """Tasks in the order of the suite's table, controls last; or the one of the user's own."""
     from unmask.tasks import CONTROLS, TASKS
+    from unmask.tasks.own import is_own, task_of
 
+    own = [name for name in given if is_own(name)]
+    if own or score is not None or horizon is not None:
+        if len(given) > 1:
+            raise ConfigError(
+                f"--task is {', '.join(map(shown, given))}; allowed: a task of your own alone, or those of the suite "
+                "without --score and --horizon; compare them one after the other"
+            )
+        return [task_of(given[0], score=score, horizon=horizon)]
     groups = {"all": [*TASKS], "constructed": [name for name, task in TASKS.items() if task.generator]}
     wanted: set[str] = set()
     for name in given:
         if name not in (*groups, *TASKS, *CONTROLS):
             raise UnknownName("task", name, [*groups, *TASKS, *CONTROLS])
         wanted |= set(groups.get(name, [name]))
-    return [name for name in (*TASKS, *CONTROLS) if name in wanted]
+    return [task for name, task in {**TASKS, **CONTROLS}.items() if name in wanted]
 
 
 def _without(given: list[str], tasks: list[str]) -> list[str]:

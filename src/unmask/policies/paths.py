@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
-from unmask.core import Action, Needs, Noise, Search, SearchRun, State, Trajectory
+from unmask.core import Action, Needs, Noise, Policy, Search, SearchRun, State, Trajectory
 from unmask.core.rows import concat, select
 from unmask.decode import joined
 from unmask.errors import require
+from unmask.policies.fixed import Fixed
 from unmask.policies.llada import LLaDA
 
 T = TypeVar("T")
@@ -133,8 +134,9 @@ class ScheduledSearch(Search):
         return scheduled_looks(state, self.block_length)
 
     @property
-    def base_method(self) -> LLaDA:
-        return LLaDA(self.block_length)
+    def base_method(self) -> Policy:
+        """LLaDA; in blocks, which need not divide the answer here, the same rule on a region."""
+        return LLaDA() if self.block_length is None else Fixed(region=f"block:{self.block_length}")
 
 
 class LookBudget:
