@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from unmask.cli.options import LoadOptions, ModelName, expanded
+from unmask.cli.progress import note
 from unmask.cli.train import train
 from unmask.errors import ConfigError
 from unmask.report.console import say
@@ -73,7 +74,11 @@ def head(
 
     config = HeadConfig(kind, **asdict(fit))
     folders = Folders(texts=str(texts)) if texts is not None else None
-    card = train_head(load.load(model), config, out, folders=folders, say=say)
+    try:
+        card = train_head(load.load(model), config, out, folders=folders, say=say)
+    except KeyboardInterrupt:
+        note(f"stopped: nothing is kept in {str(out)!r}; the same command starts from the beginning")
+        raise
     say(f"head in {out / 'head'}: weights {card.weights_sha256[:12]}")
 
 

@@ -43,6 +43,7 @@ class DDPD(LearnedPolicy):
         planning="learned",
         learned=True,
         label=RECONSTRUCTION,
+        made_for="as many steps as tokens or more",
         differs=(
             "written from a reading of the authors' code for text8; no recorded runs of it are replayed yet",
             "an adaptation by default: it starts from masks, each of which is noise for certain (start=uniform starts "

@@ -5,6 +5,7 @@ model is handed in, so that one in memory (8 billion parameters on a user's GPU)
 """
 
 import math
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from unmask.atomic import leftovers
 from unmask.denoisers import Exact
 from unmask.errors import ConfigError, UnknownName, require
 from unmask.policies.heads import HEADS, HeadCard, save_head
@@ -83,10 +85,13 @@ def train_head(
         )
     journal.check_place(out)
     journal.check_writable(out)
-    folder = out / "head"
+    folder, before = out / "head", (out / journal.LOCK).exists()
     with journal.held(out, say):
         if (folder / CARD).exists():
             return _finished(read_card(folder), config, model, folder, say)
+        _clear(folder)
+        if before:
+            say(f"a run in {out} did not finish, and kept nothing: this one starts from the beginning")
         texts = canvases(model, config.examples, config.seed, False, folders)
         judged = canvases(model, config.held_out, config.seed, True, folders)
         say(f"{len(texts)} texts to learn from, {len(judged)} to judge by")
@@ -105,6 +110,12 @@ def train_head(
             asdict(config), quality, versions(),
         )  # fmt: skip
         return save_head(folder, network, card)
+
+
+def _clear(folder: Path) -> None:
+    """Throw away what a kill left of a folder half written."""
+    for path in leftovers(folder):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _finished(
