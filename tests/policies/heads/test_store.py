@@ -12,7 +12,19 @@ from unmask.policies import DEMASK, LLaDA
 from unmask.policies.heads import DependenceHead, HeadCard, PlannerHead, fitted, load_head, save_head, shipped, store
 from unmask.stats.hashed_json import to_hashed_json
 
-CARD = HeadCard("demask", "mini", "abc", 6, 3, "", "a loss", {"texts": 2}, {"seed": 0}, {"loss": 0.5}, {"torch": "2"})
+CARD = HeadCard(
+    "demask",
+    "mini",
+    "abc",
+    6,
+    3,
+    "",
+    "a loss",
+    {"texts": 2},
+    {"seed": 0},
+    {"loss": 0.5, "loss_of_the_mean": 0.4},
+    {"torch": "2"},
+)
 
 
 @pytest.fixture
@@ -32,6 +44,7 @@ def test_what_is_written_comes_back(folder):
     page = (folder / "README.md").read_text(encoding="utf-8")
     assert "demask head for mini" in page
     assert head.card.weights_sha256 in page
+    assert "Verdict: NOT better than always saying the mean" in page
 
 
 def test_the_same_weights_are_the_same_bytes(folder, tmp_path):

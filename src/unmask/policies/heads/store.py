@@ -129,12 +129,15 @@ def save_head(folder: Path, network: nn.Module, card: HeadCard) -> HeadCard:
 def page(card: HeadCard) -> str:
     """The card in words."""
     quality = "\n".join(f"| {name.replace('_', ' ')} | {value:.4f} |" for name, value in card.quality.items())
+    better = card.quality["loss"] < card.quality["loss_of_the_mean"]
+    verdict = "better than" if better else "NOT better than"
     data = ", ".join(f"{name}: {value}" for name, value in card.data.items())
     return (
         f"# {card.kind} head for {card.model}\n\n"
         f"Reads hidden rows of width {card.width} of the model with fingerprint `{card.fingerprint}`.\n\n"
         f"- Data: {data}\n- Loss: {card.loss}\n- Settings: {dict(card.settings)}\n"
-        f"- Weights: `{card.weights_sha256}` (SHA-256)\n\n"
+        f"- Weights: `{card.weights_sha256}` (SHA-256)\n"
+        f"- Verdict: {verdict} always saying the mean of the training texts, by the loss on held-out ones\n\n"
         f"| on held-out texts | |\n|---|---|\n{quality}\n"
     )
 
