@@ -10,7 +10,7 @@ import unmask
 from unmask.errors import ConfigError, UnknownName
 from unmask.policies.heads import HEADS, load_head
 from unmask.train import journal
-from unmask.train.heads import HeadConfig, predictions, train_head
+from unmask.train.heads import HeadConfig, judge, predictions, train_head
 from unmask.train.heads_data import canvases
 from unmask.train.heads_rows import read_rows
 
@@ -89,6 +89,18 @@ def test_a_dependence_head_holds_on_texts_it_has_not_seen(mini, tmp_path):
     card = train_head(mini, HeadConfig("demask", examples=27, held_out=9, steps=40, batch=9, size=16), tmp_path)
     assert card.quality["loss"] < 0.95 * card.quality["loss_of_the_mean"]
     assert card.quality["rank_correlation"] > 0.5
+
+
+@pytest.mark.parametrize("kind", ["demask", "ddpd"])
+def test_shipped_heads_hold_on_texts_of_another_seed(mini, kind):
+    """Judged anew, against what this machine's forwards say."""
+    rows = [
+        read_rows(mini, kind, canvases(mini, 9, 5, held_out), np.random.default_rng(1), batch=9, probes=2, draws=2)
+        for held_out in (False, True)
+    ]
+    quality = judge(load_head(f"{kind}-mini", kind).network, kind, rows[1], rows[0])
+    assert quality["loss"] < 0.8 * quality["loss_of_the_mean"]
+    assert quality.get("rank_correlation", quality.get("auroc")) > 0.6
 
 
 def test_texts_together_are_what_each_is_alone(mini):

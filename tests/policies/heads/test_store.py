@@ -12,19 +12,8 @@ from unmask.policies import DEMASK, LLaDA
 from unmask.policies.heads import DependenceHead, HeadCard, PlannerHead, fitted, load_head, save_head, shipped, store
 from unmask.stats.hashed_json import to_hashed_json
 
-CARD = HeadCard(
-    "demask",
-    "mini",
-    "abc",
-    6,
-    3,
-    "",
-    "a loss",
-    {"texts": 2},
-    {"seed": 0},
-    {"loss": 0.5, "loss_of_the_mean": 0.4},
-    {"torch": "2"},
-)
+QUALITY = {"loss": 0.5, "loss_of_the_mean": 0.4}
+CARD = HeadCard("demask", "mini", "abc", 6, 3, "", "a loss", {"texts": 2}, {"seed": 0}, QUALITY, {"torch": "2"})
 
 
 @pytest.fixture
@@ -38,8 +27,8 @@ def test_what_is_written_comes_back(folder):
     head = load_head(str(folder), "demask")
     assert replace(head.card, weights_sha256="") == CARD
     torch.manual_seed(0)
-    hidden = torch.ones(1, 4, 6).cumsum(1)
-    assert torch.equal(head.network(hidden), DependenceHead(6, 3)(hidden).detach())
+    hidden = torch.arange(24.0).square().reshape(1, 4, 6)
+    assert torch.equal(head.network(hidden), DependenceHead(6, 3).eval()(hidden).detach())
     assert not any(parameter.requires_grad for parameter in head.network.parameters())
     page = (folder / "README.md").read_text(encoding="utf-8")
     assert "demask head for mini" in page
@@ -102,10 +91,21 @@ def test_a_shipped_head_is_found_by_its_model(folder, tmp_path, monkeypatch):
         fitted(DEMASK(), "other", "xyz", False)
 
 
-def test_every_shipped_head_is_whole():
-    for kind in ("demask", "ddpd"):
-        for fingerprint, name in shipped(kind).items():
-            assert load_head(name, kind).card.fingerprint == fingerprint
+@pytest.mark.parametrize("model", ["mini", "mini-dream"])
+@pytest.mark.parametrize("kind", ["demask", "ddpd"])
+def test_shipped_heads_are_whole_and_say_what_they_are_worth(kind, model):
+    card = load_head(f"{kind}-{model}", kind).card
+    assert shipped(kind)[card.fingerprint] == f"{kind}-{model}"
+    assert (card.model, card.data["texts"], card.data["held_out"]) == (model, 8000, 500)
+    assert card.quality["loss"] < 0.5 * card.quality["loss_of_the_mean"]
+    assert card.quality["explained_variance"] > 0.5
+    page = (store.SHIPPED / f"{kind}-{model}" / "README.md").read_text(encoding="utf-8")
+    assert page == store.page(card)
+    assert "Verdict: better than always saying the mean" in page
+
+
+def test_shipped_heads_are_small():
+    assert sum(path.stat().st_size for path in store.SHIPPED.rglob("*")) < 1_000_000
 
 
 def test_other_policies_are_left_alone():
