@@ -64,13 +64,15 @@ def best_order(
 
 
 @dataclass(frozen=True)
-class _Said:
+class _BlockSaid:
     log_p: list[list[float]]
     """By the subset that is revealed (bits), then by place; 0 for places in it."""
     forwards: int
 
 
-def _said(denoiser: Denoiser, state: State, truth_L: Tensor, inside: range, log_probs: LogProbs, batch: int) -> _Said:
+def _said(
+    denoiser: Denoiser, state: State, truth_L: Tensor, inside: range, log_probs: LogProbs, batch: int
+) -> _BlockSaid:
     """What the model says of a block's tokens under each of its subsets, everything before it revealed."""
     subsets = torch.arange(2 ** len(inside) - 1, device=truth_L.device)
     bit_B = torch.arange(len(inside), device=truth_L.device)
@@ -93,7 +95,7 @@ def _said(denoiser: Denoiser, state: State, truth_L: Tensor, inside: range, log_
         out_UB[~known_UB] = log_probs(logits.logits_RV, truth_L.expand_as(wanted_UL)[wanted_UL])
         found += out_UB.tolist()
         forwards += logits.forwards * len(subset_U)
-    return _Said(found, forwards)
+    return _BlockSaid(found, forwards)
 
 
 def _best_way(log_p: Sequence[Sequence[float]], size: int) -> list[int]:

@@ -14,12 +14,13 @@ from types import MappingProxyType
 from typing import Any
 
 from unmask.axes import AXES, POLICY, STUDY_AXES, ReMDM
-from unmask.core import Policy
+from unmask.core import Policy, Search
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, require
 from unmask.lab.branch import EngineSettings, Plan
 from unmask.lab.methods import described, method_set, methods_of
 from unmask.lab.prompts import FRESH
+from unmask.lab.searches import searches_of
 from unmask.lab.store.schemas import by_axis
 from unmask.options import (
     check_keys,
@@ -113,6 +114,8 @@ class Study:
     """Tasks outside the suite, by name."""
     methods: Mapping[str, Policy] = field(default_factory=dict)
     """Candidates of the policy axis after the reference, by name."""
+    searches: Mapping[str, Search] = field(default_factory=dict)
+    """Methods that own their loop, decoded end to end beside the arms, by name."""
 
     @classmethod
     def read(cls, path: str | Path) -> "Study":
@@ -150,6 +153,7 @@ class Study:
             budget=parse_part(Budget, raw.get("budget", {}), "budget", required=()),
             own=own,
             methods=methods_of(named[POLICY], folder) if POLICY in axes else {},
+            searches=_searches(raw, folder),
         )
         # Refused where two are of one axis.
         by_axis({name: DIAGNOSTICS[name].axis for name in study.diagnostics})
@@ -163,10 +167,10 @@ class Study:
     def config(self) -> dict[str, Any]:
         """Everything that branches depend on, as plain values; not how the work is cut, nor the budget.
 
-        `end_to_end` is not among them: it adds tables and changes none, so it may be switched on later.
+        `end_to_end` and `searches` are not among them: they add tables and change none, so they may come later.
         """
-        whole = asdict(replace(self, splits={}, steps={}, candidates={}, own={}, methods={}))
-        for key in ("budget", "shard", "end_to_end"):
+        whole = asdict(replace(self, splits={}, steps={}, candidates={}, own={}, methods={}, searches={}))
+        for key in ("budget", "shard", "end_to_end", "searches"):
             del whole[key]
         whole["engine"] = {"rows": self.engine.rows, "bucket": self.engine.bucket}
         whole["splits"] = {role: asdict(part) for role, part in self.splits.items()}
@@ -243,7 +247,7 @@ _REQUIRED = (
     "temperature",
     "engine",
 )
-_OPTIONAL = ("revision", "candidates", "diagnostics", "end_to_end", "budget", "own")
+_OPTIONAL = ("revision", "candidates", "diagnostics", "end_to_end", "searches", "budget", "own")
 
 
 def _required(raw: Mapping[str, Any]) -> tuple[str, ...]:
@@ -417,6 +421,11 @@ def _diagnosed(value: Any, axes: Sequence[str]) -> tuple[str, ...]:
 _NAME_THEM = (
     "name diagnostics: the arms are made of their readings; whole methods are decoded end to end by `unmask compare`"
 )
+
+
+def _searches(raw: Mapping[str, Any], folder: Path) -> Mapping[str, Search]:
+    names = parse_names("searches", raw["searches"]) if "searches" in raw else ()
+    return searches_of([_name("searches", name) for name in names], folder, raw.get("end_to_end") is True)
 
 
 def _end_to_end(value: Any, diagnostics: Any) -> bool:

@@ -17,6 +17,7 @@ from unmask.report.tables import end_to_end as end_to_end_tables
 from unmask.report.tables import inventory as inventory_tables
 from unmask.report.tables import methods as methods_tables
 from unmask.report.tables import opportunity as opportunity_tables
+from unmask.report.tables.searches import searches_sheet
 from unmask.report.tables.shared import LEGEND
 from unmask.report.verdicts import chosen_cells
 from unmask.report.words.detection import EXTENSION
@@ -91,6 +92,8 @@ def _end_to_end_sections(findings: Findings, first: int) -> Iterator[Section]:
     if end_to_end.joints:
         title = "End to end: all axes together, beyond the paper"
         yield Section(title, BEYOND, sheets=(build.joint_sheet(end_to_end),))
+    if end_to_end.searches:
+        yield Section("End to end: searches, beyond the paper", sheets=(searches_sheet(end_to_end.searches),))
 
 
 def _gain_figures(opportunity: OpportunityFindings, native: EndToEndFindings, name: str) -> Iterator[ReportFigure]:

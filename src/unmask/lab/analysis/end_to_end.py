@@ -16,6 +16,7 @@ from unmask.lab.analysis.cells import DiagnosedCell, DiagnosedMean
 from unmask.lab.analysis.decoded import DecodedUnit, StoredChoice, evaluation_grids, stored_choices, unit_infos
 from unmask.lab.analysis.detection import DetectionFindings
 from unmask.lab.analysis.opportunity import OpportunityFindings
+from unmask.lab.analysis.searches import SearchCell, search_cells
 from unmask.lab.choose import (
     CONTROLS,
     DECODED_ARMS,
@@ -26,6 +27,7 @@ from unmask.lab.choose import (
     diagnostic_names,
     is_extension,
 )
+from unmask.lab.searches import SEARCH
 from unmask.lab.store import Store
 from unmask.stats import Estimate
 from unmask.stats.arm_grid import ArmGrid, arm_estimates, gate_coverage, paired_columns
@@ -118,6 +120,7 @@ class EndToEndFindings:
     joints: tuple[JointCell, ...]
     means: tuple[EndToEndMean, ...]
     missing: tuple[Missing, ...]
+    searches: tuple[SearchCell, ...] = ()
 
     def of(self, *, extension: bool) -> "EndToEndFindings":
         """The revision extension alone, or all but it."""
@@ -126,6 +129,7 @@ class EndToEndFindings:
             () if extension else self.joints,
             tuple(mean for mean in self.means if mean.extension == extension),
             self.missing,
+            () if extension else self.searches,
         )
 
 
@@ -157,6 +161,7 @@ def end_to_end(store: Store, e1: OpportunityFindings, e23: DetectionFindings) ->
     axis_of |= {lost.diagnostic: lost.axis for lost in e23.missing}
     axis_of = dict(sorted(axis_of.items(), key=lambda pair: study["axes"].index(pair[1])))
     results: list[_Measured | JointCell | Missing] = []
+    searches: list[SearchCell] = []
     for spec in study["models"]:
         for task in study["tasks"]:
             key = (spec["name"], task)
@@ -168,12 +173,14 @@ def end_to_end(store: Store, e1: OpportunityFindings, e23: DetectionFindings) ->
             about, held = infos[key], grids.get(key, {})
             unit = DecodedUnit(*key, spec["reference"], chosen, best, held, about["missing"], about["joint"])
             results += [*_cells(unit, axis_of, reasons, how), *_joint(unit, how)]
+            searches += search_cells(*key, about.get("searches", {}), held.get(SEARCH), **how._asdict())
     measured = [result for result in results if isinstance(result, _Measured)]
     return EndToEndFindings(
         cells=tuple(one.cell for one in measured),
         joints=tuple(result for result in results if isinstance(result, JointCell)),
         means=tuple(_means(measured, study["models"], study["tasks"], axis_of, how)),
         missing=tuple(result for result in results if isinstance(result, Missing)),
+        searches=tuple(searches),
     )
 
 
