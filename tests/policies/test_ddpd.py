@@ -1,11 +1,15 @@
 """DDPD: the authors' loop step by step, both starts, corrections, the end, and the head."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 
 import unmask
+from tests.helpers import paths
 from unmask.core import Noise, Proposal, State
+from unmask.core.rows import Selectable
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
 from unmask.errors import ConfigError
@@ -155,3 +159,61 @@ def test_the_contract_holds_with_a_trained_head(ddpd_head):
     mask = denoiser.vocabulary.mask_id
     state = State.from_canvases([[5, 9, mask, mask]], steps=2, mask_id=mask)
     assert check_policy(make("ddpd", head=str(ddpd_head)), Problem(denoiser, state, Noise.of([3]))) is None
+
+
+GOLDEN = json.loads((paths.GOLDEN / "ddpd.json").read_text(encoding="utf-8"))["cases"]
+
+
+class Recorded(Selectable):
+    """The uniforms of a golden run, for one of its two rows: each call of their loop where ours asks."""
+
+    def __init__(self, case, row):
+        self.case, self.row, self.key_B = case, row, torch.zeros(1, dtype=torch.long)
+
+    def select(self, rows_U):
+        return self
+
+    def join(self, others):
+        return self
+
+    def uniform(self, step_B, position_BN, purpose):
+        return self._of(int(step_B[0]), purpose)[position_BN]
+
+    def uniform_packed(self, step_R, position_R, row_R, purpose):
+        return self._of(int(step_R[0]), purpose)[position_R]
+
+    def _of(self, step, purpose):
+        n = self.case["length"]
+        calls = {"planner/start": 0, "planner/position": 1, "planner/coin": 2, "token": 3}
+        call = calls[purpose] + 3 * max(0, step - 1)
+        whole = purpose in ("planner/start", "planner/coin")
+        u = np.random.default_rng([self.case["noise_seed"], call]).random((2, n if whole else 1))
+        return torch.from_numpy(np.broadcast_to(u[self.row], n).copy())
+
+
+@pytest.mark.parametrize("row", [0, 1])
+@pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case["id"])
+def test_the_authors_loop(case, row, toy):
+    """Canvas by canvas, on the toy network, with the planner that `head=self` is."""
+    policy = DDPD(
+        start="uniform",
+        weights="softmax" if case["softmax"] else "sigmoid",
+        planner_temperature=case["x1_temp"] if case["softmax"] else 1.0,
+        fill=case["fill"],
+        head="self",
+    )
+    state = State.from_canvases([[11] * case["length"]], steps=case["steps"], mask_id=11, own_clock=True)
+    end = decode(toy(case["toy_seed"]), policy, state, noise=Recorded(case, row), proposal=Proposal(case["x1_temp"]))
+    ours = [canvas.tolist() for canvas in end.row(0).canvases()]
+    # Their last record is before the fill, which is part of our last step.
+    assert ours[2:-1] == [canvas[row] for canvas in case["canvases"][:-1]]
+    assert ours[-1] == case["final"][row]
+    assert int(end.forwards_B) == case["forward_calls"] + 1
+
+
+def test_the_recorded_runs_correct_and_fill():
+    rewritten = [c for c in GOLDEN if c["steps"] > c["length"]]
+    filled = [c for c in GOLDEN if c["canvases"][-1] != c["final"]]
+    assert len(GOLDEN) == 32
+    assert len(rewritten) >= 5
+    assert len(filled) >= 5
