@@ -32,3 +32,11 @@ def test_searches_are_in_with_their_default_budgets(reference):
     for name in ("lookum", "soar", "order-token-search", "medal"):
         assert chosen[name] == METHODS[name]()
         assert chosen[name].budget == "4x"
+
+
+def test_learned_methods_are_in_where_the_model_has_a_head():
+    without, _ = suitable_methods("llada")
+    chosen, others = suitable_methods("llada", heads=["demask"])
+    assert not {"demask", "ddpd"} & set(without)
+    assert chosen["demask"] == METHODS["demask"]()
+    assert others["ddpd"] == "needs a learned part beside the model"

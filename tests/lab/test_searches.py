@@ -13,6 +13,8 @@ from unmask.errors import ConfigError, OtherStudy
 from unmask.lab.analysis.findings import findings
 from unmask.lab.run import judging
 from unmask.lab.run.driver import run_study
+from unmask.lab.run.estimate import estimate
+from unmask.lab.run.jobs import prompts_of
 from unmask.lab.searches import SEARCH
 from unmask.lab.store import Store
 from unmask.lab.study import Study
@@ -64,6 +66,8 @@ def done(scaled, tmp_path_factory):
         model = load(str(network), dtype="fp32", device="cpu")
         study = Study.parse(SMALLER)
         store = Store.create(tmp_path_factory.mktemp("study") / "out", study.config)
+        (told,) = estimate(study, study.models[0], model, prompts_of(study)[0])
+        assert told.on_top == ("lookum:paths=4,tau=1", "soar")
         assert run_study(study, store, lambda spec: model).complete
         with pytest.raises(OtherStudy, match="with other calibrations or searches than the study gives now"):
             run_study(Study.parse({**SMALLER, "searches": ["soar"]}), store, lambda spec: model)

@@ -56,8 +56,8 @@ class CostEstimate(NamedTuple):
     seconds: float
     """Of both."""
     on_top: tuple[str, ...] = ()
-    """Methods of the policy axis that look ahead: how often is known only when they do, and comes on top; of the
-    reference, at every step of its own runs and of all branches."""
+    """Methods of the policy axis that look ahead, and searches: how often is known only when they do, and comes on top;
+    of the reference, at every step of its own runs and of all branches."""
 
 
 class Decodes(NamedTuple):
@@ -112,7 +112,7 @@ def estimate(study: Study, spec: ModelSpec, model: TextModel, tasks: Members) ->
             slots=slots,
             memory=_memory(study, model, task, slots),
             seconds=(expected + decoded) * clock.per_row(requests) / FILL,
-            on_top=_looking_ahead(sets),
+            on_top=(*_looking_ahead(sets), *study.searches),
         )
 
 
