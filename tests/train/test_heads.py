@@ -26,7 +26,7 @@ def mini():
 def trained(mini, tmp_path_factory):
     out = tmp_path_factory.mktemp("ddpd")
     said = []
-    config = HeadConfig("ddpd", examples=36, held_out=18, steps=60, batch=6, size=8)
+    config = HeadConfig("ddpd", examples=18, held_out=9, steps=60, batch=6, size=8)
     return out, config, train_head(mini, config, out, say=said.append), said
 
 
@@ -41,10 +41,10 @@ def test_the_card_says_all(trained, mini):
     stored = json.loads((out / "head" / "head.json").read_text(encoding="utf-8"))["body"]
     assert stored["fingerprint"] == mini.fingerprint
     assert stored["settings"]["steps"] == config.steps
-    assert stored["data"]["texts"] == 36
+    assert stored["data"]["texts"] == 18
     assert "uniform" in stored["loss"]
     assert load_head(str(out / "head"), "ddpd").card == card
-    assert said[0] == "36 texts to learn from, 18 to judge by"
+    assert said[0] == "18 texts to learn from, 9 to judge by"
 
 
 def test_a_finished_head_is_left_as_it_is(trained, mini):
