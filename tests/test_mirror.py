@@ -6,6 +6,7 @@ HOME = SRC / "unmask"
 # What is about no single module, and why.
 ACROSS = {
     "test_embedded.py": "the trained models that travel with the package, from their files to their answers",
+    "test_every_method.py": "every published method on every model of the package, from the shell",
     "test_extending.py": "the examples of docs/extending.md",
     "test_fuzz.py": "random arguments to all that a user calls",
     "test_house.py": "sizes and names in all of the source",

@@ -16,6 +16,8 @@ from unmask.policies import METHODS, P2, Composed, Fixed, LLaDA, Revised, compos
 from unmask.policies.check import Problem
 from unmask.resolve import plain, remade
 
+POLICIES = [name for name, method in METHODS.items() if issubclass(method, Policy)]
+SEARCHES = [name for name in METHODS if name not in POLICIES]
 FITTING = {"wino": {"block_length": 4}}
 
 
@@ -38,7 +40,7 @@ def saved(generation, tmp_path):
 
 
 class TestInheritance:
-    @pytest.mark.parametrize("policy", [name for name in METHODS if name != "fast-dllm-dream"])
+    @pytest.mark.parametrize("policy", [name for name in POLICIES if name != "fast-dllm-dream"])
     def test_a_branch_of_which_nothing_is_said_repeats_the_run(self, policy, model, tmp_path):
         options = {"policy": policy, "temperature": 1.0, "seed": 3, "samples": 2, "steps": 3, **FITTING.get(policy, {})}
         whole = model.generate(["a", "cb"], **options)
@@ -50,6 +52,17 @@ class TestInheritance:
             assert again.tokens == whole.tokens[3:]
             assert again.canvases == whole.canvases[3:]
             assert again.row_forwards == whole.row_forwards[3:]
+
+    @pytest.mark.parametrize("policy", SEARCHES)
+    def test_a_branch_of_a_search_searches_anew(self, policy, model):
+        """Nobody goes on inside it: what it held in hand beside the path is not recorded. From its start it repeats."""
+        whole = model.generate(["a", "cb"], policy=policy, temperature=1.0, seed=3, steps=3)
+        again = model.branch(whole, row=1, step=0)
+        assert again.canvases == whole.canvases[1:]
+        assert again.row_forwards == whole.row_forwards[1:]
+        later = model.branch(whole, row=1, step=1)
+        assert later.trajectory.steps[0].revealed_BL.tolist() == whole.trajectory.row(1).steps[0].revealed_BL.tolist()
+        assert not bool(later.trajectory.state.masked_BL.any())
 
     def test_the_temperature_goes_on(self, model):
         """It was 0 after the branch, without a word."""
@@ -374,6 +387,9 @@ PROBABILITIES = {
     "wino": ["tau1", "tau2"],
     "core": ["replacement"],
     "info-gain": ["threshold"],
+    "soar": ["threshold"],
+    "demask": ["threshold"],
+    "ddpd": ["fill"],
     "revised": ["operator.eta"],
 }
 CACHED = {"llada", "fast-dllm", "klass", "eb-sampler", "dus", "remdm-llada", "composed"}
@@ -450,7 +466,8 @@ def test_who_goes_beyond_the_steps_says_so(name):
     problem = Problem.default()
     # Where one position at a time is ready, KLASS falls behind its schedule.
     one_ready = {"klass": {"strategy": "max_conf", "threshold": 0.0, "epsilon": 10.0, "window": 1}}
-    policy = make(name, **(FITTING | one_ready).get(name, {}))
+    learned = {name: {"head": make(name).without} for name in METHODS if METHODS[name].card.learned}
+    policy = make(name, **(FITTING | one_ready | learned).get(name, {}))
     state = replace(problem.state, horizon_B=torch.full_like(problem.state.horizon_B, 2))
     end = decode(problem.denoiser, policy, state, noise=problem.noise)
     taken = max(len(end.row(row).steps) for row in range(state.batch))

@@ -19,10 +19,19 @@ from unmask.decode import GivenAction
 from unmask.decode_options import DecodeOptions, said
 from unmask.denoisers import Codec, Prompt
 from unmask.errors import ConfigError, OtherModel, SchemaError, require
+from unmask.likelihood import TextScores, score_texts
 from unmask.options import fits
-from unmask.request import Request, after_tokens, check_length, infilling, steps_of
+from unmask.request import (
+    Request,
+    after_tokens,
+    check_length,
+    entered,
+    entered_texts,
+    infilling,
+    is_conversation,
+    steps_of,
+)
 from unmask.resolve import Resolved, inherited, plain, resolve
-from unmask.text import storable
 from unmask.versions import versions
 
 
@@ -174,7 +183,7 @@ class Model:
         """
         resolved = resolve(self, DecodeOptions.of("generate", said("generate", locals())))
         given: Any = self.default_prompt() if prompt is None else prompt
-        prompts = [_entered(given)] if _is_conversation(given) else _texts("prompt", given)
+        prompts = [entered(given)] if is_conversation(given) else entered_texts("prompt", given)
         requests = [self._generation(one, resolved) for one in prompts]
         return self._run("generate", prompts, requests, resolved, default_prompt=prompt is None)
 
@@ -211,9 +220,18 @@ class Model:
         as for `generate`.
         """
         resolved = resolve(self, DecodeOptions.of("infill", said("infill", locals())))
-        texts = _texts("text", text)
+        texts = entered_texts("text", text)
         requests = [infilling(self, one, resolved.options.steps, resolved.share) for one in texts]
         return self._run("infill", texts, requests, resolved, default_prompt=False)
+
+    def score(
+        self, text: str | Sequence[str], *, prompt: Prompt | Sequence[Prompt] | None = None, **options: Any
+    ) -> TextScores:
+        """How probable each text is after its prompt: exactly, under a method (`policy=`), or bounded (`bound=`).
+
+        The options, and which quantity it is, are those of `unmask.likelihood.score_texts`.
+        """
+        return score_texts(self, text, prompt, **options)
 
     def branch(
         self,
@@ -407,38 +425,3 @@ def _answer(state: State) -> tuple[int, int]:
     """Where the answer of the only row begins and ends."""
     places = state.answer_BL[0].nonzero().flatten().tolist()
     return places[0], places[-1] + 1
-
-
-_BOM = "\ufeff"
-"""What some editors put before a text; no part of it."""
-
-
-def _entered(prompt: Any) -> Any:
-    """A prompt from outside: storable, and without a byte order mark."""
-    if isinstance(prompt, str):
-        return storable(prompt).removeprefix(_BOM)
-    if isinstance(prompt, Mapping):
-        return {key: _entered(value) for key, value in prompt.items()}
-    return [_entered(turn) for turn in prompt] if _is_conversation(prompt) else prompt
-
-
-def _texts(name: str, given: Any) -> list[Any]:
-    """One text or several as a list; a prompt may be a conversation."""
-    in_bytes = isinstance(given, bytes | bytearray | memoryview)
-    require(not in_bytes, name, given, "a text, or a list of texts", f"decode the bytes: {name}.decode('utf-8')")
-    require(isinstance(given, Sequence), name, given, "a text, or a list of texts", f"pass the {name} as a string")
-    texts = [given] if isinstance(given, str) else list(given)
-    require(bool(texts), name, texts, "one text or more", f"pass a {name}")
-    for text in texts:
-        ok = isinstance(text, str) or (name == "prompt" and _is_conversation(text))
-        allowed = "a text, or a list of texts" + (" or conversations" if name == "prompt" else "")
-        require(ok, name, text, allowed, f"pass the {name} as a string")
-    texts = [_entered(text) for text in texts]
-    for text in texts:
-        require(len(text) > 0, name, text, "one character or more", f"write a {name}")
-    return texts
-
-
-def _is_conversation(value: object) -> bool:
-    """A list of messages, as opposed to a list of prompts."""
-    return isinstance(value, list | tuple) and len(value) > 0 and all(isinstance(turn, Mapping) for turn in value)

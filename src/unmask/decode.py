@@ -16,7 +16,6 @@ from unmask.core import (
     Denoiser,
     LookAhead,
     Noise,
-    NoNoise,
     Policy,
     Proposal,
     Search,
@@ -24,9 +23,10 @@ from unmask.core import (
     Trajectory,
 )
 from unmask.core.shapes import check_value
-from unmask.errors import ConfigError, InvalidAction, SchemaError, Unfinished, require
+from unmask.errors import ConfigError, InvalidAction, SchemaError, require
 from unmask.recorded import run_recorded
 from unmask.runner import Finished, Runner, added, advance, light_step, step_limit, unfinished
+from unmask.search import searched
 from unmask.transition import raise_faults
 
 
@@ -48,7 +48,7 @@ def decode(
 
     `planner` is a second network, for methods that ask one. `eos_fill` closes a row's tail with end-of-text tokens once
     one is revealed. `record=False` returns no steps.
-    `on_step` sees, after every transition, the rows that took it.
+    `on_step` sees, after every transition, the rows that took it; of a search, the best path of each row so far.
     """
     require(on_step is None or callable(on_step), "on_step", on_step, "a function, or None", "leave it out")
     traj = _checked_start(denoiser, policy, start, noise)
@@ -56,8 +56,7 @@ def decode(
     traj = replace(traj, proposal=proposal)
     runner = Runner(denoiser, proposal, planner, denoiser.vocabulary.eos_ids if eos_fill else ())
     if isinstance(policy, Search):
-        own = "it owns its loop: leave the option out"
-        require(on_step is None, "on_step", "set", f"None with {policy.name}", own)
+        runner.remembers, runner.on_show = False, on_step
         return _search(policy, runner, traj, record)
     look_ahead = runner if policy.looks_ahead else NO_LOOK_AHEAD
     traj = traj if policy.looks_ahead else replace(traj, foreseen_B=None)
@@ -120,28 +119,14 @@ class GivenAction(Policy):
 
 def _search(search: Search, runner: Runner, start: Trajectory, record: bool) -> Trajectory:
     runner.reset_costs(start)
-    start = replace(start, foreseen_B=None)
-    shown = start if search.random else replace(start, noise=NoNoise(start.noise.key_B))
-    end = search.decode(runner, shown)
-    _check_end(search, start.state, end.state)
+    end = searched(search, runner, replace(start, foreseen_B=None), record)
     return replace(
         end,
-        noise=start.noise,
-        prediction=None,
-        steps=(*start.steps, *end.steps[len(start.steps) :]) if record else (),
+        steps=end.steps if record else (),
         forwards_B=start.forwards_B + runner.forwards_B,
         processed_B=start.processed_B + runner.processed_B,
         planner_forwards_B=added(start.planner_forwards_B, runner.planner_forwards_B),
     )
-
-
-def _check_end(search: Search, start: State, end: State) -> None:
-    """What a loop of its own must leave behind."""
-    if not torch.equal(end.tokens_BL[start.fixed_BL], start.tokens_BL[start.fixed_BL]):
-        raise InvalidAction(f"{search.name} changed a given token; allowed: answer positions only; leave the rest")
-    if bool(end.masked_BL.any()):
-        row = int(end.masked_BL.any(-1).nonzero()[0])
-        raise Unfinished(f"{search.name} left masks in row {row}; allowed: none; fill every answer position")
 
 
 def _checked_start(

@@ -13,6 +13,7 @@ import numpy as np
 from unmask.core import Denoiser, Noise, State, Trajectory, row_key
 from unmask.denoisers import Codec, Prompt
 from unmask.errors import ConfigError, require
+from unmask.text import storable
 
 STEPS_SHARE = 0.5
 """Steps / blanks when nobody says: two tokens per step."""
@@ -152,3 +153,38 @@ def begin(
     )
     keys = [row_key(seed, request.key, s) for request, s in zip(requests, streams or [0] * len(requests), strict=True)]
     return Trajectory.start(state if slots is None else state.pad_to(slots), Noise.of(keys, device))
+
+
+_BOM = "\ufeff"
+"""What some editors put before a text; no part of it."""
+
+
+def entered(prompt: Any) -> Any:
+    """A prompt from outside: storable, and without a byte order mark."""
+    if isinstance(prompt, str):
+        return storable(prompt).removeprefix(_BOM)
+    if isinstance(prompt, Mapping):
+        return {key: entered(value) for key, value in prompt.items()}
+    return [entered(turn) for turn in prompt] if is_conversation(prompt) else prompt
+
+
+def entered_texts(name: str, given: Any) -> list[Any]:
+    """One text or several as a list; a prompt may be a conversation."""
+    in_bytes = isinstance(given, bytes | bytearray | memoryview)
+    require(not in_bytes, name, given, "a text, or a list of texts", f"decode the bytes: {name}.decode('utf-8')")
+    require(isinstance(given, Sequence), name, given, "a text, or a list of texts", f"pass the {name} as a string")
+    texts = [given] if isinstance(given, str) else list(given)
+    require(bool(texts), name, texts, "one text or more", f"pass a {name}")
+    for text in texts:
+        ok = isinstance(text, str) or (name == "prompt" and is_conversation(text))
+        allowed = "a text, or a list of texts" + (" or conversations" if name == "prompt" else "")
+        require(ok, name, text, allowed, f"pass the {name} as a string")
+    texts = [entered(text) for text in texts]
+    for text in texts:
+        require(len(text) > 0, name, text, "one character or more", f"write a {name}")
+    return texts
+
+
+def is_conversation(value: object) -> bool:
+    """A list of messages, as opposed to a list of prompts."""
+    return isinstance(value, list | tuple) and len(value) > 0 and all(isinstance(turn, Mapping) for turn in value)

@@ -14,12 +14,13 @@ from unmask.axes import AXES
 from unmask.core import Denoiser, Policy, Proposal, Search, Trajectory
 from unmask.decode import decode, one_step
 from unmask.decode_options import ALIASES, BRANCH, OPTIONS, DecodeOptions, option_fields
-from unmask.denoisers import ApproximateCache, Guided, Network
+from unmask.denoisers import ApproximateCache, Exact, Guided, Network
 from unmask.errors import ConfigError, SchemaError, UnknownName, require, shown
 from unmask.options import check_types
 from unmask.policies import METHODS, make, settings, standing
 from unmask.policies.candidates import around
 from unmask.policies.composed import Composed
+from unmask.policies.heads import fitted
 from unmask.policies.presets import family_of, preset_of
 from unmask.request import STEPS_SHARE, CalibratedModel, Request, begin, steps_of
 
@@ -131,7 +132,8 @@ def resolve(model: CalibratedModel, options: DecodeOptions) -> Resolved:
     resolved = Resolved(model, options, policy, proposal, gate, preset)
     if options.cache is not None:
         resolved._denoiser()  # refused now, not when prompts have been read
-    return resolved
+    exact = isinstance(model.denoiser, Exact)
+    return replace(resolved, policy=fitted(policy, model.name, model.fingerprint, exact))
 
 
 def _outside() -> int:

@@ -24,6 +24,7 @@ from unmask.core import (
 )
 from unmask.core.rows import concat, select
 from unmask.errors import ConfigError, Unfinished
+from unmask.search import together
 from unmask.transition import Transition, apply, fill_after_eos, raise_faults
 
 
@@ -43,6 +44,9 @@ class Runner:
         self.denoiser, self.proposal, self.planner = denoiser, proposal, planner
         self.eos_ids = eos_ids
         """Tokens after which a row's tail is closed; none where it is not."""
+        self.remembers = True
+        """Whether looks are kept until the next real forward: a search has none, and keeps its paths' predictions."""
+        self.on_show: Callable[[Trajectory], None] | None = None
         self._memo: dict[bytes, tuple[Logits, int]] = {}
 
     def reset_costs(self, traj: Trajectory) -> None:
@@ -74,6 +78,7 @@ class Runner:
         *,
         view: View | None = None,
         noise: Noise | None = None,
+        temperature: float | None = None,
     ) -> Prediction:
         """Predictions for hypothetical rows, greedy or drawn; `owner_U` says which running row pays for each."""
         needs = needs or Needs()
@@ -81,11 +86,13 @@ class Runner:
         if given_UL is not None:
             view = replace(view, given_BN=given_UL)
         logits = self._forward(view, needs, owner_U)
-        if view.attend_BNN is None:
+        if self.remembers and view.attend_BNN is None:
             for row, key in enumerate(_keys(view, needs, self.rows_B[owner_U])):
                 self._memo[key] = (logits, row)
         alone = Trajectory.start(states, noise or Noise(torch.zeros_like(states.step_B)))
-        return self._propose(logits, view, needs, alone, self.proposal if noise else self.proposal.greedy)
+        proposal = self.proposal if noise else self.proposal.greedy
+        proposal = proposal if temperature is None else replace(proposal, temperature=temperature)
+        return self._propose(logits, view, needs, alone, proposal)
 
     def ask_planner(
         self, states: State, owner_U: Tensor, needs: Needs | None = None, *, view: View | None = None
@@ -105,6 +112,11 @@ class Runner:
         nothing_B = torch.zeros_like(traj.rows_B)
         step = record_of(traj, policy, action, change, nothing_B, nothing_B)
         return advance(traj, light_step(step), change.state, ALL)
+
+    def show(self, paths: Sequence[Trajectory]) -> None:
+        """Whoever watches the run sees the best path of each row."""
+        if self.on_show is not None and paths:
+            self.on_show(together(paths, self.forwards_B))
 
     def change(self, traj: Trajectory, action: Action) -> Transition:
         """What an action does to the rows; its fault flags are not looked at yet."""

@@ -398,3 +398,18 @@ def test_a_folder_of_an_older_version_is_refused_with_what_to_do(run, tiny, tmp_
     assert code == 2
     assert "'unmask-compare-1'; allowed: 'unmask-compare-2'" in err
     assert "choose another --out" in err
+
+
+def test_searches_with_their_controls(run, tiny, tmp_path):
+    code, _, _ = run(*quick(tiny, "--policy", "lookum", "--matched", "--out", tmp_path, "--quiet"))
+    assert code == 0
+    document = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
+    arms = ["reference", "lookum", "base of lookum", "best of n like lookum"]
+    assert [line["policy"] for line in document["macro"] or document["lines"]] == arms
+    assert document["config"]["matched_n"]["best of n like lookum"][CSV] >= 1
+
+
+def test_controls_without_a_search_are_refused(run, tiny):
+    code, _, err = run(*quick(tiny, "--matched"))
+    assert code == 2
+    assert "--matched is given without a search" in err

@@ -99,9 +99,9 @@ class TestGenerate:
         ("policy", "said"),
         [
             ("llada", []),
-            ("eb-sampler", ["reconstruction: no code of the authors", "steps change nothing: eb-sampler goes on"]),
+            ("eb-sampler", ["reconstruction: parts are ours, or untested", "steps change nothing: eb-sampler goes on"]),
             ("dus", ["steps change nothing: dus goes on"]),
-            ("dos", ["reconstruction: no code of the authors"]),
+            ("dos", ["reconstruction: parts are ours, or untested"]),
         ],
     )
     def test_the_header_says_what_a_method_is_worth(self, command, policy, said):

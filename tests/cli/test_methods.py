@@ -34,6 +34,16 @@ PAPER = {
         "irreversible",
         "one-step look-ahead",
     ),
+    "lookum": ("path uncertainty", "candidate-set budget", "full", "irreversible", "path look-ahead"),
+    "soar": ("confidence", "state-adaptive", "position beam", "search-delayed", "beam search"),
+    "order-token-search": (
+        "action likelihood",
+        "search-dependent",
+        "full",
+        "search-delayed",
+        "joint trajectory search",
+    ),
+    "medal": ("confidence / search value", "search-dependent", "full", "search-delayed", "MCTS"),
 }
 
 

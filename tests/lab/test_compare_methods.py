@@ -24,3 +24,19 @@ def test_a_loop_for_another_kind_of_model_is_left_out():
     assert llada[0]["klass"].variant == "llada"
     assert dream[0]["klass:variant=dream"].variant == "dream"
     assert set(OF_ONE_KIND) <= set(METHODS)
+
+
+@pytest.mark.parametrize("reference", ["llada", "dream"])
+def test_searches_are_in_with_their_default_budgets(reference):
+    chosen, _ = suitable_methods(reference)
+    for name in ("lookum", "soar", "order-token-search", "medal"):
+        assert chosen[name] == METHODS[name]()
+        assert chosen[name].budget == "4x"
+
+
+def test_learned_methods_are_in_where_the_model_has_a_head():
+    without, _ = suitable_methods("llada")
+    chosen, others = suitable_methods("llada", heads=["demask"])
+    assert not {"demask", "ddpd"} & set(without)
+    assert chosen["demask"] == METHODS["demask"]()
+    assert others["ddpd"] == "needs a learned part beside the model"

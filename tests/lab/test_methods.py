@@ -118,6 +118,9 @@ class TestTheFile:
                 "rollouts is 1; allowed: 2 or more where the reference",
             ),
             ({"models__0__reference": "p2", "models__0__settings": {"planner": True}}, "cannot continue branches"),
+            ({"models__0__reference": "soar"}, "cannot continue branches"),
+            ({"candidates": {"policy": ["llada", "lookum:paths=2"]}}, "is a search, which owns its loop"),
+            ({"candidates": {"policy": ["llada", "medal"]}}, "is a search, which owns its loop"),
         ],
     )
     def test_what_is_refused(self, changes, said):

@@ -11,11 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
+import unmask
 from tests.helpers.paths import GOLDEN
 from unmask.core import Logits, Needs, Prediction, Proposal, State, Trajectory, View, Vocabulary, propose
 from unmask.decode import decode
 from unmask.denoisers import Guided
 from unmask.denoisers.scripted import Scripted, TableNoise
+from unmask.train.heads import HeadConfig, train_head
 
 MASK = 11
 
@@ -222,3 +224,21 @@ def predict() -> Callable[..., Prediction]:
 @pytest.fixture(scope="session")
 def toy_checks() -> dict[str, Any]:
     return json.loads((GOLDEN / "toy.json").read_text())
+
+
+def _head(kind, tmp_path_factory):
+    """A head for `mini`, trained on a few texts: good for nothing but to be read."""
+    out = tmp_path_factory.mktemp(kind)
+    config = HeadConfig(kind, examples=6, held_out=4, steps=3, batch=2, size=4, probes=1, draws=1)
+    train_head(unmask.load("mini"), config, out)
+    return out / "head"
+
+
+@pytest.fixture(scope="session")
+def demask_head(tmp_path_factory):
+    return _head("demask", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def ddpd_head(tmp_path_factory):
+    return _head("ddpd", tmp_path_factory)

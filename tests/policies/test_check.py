@@ -36,7 +36,11 @@ VARIANTS = {
         {"revise_every": 1, "tail": 0, "joint_reeval": True, "base": "margin", "window": (0.0, 1.0)},
     ],
     "vsb": [{"window": 4, "least": 2}],
-    "info-gain": [{"threshold": None}, {}, {"block_length": 2}, {"objective": "lookum", "candidates": 3}],
+    "info-gain": [{"threshold": None}, {}, {"block_length": 2}, {"objective": "remaining", "candidates": 3}],
+    "demask": [{"head": "measured"}, {"head": "measured", "threshold": 0.5, "budget": 0.3, "both": True}],
+    "ddpd": [{"head": "self"}, {"head": "self", "start": "uniform", "weights": "sigmoid"}],
+    "lookum": [{}, {"variant": "smc", "verifier": "confidence"}],
+    "order-token-search": [{"block_length": 2, "beams": 2}],
 }
 # Its quota needs steps that divide the answer: tests/policies/test_fast_dllm.py checks it on such rows.
 OTHER_ROWS = {"fast-dllm-dream"}
@@ -45,9 +49,12 @@ CASES = [(name, options) for name in METHODS if name not in OTHER_ROWS for optio
 
 @pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{o}" for n, o in CASES])
 def test_every_registered_method_keeps_the_contract(name, options):
-    method = make(name, **options)
-    check = check_policy if isinstance(method, Policy) else check_search
-    assert check(method, Problem.default(device=DEVICE)) is None
+    assert kept(make(name, **options), Problem.default(device=DEVICE)) is None
+
+
+def kept(method, problem=None):
+    """None, where the contract of its kind is."""
+    return (check_policy if isinstance(method, Policy) else check_search)(method, problem)
 
 
 ROWS = ([5, 9, -1, -1, -1, -1], [17, 23, 42, -1, -1, -1, -1, 11])
@@ -72,12 +79,13 @@ def rows_of(name, canvases, steps):
 
 def short(name):
     """Settings that suit an answer of two positions."""
-    return {"block_length": 2} if name == "wino" else {"window": 2, "least": 1} if name == "vsb" else {}
+    own = {"wino": {"block_length": 2}, "vsb": {"window": 2, "least": 1}}
+    return own.get(name) or ({"head": make(name).without} if METHODS[name].card.learned else {})
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_keeps_the_contract_on_a_short_row_of_mini(name):
-    assert check_policy(make(name, **short(name)), rows_of("mini", [ROWS[0][:4]], [2])) is None
+    assert kept(make(name, **short(name)), rows_of("mini", [ROWS[0][:4]], [2])) is None
 
 
 @pytest.mark.parametrize("name", ["dream", "fast-dllm-dream"])
@@ -93,7 +101,7 @@ def test_every_method_keeps_the_contract_on_trained_networks(name, options, mode
         with pytest.raises(DenoiserError, match="shadow slots"):
             check_policy(make(name, **options), rows_of(model, ROWS, [2, 4]))
         return
-    assert check_policy(make(name, **options), rows_of(model, ROWS, [2, 4])) is None
+    assert kept(make(name, **options), rows_of(model, ROWS, [2, 4])) is None
 
 
 @pytest.mark.parametrize("name", SHADOWS)
@@ -281,6 +289,31 @@ def test_a_search_that_records_nothing_is_caught():
 def test_a_search_whose_end_is_not_where_its_steps_lead_is_caught():
     with pytest.raises(ContractError, match="records its steps"):
         check_search(BestOfGreedy(sloppy=True), Problem.default(seed=1))
+
+
+@dataclass(frozen=True)
+class Spends(BestOfGreedy):
+    """Says what a base decode takes and heeds no budget, or never asks whether it is enough."""
+
+    budget: int | str = "1.5x"
+
+    def base_forwards(self, state):
+        return state.masked_BL.sum(-1)
+
+
+@dataclass(frozen=True)
+class NeverAsks(Spends):
+    width: int = 1
+
+
+def test_a_search_that_spends_more_than_its_budget_is_caught():
+    with pytest.raises(ContractError, match="stops inside its budget"):
+        check_search(Spends())
+
+
+def test_a_search_that_takes_any_budget_is_caught():
+    with pytest.raises(ContractError, match="refuses a budget below a base decode"):
+        check_search(NeverAsks())
 
 
 @pytest.mark.parametrize("method", [LLaDA(), make("info-gain", threshold=None), make("core", revise_every=1, tail=0)])

@@ -9,19 +9,24 @@ import torch
 import unmask
 from tests.policies.conftest import MASK, Toy
 from unmask.axes import ReMDM
-from unmask.core import Noise, Policy, Proposal, State
+from unmask.core import Noise, Policy, Proposal, Search, State
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
 from unmask.policies import (
     DCD,
+    DDPD,
+    DEMASK,
     DOS,
     DSB,
     DUS,
     KLASS,
+    MEDAL,
     METHODS,
     P2,
+    SOAR,
     VSB,
     WINO,
+    BestOf,
     Composed,
     CoRe,
     Dream,
@@ -31,6 +36,8 @@ from unmask.policies import (
     Fixed,
     InfoGain,
     LLaDA,
+    LookUM,
+    OrderTokenSearch,
     ReMDMLLaDA,
     ReMDMSampler,
     Revised,
@@ -42,8 +49,8 @@ from unmask.policies import (
 class Neutral:
     """Two policies that must agree, and the share of a row's answer that they take as steps (None: one step)."""
 
-    method: Policy
-    simpler: Policy
+    method: Policy | Search
+    simpler: Policy | Search
     why: str
     share: float | None = 1.0
     temperature: float = 0.0
@@ -95,10 +102,26 @@ TABLE = [
     Neutral(CoRe(block_length=4, revise_every=0), IN_BLOCKS, "no revision"),
     Neutral(InfoGain(candidates=1, threshold=None), LLaDA(), "one candidate, the greedy one", 0.5),
     Neutral(InfoGain(tau_pos=0.0, threshold=None, block_length=4), IN_BLOCKS, "candidates that are all the greedy one"),
+    Neutral(LookUM(budget="1x"), LLaDA(), "its smallest budget", 0.5),
+    Neutral(LookUM(variant="smc", budget="1x", block_length=1), LLaDA(block_length=1), "the same"),
+    Neutral(LookUM(paths=1), LLaDA(), "one path, the greedy one", 0.5, 0.8),
+    Neutral(SOAR(threshold=1.0, budget="1x"), ONE_BY_ONE, "its smallest budget"),
+    Neutral(SOAR(width=1, threshold=1.0, block_length=4), IN_BLOCKS, "a beam of one that is never sure", 1.0, 0.8),
+    Neutral(SOAR(width=1, threshold=0.5, most=64), FastDLLM(threshold=0.5, block_length=None), "one that is soon sure"),
+    Neutral(OrderTokenSearch(tau=0.0, budget="1x"), LLaDA(), "its smallest budget", 0.5),
+    Neutral(OrderTokenSearch(tau=0.0, block_length=4), IN_BLOCKS, "drafts that are all alike"),
+    Neutral(OrderTokenSearch(budget="1x"), OrderTokenSearch(beams=1), "its base is one draft with its noise"),
+    Neutral(MEDAL(budget="1x"), LLaDA(), "its smallest budget", 0.5, 0.8),
+    Neutral(MEDAL(budget="1x", block_length=4), IN_BLOCKS, "the same"),
     Neutral(P2(0.0), LLaDA(), "nothing is re-masked", 0.5),
     Neutral(P2(0.0, "linear", form="log", exact=True), ONE_BY_ONE, "the same with an exact count"),
+    Neutral(DEMASK(inf, head="measured"), ALL_AT_ONCE, "an infinite budget"),
+    Neutral(DEMASK(0.0, head="measured"), ONE_BY_ONE, "no budget, and everything depends a little"),
+    Neutral(DEMASK(inf, 0.5, head="measured"), FastDLLM(threshold=0.5, block_length=None), "the threshold alone"),
+    Neutral(DDPD(head="self"), ALL_AT_ONCE, "one step: its end fills every mask with the likeliest token", None),
     Neutral(Dream("maskgit_plus"), ALL_AT_ONCE, "one step reveals everything", None),
     Neutral(Dream("origin"), ALL_AT_ONCE, "the same", None),
+    Neutral(BestOf(IN_BLOCKS, n=1), IN_BLOCKS, "one decode", 1.0, 0.8),
     Neutral(Revised(Fixed(commit="none"), ReMDM("cap", 0.0)), Fixed(), "sigma 0", 0.5),
     Neutral(Revised(FastDLLM(threshold=0.5), ReMDM("conf", 1.0)), FastDLLM(threshold=0.5), "all is committed", 1.0),
     Neutral(Fixed(region="block:4"), IN_BLOCKS, "a block that is always as large as its quota"),

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from tests.helpers.made_comparison import made, timed
-from unmask.lab.compare import LeftOut
+from unmask.lab.compare_failed import LeftOut
 from unmask.lab.compare_speed import summarise_speed
 from unmask.lab.compare_summary import summarise
 from unmask.report.compare_screen import LABEL_LEGEND, legends, remarks, screens

@@ -56,6 +56,19 @@ def test_remasked_positions_are_marked(model):
         assert marked == marks.nonzero().flatten().tolist()
 
 
+def test_a_search_shows_its_best_path_and_the_size_of_its_tree(model):
+    told, frames, out = watched(model, False, prompt=["a", "dc"], max_new_tokens=4, policy="soar", threshold=1.0)
+    ends = {row: model.codec.decode(out.trajectory.state.tokens_BL[row].tolist()) for row in range(2)}
+    lines = told.splitlines()
+    for row in range(2):
+        last = [line for line in lines if f"row  {row}" in line][-1]
+        tree = int(out.trajectory.row(row).steps[-1].action.notes["tree"])
+        assert f"(forwards {out.row_forwards[row]}, tree {tree})" in last
+        assert frames[-1][row].plain in ends[row]
+    assert "tree" not in watched(model, False, prompt="a", policy="llada", steps=3)[0]
+    assert "tree" in watched(model, True, prompt="a", policy="medal", steps=3)[0]
+
+
 def test_finished_rows_keep_their_last_line(model):
     _, frames, out = watched(model, True, prompt=["a", "dcba"], max_new_tokens=4, policy="wino", block_length=4)
     assert [frames[-1][row].plain for row in (0, 1)] == list(out.canvases)

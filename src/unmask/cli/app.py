@@ -20,9 +20,10 @@ from unmask.cli.generate import generate, infill
 from unmask.cli.methods import methods
 from unmask.cli.models import models
 from unmask.cli.progress import note
+from unmask.cli.score import score
 from unmask.cli.study import study
 from unmask.cli.tasks import tasks
-from unmask.cli.train import train
+from unmask.cli.train_head import trains
 from unmask.cli.verify import verify
 from unmask.errors import UnmaskError
 from unmask.plain_files import shown_path
@@ -54,7 +55,8 @@ app = typer.Typer(
 app.add_typer(tasks, name="tasks")
 app.add_typer(study, name="study")
 app.add_typer(methods, name="methods")
-for command in (compare, verify, calibrate, train, generate, infill, models, demo, bench):
+app.add_typer(trains, name="train")
+for command in (compare, verify, calibrate, generate, infill, score, models, demo, bench):
     app.command()(command)
 
 

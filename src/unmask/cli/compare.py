@@ -12,7 +12,7 @@ import typer
 from unmask.cli.options import POLICY, DataDir, Jobs, LoadOptions, ModelName, expanded, policy_of
 from unmask.cli.progress import AnswerLines, bar, note, watching, wide_console
 from unmask.decode_options import shared
-from unmask.errors import ConfigError, UnknownName
+from unmask.errors import ConfigError, UnknownName, shown
 from unmask.report.console import say, say_json
 from unmask.text import storable
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from unmask.api import Model
     from unmask.core import Policy, Search
     from unmask.lab.compare import ComparePlan, CompareProgress, Evaluation
+    from unmask.lab.compare_matched import MatchedControl
     from unmask.lab.compare_speed import SpeedSummary
     from unmask.lab.compare_summary import CompareSummary
+    from unmask.tasks import Task
 
 REFERENCE, ALL_METHODS = "reference", "all"
 
@@ -35,8 +37,15 @@ class CompareOptions:
         typer.Option(
             metavar="NAME",
             help="A task of `unmask tasks`, its controls included, `constructed`, or `all` for the ten. Repeatable. "
-            "Default: constructed.",
+            "Default: constructed. Or one of your own, alone: FILE.jsonl, or code, which runs.",
         ),
+    ] = None
+    score: Annotated[
+        str | None,
+        typer.Option(metavar="RULE", help="How answers to a task of your own are scored, as for `unmask calibrate`."),
+    ] = None
+    horizon: Annotated[
+        int | None, typer.Option(min=1, help="Tokens that an answer to a task of your own may take.")
     ] = None
     split: Annotated[
         str, typer.Option(help="development, validation, evaluation, or `fresh`: new prompts of the generators.")
@@ -58,6 +67,14 @@ class CompareOptions:
             "class of your own, whose code runs: path.py:Class or package.module:Class, then :KEY=VALUE... Repeatable.",
         ),
     ] = None
+    matched: Annotated[
+        bool,
+        typer.Option(
+            "--matched",
+            help="With every search its base method, and best of n of that with as many forwards: the most probable of "
+            "n answers, all but the first drawn at temperature 0.6.",
+        ),
+    ] = False
     steps: int | None = shared("steps", help="Steps for every task. Default: half its horizon.", min=1)
     temperature: float = shared("temperature", min=0.0)
     batch: Annotated[
@@ -172,6 +189,8 @@ def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output
       unmask compare --model mini --task carry-rtl --policy wino:block_length=8 --policy fixed:kappa=above:0.9
       unmask compare --model mini --task constructed --policy all --out out/methods
       unmask compare --model mini --task carry-rtl --policy mine.py:SureOrOne:threshold=0.8
+      unmask compare --model mini --task constructed --policy soar --policy medal --matched --out out/searches
+      unmask compare --model exact --task mine.jsonl --score exact --horizon 6 --split evaluation --policy all
       unmask compare --model mini --split fresh --prompts 1000 --axis all --out out/fresh
       unmask compare --model mini --split evaluation --picks out/fresh/summary.json --out out/card
     """
@@ -182,10 +201,10 @@ def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output
     from unmask.report import compare as page
 
     # What is wrong with the command line comes before the model is read, and the folder before the work is done.
-    names, axes = _tasks(options.task or ["constructed"]), _axes(options.axis or [])
+    tasks, axes = _tasks(options.task or ["constructed"], options.score, options.horizon), _axes(options.axis or [])
     _extras(options.policy, ANY)
     _check_split(options.split)
-    without = _without(options.macro_without or [], names)
+    without = _without(options.macro_without or [], [task.name for task in tasks])
     picks = page.read_picks(options.picks) if options.picks is not None else None
     output.check()
     if options.split == "evaluation" and not output.quiet:
@@ -193,12 +212,14 @@ def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output
     loaded = load.load(model)
     extra = _extras(options.policy, family_of(loaded.reference, loaded.options))
     if any(text.strip() == ALL_METHODS for text in options.policy or []):
-        extra = {**_published(loaded.reference, quiet=output.quiet), **extra}
+        extra = {**_published(loaded, quiet=output.quiet), **extra}
     only = {*picks.values()} - {*extra, REFERENCE} if picks is not None and not axes else None
+    policies, controls = _arms(loaded, {**_candidates(loaded.reference, axes, only), **extra}, options.matched)
     plan = ComparePlan(
-        tasks=names,
+        tasks=tasks,
         split=options.split,
-        policies={**_candidates(loaded.reference, axes, only), **extra},
+        policies=policies,
+        controls=controls,
         prompts=options.prompts,
         steps=options.steps,
         temperature=options.temperature,
@@ -213,6 +234,24 @@ def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output
         raise ConfigError(f"nothing could be decoded: {evaluation.tasks[0].task}: {evaluation.tasks[0].unavailable}")
     summary = summarise(evaluation, resamples=options.resamples, macro_without=without)
     output.show(evaluation, summary, summarise_speed(evaluation, summary, resamples=options.resamples), picks, seconds)
+
+
+def _arms(
+    model: "Model", policies: "dict[str, Policy | Search]", matched: bool
+) -> "tuple[dict[str, Policy | Search], dict[str, MatchedControl]]":
+    """The policies with the heads of this model, and the controls of its searches where they are asked for."""
+    from unmask.denoisers import Exact
+    from unmask.lab.compare_matched import with_controls
+    from unmask.policies.heads import fitted
+
+    exact = isinstance(model.denoiser, Exact)
+    own = {name: fitted(policy, model.name, model.fingerprint, exact) for name, policy in policies.items()}
+    if not matched:
+        return own, {}
+    arms, controls = with_controls(own)
+    if not controls:
+        raise ConfigError("--matched is given without a search; allowed: with --policy soar or such; name one")
+    return arms, controls
 
 
 def _evaluated(model: "Model", plan: "ComparePlan", options: CompareOptions, output: CompareOutput) -> "Evaluation":
@@ -244,17 +283,26 @@ def _evaluated(model: "Model", plan: "ComparePlan", options: CompareOptions, out
         raise
 
 
-def _tasks(given: list[str]) -> list[str]:
-    """Names of tasks in the order of the suite's table, controls last."""
+def _tasks(given: list[str], score: str | None, horizon: int | None) -> "list[Task]":
+    """Tasks in the order of the suite's table, controls last; or the one of the user's own."""
     from unmask.tasks import CONTROLS, TASKS
+    from unmask.tasks.own import is_own, task_of
 
+    own = [name for name in given if is_own(name)]
+    if own or score is not None or horizon is not None:
+        if len(given) > 1:
+            raise ConfigError(
+                f"--task is {', '.join(map(shown, given))}; allowed: a task of your own alone, or those of the suite "
+                "without --score and --horizon; compare them one after the other"
+            )
+        return [task_of(given[0], score=score, horizon=horizon)]
     groups = {"all": [*TASKS], "constructed": [name for name, task in TASKS.items() if task.generator]}
     wanted: set[str] = set()
     for name in given:
         if name not in (*groups, *TASKS, *CONTROLS):
             raise UnknownName("task", name, [*groups, *TASKS, *CONTROLS])
         wanted |= set(groups.get(name, [name]))
-    return [name for name in (*TASKS, *CONTROLS) if name in wanted]
+    return [task for name, task in {**TASKS, **CONTROLS}.items() if name in wanted]
 
 
 def _without(given: list[str], tasks: list[str]) -> list[str]:
@@ -295,11 +343,16 @@ def _extras(given: list[str] | None, family: str) -> "dict[str, Policy | Search]
     return policies
 
 
-def _published(reference: str, quiet: bool) -> "dict[str, Policy | Search]":
+def _published(model: "Model", quiet: bool) -> "dict[str, Policy | Search]":
     """What --policy all stands for; says which methods it leaves out."""
+    from unmask.denoisers import Exact
     from unmask.lab.compare_methods import suitable_methods
+    from unmask.policies.heads import HEADS, shipped
 
-    chosen, others = suitable_methods(reference)
+    exact = isinstance(model.denoiser, Exact)
+    chosen, others = suitable_methods(
+        model.reference, [kind for kind in HEADS if exact or model.fingerprint in shipped(kind)]
+    )
     if not quiet:
         reasons: dict[str, list[str]] = {}
         for name, reason in others.items():

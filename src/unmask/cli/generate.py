@@ -279,7 +279,7 @@ def _standing(policy: Any, label: str) -> dict[str, str]:
     if label == "own" and is_ours(type(policy)):
         return {}  # a gate around a method
     words = {
-        "reconstruction": "reconstruction: no code of the authors was to be had; call results by that name",
+        "reconstruction": "reconstruction: parts are ours, or untested against its authors' files; say so with results",
         "this library": "this library's own, not a published method",
         "own": "own code, not of this library",
     }

@@ -8,7 +8,7 @@ from typing import Any
 VERIFIED = "verified"
 """Against the authors' code: the same tokens on the same network, apart from what `differs` says."""
 RECONSTRUCTION = "reconstruction"
-"""From the paper's text or from others' words: no code of the authors was to be had."""
+"""Parts are ours, or untested against the authors' files: from the paper or others' words. `differs` says which."""
 OURS = "this library"
 LABELS = (VERIFIED, RECONSTRUCTION, OURS)
 

@@ -1,6 +1,7 @@
 """What a denoiser, a policy, a search and the look-ahead promise each other."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
 import torch
@@ -60,13 +61,15 @@ class LookAhead(Protocol):
         *,
         view: View | None = None,
         noise: Noise | None = None,
+        temperature: float | None = None,
     ) -> Prediction:
         """Predictions for hypothetical rows; `owner_U` says which running row pays for each.
 
         They are greedy, or drawn as the run draws where `noise` is given (one key per row, e.g.
-        `traj.noise.select(owner_U)`). `needs` may ask for attention, hidden rows and several draws. `given_UL` asks
-        for the probability of these tokens (-1: none), as `View.given_BN` does. A `view` of its own lets the pass
-        read less, or more, than the canvas; it is remembered unless it has an attention of its own.
+        `traj.noise.select(owner_U)`), at a `temperature` of their own where one is given. `needs` may ask for
+        attention, hidden rows and several draws. `given_UL` asks for the probability of these tokens (-1: none), as
+        `View.given_BN` does. A `view` of its own lets the pass read less, or more, than the canvas; it is remembered
+        unless it has an attention of its own.
         """
         ...
 
@@ -78,10 +81,19 @@ class LookAhead(Protocol):
 
 
 class SearchRun(LookAhead, Protocol):
-    """What a search moves its hypothetical rows with."""
+    """What a search moves its hypothetical rows with. Looks are not remembered: a path keeps its prediction."""
+
+    @property
+    def forwards_B(self) -> Tensor:
+        """What every running row has paid so far."""
+        ...
 
     def take(self, traj: Trajectory, policy: str, action: Action) -> Trajectory:
         """The rows after an action on their prediction, tails closed where the run fills them, the step recorded."""
+        ...
+
+    def show(self, paths: Sequence[Trajectory]) -> None:
+        """Tell whoever watches the run: the best path so far of rows still running, one row each, one step or more."""
         ...
 
 
@@ -103,6 +115,7 @@ class NoLookAhead:
         *,
         view: View | None = None,
         noise: Noise | None = None,
+        temperature: float | None = None,
     ) -> Prediction:
         raise ContractError(_NOT_DECLARED)
 
@@ -209,6 +222,15 @@ class Policy(DecodingMethod):
 
 class Search(DecodingMethod):
     """A method that owns its loop: beams, trees, particles. Reads the model only through the look-ahead."""
+
+    def base_forwards(self, state: State) -> Tensor | None:
+        """Looks that a base decode of each row takes, the smallest `budget`; None where the search takes no budget."""
+        return None
+
+    @property
+    def base_method(self) -> "Policy | None":
+        """What it is measured against with as many forwards; None where there is no such method."""
+        return None
 
     @abstractmethod
     def decode(self, run: SearchRun, traj: Trajectory) -> Trajectory:

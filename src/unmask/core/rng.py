@@ -86,6 +86,10 @@ class Noise(Selectable):
     def select(self, rows_U: Tensor) -> "Noise":
         return Noise(self.key_B[rows_U])
 
+    def another(self, name: str) -> "Noise":
+        """Independent numbers for the same rows: a further attempt at them."""
+        return Noise(_absorb(self.key_B, _purpose_id(name)))
+
     def _bits(self, step: Tensor, position: Tensor, purpose: str, key: Tensor) -> Tensor:
         return _absorb(_absorb(_absorb(key, step), position), _purpose_id(purpose))
 

@@ -277,7 +277,7 @@ def _temper(z_CV: Tensor, request: PassOptions, scratch: _Scratch) -> Tensor | N
         (), draw.temperature if draw.temperature > 0 else 1.0, dtype=z_CV.dtype, device=z_CV.device
     )
     torch.div(z_CV, temperature, out=tempered_CV)
-    return _filter_(tempered_CV, draw)
+    return filter_(tempered_CV, draw)
 
 
 def _draw_tokens(
@@ -300,7 +300,7 @@ def _draw_tokens(
     return torch.searchsorted(total_CV, target_CD, right=True).clamp(max=z_CV.shape[1] - 1)
 
 
-def _filter_(z_CV: Tensor, draw: Sampling) -> Tensor:
+def filter_(z_CV: Tensor, draw: Sampling) -> Tensor:
     """Nucleus, then top-k, in Dream's order: the token that crosses `top_p` stays, ties at rank k stay."""
     if draw.top_p < 1.0:
         sorted_CV, order_CV = z_CV.sort(dim=-1, descending=True, stable=True)

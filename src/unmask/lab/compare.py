@@ -6,7 +6,6 @@ answer that could not be judged has no utility (NaN, with a reason), never 0.
 
 import json
 import math
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,13 +16,14 @@ import torch
 from unmask.core import Denoiser, Policy, Proposal, Search, Trajectory
 from unmask.core.cost import AnswerCost, cost_columns
 from unmask.decode import decode
-from unmask.errors import ConfigError, SchemaError, UnknownName, UnmaskError, require
+from unmask.errors import ConfigError, SchemaError, UnknownName, require
+from unmask.lab.compare_failed import LeftOut, PolicyFailed
+from unmask.lab.compare_matched import MatchedControl, sized, sizes
 from unmask.lab.compare_store import ComparePieces, hash_of_prompts
 from unmask.lab.compare_timing import BatchClock, TimedBatch, stored_time
 from unmask.lab.prompts import FRESH, prompts_from
 from unmask.lab.run.judging import Judge, scores
-from unmask.own_code import described, place_of
-from unmask.policies import settings, standing
+from unmask.policies import BestOf, settings, standing
 from unmask.request import STEPS_SHARE, Request, TextModel, after_tokens, begin, steps_of
 from unmask.resolve import plain
 from unmask.tasks import SPLITS, Example, Task, find
@@ -89,33 +89,6 @@ class TaskRun:
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """A policy that could not decode a task, and why."""
-
-    task: str
-    policy: str
-    reason: str
-    traceback: str = ""
-    """Of an error that nobody expects, such as one in a policy of a user's own."""
-
-
-class PolicyFailed(Exception):
-    """A policy could not decode a batch, or its answers could not be judged: the cause says why."""
-
-    def __init__(self, cause: BaseException, policy: Policy | Search):
-        super().__init__()
-        self.cause, self.kind = cause, type(policy)
-
-    def left_out(self, task: str, policy: str) -> LeftOut:
-        place = place_of(self.cause, self.kind)
-        at = f" ({place})" if place else ""
-        if isinstance(self.cause, UnmaskError):
-            return LeftOut(task, policy, storable(str(self.cause)) + at)
-        trace = storable("".join(traceback.format_exception(self.cause)))
-        return LeftOut(task, policy, f"unexpected {described(self.cause)}{at}; --out keeps its traceback", trace)
-
-
-@dataclass(frozen=True)
 class Evaluation:
     """Every answer with what it is worth."""
 
@@ -162,6 +135,8 @@ class ComparePlan:
     seed: int = 0
     proposal: Proposal | None = None
     """How tokens are proposed, where that is more than a temperature."""
+    controls: Mapping[str, MatchedControl] = field(default_factory=dict)
+    """Arms that come after the policies: best of n of a search's base, with its forwards."""
 
     def __post_init__(self) -> None:
         require(
@@ -170,11 +145,16 @@ class ComparePlan:
         require(self.prompts is None or self.prompts >= 1, "prompts", self.prompts, "1 or more", "ask for at least one")
         if self.split not in (*SPLITS, FRESH):
             raise UnknownName("split", self.split, (*SPLITS, FRESH))
-        for name in self.policies:
+        for name in self.arms:
             require(storable(name) == name, "name of a policy", name, "whole characters", "rename it")
         names = [task.name for task in self.chosen]
         fits = bool(names) and len(set(names)) == len(names)
         require(fits, "tasks", names, "one or more, none twice", "change the list")
+
+    @property
+    def arms(self) -> Mapping[str, "Policy | Search | MatchedControl"]:
+        """Everything that is decoded, the reference first."""
+        return {**self.policies, **self.controls}
 
     @property
     def chosen(self) -> list[Task]:
@@ -194,6 +174,7 @@ class ComparePlan:
             "methods": {name: standing(policy) for name, policy in self.policies.items()},
             "steps": {task.name: self.steps_for(task) for task in self.chosen},
             **({"proposal": asdict(self.proposal)} if self.proposal is not None else {}),
+            **({"matched": {n: c.described() for n, c in self.controls.items()}} if self.controls else {}),
         }
         text = json.dumps(plain(config), ensure_ascii=False, allow_nan=False)
         as_json: dict[str, Any] = json.loads(storable(text))
@@ -274,14 +255,14 @@ def run_comparison(
     rows: list[AnswerRow] = []
     times: list[TimedBatch] = []
     left_out: list[LeftOut] = []
-    total, done, kept = len(plan.policies) * sum(task.run.prompts for task in prepared), 0, 0
+    total, done, kept = len(plan.arms) * sum(task.run.prompts for task in prepared), 0, 0
     for task in (task for task in prepared if not task.run.unavailable):
         decoder = _TaskDecoder(model, task, proposal, Judge(model, task.members, jobs), pieces, clock, warm_up)
-        for at, (name, policy) in enumerate(plan.policies.items()):
+        for at, (name, arm) in enumerate(plan.arms.items()):
             answers: list[AnswerRow] = []
             measured: list[TimedBatch] = []
             try:
-                for part, time, restored in decoder.decode(name, policy):
+                for part, time, restored in decoder.decode(name, arm, rows):
                     answers += part
                     measured.append(time)
                     kept += len(part) if restored else 0
@@ -296,11 +277,13 @@ def run_comparison(
             rows += sorted(answers, key=lambda row: task.place[row.prompt])
     return Evaluation(
         split=plan.split,
-        policies=tuple(plan.policies),
+        policies=tuple(plan.arms),
         tasks=tuple(task.run for task in prepared),
         rows=tuple(rows),
         left_out=tuple(left_out),
-        config=config | {"batch": {task.run.task: task.rows for task in prepared}, "versions": versions()},
+        config=config
+        | sizes(plan.controls, rows)
+        | {"batch": {t.run.task: t.rows for t in prepared}, "versions": versions()},
         damaged=tuple(path.name for path in pieces.damaged),
         times=tuple(times),
         run=clock.run,
@@ -348,9 +331,15 @@ class _TaskDecoder:
     clock: BatchClock
     warm_up: bool
 
-    def decode(self, name: str, policy: Policy | Search) -> Iterator[tuple[list[AnswerRow], TimedBatch, bool]]:
-        """The rows of one policy, batch by batch, how long they took, and whether they were on disk."""
+    def decode(
+        self, name: str, arm: Policy | Search | MatchedControl, others: Sequence[AnswerRow]
+    ) -> Iterator[tuple[list[AnswerRow], TimedBatch, bool]]:
+        """The rows of one arm, batch by batch, how long they took, and whether they were on disk."""
         task = self.task.run.task
+        try:
+            policy = sized(arm, others, task) if isinstance(arm, MatchedControl) else arm
+        except ConfigError as error:
+            raise PolicyFailed(error, BestOf) from error
         for at, batch in enumerate(self.task.batches):
             key = {"task": task, "policy": name, "prompts": hash_of_prompts(batch.members)}
             stored = self.pieces.read(key)
@@ -361,7 +350,7 @@ class _TaskDecoder:
             try:
                 rows, seconds, cold = self._decoded(name, policy, batch)
             except (Exception, SystemExit) as error:
-                raise PolicyFailed(error, policy) from error
+                raise PolicyFailed(error, type(policy)) from error
             time = self.clock.time(seconds, len(rows), sum(row.tokens for row in rows), cold)
             self.pieces.write(key, [_entry(row) for row in rows], asdict(time))
             yield rows, TimedBatch(task, name, at, time), False

@@ -1,6 +1,6 @@
 """`--policy all`: the published methods that suit a model, and why the others do not."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from unmask.core import Policy, Search
@@ -15,8 +15,11 @@ _SETTINGS: Mapping[tuple[str, str], Mapping[str, str]] = MappingProxyType({("dre
 """Where one class holds the loops of both kinds and its defaults are those of the other."""
 
 
-def suitable_methods(reference: str) -> tuple[dict[str, Policy | Search], dict[str, str]]:
-    """Every published method at its defaults for models of this reference, and the others with the reason."""
+def suitable_methods(reference: str, heads: Collection[str] = ()) -> tuple[dict[str, Policy | Search], dict[str, str]]:
+    """Every published method at its defaults for models of this reference, and the others with the reason.
+
+    `heads` are the learned methods that have a head for the model, or need none with it.
+    """
     chosen: dict[str, Policy | Search] = {}
     others: dict[str, str] = {}
     for name, method in METHODS.items():
@@ -28,7 +31,7 @@ def suitable_methods(reference: str) -> tuple[dict[str, Policy | Search], dict[s
             others[name] = "it is the reference"
         elif kind is not None and kind != reference and reference in OF_ONE_KIND.values():
             others[name] = f"its authors' loop for models like {kind}"
-        elif card.learned:
+        elif card.learned and name not in heads:
             others[name] = "needs a learned part beside the model"
         else:
             settings = _SETTINGS.get((reference, name), {})

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unmask.errors import UnknownName
-from unmask.lab.compare import Evaluation, LeftOut, TaskRun
+from unmask.lab.compare import Evaluation, TaskRun
+from unmask.lab.compare_failed import LeftOut
 from unmask.stats.bootstrap import MEAN_RESAMPLES, Estimate, against, macro_intervals, macro_ratios
 from unmask.stats.pareto import pareto_front, sure_front
 

@@ -12,13 +12,14 @@ from typing import Any
 
 from unmask.axes import AXES, CARDINALITY, POLICY, REGION, STUDY_AXES, ReMDM
 from unmask.axes.cardinality import below
-from unmask.core import Policy
+from unmask.core import Policy, Search
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, require
 from unmask.lab.branch import EngineSettings, Plan
 from unmask.lab.gates import AXIS_BY, parse_axis_by, parse_gates
 from unmask.lab.methods import described, method_set, methods_of
 from unmask.lab.prompts import FRESH
+from unmask.lab.searches import searches_of
 from unmask.lab.study_models import ModelSpec, check_blocks, parse_models, parse_name
 from unmask.options import (
     check_keys,
@@ -105,6 +106,8 @@ class Study:
     region_holds: str = "count"
     """What candidates and proposals of the region axis keep of the reference: its count, or its share (kappa), so that
     a smaller region reveals fewer. Their names say so."""
+    searches: Mapping[str, Search] = field(default_factory=dict)
+    """Methods that own their loop, decoded end to end beside the arms, by name."""
 
     @classmethod
     def read(cls, path: str | Path) -> "Study":
@@ -149,6 +152,7 @@ class Study:
             scoring=_scoring(raw.get("scoring", "ours")),
             below_k_min=_flag("below_k_min", raw.get("below_k_min", False)),
             region_holds=holds,
+            searches=_searches(raw, folder),
         )
         check_blocks(study.models, {name: task.horizon for name, task in tasks.items()}, study.steps)
         for spec in study.models:
@@ -161,13 +165,13 @@ class Study:
     def config(self) -> dict[str, Any]:
         """Everything that branches depend on, as plain values; not how the work is cut, nor the budget.
 
-        `end_to_end` and `gates` are not among them: they add tables and change none, so they may be switched on later.
+        `end_to_end`, `gates` and `searches` are not among them: they add tables and change none: they may come later.
         """
-        whole = asdict(replace(self, splits={}, steps={}, candidates={}, own={}, methods={}))
+        whole = asdict(replace(self, splits={}, steps={}, candidates={}, own={}, methods={}, searches={}))
         # Studies that were made before there was a choice stay the same.
         usual = ["axis_by"] * (self.axis_by == AXIS_BY[0]) + ["learned"] * (not self.learned)
         # The names of candidates say whether they may fall below k_min, and what the region axis holds.
-        for key in ("budget", "shard", "end_to_end", "gates", "below_k_min", "region_holds", *usual):
+        for key in ("budget", "shard", "end_to_end", "gates", "searches", "below_k_min", "region_holds", *usual):
             del whole[key]
         whole["engine"] = {"rows": self.engine.rows, "bucket": self.engine.bucket}
         whole["splits"] = {role: asdict(part) for role, part in self.splits.items()}
@@ -244,7 +248,7 @@ class Study:
 _CHOICES = ("splits", "steps", "states", "rollouts", "temperature")
 _REQUIRED = ("name", "seed", "models", "tasks", "axes", *_CHOICES, "engine")
 _READINGS = ("scoring", "below_k_min", "region_holds", "gates", "axis_by", "learned")
-_OPTIONAL = ("revision", "candidates", "diagnostics", "end_to_end", "budget", "own", *_READINGS)
+_OPTIONAL = ("revision", "candidates", "diagnostics", "end_to_end", "searches", "budget", "own", *_READINGS)
 
 
 def _required(raw: Mapping[str, Any]) -> tuple[str, ...]:
@@ -386,6 +390,11 @@ _NAME_THEM = (
 
 
 _READ_BY_LEARNED = "name diagnostics: a learned detector reads what they read"
+
+
+def _searches(raw: Mapping[str, Any], folder: Path) -> Mapping[str, Search]:
+    names = parse_names("searches", raw["searches"]) if "searches" in raw else ()
+    return searches_of([parse_name("searches", name) for name in names], folder, raw.get("end_to_end") is True)
 
 
 def _with_diagnostics(name: str, raw: Mapping[str, Any], why: str) -> bool:

@@ -8,9 +8,12 @@ from unmask.core import Policy, Search
 from unmask.errors import ConfigError, UnknownName
 from unmask.options import check_types, fits
 from unmask.own_code import code_hash, is_ours
+from unmask.policies.best_of import BestOf
 from unmask.policies.composed import Composed, compose
 from unmask.policies.core import CoRe
 from unmask.policies.dcd import DCD
+from unmask.policies.ddpd import DDPD
+from unmask.policies.demask import DEMASK
 from unmask.policies.dos import DOS
 from unmask.policies.dream import Dream
 from unmask.policies.dsb import DSB
@@ -21,23 +24,32 @@ from unmask.policies.fixed import Fixed
 from unmask.policies.info_gain import InfoGain
 from unmask.policies.klass import KLASS
 from unmask.policies.llada import LLaDA
+from unmask.policies.lookum import LookUM
+from unmask.policies.medal import MEDAL
+from unmask.policies.order_token_search import OrderTokenSearch
 from unmask.policies.p2 import P2
 from unmask.policies.remdm import ReMDMLLaDA, ReMDMSampler
 from unmask.policies.revised import Revised
+from unmask.policies.soar import SOAR
 from unmask.policies.swordsman import Swordsman
 from unmask.policies.vsb import VSB
 from unmask.policies.wino import WINO
 
 __all__ = [
     "DCD",
+    "DDPD",
+    "DEMASK",
     "DOS",
     "DSB",
     "DUS",
     "KLASS",
+    "MEDAL",
     "METHODS",
     "P2",
+    "SOAR",
     "VSB",
     "WINO",
+    "BestOf",
     "CoRe",
     "Composed",
     "Dream",
@@ -47,6 +59,8 @@ __all__ = [
     "Fixed",
     "InfoGain",
     "LLaDA",
+    "LookUM",
+    "OrderTokenSearch",
     "ReMDMLLaDA",
     "ReMDMSampler",
     "Revised",
@@ -78,8 +92,15 @@ METHODS: dict[str, type[Policy] | type[Search]] = {
         WINO,
         CoRe,
         InfoGain,
+        LookUM,
+        SOAR,
+        OrderTokenSearch,
+        MEDAL,
+        DEMASK,
+        DDPD,
         P2,
         Dream,
+        BestOf,
         Revised,
         Fixed,
         Composed,

@@ -5,6 +5,7 @@ byte and resume anywhere, inputs left alone, forwards counted. A broken one rais
 """
 
 from dataclasses import dataclass, is_dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,7 +30,8 @@ from unmask.core import (
 from unmask.core.rows import leaves
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
-from unmask.errors import ContractError
+from unmask.errors import ConfigError, ContractError
+from unmask.policies.paths import LookBudget
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,17 @@ def check_search(search: Search, problem: Problem | None = None) -> None:
     """The same for a method that owns its loop: nobody resumes inside it, and its steps must tell the way."""
     _check_frozen(search)
     problem = problem or Problem.default()
-    trial = _Trial(search, problem, Proposal())
-    whole = trial.run(problem.state, problem.noise)
-    trial.check_end(problem.state, whole)
-    trial.check_steps(problem.state, whole)
-    trial.check_counts()
-    trial.check_repeats(whole)
-    trial.check_rows(whole)
+    for proposal in (Proposal(), Proposal(temperature=0.8)):
+        trial = _Trial(search, problem, proposal)
+        whole = trial.run(problem.state, problem.noise)
+        trial.check_end(problem.state, whole)
+        trial.check_steps(problem.state, whole)
+        trial.check_counts()
+        trial.check_repeats(whole)
+        trial.check_rows(whole)
+        base_B = search.base_forwards(problem.state)
+        if base_B is not None:
+            trial.check_budget(whole, base_B)
 
 
 @dataclass
@@ -121,6 +127,23 @@ class _Trial:
         counted = int(self.last.forwards_B.sum()), int(self.last.processed_B.sum())
         real = self.counter.rows, self.counter.tokens
         self._must(counted == real, "counts its forwards", f"recorded (forwards, tokens) {counted}, ran {real}")
+
+    def check_budget(self, whole: Trajectory, base_B: Tensor) -> None:
+        """Its own budget is kept, and so is the smallest; one below that is refused, whatever the setting is called."""
+        search: Any = self.policy
+        budget = LookBudget(search.budget, base_B)
+        most = [base + spare for base, spare in zip(budget.base, budget.spare, strict=True)]
+        self._must(_within(whole, most), "stops inside its budget", f"{whole.forwards_B.tolist()} of {most} forwards")
+        least = int(base_B.max())
+        end = _Trial(replace(search, budget=least), self.problem, self.proposal).run(
+            self.problem.state, self.problem.noise
+        )
+        self._must(_within(end, [least] * len(most)), "stops inside its budget", f"more than {least}, the smallest")
+        try:
+            replace(search, budget=least - 1).check(self.problem.state)
+        except ConfigError:
+            return
+        self._must(least == 1, "refuses a budget below a base decode", f"took {least - 1} forwards")
 
     def check_repeats(self, whole: Trajectory) -> None:
         again = self.run(self.problem.state, self.problem.noise)
@@ -250,6 +273,10 @@ def _decisions(traj: Trajectory, row: int) -> list[object]:
         record.append(step.remasked_BL[0, :length].tolist())
         record.append(step.confidence_BL[0, :length].cpu().numpy().tobytes())
     return record
+
+
+def _within(traj: Trajectory, most: list[int]) -> bool:
+    return all(spent <= limit for spent, limit in zip(traj.forwards_B.tolist(), most, strict=True))
 
 
 def _same(a: Trajectory, b: Trajectory) -> bool:

@@ -54,14 +54,16 @@ class InfoGain(Policy):
     threshold: float | None = 0.8
     """Positions at least this sure are revealed without look-ahead; None never."""
     objective: str = "info_gain"
-    """"info_gain", or "lookum": -Hbar alone."""
+    """"info_gain", or "remaining": -Hbar alone, the authors' variant after LookUM."""
     leave_unfinished: bool = False
     """Leave masked what a bypass put behind its block's plan, as the authors' code does."""
 
     def __post_init__(self) -> None:
-        known = ("info_gain", "lookum")
+        known = ("info_gain", "remaining")
         check_block_length(self.block_length, "leave it out for one block")
-        require(self.objective in known, "objective", self.objective, " or ".join(known), "pick one")
+        require(
+            self.objective in known, "objective", self.objective, " or ".join(known), "LookUM is `lookum`, a method"
+        )
         require(1 <= self.candidates <= 1024, "candidates", self.candidates, "1 to 1024", "the authors use 8")
         require(self.tau_pos >= 0, "tau_pos", self.tau_pos, ">= 0", "0 keeps the greedy set only")
         sane = self.threshold is None or 0 <= self.threshold <= 1

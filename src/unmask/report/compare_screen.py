@@ -7,7 +7,7 @@ from math import isnan, nan
 from rich.table import Table
 
 from unmask.core.card import RECONSTRUCTION
-from unmask.lab.compare import LeftOut
+from unmask.lab.compare_failed import LeftOut
 from unmask.lab.compare_speed import SpeedLine, SpeedSummary
 from unmask.lab.compare_summary import MACRO, NEAR_ZERO, CompareSummary, PolicyLine
 from unmask.report.formats import counted
@@ -18,7 +18,7 @@ FRONT_LEGEND = (
     f"front: {UNSURE} no other policy has at least this utility for no more forwards; {SURE} beyond noise: better than "
     "each that needs no more forwards (so is the cheapest, however bad), the paired interval leaves out zero."
 )
-LABEL_LEGEND = f"{RECONSTRUCTED} reconstruction: there is no code of the authors to compare with."
+LABEL_LEGEND = f"{RECONSTRUCTED} reconstruction: parts are ours, or untested against its authors' files."
 TIME_LEGEND = "Wall time is to be compared within one run on one machine only; no other number depends on it."
 _WIDEST_NAME, _NARROWEST_NAME, _TASK = 32, 10, 6
 _ESSENTIAL = 4

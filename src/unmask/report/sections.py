@@ -25,6 +25,7 @@ from unmask.report.tables import opportunity as opportunity_tables
 from unmask.report.tables.beside_paper import beside_paper_sheet
 from unmask.report.tables.concentration import concentration_detection_sheet
 from unmask.report.tables.readings import readings_sheet
+from unmask.report.tables.searches import searches_sheet
 from unmask.report.tables.shared import LEGEND
 from unmask.report.verdicts import chosen_cells
 from unmask.report.words.detection import EXTENSION
@@ -123,6 +124,8 @@ def _end_to_end_sections(findings: Findings, first: int) -> Iterator[Section]:
     if end_to_end.joints:
         title = "End to end: all axes together, beyond the paper"
         yield Section(title, BEYOND, sheets=(build.joint_sheet(end_to_end),))
+    if end_to_end.searches:
+        yield Section("End to end: searches, beyond the paper", sheets=(searches_sheet(end_to_end.searches),))
 
 
 def _reading_sheets(end_to_end: EndToEndFindings) -> Iterator[AnySheet]:

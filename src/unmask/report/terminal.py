@@ -34,6 +34,7 @@ _MARGIN = 5
 class DecodeScreen:
     """Canvases as they fill in: redrawn in place on a terminal, a line per row and step elsewhere.
 
+    Of a search: the best path of each row so far, and the size of its tree.
     Give it to `Model.generate` as `on_step`, inside a `with` block.
     """
 
@@ -41,6 +42,8 @@ class DecodeScreen:
         self.codec, self.console, self.delay = codec, console, delay
         self._lines: dict[int, Text] = {}
         self._forwards: dict[int, int] = {}
+        self._tree: dict[int, int] = {}
+        """Canvases that a search has held for each row; empty for other methods."""
         self._step = 0
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
 
@@ -66,6 +69,8 @@ class DecodeScreen:
         spent = traj.forwards_B.tolist()
         for at, row in enumerate(traj.rows_B.tolist()):
             self._forwards[row] = spent[at]
+            if "tree" in step.action.notes:
+                self._tree[row] = int(step.action.notes["tree"][at])
             if self._live is None:
                 self.console.print(Text(self._plain(traj.state, step, at, row)), soft_wrap=True)
             self._lines[row] = self._coloured(traj.state, step, at)
@@ -87,7 +92,8 @@ class DecodeScreen:
 
     def _head(self) -> Text:
         head = Text()
-        head.append(f"step {self._step}  forwards {sum(self._forwards.values())}", "bold")
+        tree = f"  tree {sum(self._tree.values())}" if self._tree else ""
+        head.append(f"step {self._step}  forwards {sum(self._forwards.values())}{tree}", "bold")
         head.append("   new, by confidence: ", "dim")
         for least, style in _CONFIDENCE:
             head.append(f" >{least} ", style)
@@ -137,7 +143,8 @@ class DecodeScreen:
         canvas = self._shown(tokens) if _folded(prompt) == prompt else _folded(prompt) + self._shown(tokens[start:])
         new, again = int(step.revealed_BL[at].sum()), int(step.remasked_BL[at].sum())
         note = f", {again} re-masked" if again else ""
-        return f"step {self._step:>3}  row {row:>2}  {canvas}  +{new}{note}  (forwards {self._forwards[row]})"
+        tree = f", tree {self._tree[row]}" if row in self._tree else ""
+        return f"step {self._step:>3}  row {row:>2}  {canvas}  +{new}{note}  (forwards {self._forwards[row]}{tree})"
 
 
 def _prompt_length(state: State, at: int) -> int:

@@ -79,7 +79,8 @@ def _demo(case: Case, folder: Path) -> Iterator[str]:
 
 def _compare(case: Case, folder: Path) -> Iterator[str]:
     """Answers, reasons, prompts and policies of a comparison."""
-    from unmask.lab.compare import AnswerRow, Evaluation, LeftOut, TaskRun
+    from unmask.lab.compare import AnswerRow, Evaluation, TaskRun
+    from unmask.lab.compare_failed import LeftOut
     from unmask.lab.compare_summary import summarise
     from unmask.report import compare as page
 

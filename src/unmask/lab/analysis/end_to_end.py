@@ -19,6 +19,7 @@ from unmask.lab.analysis.detection import DetectionFindings
 from unmask.lab.analysis.gates import GateCell, gate_cells
 from unmask.lab.analysis.opportunity import OpportunityFindings
 from unmask.lab.analysis.readings import ReadingMean, reading_means
+from unmask.lab.analysis.searches import SearchCell, search_cells
 from unmask.lab.choose import (
     CONTROLS,
     DECODED_ARMS,
@@ -29,6 +30,7 @@ from unmask.lab.choose import (
     is_extension,
 )
 from unmask.lab.gates import AXIS_BY
+from unmask.lab.searches import SEARCH
 from unmask.lab.store import Store
 from unmask.stats import Estimate
 from unmask.stats.arm_grid import ArmGrid, arm_estimates, gate_coverage, paired_columns
@@ -143,6 +145,7 @@ class EndToEndFindings:
     headlines: tuple[Headline, ...] = ()
     readings: tuple[ReadingMean, ...] = ()
     """Both readings of the paper and changes of them, where a study holds more than ours."""
+    searches: tuple[SearchCell, ...] = ()
 
     def of(self, *, extension: bool) -> "EndToEndFindings":
         """The revision extension alone, or all but it."""
@@ -154,6 +157,7 @@ class EndToEndFindings:
             tuple(cell for cell in self.gates if cell.extension == extension),
             () if extension else self.headlines,
             () if extension else self.readings,
+            () if extension else self.searches,
         )
 
 
@@ -187,6 +191,7 @@ def end_to_end(store: Store, e1: OpportunityFindings, e23: DetectionFindings) ->
     results: list[_Measured | JointCell | Missing] = []
     units: list[DecodedUnit] = []
     by = str(study.get("axis_by", AXIS_BY[0]))
+    searches: list[SearchCell] = []
     for spec in study["models"]:
         for task in study["tasks"]:
             key = (spec["name"], task)
@@ -199,6 +204,7 @@ def end_to_end(store: Store, e1: OpportunityFindings, e23: DetectionFindings) ->
             unit = DecodedUnit(*key, spec["reference"], chosen, best, held, about["missing"], about["joint"])
             results += [*_cells(unit, axis_of, reasons, how), *_joint(unit, how)]
             units.append(unit)
+            searches += search_cells(*key, about.get("searches", {}), held.get(SEARCH), **how._asdict())
     measured = [result for result in results if isinstance(result, _Measured)]
     return EndToEndFindings(
         cells=tuple(one.cell for one in measured),
@@ -208,6 +214,7 @@ def end_to_end(store: Store, e1: OpportunityFindings, e23: DetectionFindings) ->
         gates=tuple(cell for unit in units for cell in gate_cells(unit, **how._asdict())),
         headlines=tuple(_headlines(measured, units, axis_of, study["tasks"], by, how)),
         readings=tuple(reading_means(units, **how._asdict())) if _several(units) else (),
+        searches=tuple(searches),
     )
 
 

@@ -8,7 +8,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from unmask.adapt import Arms, JointPolicy, joint_arm
 from unmask.axes import AXES
-from unmask.core import Policy
+from unmask.core import Policy, Search
 from unmask.errors import OtherStudy
 from unmask.lab.choose import (
     CONTROLS,
@@ -30,6 +30,7 @@ from unmask.lab.choose import (
     choose_axis,
     is_extension,
 )
+from unmask.lab.compare_matched import with_controls
 from unmask.lab.gates import FURTHER_DRAWS, random_arm, selective_arm
 from unmask.lab.run.decode_cache import DecodeCache, DecodedRow, DecodeLine
 from unmask.lab.run.estimate import Decodes
@@ -38,6 +39,7 @@ from unmask.lab.run.judging import Judge, JudgedAnswer
 from unmask.lab.run.progress import DecodeProgress
 from unmask.lab.run.queue import work_through
 from unmask.lab.run.tables import decodes_table
+from unmask.lab.searches import SEARCH, described
 from unmask.lab.store import Store
 from unmask.lab.store.failures import Failure, Failures
 from unmask.lab.store.hashes import fingerprint
@@ -81,7 +83,11 @@ def decode_arms(
     chosen = choices(store, study.gates)
     incomplete = {(failure.model, failure.task) for failure in Failures(store.folder).set_aside()}
     works = {
-        spec.name: [work for work in works_of(store, spec, chosen) if (spec.name, work.unit.task) not in incomplete]
+        spec.name: [
+            work
+            for work in works_of(store, spec, chosen, study.searches)
+            if (spec.name, work.unit.task) not in incomplete
+        ]
         for spec in study.models
     }
     ahead = _Ahead(study, store, works, tell)
@@ -161,7 +167,10 @@ def _staged(chosen: Calibration) -> bool:
 
 
 def works_of(
-    store: Store, spec: ModelSpec, chosen: Mapping[tuple[str, str, str], Choice | Missing]
+    store: Store,
+    spec: ModelSpec,
+    chosen: Mapping[tuple[str, str, str], Choice | Missing],
+    searches: Mapping[str, Search],
 ) -> Iterator[DecodeJob]:
     """The units of a model, known without loading it; refused where something else was decoded in their place."""
     shards = store.manifest["models"][spec.name]["shards"]
@@ -175,12 +184,13 @@ def works_of(
         names = sorted(name for name, about in shards.items() if about["task"] == task)
         further = {name: {g: c.to_json() for g, c in one.gates.items()} for name, one in usable.items() if one.gates}
         made_of = [names, calibrations, reasons, DRAWS, *([further, FURTHER_DRAWS] if further else [])]
+        made_of += [described(searches)] if searches else []
         unit = Unit(spec.name, task, fingerprint(made_of))
         if there.get((spec.name, task), unit) != unit:
             raise OtherStudy(
-                f"{spec.name}, {task} was decoded end to end with other calibrations than its branches give now; "
-                f"allowed: the same ones; remove {there[spec.name, task].name!r} from {str(store.decodes)!r} to decode "
-                "it again"
+                f"{spec.name}, {task} was decoded end to end with other calibrations or searches than the study gives "
+                f"now; allowed: the same ones; remove {there[spec.name, task].name!r} from {str(store.decodes)!r} to "
+                "decode it again"
             )
         yield DecodeJob(unit, usable, missing)
 
@@ -209,6 +219,7 @@ def _decode_unit(
         "axes": decoder.about_axes(),
         "missing": {name: lost.reason for name, lost in work.missing.items()} | decoder.missing,
         "joint": decoder.joint,
+        **({"searches": decoder.searched} if study.searches else {}),
         "prompts": {role: len(of_role) for role, of_role in requests.items()},
         "policies": cache.policies,
         "forwards": cache.forwards,
@@ -246,6 +257,11 @@ class _ArmDecoder:
         self.missing: dict[str, str] = {}
         """By diagnostic, as it is stored."""
         self.joint: dict[str, Any] | None = None
+        self.searches: dict[str, Policy | Search] = {**study.searches}
+        if study.searches:
+            self.searches = {"reference": plan.reference, **study.searches}
+        self.searched: dict[str, dict[str, Any]] = {}
+        """By search: its base, its control, and what they cost."""
 
     def about_axes(self) -> dict[str, dict[str, Any]]:
         """What was chosen, by diagnostic, as it is stored."""
@@ -267,6 +283,7 @@ class _ArmDecoder:
         for name in self.best:
             yield from self._evaluation(name)
         yield from self._joint()
+        yield from self._searched()
 
     def _candidates(self, name: str) -> Iterator[DecodeLine]:
         """Every candidate on the validation prompts."""
@@ -356,6 +373,22 @@ class _ArmDecoder:
             of_axis.setdefault(choice.axis, {})[name] = (choice.lift, choice.opportunity)
         best = [choose_axis(promised) for promised in of_axis.values()]
         return [self.arms[name] for name in best if name is not None]
+
+    def _searched(self) -> Iterator[DecodeLine]:
+        """The study's searches, the methods they build on, and best of n of those with as many forwards."""
+        arms, controls = with_controls(self.searches)
+        spent: dict[str, float] = {}
+        for arm, policy in arms.items():
+            rows = self.cache.decode(policy, "evaluation")
+            spent[arm] = float(np.mean([row.forwards for row in rows]))
+            yield from (_plain(SEARCH, arm, row, SEARCH) for row in rows)
+        for arm, control in controls.items():
+            n = control.size(spent)
+            rows = self.cache.decode(replace(control.policy, n=n), "evaluation")
+            cost = {**spent, arm: float(np.mean([row.forwards for row in rows]))}
+            forwards = {name: cost[name] for name in ("reference", control.of, control.base, arm)}
+            self.searched[control.of] = {"base": control.base, "control": arm, "n": n, "forwards": forwards}
+            yield from (_plain(SEARCH, arm, row, SEARCH) for row in rows)
 
 
 def _about(name: str, choice: Choice, best: str) -> dict[str, Any]:

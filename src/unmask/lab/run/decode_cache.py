@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from unmask.adapt import Coverage, coverage
-from unmask.core import Noise, Policy, Trajectory, row_key
+from unmask.core import Noise, Policy, Search, Trajectory, row_key
 from unmask.core import Proposal as Drawing
 from unmask.decode import decode
 from unmask.lab.study import Study
@@ -52,14 +52,14 @@ class DecodeCache:
         self.model, self.study, self.requests, self.heard = model, study, requests, heard
         self.forwards = 0
         """Row-forwards."""
-        self._decoded: list[tuple[Policy, str, int, list[DecodedRow]]] = []
+        self._decoded: list[tuple[Policy | Search, str, int, list[DecodedRow]]] = []
 
     @property
     def policies(self) -> int:
         """Decoded so far, on either role."""
         return len(self._decoded)
 
-    def decode(self, policy: Policy, role: str, draws: int = 1) -> list[DecodedRow]:
+    def decode(self, policy: Policy | Search, role: str, draws: int = 1) -> list[DecodedRow]:
         """Every prompt of the role, `draws` times with random numbers of its own; the first has those of all arms."""
         for earlier, where, times, answers in self._decoded:
             if (where, times) == (role, draws) and earlier == policy:
@@ -79,7 +79,7 @@ class DecodeCache:
         self.forwards += sum(row.forwards for row in decoded)
         return decoded
 
-    def _batch(self, policy: Policy, rows: Sequence[tuple[Request, int]], slots: int) -> Iterator[DecodedRow]:
+    def _batch(self, policy: Policy | Search, rows: Sequence[tuple[Request, int]], slots: int) -> Iterator[DecodedRow]:
         denoiser, seed = self.model.denoiser, self.study.seed
         start = begin(denoiser, [request for request, _ in rows], seed, slots)
         noise = Noise.of([row_key(seed, request.key, draw) for request, draw in rows], denoiser.device)
@@ -92,7 +92,7 @@ class DecodeCache:
                 noise=noise,
                 proposal=Drawing(temperature=self.study.temperature),
                 record=False,
-                on_step=counted.add,
+                on_step=counted.add if isinstance(policy, Policy) else None,
             )
         gates = {name: torch.stack((c.evaluated_B, c.deviated_B), 1).tolist() for name, c in counted.so_far.items()}
         table = torch.cat((end.state.tokens_BL, end.forwards_B[:, None]), 1).cpu().numpy()

@@ -84,8 +84,8 @@ class CostEstimate(NamedTuple):
     seconds: float | None
     """Of both; None where no forward was measured and no rate was given."""
     on_top: tuple[str, ...] = ()
-    """Methods of the policy axis that look ahead: how often is known only when they do, and comes on top; of the
-    reference, at every step of its own runs and of all branches."""
+    """Methods of the policy axis that look ahead, and searches: how often is known only when they do, and comes on top;
+    of the reference, at every step of its own runs and of all branches."""
 
 
 class Decodes(NamedTuple):
@@ -155,7 +155,7 @@ def estimate(
             slots=slots,
             memory=None if slots is None or text is None else _memory(study, text.vocab, horizon, slots),
             seconds=_seconds(expected + decoded, task, sizes, timer, rate),
-            on_top=_looking_ahead(sets),
+            on_top=(*_looking_ahead(sets), *study.searches),
         )
 
 

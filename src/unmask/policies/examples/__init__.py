@@ -5,7 +5,7 @@ read the same files.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -22,6 +22,7 @@ from unmask.core import (
     Noise,
     Policy,
     Proposal,
+    Search,
     State,
     Trajectory,
     View,
@@ -32,13 +33,20 @@ from unmask.decode import decode
 from unmask.denoisers.scripted import Scripted, TableNoise, logs, peaked
 from unmask.errors import ConfigError, UnknownName
 from unmask.policies import METHODS, make
+from unmask.policies.ddpd import DDPD
+from unmask.policies.demask import DEMASK
+from unmask.policies.medal import MEDAL, actions
+from unmask.policies.order_token_search import OrderTokenSearch, block_score, ranked
 from unmask.policies.remdm import ReMDMSampler
+from unmask.policies.tree import Node, back_up, uct
 from unmask.runner import advance, record_of
 from unmask.transition import apply
 
 HOME = Path(__file__).parent
 VOCAB = 64
 """Tokens of examples that give no more than a confidence."""
+_NOTES = ("value", "dropped")
+"""What a search says of its steps."""
 _CLOSE = 1e-4
 """How far rates may be from the sheet's rounded numbers."""
 
@@ -63,10 +71,8 @@ class WorkedCase:
     noise: Mapping[str, Sequence[float]] | None = None
 
     @property
-    def policy(self) -> Policy:
-        policy = make(self.method, **self.settings)
-        assert isinstance(policy, Policy)
-        return policy
+    def policy(self) -> Policy | Search:
+        return make(self.method, **self.settings)
 
 
 @dataclass(frozen=True)
@@ -108,9 +114,12 @@ def sheet(method: str) -> str:
 def run_case(case: WorkedCase) -> WorkedResult:
     """The method on what the script says."""
     kind = case.script["kind"]
-    if kind == "rates":
-        return WorkedResult(case, _rates(case), ())
-    traj = follow(case.policy, _told(case), len(case.canvas)) if kind == "told" else _decoded(case)
+    if kind in _COMPUTED:
+        found = _COMPUTED[kind](case)
+        return WorkedResult(case, {name: found[name] for name in case.expected}, ())
+    policy = case.policy
+    told = kind == "told" and isinstance(policy, Policy) and follow(policy, _told(case), len(case.canvas))
+    traj = told or _decoded(case)
     canvases = list(traj.canvases())
     steps: tuple[dict[str, Any], ...] = tuple(
         {
@@ -123,6 +132,7 @@ def run_case(case: WorkedCase) -> WorkedResult:
         "revealed": [list(step["revealed"]) for step in steps],
         "remasked": [step["remasked"] for step in steps],
         "masks_left": [int((c == traj.state.mask_id).sum()) for c in canvases[1:]],
+        **{note: [step.action.notes[note].tolist()[0] for step in traj.steps] for note in _NOTES if note in traj.notes},
         "canvas": [None if t == traj.state.mask_id else t for t in canvases[1].tolist()],
     }
     said = {name: found[name][: len(value)] for name, value in case.expected.items()}
@@ -145,13 +155,14 @@ def denoiser(script: Mapping[str, Any]) -> Scripted:
 
 
 def _by_canvas(script: Mapping[str, Any]) -> Scripted:
-    """Distributions for some canvases, and one for every position of any other."""
+    """Distributions for some canvases, or the probability of token 0, and one for every position of any other."""
     vocab = len(script["otherwise"])
     tables = {tuple(vocab if t is None else t for t in known["canvas"]): known["table"] for known in script["canvases"]}
 
     def answer(tokens: list[int], slot: int, call: int) -> list[float]:
         rows = tables.get(tuple(tokens))
-        return logs(script["otherwise"] if rows is None or rows[slot] is None else rows[slot])
+        row = script["otherwise"] if rows is None or rows[slot] is None else rows[slot]
+        return logs(row if isinstance(row, list) else [row, *[(1 - row) / (vocab - 1)] * (vocab - 1)])
 
     return Scripted(answer, vocab)
 
@@ -232,6 +243,74 @@ def _rates(case: WorkedCase) -> dict[str, Any]:
     state = replace(state, tokens_BL=tokens_BL, step_B=torch.tensor([case.taken]))
     reveal_B, sigma_BL = policy.rates(state, psi_BL)
     return {"reveal": float(reveal_B), "remask": sigma_BL[0, : len(psi)].tolist()}
+
+
+def _drafts(case: WorkedCase) -> dict[str, Any]:
+    """Order-Token Search's choice among drafts: what each is worth with its parent, and who stays."""
+    policy, script = case.policy, case.script
+    assert isinstance(policy, OrderTokenSearch)
+    families = zip(script["parents"], script["drafts"], strict=True)
+    values = [parent + block_score(p) for parent, drafts in families for p in drafts]
+    return {"cumulative": values, "survivors": ranked(values)[: policy.beams]}
+
+
+def _tree(case: WorkedCase) -> dict[str, Any]:
+    """MEDAL's actions at a node, and one visit below it."""
+    policy, script = case.policy, case.script
+    assert isinstance(policy, MEDAL)
+    tops = {int(at): [(token, p) for token, p in pairs] for at, pairs in script["tops"].items()}
+    nowhere = Trajectory.start(State.from_canvases([[VOCAB]], steps=1, mask_id=VOCAB), Noise.of([0]))
+    children = [Node(nowhere, at=0, visits=visits, total=total) for visits, total in script["children"]]
+    parent = Node(nowhere, visits=script["parent"], children=children)
+    values = [uct(child, parent.visits, policy.explore) for child in children]
+    visits = [child.visits for child in children]
+    selected = values.index(max(values))
+    back_up([parent, children[selected]], script["reward"])
+    return {
+        "actions": [list(pair) for pair in actions(tops, policy.positions, policy.tokens, policy.actions)],
+        "uct": values,
+        "selected": selected,
+        "most_visited": visits.index(max(visits)),
+        "after": [children[selected].visits, children[selected].total],
+        "parent_visits": parent.visits,
+    }
+
+
+def _dependence(case: WorkedCase) -> dict[str, Any]:
+    """DEMASK's set at one moment, and what it spends of the budget."""
+    policy = case.policy
+    assert isinstance(policy, DEMASK)
+    confidence_BL = torch.tensor([case.script["confidence"]], dtype=torch.float64)
+    candidate_BL = policy.candidates(confidence_BL, torch.ones_like(confidence_BL, dtype=torch.bool))
+    depends_BLL = torch.tensor([case.script["depends"]], dtype=torch.float64)
+    chosen_BL, total_B = policy.select(confidence_BL, candidate_BL, depends_BLL)
+    return {"chosen": _places(chosen_BL), "total": float(total_B)}
+
+
+def _planner(case: WorkedCase) -> dict[str, Any]:
+    """DDPD's plan at one moment: where it writes, what it masks meanwhile, what a last step fills."""
+    policy, table = case.policy, case.noise or {}
+    assert isinstance(policy, DDPD)
+    g_BL = torch.tensor([case.script["logits"]], dtype=torch.float64)
+    able_BL = torch.ones_like(g_BL, dtype=torch.bool)
+    at_BL, masked_BL = policy.plan(g_BL, able_BL, lambda purpose: torch.tensor([table[purpose]], dtype=torch.float64))
+    return {
+        "noise": g_BL.sigmoid()[0].tolist(),
+        "chances": policy.chances(g_BL, able_BL)[0].tolist(),
+        "written": _places(at_BL),
+        "masked": _places(masked_BL),
+        "filled": _places(g_BL.sigmoid() > policy.fill),
+    }
+
+
+_COMPUTED: Mapping[str, Callable[[WorkedCase], dict[str, Any]]] = {
+    "rates": _rates,
+    "drafts": _drafts,
+    "tree": _tree,
+    "dependence": _dependence,
+    "planner": _planner,
+}
+"""Kinds of examples that are no runs: they ask for numbers of one moment."""
 
 
 def _row(table: Any, call: int) -> Any:

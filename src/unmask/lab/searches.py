@@ -1,0 +1,42 @@
+"""Searches of a study: methods that own their loop, decoded end to end beside the arms of E4, each with its control."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from unmask.core import Search
+from unmask.errors import ConfigError, require
+from unmask.policies import settings, standing
+from unmask.policies.own import policy_from
+
+SEARCH = "search"
+"""In place of an axis: what decodes of searches and of their controls are stored under."""
+
+
+def searches_of(names: Sequence[str], folder: Path, end_to_end: bool) -> dict[str, Search]:
+    """The searches that a study file names, as `--policy` would read them; own classes run."""
+    ok = end_to_end or not names
+    require(ok, "searches", list(names), "names with end_to_end = true", "switch it on, or leave them out")
+    found: dict[str, Search] = {}
+    for name in names:
+        method = policy_from(name, option="searches", folder=folder)
+        if not isinstance(method, Search):
+            raise ConfigError(
+                f"searches: {name!r} decides step by step; allowed: methods that own their loop, such as lookum or "
+                "soar; put it among the candidates of the policy axis"
+            )
+        if method.base_method is None:
+            raise ConfigError(
+                f"searches: {name!r} has no base method to be measured against; allowed: one with `base_method`; "
+                "define it, or leave the search out"
+            )
+        found[name] = method
+    return found
+
+
+def described(searches: Mapping[str, Search]) -> dict[str, Any]:
+    """What their decodes depend on: settings, versions and code."""
+    about = {name: {"settings": settings(s), "version": standing(s).get("version")} for name, s in searches.items()}
+    plain: dict[str, Any] = json.loads(json.dumps(about, default=str))
+    return plain

@@ -1,0 +1,81 @@
+"""`unmask train head` as a user types it, and the group it shares with `unmask train`."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.helpers.fresh_python import environment
+from unmask.atomic import leftovers
+from unmask.policies.heads import store
+from unmask.train import journal
+
+FEW = ("--examples", "6", "--held-out", "4", "--steps", "2", "--batch", "2", "--size", "4", "--device", "cpu")
+
+
+def test_a_head_is_trained_and_used(command, tmp_path):
+    ended = command("train", "head", "--kind", "ddpd", "--model", "mini", "--out", "made", *FEW)
+    assert ended.code == 0, ended.err
+    assert "held-out: loss" in ended.out
+    assert (tmp_path / "made" / "head" / "head.json").is_file()
+    asked = ("generate", "2+2", "--max-new-tokens", "4", "--steps", "3", "--json", "--policy", "ddpd")
+    document = command(*asked, "--set", "head=made/head").json
+    assert document["forwards"] == 6
+    assert document["config"]["policy"]["head"] == "made/head"
+
+
+def test_without_a_head_the_command_is_told(command, tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "SHIPPED", tmp_path)
+    ended = command("generate", "a", "-m", "mini-dream", "--policy", "demask")
+    assert ended.code == 2
+    assert "unmask train head --kind demask --model mini-dream --out FOLDER" in ended.err
+
+
+def test_an_unknown_kind(command):
+    ended = command("train", "head", "--kind", "soar", "--out", "made")
+    assert ended.code == 2
+    assert "unknown kind of head 'soar'" in ended.err
+
+
+def test_training_a_model_still_asks_for_its_configuration(command):
+    ended = command("train")
+    assert ended.code == 2
+    assert "--config and --out missing" in ended.err
+    assert "--out missing" in command("train", "--config", "x.toml").err
+    assert "x.toml" in command("train", "--config", "x.toml", "--out", "made").err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_a_run_that_was_stopped_starts_from_the_beginning(command, tmp_path, sent):
+    """And leaves nothing that could be taken for a head."""
+    asked = ["train", "head", "--kind", "ddpd", "--model", "mini", "--out", str(tmp_path / "made"), *FEW[:4]]
+    asked += ["--steps", "100000", "--batch", "2", "--size", "4", "--device", "cpu"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "unmask.cli", *asked],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert "texts to learn from" in process.stdout.readline()
+    process.send_signal(sent)
+    _, err = process.communicate()
+    if sent == signal.SIGINT:
+        assert process.returncode == 130
+        assert f"stopped: nothing is kept in {str(tmp_path / 'made')!r}" in err
+    assert [path.name for path in (tmp_path / "made").iterdir()] == [journal.LOCK]
+    again = command("train", "head", "--kind", "ddpd", "--model", "mini", "--out", "made", *FEW)
+    assert "did not finish, and kept nothing: this one starts from the beginning" in again.out
+    assert (tmp_path / "made" / "head" / "head.json").is_file()
+
+
+def test_what_a_kill_left_is_thrown_away_and_said(command, tmp_path):
+    made = tmp_path / "made"
+    (made / ".head.123.partial").mkdir(parents=True)
+    (made / journal.LOCK).touch()
+    assert leftovers(made / "head")
+    again = command("train", "head", "--kind", "ddpd", "--model", "mini", "--out", "made", *FEW)
+    assert "did not finish, and kept nothing: this one starts from the beginning" in again.out
+    assert sorted(path.name for path in made.iterdir()) == sorted([journal.LOCK, "head"])

@@ -1,0 +1,81 @@
+"""Controls of searches: n is what the search's forwards pay for, task by task, and the table shows what both cost."""
+
+from statistics import fmean
+
+import pytest
+
+from tests.helpers.oracle import CARRY, oracle
+from unmask.lab.compare import ComparePlan, run_comparison
+from unmask.lab.compare_matched import MatchedControl, with_controls
+from unmask.policies import MEDAL, SOAR, BestOf, FastDLLM, Fixed, LLaDA, LookUM, OrderTokenSearch
+
+LOOKUM, CONTROL = "lookum", "best of n like lookum"
+
+
+def plan(policies, **more):
+    arms, controls = with_controls(policies)
+    return ComparePlan(
+        tasks=[CARRY], split="development", policies=arms, controls=controls, **{"prompts": 3, "steps": 8, **more}
+    )
+
+
+def spent(evaluation, arm):
+    return fmean(row.forwards for row in evaluation.rows if row.policy == arm)
+
+
+def test_every_search_has_a_base_that_decides_step_by_step():
+    assert LookUM(block_length=4).base_method == Fixed(region="block:4")
+    assert MEDAL().base_method == LLaDA()
+    assert OrderTokenSearch().base_method == Fixed(region="block:32")
+    assert SOAR(threshold=0.9).base_method == FastDLLM(threshold=0.9, block_length=None)
+    assert BestOf().base_method is None
+
+
+def test_bases_and_controls_are_arms_of_their_own_and_none_twice():
+    arms, controls = with_controls({"reference": Fixed(), "greedy": LLaDA(), "lookum": LookUM(), "soar": SOAR()})
+    assert [*arms] == ["reference", "greedy", "lookum", "soar", "base of soar"]
+    assert controls == {
+        "best of n like lookum": MatchedControl("lookum", "greedy", BestOf(LLaDA())),
+        "best of n like soar": MatchedControl("soar", "base of soar", BestOf(SOAR().base_method)),
+    }
+
+
+@pytest.mark.parametrize(("search", "base", "n"), [(41.5, 16.0, 2), (48.0, 16.0, 3), (31.9, 16.0, 1), (5.0, 16.0, 1)])
+def test_as_many_decodes_as_the_search_pays_for(search, base, n):
+    assert MatchedControl("s", "b", BestOf()).size({"s": search, "b": base}) == n
+
+
+@pytest.fixture(scope="module")
+def matched():
+    return run_comparison(oracle(), plan({"reference": Fixed(), LOOKUM: LookUM(paths=4)}))
+
+
+def test_the_control_spends_no_more_than_the_search(matched):
+    n = matched.config["matched_n"][CONTROL][CARRY]
+    assert n == int(spent(matched, LOOKUM) / spent(matched, "base of lookum")) > 1
+    assert spent(matched, CONTROL) == n * spent(matched, "base of lookum") <= spent(matched, LOOKUM)
+    assert matched.policies == ("reference", LOOKUM, "base of lookum", CONTROL)
+    assert matched.config["matched"][CONTROL]["of"] == LOOKUM
+
+
+def test_a_control_is_that_best_of_n(matched):
+    n = matched.config["matched_n"][CONTROL][CARRY]
+    again = run_comparison(oracle(), plan({"reference": Fixed(), "best": BestOf(LLaDA(), n=n)}))
+    assert [row.answer for row in again.rows if row.policy == "best"] == [
+        row.answer for row in matched.rows if row.policy == CONTROL
+    ]
+
+
+def test_it_goes_on_where_it_was_stopped(matched, tmp_path):
+    for _ in range(2):
+        again = run_comparison(oracle(), plan({"reference": Fixed(), LOOKUM: LookUM(paths=4)}), work=tmp_path)
+        assert again.rows == matched.rows
+        assert again.config["matched_n"] == matched.config["matched_n"]
+
+
+def test_without_its_search_there_is_no_control():
+    found = run_comparison(oracle(), plan({"reference": Fixed(), LOOKUM: LookUM(budget=1)}))
+    reasons = {lost.policy: lost.reason for lost in found.left_out}
+    assert "budget is 1; allowed: 8 or more" in reasons[LOOKUM]
+    assert reasons[CONTROL].startswith(f"lookum could not decode {CARRY}; allowed: controls of arms that can")
+    assert "matched" not in run_comparison(oracle(), plan({"reference": Fixed()})).config
