@@ -38,7 +38,7 @@ from unmask.core import (
     View,
 )
 from unmask.decode import decode
-from unmask.diagnostics import DIAGNOSTICS, Diagnostic, replay
+from unmask.diagnostics import FOUR, Diagnostic, replay
 from unmask.lab.bench.subject import SHAPES, random_network
 from unmask.policies import Fixed
 from unmask.runner import Runner
@@ -65,7 +65,7 @@ class Until(Policy):
 
     @property
     def memory(self) -> int:
-        return max(kind().memory for kind in DIAGNOSTICS.values())
+        return max(kind().memory for kind in FOUR)
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         if int(traj.state.step_B[0]) == self.stop:
@@ -85,7 +85,7 @@ def main() -> None:
     args = parser.parse_args()
     denoiser = load(args.model, torch.device(args.device))
     print(f"{args.model} on {args.device}, prompt {args.prompt}, answer {args.new}, {torch.get_num_threads()} threads")
-    names = ["divergence", "attention", "needs", *DIAGNOSTICS, "all four", "together"]
+    names = ["divergence", "attention", "needs", *(kind.name for kind in FOUR), "all four", "together"]
     print(f"{'B':>4} {'plain ms':>9} " + " ".join(f"{name:>17}" for name in names))
     for batch in args.batch:
         ms = measure(denoiser, batch, args)
@@ -106,7 +106,7 @@ def load(name: str, device: torch.device) -> Denoiser:
 def measure(denoiser: Denoiser, batch: int, args: argparse.Namespace) -> dict[str, float]:
     traj = half_way(denoiser, batch, args)
     action = Fixed().act(traj, NO_LOOK_AHEAD)
-    readers: list[Diagnostic] = [kind() for kind in DIAGNOSTICS.values()]
+    readers: list[Diagnostic] = [kind() for kind in FOUR]
     runner = Runner(denoiser, Proposal())
 
     def step(needs: Needs) -> None:

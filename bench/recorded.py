@@ -24,7 +24,7 @@ from unmask.core import Needs, Noise, Policy, View, row_key
 from unmask.decode import decode
 from unmask.denoisers.engines import choose_engine, use_engine
 from unmask.denoisers.network import Network
-from unmask.diagnostics import DIAGNOSTICS
+from unmask.diagnostics import FOUR
 from unmask.policies import Fixed, make
 
 AUTHORS = {1: 29.4, 8: 68.1, 32: 261.1}
@@ -78,7 +78,7 @@ def measure(network: Network, batch: int, results: Results, profiled: bool) -> N
 def policies() -> dict[str, Policy]:
     """The authors' loop; a fixed policy, and selective adaptation around it with everything that it can read."""
     never = Lookup((), (0.0,), 1.0)
-    diagnostics = tuple(kind() for kind in DIAGNOSTICS.values())
+    diagnostics = tuple(kind() for kind in FOUR)
     llada = make("llada", block_length=BLOCK)
     assert isinstance(llada, Policy)
     own = Fixed(region=f"block:{BLOCK}")

@@ -61,7 +61,9 @@ def tiny() -> Network:
 
 def test_methods_of_one_shape_are_recordable():
     """The others look ahead, have slots of their own, or pick positions out."""
-    assert {name for name in METHODS if not make(name).recordable} == {"wino", "core", "info-gain", "vsb"}
+    policies = {name: method for name in METHODS if isinstance(method := make(name), Policy)}
+    others = {name for name, policy in policies.items() if not policy.recordable}
+    assert others == {"wino", "core", "info-gain", "vsb", "demask", "ddpd"}
     assert four().recordable
     assert not make("fast-dllm", spacing=8).recordable
     assert not make("p2", noisy=True).recordable
@@ -406,3 +408,15 @@ def test_a_replay_repeats_the_operations_and_not_the_host():
         total.copy_((x[:2] * 2).sum())
     tape.replay()
     assert (x.tolist(), float(total), next(numbers)) == ([2.0] * 3, 8.0, 2)
+
+
+def test_networks_that_share_a_recorder_share_no_recording():
+    """The same layers read otherwise: a step that was recorded for one is not the other's."""
+    recorder, network = TapeRecorder(), replace(tiny(), shift=1)
+    run = rows(network)
+    for other in (network, replace(network, shift=0)):
+        expected, *found = (
+            decode(one, LLaDA(), run["start"], noise=run["noise"]).state.tokens_BL
+            for one in (other, *[replace(other, recorder=recorder)] * 3)
+        )
+        assert all(torch.equal(tokens_BL, expected) for tokens_BL in found)

@@ -124,7 +124,7 @@ def _hashable(value: object) -> bool:
 def _key(runner: Runner, policy: Policy, traj: Trajectory, wanted: "Wanted") -> Hashable:
     """All that a recorded step depends on, except numbers on the device."""
     shapes = tuple((path, part.shape, part.dtype) for path, part in leaves(_base(traj)).items())
-    settings = (policy, runner.proposal, runner.eos_ids, traj.state.mask_id)
+    settings = (policy, runner.proposal, runner.eos_ids, traj.state.mask_id, getattr(runner.denoiser, "variant", None))
     return (*settings, wanted, traj.rows_B.device, *shapes)
 
 

@@ -7,7 +7,7 @@ from unmask.adapt.random_gate import RandomGate
 from unmask.adapt.selective import Selective
 from unmask.adapt.staged import Staged
 from unmask.core import Policy
-from unmask.diagnostics import DIAGNOSTICS
+from unmask.diagnostics import DIAGNOSTICS, FOUR
 from unmask.policies import METHODS, Composed, Fixed, LLaDA, Revised, make
 from unmask.policies.candidates import Instead, candidates
 
@@ -35,7 +35,7 @@ SETTINGS = {
 
 def four() -> JointPolicy:
     """Selective adaptation with all four diagnostics."""
-    return JointPolicy(Fixed(), tuple(kind() for kind in DIAGNOSTICS.values()), (OPEN,) * len(DIAGNOSTICS))
+    return JointPolicy(Fixed(), tuple(kind() for kind in FOUR), (OPEN,) * len(FOUR))
 
 
 def recordable() -> dict[str, Policy]:

@@ -60,7 +60,7 @@ def _undisturbed(device: torch.device) -> Iterator[None]:
     with the same numbers.
     """
     generators = torch.cuda.default_generators
-    generator = generators[torch.cuda.current_device()] if generators else None
+    generator = generators[torch.cuda.current_device()] if generators and device.type == "cuda" else None
     state = None if generator is None else generator.get_state()
     collects = gc.isenabled()
     gc.disable()

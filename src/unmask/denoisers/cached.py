@@ -86,6 +86,11 @@ class ApproximateCache:
         return None if self.network.recorder is None else CachedSteps(self, self.network.recorder)
 
     @property
+    def variant(self) -> tuple[object, ...]:
+        """That of its network."""
+        return self.network.variant
+
+    @property
     def settings(self) -> tuple[object, ...]:
         """All that the spans depend on."""
         return type(self).__name__, self.kind, self.block, self.refresh

@@ -53,6 +53,10 @@ def use_engine(network: Network, engine: str, *, invariant: bool = False) -> Net
 
     `invariant` fills small batches up, so that a row has the same bits alone and in a batch.
     """
+    if invariant and network.device.type == "cuda":
+        half = network.model.dtype in (torch.bfloat16, torch.float16)
+        why = "kernels of fp32 products depend on the length of the canvas: load with dtype=bf16"
+        require(half, "invariant", f"True with {network.model.dtype}", "bf16 or fp16 on a GPU", why)
     uncompile_layers(network.model)
     network.model.use(fused_ops() if engine == "fused" else PLAIN)
     network = replace(network, floors=Floors(network.model) if invariant else None)

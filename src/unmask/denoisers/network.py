@@ -58,6 +58,11 @@ class Network:
     def device(self) -> torch.device:
         return self.model.device
 
+    @property
+    def variant(self) -> tuple[object, ...]:
+        """What decides, beside the weights, what it says: networks that share a recorder may differ in it."""
+        return self.shift, self.readout, self.query, self.wanted_only, self.floors is not None
+
     @torch.inference_mode()
     def __call__(self, view: View, needs: Needs) -> Logits:
         self.check(view, needs)

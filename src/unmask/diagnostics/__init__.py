@@ -10,16 +10,15 @@ from unmask.diagnostics.region import RegionDiagnostic
 from unmask.diagnostics.score import ScoreDiagnostic
 from unmask.diagnostics.variants import VARIANTS
 
-DIAGNOSTICS: Mapping[str, type[Diagnostic]] = MappingProxyType(
-    {
-        kind.name: kind
-        for kind in (ScoreDiagnostic, RegionDiagnostic, CardinalityDiagnostic, CommitmentDiagnostic, *VARIANTS)
-    }
-)
+FOUR: tuple[type[Diagnostic], ...] = (ScoreDiagnostic, RegionDiagnostic, CardinalityDiagnostic, CommitmentDiagnostic)
+"""One of each axis, called as the axis itself."""
+_EVERY: tuple[type[Diagnostic], ...] = (*FOUR, *VARIANTS)
+DIAGNOSTICS: Mapping[str, type[Diagnostic]] = MappingProxyType({kind.name: kind for kind in _EVERY})
 """Every diagnostic by its name; an axis may have several, and one that is called as the axis itself."""
 
 __all__ = [
     "DIAGNOSTICS",
+    "FOUR",
     "CardinalityDiagnostic",
     "CommitmentDiagnostic",
     "Diagnostic",

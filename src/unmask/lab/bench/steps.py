@@ -9,7 +9,7 @@ from unmask.adapt.detector import Lookup
 from unmask.core import Denoiser, Logits, Needs, Policy, Proposal, Trajectory, View
 from unmask.core.contracts import DenoiserAround
 from unmask.decode import decode
-from unmask.diagnostics import DIAGNOSTICS
+from unmask.diagnostics import FOUR as EACH_AXIS
 from unmask.lab.bench.clock import Effort, Stopwatch, Work, interleaved
 from unmask.lab.bench.lines import Found, Line, Ratio
 from unmask.lab.bench.subject import Subject
@@ -71,7 +71,7 @@ def _look(traj: Trajectory) -> None:
 def policies(subject: Subject) -> tuple[Policy, Policy, Policy]:
     """LLaDA's, the fixed action, and the four diagnostics around it behind gates that never open."""
     shut = Lookup((), (0.0,), None)
-    diagnostics = tuple(kind() for kind in DIAGNOSTICS.values())
+    diagnostics = tuple(kind() for kind in EACH_AXIS)
     fixed = Fixed()
     return LLaDA(subject.canvas.block), fixed, JointPolicy(fixed, diagnostics, (shut,) * len(diagnostics))
 

@@ -2,7 +2,7 @@
 
 from unmask.axes import ReMDM
 from unmask.core import Needs, View
-from unmask.diagnostics import DIAGNOSTICS
+from unmask.diagnostics import FOUR
 from unmask.lab.bench.clock import Effort, Stopwatch, Times, interleaved
 from unmask.lab.bench.lines import Found, Line, Ratio
 from unmask.lab.bench.subject import Subject
@@ -46,7 +46,7 @@ def row_forwards(report: BranchCost) -> int:
 def plan_of(quick: bool) -> Plan:
     """All axes and diagnostics around LLaDA's decoder."""
     sets = candidates("llada")
-    diagnostics = {name: kind() for name, kind in DIAGNOSTICS.items()}
+    diagnostics = {kind.name: kind() for kind in FOUR}
     return Plan(
         reference=reference_of(sets),
         candidates=sets,

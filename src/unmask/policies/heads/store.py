@@ -7,8 +7,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from unmask.atomic import atomic_folder, write_text
@@ -117,6 +115,9 @@ def shipped(kind: str) -> dict[str, str]:
 
 def save_head(folder: Path, network: nn.Module, card: HeadCard) -> HeadCard:
     """Write a folder, whole or not at all; the card gets the weights' hash."""
+    # Not at the top: who decodes without heads needs no reader of weights.
+    from safetensors.torch import save
+
     stored = save({name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()})
     card = replace(card, weights_sha256=hashlib.sha256(stored).hexdigest())
     with atomic_folder(folder) as partial:
@@ -182,6 +183,9 @@ _AGAIN = "allowed: what `unmask train head` wrote; train it again"
 @lru_cache(maxsize=8)
 def _network(stored: bytes, kind: str, width: int, size: int) -> DependenceHead | PlannerHead:
     network = HEADS[kind](width, size)
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
     try:
         network.load_state_dict(load(stored))
     except (RuntimeError, SafetensorError, ValueError) as error:
