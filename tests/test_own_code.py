@@ -15,6 +15,9 @@ def here(tmp_path, monkeypatch):
     """An empty current folder, and imports that are forgotten."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    # What other tests have imported under the names that are used here.
+    for name in ("mine", "helper"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     before = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - before:

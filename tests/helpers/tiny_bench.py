@@ -6,14 +6,14 @@ import torch
 
 from unmask.core import Vocabulary
 from unmask.denoisers.transformer import Spec
-from unmask.lab.bench import Canvas, Stopwatch, Subject
+from unmask.lab.bench import CanvasShape, Stopwatch, Subject
 from unmask.lab.bench.subject import Shape, random_network
 
 SPEC = Spec(64, 32, 2, 2, 2, 48, 1e4, 1e-5, False, True)
-CANVAS = Canvas(prompt=8, answer=8, steps=4, block=4)
+CANVAS = CanvasShape(prompt=8, answer=8, steps=4, block=4)
 
 
-def subject(canvas: Canvas = CANVAS) -> Subject:
+def subject(canvas: CanvasShape = CANVAS) -> Subject:
     shape = Shape(SPEC, Vocabulary(64, 63, (62,)), 0)
     return Subject("tiny", random_network(shape, torch.device("cpu"), torch.float32), canvas, random=True)
 

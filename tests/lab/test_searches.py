@@ -20,6 +20,7 @@ from unmask.lab.store import Store
 from unmask.lab.study import Study
 from unmask.policies import LookUM
 from unmask.report.study import study_report
+from unmask.request import text_side
 
 TASK = "csv-missing-cells"
 SMALLER = {
@@ -66,7 +67,7 @@ def done(scaled, tmp_path_factory):
         model = load(str(network), dtype="fp32", device="cpu")
         study = Study.parse(SMALLER)
         store = Store.create(tmp_path_factory.mktemp("study") / "out", study.config)
-        (told,) = estimate(study, study.models[0], model, prompts_of(study)[0])
+        (told,) = estimate(study, study.models[0], prompts_of(study)[0], text=text_side(model))
         assert told.on_top == ("lookum:paths=4,tau=1", "soar")
         assert run_study(study, store, lambda spec: model).complete
         with pytest.raises(OtherStudy, match="with other calibrations or searches than the study gives now"):

@@ -1,12 +1,11 @@
 """Forwards that are counted before anything runs, beside those that a run took."""
 
 import csv
-from dataclasses import replace
 
 import pytest
 
 from tests.helpers.paths import RESULTS, STUDIES
-from tests.helpers.tiny_studies import table
+from tests.helpers.tiny_studies import as_published, table
 from unmask.denoisers import Exact, Joint
 from unmask.lab.branch import EngineSettings, run
 from unmask.lab.run.naive import naive_forwards, prompts_asked, proposal_forwards
@@ -32,7 +31,7 @@ def test_are_those_of_the_engine_that_merges_nothing(reference, below, steps):
 def test_are_those_of_the_published_run():
     """results/mini, whose counts could fall below k_min. Its tables count proposals, too; on the cardinality axis these
     reveal what they like, and may be done early."""
-    study = replace(Study.read(STUDIES / "mini.toml"), below_k_min=True)
+    study = as_published(Study.read(STUDIES / "mini.toml"))
     with (RESULTS / "mini" / "cost.csv").open(encoding="utf-8") as file:
         took = {(row["model"], row["axis"]): int(row["naive"]) for row in csv.DictReader(file)}
     prompts = {task: sum(prompts_asked(study, task).values()) for task in study.tasks}

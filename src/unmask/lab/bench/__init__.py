@@ -3,7 +3,7 @@
 from unmask.lab.bench.clock import Effort, Stopwatch, Times, interleaved
 from unmask.lab.bench.lines import BenchFailure, BenchResult, Line, Ratio
 from unmask.lab.bench.run import PARTS, BenchPlan, chosen_parts, run_bench
-from unmask.lab.bench.subject import SHAPES, Canvas, Subject, random_subject, subject_of
+from unmask.lab.bench.subject import SHAPES, CanvasShape, Subject, random_subject, subject_of
 
 __all__ = [
     "PARTS",
@@ -11,7 +11,7 @@ __all__ = [
     "BenchFailure",
     "BenchPlan",
     "BenchResult",
-    "Canvas",
+    "CanvasShape",
     "Effort",
     "Line",
     "Ratio",

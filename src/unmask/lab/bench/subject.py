@@ -65,7 +65,7 @@ SHAPES: Mapping[str, Shape] = {
 
 
 @dataclass(frozen=True)
-class Canvas:
+class CanvasShape:
     """The positions of a row and how they are decoded."""
 
     prompt: int
@@ -78,7 +78,7 @@ class Canvas:
         return self.prompt + self.answer
 
 
-LONG, SHORT = Canvas(128, 128, 64, 32), Canvas(32, 32, 16, 16)
+LONG, SHORT = CanvasShape(128, 128, 64, 32), CanvasShape(32, 32, 16, 16)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Subject:
 
     name: str
     network: Network
-    canvas: Canvas
+    canvas: CanvasShape
     random: bool
     """Whether its weights are."""
 
