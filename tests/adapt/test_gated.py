@@ -288,3 +288,23 @@ class TestParts:
         assert both.tokens_BL.amax(-1).tolist() == [-1, 1, -1]
         assert set(both.notes) == {"a_B", "b_B", "c_B"}
         assert both.notes["b_B"].tolist() == [1, 0, 1]
+
+
+class WholePast(Revised):
+    """The same with all of its past."""
+
+    @property
+    def memory(self):
+        return ALL
+
+
+def test_an_operator_around_it_leaves_the_diagnostic_its_past(kit):
+    """The posterior's movement over four transitions, not over the last one alone."""
+    adaptive = Proposed(Instead(Fixed(), commit="none"), CommitmentDiagnostic(window=4))
+    problem = kit.small(seed=4, steps=(5, 3, 6))
+    kept, whole = (
+        kit.run(kind(adaptive, ReMDM("cap", 0.3)), problem).to_bytes().replace(b"WholePast", b"Revised")
+        for kind in (Revised, WholePast)
+    )
+    assert kept == whole
+    assert Revised(adaptive).memory == 4

@@ -38,7 +38,8 @@ class Revised(Policy):
 
     @property
     def memory(self) -> int:
-        return self.base.memory if self.base.memory < 0 else 1
+        """At least one step, whose notes hold the operator's clock; more where the base reads more."""
+        return self.base.memory if self.base.memory < 0 else max(1, self.base.memory)
 
     @property
     def random(self) -> bool:
