@@ -301,7 +301,7 @@ class WholePast(Revised):
 def test_an_operator_around_it_leaves_the_diagnostic_its_past(kit):
     """The posterior's movement over four transitions, not over the last one alone."""
     adaptive = Proposed(Instead(Fixed(), commit="none"), CommitmentDiagnostic(window=4))
-    problem = kit.small(seed=4, steps=(5, 3, 6))
+    problem = kit.small(seed=0, steps=(5, 3, 6))
     kept, whole = (
         kit.run(kind(adaptive, ReMDM("cap", 0.3)), problem).to_bytes().replace(b"WholePast", b"Revised")
         for kind in (Revised, WholePast)
