@@ -29,6 +29,7 @@ def test_one_part_of_the_shipped_model(command, tmp_path):
         (["step", "--shape", "llada-8b", "--device", "cpu", "--batch", "4096"], "llada-8b needs"),
         (["step", "--model", "exact"], "the model exact has no layers to be timed"),
         (["step", "--json", "."], "--json '.' is a folder"),
+        (["step", "--json", "none/b.json"], "--json 'none/b.json' is in no folder"),
     ],
 )
 def test_bad_input_is_one_line_before_anything_is_measured(command, arguments, said):

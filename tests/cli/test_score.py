@@ -45,6 +45,9 @@ def test_files(command, tmp_path):
         ([], "no text is given; allowed: texts, or --file FILE"),
         (["ab", "--file", "texts.txt"], "texts and --file are both given"),
         (["--file", "none.txt"], "--file 'none.txt' cannot be read"),
+        (["--file", "void.txt"], "--file 'void.txt' has no text"),
+        (["ab", "--samples", "3"], "--samples is 3 with --bound exact; allowed: with --bound monte-carlo"),
+        (["ab", "--oracle-block", "2"], "--oracle-block is 2 with --bound exact; allowed: with --bound oracle"),
         (["--file", "gap.txt"], "line 2 of --file 'gap.txt' is empty"),
         (["--file", "bad.jsonl"], "line 1 of --file 'bad.jsonl' is"),
         (["--file", "latin.txt"], "not UTF-8 text"),
@@ -58,6 +61,7 @@ def test_files(command, tmp_path):
 )
 def test_bad_input_is_refused(command, tmp_path, arguments, words):
     (tmp_path / "gap.txt").write_text("ab\n\nab\n", encoding="utf-8")
+    (tmp_path / "void.txt").touch()
     (tmp_path / "bad.jsonl").write_text('{"text": 3}\n', encoding="utf-8")
     (tmp_path / "latin.txt").write_bytes(b"\xe4b")
     ended = command("score", *arguments, *EXACT)

@@ -27,6 +27,7 @@ from unmask.report import compare as report
 from unmask.report.compare_screen import screens
 from unmask.stats import Estimate, mean_interval, paired_difference
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Extraction, Verdict, examples, score, training
+from unmask.tasks.own import own
 from unmask.train.sources import STRIDE, Folders, generate
 
 REFERENCE = Fixed()
@@ -218,6 +219,15 @@ class TestMissing:
             "no prompt leaves room for 32 tokens in 20; load a model with a longer context, or leave the task out"
         )
         assert summarise(found).lines == ()
+
+    def test_a_task_without_prompts_of_the_split(self, tmp_path):
+        lines = [json.dumps({"prompt": f"{at} + 1", "target": str(at + 1)}) for at in range(8)]
+        (tmp_path / "mine.jsonl").write_text("\n".join(lines), encoding="utf-8")
+        mine = own("mine", "mine.jsonl", score="exact", horizon=4, folder=tmp_path)
+        found = evaluate(oracle(), [mine], split="development", policies={"reference": REFERENCE})
+        assert found.tasks[0].unavailable == (
+            "it has no development prompts; allowed: validation or evaluation; name it with --split"
+        )
 
     def test_data_that_is_not_there(self, tmp_path):
         names = ["gsm8k", CARRY]

@@ -33,3 +33,9 @@ def test_an_empty_head_is_seen_and_none_is_not():
 def test_a_getter_that_finds_nothing_fails_at_once():
     with pytest.raises(AttributeError):
         Sheet("x", "", "", (attribute("colour", "colour"),), made_reports.FRUIT)
+
+
+def test_two_columns_of_one_name_would_hide_one_of_them():
+    twice = tuple(Column("utility", head, lambda item: item) for head in ("one", "two"))
+    with pytest.raises(ValueError, match="the table t has more than one column utility"):
+        Sheet("t", "", "", twice, [1])

@@ -80,6 +80,9 @@ def bench(
         raise ConfigError("--model and --shape are both given; allowed: one of them; drop one")
     if options.json is not None and options.json.is_dir():
         raise ConfigError(f"--json {shown_path(options.json)} is a folder; allowed: a file; name one inside it")
+    if options.json is not None and not options.json.absolute().parent.is_dir():
+        where = shown_path(options.json.parent)
+        raise ConfigError(f"--json {shown_path(options.json)} is in no folder; allowed: one that exists; make {where}")
     plan = asked.plan_of(part, options.batch, options.against or [], options.quick)
     result = run_bench(options.subject(plan), plan, lambda name, batch: note(f"{name}, B {batch}"))
     if options.json is not None:

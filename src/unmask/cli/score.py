@@ -33,10 +33,25 @@ class QuantityOptions:
             "best order of the text's tokens."
         ),
     ] = "exact"
-    samples: Annotated[int, typer.Option(help="Masked copies of a text under --bound monte-carlo.")] = 128
+    samples: Annotated[
+        int | None, typer.Option(help="Masked copies of a text, of --bound monte-carlo. [default: 128]")
+    ] = None
     seed: Annotated[int, typer.Option(help="Of the masked copies, and of the interval.")] = 0
-    oracle_block: Annotated[int, typer.Option(help="Tokens among which --bound oracle looks for the order.")] = 4
+    oracle_block: Annotated[
+        int | None, typer.Option(help="Tokens among which the order is looked for, of --bound oracle. [default: 4]")
+    ] = None
     batch: Annotated[int, typer.Option(help="Canvases that go through the model together.")] = 16
+
+    def settings(self) -> dict[str, Any]:
+        """Those that were given, refused where the quantity does not read them."""
+        for name, bound in (("samples", "monte-carlo"), ("oracle_block", "oracle")):
+            value = getattr(self, name)
+            if value is not None and self.bound != bound:
+                option = f"--{name.replace('_', '-')}"
+                raise ConfigError(
+                    f"{option} is {value} with --bound {self.bound}; allowed: with --bound {bound}; leave it out"
+                )
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @expanded
@@ -82,9 +97,10 @@ def score(
         chosen["policy"] = policy_of(policy, pairs("--set", set_))
     elif set_:
         raise ConfigError("--set is given without --policy; allowed: settings of a method; name it with --policy")
+    settings = quantity.settings()
     loaded = load.load(model)
     with blaming(chosen.get("policy")):
-        found = loaded.score(texts, prompt=prompts, **asdict(quantity), **chosen)
+        found = loaded.score(texts, prompt=prompts, **settings, **chosen)
     say_json(found.to_json()) if json else _pretty(found)
 
 
@@ -110,9 +126,8 @@ def _pretty(found: "TextScores") -> None:
     console.print()
     whole = found.perplexity
     interval = f" [{whole.low:.4f}, {whole.high:.4f}]" if whole.low == whole.low else ""
-    console.print(
-        f"perplexity {whole.value:.4f}{interval} of {found.tokens} tokens, {len(found.rows)} texts", highlight=False
-    )
+    texts = "1 text" if len(found.rows) == 1 else f"{len(found.rows)} texts"
+    console.print(f"perplexity {whole.value:.4f}{interval} of {found.tokens} tokens, {texts}", highlight=False)
 
 
 def _number(value: float | None) -> str:
@@ -135,6 +150,8 @@ def _texts(given: list[str], file: Path | None, prompt: str | None) -> tuple[lis
             f"--file {shown_path(file)} cannot be read ({reason}); allowed: a file with one text per line; check it"
         ) from error
     lines = [line.removesuffix("\r") for line in lines]
+    if lines == [""]:
+        raise ConfigError(f"--file {shown_path(file)} has no text; allowed: one text per line; name another file")
     empty = next((number for number, line in enumerate(lines, start=1) if not line), None)
     if empty is not None:
         raise ConfigError(

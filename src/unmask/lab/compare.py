@@ -405,6 +405,10 @@ def _prepare(model: TextModel, task: Task, plan: ComparePlan, batch: int | None,
         members = prompts_from(task, plan.split, prompts=plan.prompts, data_dir=data_dir)
     except (ConfigError, SchemaError) as error:
         return _PreparedTask(replace(run, unavailable=str(error)))
+    if not members:
+        there = [split for split in SPLITS if prompts_from(task, split, prompts=1, data_dir=data_dir)]
+        lacking = f"it has no {plan.split} prompts; allowed: {' or '.join(there)}; name it with --split"
+        return _PreparedTask(replace(run, unavailable=lacking))
     encoded = [
         (after_tokens(model, model.codec.encode(example.prompt), run.horizon, run.steps, example.id), example)
         for example in members

@@ -59,6 +59,9 @@ class Sheet(Generic[Item]):
     """The cells that people see, formatted."""
 
     def __post_init__(self) -> None:
+        keys = [column.key for column in self.columns if column.key is not None]
+        if twice := sorted({key for key in keys if keys.count(key) > 1}):
+            raise ValueError(f"the table {self.name} has more than one column {', '.join(twice)}; each needs its name")
         rows = tuple(tuple(column.get(item) for column in self.columns) for item in self.items)
         shown = tuple(
             tuple(c.show(value) for c, value in zip(self.columns, row, strict=True) if c.head is not None)

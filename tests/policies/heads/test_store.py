@@ -122,3 +122,8 @@ def test_nothing_depends_on_itself():
     assert depends.shape == (2, 4, 4)
     assert not depends.diagonal(dim1=1, dim2=2).any()
     assert ((depends >= 0) & (depends <= 1)).all()
+
+
+def test_the_folder_of_a_training_is_taken_for_the_head_in_it(tmp_path):
+    save_head(tmp_path / "made" / "head", DependenceHead(6, 3), CARD)
+    assert load_head(str(tmp_path / "made"), "demask").card == load_head(str(tmp_path / "made" / "head"), "demask").card

@@ -19,6 +19,8 @@ from unmask.stats.hashed_json import HashMismatch, from_hashed_json, to_hashed_j
 AUTO = "auto"
 """The head that travels with the package for the run's model, if there is one."""
 FORMAT = "unmask-head-1"
+HEAD = "head"
+"""The folder of a head inside of what training writes."""
 CARD, WEIGHTS, PAGE = "head.json", "head.safetensors", "README.md"
 SHIPPED = Path(__file__).parent / "shipped"
 """Folders KIND-MODEL."""
@@ -104,7 +106,7 @@ def fitted(policy: Policy | Search, name: str, fingerprint: str, exact: bool) ->
 
 
 def _how(kind: str, model: str) -> str:
-    return f"train one: unmask train head --kind {kind} --model {model} --out FOLDER, then --set head=FOLDER"
+    return f"train one: unmask train head --kind {kind} --model {model} --out FOLDER, then --set head=FOLDER/head"
 
 
 def shipped(kind: str) -> dict[str, str]:
@@ -161,6 +163,8 @@ def read_card(folder: Path) -> HeadCard:
 def load_head(place: str, kind: str) -> Head:
     """A head by the name of one in the package, or by its folder; refused unless its bytes are those of its card."""
     folder = SHIPPED / place if (SHIPPED / place / CARD).is_file() and "/" not in place else Path(place)
+    # What training was told to write into holds the head in a folder of its own.
+    folder = folder if (folder / CARD).is_file() or not (folder / HEAD / CARD).is_file() else folder / HEAD
     card = read_card(folder)
     if card.kind not in HEADS:
         raise UnknownName("kind of head", card.kind, HEADS)

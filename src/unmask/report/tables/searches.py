@@ -17,7 +17,9 @@ _PAIRS = {
 
 def searches_sheet(cells: tuple[SearchCell, ...]) -> AnySheet:
     columns: tuple[Column[SearchCell], ...] = (
-        *named("model", "task", "search"),
+        *named("model", "task"),
+        # `search` is the column of its utility.
+        attribute("method", "search", path="search", left=True),
         *(_utility(arm, head) for arm, head in _HEADS.items()),
         *(column for key in _PAIRS for column in _difference(key)),
         attribute("n", "n", count),
