@@ -38,25 +38,15 @@ from unmask.core.contracts import DenoiserAround
 from unmask.denoisers.engines import choose_engine, use_engine
 from unmask.denoisers.network import Network
 from unmask.denoisers.readout import default_layers
-from unmask.denoisers.transformer import Spec, Transformer
+from unmask.denoisers.transformer import Transformer
 from unmask.diagnostics import DIAGNOSTICS
+from unmask.lab.bench.subject import SHAPES
 from unmask.lab.branch import AxisCost, BranchResult, EngineSettings, Plan, run, run_together
 from unmask.policies.candidates import candidates, reference_of
 from unmask.request import Request, TextModel, begin, generation
 from unmask.tasks import examples, find
 
-LLADA_8B = Spec(
-    vocab=126464,
-    width=4096,
-    layers=32,
-    heads=32,
-    kv_heads=32,
-    mlp=12288,
-    theta=5e5,
-    eps=1e-5,
-    qkv_bias=False,
-    rope_float32=True,
-)
+LLADA_8B = SHAPES["llada-8b"].spec
 TASKS = ("csv-missing-cells", "td07-sparse-mask", "multi-span-cloze", "unique-list-commit")
 BLOCK = 50
 """Prompts of a shard, as in studies/mini.toml."""

@@ -31,21 +31,11 @@ from unmask.denoisers.kernels import fused_ops
 from unmask.denoisers.network import Network
 from unmask.denoisers.readout import default_layers
 from unmask.denoisers.transformer import PLAIN, Layer, Rotation, Spec, Transformer
+from unmask.lab.bench.subject import SHAPES
 from unmask.policies import make
 
 PROMPT, ANSWER, STEPS, BLOCK = 128, 128, 64, 32
-SPEC = Spec(
-    vocab=126464,
-    width=4096,
-    layers=32,
-    heads=32,
-    kv_heads=32,
-    mlp=12288,
-    theta=5e5,
-    eps=1e-5,
-    qkv_bias=False,
-    rope_float32=True,
-)
+SPEC = SHAPES["llada-8b"].spec
 SMALL = replace(SPEC, vocab=1024, width=128, layers=3, heads=4, kv_heads=4, mlp=384)
 
 

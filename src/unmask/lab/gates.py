@@ -10,6 +10,8 @@ from typing import Any
 from unmask.errors import require
 from unmask.options import check_name, parse_names
 
+LIFT = "lift"
+"""The usual gate, whose arms have no further name."""
 GATES: Mapping[str, Mapping[str, Any]] = {
     "mean": {"rule": "mean"},
     "lift-together": {"apart": False},
@@ -26,13 +28,13 @@ AXIS_BY = ("lift", "opportunity")
 
 
 def selective_arm(gate: str) -> str:
-    """How the arm of a further gate is stored."""
-    return f"selective {gate}"
+    """How the arm of a gate is stored."""
+    return "selective" if gate == LIFT else f"selective {gate}"
 
 
 def random_arm(gate: str) -> str:
     """How its control is stored."""
-    return f"random gate {gate}"
+    return "random gate" if gate == LIFT else f"random gate {gate}"
 
 
 def parse_gates(value: Any, end_to_end: bool) -> tuple[str, ...]:

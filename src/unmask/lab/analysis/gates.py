@@ -7,13 +7,11 @@ from unmask.errors import SchemaError
 from unmask.lab.analysis.cells import DiagnosedCell
 from unmask.lab.analysis.decoded import DecodedUnit
 from unmask.lab.choose import CONTROLS, DECODED_ARMS
-from unmask.lab.gates import random_arm, selective_arm
+from unmask.lab.gates import LIFT, random_arm, selective_arm
 from unmask.stats import Estimate
 from unmask.stats.arm_grid import ArmGrid, arm_estimates, gate_coverage, paired_columns
 from unmask.stats.crossfit import Array
 
-LIFT = "lift"
-"""The gate of the arm `selective`."""
 ARMS = ("selective", "fixed", "random gate")
 DIFFERENCES = (("selective", "fixed"), ("selective", "random gate"), ("selective", LIFT))
 
@@ -41,8 +39,7 @@ def gate_cells(unit: DecodedUnit, *, seed: int, resamples: int) -> Iterator[Gate
         grid = unit.grids.get(name)
         if not choice.gates or grid is None:
             continue
-        arms = {LIFT: ("selective", "random gate")}
-        arms |= {gate: (selective_arm(gate), random_arm(gate)) for gate in choice.gates}
+        arms = {gate: (selective_arm(gate), random_arm(gate)) for gate in (LIFT, *choice.gates)}
         used = (*DECODED_ARMS, *CONTROLS, *(arm for pair in arms.values() for arm in pair))
         if lost := [arm for arm in used if arm not in grid.utility]:
             raise SchemaError(

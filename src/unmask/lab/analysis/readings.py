@@ -13,13 +13,11 @@ import numpy as np
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.lab.analysis.decoded import DecodedUnit, StoredChoice
 from unmask.lab.choose import choose_axis, is_extension, promised_lift
-from unmask.lab.gates import AXIS_BY, random_arm, selective_arm
+from unmask.lab.gates import AXIS_BY, LIFT, random_arm, selective_arm
 from unmask.stats import Calibration, Estimate
 from unmask.stats.arm_grid import arm_estimates, gate_coverage, paired_columns
 from unmask.stats.crossfit import TIE
 
-LIFT = "lift"
-"""The gate of the arm `selective`."""
 ARMS = ("reference", "fixed", "selective", "random gate")
 DIFFERENCES = (("selective", "fixed"), ("selective", "reference"), ("selective", "random gate"))
 LITERAL = ("region:diagnosed", "region:diagnosed:share", "cardinality:program")
@@ -123,8 +121,7 @@ def _mean(
         if name is None or gate is None or name not in unit.grids:
             continue
         grid = unit.grids[name]
-        arm = "selective" if reading.gate == LIFT else selective_arm(reading.gate)
-        control = "random gate" if reading.gate == LIFT else random_arm(reading.gate)
+        arm, control = selective_arm(reading.gate), random_arm(reading.gate)
         used_P = grid.judged(("reference", "fixed", arm, control))
         if not used_P.any():
             continue

@@ -3,7 +3,8 @@
 from collections import Counter
 
 from unmask.lab.analysis.end_to_end import EndToEndFindings, Headline
-from unmask.lab.analysis.gates import LIFT, GateCell
+from unmask.lab.analysis.gates import GateCell
+from unmask.lab.gates import LIFT
 from unmask.report.formats import count, number, point, share, text_or_none, yes_no
 from unmask.report.sheet import AnySheet, Column, Sheet, attribute
 from unmask.report.tables.shared import counts, diagnosed
