@@ -45,9 +45,11 @@ ORDER = [
     "likelihood",
     "lab",
     "train",
+    "look",
     "report",
     "api",
     "catalog",
+    "view",
     "cli",
 ]
 # These promise more than their place in the order asks for: here is all they may import of ours.

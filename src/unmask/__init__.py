@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from unmask.policies import METHODS as METHODS
     from unmask.policies import compose as compose
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"
 
 _HOME = {
     "load": "catalog",
