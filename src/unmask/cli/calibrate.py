@@ -27,6 +27,8 @@ class TaskOptions:
     task: Annotated[
         str,
         typer.Option(
+            # Said: some releases of typer take an option's name from a metavar that differs from it in case only.
+            "--task",
             metavar="TASK",
             help="A name of `unmask tasks`, a file FILE.jsonl, or code, which runs: package.module:function or "
             "path.py:function.",
