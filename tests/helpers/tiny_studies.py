@@ -2,7 +2,6 @@
 
 import tomllib
 import zlib
-from dataclasses import replace
 
 SMALL = {"layers": 1, "d_model": 32, "mlp": 64, "heads": 2, "kv_heads": 2}
 """A network with the shape of LLaDA's and next to no arithmetic."""
@@ -67,9 +66,3 @@ def table(**changes):
 def by_hash(pairs, jobs=None, scoring="ours"):
     """Utilities without sense but with variety: a network with random weights is never right."""
     return [(zlib.crc32(f"{text} {example.id}".encode()) % 5 / 4, "made") for text, example in pairs]
-
-
-def as_published(study):
-    """studies/mini.toml when results/mini was made: one diagnostic an axis, counts that may fall below k_min."""
-    four = ("score", "region", "cardinality", "commitment")
-    return replace(study, diagnostics=four, gates=(), learned=False, below_k_min=True)
