@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unmask.cli.completion import models
 from unmask.cli.options import ComposeOptions, Json, LoadOptions, expanded, policy_of
 from unmask.cli.progress import note
 from unmask.decode_options import OPTIONS, RECORDED, DecodeOptions
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
     from unmask.api import Generation, Model
 
-ModelName = Annotated[str, typer.Option("--model", "-m", help="Which model; `unmask models` lists them.")]
+ModelName = Annotated[
+    str, typer.Option("--model", "-m", help="Which model; `unmask models` lists them.", autocompletion=models)
+]
 
 
 @dataclass(frozen=True, kw_only=True)
