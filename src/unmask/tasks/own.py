@@ -268,7 +268,7 @@ def _entries(records: Iterable[tuple[str, Any]], rule: str) -> list[_Entry]:
 
 def _entry(where: str, record: Any) -> _Entry:
     if not isinstance(record, Mapping):
-        raise SchemaError(f"{where} is a {type(record).__name__}; allowed: a mapping of {', '.join(KEYS)}; write it so")
+        raise SchemaError(f"{where} is {_shown(record)}; allowed: a mapping of {', '.join(KEYS)}; write it so")
     for key in record:
         if key not in KEYS:
             raise UnknownName(f"key of {where}", str(key), KEYS)
