@@ -174,6 +174,8 @@ class TestOptions:
         prompt = "A page was cut off after <main><p>hi."
         assert drawn(own.generate(prompt, **by_confidence)) == drawn(predicting.generate(prompt, **by_confidence))
         assert drawn(own.generate(prompt, **by_attention)) != drawn(predicting.generate(prompt, **by_attention))
+        with pytest.raises(ConfigError, match="query is 'predicting'; allowed: own with llada, whose slots predict"):
+            load("mini", device="cpu", query="predicting")
         with pytest.raises(ConfigError, match="query is 'both'; allowed: own or predicting"):
             load("mini-dream", device="cpu", query="both")
 

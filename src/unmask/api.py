@@ -13,7 +13,7 @@ import torch
 
 from unmask.adapt import Gate
 from unmask.core import Action, Denoiser, Noise, Policy, Search, State, Trajectory, row_key
-from unmask.core.cost import AnswerCost, total_cost
+from unmask.core.cost import AnswerCost, answer_tokens, total_cost
 from unmask.core.rows import mapped
 from unmask.decode import GivenAction
 from unmask.decode_options import DecodeOptions, said
@@ -51,6 +51,8 @@ class Generation:
     """The resolved configuration: enough to repeat the run. Plain JSON values."""
     policy: Policy | Search
     """Who decided."""
+    answer_tokens: tuple[int, ...] = ()
+    """Tokens of each row's answer: without end of text and what stands behind it, which only fill the canvas up."""
 
     def __repr__(self) -> str:
         shown = [text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..." for text in self.texts[:_FEW]]
@@ -87,16 +89,18 @@ class Generation:
 
     @property
     def tokens_per_forward(self) -> float:
-        return self.cost.tokens_per_forward
+        """Tokens of the answers, not of what fills the canvases up."""
+        return sum(self.answer_tokens) / self.forwards
 
     def to_json(self) -> str:
         """Everything but the trajectory; the same run gives the same bytes."""
         steps = self.trajectory.state.step_B.tolist()
-        columns = zip(self.texts, self.canvases, self.tokens, steps, self.row_forwards, strict=True)
-        names = ("text", "canvas", "tokens", "steps", "forwards")
+        columns = zip(self.texts, self.canvases, self.tokens, self.answer_tokens, steps, self.row_forwards, strict=True)
+        names = ("text", "canvas", "tokens", "answer_tokens", "steps", "forwards")
         document = {
             "rows": [plain(dict(zip(names, row, strict=True))) for row in columns],
             **self.cost._asdict(),
+            "answer_tokens": sum(self.answer_tokens),
             "tokens_per_forward": self.tokens_per_forward,
             "config": self.config,
         }
@@ -396,6 +400,9 @@ class Model:
             trajectory=replace(end, config=config),
             config=config,
             policy=resolved.policy,
+            answer_tokens=tuple(
+                answer_tokens(end.state, self.denoiser.vocabulary.eos_ids, cut=task == "generate").tolist()
+            ),
         )
 
 

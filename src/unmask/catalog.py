@@ -147,6 +147,16 @@ def load(name_or_path: str | Path, *, on_progress: OnProgress | None = None, **o
     return _build(_kind(folder), options | {"path": place}, on_progress)
 
 
+def check_model(name_or_path: str | Path, options: Mapping[str, Any]) -> None:
+    """Refuse a name that `load` does not know, and options that no such model takes: names and types, no device."""
+    place = str(name_or_path)
+    if place not in MODELS and not _is_place(place):
+        raise UnknownName("model", place, MODELS)
+    _check_names(
+        place, options, *((MODELS[place].options,) if place in MODELS else (CheckpointOptions, MaskedLMOptions))
+    )
+
+
 def text_side_of(name_or_path: str | Path, options: Mapping[str, Any]) -> TextSide | None:
     """Tokenizer and sizes of a model, where they are on this machine; None where they are not. Reads no weights."""
     place = str(name_or_path)
@@ -179,15 +189,21 @@ def _build(name: str, options: Mapping[str, Any], on_progress: OnProgress | None
 
 def _check_options(name: str, options: Mapping[str, Any], *kinds: type) -> None:
     """Names and types, and where and in which type a network would run."""
+    owners = _check_names(name, options, *kinds)
+    if "device" in owners:
+        device = resolve_device(options.get("device", "auto"))
+        resolve_dtype(options.get("dtype", "auto"), device)
+        resolve_engine(options.get("engine", "auto"), device)
+
+
+def _check_names(name: str, options: Mapping[str, Any], *kinds: type) -> dict[str, type]:
+    """Names and types; which class has which option."""
     owners = {f.name: kind for kind in reversed(kinds) for f in fields(kind)}
     for key, value in options.items():
         if key not in owners:
             raise UnknownName(f"option of {name}", key, owners)
         check_types(owners[key], {key: value}, name)
-    if "device" in owners:
-        device = resolve_device(options.get("device", "auto"))
-        resolve_dtype(options.get("dtype", "auto"), device)
-        resolve_engine(options.get("engine", "auto"), device)
+    return owners
 
 
 def _kind(folder: Path) -> str:

@@ -8,7 +8,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -24,9 +24,26 @@ def check_types(owner: Any, values: Mapping[str, Any], path: str) -> None:
     """Refuse values that do not have the annotated type of the owner's field."""
     hints = get_type_hints(owner)
     for name, value in values.items():
-        # Without the modules: "Mapping[str, float]", not "collections.abc.Mapping[str, float]".
-        allowed = re.sub(r"\w+\.", "", inspect.formatannotation(hints[name]))
-        require(fits(value, hints[name]), f"{name} of {path}", value, allowed, "check its type")
+        # Something that was made by its name is shown by it: nobody typed its settings.
+        label = getattr(value, "name", None) if is_dataclass(value) else None
+        given = label if isinstance(label, str) else value
+        require(fits(value, hints[name]), f"{name} of {path}", given, _words(hints[name]), "check its type")
+
+
+_IN_WORDS = {
+    r"\bbool\b": "true or false",
+    r"\bSequence\[int\]": "a list of whole numbers, e.g. [3,4]",
+    r"\bPolicy\b": "a method that decides step by step, e.g. llada",
+}
+
+
+def _words(hint: Any) -> str:
+    """What an annotation allows, for somebody who types it on a command line."""
+    # Without the modules: "Mapping[str, float]", not "collections.abc.Mapping[str, float]".
+    text = re.sub(r"\w+\.", "", inspect.formatannotation(hint))
+    for pattern, words in _IN_WORDS.items():
+        text = re.sub(pattern, words, text)
+    return text
 
 
 def fits(value: object, hint: Any) -> bool:

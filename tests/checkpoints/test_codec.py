@@ -74,7 +74,7 @@ def test_chat_can_be_turned_off(kind, folders, scaled):
     plain = read(folders[kind], kind, scaled.special_ids(folders[kind]), chat=False)
     assert plain.template is None
     assert plain.decode(plain.encode("Hello, world!")) == "Hello, world!"
-    with pytest.raises(ConfigError, match="prompt is a list; allowed: one text, because there is no chat template"):
+    with pytest.raises(ConfigError, match=r"prompt is \[.*\]; allowed: one text, because there is no chat template"):
         plain.encode([{"role": "user", "content": "Hi"}])
 
 

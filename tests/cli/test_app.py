@@ -71,6 +71,11 @@ REFUSED = [
         ["'block_lenght'", "did you mean block_length?", "known:"],
     ),
     (["generate", "-m", "exact", "--set", "block_length=four"], ["'four'", "int | None", "check"]),
+    (
+        ["generate", "-m", "exact", "--policy", "best-of:base=lookum"],
+        ["base of best-of is 'lookum'; allowed: a method that decides step by step, e.g. llada"],
+    ),
+    (["generate", "--model-option", "invariant=maybe"], ["invariant of mini is 'maybe'; allowed: true or false"]),
     (["generate", "-m", "exact", "--set", "block_length"], ["'block_length'", "KEY=VALUE", "add the value"]),
     (["generate", "-m", "exact", "--set", "a=1", "--set", "a=2"], ["--set a", "given twice", "drop one"]),
     (["generate", "-m", "exact", "--set", "steps=3"], ["--set steps", "unmask methods", "--steps"]),

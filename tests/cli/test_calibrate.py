@@ -7,6 +7,7 @@ import pytest
 
 from tests.helpers.own_policies import GOOD
 from unmask.adapt import EndToEnd, Gate
+from unmask.tasks.own import check_scoring, task_of
 
 LINES = [{"prompt": f"Say w{n}.", "target": f"w{n}"} for n in range(5)]
 
@@ -65,6 +66,7 @@ def test_calibrate_then_generate(run, tiny, mine, tmp_path):
     assert out.startswith(gate.inspect())
     assert "No opportunity found: the gate never opens" in out
     assert "decodes as the fixed action" in out
+    assert out.lower().count("no opportunity found") == 1
     # A network with random weights never says the word, however it is decoded.
     scores = "score 0.000 with the reference, 0.000 with the fixed action at every step and 0.000 with this gate"
     assert f"Decoded end to end, the same prompts {scores}" in out
@@ -171,6 +173,45 @@ def test_refusals_are_one_line_and_leave_nothing(run, tiny, mine, tmp_path, more
     assert message in err
     assert err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["mine.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            "raise KeyError(example['answer'])",
+            "fails on the targets of its own prompts (scores.py:score raised KeyError",
+        ),
+        ("return 'good'", "returned 'good' for prompt"),
+        ("return 7", "returned 7 for prompt"),
+        ("return None", "returned None for prompt"),
+    ],
+)
+def test_a_scoring_function_is_tried_before_anything_is_decoded(run, mine, tmp_path, monkeypatch, body, message):
+    monkeypatch.setattr("unmask.catalog.load", lambda *name, **options: pytest.fail("a model was read"))
+    (tmp_path / "scores.py").write_text(f"def score(text, example):\n    {body}\n", encoding="utf-8")
+    code, _, err = run(*quick("mini", mine, "--score", "scores.py:score"))
+    assert code == 2
+    assert message in err
+    assert "allowed: a" in err
+    assert "number from 0 to 1" in err
+    given = ("compare", "--model", "mini", "--task", mine, "--score", "scores.py:score", "--horizon", 6)
+    assert message in run(*given)[2]
+    assert not list(tmp_path.glob("gate*"))
+
+
+def test_a_scoring_function_may_be_unsure_of_one_prompt(mine, tmp_path):
+    body = "    if text == 'w0':\n        raise ValueError\n    return 1.0\n"
+    (tmp_path / "unsure.py").write_text(f"def score(text, example):\n{body}", encoding="utf-8")
+    check_scoring(task_of(mine, score="unsure.py:score", horizon=6))
+
+
+def test_an_answer_of_no_length_names_the_option(run, mine):
+    code, _, err = run(
+        "calibrate", "--model", "mini", "--task", mine, "--score", "exact", "--axis", "region", "--out", "g"
+    )
+    assert code == 2
+    assert "horizon of mine is None; allowed: 1 to 1000000; say how many tokens an answer may take: --horizon N" in err
 
 
 def test_it_is_in_the_list_of_commands(run):

@@ -10,11 +10,22 @@ import pytest
 
 from tests.helpers.own_policies import GOOD
 from unmask.cli.app import main
+from unmask.cli.compare import FEW_PROMPTS
 from unmask.errors import ConfigError
 from unmask.lab import compare
 
 CSV = "csv-missing-cells"
-FILES = ("compare.csv", "summary.md", "summary.json", "figure.svg", "timing.md", "timing.json", "figure-time.svg")
+FILES = (
+    "compare.csv",
+    "summary.md",
+    "summary.json",
+    "figure.svg",
+    "compare.html",
+    "timing.md",
+    "timing.json",
+    "figure-time.svg",
+)
+ALONE = ("--policy", "reference")
 
 
 @pytest.fixture
@@ -47,7 +58,7 @@ def test_files_and_table(run, tiny, tmp_path):
     assert code == 0
     labels = ["reference", *(f"commitment={n}" for n in ("none", "confidence:0.9", "margin:0.5")), extra]
     assert [line.split()[0] for line in out.splitlines() if line.startswith(tuple(labels))] == labels
-    assert out.splitlines()[-7:] == [str(tmp_path / "new" / name) for name in FILES]
+    assert out.splitlines()[-8:] == [str(tmp_path / "new" / name) for name in FILES]
     assert "10/10 answers" in err
     rows = list(csv.DictReader((tmp_path / "new" / "compare.csv").open(encoding="utf-8", newline="")))
     assert [row["policy"] for row in rows] == [label for label in labels for _ in range(2)]
@@ -59,7 +70,7 @@ def test_files_and_table(run, tiny, tmp_path):
 
 
 def test_json_is_all_of_stdout(run, tiny):
-    code, out, _ = run(*quick(tiny, "--json", "--quiet", "--split", "fresh", "--seed", 3))
+    code, out, _ = run(*quick(tiny, *ALONE, "--json", "--quiet", "--split", "fresh", "--seed", 3))
     document = json.loads(out)
     assert code == 0
     assert (document["split"], document["config"]["seed"]) == ("fresh", 3)
@@ -67,7 +78,7 @@ def test_json_is_all_of_stdout(run, tiny):
 
 
 def test_quiet_says_only_where_the_files_are(run, tiny, tmp_path):
-    code, out, err = run(*quick(tiny, "--quiet", "--out", tmp_path))
+    code, out, err = run(*quick(tiny, *ALONE, "--quiet", "--out", tmp_path))
     assert (code, err) == (0, "")
     assert out.splitlines() == [str(tmp_path / name) for name in FILES]
 
@@ -79,7 +90,7 @@ def test_quiet_with_nothing_to_show_is_refused_before_the_work(run):
 
 
 def test_another_comparison_is_not_overwritten(run, tiny, tmp_path):
-    arguments = quick(tiny, "--prompts", 1, "--out", tmp_path)
+    arguments = quick(tiny, *ALONE, "--prompts", 1, "--out", tmp_path)
     code, out, _ = run(*arguments)
     assert code == 0
     assert "1 answer in" in out
@@ -147,7 +158,7 @@ def test_a_policy_of_ones_own_that_raises_costs_nothing_but_itself(run, tiny, mi
 
 
 def test_what_was_damaged_is_said(run, tiny, tmp_path):
-    arguments = quick(tiny, "--out", tmp_path)
+    arguments = quick(tiny, *ALONE, "--out", tmp_path)
     assert run(*arguments)[0] == 0
     before = (tmp_path / "compare.csv").read_bytes()
     (piece,) = (tmp_path / "pieces").iterdir()
@@ -193,7 +204,7 @@ def raise_(error):
 
 def test_a_control_is_a_task_and_a_task_may_be_named_twice(run, tiny):
     control = "td07-clustered-mask"
-    given = ("--task", control, "--task", control, "--prompts", 1, "--steps", 2, "--device", "cpu")
+    given = ("--task", control, "--task", control, "--prompts", 1, "--steps", 2, "--device", "cpu", *ALONE)
     code, out, _ = run("--model", tiny, *given, "--json", "--quiet")
     assert code == 0
     assert [task["task"] for task in json.loads(out)["tasks"]] == [control]
@@ -279,13 +290,50 @@ def test_picks_alone_are_what_is_decoded(run, tiny, tmp_path):
 
 
 def test_missing_data_is_reported(run, tiny, tmp_path):
-    arguments = ["--model", tiny, "--device", "cpu", "--steps", 2, "--prompts", 2, "--data-dir", tmp_path]
+    arguments = ["--model", tiny, "--device", "cpu", "--steps", 2, "--prompts", 2, "--data-dir", tmp_path, *ALONE]
     code, out, _ = run(*arguments, "--task", CSV, "--task", "gsm8k")
     assert code == 0
     assert "gsm8k: not available" in out
-    code, out, err = run(*arguments, "--task", "gsm8k")
+    code, out, err = run(*arguments, "--task", "gsm8k", "--out", tmp_path / "new")
     assert (code, out) == (2, "")
     assert "nothing could be decoded" in err
+    # A command that is refused leaves nothing, no plan and no folder.
+    assert not (tmp_path / "new").exists()
+
+
+def test_without_an_axis_or_a_policy(run, tiny, tmp_path, monkeypatch):
+    """It says what there is, compares what may save forwards with the reference, draws it and writes a page."""
+    monkeypatch.chdir(tmp_path)
+    given = ("--model", tiny, "--device", "cpu", "--task", CSV, "--steps", 4)
+    code, out, err = run(*given)
+    assert code == 0, err
+    assert "no policy is named: the reference beside" in err
+    assert f"on {FEW_PROMPTS} prompts of each task" in err
+    assert "--axis score, region, cardinality, commitment or all" in err
+    assert "--policy reference for that alone" in err
+    assert "utility against forwards per answer" in out
+    (folder,) = (tmp_path / "out").iterdir()
+    assert f"results go to {folder.relative_to(tmp_path)}" in err
+    document = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    policies = [line["policy"] for line in document["lines"]]
+    assert policies[0] == "reference"
+    assert {"fast-dllm", "klass", "eb-sampler"} <= set(policies)
+    # Nothing that looks ahead, searches, draws, or is bound to as many steps as the reference.
+    assert not {"vsb", "core", "info-gain", "soar", "medal", "dos", "p2", "remdm", "remdm-llada"} & set(policies)
+    assert document["config"]["prompts"] == FEW_PROMPTS
+    assert all(line["answer_tokens_per_forward"]["mean"] is not None for line in document["lines"])
+    assert "Plotly.react" in (folder / "compare.html").read_text(encoding="utf-8")
+    # The same command goes on in the same folder.
+    assert "from before" in run(*given)[2]
+    assert list((tmp_path / "out").iterdir()) == [folder]
+
+
+def test_without_plotly_there_is_no_page(run, tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("unmask.report.compare.plotly_script", lambda: None)
+    code, out, err = run(*quick(tiny, *ALONE, "--out", tmp_path))
+    assert code == 0
+    assert "compare.html" not in out
+    assert "no page: the package plotly is not installed" in err
 
 
 @pytest.mark.parametrize(
@@ -311,7 +359,7 @@ def test_missing_data_is_reported(run, tiny, tmp_path):
         (["--policy", "nowhere.py:Mine"], ["'nowhere.py:Mine' cannot be read"]),
         (["--policy", "nowhere:Mine"], ["module 'nowhere'", "is not found"]),
         (["--policy", "nowhere.py:Mine:x=1:2,y=[1,2]"], ["'nowhere.py:Mine' cannot be read"]),
-        (["--policy", "reference"], ["unknown policy 'reference'"]),
+        (["--policy", "reference", "--policy", "refrence"], ["unknown policy 'refrence'"]),
         (["--policy", "wino", "--policy", "wino"], ["twice"]),
         (["--policy", "fixed:region=blok:8"], ["unknown region 'blok'"]),
         (["--prompts", "0"], ["prompts"]),
@@ -335,9 +383,10 @@ def test_a_folder_that_is_a_file_is_refused_before_the_work(run, tmp_path):
     assert "is a file" in err
 
 
-def test_steps_beyond_a_horizon(run, tiny):
-    code, _, err = run("--model", tiny, "--device", "cpu", "--task", CSV, "--steps", 17)
+def test_steps_beyond_a_horizon(run, tiny, tmp_path):
+    code, _, err = run("--model", tiny, "--device", "cpu", "--task", CSV, "--steps", 17, "--out", tmp_path / "new")
     assert code == 2
+    assert not (tmp_path / "new").exists()
     assert "1 to 16, the horizon of csv-missing-cells" in err
 
 
@@ -365,7 +414,7 @@ def test_policy_all_says_what_it_leaves_out(run, tiny_dream, monkeypatch):
 
 
 def test_json_has_the_time_and_the_file_has_not(run, tiny, tmp_path):
-    code, out, _ = run(*quick(tiny, "--json", "--quiet", "--out", tmp_path, "--batch", 1))
+    code, out, _ = run(*quick(tiny, *ALONE, "--json", "--quiet", "--out", tmp_path, "--batch", 1))
     document = json.loads(out)
     summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
     timing = json.loads((tmp_path / "timing.json").read_text(encoding="utf-8"))
@@ -375,7 +424,7 @@ def test_json_has_the_time_and_the_file_has_not(run, tiny, tmp_path):
     assert summary["format"] == "unmask-compare-summary-2"
     assert [batch["time"]["cold"] for batch in timing["batches"]] == [True, False]
     assert timing["lines"][0]["batches"] == 1
-    again = run(*quick(tiny, "--out", tmp_path, "--batch", 1))[1]
+    again = run(*quick(tiny, *ALONE, "--out", tmp_path, "--batch", 1))[1]
     assert "seconds of 2 batches are of an earlier run\n" in again
     assert json.loads((tmp_path / "summary.json").read_text(encoding="utf-8")) == summary
 
@@ -384,13 +433,13 @@ def test_a_task_may_be_left_out_of_the_mean(run, tiny):
     code, _, err = run(*quick(tiny, "--macro-without", "gsm8k"))
     assert code == 2
     assert "unknown task of --macro-without 'gsm8k'" in err
-    code, out, _ = run(*quick(tiny, "--macro-without", CSV))
+    code, out, _ = run(*quick(tiny, *ALONE, "--macro-without", CSV))
     assert code == 0
     assert f"{CSV}: shown and not averaged (--macro-without)" in out
 
 
 def test_a_folder_of_an_older_version_is_refused_with_what_to_do(run, tiny, tmp_path):
-    arguments = quick(tiny, "--out", tmp_path, "--quiet")
+    arguments = quick(tiny, *ALONE, "--out", tmp_path, "--quiet")
     assert run(*arguments)[0] == 0
     plan = tmp_path / "plan.json"
     plan.write_text(plan.read_text().replace("unmask-compare-2", "unmask-compare-1"))
@@ -410,6 +459,6 @@ def test_searches_with_their_controls(run, tiny, tmp_path):
 
 
 def test_controls_without_a_search_are_refused(run, tiny):
-    code, _, err = run(*quick(tiny, "--matched"))
+    code, _, err = run(*quick(tiny, *ALONE, "--matched"))
     assert code == 2
     assert "--matched is given without a search" in err

@@ -172,7 +172,25 @@ class TestGenerate:
         for words in ("n=8 vocab=4", "remasking=low_confidence", "temperature=0.0", "steps=3"):
             assert words in shown.out
         assert all(row["text"] in shown.out for row in document["rows"])
-        assert "13 tokens, 6 forwards (0 extra): 2.17 tokens per forward, 0 re-masks, " in shown.out
+        spent = "13 tokens of answer, 6 forwards (0 extra): 2.17 tokens per forward, 0 re-masks, "
+        assert spent in " ".join(shown.out.split())
+        # The answer comes before the way it was made.
+        texts = [shown.out.index(row["text"]) for row in document["rows"]]
+        assert max(texts) < shown.out.index("13 tokens") < shown.out.index("n=8 vocab=4")
+
+    def test_filler_is_no_part_of_the_answer(self, command):
+        """`mini` ends its answer long before the canvas does."""
+        call = ("generate", "Say: two plus two?", "--max-new-tokens", "16")
+        document = command(*call, "--json").json
+        row = document["rows"][0]
+        ends = set(load("mini").denoiser.vocabulary.eos_ids)
+        written = next(at for at, token in enumerate(row["tokens"]) if token in ends)
+        assert 0 < written < 16
+        assert (document["tokens"], document["answer_tokens"], row["answer_tokens"]) == (16, written, written)
+        assert document["tokens_per_forward"] == written / document["forwards"]
+        said = " ".join(command(*call).out.split())
+        tokens = "1 token" if written == 1 else f"{written} tokens"
+        assert f"{tokens} of answer (and {16 - written} positions of filler), 8 forwards" in said
 
     def test_quiet(self, command):
         texts = [row["text"] for row in command("generate", "-m", "exact", "--samples", "2", "--json").json["rows"]]
@@ -217,6 +235,19 @@ class TestGenerate:
         shown = command("infill", "-m", "exact", "a__c", "[MASK]b", "--json").json
         assert [len(row["text"]) for row in shown["rows"]] == [4, 2]
         assert shown["rows"][1]["text"][1] == "b"
+        assert [row["answer_tokens"] for row in shown["rows"]] == [2, 1]
+
+    def test_infill_marks_what_it_filled(self, command, monkeypatch):
+        call = ("infill", "-m", "exact", "a__c_")
+        text = command(*call, "-q").out.strip()
+        # A pipe gets the text as it is, unless somebody asks.
+        assert "[" not in text
+        assert command(*call, "-q", "--mark").out == f"a[[{text[1:3]}]]c[[{text[4]}]]\n"
+        assert f"a[[{text[1:3]}]]c[[{text[4]}]]" in command(*call, "--mark").out
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        shown = command(*call).out
+        assert f"a\x1b[1;4m{text[1:3]}\x1b[0mc\x1b[1;4m{text[4]}\x1b[0m" in shown
+        assert command(*call, "-q").out.strip() == text
 
     def test_set_of_a_part_with_dots(self, command):
         document = command(
@@ -238,9 +269,18 @@ class TestWatch:
     def test_lines_where_there_is_no_terminal(self, command):
         shown = command("generate", "-m", "exact", "--prompt", "a", "--steps", "4", "--watch", "--quiet")
         lines = shown.err.splitlines()
+        assert lines.pop(0) == "prompt    row  0  a"
         assert [line.split()[1] for line in lines] == ["1", "2", "3", "4"]
         assert [line.count("_") for line in lines] == [5, 3, 1, 0]
-        assert f"a{shown.out.strip()}" in lines[-1]
+        assert f"  {shown.out.strip()}  " in lines[-1]
+
+    def test_the_prompt_is_what_was_typed(self, command):
+        """Not what the model's chat template makes of it, nor a wall of ends of text."""
+        shown = command("generate", "Add 2\n+ 2", "--max-new-tokens", "8", "--watch", "--quiet", "--samples", "2").err
+        assert shown.startswith("prompt    row  0  Add 2↵+ 2\nprompt    row  1  Add 2↵+ 2\nstep   1")
+        assert "<|" not in shown
+        columns = {line.rindex("  +") for line in shown.splitlines()[2:]}
+        assert len(columns) == 1
 
     def test_json_stays_json(self, command):
         watched = command("generate", "-m", "exact", "--watch", "--json")
@@ -249,7 +289,7 @@ class TestWatch:
 
     def test_on_stdout_otherwise(self, command):
         shown = command("generate", "-m", "exact", "--watch")
-        assert shown.out.startswith("step")
+        assert shown.out.startswith("prompt    row  0  c\nstep")
         assert shown.err == ""
 
 

@@ -25,6 +25,30 @@ def test_a_head_is_trained_and_used(command, tmp_path):
     assert document["config"]["policy"]["head"] == "made/head"
 
 
+def test_a_finished_folder_of_other_settings_or_texts_is_refused(command, tmp_path):
+    asked = ("train", "head", "--kind", "ddpd", "--model", "mini", "--out", "made", *FEW)
+    assert command(*asked).code == 0
+    assert "nothing to do" in command(*asked).out
+    before = (tmp_path / "made" / "head" / "head.json").read_bytes()
+    (tmp_path / "texts").mkdir()
+    other = command(*asked, "--texts", "texts")
+    assert other.code == 2
+    assert "holds another head, ddpd for mini (texts the package's own there, texts asked for)" in other.err
+    other = command(*asked, "--seed", "3")
+    assert other.code == 2
+    # In words, not as Python writes a dict.
+    assert "(seed 0 there, 3 asked for); allowed: the same command; use another --out" in other.err
+    assert "{" not in other.err
+    assert (tmp_path / "made" / "head" / "head.json").read_bytes() == before
+
+
+def test_what_is_refused_leaves_nothing(command, tmp_path):
+    (tmp_path / "texts").mkdir()
+    ended = command("train", "head", "--kind", "ddpd", "--model", "mini", "--out", "made", "--texts", "texts", *FEW)
+    assert ended.code == 2, ended.out
+    assert not (tmp_path / "made").exists()
+
+
 def test_without_a_head_the_command_is_told(command, tmp_path, monkeypatch):
     monkeypatch.setattr(store, "SHIPPED", tmp_path)
     ended = command("generate", "a", "-m", "mini-dream", "--policy", "demask")

@@ -1,12 +1,14 @@
 """What is counted, against the records of the same run."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from tests.helpers.oracle import oracle
 from unmask.catalog import load
-from unmask.core import Trajectory
-from unmask.core.cost import AnswerCost, cost_columns, total_cost
+from unmask.core import State, Trajectory
+from unmask.core.cost import AnswerCost, answer_tokens, cost_columns, total_cost
 from unmask.decode import decode
 from unmask.policies import make
 
@@ -34,6 +36,17 @@ def test_counts_are_those_of_the_records(model, name):
         assert own.processed_tokens == sum(int(step.processed_B) for step in steps)
         assert own.tokens == int(traj.state.answer_BL[row].sum())
         assert own.planner_forwards == 0
+
+
+def test_filler_is_not_counted():
+    """End of text and what comes after it, in the answer; a given end of text ends nothing."""
+    canvases = [[9, 1, 2, 9, 3, 9], [1, 9, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6]]
+    given = [[True, False, False, False, False, False], [True, True, False, False, False, False], [False] * 6]
+    state = State.from_canvases([[0] * 6] * 3, steps=1, mask_id=0, given=given)
+    state = replace(state, tokens_BL=torch.tensor(canvases))
+    assert answer_tokens(state, [9], cut=True).tolist() == [2, 4, 6]
+    assert answer_tokens(state, [9], cut=False).tolist() == [3, 4, 6]
+    assert answer_tokens(state, [], cut=True).tolist() == [5, 4, 6]
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -48,7 +48,7 @@ class TestCalibrations:
         # A network with random weights never says the word.
         assert gate.arms.calibration.tau.value is None
         assert (gate.lift.value, gate.lift.low, gate.lift.high) == (0, 0, 0)
-        assert "no opportunity found" in gate.lift.how
+        assert gate.lift.how.startswith("the gate never opens and decodes as the fixed action")
         out = model.generate("Say w0.", gate=gate, max_new_tokens=6)
         assert out.tokens == model.generate("Say w0.", policy=gate.arms.fixed, max_new_tokens=6, steps=3).tokens
 
@@ -410,7 +410,9 @@ def gate_of(kind):
 
 
 def test_the_verdict_in_words():
-    assert verdict(gate_of("constant")).startswith("No opportunity found: the gate never opens (no threshold gains")
+    # Something to gain that the signal does not tell of, and nothing to gain.
+    assert verdict(gate_of("constant")).startswith("No usable signal: the gate never opens (no threshold gains")
+    assert verdict(gate_of("none")).startswith("No opportunity found: the gate never opens")
     assert "decodes as the fixed action, full" in verdict(gate_of("constant"))
     # What is there and cannot be told apart is not hidden.
     assert "Another action was better at 160 of 160 states" in verdict(gate_of("all"))

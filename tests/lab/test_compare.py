@@ -374,7 +374,13 @@ class TestSummary:
     def test_files(self, carry, tmp_path):
         summary = summarise(carry)
         paths = report.write(carry, summary, tmp_path / "new")
-        assert [path.name for path in paths] == ["compare.csv", "summary.md", "summary.json", "figure.svg"]
+        assert [path.name for path in paths] == [
+            "compare.csv",
+            "summary.md",
+            "summary.json",
+            "figure.svg",
+            "compare.html",
+        ]
         rows = list(csv.DictReader(paths[0].open(encoding="utf-8", newline="")))
         assert [row["prompt"] for row in rows] == [row.prompt for row in carry.rows]
         assert [float(row["utility"]) for row in rows] == [row.utility for row in carry.rows]

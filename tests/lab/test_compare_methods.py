@@ -3,7 +3,7 @@
 import pytest
 
 from unmask.core.card import OURS
-from unmask.lab.compare_methods import OF_ONE_KIND, suitable_methods
+from unmask.lab.compare_methods import OF_ONE_KIND, saving_methods, suitable_methods
 from unmask.policies import METHODS
 
 
@@ -15,6 +15,15 @@ def test_every_method_is_there_or_left_out_with_a_reason(reference):
     assert others["fixed"] == others["revised"] == "this library's own, no published method"
     assert others[reference] == "it is the reference"
     assert all(policy.card.label != OURS for policy in chosen.values())
+
+
+@pytest.mark.parametrize("reference", ["llada", "dream"])
+def test_those_that_may_save_forwards(reference):
+    suitable, _ = suitable_methods(reference)
+    saving = saving_methods(suitable)
+    assert {"eb-sampler", "dus", "wino"} <= set(saving) < set(suitable)
+    # Searches, looks ahead, draws, schedules that steps bind, and what is made for other settings.
+    assert not {"soar", "info-gain", "remdm", "dos", "remdm-llada", "p2"} & set(saving)
 
 
 def test_a_loop_for_another_kind_of_model_is_left_out():

@@ -24,7 +24,8 @@ def test_seconds_are_per_prompt_and_the_first_batch_is_left_out():
     found = speed(times)
     reference, fast = found.of("t")
     assert (reference.seconds.value, fast.seconds.value, fast.ratio.value) == (2.5, 1.0, 0.4)
-    assert fast.tokens_per_second.value == 8.0
+    # Positions, and the tokens of the answers among them.
+    assert (fast.tokens_per_second.value, fast.answer_tokens_per_second.value) == (8.0, 2.0)
     assert (fast.batches, fast.cold) == (2, False)
     expected = macro_ratios([[[4.0, 1.0], [6.0, 3.0]]], [[[2.0, 2.0], [2.0, 2.0]]], reference=0, seed=0)[1]
     assert (fast.ratio.low, fast.ratio.high) == pytest.approx((expected.low, expected.high))

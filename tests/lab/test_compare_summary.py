@@ -1,12 +1,14 @@
 """Numbers of made answers: ratios, fronts, and which tasks are averaged. The rest is in test_compare.py."""
 
+import math
+
 import pytest
 
 from tests.helpers.made_comparison import made
 from unmask.errors import UnknownName
 from unmask.lab.compare_summary import MACRO, summarise
 from unmask.report import compare as report
-from unmask.report.compare_screen import remarks
+from unmask.report.compare_screen import remarks, verdict
 
 
 def test_costs_are_means_and_ratios_of_means():
@@ -19,6 +21,27 @@ def test_costs_are_means_and_ratios_of_means():
     assert line.tokens_per_forward_ratio.value == pytest.approx(4.0)
     assert (line.extra_forwards, line.planner_forwards, line.remasks, line.processed_tokens) == (1, 2, 3, 15)
     assert summary.line("t", "reference").forwards.low == 4
+
+
+def test_throughput_counts_the_answer_and_not_its_filler():
+    spent = {"t": {"reference": [4, 8]}}
+    line = summarise(made({"t": {"reference": [0.5, 1.0]}}, spent, written=3)).line("t", "reference")
+    assert (line.tokens_per_forward.value, line.answer_tokens_per_forward.value) == (16 / 12, 6 / 12)
+    unknown = summarise(made({"t": {"reference": [0.5, 1.0]}}, spent)).line("t", "reference")
+    assert math.isnan(unknown.answer_tokens_per_forward.value)
+
+
+def test_the_cheapest_that_is_no_worse():
+    worth = {"reference": [0.6, 0.6], "bad": [0.1, 0.1], "good": [0.5, 0.7], "dear": [0.9, 0.9]}
+    spent = {"reference": [4, 4], "bad": [1, 1], "good": [2, 2], "dear": [9, 9]}
+    summary = summarise(made({"t": worth}, {"t": spent}))
+    assert summary.cheapest("t").policy == "good"
+    assert verdict(summary)[0].startswith("Cheapest without a loss beyond noise: good, 2.0 forwards per answer instead")
+    assert verdict(summary)[1].startswith("Best: dear, utility 0.900 (+0.300 [+0.300, +0.300] on 2 prompts)")
+    alone = summarise(made({"t": {name: worth[name] for name in ("reference", "bad")}}, {"t": spent}))
+    assert alone.cheapest("t") is None
+    assert verdict(alone) == ["No policy saves forwards without losing utility beyond noise."]
+    assert verdict(summarise(made({"t": {"reference": [0.6]}}))) == []
 
 
 def test_macro_is_the_mean_of_the_tasks():

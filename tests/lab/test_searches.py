@@ -44,6 +44,11 @@ CONTROL = "best of n like lookum:paths=4,tau=1"
         ({"searches": ["sour"]}, "unknown policy 'sour'"),
         ({"end_to_end": False}, "allowed: names with end_to_end = true; switch it on"),
         ({"searches": "soar"}, "searches is 'soar'; allowed: a list"),
+        # Branches would have been paid for before it was noticed: searches are decoded last.
+        (
+            {"searches": ["lookum:budget=3"]},
+            r"'lookum:budget=3' on csv-missing-cells \(16 tokens, 4 steps\): budget is 3; allowed: 4 or more",
+        ),
     ],
 )
 def test_what_is_refused(changes, said):

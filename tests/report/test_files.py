@@ -21,3 +21,12 @@ def test_whole_or_not_at_all(tmp_path, monkeypatch):
         files.write(target, b"new")
     assert target.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_place_is_checked_and_not_made(tmp_path):
+    files.check_place(tmp_path / "new" / "deeper")
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "taken").touch()
+    for place in ("taken", "taken/deeper"):
+        with pytest.raises(ConfigError, match="is a file; allowed: a folder"):
+            files.check_place(tmp_path / place)

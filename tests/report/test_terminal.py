@@ -6,11 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from rich.cells import cell_len
 from rich.console import Console
 
 from unmask.catalog import load
 from unmask.core import State
-from unmask.report.terminal import REMASKED, DecodeScreen, settings_line
+from unmask.report.terminal import CELL, REMASKED, DecodeScreen, settings_line, text_parts
 
 
 @pytest.fixture(scope="module")
@@ -90,16 +91,17 @@ def test_plain_lines_elsewhere(model):
 
 
 class Chatty:
-    """A codec as LLaDA's: a long mask sign, a line break, and prompts of many lines."""
+    """A codec as LLaDA's: a long mask sign, a line break, a wide sign, an escape, and a word for the end of a text."""
 
     mask, closing = "<|mdm_mask|>", ()
+    words = ("\n", "[/b]", "c", " opposite", mask, "<|endoftext|>", "漢字漢字", "\x1b[2J")
 
     def decode(self, tokens):
-        return "".join({4: self.mask, 0: "\n", 1: "[/b]"}.get(token, "abcd"[token % 4]) for token in tokens)
+        return "".join(self.words[token] for token in tokens)
 
 
-def after_a_step(prompt, blanks, rows=1):
-    """A watch on 80 x 24 whose rows had a line break and a tag revealed, and row 0 as a plain line."""
+def after_a_step(prompt, blanks, rows=1, last=(0, 1), prompts=()):
+    """A watch on 80 x 24 whose rows had their last two tokens revealed, and row 0 as a plain line."""
     console = Console(file=io.StringIO(), force_terminal=True, width=80, height=24, color_system=None)
     state = State.from_canvases(
         [[*[2] * prompt, *[4] * blanks]] * rows,
@@ -107,32 +109,92 @@ def after_a_step(prompt, blanks, rows=1):
         mask_id=4,
         given=[[True] * prompt + [False] * blanks] * rows,
     )
-    watch = DecodeScreen(Chatty(), console)
+    watch = DecodeScreen(Chatty(), console, prompts=prompts, fillers=[5])
     new_BL = torch.zeros_like(state.tokens_BL, dtype=torch.bool)
     new_BL[:, -2:] = True
     tokens_BL = state.tokens_BL.clone()
-    tokens_BL[:, -2:] = torch.tensor([0, 1])
+    tokens_BL[:, -2:] = torch.tensor(last)
     after = replace(state, tokens_BL=tokens_BL)
     watch._forwards = dict.fromkeys(range(rows), 1)
     step = SimpleNamespace(revealed_BL=new_BL, remasked_BL=~new_BL & False, confidence_BL=new_BL.float())
-    watch._lines = {row: watch._coloured(after, step, row) for row in range(rows)}
-    return watch, watch._plain(after, step, 0, 0)
+    watch._lines = {row: watch._coloured(after, step, row, row) for row in range(rows)}
+    return watch, watch._plain(step, 0, 0)
 
 
-def test_a_masked_token_is_one_cell_and_a_line_break_a_sign():
-    watch, plain = after_a_step(prompt=3, blanks=6)
-    assert watch._lines[0].plain == "ccc░░░░↵[/b]"
-    assert "ccc░░░░↵[/b]  +2" in plain
-    assert "\n" not in plain
+def cells(watch, row=0):
+    """The cells of a row: each as wide as all others, wherever the line is cut."""
+    text = watch._lines[row].plain
+    assert cell_len(text) % CELL == 0
+    found, rest = [], text
+    while rest:
+        size = next(n for n in range(1, len(rest) + 1) if cell_len(rest[:n]) == CELL)
+        found.append(rest[:size])
+        rest = rest[size:]
+    return found
 
 
-def test_a_long_prompt_is_folded_to_its_end():
-    watch, plain = after_a_step(prompt=500, blanks=6)
-    assert watch._lines[0].plain == "…" + "c" * 59 + "░░░░↵[/b]"
-    assert "  …cccc" in plain
-    assert plain.index("░░░░↵[/b]") < 100
-    assert styles(watch._lines[0])[:60] == ["dim"] * 60
-    assert "dim" not in styles(watch._lines[0])[64:]
+def test_every_position_is_one_cell_and_stays_where_it_is():
+    before = cells(after_a_step(prompt=3, blanks=6, last=(4, 4))[0])
+    words = ["\n", "[/b]", "c", " opposite", "<|endoftext|>", "漢字漢字", "\x1b[2J"]
+    shown = ["↵", "[/b]", "c", " oppo…", "·", "漢字…", "�[2J"]
+    for token, text in zip([0, 1, 2, 3, 5, 6, 7], shown, strict=True):
+        watch, plain = after_a_step(prompt=3, blanks=6, last=(token, 4))
+        now = cells(watch)
+        assert now[-2].rstrip() == text, words
+        assert now[:-2] == before[:-2] == [*["c".ljust(CELL)] * 3, *["░".ljust(CELL)] * 4]
+        assert plain.startswith("step   0  row  0  c      c      c      ░ ")
+        assert not {"\n", "\x1b"} & set(plain)
+
+
+def test_one_sign_stands_for_all_that_fills_the_canvas_up():
+    watch, plain = after_a_step(prompt=3, blanks=6, last=(5, 5))
+    assert cells(watch)[-2:] == ["·".ljust(CELL)] * 2
+    assert "endoftext" not in plain
+
+
+def test_a_prompt_is_shown_as_it_was_typed():
+    """Not the tokens that a chat template made of it."""
+    watch, plain = after_a_step(prompt=500, blanks=6, prompts=["What\nnow?\x1b[2J"])
+    assert len(cells(watch)) == 6
+    assert "c      c" not in plain
+    head, *rest = [line.plain for line in watch._numbered(10)]
+    assert head == "  0  What↵now?�[2J"
+    assert rest[0].startswith("     ░      ░      ░      ░      ↵      [/b]")
+
+
+def test_lines_are_cut_between_cells():
+    watch, _ = after_a_step(prompt=0, blanks=40, last=(6, 3))
+    lines = [line.plain for line in watch._numbered(20)]
+    assert [cell_len(line) for line in lines] == [5 + 10 * CELL] * 4
+    assert lines[-1].endswith("漢字…   oppo… ")
+
+
+def test_a_pipe_has_the_prompt_once(model):
+    console = Console(file=io.StringIO(), width=100)
+    with DecodeScreen(model.codec, console, prompts=["a", "bc"]) as watch:
+        model.generate(["a", "bc"], on_step=watch, steps=3)
+    lines = console.file.getvalue().splitlines()
+    assert lines[:2] == ["prompt    row  0  a", "prompt    row  1  bc"]
+    assert len(lines) == 2 + 2 * 3
+
+
+def test_parts_of_a_text_are_those_that_were_filled_in(model):
+    out = model.infill("a__b_", steps=2)
+    free = out.trajectory.state.answer_BL[0].tolist()
+    parts = text_parts(model.codec, out.tokens[0], free)
+    assert "".join(text for text, _ in parts) == out.text
+    assert [new for _, new in parts] == [False, True, False, True]
+    assert [len(text) for text, _ in parts] == [1, 2, 1, 1]
+
+
+def test_a_letter_of_two_tokens_belongs_to_the_part_that_ends_it():
+    class Bytes:
+        def text(self, tokens):
+            return bytes(tokens).decode(errors="replace")
+
+    tokens = list("aéb".encode())
+    parts = text_parts(Bytes(), tokens, [False, False, True, False])
+    assert parts == [("a", False), ("é", True), ("b", False)]
 
 
 @pytest.mark.parametrize(("blanks", "rows"), [(32, 1), (5000, 1), (2000, 3)])
@@ -142,7 +204,7 @@ def test_the_end_of_the_answer_is_on_a_small_screen(blanks, rows):
         watch._refresh()
         height = len(watch.console.render_lines(watch._live.renderable))
     text = watch.console.file.getvalue()
-    assert text.count("↵[/b]") >= rows
+    assert text.count("↵      [/b]") >= rows
     assert height <= 24
 
 

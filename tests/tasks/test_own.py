@@ -287,7 +287,7 @@ class TestPython:
 
     def test_records_of_a_function_are_checked_alike(self, module):
         name = module("def rows(): return [{'prompt': 'a', 'target': 'b'}, 'a line']")
-        with pytest.raises(SchemaError, match=f"prompt 2 of {name}:rows is a str"):
+        with pytest.raises(SchemaError, match=f"prompt 2 of {name}:rows is 'a line'"):
             own("mine", f"{name}:rows", score="exact", horizon=8)
 
     def test_another_function_of_the_same_name_is_another_version(self, write, module):

@@ -57,8 +57,9 @@ def locate(
         return local
     if _offline() if offline is None else offline:
         raise HubError(
-            f"{name} is not complete in the local cache {_cache()} (missing: {_left(name, revision)}), and downloads "
-            "are off (offline=True or HF_HUB_OFFLINE); allowed: cached models; allow the network once, or name a folder"
+            f"{name} is not complete in the local cache {cache_folder()} (missing: {_left(name, revision)}), and "
+            "downloads are off (offline=True or HF_HUB_OFFLINE); allowed: cached models; allow the network once, or "
+            "name a folder"
         )
     return _fetch(name, revision, on_progress)
 
@@ -162,14 +163,15 @@ def _check_revision(revision: str | None) -> None:
 # The local cache, laid out by huggingface_hub: refs/<revision> holds a commit, snapshots/<commit> its files.
 
 
-def _cache() -> Path:
+def cache_folder() -> Path:
+    """Where huggingface_hub keeps what it fetches."""
     home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
     folder = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or os.path.join(home, "hub")
     return Path(os.path.expandvars(os.path.expanduser(folder)))
 
 
 def _snapshot(name: str, revision: str | None) -> Path | None:
-    home = _cache() / f"models--{name.replace('/', '--')}"
+    home = cache_folder() / f"models--{name.replace('/', '--')}"
     try:
         commit = (home / "refs" / (revision or "main")).read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
@@ -211,7 +213,7 @@ def _fetch(name: str, revision: str | None, on_progress: OnProgress | None) -> P
             snapshot_download(
                 name,
                 revision=version,
-                cache_dir=_cache(),
+                cache_dir=cache_folder(),
                 endpoint=_endpoint(),
                 allow_patterns=list(files),
                 ignore_patterns=["*/*"],  # other formats live in folders of their own
@@ -248,7 +250,7 @@ def _check_room(name: str, folder: Path) -> None:
     free = shutil.disk_usage(folder).free
     if isinstance(size, int | float) and size - here > free:
         raise HubError(
-            f"{name} needs {(size - here) / 1e9:.1f} GB more, but the disk of the cache {_cache()} has "
+            f"{name} needs {(size - here) / 1e9:.1f} GB more, but the disk of the cache {cache_folder()} has "
             f"{free / 1e9:.1f} GB left; allowed: room for all of it; make room, or set HF_HOME to a larger disk"
         )
 
@@ -273,11 +275,12 @@ def _explanation(error: Exception, name: str, revision: str | None) -> str:
     status = {getattr(getattr(fault, "response", None), "status_code", None) for fault in chain}
     if numbers & {errno.ENOSPC, errno.EDQUOT}:
         return (
-            f"the disk of the cache {_cache()} is full; allowed: room for the whole of {name}; make room (interrupted "
-            "downloads leave *.incomplete files there), or set HF_HOME to a larger disk; finished files are kept"
+            f"the disk of the cache {cache_folder()} is full; allowed: room for the whole of {name}; make room "
+            "(interrupted downloads leave *.incomplete files there), or set HF_HOME to a larger disk; finished files "
+            "are kept"
         )
     if numbers & {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}:
-        return f"the cache {_cache()} cannot be written ({error}); allowed: a folder of yours; set HF_HOME to one"
+        return f"the cache {cache_folder()} cannot be written ({error}); allowed: a folder of yours; set HF_HOME to one"
     if isinstance(error, errors.GatedRepoError):
         return (
             f"{page} is gated; allowed: accounts that its owners admitted; ask for access on that page, then run "

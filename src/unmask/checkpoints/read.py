@@ -75,6 +75,8 @@ def read(
     fits = bool(layers) and all(0 <= layer < spec.layers for layer in layers)
     require(fits, "readout", list(layers), f"layers 0 to {spec.layers - 1}, one or more", "leave it out for a default")
     require(query in QUERIES, "query", query, " or ".join(QUERIES), "whose attention is read out for a position")
+    idle = query != "own" and not family.shift
+    require(not idle, "query", query, f"own with {family.name}, whose slots predict themselves", "leave it out")
     engine = resolve_engine(engine, device)
     check_memory(spec.parameters, dtype, device)
     model = weights.load(spec, family.names, folder, device, dtype, on_tensor)

@@ -16,6 +16,7 @@ from unmask.cli.bench import bench
 from unmask.cli.calibrate import calibrate
 from unmask.cli.compare import compare
 from unmask.cli.demo import demo
+from unmask.cli.doctor import doctor
 from unmask.cli.generate import generate, infill
 from unmask.cli.methods import methods
 from unmask.cli.models import models
@@ -47,8 +48,8 @@ app = typer.Typer(
     name="unmask",
     help="Decode masked diffusion language models with published unmasking methods.\n\n\b\nStart with:\n"
     "  unmask generate --watch         decode something and look on\n"
-    "  unmask demo --out out/demo      compare the methods; the report goes to out/demo\n",
-    add_completion=False,
+    "  unmask demo --out out/demo      compare the methods; the report goes to out/demo\n"
+    "  unmask doctor                   what this machine has, and what to do next\n",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -57,7 +58,7 @@ app.add_typer(tasks, name="tasks")
 app.add_typer(study, name="study")
 app.add_typer(methods, name="methods")
 app.add_typer(trains, name="train")
-for command in (compare, verify, calibrate, generate, infill, show, score, models, demo, bench):
+for command in (compare, verify, calibrate, generate, infill, show, score, models, demo, bench, doctor):
     app.command()(command)
 
 

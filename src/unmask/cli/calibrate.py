@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unmask.cli.completion import methods
+from unmask.cli.completion import tasks as task_names
 from unmask.cli.options import DataDir, Json, LoadOptions, ModelName, expanded, policy_of
 from unmask.cli.study import watch
 from unmask.decode_options import shared
@@ -30,6 +32,7 @@ class TaskOptions:
             # Said: some releases of typer take an option's name from a metavar that differs from it in case only.
             "--task",
             metavar="TASK",
+            autocompletion=task_names,
             help="A name of `unmask tasks`, a file FILE.jsonl, or code, which runs: package.module:function or "
             "path.py:function.",
         ),
@@ -102,6 +105,7 @@ def calibrate(
             "--policy",
             "-p",
             metavar="POLICY",
+            autocompletion=methods,
             help="What decodes in place of the model's own reference: NAME, package.module:Class or path.py:Class "
             "(which run), then :key=value,... Whoever uses the gate names it again.",
         ),
@@ -125,12 +129,13 @@ def calibrate(
     from unmask.lab.calibrate import check_axis
     from unmask.policies.candidates import around
     from unmask.report.plain import plain
-    from unmask.tasks.own import task_of
+    from unmask.tasks.own import check_scoring, task_of
 
     out = chosen.out
     reference = None if policy is None else around(policy_of(policy))
     check_axis(chosen.axis)
     task = task_of(chosen.task, score=chosen.score, horizon=chosen.horizon)
+    check_scoring(task)
     _check_place(out)
     work = out.with_name(f"{out.name}.study") if measured.work is None else measured.work
     loaded = load.load(model)

@@ -3,18 +3,20 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unmask.cli.options import POLICY, DataDir, Jobs, LoadOptions, ModelName, expanded, policy_of
+from unmask.cli.compare_policies import ALL_METHODS, REFERENCE, candidates, extras, published, saving
+from unmask.cli.completion import compared
+from unmask.cli.completion import tasks as task_names
+from unmask.cli.options import POLICY, DataDir, Jobs, LoadOptions, ModelName, expanded
 from unmask.cli.progress import AnswerLines, bar, note, watching, wide_console
 from unmask.decode_options import shared
 from unmask.errors import ConfigError, UnknownName, shown
 from unmask.report.console import say, say_json
-from unmask.text import storable
 
 if TYPE_CHECKING:
     from unmask.api import Model
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
     from unmask.lab.compare_summary import CompareSummary
     from unmask.tasks import Task
 
-REFERENCE, ALL_METHODS = "reference", "all"
+FEW_PROMPTS = 10
+"""Of each task, where nobody said what to compare: a first look, not a result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +39,7 @@ class CompareOptions:
         list[str] | None,
         typer.Option(
             metavar="NAME",
+            autocompletion=task_names,
             help="A task of `unmask tasks`, its controls included, `constructed`, or `all` for the ten. Repeatable. "
             "Default: constructed. Or one of your own, alone: FILE.jsonl, or code, which runs.",
         ),
@@ -51,7 +55,11 @@ class CompareOptions:
         str, typer.Option(help="development, validation, evaluation, or `fresh`: new prompts of the generators.")
     ] = "development"
     prompts: Annotated[
-        int | None, typer.Option(min=1, help="The first so many of each task. Default: the whole split; 500 fresh.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="The first so many of each task. Default: the whole split; 500 fresh; 10 if no policy is named.",
+        ),
     ] = None
     axis: Annotated[
         list[str] | None,
@@ -63,8 +71,10 @@ class CompareOptions:
             "--policy",
             "-p",
             metavar=POLICY,
-            help="Another policy, e.g. wino:block_length=8; `all`: every published method that suits the model; or a "
-            "class of your own, whose code runs: path.py:Class or package.module:Class, then :KEY=VALUE... Repeatable.",
+            autocompletion=compared,
+            help="Another policy, e.g. wino:block_length=8; `all`: every published method that suits the model; "
+            "`reference`: the model's own alone; or a class of your own, whose code runs: path.py:Class or "
+            "package.module:Class, then :KEY=VALUE... Repeatable.",
         ),
     ] = None
     matched: Annotated[
@@ -126,7 +136,19 @@ class CompareOutput:
                 "--quiet is given without --out: nothing would be shown; allowed: with --out or --json; add one"
             )
         if self.out is not None:
-            files.folder(self.out)
+            files.check_place(self.out)
+
+    def somewhere(self, config: dict[str, Any]) -> "CompareOutput":
+        """With a folder of its own for a comparison of which nobody said where it goes; it is named after the plan."""
+        from unmask.lab.compare_store import content_hash
+        from unmask.report import files
+
+        if self.out is not None or self.json or self.quiet:
+            return self
+        place = Path("out", f"compare-{content_hash(config)[:8]}")
+        files.check_place(place)
+        note(f"results go to {place} (--out names another folder)")
+        return replace(self, out=place)
 
     def say_what_is_kept(self, done: int, total: int) -> None:
         """After Ctrl-C: answers are kept by whole batches."""
@@ -154,11 +176,14 @@ class CompareOutput:
         """Write the files, and print the table."""
         from unmask.report import compare as page
         from unmask.report import compare_screen as screen
+        from unmask.report.compare_plot import plot
         from unmask.report.formats import counted
 
         written = page.write(evaluation, summary, self.out, picks, speed) if self.out is not None else ()
         if evaluation.damaged and not self.quiet:
             note(f"{counted(len(evaluation.damaged), 'damaged file')} of {self.out}: decoded again")
+        if written and page.PAGE not in [path.name for path in written] and not self.quiet:
+            note("no page: the package plotly is not installed; `pip install plotly`, and run the same command")
         if self.json:
             say_json(page.summary_json(evaluation, summary, speed))
             return
@@ -167,6 +192,11 @@ class CompareOutput:
             for table in screen.screens(summary, speed, console.width):
                 console.print(table)
                 console.print()
+            drawn = plot(summary, console.width)
+            for line in (*drawn, *([""] if drawn else [])):
+                console.print(line, highlight=False, markup=False, soft_wrap=True)
+            for line in screen.verdict(summary):
+                console.print(line, style="bold", highlight=False, markup=False)
             answers = f"{counted(len(evaluation.rows), 'answer')} in {seconds:.1f} s."
             said = (*screen.remarks(summary), *screen.time_remarks(speed), answers, *screen.legends(summary, speed))
             for line in said:
@@ -180,11 +210,12 @@ def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output
     """Compare decoding policies on the tasks.
 
     Every policy decodes the same prompts; utilities get bootstrap intervals over prompts, differences to the model's
-    reference are paired. Without --axis and --policy only the reference is scored. With --out it may be stopped at any
-    moment: the same command goes on.
+    reference are paired. Without --axis and --policy it is compared with the methods that may need fewer forwards, on a
+    few prompts. With --out it may be stopped at any moment: the same command goes on; a page of the result is there.
 
     \b
     Examples:
+      unmask compare --model mini
       unmask compare --model mini --task constructed --axis region --out out/compare
       unmask compare --model mini --task carry-rtl --policy wino:block_length=8 --policy fixed:kappa=above:0.9
       unmask compare --model mini --task constructed --policy all --out out/methods
@@ -194,15 +225,14 @@ def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output
       unmask compare --model mini --split fresh --prompts 1000 --axis all --out out/fresh
       unmask compare --model mini --split evaluation --picks out/fresh/summary.json --out out/card
     """
-    from unmask.lab.compare import ComparePlan
     from unmask.lab.compare_speed import summarise_speed
     from unmask.lab.compare_summary import summarise
-    from unmask.policies.presets import ANY, family_of
+    from unmask.policies.presets import ANY
     from unmask.report import compare as page
 
     # What is wrong with the command line comes before the model is read, and the folder before the work is done.
     tasks, axes = _tasks(options.task or ["constructed"], options.score, options.horizon), _axes(options.axis or [])
-    _extras(options.policy, ANY)
+    extras(options.policy, ANY)
     _check_split(options.split)
     without = _without(options.macro_without or [], [task.name for task in tasks])
     picks = page.read_picks(options.picks) if options.picks is not None else None
@@ -210,23 +240,12 @@ def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output
     if options.split == "evaluation" and not output.quiet:
         note("evaluation prompts are for showing a result once; tune on development, validation or fresh prompts")
     loaded = load.load(model)
-    extra = _extras(options.policy, family_of(loaded.reference, loaded.options))
-    if any(text.strip() == ALL_METHODS for text in options.policy or []):
-        extra = {**_published(loaded, quiet=output.quiet), **extra}
-    only = {*picks.values()} - {*extra, REFERENCE} if picks is not None and not axes else None
-    policies, controls = _arms(loaded, {**_candidates(loaded.reference, axes, only), **extra}, options.matched)
-    plan = ComparePlan(
-        tasks=tasks,
-        split=options.split,
-        policies=policies,
-        controls=controls,
-        prompts=options.prompts,
-        steps=options.steps,
-        temperature=options.temperature,
-        seed=options.seed,
-    )
+    plan = _plan(loaded, options, tasks, axes, picks, quiet=output.quiet)
+    config = plan.config(loaded)
+    if not (axes or options.policy or picks is not None):
+        output = output.somewhere(config)
     if output.out is not None:
-        page.check_folder(output.out, plan.config(loaded))
+        page.check_folder(output.out, config)
     started = time.monotonic()
     evaluation = _evaluated(loaded, plan, options, output)
     seconds = time.monotonic() - started
@@ -234,6 +253,39 @@ def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output
         raise ConfigError(f"nothing could be decoded: {evaluation.tasks[0].task}: {evaluation.tasks[0].unavailable}")
     summary = summarise(evaluation, resamples=options.resamples, macro_without=without)
     output.show(evaluation, summary, summarise_speed(evaluation, summary, resamples=options.resamples), picks, seconds)
+
+
+def _plan(
+    model: "Model",
+    options: CompareOptions,
+    tasks: "list[Task]",
+    axes: list[str],
+    picks: dict[str, str] | None,
+    *,
+    quiet: bool,
+) -> "ComparePlan":
+    """What is to be decoded; where nobody said by which policies, those that may save forwards, on a few prompts."""
+    from unmask.lab.compare import ComparePlan
+    from unmask.policies.presets import family_of
+
+    extra = extras(options.policy, family_of(model.reference, model.options))
+    unnamed = not (axes or options.policy or picks is not None)
+    if unnamed:
+        extra = saving(model, options.prompts or FEW_PROMPTS, quiet=quiet)
+    elif any(text.strip() == ALL_METHODS for text in options.policy or []):
+        extra = {**published(model, quiet=quiet), **extra}
+    only = {*picks.values()} - {*extra, REFERENCE} if picks is not None and not axes else None
+    policies, controls = _arms(model, {**candidates(model.reference, axes, only), **extra}, options.matched)
+    return ComparePlan(
+        tasks=tasks,
+        split=options.split,
+        policies=policies,
+        controls=controls,
+        prompts=options.prompts or (FEW_PROMPTS if unnamed else None),
+        steps=options.steps,
+        temperature=options.temperature,
+        seed=options.seed,
+    )
 
 
 def _arms(
@@ -286,7 +338,7 @@ def _evaluated(model: "Model", plan: "ComparePlan", options: CompareOptions, out
 def _tasks(given: list[str], score: str | None, horizon: int | None) -> "list[Task]":
     """Tasks in the order of the suite's table, controls last; or the one of the user's own."""
     from unmask.tasks import CONTROLS, TASKS
-    from unmask.tasks.own import is_own, task_of
+    from unmask.tasks.own import check_scoring, is_own, task_of
 
     own = [name for name in given if is_own(name)]
     if own or score is not None or horizon is not None:
@@ -295,7 +347,9 @@ def _tasks(given: list[str], score: str | None, horizon: int | None) -> "list[Ta
                 f"--task is {', '.join(map(shown, given))}; allowed: a task of your own alone, or those of the suite "
                 "without --score and --horizon; compare them one after the other"
             )
-        return [task_of(given[0], score=score, horizon=horizon)]
+        task = task_of(given[0], score=score, horizon=horizon)
+        check_scoring(task)
+        return [task]
     groups = {"all": [*TASKS], "constructed": [name for name, task in TASKS.items() if task.generator]}
     wanted: set[str] = set()
     for name in given:
@@ -327,61 +381,6 @@ def _check_split(split: str) -> None:
 
     if split not in (*SPLITS, FRESH):
         raise UnknownName("split", split, (*SPLITS, FRESH))
-
-
-def _extras(given: list[str] | None, family: str) -> "dict[str, Policy | Search]":
-    """Policies named on the command line, labelled as they were written."""
-    policies: dict[str, Policy | Search] = {}
-    for text in given or []:
-        if text.strip() == ALL_METHODS:
-            continue
-        # An argument that is no UTF-8 names a file just the same, but no result could hold it.
-        label = storable(text.strip())
-        if label in policies:
-            raise ConfigError(f"--policy {label} is given twice; allowed: once; drop one of them")
-        policies[label] = policy_of(text, family=family)
-    return policies
-
-
-def _published(model: "Model", quiet: bool) -> "dict[str, Policy | Search]":
-    """What --policy all stands for; says which methods it leaves out."""
-    from unmask.denoisers import Exact
-    from unmask.lab.compare_methods import suitable_methods
-    from unmask.policies.heads import HEADS, shipped
-
-    exact = isinstance(model.denoiser, Exact)
-    chosen, others = suitable_methods(
-        model.reference, [kind for kind in HEADS if exact or model.fingerprint in shipped(kind)]
-    )
-    if not quiet:
-        reasons: dict[str, list[str]] = {}
-        for name, reason in others.items():
-            reasons.setdefault(reason, []).append(name)
-        told = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
-        note(f"--policy all: {len(chosen)} methods, without {told}")
-    return chosen
-
-
-def _candidates(reference: str, axes: list[str], only: set[str] | None) -> "dict[str, Policy | Search]":
-    """The reference first, then every other candidate of the axes, none twice; or those of all axes named in `only`."""
-    from unmask.lab.study_models import REFERENCES
-    from unmask.policies import METHODS, make
-    from unmask.policies.candidates import AXES, candidates, reference_of
-
-    if reference not in REFERENCES and not axes and not only and reference in METHODS:
-        return {REFERENCE: make(reference)}
-    sets = candidates(reference)
-    policies: dict[str, Policy | Search] = {REFERENCE: reference_of(sets)}
-    for axis in axes if only is None else AXES:
-        policies |= {f"{axis}={name}": p for name, p in sets[axis].items() if p not in policies.values()}
-    if only is None:
-        return policies
-    for name in only:
-        if name not in policies and name.partition("=")[0] not in AXES:
-            raise ConfigError(f"--picks names {name!r}, no candidate of an axis; allowed: with --policy; give it again")
-        if name not in policies:
-            raise UnknownName("candidate of --picks", name, policies)
-    return {name: policy for name, policy in policies.items() if name == REFERENCE or name in only}
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unmask.cli.completion import models
 from unmask.cli.options import ComposeOptions, Json, LoadOptions, expanded, policy_of
 from unmask.cli.progress import note
 from unmask.decode_options import OPTIONS, RECORDED, DecodeOptions
@@ -17,9 +18,13 @@ from unmask.errors import ConfigError, UnmaskError
 from unmask.report.console import Console, say, say_json
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from unmask.api import Generation, Model
 
-ModelName = Annotated[str, typer.Option("--model", "-m", help="Which model; `unmask models` lists them.")]
+ModelName = Annotated[
+    str, typer.Option("--model", "-m", help="Which model; `unmask models` lists them.", autocompletion=models)
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +52,12 @@ class ShowOptions:
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show the canvases as they fill in.")] = False
     delay: Annotated[float, typer.Option(min=0.0, help="Seconds between two steps under --watch.")] = 0.15
 
-    def run(self, model: "Model", decode: Callable[[Any], "Generation"], policy: Any) -> None:
-        """Decode, show and save."""
+    def run(
+        self, model: "Model", decode: Callable[[Any], "Generation"], policy: Any, prompts: Sequence[str] = ()
+    ) -> None:
+        """Decode, show and save; `prompts` are those of the rows as they were typed, where they are no part of them."""
         self._check()
-        with self._watching(model) as watching, warnings.catch_warnings():
+        with self._watching(model, prompts) as watching, warnings.catch_warnings():
             # Said below, without a line of source.
             warnings.filterwarnings("ignore", "the gate was calibrated")
             with blaming(policy):
@@ -67,9 +74,9 @@ class ShowOptions:
         if self.json:
             say_json(done.to_json())
         elif self.quiet:
-            say("\n".join(done.texts))
+            say("\n".join(self._texts(model, done)))
         else:
-            self._pretty(done)
+            self._pretty(model, done)
 
     def _check(self) -> None:
         """Before the work, not after."""
@@ -83,37 +90,65 @@ class ShowOptions:
                 f"make {str(self.save.parent)!r} first"
             )
 
-    def _watching(self, model: "Model") -> Any:
+    def _texts(self, model: "Model", done: "Generation") -> Sequence[str]:
+        """What was decoded, as plain text."""
+        return done.texts
+
+    def _shown(self, model: "Model", done: "Generation", console: Console) -> "list[Text]":
+        """The same for people."""
+        from rich.text import Text
+
+        return [Text(text, "bold") for text in done.texts]
+
+    def _watching(self, model: "Model", prompts: Sequence[str]) -> Any:
         if not self.watch:
             return nullcontext()
         from unmask.report.terminal import DecodeScreen
 
         # Under --json and --quiet stdout belongs to the result.
-        return DecodeScreen(model.codec, Console(stderr=self.json or self.quiet), self.delay)
+        console = Console(stderr=self.json or self.quiet)
+        fillers = model.denoiser.vocabulary.eos_ids
+        return DecodeScreen(model.codec, console, self.delay, prompts=prompts, fillers=fillers)
 
-    def _pretty(self, done: "Generation") -> None:
+    def _pretty(self, model: "Model", done: "Generation") -> None:
+        """The answer first: how it was made comes after it."""
         from unmask.adapt import coverage
         from unmask.report.terminal import named, results
 
         console = Console()
-        console.print(named(_compact(done)))
-        console.print()
         rows = done.config["rows"]
         taken = done.trajectory.state.step_B.tolist()
-        console.print(results([row["prompt"] for row in rows], done.texts, taken, done.row_forwards))
+        texts = self._shown(model, done, console)
+        console.print(results([row["prompt"] for row in rows], texts, taken, done.row_forwards))
         console.print()
-        cost = done.cost
-        console.print(
-            f"{cost.tokens} tokens, {cost.forwards} forwards ({cost.extra_forwards} extra): "
-            f"{cost.tokens_per_forward:.2f} tokens per forward, {cost.remasks} re-masks, "
-            f"{cost.processed_tokens} tokens read",
-            highlight=False,
-        )
+        console.print(_spent(done), highlight=False)
         for name, covered in (coverage(done.trajectory) if "gate" in done.config else {}).items():
             deviated, evaluated = int(covered.deviated_B.sum()), int(covered.evaluated_B.sum())
             console.print(f"{name} adapted on {deviated} of {evaluated} steps with a signal", highlight=False)
+        console.print()
+        console.print(named(_compact(done)))
         if self.save is not None:
-            console.print(f"every step is in {self.save}", highlight=False, soft_wrap=True)
+            console.print(f"\nevery step is in {self.save}", highlight=False, soft_wrap=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InfillShowOptions(ShowOptions):
+    """The same for a text of which parts were filled in: on a terminal they are underlined."""
+
+    mark: Annotated[bool, typer.Option("--mark", help="Put [[ ]] around what was filled in, in a pipe too.")] = False
+
+    def _texts(self, model: "Model", done: "Generation") -> Sequence[str]:
+        if not self.mark:
+            return done.texts
+        return ["".join(f"[[{text}]]" if new else text for text, new in row) for row in _filled(model, done)]
+
+    def _shown(self, model: "Model", done: "Generation", console: Console) -> "list[Text]":
+        from rich.text import Text
+
+        if self.mark or not console.is_terminal:
+            return [Text(text, "bold") for text in self._texts(model, done)]
+        styles = {True: "bold underline", False: ""}
+        return [Text.assemble(*((text, styles[new]) for text, new in row)) for row in _filled(model, done)]
 
 
 @expanded
@@ -153,7 +188,10 @@ def generate(
     keywords = _keywords(options, compose)
     prompts = _prompts([*(text or []), *(prompt or [])], prompt_file)
     loaded = load.load(model)
-    show.run(loaded, lambda on_step: loaded.generate(prompts, on_step=on_step, **keywords), keywords.get("policy"))
+    asked = [one for one in prompts or [loaded.default_prompt()] for _ in range(max(options.samples, 0))]
+    show.run(
+        loaded, lambda on_step: loaded.generate(prompts, on_step=on_step, **keywords), keywords.get("policy"), asked
+    )
 
 
 @expanded
@@ -166,13 +204,14 @@ def infill(
     load: LoadAnyOptions,
     options: DecodeOptions,
     compose: ComposeOptions,
-    show: ShowOptions,
+    show: InfillShowOptions,
 ) -> None:
     """Fill the blanks of one or more texts.
 
     \b
     Examples:
       unmask infill 'ab__[MASK]d'
+      unmask infill 'ab__[MASK]d' --quiet --mark
       unmask infill 'ab____d' --policy wino --set block_length=4 --watch
     """
     keywords = _keywords(options, compose)
@@ -238,6 +277,31 @@ def blaming(policy: Any) -> Iterator[None]:
             f"the policy {policy.name} ({kind.__qualname__}) failed{where}: {described(error)}; correct it "
             "(`unmask --debug ...` shows the traceback)"
         ) from error
+
+
+def _filled(model: "Model", done: "Generation") -> "list[list[tuple[str, bool]]]":
+    """Each row's text in parts, and whether a part was filled in."""
+    from unmask.report.terminal import text_parts
+
+    free = done.trajectory.state.answer_BL.tolist()
+    return [
+        text_parts(model.codec, tokens, free_L[: len(tokens)]) for tokens, free_L in zip(done.tokens, free, strict=True)
+    ]
+
+
+def _spent(done: "Generation") -> str:
+    """What it cost, and of how many tokens; positions that only fill the canvas up are said apart."""
+    cost, written = done.cost, sum(done.answer_tokens)
+    filler = f" (and {cost.tokens - written} positions of filler)" if cost.tokens > written else ""
+    return (
+        f"{_number(written, 'token')} of answer{filler}, {_number(cost.forwards, 'forward')} ({cost.extra_forwards} "
+        f"extra): {done.tokens_per_forward:.2f} tokens per forward, {_number(cost.remasks, 're-mask')}, "
+        f"{_number(cost.processed_tokens, 'token')} read"
+    )
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _compact(done: "Generation") -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unmask.cli.completion import methods as completed
 from unmask.cli.options import Json
 from unmask.cli.progress import wide_console
 from unmask.report.console import say
@@ -42,7 +43,9 @@ def table(context: typer.Context, json_: Json = False) -> None:
 
 @methods.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A method of `unmask methods`.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A method of `unmask methods`.", autocompletion=completed)
+    ],
     json_: Json = False,
 ) -> None:
     """Say what is known of one method: its row, settings, presets, and where it leaves its authors.
@@ -86,7 +89,12 @@ def _selective_lines() -> list[str]:
 
 @methods.command()
 def example(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A method that `unmask methods show` names one for.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="A method that `unmask methods show` names one for.", autocompletion=completed
+        ),
+    ],
     json_: Json = False,
 ) -> None:
     """Run a method's worked example: on the distributions of its sheet, step by step, against what the sheet says.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
 import typer
 
+from unmask.cli.completion import OF_OPTIONS, models
 from unmask.decode_options import SPEC, OptionSpec
 from unmask.errors import ConfigError
 from unmask.options import pairs, split_policy
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
     from unmask.api import Model
     from unmask.core import Policy, Search
 
-ModelName = Annotated[str, typer.Option("--model", "-m", help="A name of `unmask models`, a hub id or a folder.")]
+ModelName = Annotated[
+    str,
+    typer.Option("--model", "-m", help="A name of `unmask models`, a hub id or a folder.", autocompletion=models),
+]
 DataDir = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Official data files. Default: $UNMASK_DATA, else the hub.")
 ]
@@ -150,7 +154,9 @@ def _parameter(declared: Field[Any]) -> Parameter:
         pair = _is_mapping(declared)
         default, hint = (None, list[str] | None) if pair else (default, text.type or hint)
         metavar = "KEY=VALUE" if pair else text.metavar
-        hint = Annotated[hint, typer.Option(*_flags(declared), help=text.help, metavar=metavar, min=text.min)]
+        named = OF_OPTIONS.get(declared.name)
+        shown: Any = {"help": text.help, "metavar": metavar, "min": text.min, "autocompletion": named}
+        hint = Annotated[hint, typer.Option(*_flags(declared), **shown)]
     return Parameter(declared.name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 

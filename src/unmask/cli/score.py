@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unmask import strict_json
+from unmask.cli.completion import methods
 from unmask.cli.generate import LoadAnyOptions, ModelName, blaming
 from unmask.cli.options import Json, expanded, policy_of
 from unmask.errors import ConfigError
@@ -69,7 +70,12 @@ def score(
     model: ModelName = "mini",
     policy: Annotated[
         str | None,
-        typer.Option("--policy", "-p", help="The method whose likelihood it is. Default: the model's reference."),
+        typer.Option(
+            "--policy",
+            "-p",
+            help="The method whose likelihood it is. Default: the model's reference.",
+            autocompletion=methods,
+        ),
     ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the method. Repeatable.")

@@ -14,7 +14,7 @@ from unmask.cli.interrupts import stoppable
 from unmask.cli.options import DataDir, Jobs, Json
 from unmask.cli.progress import Pace, note, watching, wide_console
 from unmask.cli.study_check import check
-from unmask.cli.study_plan import FILE, load_model, plan, span
+from unmask.cli.study_plan import FILE, check_models, load_model, plan, span
 from unmask.cli.study_states import states
 from unmask.errors import ConfigError
 from unmask.report.console import Console, say, say_json
@@ -74,6 +74,7 @@ def run(
 
     _check_path("--out", out)
     chosen = Study.read(file)
+    check_models(chosen)
     store = Store.create(out, chosen.config, accept_code=accept_code)
     for name in store.set_aside:
         note(f"damaged, set aside in {store.damaged} and made again: {name}")

@@ -52,6 +52,7 @@ def plan(
     require(ok, "--rate", rate, "row-forwards a second, above 0", "`unmask study status` of an earlier run has one")
     require(not (measure and rate), "--rate", rate, "nothing beside --measure", "leave one of them out")
     chosen = Study.read(file)
+    check_models(chosen)
     rows, unavailable = _estimates(chosen, data_dir, measure, rate)
     if json_:
         told = {"study": chosen.config, "estimates": [dict(row._asdict()) for row in rows], "unavailable": unavailable}
@@ -60,6 +61,14 @@ def plan(
     wide_console().print(_table(rows))
     for line in _remarks(chosen, rows, unavailable):
         say(line)
+
+
+def check_models(study: "Study") -> None:
+    """Refuse models and options that could not be loaded, before anything is made."""
+    from unmask.catalog import check_model
+
+    for spec in study.models:
+        check_model(spec.model, spec.options)
 
 
 def load_model(spec: "ModelSpec") -> "Model":

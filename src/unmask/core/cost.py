@@ -1,10 +1,12 @@
 """What an answer cost: one list of what is counted, for `generate` and `compare` alike."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from unmask.core.state import State
 from unmask.core.trajectory import Trajectory
 
 
@@ -22,11 +24,7 @@ class AnswerCost(NamedTuple):
     processed_tokens: int
     """What the denoiser's passes read: a longer pass costs more than a short one."""
     tokens: int
-    """Answer positions."""
-
-    @property
-    def tokens_per_forward(self) -> float:
-        return self.tokens / self.forwards
+    """Answer positions, those that only fill the canvas up among them; `answer_tokens` leaves these out."""
 
 
 def cost_columns(traj: Trajectory) -> tuple[Tensor, ...]:
@@ -40,6 +38,13 @@ def cost_columns(traj: Trajectory) -> tuple[Tensor, ...]:
         traj.processed_B,
         traj.state.answer_BL.sum(-1),
     )
+
+
+def answer_tokens(state: State, ends: Sequence[int], *, cut: bool) -> Tensor:
+    """Tokens of each row's answer without its filler: end of text, and with `cut` all that comes after the first."""
+    end_BL = torch.isin(state.tokens_BL, torch.tensor(ends, dtype=torch.long, device=state.tokens_BL.device))
+    end_BL &= state.answer_BL
+    return (state.answer_BL & ~(end_BL.cumsum(-1) > 0 if cut else end_BL)).sum(-1)
 
 
 def total_cost(traj: Trajectory) -> AnswerCost:

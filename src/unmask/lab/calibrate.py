@@ -186,7 +186,7 @@ def lift_tested(table: ValidationTable, chosen: Calibration) -> Lift:
 
 
 def _no_lift(chosen: Calibration) -> Lift:
-    why = f"no opportunity found, so the gate never opens and decodes as the fixed action ({chosen.tau.reason})"
+    why = f"the gate never opens and decodes as the fixed action ({chosen.tau.reason})"
     return Lift(0.0, 0.0, 0.0, why)
 
 
@@ -256,12 +256,10 @@ def _step_verdict(gate: Gate) -> str:
     chosen, lift = gate.arms.calibration, gate.lift
     tau, detector, fixed = chosen.tau, chosen.detector, chosen.candidates[chosen.fixed.action]
     if tau.value is None:
-        shut = (
-            f"No opportunity found: the gate never opens ({tau.reason}). It decodes as the fixed action, {fixed}, at "
-            "every step."
-        )
-        # Somebody else might find what this diagnostic did not.
+        # Something to gain that nobody sees coming is another finding than nothing to gain.
         better, states = int(detector.positive_B.sum()), int(detector.states_B.sum())
+        head = "No usable signal" if better else "No opportunity found"
+        shut = f"{head}: the gate never opens ({tau.reason}). It decodes as the fixed action, {fixed}, at every step."
         return f"{shut} Another action was better at {better} of {states} states with a signal." if better else shut
     expected = (
         f"Expected lift over the fixed action, {fixed}: {lift.value:+.4f} per state "

@@ -14,7 +14,7 @@ from unmask.lab.calibrate import calibrate as measure
 from unmask.options import fits
 from unmask.policies.candidates import around
 from unmask.request import CalibratedModel
-from unmask.tasks.own import task_of
+from unmask.tasks.own import check_scoring, task_of
 
 _TYPES: Mapping[str, Any] = {
     **dict.fromkeys(("task", "axis"), str),
@@ -61,6 +61,7 @@ def calibrate(
         require(ok, "policy", policy, "a policy object, or None", "e.g. policy=KLASS()")
         model = replace(model, reference=around(policy))  # type: ignore[type-var]
     chosen = task_of(task, score=score, horizon=horizon)
+    check_scoring(chosen)
     if work is not None:
         return measure(model, chosen, axis, work=work, **options)
     with TemporaryDirectory(prefix="unmask-") as folder:

@@ -65,8 +65,10 @@ class AnswerRow(NamedTuple):
     remasks: int
     processed_tokens: int
     tokens: int
-    """Answer positions."""
+    """Answer positions, filler included."""
     answer: str
+    answer_tokens: int | None = None
+    """Tokens before the first end of text; None of an answer that was stored before they were counted."""
 
     @property
     def steps(self) -> int:
@@ -351,7 +353,7 @@ class _TaskDecoder:
                 rows, seconds, cold = self._decoded(name, policy, batch)
             except (Exception, SystemExit) as error:
                 raise PolicyFailed(error, type(policy)) from error
-            time = self.clock.time(seconds, len(rows), sum(row.tokens for row in rows), cold)
+            time = self.clock.time(seconds, len(rows), sum(row.tokens for row in rows), cold, _written(rows))
             self.pieces.write(key, [_entry(row) for row in rows], asdict(time))
             yield rows, TimedBatch(task, name, at, time), False
 
@@ -379,8 +381,9 @@ class _TaskDecoder:
                 reason,
                 **dict(zip(AnswerCost._fields, row[width:].tolist(), strict=True)),
                 answer=text,
+                answer_tokens=_before_end(answer.tolist(), self.model.denoiser.vocabulary.eos_ids),
             )
-            for example, row, (text, utility, reason) in zip(batch.members, table, judged, strict=True)
+            for example, row, answer, (text, utility, reason) in zip(batch.members, table, answers, judged, strict=True)
         ]
         return rows, seconds, cold and not self.warm_up
 
@@ -391,6 +394,15 @@ class _TaskDecoder:
         example = next(example for example in batch.members if example.id == entry["prompt"])
         ((utility, reason),) = scores([(entry["answer"], example)], self.judge.jobs)
         return entry | {"utility": utility, "reason": reason}
+
+
+def _before_end(tokens: Sequence[int], ends: Sequence[int]) -> int:
+    return next((at for at, token in enumerate(tokens) if token in ends), len(tokens))
+
+
+def _written(rows: Sequence[AnswerRow]) -> int:
+    """Tokens of all answers, without filler."""
+    return sum(row.answer_tokens or 0 for row in rows)
 
 
 def _entry(row: AnswerRow) -> dict[str, Any]:

@@ -38,3 +38,18 @@ def suitable_methods(reference: str, heads: Collection[str] = ()) -> tuple[dict[
             label = ":".join([name, *([",".join(f"{k}={v}" for k, v in settings.items())] if settings else [])])
             chosen[label] = make(name, **settings)
     return chosen, others
+
+
+def saving_methods(methods: Mapping[str, Policy | Search]) -> dict[str, Policy | Search]:
+    """Of some methods those that can need fewer forwards than the reference and never look ahead.
+
+    Steps do not bind them: they reveal as much at once as they trust. What is made for other settings than a run's
+    defaults is left out. It is what somebody who names nothing sees first: it costs less than the reference itself.
+    """
+    return {
+        name: method
+        for name, method in methods.items()
+        if isinstance(method, Policy)
+        and not (method.looks_ahead or method.bound_by_steps or method.random)
+        and not (method.card and method.card.made_for)
+    }

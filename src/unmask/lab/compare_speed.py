@@ -27,6 +27,9 @@ class SpeedLine:
     ratio: Estimate
     """How many times the reference's, over the batches that one machine measured of both."""
     tokens_per_second: Estimate
+    """Answer positions, filler included."""
+    answer_tokens_per_second: Estimate
+    """Tokens before the end of text."""
     batches: int
     """Behind these numbers."""
     cold: bool
@@ -91,6 +94,7 @@ class _TimeTable:
     """NaN where it is not known, or not to be counted."""
     rows_PA: np.ndarray
     tokens_PA: np.ndarray
+    written_PA: np.ndarray
     machine_PA: np.ndarray
     cold_A: np.ndarray
 
@@ -104,14 +108,13 @@ class _TimeTable:
         cold = [bool(times) and all(time.cold for time in times) for times in known]
 
         def table(name: str) -> np.ndarray:
-            values = [[nan if t is None else getattr(t, name) for t in column] for column in columns]
+            values = [[None if t is None else getattr(t, name) for t in column] for column in columns]
             return np.array(values, float).reshape(len(policies), -1).T
 
         machines = [["" if t is None else t.machine for t in column] for column in columns]
         machine_PA = np.array(machines, object).reshape(len(policies), -1).T
-        return cls(
-            task, policies, table("seconds"), table("rows"), table("tokens"), machine_PA, np.array(cold, dtype=bool)
-        )
+        seconds, rows, tokens, written = map(table, ("seconds", "rows", "tokens", "answer_tokens"))
+        return cls(task, policies, seconds, rows, tokens, written, machine_PA, np.array(cold, dtype=bool))
 
     @property
     def paired_PA(self) -> np.ndarray:
@@ -126,6 +129,7 @@ class _TimeTable:
             self.seconds_PA[:, at],
             self.rows_PA[:, at],
             self.tokens_PA[:, at],
+            self.written_PA[:, at],
             self.machine_PA[:, at],
             self.cold_A[at],
         )
@@ -147,6 +151,7 @@ def _lines(
     seconds = macro_ratios(seconds_T, rows_T, **draws)
     ratios = macro_ratios([table.paired_PA for table in tables], rows_T, reference=0, **draws)
     speeds = macro_ratios([table.tokens_PA for table in tables], seconds_T, **draws)
+    written = macro_ratios([table.written_PA for table in tables], seconds_T, **draws)
     # A task with one batch does not move when batches are drawn.
     few_A = np.min([np.isfinite(x_PA).sum(0) for x_PA in seconds_T], 0) < 2
     cold_A = np.any([table.cold_A for table in tables], 0)
@@ -160,6 +165,7 @@ def _lines(
             seconds=_shown(seconds[at], few_A[at]),
             ratio=_shown(ratios[at], few_A[at]),
             tokens_per_second=_shown(speeds[at], few_A[at]),
+            answer_tokens_per_second=_shown(written[at], few_A[at]),
             batches=int(seconds[at].n or 0),
             cold=bool(cold_A[at]),
             front=bool(front_A[at]),

@@ -53,8 +53,9 @@ class ComparePieces:
         self.folder, self.basis = folder, {**config, "computed_by": computed_by()}
         self.damaged: list[Path] = []
         """Files that were not what was written: decoded again."""
+        self._config = config
         if folder is not None:
-            self._begin(folder, config)
+            self._check(folder)
 
     def read(self, key: Mapping[str, Any]) -> list[dict[str, Any]] | None:
         """The answers of a batch; None where they are to be decoded."""
@@ -84,7 +85,10 @@ class ComparePieces:
     def write(self, key: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], time: Mapping[str, Any]) -> None:
         path, whole = self._place(key)
         beside, _ = self._place(key, TIMES)
-        if path is not None and beside is not None:
+        if self.folder is not None and path is not None and beside is not None:
+            # Not before there is something to keep: a command that is refused leaves nothing.
+            if not (self.folder / PLAN).exists():
+                _write(self.folder / PLAN, self._config)
             # The answers last: a batch that is there has its seconds.
             _write(beside, {"key": whole, "time": dict(time)})
             _write(path, {"key": whole, "rows": list(rows)})
@@ -93,12 +97,12 @@ class ComparePieces:
         whole = {**key, "basis": content_hash(self.basis)}
         return (None if self.folder is None else self.folder / kind / f"{content_hash(whole)}.json"), whole
 
-    def _begin(self, folder: Path, config: Mapping[str, Any]) -> None:
+    def _check(self, folder: Path) -> None:
         path = folder / PLAN
         try:
-            check_same(path, _read(path), config)
+            check_same(path, _read(path), self._config)
         except FileNotFoundError:
-            _write(path, config)
+            return
         except (OSError, UnicodeDecodeError, HashMismatch) as error:
             raise ConfigError(
                 f"{str(path)!r} is there and no plan of `unmask compare`, or damaged ({error}); {SAME}, or delete the "

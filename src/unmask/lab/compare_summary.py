@@ -35,7 +35,10 @@ class PolicyLine:
     forwards_ratio: Estimate
     """How many times the reference's."""
     tokens_per_forward: Estimate
+    """Answer positions, filler included: what the schedule reveals."""
     tokens_per_forward_ratio: Estimate
+    answer_tokens_per_forward: Estimate
+    """Tokens before the end of text: what a reader gets."""
     extra_forwards: float
     """Of the forwards per prompt: beyond one a step."""
     planner_forwards: float
@@ -98,6 +101,18 @@ class CompareSummary:
         best = max(others, key=lambda line: (line.difference.value, -line.forwards.value), default=None)
         return best if best is None or best.difference.value > 0 else self.line(task, self.reference)
 
+    def cheapest(self, task: str) -> PolicyLine | None:
+        """Of the policies that are not worse than the reference beyond noise, the one with fewest forwards.
+
+        None where nothing that is as good saves a forward.
+        """
+        known = [line for line in self.of(task) if not math.isnan(line.difference.value)]
+        there = next((line for line in known if line.policy == self.reference), None)
+        if there is None:
+            return None
+        good = [line for line in known if line.difference.high >= 0 and line.forwards.value < there.forwards.value]
+        return min(good, key=lambda line: (line.forwards.value, -line.utility.value), default=None)
+
     def picks(self) -> dict[str, str]:
         """The best policy of each task, and over all: to be shown on other prompts than it was chosen on."""
         best = {task: self.best(task) for task in (*(run.task for run in self.tasks), MACRO)}
@@ -151,6 +166,8 @@ class _PolicyGrid:
     utility_PA: np.ndarray
     forwards_PA: np.ndarray
     tokens_PA: np.ndarray
+    written_PA: np.ndarray
+    """Tokens without filler; NaN where they were not counted."""
     means_AM: np.ndarray
     """What is `_COUNTED`, of every policy, per prompt."""
 
@@ -164,7 +181,8 @@ class _PolicyGrid:
 
         counted = [table(name) for name in _COUNTED]
         means = [x_PA.mean(0) for x_PA in counted] if rows else [np.zeros(0)] * len(counted)
-        return cls(run.task, policies, table("utility"), table("forwards"), table("tokens"), np.stack(means, 1))
+        utility, forwards, tokens, written = map(table, ("utility", "forwards", "tokens", "answer_tokens"))
+        return cls(run.task, policies, utility, forwards, tokens, written, np.stack(means, 1))
 
     @property
     def has_reference(self) -> bool:
@@ -180,8 +198,15 @@ class _PolicyGrid:
 
     def cut(self, policies: Sequence[str]) -> "_PolicyGrid":
         at = [self.policies.index(policy) for policy in policies]
-        utility_PA, forwards_PA, tokens_PA = self.utility_PA[:, at], self.forwards_PA[:, at], self.tokens_PA[:, at]
-        return _PolicyGrid(self.task, tuple(policies), utility_PA, forwards_PA, tokens_PA, self.means_AM[at])
+        return _PolicyGrid(
+            self.task,
+            tuple(policies),
+            self.utility_PA[:, at],
+            self.forwards_PA[:, at],
+            self.tokens_PA[:, at],
+            self.written_PA[:, at],
+            self.means_AM[at],
+        )
 
 
 def _macro(grids: Sequence[_PolicyGrid], resamples: int, seed: int) -> Iterator[PolicyLine]:
@@ -201,6 +226,7 @@ def _lines(task: str, grids: Sequence[_PolicyGrid], resamples: int, seed: int) -
     forwards_ratios = macro_ratios(forwards_T, None, reference=0, **draws)
     speeds = macro_ratios(tokens_T, forwards_T, **draws)
     speed_ratios = macro_ratios(tokens_T, forwards_T, reference=0, **draws)
+    written = macro_ratios([grid.written_PA for grid in grids], forwards_T, **draws)
     means_AM = np.mean([grid.means_AM for grid in grids], 0)
     unscored_A = np.sum([np.isnan(x_PA).sum(0) for x_PA in utility_T], 0)
     lines = [
@@ -213,6 +239,7 @@ def _lines(task: str, grids: Sequence[_PolicyGrid], resamples: int, seed: int) -
             forwards_ratio=forwards_ratios[at],
             tokens_per_forward=speeds[at],
             tokens_per_forward_ratio=speed_ratios[at],
+            answer_tokens_per_forward=written[at],
             **dict(zip(_COUNTED, means_AM[at].tolist(), strict=True)),
             unscored=int(unscored_A[at]),
         )

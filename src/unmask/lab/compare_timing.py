@@ -26,13 +26,15 @@ class BatchTime:
     seconds: float
     rows: int
     tokens: int
-    """Answer positions of all rows."""
+    """Answer positions of all rows, filler included."""
     cold: bool
     """The policy's first batch of the task in that run: what is compiled or recorded on first use is in it."""
     run: str
     """Which run of the program measured it."""
     machine: str
     """Device, threads and a hash of the machine's name."""
+    answer_tokens: int | None = None
+    """Tokens of all answers without filler; None where an earlier version measured."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,8 @@ class BatchClock:
         self._wait()
         return result, time.perf_counter() - started
 
-    def time(self, seconds: float, rows: int, tokens: int, cold: bool) -> BatchTime:
-        return BatchTime(seconds, rows, tokens, cold, self.run, self.machine)
+    def time(self, seconds: float, rows: int, tokens: int, cold: bool, answer_tokens: int) -> BatchTime:
+        return BatchTime(seconds, rows, tokens, cold, self.run, self.machine, answer_tokens)
 
     def _wait(self) -> None:
         if self.device.type == "cuda":

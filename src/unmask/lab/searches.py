@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unmask.core import Search
+from unmask.core import Search, State
 from unmask.errors import ConfigError, require
 from unmask.policies import settings, standing
 from unmask.policies.own import policy_from
@@ -33,6 +33,19 @@ def searches_of(names: Sequence[str], folder: Path, end_to_end: bool) -> dict[st
             )
         found[name] = method
     return found
+
+
+def check_budgets(searches: Mapping[str, Search], horizons: Mapping[str, int], steps: Mapping[str, int]) -> None:
+    """Refuse a budget that is too small for some task's answer before anything runs: its decodes come last."""
+    for name, search in searches.items():
+        for task, horizon in horizons.items():
+            blank = State.from_canvases([[0] * horizon], steps=steps[task], mask_id=0)
+            try:
+                search.check(blank)
+            except ConfigError as error:
+                raise ConfigError(
+                    f"searches: {name!r} on {task} ({horizon} tokens, {steps[task]} steps): {error}"
+                ) from error
 
 
 def described(searches: Mapping[str, Search]) -> dict[str, Any]:

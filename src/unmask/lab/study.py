@@ -19,7 +19,7 @@ from unmask.lab.branch import EngineSettings, Plan
 from unmask.lab.gates import AXIS_BY, parse_axis_by, parse_gates
 from unmask.lab.methods import described, method_set, methods_of
 from unmask.lab.prompts import FRESH
-from unmask.lab.searches import searches_of
+from unmask.lab.searches import check_budgets, searches_of
 from unmask.lab.study_models import ModelSpec, check_blocks, parse_models, parse_name
 from unmask.options import (
     check_keys,
@@ -154,7 +154,9 @@ class Study:
             region_holds=holds,
             searches=_searches(raw, folder),
         )
-        check_blocks(study.models, {name: task.horizon for name, task in tasks.items()}, study.steps)
+        horizons = {name: task.horizon for name, task in tasks.items()}
+        check_blocks(study.models, horizons, study.steps)
+        check_budgets(study.searches, horizons, study.steps)
         for spec in study.models:
             draws = reference_of(study.sets(spec.reference)).random and POLICY in axes
             ok, allowed = study.rollouts > 1 or not draws, f"2 or more where the reference of {spec.name!r} draws"

@@ -15,6 +15,7 @@ from unmask.lab.compare_store import SAME, check_same
 from unmask.lab.compare_summary import MACRO, NEAR_ZERO, CompareSummary, PolicyLine
 from unmask.plain_files import read_plain
 from unmask.report import files
+from unmask.report.compare_page import compare_page, plotly_script
 from unmask.report.compare_screen import (
     LABEL_LEGEND,
     TIME_LEGEND,
@@ -34,6 +35,7 @@ from unmask.report.plain import plain
 from unmask.report.sheet import Column, Sheet, attribute
 from unmask.stats import Estimate
 
+PAGE = "compare.html"
 SUMMARY_FORMAT, TIMING_FORMAT = "unmask-compare-summary-2", "unmask-compare-timing-1"
 _COLUMNS = tuple(name for name in AnswerRow._fields if name != "answer")
 CSV_COLUMNS = (*_COLUMNS[: _COLUMNS.index("forwards")], "steps", *_COLUMNS[_COLUMNS.index("forwards") :], "answer")
@@ -57,6 +59,9 @@ def write(
         "summary.json": (summary_json(evaluation, summary) + "\n").encode(),
         "figure.svg": forwards_figure(evaluation, summary),
     }
+    script = plotly_script()
+    if script is not None:
+        contents[PAGE] = compare_page(evaluation, summary, script).encode()
     if speed is not None:
         contents |= {
             "timing.md": timing_markdown(evaluation, summary, speed).encode(),
@@ -257,7 +262,8 @@ _LINE: tuple[Column[PolicyLine], ...] = (
     Column("difference", "difference", lambda line: _difference(line)),
     Column("forwards", "forwards", lambda line: _range(line.forwards, 1)),
     Column("forwards_ratio", "x reference", lambda line: _range(line.forwards_ratio, 2)),
-    Column("tokens_per_forward", "tokens/forward", lambda line: _range(line.tokens_per_forward, 2)),
+    Column("answer_tokens_per_forward", "tokens/forward", lambda line: _range(line.answer_tokens_per_forward, 2)),
+    Column("tokens_per_forward", "positions/forward", lambda line: _range(line.tokens_per_forward, 2)),
     Column("extra_forwards", "extra forwards", lambda line: f"{line.extra_forwards:.1f}"),
     Column("planner_forwards", "planner forwards", lambda line: f"{line.planner_forwards:.1f}"),
     Column("remasks", "re-masks", lambda line: f"{line.remasks:.1f}"),
@@ -269,7 +275,8 @@ _TIME: tuple[Column[SpeedLine], ...] = (
     attribute("policy", "policy", left=True),
     Column("seconds", "seconds/prompt", lambda line: _range(line.seconds, 4)),
     Column("ratio", "x reference", lambda line: _range(line.ratio, 2)),
-    Column("tokens_per_second", "tokens/s", lambda line: _range(line.tokens_per_second, 0)),
+    Column("answer_tokens_per_second", "tokens/s", lambda line: _range(line.answer_tokens_per_second, 0)),
+    Column("tokens_per_second", "positions/s", lambda line: _range(line.tokens_per_second, 0)),
     attribute("batches", "batches"),
     Column("cold", "first batch", lambda line: "yes" if line.cold else "", left=True),
     Column("front", "front", lambda line: UNSURE if line.front else "", left=True),

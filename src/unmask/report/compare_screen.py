@@ -31,14 +31,14 @@ class CostCells:
 
     forwards: float
     forwards_ratio: float
-    tokens_per_forward: float
+    answer_tokens_per_forward: float
     extra_forwards: float
     planner_forwards: float
     remasks: float
     processed_tokens: float
     seconds: float
     seconds_ratio: float
-    tokens_per_second: float
+    answer_tokens_per_second: float
     front: str
     own: bool
     """Not over the tasks of the others."""
@@ -53,7 +53,7 @@ class _CostColumn:
 
 _COSTS = (
     _CostColumn("for wards", 6, lambda c: _decimals(c.forwards) + ("~" if c.own else "")),
-    _CostColumn("tokens /fwd", 6, lambda c: f"{c.tokens_per_forward:.2f}"),
+    _CostColumn("tokens /fwd", 6, lambda c: _decimals(c.answer_tokens_per_forward, 2)),
     _CostColumn("ms/ prompt", 6, lambda c: _decimals(1000 * c.seconds)),
     _CostColumn("front", 5, lambda c: c.front),
     _CostColumn("x fwd", 5, lambda c: _decimals(c.forwards_ratio, 2)),
@@ -61,7 +61,7 @@ _COSTS = (
     _CostColumn("re- masks", 6, lambda c: _decimals(c.remasks)),
     _CostColumn("extra fwd", 6, lambda c: _decimals(c.extra_forwards)),
     _CostColumn("tokens read", 7, lambda c: f"{c.processed_tokens:.0f}"),
-    _CostColumn("tokens /s", 7, lambda c: "–" if isnan(c.tokens_per_second) else f"{c.tokens_per_second:.0f}"),
+    _CostColumn("tokens /s", 7, lambda c: _decimals(c.answer_tokens_per_second, 0)),
     _CostColumn("planner fwd", 7, lambda c: _decimals(c.planner_forwards)),
 )
 """The most wanted first; a wide terminal shows more of them."""
@@ -114,14 +114,14 @@ def costs_of(summary: CompareSummary, speed: SpeedSummary | None, policy: str) -
     return CostCells(
         forwards=counted_mean(lambda x: x.forwards.value),
         forwards_ratio=counted_mean(lambda x: x.forwards_ratio.value),
-        tokens_per_forward=counted_mean(lambda x: x.tokens_per_forward.value),
+        answer_tokens_per_forward=counted_mean(lambda x: x.answer_tokens_per_forward.value),
         extra_forwards=counted_mean(lambda x: x.extra_forwards),
         planner_forwards=counted_mean(lambda x: x.planner_forwards),
         remasks=counted_mean(lambda x: x.remasks),
         processed_tokens=counted_mean(lambda x: x.processed_tokens),
         seconds=timed_mean(lambda x: x.seconds.value),
         seconds_ratio=timed_mean(lambda x: x.ratio.value),
-        tokens_per_second=timed_mean(lambda x: x.tokens_per_second.value),
+        answer_tokens_per_second=timed_mean(lambda x: x.answer_tokens_per_second.value),
         front=front_mark(macro[0]) if macro else "",
         own=not macro and len(summary.shown) > 1,
     )
@@ -141,6 +141,32 @@ def mark(line: PolicyLine) -> str:
     return ABOVE if line.difference.low > 0 else BELOW if line.difference.high < 0 else ""
 
 
+def verdict(summary: CompareSummary) -> list[str]:
+    """What is cheapest without a loss, and what is best, in a sentence each; nothing where nothing is compared."""
+    task = MACRO if summary.macro else next(iter(summary.shown), "")
+    lines = {line.policy: line for line in summary.of(task)}
+    if len(lines) < 2 or summary.reference not in lines:
+        return []
+    reference, cheap, best = lines[summary.reference], summary.cheapest(task), summary.best(task)
+    if cheap is None:
+        said = ["No policy saves forwards without losing utility beyond noise."]
+    else:
+        said = [
+            f"Cheapest without a loss beyond noise: {cheap.policy}, {cheap.forwards.value:.1f} forwards per answer "
+            f"instead of {reference.forwards.value:.1f}, {_against(cheap)}."
+        ]
+    if best is not None and best.difference.low > 0:
+        said.append(f"Best: {best.policy}, {_against(best)}, for {best.forwards.value:.1f} forwards.")
+    return said
+
+
+def _against(line: PolicyLine) -> str:
+    gain = line.difference
+    return (
+        f"utility {line.utility.value:.3f} ({gain.value:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}] on {gain.n} prompts)"
+    )
+
+
 def legends(summary: CompareSummary, speed: SpeedSummary | None = None) -> list[str]:
     """What the signs mean, those that are there."""
     reconstructed = any(line.label == RECONSTRUCTION for line in summary.lines)
@@ -148,7 +174,7 @@ def legends(summary: CompareSummary, speed: SpeedSummary | None = None) -> list[
     return [
         LEGEND,
         FRONT_LEGEND,
-        "x fwd, x time: how many times the reference's.",
+        "x fwd, x time: how many times the reference's. tokens /fwd, /s: of the answer, without what fills it up.",
         *([LABEL_LEGEND] if reconstructed else []),
         *(["~ over the tasks that it decoded, not those of the mean."] if own else []),
         *([TIME_LEGEND] if speed is not None else []),

@@ -24,7 +24,7 @@ from rich.progress import (
 
 PLAINER = {
     **{"↑": "^", "↓": "v", "…": ".", "↵": "/", "░": "_", "·": ".", "★": "*", "†": "+", "‡": "#", "Δ": "D", "τ": "t"},
-    **{"×": "x", "–": "-", "—": "-", "−": "-", "─": "-", "±": "+-", "∞": "inf"},
+    **{"→": ">", "│": "|", "└": "+", "×": "x", "–": "-", "—": "-", "−": "-", "─": "-", "±": "+-", "∞": "inf"},
 }
 """Signs of our own as plain ones, most of the same width; any other character is written as its number."""
 

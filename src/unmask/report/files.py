@@ -7,6 +7,18 @@ from unmask.atomic import atomic_write
 from unmask.errors import ConfigError
 
 
+def check_place(path: str | Path) -> None:
+    """Refuse a folder that could not be made or written to; nothing is made yet."""
+    place = Path(path)
+    there = next((part for part in (place, *place.absolute().parents) if part.exists()), Path("/"))
+    if not there.is_dir():
+        raise ConfigError(
+            f"the output folder {str(path)!r}: {str(there)!r} is a file; allowed: a folder; choose another"
+        )
+    if not os.access(there, os.W_OK):
+        raise ConfigError(f"the output folder {str(path)!r} cannot be written to; allowed: your own; choose another")
+
+
 def folder(path: str | Path) -> Path:
     """The folder for results, made if need be."""
     place = Path(path)

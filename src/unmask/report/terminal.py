@@ -1,12 +1,15 @@
 """What the command line shows: canvases as they fill in, results, and tables."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby, takewhile
 from math import isnan
 from types import TracebackType
 from typing import Any
+from unicodedata import category
 
 import torch
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, Group
 from rich.live import Live
 from rich.padding import Padding
@@ -14,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unmask.core import State, Step, Trajectory
-from unmask.denoisers import Codec
+from unmask.denoisers import Codec, LetterCodec
 from unmask.report.demo.summary import DemoSummary, summary_columns
 
 # From Okabe and Ito's palette, which the colour-blind can tell apart.
@@ -23,10 +26,14 @@ _UNSURE = "black on #e8772e"
 _UNKNOWN = "black on white"
 REMASKED = "black on #cc79a7"
 
-MASKED, NEWLINE, CUT = "░", "↵", "…"
-"""A masked token, whatever its long name; a line break, which would tear a canvas apart; what is left out."""
-PROMPT_CELLS = 60
-"""Letters of a prompt that are shown, its last."""
+MASKED, FILLER, NEWLINE, TAB, CUT, UNSHOWN = "░", "·", "↵", "→", "…", "\N{REPLACEMENT CHARACTER}"
+"""A masked token, whatever its long name; a token that ends a text or pads it; a line break and a tab, which would tear
+a canvas apart; what is left out; a character that has no shape."""
+_SIGNS = {"\n": NEWLINE, "\r": "", "\t": TAB}
+_TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Characters that turn the direction of what follows: cells would change places."""
+CELL = 7
+"""Columns of a position, where a token is more than a letter."""
 _MARGIN = 5
 """Columns for the number of a row."""
 
@@ -34,12 +41,27 @@ _MARGIN = 5
 class DecodeScreen:
     """Canvases as they fill in: redrawn in place on a terminal, a line per row and step elsewhere.
 
+    Every position has a cell of its own, always at the same place: nothing moves while the canvas fills.
     Of a search: the best path of each row so far, and the size of its tree.
     Give it to `Model.generate` as `on_step`, inside a `with` block.
+
+    `prompts` are those of the rows as somebody typed them: they stand above the answer, in place of the tokens that a
+    template made of them. Without them the given tokens have cells too. `fillers` are tokens that end a text or pad it.
     """
 
-    def __init__(self, codec: Codec, console: Console, delay: float = 0.0):
+    def __init__(
+        self,
+        codec: Codec,
+        console: Console,
+        delay: float = 0.0,
+        *,
+        prompts: Sequence[str] = (),
+        fillers: Collection[int] = (),
+    ):
         self.codec, self.console, self.delay = codec, console, delay
+        self.prompts, self.fillers = [one_line(prompt) for prompt in prompts], frozenset(fillers)
+        self.cell = 1 if isinstance(codec, LetterCodec) else CELL
+        """Columns of a position."""
         self._lines: dict[int, Text] = {}
         self._forwards: dict[int, int] = {}
         self._tree: dict[int, int] = {}
@@ -71,16 +93,18 @@ class DecodeScreen:
             self._forwards[row] = spent[at]
             if "tree" in step.action.notes:
                 self._tree[row] = int(step.action.notes["tree"][at])
+            self._lines[row] = self._coloured(traj.state, step, at, row)
             if self._live is None:
-                self.console.print(Text(self._plain(traj.state, step, at, row)), soft_wrap=True)
-            self._lines[row] = self._coloured(traj.state, step, at)
+                self.console.print(Text(self._plain(step, at, row)), soft_wrap=True)
         self._refresh()
 
     def _draw_start(self, step: Step) -> None:
         nothing = torch.zeros_like(step.revealed_BL)
         for at, row in enumerate(step.rows_B.tolist()):
-            self._lines[row] = self._cells(step.state, at, nothing, nothing, step.confidence_BL)
+            self._lines[row] = self._cells(step.state, at, row, nothing, nothing, step.confidence_BL)
             self._forwards[row] = 0
+            if self._live is None and row < len(self.prompts):
+                self.console.print(Text(f"prompt    row {row:>2}  {self.prompts[row]}"), soft_wrap=True)
         self._refresh()
 
     def _refresh(self) -> None:
@@ -98,53 +122,105 @@ class DecodeScreen:
         for least, style in _CONFIDENCE:
             head.append(f" >{least} ", style)
         head.append(" less ", _UNSURE).append("  ")
-        return head.append(" re-masked ", REMASKED)
+        head.append(" re-masked ", REMASKED)
+        return head.append(f"   {MASKED} masked  {FILLER} end of text" if self.fillers else "", "dim")
 
     def _numbered(self, most: int) -> list[Text]:
-        """Every row with its number, in at most so many lines: the last, since a canvas ends with its answer."""
+        """Every row with its number, in at most so many lines: its prompt, and the last of its cells."""
         shown: list[Text] = []
         for row, line in sorted(self._lines.items()):
-            lines = list(line.wrap(self.console, max(1, self.console.width - _MARGIN)))
-            cut = len(lines) > max(1, most)
-            lines = lines[-max(1, most) :] or [Text()]
+            asked = row < len(self.prompts) and most > 1
+            lines = self._cut(line)
+            fitting = max(1, most - asked)
+            cut = len(lines) > fitting
+            lines = lines[-fitting:] or [Text()]
+            if asked:
+                text = Text(self.prompts[row], "dim")
+                text.truncate(max(1, self.console.width - _MARGIN), overflow="ellipsis")
+                lines = [text, *lines]
             heads = [f"{row:>3} {CUT if cut else ' '}", *[" " * _MARGIN] * (len(lines) - 1)]
             shown += [Text.assemble((head, "dim"), part) for head, part in zip(heads, lines, strict=True)]
         return shown
 
-    def _coloured(self, state: State, step: Step, at: int) -> Text:
-        return self._cells(state, at, step.revealed_BL, step.remasked_BL, step.confidence_BL)
+    def _cut(self, line: Text) -> list[Text]:
+        """Lines of as many whole cells as the console is wide."""
+        columns = max(1, (self.console.width - _MARGIN) // self.cell) * self.cell
+        starts = _offsets(line.plain, columns)
+        return list(line.divide(starts)) if starts else [line]
+
+    def _coloured(self, state: State, step: Step, at: int, row: int) -> Text:
+        return self._cells(state, at, row, step.revealed_BL, step.remasked_BL, step.confidence_BL)
 
     def _cells(
-        self, state: State, at: int, new_BL: torch.Tensor, again_BL: torch.Tensor, confidence_BL: torch.Tensor
+        self, state: State, at: int, row: int, new_BL: torch.Tensor, again_BL: torch.Tensor, confidence_BL: torch.Tensor
     ) -> Text:
-        start = _prompt_length(state, at)
-        line = Text().append(_folded(self._shown(state.tokens_BL[at, :start].tolist())), "dim")
-        for position in range(start, int(state.length_B[at])):
+        line = Text()
+        for position in range(_prompt_length(state, at) if row < len(self.prompts) else 0, int(state.length_B[at])):
             token = int(state.tokens_BL[at, position])
             if new_BL[at, position]:
                 style = _by_confidence(float(confidence_BL[at, position]))
             elif again_BL[at, position]:
                 style = REMASKED
             else:
-                style = "dim" if token == state.mask_id or state.fixed_BL[at, position] else ""
-            line.append(self._shown([token]), style)
+                quiet = token == state.mask_id or token in self.fillers or state.fixed_BL[at, position]
+                style = "dim" if quiet else ""
+            line.append(self._shown(token, state.mask_id), style)
         return line
 
-    def _shown(self, tokens: Sequence[int]) -> str:
-        """Text on one line, with one cell for a masked token."""
-        mask = self.codec.mask
-        text = self.codec.decode(tokens)
-        return text.replace(mask, mask if len(mask) == 1 else MASKED).replace("\r", "").replace("\n", NEWLINE)
+    def _shown(self, token: int, mask_id: int) -> str:
+        """A token in its cell: cut or filled up to the width of all others."""
+        if token == mask_id:
+            text = self.codec.mask if len(self.codec.mask) == 1 else MASKED
+        elif token in self.fillers:
+            text = FILLER
+        else:
+            text = one_line(self.codec.decode([token]))
+        # Two cells side by side are told apart by the space that ends each, where there is room for one.
+        most = max(1, self.cell - 1)
+        if cell_len(text) > most:
+            text = set_cell_size(text, most - 1).rstrip() + CUT if most > 1 else CUT
+        return set_cell_size(text, self.cell)
 
-    def _plain(self, state: State, step: Step, at: int, row: int) -> str:
-        tokens, start = state.tokens_BL[at, : int(state.length_B[at])].tolist(), _prompt_length(state, at)
-        prompt = self._shown(tokens[:start])
-        # Whole if it may be: some tokenizers set spaces between tokens only.
-        canvas = self._shown(tokens) if _folded(prompt) == prompt else _folded(prompt) + self._shown(tokens[start:])
+    def _plain(self, step: Step, at: int, row: int) -> str:
         new, again = int(step.revealed_BL[at].sum()), int(step.remasked_BL[at].sum())
         note = f", {again} re-masked" if again else ""
         tree = f", tree {self._tree[row]}" if row in self._tree else ""
-        return f"step {self._step:>3}  row {row:>2}  {canvas}  +{new}{note}  (forwards {self._forwards[row]}{tree})"
+        cells = self._lines[row].plain
+        return f"step {self._step:>3}  row {row:>2}  {cells}  +{new}{note}  (forwards {self._forwards[row]}{tree})"
+
+
+def one_line(text: str) -> str:
+    """Text on one line: line breaks and tabs as signs, and no character that would command a terminal."""
+    return "".join(_SIGNS.get(c, UNSHOWN if category(c) in ("Cc", "Cs") or c in _TURNING else c) for c in text)
+
+
+def _offsets(text: str, columns: int) -> list[int]:
+    """Where a text of whole cells is to be cut, so that each part has so many columns; a character may have two."""
+    starts, filled = [], 0
+    for at, letter in enumerate(text):
+        width = cell_len(letter)
+        if filled + width > columns:
+            starts.append(at)
+            filled = 0
+        filled += width
+    return starts
+
+
+def text_parts(codec: Codec, tokens: Sequence[int], free: Sequence[bool]) -> list[tuple[str, bool]]:
+    """A text cut where given tokens and filled ones meet; together the parts are `codec.text` of all tokens.
+
+    Where a letter is made of tokens of both kinds it goes to the part that ends it.
+    """
+    whole = codec.text(tokens)
+    parts: list[tuple[str, bool]] = []
+    at = end = 0
+    for new, group in groupby(free):
+        at += len(list(group))
+        shown = codec.text(tokens[:at]) if at < len(tokens) else whole
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(shown, whole, strict=False)))
+        parts.append((whole[end:same], new))
+        end = max(end, same)
+    return [(text, new) for text, new in parts if text]
 
 
 def _prompt_length(state: State, at: int) -> int:
@@ -152,10 +228,6 @@ def _prompt_length(state: State, at: int) -> int:
     length = int(state.length_B[at])
     free = (~state.fixed_BL[at, :length]).nonzero()
     return int(free[0]) if len(free) else length
-
-
-def _folded(prompt: str) -> str:
-    return prompt if len(prompt) <= PROMPT_CELLS else CUT + prompt[1 - PROMPT_CELLS :]
 
 
 def _by_confidence(confidence: float) -> str:
@@ -185,13 +257,13 @@ def _spell(value: object) -> str:
     return str(value)
 
 
-def results(prompts: Sequence[str], texts: Sequence[str], steps: Sequence[int], forwards: Sequence[int]) -> Table:
+def results(prompts: Sequence[str], texts: Sequence[Text], steps: Sequence[int], forwards: Sequence[int]) -> Table:
     """One line per decoded row."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     for name in ("row", "prompt", "text", "steps", "forwards"):
         table.add_column(name, justify="right" if name in ("row", "steps", "forwards") else "left", overflow="fold")
     for row, (prompt, text, taken, spent) in enumerate(zip(prompts, texts, steps, forwards, strict=True)):
-        table.add_row(str(row), Text(prompt), Text(text, "bold"), str(taken), str(spent))
+        table.add_row(str(row), Text(prompt), text, str(taken), str(spent))
     return table
 
 

@@ -36,6 +36,8 @@ from unmask.tasks.splits import cut, rank
 from unmask.text import storable
 
 KEYS = ("prompt", "target", "id", "split")
+TRIED = 3
+"""Prompts whose target a scoring function is tried on."""
 LEAST = 2
 """Validation prompts: on fewer nothing can be chosen."""
 LINEAGE = "own"
@@ -135,6 +137,25 @@ def _by(function: Callable[[str, dict[str, Any]], float], name: str) -> TaskJudg
     return TaskJudge(name, judge)
 
 
+def check_scoring(task: Task) -> None:
+    """Try a user's scoring function on a right answer, before hours are spent on others: its prompt's own target.
+
+    It may raise where it cannot tell; if it cannot tell of the targets of the first few prompts, it cannot at all.
+    """
+    if task.members is None or task.judge.name in RULES:
+        return
+    reasons = []
+    for example in next((part for part in (task.members["validation"], *task.members.values()) if part), ())[:TRIED]:
+        verdict = task.judge.judge(example.target, example)
+        if verdict.utility is not None:
+            return
+        reasons.append(verdict.reason)
+    raise ConfigError(
+        f"the score of {task.name} fails on the targets of its own prompts ({reasons[0]}); allowed: a function of text "
+        "and example that returns a number from 0 to 1; correct it"
+    )
+
+
 def _checked(value: Any, name: str, example: Example) -> float:
     """A utility that a user's function returned; a scalar of NumPy is a number too, a text is none."""
     try:
@@ -191,7 +212,8 @@ def own(
     taken = name in table.TASKS or name in table.CONTROLS
     require(not taken, "name of an own task", name, "one that no task of the suite has", "rename it")
     ok = isinstance(horizon, int) and not isinstance(horizon, bool) and 1 <= horizon <= LONGEST
-    require(ok, f"horizon of {name}", horizon, f"1 to {LONGEST}", "say how many tokens an answer may take")
+    todo = "say how many tokens an answer may take: --horizon N on a command line, horizon elsewhere"
+    require(ok, f"horizon of {name}", horizon, f"1 to {LONGEST}", todo)
     assert horizon is not None
     source, records = _written(Path(folder) / prompts) if _is_file(prompts) else _produced(prompts, Path(folder))
     rule = _rule(name, score, source, prompts, Path(folder))
@@ -246,7 +268,7 @@ def _entries(records: Iterable[tuple[str, Any]], rule: str) -> list[_Entry]:
 
 def _entry(where: str, record: Any) -> _Entry:
     if not isinstance(record, Mapping):
-        raise SchemaError(f"{where} is a {type(record).__name__}; allowed: a mapping of {', '.join(KEYS)}; write it so")
+        raise SchemaError(f"{where} is {_shown(record)}; allowed: a mapping of {', '.join(KEYS)}; write it so")
     for key in record:
         if key not in KEYS:
             raise UnknownName(f"key of {where}", str(key), KEYS)

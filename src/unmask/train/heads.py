@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from unmask.atomic import leftovers
 from unmask.denoisers import Exact
-from unmask.errors import ConfigError, UnknownName, require
+from unmask.errors import ConfigError, UnknownName, UnmaskError, require
 from unmask.policies.heads import HEADS, HeadCard, save_head
 from unmask.policies.heads.store import CARD, read_card
 from unmask.request import CalibratedModel
@@ -85,31 +85,53 @@ def train_head(
         )
     journal.check_place(out)
     journal.check_writable(out)
-    folder, before = out / "head", (out / journal.LOCK).exists()
+    folder, before, new = out / "head", (out / journal.LOCK).exists(), not out.exists()
     with journal.held(out, say):
         if (folder / CARD).exists():
-            return _finished(read_card(folder), config, model, folder, say)
+            return _finished(read_card(folder), config, model, folders, folder, say)
         _clear(folder)
         if before:
             say(f"a run in {out} did not finish, and kept nothing: this one starts from the beginning")
-        texts = canvases(model, config.examples, config.seed, False, folders)
-        judged = canvases(model, config.held_out, config.seed, True, folders)
-        say(f"{len(texts)} texts to learn from, {len(judged)} to judge by")
-        torch.manual_seed(config.seed)
-        rows = _rows(model, config, texts, 0, draws=1)
-        held = _rows(model, config, judged, 1, draws=config.draws)
-        width = rows[0].hidden_WH.shape[-1]
-        network = HEADS[config.kind](width, config.size).to(rows[0].hidden_WH.device)
-        _fit(network.train(), config, rows, say)
-        network.eval()
-        quality = judge(network, config.kind, held, rows)
-        say("held-out: " + ", ".join(f"{name} {value:.4f}" for name, value in quality.items()))
-        data = {"texts": len(texts), "held_out": len(judged), "sources": ", ".join(sorted({c.source for c in texts}))}
-        card = HeadCard(
-            config.kind, model.name, model.fingerprint, width, config.size, "", LOSSES[config.kind], data,
-            asdict(config), quality, versions(),
-        )  # fmt: skip
-        return save_head(folder, network, card)
+        try:
+            return _trained(model, config, folder, folders, say)
+        except UnmaskError:
+            # What is refused leaves nothing; what was interrupted leaves its lock, and the next run says so.
+            if new:
+                (out / journal.LOCK).unlink(missing_ok=True)
+                out.rmdir()
+            raise
+
+
+def _trained(
+    model: CalibratedModel,
+    config: HeadConfig,
+    folder: Path,
+    folders: Folders | None,
+    say: Callable[[str], None],
+) -> HeadCard:
+    texts = canvases(model, config.examples, config.seed, False, folders)
+    judged = canvases(model, config.held_out, config.seed, True, folders)
+    say(f"{len(texts)} texts to learn from, {len(judged)} to judge by")
+    torch.manual_seed(config.seed)
+    rows = _rows(model, config, texts, 0, draws=1)
+    held = _rows(model, config, judged, 1, draws=config.draws)
+    width = rows[0].hidden_WH.shape[-1]
+    network = HEADS[config.kind](width, config.size).to(rows[0].hidden_WH.device)
+    _fit(network.train(), config, rows, say)
+    network.eval()
+    quality = judge(network, config.kind, held, rows)
+    say("held-out: " + ", ".join(f"{name} {value:.4f}" for name, value in quality.items()))
+    data = {"texts": len(texts), "held_out": len(judged), "sources": ", ".join(sorted({c.source for c in texts}))}
+    card = HeadCard(
+        config.kind, model.name, model.fingerprint, width, config.size, "", LOSSES[config.kind],
+        data | _origin(folders), asdict(config), quality, versions(),
+    )  # fmt: skip
+    return save_head(folder, network, card)
+
+
+def _origin(folders: Folders | None) -> dict[str, str]:
+    """Where the texts came from, if not from the package."""
+    return {} if folders is None or folders.texts is None else {"folder": folders.texts}
 
 
 def _clear(folder: Path) -> None:
@@ -119,12 +141,25 @@ def _clear(folder: Path) -> None:
 
 
 def _finished(
-    card: HeadCard, config: HeadConfig, model: CalibratedModel, folder: Path, say: Callable[[str], None]
+    card: HeadCard,
+    config: HeadConfig,
+    model: CalibratedModel,
+    folders: Folders | None,
+    folder: Path,
+    say: Callable[[str], None],
 ) -> HeadCard:
     """The head that is there, if it is the one asked for."""
-    if card.fingerprint != model.fingerprint or dict(card.settings) != asdict(config):
+    usual = "the package's own"
+    theirs: dict[str, Any] = {"model": card.fingerprint, "texts": card.data.get("folder", usual), **card.settings}
+    ours: dict[str, Any] = {
+        "model": model.fingerprint,
+        "texts": _origin(folders).get("folder", usual),
+        **asdict(config),
+    }
+    differ = [f"{key} {theirs.get(key)} there, {ours[key]} asked for" for key in ours if theirs.get(key) != ours[key]]
+    if differ:
         raise ConfigError(
-            f"{folder} holds another head ({card.kind} for {card.model}, {dict(card.settings)}); allowed: the same "
+            f"{folder} holds another head, {card.kind} for {card.model} ({'; '.join(differ)}); allowed: the same "
             "command; use another --out"
         )
     say(f"{folder} is finished; nothing to do")

@@ -1,0 +1,81 @@
+"""`unmask doctor`: what it says of this machine, and of one that lacks things."""
+
+import json
+
+from unmask.catalog import MODELS
+from unmask.cli import doctor
+from unmask.denoisers.engines import ENGINES
+from unmask.tasks import TASKS
+
+
+def by_name(document, part):
+    return {one["name"]: one for one in document[part]}
+
+
+def test_everything_is_there_as_json(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.delenv("UNMASK_DATA", raising=False)
+    document = command("doctor", "--json").json
+    assert {"unmask", "torch", "python", "threads"} <= set(by_name(document, "versions"))
+    assert "cpu" in by_name(document, "devices")
+    engines = by_name(document, "engines")
+    assert set(ENGINES) <= set(engines)
+    assert sum("in use on" in one["what"] for one in engines.values()) == 1
+    # Why not another.
+    assert all(one["what"] for one in engines.values())
+    assert set(by_name(document, "models")) == set(MODELS)
+    assert not by_name(document, "models")["llada"]["ok"]
+    assert {name for one in document["data"] for name in one["name"].split(", ")} == set(TASKS)
+    assert not by_name(document, "data")["gsm8k"]["ok"]
+    names = {"ray", "plotly", "pandas", "chromium", "scikit-learn", "transformers"}
+    assert names <= set(by_name(document, "optional"))
+    assert by_name(document, "cache")["hub cache"]["ok"]
+    assert str(tmp_path / "hub") in by_name(document, "cache")["hub cache"]["what"]
+    assert not (tmp_path / "hub").exists()
+    assert by_name(document, "decoding")["mini"]["ok"]
+    assert "unmask generate --watch" in by_name(document, "next")
+
+
+def test_the_screen(command):
+    ended = command("doctor", "--quick")
+    assert ended.code == 0
+    for part in ("versions", "devices", "engines", "models", "data", "optional", "cache", "next"):
+        assert f"\n{part}\n" in f"\n{ended.out}"
+
+
+def test_a_part_that_is_missing_is_named_with_what_it_is_for(command, monkeypatch):
+    found = doctor.find_spec
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None if name == "ray" else found(name))
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    ended = command("doctor", "--quick", "--json")
+    optional = by_name(ended.json, "optional")
+    assert (optional["ray"]["ok"], optional["chromium"]["ok"]) == (False, False)
+    assert "cluster; pip install 'unmask[ray]'" in optional["ray"]["what"]
+    assert "pip install 'unmask[ray]'" in by_name(ended.json, "next")
+
+
+def test_data_that_is_not_the_right_file(command, tmp_path):
+    (tmp_path / "gsm8k").mkdir()
+    (tmp_path / "gsm8k" / "test.jsonl").write_text("{}\n", encoding="utf-8")
+    data = by_name(command("doctor", "--quick", "--json", "--data-dir", str(tmp_path)).json, "data")
+    assert "has sha256" in data["gsm8k"]["what"]
+    assert "there is no" in data["humaneval"]["what"]
+
+
+def test_a_cache_that_cannot_be_written(command, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "file" / "hub"))
+    (cache,) = command("doctor", "--quick", "--json").json["cache"]
+    assert not cache["ok"]
+    assert "set HF_HOME" in cache["what"]
+
+
+def test_where_nothing_decodes_it_fails(command, monkeypatch):
+    def broken(name, **options):
+        raise RuntimeError("illegal instruction")
+
+    monkeypatch.setattr("unmask.catalog.load", broken)
+    ended = command("doctor", "--json")
+    assert ended.code == 1
+    (decoding,) = json.loads(ended.out)["decoding"]
+    assert "RuntimeError: illegal instruction" in decoding["what"]
