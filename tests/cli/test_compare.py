@@ -304,11 +304,13 @@ def test_missing_data_is_reported(run, tiny, tmp_path):
 def test_without_an_axis_or_a_policy(run, tiny, tmp_path, monkeypatch):
     """It says what there is, compares what may save forwards with the reference, draws it and writes a page."""
     monkeypatch.chdir(tmp_path)
+    assert FEW_PROMPTS == 10
+    monkeypatch.setattr("unmask.cli.compare.FEW_PROMPTS", 1)
     given = ("--model", tiny, "--device", "cpu", "--task", CSV, "--steps", 4)
     code, out, err = run(*given)
     assert code == 0, err
     assert "no policy is named: the reference beside" in err
-    assert f"on {FEW_PROMPTS} prompts of each task" in err
+    assert "on 1 prompts of each task" in err
     assert "--axis score, region, cardinality, commitment or all" in err
     assert "--policy reference for that alone" in err
     assert "utility against forwards per answer" in out
@@ -320,7 +322,7 @@ def test_without_an_axis_or_a_policy(run, tiny, tmp_path, monkeypatch):
     assert {"fast-dllm", "klass", "eb-sampler"} <= set(policies)
     # Nothing that looks ahead, searches, draws, or is bound to as many steps as the reference.
     assert not {"vsb", "core", "info-gain", "soar", "medal", "dos", "p2", "remdm", "remdm-llada"} & set(policies)
-    assert document["config"]["prompts"] == FEW_PROMPTS
+    assert document["config"]["prompts"] == 1
     assert all(line["answer_tokens_per_forward"]["mean"] is not None for line in document["lines"])
     assert "Plotly.react" in (folder / "compare.html").read_text(encoding="utf-8")
     # The same command goes on in the same folder.
