@@ -15,7 +15,7 @@ from unmask.cli.options import DataDir, Jobs, Json
 from unmask.cli.progress import Pace, note, watching, wide_console
 from unmask.cli.study_check import check
 from unmask.cli.study_plan import FILE, check_models, load_model, plan, span
-from unmask.cli.study_states import states
+from unmask.cli.study_states import states, write_states
 from unmask.errors import ConfigError
 from unmask.report.console import Console, say, say_json
 
@@ -189,7 +189,8 @@ def report(
     _check_path("--out", out or folder)
     store = Store.open(folder)
     made = study_report(findings(store), store)
-    written = write(made, folder / "report" if out is None else out, figures=figures)
+    place = folder / "report" if out is None else out
+    written = write(made, place, figures=figures, states=lambda beside: write_states(store, beside)[0])
     if written.no_page:
         note(written.no_page)
     if json_:
@@ -197,7 +198,8 @@ def report(
         say_json(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
         return
     first = written.text if written.page is None else f"{written.page}, {written.text.name}"
-    what = f"{first} and {len(written.tables)} tables as CSV and LaTeX"
+    beside = "" if written.states is None else f", {written.states.name} (its states)"
+    what = f"{first}{beside} and {len(written.tables)} tables as CSV and LaTeX"
     what += f", {len(written.figures)} figures as {figures}" if figures else ""
     show(made, what, wide_console())
 
