@@ -15,7 +15,7 @@ from unmask.cli.options import DataDir, Jobs, Json
 from unmask.cli.progress import Pace, note, watching, wide_console
 from unmask.cli.study_check import check
 from unmask.cli.study_plan import FILE, load_model, plan, span
-from unmask.errors import ConfigError
+from unmask.errors import ConfigError, require
 from unmask.report.console import Console, say, say_json
 
 if TYPE_CHECKING:
@@ -39,7 +39,10 @@ study.command()(check)
 @study.command()
 def run(
     file: FILE,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the tables go; what is there is kept.")],
+    out: Annotated[
+        str,
+        typer.Option(metavar="FOLDER", help="Where the tables go (or an address: s3://...); what is there is kept."),
+    ],
     data_dir: DataDir = None,
     jobs: Jobs = None,
     naive: Annotated[
@@ -75,7 +78,7 @@ def run(
     store = Store.create(out, chosen.config, accept_code=accept_code)
     for name in store.set_aside:
         note(f"damaged, set aside in {store.damaged} and made again: {name}")
-    with stoppable(lambda: f"{_kept(store)}; the same command goes on"), watch(quiet) as on_progress:
+    with store, stoppable(lambda: f"{_kept(store)}; the same command goes on"), watch(quiet) as on_progress:
         outcome = run_study(
             chosen,
             store,
@@ -105,10 +108,14 @@ def _conclude(store: Any, outcome: "RunOutcome") -> None:
         say(f"{name} {digest}")
 
 
-def _check_path(name: str, path: Path) -> None:
-    """Refuse what no file system takes, before anything is read or made."""
+def _check_path(name: str, path: str | Path) -> None:
+    """Refuse what no file system takes, before anything is read or made; addresses are the store's to refuse."""
+    from unmask.lab.store.places import scheme_of
+
+    if scheme_of(str(path)):
+        return
     try:
-        os.lstat(path / "manifest.json")
+        os.lstat(Path(path) / "manifest.json")
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return
     except (OSError, ValueError) as error:
@@ -139,7 +146,7 @@ def _complain(failure: "Failure") -> None:
 
 @study.command()
 def status(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What `unmask study run` was given as --out.")],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="What `unmask study run` was given as --out.")],
     json_: Json = False,
 ) -> None:
     """Say how far a study is, and what it has saved so far."""
@@ -158,7 +165,7 @@ def status(
 
 @study.command()
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `unmask study run` was given as --out.")],
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="What `unmask study run` was given as --out.")],
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where it goes. Default: DIR/report.")] = None,
     json_: Json = False,
 ) -> None:
@@ -179,15 +186,26 @@ def report(
     from unmask.report.study import study_report, write
 
     _check_path("DIR", folder)
-    _check_path("--out", out or folder)
+    target = _report_folder(folder, out)
+    _check_path("--out", target)
     made = study_report(findings(Store.open(folder)))
-    written = write(made, folder / "report" if out is None else out)
+    written = write(made, target)
     if json_:
         values = {**document(made), "files": [str(path) for path in written.paths]}
         say_json(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
         return
     what = f"{written.page}, {written.text.name} and {len(written.tables)} tables as CSV and LaTeX"
     show(made, what, wide_console())
+
+
+def _report_folder(folder: str, out: Path | None) -> Path:
+    """Where a report goes: beside the tables unless told, and always on this machine."""
+    from unmask.lab.store.places import place_of, scheme_of
+
+    chosen = os.path.join(folder, "report") if out is None else str(out)
+    local = scheme_of(chosen) in ("", "file")
+    require(local, "--out", None if out is None else chosen, "a folder of this machine", "add --out FOLDER")
+    return Path(str(place_of(chosen)))
 
 
 def _status(store: Any) -> dict[str, Any]:
