@@ -43,7 +43,7 @@ def test_a_second_driver_is_refused_with_who_holds_it(home, bucket):
         Lease(home).take()
     said = str(caught.value)
     assert f"{bucket.address!r} is held by {told['who']}, since {told['since']}" in said
-    assert re.search("wait until it has ended, or if it is dead, (60|59|58) s from now", said)
+    assert re.search(r"wait until it has ended, or if it is dead, \d+ s from now", said)
     assert "\n" not in said
     assert bucket.leases() == [name]
     first.check()
@@ -70,10 +70,10 @@ def test_of_many_at_once_at_most_one(home, bucket):
 
 def test_a_dead_driver_is_replaced_and_knows_it(home, bucket, monkeypatch):
     dead = Lease(home, every=1000.0).take()
-    bucket.age(1000 * MISSED - 5)
-    with pytest.raises(StoreHeld, match=r"last heard of 59[0-9][0-9] s ago"):
+    bucket.age(1000 * MISSED - 500)
+    with pytest.raises(StoreHeld, match=r"last heard of 5[5-9]\d\d s ago"):
         Lease(home).take()
-    bucket.age(10)
+    bucket.age(1000)
     second = Lease(home).take()
     assert len(bucket.leases()) == 1
     clock = leases._clock
@@ -88,9 +88,9 @@ def test_a_dead_driver_is_replaced_and_knows_it(home, bucket, monkeypatch):
 
 
 def test_heartbeats_keep_it(home, bucket):
-    lease = Lease(home, every=0.02, missed=1000).take()
+    lease = Lease(home, every=0.02, missed=100_000).take()
     (name,) = bucket.leases()
-    bucket.age(10_000)
+    bucket.age(100_000)
     while json.loads(bucket.read(name))["beats"] < 4:
         time.sleep(0.01)
     with pytest.raises(StoreHeld):
@@ -100,7 +100,7 @@ def test_heartbeats_keep_it(home, bucket):
 
 
 def test_one_that_is_removed_is_lost(home, bucket):
-    lease = Lease(home, every=0.02, missed=1000).take()
+    lease = Lease(home, every=0.02, missed=100_000).take()
     (name,) = bucket.leases()
     # A heartbeat that is under way puts it once more.
     assert "it was removed" in until_lost(lease, lambda: bucket.remove(name))

@@ -1,6 +1,8 @@
 """What an object store may answer, or not: each a line of words, within seconds, and never taken for damage."""
 
+import signal
 import socket
+import threading
 
 import pytest
 
@@ -93,6 +95,54 @@ def test_a_failing_network_is_no_damage(bucket, monkeypatch):
         assert not isinstance(caught.value, DamagedPiece)
     monkeypatch.undo()
     assert not any(name.startswith(("damaged/", "lease/")) for name in bucket.files())
+
+
+@pytest.mark.parametrize("then", [b"x" * 5000, b"four", b"1", None], ids=["longer", "as-long", "shorter", "gone"])
+def test_what_is_replaced_while_it_is_read(then, bucket):
+    """The old or the new, never a part: or a status would call the manifest damaged that a driver just writes."""
+    bucket.write("manifest.json", b"once")
+    place = place_of(bucket.address)
+    files = place.objects._files
+
+    class Replaced:
+        get_file_info = files.get_file_info
+
+        def open_input_stream(self, path):
+            stream = files.open_input_stream(path)
+            bucket.write("manifest.json", then) if then else bucket.remove("manifest.json")
+            return stream
+
+    place.objects._files = Replaced()
+    if then is None:
+        with pytest.raises(FileNotFoundError):
+            (place / "manifest.json").read_bytes()
+    else:
+        assert (place / "manifest.json").read_bytes() == then
+
+
+def test_who_interrupts_a_put_does_not_cut_it_short(bucket):
+    """A stream that is given up puts what it has: nothing, over what was there."""
+    bucket.write("manifest.json", b"old")
+    place = place_of(bucket.address)
+    plain = place.objects._files
+
+    class Interrupted:
+        def open_output_stream(self, path):
+            stream = plain.open_output_stream(path)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            return stream
+
+    place.objects._files = Interrupted()
+    # Where tests run in the background the signal is ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            (place / "manifest.json").write_bytes(b"new")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    for thread in [one for one in threading.enumerate() if one.name == "unmask-put"]:
+        thread.join()
+    assert bucket.read("manifest.json") == b"new"
 
 
 class TestOwned:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.helpers import made_studies as made
+from tests.helpers.tiny_studies import TEXT
 from unmask.cli.app import main
 from unmask.errors import OtherStudy, StorageError
 from unmask.lab.analysis.findings import findings
@@ -13,7 +14,7 @@ from unmask.lab.run.driver import run_study
 from unmask.lab.store import DamagedPiece, Store
 from unmask.lab.store.check import check_store
 from unmask.lab.store.failures import Failures
-from unmask.lab.store.lease import LeaseLost
+from unmask.lab.store.lease import Lease, LeaseLost
 from unmask.lab.store.pieces import TABLES, read_table
 from unmask.lab.store.remote import Remote
 from unmask.lab.store.shards import Shard, Unit
@@ -47,6 +48,8 @@ def dying(n, *, orderly=False):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Remote, "put", put)
         patch.setattr(Remote, "delete", delete)
+        # Heartbeats would be counted, and go on after death.
+        patch.setattr(Lease, "_beat_on", lambda self: None)
         yield left
 
 
@@ -96,6 +99,24 @@ class TestRuns:
             (tmp_path / "copy" / name).write_bytes(content)
         assert check_store(tmp_path / "copy").sound
         assert Store.open(f"file://{tmp_path}/copy").content_hash() == outcome.hashes
+
+    def test_from_the_shell(self, tiny_folder, bucket, tmp_path, capsys, monkeypatch):
+        """The lease is let go however the command ends."""
+        file = tmp_path / "study.toml"
+        file.write_text(TEXT.replace("FOLDER", str(tiny_folder)), encoding="utf-8")
+        command = ["study", "run", str(file), "--out", bucket.address, "--quiet"]
+
+        def stopped(spec):
+            assert len(bucket.leases()) == 1
+            raise KeyboardInterrupt
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("unmask.cli.study.load_model", stopped)
+            assert main(command) == 130
+        assert "0 shards are kept; the same command goes on" in capsys.readouterr().err
+        assert set(bucket.files()) == {"manifest.json"}
+        with Store.open(bucket.address) as reader:
+            assert reader.manifest["study"]["name"] == "tiny"
 
     def test_killed_and_resumed(self, tiny_run, tiny_study, tiny_load, bucket):
         with dying(11), pytest.raises(Killed):

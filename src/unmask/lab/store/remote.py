@@ -1,7 +1,9 @@
 """Objects under an address of an object store: read, put whole, listed, deleted; each failure in one line of words."""
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Protocol
@@ -59,12 +61,34 @@ class Remote:
         return f"{self.scheme}://{self.name}"
 
     def get(self, key: str) -> bytes:
-        with self._asked(key), self._files.open_input_stream(self._path(key)) as stream:
-            content: bytes = stream.read()
-            return content
+        with self._asked(key):
+            for _ in range(_AGAIN):
+                content = self._read(self._path(key))
+                if content is not None:
+                    return content
+            raise OSError("it is replaced again and again while it is read")
+
+    def _read(self, path: str) -> bytes | None:
+        """None where it was replaced or removed meanwhile: pyarrow asks for the length first, and gets so much."""
+        try:
+            with self._files.open_input_stream(path) as stream:
+                content: bytes = stream.read()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if _TOO_LONG in str(error):
+                return None
+            raise
+        # Tables are put once.
+        changed = path.endswith(".json") and self._files.get_file_info(path).size != len(content)
+        return None if changed else content
 
     def put(self, key: str, content: bytes) -> None:
-        with self._asked(key), self._files.open_output_stream(self._path(key)) as stream:
+        with self._asked(key):
+            _uninterrupted(lambda: self._stream(key, content))
+
+    def _stream(self, key: str, content: bytes) -> None:
+        with self._files.open_output_stream(self._path(key)) as stream:
             stream.write(content)
 
     def exists(self, key: str) -> bool:
@@ -217,6 +241,24 @@ class Owned(Guarded):
         self._kept.pop(key, None)
 
 
+def _uninterrupted(do: Callable[[], None]) -> None:
+    """Ctrl-C ends the waiting, not the put: a stream that is given up is closed, which puts what it has so far."""
+    if threading.current_thread() is not threading.main_thread():
+        return do()
+    outcome: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            do()
+        except BaseException as error:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(None)
+
+    threading.Thread(target=run, name="unmask-put").start()
+    outcome.result()
+
+
 def _s3(seconds: float, attempts: int) -> Any:
     from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
 
@@ -256,6 +298,10 @@ _SILENT = (
     "UNAVAILABLE",
     "DEADLINE_EXCEEDED",
 )
+
+
+_AGAIN, _TOO_LONG = 5, "response stream"
+"""Attempts to read what is being replaced, and what pyarrow says where more came than it had asked for."""
 
 
 def _first(names: tuple[str, ...]) -> str:

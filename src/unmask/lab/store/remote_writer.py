@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from unmask.errors import StorageError
 from unmask.lab.store.lease import Lease, guard_of
-from unmask.lab.store.pieces import ABOUT, TABLES, free_place, write_piece
+from unmask.lab.store.pieces import ABOUT, TABLES, Info, free_place, write_piece
 from unmask.lab.store.places import Place, RemotePath
 from unmask.lab.store.remote import Guarded, Owned, hasty
 from unmask.lab.store.shards import SHARD, UNIT, Shard, Unit
@@ -24,6 +24,8 @@ class RemoteWriter:
     def __init__(self, plain: RemotePath, home: RemotePath, token: str, release: Callable[[], None]):
         self.plain, self.home, self.token, self.release = plain, home, token, release
         self.manifest_lock = threading.Lock()
+        self.infos: dict[str, Info] = {}
+        """By name, what finished work says of itself: read once."""
         self._claims: set[str] = set()
 
     @classmethod
@@ -64,12 +66,14 @@ class RemoteWriter:
 
     def learn(self, folder: RemotePath, kind: type[Shard | Unit]) -> None:
         """A worker has put it."""
+        self.infos.pop(folder.name, None)
         if isinstance(self.home.objects, Owned):
             for name in (*(f"{table}.parquet" for table in TABLES[kind]), ABOUT[kind]):
                 self.home.objects.learn((folder / name).key)
 
     def set_aside(self, path: RemotePath, damaged: Place) -> None:
         """Copy a file or what is below a folder, then remove it; what vouches for it goes first."""
+        self.infos.pop(path.name, None)
         target = free_place(damaged, path.name)
         if path.is_file():
             target.write_bytes(path.read_bytes())

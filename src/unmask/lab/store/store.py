@@ -344,7 +344,13 @@ class Store:
         else:
             folders = [self.decodes / name for name in self.decoded()]
         study = self.manifest["fingerprint"] if folders else None
-        return each(self.folder, lambda folder: (folder, read_info(folder, kind, study)), folders)
+        # A driver reads each once: only it writes.
+        known = {} if self._writer is None else self._writer.infos
+        new = [folder for folder in folders if folder.name not in known]
+        known.update(
+            zip((f.name for f in new), each(self.folder, lambda f: read_info(f, kind, study), new), strict=True)
+        )
+        return [(folder, known[folder.name]) for folder in folders]
 
     # What is damaged
 
