@@ -63,7 +63,7 @@ class NotComplete(UnmaskError):
 
 
 class StorageError(UnmaskError):
-    """Results could not be written."""
+    """Results could not be written, or the place that has them does not answer."""
 
 
 class CheckpointError(UnmaskError):

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from tests.helpers.method_studies import judged, raw
+from tests.helpers.object_store import served
 from tests.helpers.own_tasks import LINES, SCORER
 from tests.helpers.tiny_studies import SMALL, table
 from unmask.catalog import load
@@ -85,3 +86,22 @@ def scorer(tmp_path, monkeypatch):
         return f"{name}:score"
 
     return call
+
+
+@pytest.fixture(scope="session")
+def object_store():
+    """A server that speaks as Amazon S3 does."""
+    with served() as store:
+        yield store
+
+
+@pytest.fixture
+def bucket(object_store, monkeypatch, tmp_path):
+    """A new bucket of it, and the environment to reach it."""
+    for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL_S3", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    for name, value in object_store.environment.items():
+        monkeypatch.setenv(name, value)
+    return object_store.bucket()

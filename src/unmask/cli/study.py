@@ -16,7 +16,7 @@ from unmask.cli.progress import Pace, note, watching, wide_console
 from unmask.cli.study_check import check
 from unmask.cli.study_plan import FILE, check_models, load_model, plan, span
 from unmask.cli.study_states import states, write_states
-from unmask.errors import ConfigError
+from unmask.errors import ConfigError, require
 from unmask.report.console import Console, say, say_json
 
 if TYPE_CHECKING:
@@ -41,7 +41,10 @@ study.command()(states)
 @study.command()
 def run(
     file: FILE,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the tables go; what is there is kept.")],
+    out: Annotated[
+        str,
+        typer.Option(metavar="FOLDER", help="Where the tables go (or an address: s3://...); what is there is kept."),
+    ],
     data_dir: DataDir = None,
     jobs: Jobs = None,
     naive: Annotated[
@@ -78,7 +81,7 @@ def run(
     store = Store.create(out, chosen.config, accept_code=accept_code)
     for name in store.set_aside:
         note(f"damaged, set aside in {store.damaged} and made again: {name}")
-    with stoppable(lambda: f"{_kept(store)}; the same command goes on"), watch(quiet) as on_progress:
+    with store, stoppable(lambda: f"{_kept(store)}; the same command goes on"), watch(quiet) as on_progress:
         outcome = run_study(
             chosen,
             store,
@@ -108,10 +111,14 @@ def _conclude(store: Any, outcome: "RunOutcome") -> None:
         say(f"{name} {digest}")
 
 
-def _check_path(name: str, path: Path) -> None:
-    """Refuse what no file system takes, before anything is read or made."""
+def _check_path(name: str, path: str | Path) -> None:
+    """Refuse what no file system takes, before anything is read or made; addresses are the store's to refuse."""
+    from unmask.lab.store.places import scheme_of
+
+    if scheme_of(str(path)):
+        return
     try:
-        os.lstat(path / "manifest.json")
+        os.lstat(Path(path) / "manifest.json")
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return
     except (OSError, ValueError) as error:
@@ -142,7 +149,7 @@ def _complain(failure: "Failure") -> None:
 
 @study.command()
 def status(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What `unmask study run` was given as --out.")],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="What `unmask study run` was given as --out.")],
     json_: Json = False,
 ) -> None:
     """Say how far a study is, and what it has saved so far."""
@@ -161,7 +168,7 @@ def status(
 
 @study.command()
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `unmask study run` was given as --out.")],
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="What `unmask study run` was given as --out.")],
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where it goes. Default: DIR/report.")] = None,
     figures: Annotated[
         str | None, typer.Option(metavar="KIND", help="Every figure for a paper, too: pdf, svg or png.")
@@ -186,11 +193,11 @@ def report(
     from unmask.report.study import study_report, write
 
     _check_path("DIR", folder)
-    _check_path("--out", out or folder)
+    target = _report_folder(folder, out)
+    _check_path("--out", target)
     store = Store.open(folder)
     made = study_report(findings(store), store)
-    place = folder / "report" if out is None else out
-    written = write(made, place, figures=figures, states=lambda beside: write_states(store, beside)[0])
+    written = write(made, target, figures=figures, states=lambda beside: write_states(store, beside)[0])
     if written.no_page:
         note(written.no_page)
     if json_:
@@ -202,6 +209,16 @@ def report(
     what = f"{first}{beside} and {len(written.tables)} tables as CSV and LaTeX"
     what += f", {len(written.figures)} figures as {figures}" if figures else ""
     show(made, what, wide_console())
+
+
+def _report_folder(folder: str, out: Path | None) -> Path:
+    """Where a report goes: beside the tables unless told, and always on this machine."""
+    from unmask.lab.store.places import place_of, scheme_of
+
+    chosen = os.path.join(folder, "report") if out is None else str(out)
+    local = scheme_of(chosen) in ("", "file")
+    require(local, "--out", None if out is None else chosen, "a folder of this machine", "add --out FOLDER")
+    return Path(str(place_of(chosen)))
 
 
 def _status(store: Any) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +11,7 @@ from unmask.report.console import say
 
 
 def check(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `unmask study run` was given as --out.")],
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="What `unmask study run` was given as --out.")],
     json_: Json = False,
 ) -> None:
     """Verify every file of a study: bytes, values, names and the manifest. Ends with 1 if something is damaged.

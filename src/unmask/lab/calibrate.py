@@ -124,8 +124,8 @@ def _arms(model: CalibratedModel, axis: str, chosen: Calibration) -> Arms:
 def _measured(model: CalibratedModel, study: Study, work: str | Path, **use: Any) -> Store:
     """The study's folder, with all of its branches."""
     try:
-        store = Store.create(work, study.config)
-        outcome = run_study(study, store, lambda spec: model, **use)
+        with Store.create(work, study.config) as store:
+            outcome = run_study(study, store, lambda spec: model, **use)
     except (OtherStudy, OldFormat) as error:
         raise OtherStudy(f"{error} (work={str(work)!r}: name another, or remove that one)") from error
     if not outcome.complete:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -12,6 +11,7 @@ from unmask.lab.analysis.learned import LearnedFindings, learn
 from unmask.lab.analysis.methods import MethodsFindings, methods
 from unmask.lab.analysis.opportunity import OpportunityFindings, measure
 from unmask.lab.store import Store
+from unmask.lab.store.places import Place
 from unmask.stats.bootstrap import RESAMPLES
 from unmask.stats.detection import DRAWS
 
@@ -44,7 +44,7 @@ def findings(store: Store, *, resamples: int = RESAMPLES, draws: int = DRAWS) ->
 class _ReadOnce(Store):
     """A store that reads each of its tables once: E1, its hashes, E2 and E3 all ask for the same ones."""
 
-    def __init__(self, folder: str | Path):
+    def __init__(self, folder: str | Place):
         super().__init__(folder)
         self._tables: dict[str, pa.Table] = {}
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from unmask.errors import SchemaError
 from unmask.lab.store.manifest import NAME, DamagedManifest, Manifest, planned, read_manifest
 from unmask.lab.store.pieces import DamagedPiece, Info, check_piece
+from unmask.lab.store.places import Place, each, place_of
 from unmask.lab.store.shards import Shard, Unit, finished_names
 
 
@@ -42,9 +43,9 @@ class StoreCheck:
         return not self.damaged
 
 
-def check_store(folder: str | Path) -> StoreCheck:
+def check_store(folder: str | Place) -> StoreCheck:
     """Read everything in a folder of results; refused only where it holds none."""
-    home = Path(folder)
+    home = place_of(folder)
     names = {kind: finished_names(home / part) for kind, part in _HOMES.items()}
     if not (home / NAME).is_file() and not any(names.values()):
         raise SchemaError(f"no study in {str(home)!r}; allowed: a folder of `unmask study run`; check the path")
@@ -60,11 +61,12 @@ def check_store(folder: str | Path) -> StoreCheck:
     sound: dict[type, list[Info]] = {kind: [] for kind in _HOMES}
     study = None if manifest is None else manifest["fingerprint"]
     for kind, part in _HOMES.items():
-        for name in (name for name in names[kind] if name not in unplanned):
-            try:
-                sound[kind].append(check_piece(home / part / name, kind, study))
-            except DamagedPiece as error:
-                damaged.append(Damage(name, error.why, _redo(name, kind, wanted or {})))
+        known = [name for name in names[kind] if name not in unplanned]
+        for name, found in zip(known, each(home, partial(_looked_at, home / part, kind, study), known), strict=True):
+            if isinstance(found, DamagedPiece):
+                damaged.append(Damage(name, found.why, _redo(name, kind, wanted or {})))
+            else:
+                sound[kind].append(found)
     return StoreCheck(
         folder=str(home),
         shards=len(sound[Shard]),
@@ -74,6 +76,13 @@ def check_store(folder: str | Path) -> StoreCheck:
         unplanned=tuple(unplanned),
         code=_by_code(sound[Shard] + sound[Unit]),
     )
+
+
+def _looked_at(home: Place, kind: type[Shard | Unit], study: str | None, name: str) -> Info | DamagedPiece:
+    try:
+        return check_piece(home / name, kind, study)
+    except DamagedPiece as error:
+        return error
 
 
 _HOMES: dict[type[Shard | Unit], str] = {Shard: "shards", Unit: "decodes"}

@@ -2,18 +2,18 @@
 
     DIR/failed/NAME.json         of the shard or unit of that name; gone once it is done, or on request
 
-A count is read and raised by whoever holds the lock of that work, so several processes count together. Files vouch for
-themselves, as gates do.
+A count is read and raised by whoever holds the lock of that work, or the lease, so several processes count together.
+Files vouch for themselves, as gates do.
 """
 
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from unmask.errors import ConfigError, SchemaError
+from unmask.lab.store.places import Place, each, place_of
 from unmask.lab.store.shards import Shard, Unit, cannot_write, write_synced
 from unmask.options import check_types
 from unmask.stats.hashed_json import HashMismatch, from_hashed_json, to_hashed_json
@@ -52,8 +52,8 @@ class Failure:
 class Failures:
     """Those of a study's folder."""
 
-    def __init__(self, folder: str | Path):
-        self.home = Path(folder) / "failed"
+    def __init__(self, folder: str | Place):
+        self.home = place_of(folder) / "failed"
 
     def of(self, work: Shard | Unit) -> Failure | None:
         """How the work failed; None if it never did, or has been done since."""
@@ -65,7 +65,8 @@ class Failures:
 
     def all(self) -> list[Failure]:
         """Everything that failed and is not done, by name."""
-        found = (self._read(path) for path in sorted(self.home.glob("*.json")))
+        names = sorted(path.name for path in self.home.glob("*.json"))
+        found = each(self.home, lambda name: self._read(self.home / name), names)
         return [failure for failure in found if failure is not None]
 
     def add(self, work: Shard | Unit, error: BaseException) -> Failure:
@@ -97,17 +98,17 @@ class Failures:
         for path in self.home.glob("*.json"):
             self._remove(path)
 
-    def _path(self, name: str) -> Path:
+    def _path(self, name: str) -> Place:
         return self.home / f"{name}.json"
 
-    def _remove(self, path: Path) -> None:
+    def _remove(self, path: Place) -> None:
         try:
             with suppress(FileNotFoundError):
                 path.unlink()
         except OSError as error:
             raise cannot_write(self.home, error) from error
 
-    def _read(self, path: Path) -> Failure | None:
+    def _read(self, path: Place) -> Failure | None:
         """None where there is no such file, or it has just gone: another process has done the work."""
         try:
             return from_hashed_json(

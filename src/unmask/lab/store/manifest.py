@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from unmask.errors import OtherStudy, SchemaError
 from unmask.lab.store.hashes import fingerprint
+from unmask.lab.store.places import Place
 from unmask.lab.store.schemas import FORMAT, OLD_FORMATS
 from unmask.lab.store.shards import write_synced
 from unmask.stats.hashed_json import HashMismatch, from_hashed_json, to_hashed_json
@@ -20,7 +20,7 @@ NAME = "manifest.json"
 class DamagedManifest(SchemaError):
     """A manifest is not what was written; `unmask study run` writes it anew where shards are of its study."""
 
-    def __init__(self, folder: Path, why: str):
+    def __init__(self, folder: Place, why: str):
         self.why = why
         super().__init__(
             f"{str(folder / NAME)!r} is damaged ({why}); allowed: the file as it was written; restore it, or run "
@@ -56,13 +56,13 @@ def plain(value: Any) -> Any:
     return json.loads(storable(json.dumps(value, default=str, ensure_ascii=False)))
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
+def write_manifest(folder: Place, manifest: Manifest) -> None:
     """Whole or not at all."""
     body = {key: value for key, value in sorted(manifest.items()) if key != "format"}
     write_synced(folder / NAME, to_hashed_json(FORMAT, body).encode())
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Place) -> Manifest:
     """The manifest of a folder; refused where it is of another format, edited, cut short or gone."""
     path = folder / NAME
     try:
@@ -78,7 +78,7 @@ def read_manifest(folder: Path) -> Manifest:
     return {"format": FORMAT, **body}
 
 
-def _check_format(folder: Path, text: str) -> None:
+def _check_format(folder: Place, text: str) -> None:
     """Refuse a whole manifest of another format, which is no damage."""
     try:
         whole = json.loads(text)
@@ -95,7 +95,7 @@ def _check_format(folder: Path, text: str) -> None:
         )
 
 
-def check_same(folder: Path, manifest: Manifest, ours: Manifest, *, accept_code: bool) -> bool:
+def check_same(folder: Place, manifest: Manifest, ours: Manifest, *, accept_code: bool) -> bool:
     """Refuse to go on with another study, other versions or other code; whether code was accepted that is not listed.
 
     Other code under the same version is accepted where the user says so.
@@ -121,7 +121,7 @@ def check_same(folder: Path, manifest: Manifest, ours: Manifest, *, accept_code:
     return True
 
 
-def check_versions(folder: Path, theirs: Mapping[str, str]) -> None:
+def check_versions(folder: Place, theirs: Mapping[str, str]) -> None:
     """Refuse results of another unmask or torch."""
     now = versions()
     changed = [f"{k} {theirs.get(k)} then, {now[k]} now" for k in ("unmask", "torch") if theirs.get(k) != now[k]]

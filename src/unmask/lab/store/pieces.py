@@ -1,8 +1,6 @@
 """One shard or unit on disk: its tables, and a file that says what they are, with hashes of their bytes and values."""
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +11,13 @@ import pyarrow.parquet as pq
 from unmask.atomic import sync
 from unmask.errors import ContractError, SchemaError
 from unmask.lab.store.hashes import bytes_hash, table_hash
+from unmask.lab.store.places import Place, RemotePath
 from unmask.lab.store.schemas import FORMAT, loose, schema_of, sort_keys
-from unmask.lab.store.shards import Shard, Unit, write_synced
+from unmask.lab.store.shards import SHARD, UNIT, Shard, Unit, write_synced
 from unmask.stats.hashed_json import from_hashed_json, to_hashed_json
 
 Info = dict[str, Any]
-ABOUT = {Shard: "shard.json", Unit: "unit.json"}
+ABOUT = {Shard: SHARD, Unit: UNIT}
 TABLES = {Shard: ("states", "branches", "readings"), Unit: ("decodes",)}
 _READING: tuple[type[Exception], ...] = (OSError, ValueError, TypeError, KeyError, AttributeError, pa.ArrowException)
 
@@ -26,7 +25,7 @@ _READING: tuple[type[Exception], ...] = (OSError, ValueError, TypeError, KeyErro
 class DamagedPiece(SchemaError):
     """A shard or a unit is not what was written."""
 
-    def __init__(self, folder: Path, why: str):
+    def __init__(self, folder: Place, why: str):
         self.why = why
         store = folder.parent.parent
         super().__init__(
@@ -36,18 +35,29 @@ class DamagedPiece(SchemaError):
 
 
 def write_piece(
-    folder: Path, kind: type[Shard | Unit], tables: Mapping[str, pa.Table], info: Mapping[str, Any]
+    folder: Place, kind: type[Shard | Unit], tables: Mapping[str, pa.Table], info: Mapping[str, Any]
 ) -> None:
     """Fill a folder; what is written last vouches for the rest."""
     about = {}
     for name, table in tables.items():
         whole = in_order(name, table.cast(loose(name, table.column_names)))
-        with (folder / f"{name}.parquet").open("wb") as file:
-            pq.write_table(whole.cast(schema_of(name, table.column_names)), file, compression="zstd")
-            sync(file)
-        content = (folder / f"{name}.parquet").read_bytes()
+        content = _write_table(folder / f"{name}.parquet", whole.cast(schema_of(name, table.column_names)))
         about[name] = {"rows": len(whole), "content": table_hash(whole), "bytes": bytes_hash(content)}
     write_synced(folder / ABOUT[kind], to_hashed_json(FORMAT, {**info, "tables": about}).encode())
+
+
+def _write_table(path: Place, table: pa.Table) -> bytes:
+    """The file's bytes, which the disk has or the object store."""
+    if isinstance(path, RemotePath):
+        buffer = pa.BufferOutputStream()
+        pq.write_table(table, buffer, compression="zstd")
+        content: bytes = buffer.getvalue().to_pybytes()
+        path.write_bytes(content)
+        return content
+    with path.open("wb") as file:
+        pq.write_table(table, file, compression="zstd")
+        sync(file)
+    return path.read_bytes()
 
 
 def in_order(name: str, table: pa.Table) -> pa.Table:
@@ -56,7 +66,7 @@ def in_order(name: str, table: pa.Table) -> pa.Table:
     return table.take(pc.sort_indices(table, sort_keys=[(key, "ascending") for key in keys]))
 
 
-def read_info(folder: Path, kind: type[Shard | Unit], study: str | None = None) -> Info:
+def read_info(folder: Place, kind: type[Shard | Unit], study: str | None = None) -> Info:
     """What a piece says of itself; refused if that is not what was written, or not about this folder.
 
     `study` is the fingerprint of the one it has to belong to, None for any.
@@ -74,7 +84,7 @@ def read_info(folder: Path, kind: type[Shard | Unit], study: str | None = None) 
     return info
 
 
-def read_table(folder: Path, name: str, info: Info) -> pa.Table:
+def read_table(folder: Place, name: str, info: Info) -> pa.Table:
     """One table of a piece with plain strings; refused unless its bytes are those that were written."""
     path = folder / f"{name}.parquet"
     try:
@@ -88,7 +98,7 @@ def read_table(folder: Path, name: str, info: Info) -> pa.Table:
         raise DamagedPiece(folder, f"{path.name}: {_short(error)}") from error
 
 
-def check_piece(folder: Path, kind: type[Shard | Unit], study: str | None = None) -> Info:
+def check_piece(folder: Place, kind: type[Shard | Unit], study: str | None = None) -> Info:
     """Read all of a piece: bytes, values, columns and utilities; returns what it says of itself."""
     info = read_info(folder, kind, study)
     for name in TABLES[kind]:
@@ -119,9 +129,10 @@ def check_utilities(table: pa.Table) -> None:
         raise ContractError(f"a utility is {bad}; allowed: 0 to 1, or none with a reason; correct the evaluator")
 
 
-def free_place(target: Path) -> Path:
-    """The path, with the first number behind it that nothing has."""
+def free_place(home: Place, name: str) -> Place:
+    """The first place of that name and a number that nothing has."""
+    taken = {path.name for path in home.iterdir()}
     at = 1
-    while os.path.lexists(f"{target}.{at}"):
+    while f"{name}.{at}" in taken:
         at += 1
-    return Path(f"{target}.{at}")
+    return home / f"{name}.{at}"

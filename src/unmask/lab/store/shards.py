@@ -10,6 +10,7 @@ from pathlib import Path
 from unmask.atomic import atomic_write, sync, sync_folder
 from unmask.errors import StorageError
 from unmask.lab.store.hashes import fingerprint
+from unmask.lab.store.places import Place, RemotePath
 
 try:
     import fcntl
@@ -62,8 +63,15 @@ _LONGEST = 40
 """Characters of a name: with those of a task and a key, far from the limit of file systems."""
 
 
-def finished_names(home: Path) -> list[str]:
+SHARD, UNIT = "shard.json", "unit.json"
+"""What a shard and a unit say of themselves: written last, so that all is there where it is."""
+
+
+def finished_names(home: Place) -> list[str]:
     """Names of finished work."""
+    if isinstance(home, RemotePath):
+        below = (name.split("/") for name in home.below())
+        return sorted({parts[0] for parts in below if len(parts) == 2 and parts[1] in (SHARD, UNIT)})
     if not home.is_dir():
         return []
     return sorted(p.name for p in home.iterdir() if p.is_dir() and not p.name.startswith("."))
@@ -89,8 +97,11 @@ def locked(path: Path, wait: bool) -> Iterator[bool]:
         os.close(handle)
 
 
-def write_synced(target: Path, content: bytes) -> None:
-    """Write a file whole or not at all, and return when the disk has it."""
+def write_synced(target: Place, content: bytes) -> None:
+    """Write a file whole or not at all, and return when the disk has it, or the object store."""
+    if isinstance(target, RemotePath):
+        target.write_bytes(content)
+        return
     try:
         with atomic_write(target) as partial, partial.open("wb") as file:
             file.write(content)
@@ -100,7 +111,7 @@ def write_synced(target: Path, content: bytes) -> None:
         raise cannot_write(target.parent, error) from error
 
 
-def cannot_write(folder: Path, error: OSError) -> StorageError:
+def cannot_write(folder: Place, error: OSError) -> StorageError:
     """The error to raise, with what is lost and what to do."""
     return StorageError(
         f"{str(folder)!r} cannot be written to ({error.strerror or error}); what is finished stays; make room or "

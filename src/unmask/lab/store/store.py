@@ -8,15 +8,18 @@
     DIR/damaged/                 what was found damaged when a run went on, and was measured again
 
 A shard is written beside its place, synced and renamed: a process that is killed leaves at most a folder that the next
-one removes. Every file carries hashes, which are compared whenever it is read. docs/schema.md describes the tables.
+one removes. At an address the file that vouches for a shard is put last, and `lease` stands for `locks`
+(`remote_writer.py`). Every file carries hashes, which are compared whenever it is read. docs/schema.md describes the
+tables.
 """
 
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,6 +41,7 @@ from unmask.lab.store.manifest import (
     write_manifest,
 )
 from unmask.lab.store.pieces import (
+    ABOUT,
     TABLES,
     DamagedPiece,
     Info,
@@ -49,6 +53,8 @@ from unmask.lab.store.pieces import (
     read_table,
     write_piece,
 )
+from unmask.lab.store.places import Place, RemotePath, each, place_of
+from unmask.lab.store.remote_writer import RemoteWriter, read_only
 from unmask.lab.store.schemas import READINGS, SCHEMAS, loose, sort_keys
 from unmask.lab.store.shards import Shard, Unit, cannot_write, finished_names, locked
 from unmask.lab.store.utilities import Utilities, utilities_of
@@ -56,37 +62,88 @@ from unmask.versions import code_fingerprint
 
 
 class Store:
-    """A folder of results. Any number of processes may write to it."""
+    """A folder of results, to which any number of processes may write; or an address, to which one driver does."""
 
-    def __init__(self, folder: str | Path):
-        self.folder = Path(folder)
-        self.shards = self.folder / "shards"
-        self.decodes = self.folder / "decodes"
-        self.damaged = self.folder / "damaged"
+    def __init__(self, folder: str | Place):
+        self.folder = place_of(folder)
         self.set_aside: list[str] = []
         """Names of what was damaged when the store was created anew, and is to be measured again."""
+        self._writer: RemoteWriter | None = None
+        """Of an address, for its driver and workers."""
+
+    @property
+    def shards(self) -> Place:
+        return self.folder / "shards"
+
+    @property
+    def decodes(self) -> Place:
+        return self.folder / "decodes"
+
+    @property
+    def damaged(self) -> Place:
+        return self.folder / "damaged"
 
     # The manifest
 
     @classmethod
-    def create(cls, folder: str | Path, study: Mapping[str, Any], *, accept_code: bool = False) -> "Store":
+    def create(cls, folder: str | Place, study: Mapping[str, Any], *, accept_code: bool = False) -> "Store":
         """A new folder for the study, or the one that already has its results; any other is left as it is.
 
         What is damaged there is set aside, to be measured again. `accept_code` goes on with results that other code of
-        this version made, and lists it in the manifest.
+        this version made, and lists it in the manifest. At an address the lease is taken, until `close`.
         """
         store, ours = cls(folder), begun(study)
         check_same(store.folder, store._found(ours), ours, accept_code=accept_code)
-        try:
-            # Locks first: they tell another process, which may look at any moment, that the folder is a store's.
-            (store.folder / "locks").mkdir(parents=True, exist_ok=True)
-            store.shards.mkdir(exist_ok=True)
-            with store._manifest_lock():
-                store._begin(ours, accept_code)
-            store._set_damaged_aside()
-        except OSError as error:
-            raise cannot_write(store.folder, error) from error
+        with ExitStack() as undo:
+            undo.callback(store.close)
+            try:
+                store._own()
+                with store._manifest_lock():
+                    store._begin(ours, accept_code)
+                store._set_damaged_aside()
+            except OSError as error:
+                raise cannot_write(store.folder, error) from error
+            undo.pop_all()
         return store
+
+    def _own(self) -> None:
+        """Make the folder ours, or the address."""
+        if isinstance(self.folder, RemotePath):
+            self._writes_by(RemoteWriter.driver(self.folder))
+            return
+        # Locks first: they tell another process, which may look at any moment, that the folder is a store's.
+        (self.folder / "locks").mkdir(parents=True, exist_ok=True)
+        self.shards.mkdir(exist_ok=True)
+
+    @classmethod
+    def join(cls, folder: str | Place, token: str | None) -> "Store":
+        """The store of a driver elsewhere, to write shards to. `token` is its `Store.token`: None for a folder."""
+        store = cls(folder)
+        if isinstance(store.folder, RemotePath):
+            if token is None:
+                raise read_only(store.folder)
+            store._writes_by(RemoteWriter.worker(store.folder, token))
+        return store
+
+    def _writes_by(self, writer: RemoteWriter) -> None:
+        self._writer, self.folder = writer, writer.home
+
+    @property
+    def token(self) -> str | None:
+        """What workers need to write for this driver; None for a folder, which anybody may write to."""
+        return None if self._writer is None else self._writer.token
+
+    def close(self) -> None:
+        """Let another driver have the address. It can be read on."""
+        if self._writer is not None:
+            self._writer.release()
+            self.folder, self._writer = self._writer.plain, None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def _begin(self, ours: Manifest, accept_code: bool) -> None:
         """Write the manifest if there is none, anew if it is damaged, and with the code of now if that is accepted."""
@@ -141,11 +198,13 @@ class Store:
         return infos
 
     @classmethod
-    def open(cls, folder: str | Path) -> "Store":
-        """A folder that has results."""
+    def open(cls, folder: str | Place) -> "Store":
+        """A folder or an address that has results."""
         store = cls(folder)
         if not (store.folder / NAME).is_file() and not finished_names(store.shards):
-            raise SchemaError(f"no study in {str(folder)!r}; allowed: a folder of `unmask study run`; check the path")
+            raise SchemaError(
+                f"no study in {str(store.folder)!r}; allowed: a folder of `unmask study run`; check the path"
+            )
         read_manifest(store.folder)
         return store
 
@@ -172,16 +231,32 @@ class Store:
 
     @contextmanager
     def _manifest_lock(self) -> Iterator[None]:
+        if isinstance(self.folder, RemotePath):
+            with self._driver().manifest_lock:
+                yield
+            return
         with locked(self.folder / "locks" / "manifest.lock", wait=True):
             yield
 
+    def _driver(self) -> RemoteWriter:
+        if self._writer is None:
+            raise read_only(self.folder)
+        return self._writer
+
     # Shards
 
-    def _home(self, work: Shard | Unit) -> Path:
+    def _home(self, work: Shard | Unit) -> Place:
         return self.decodes if isinstance(work, Unit) else self.shards
 
     def finished(self, work: Shard | Unit) -> bool:
-        return (self._home(work) / work.name).is_dir()
+        folder = self._home(work) / work.name
+        return (folder / ABOUT[type(work)]).is_file() if isinstance(folder, RemotePath) else folder.is_dir()
+
+    def learn(self, work: Shard | Unit) -> None:
+        """A worker of this driver has written it (`join`)."""
+        folder = self._home(work) / work.name
+        if isinstance(folder, RemotePath):
+            self._driver().learn(folder, type(work))
 
     @contextmanager
     def claim(self, work: Shard | Unit) -> Iterator[bool]:
@@ -189,11 +264,15 @@ class Store:
         with self._claimed(work.name) as free:
             if free:
                 for litter in self._home(work).glob(f".{work.name}.*"):
-                    shutil.rmtree(litter, ignore_errors=True)
+                    shutil.rmtree(str(litter), ignore_errors=True)
             yield free and not self.finished(work)
 
     @contextmanager
     def _claimed(self, name: str) -> Iterator[bool]:
+        if isinstance(self.folder, RemotePath):
+            with self._driver().claimed(name) as free:
+                yield free
+            return
         with locked(self.folder / "locks" / f"{name}.lock", wait=False) as free:
             yield free
 
@@ -218,21 +297,24 @@ class Store:
     def _put(self, work: Shard | Unit, tables: Mapping[str, pa.Table], info: Mapping[str, Any]) -> None:
         """Write beside the place, sync, rename: there whole or not at all."""
         home = self._home(work)
-        partial = home / f".{work.name}.{os.getpid()}"
         made_by = {"study": self.manifest["fingerprint"], "code": code_fingerprint()}
+        if isinstance(home, RemotePath):
+            self._driver().put(home / work.name, type(work), tables, {**plain(info), **made_by})
+            return
+        beside = home / f".{work.name}.{os.getpid()}"
         try:
             home.mkdir(exist_ok=True)
-            partial.mkdir()
-            write_piece(partial, type(work), tables, {**plain(info), **made_by})
-            sync_folder(partial)
+            beside.mkdir()
+            write_piece(beside, type(work), tables, {**plain(info), **made_by})
+            sync_folder(beside)
             with suppress(FileExistsError):
                 # Where another process was faster, its work is the same.
-                rename_folder(partial, home / work.name)
+                rename_folder(beside, home / work.name)
             sync_folder(home)
         except OSError as error:
             raise cannot_write(self.folder, error) from error
         finally:
-            shutil.rmtree(partial, ignore_errors=True)
+            shutil.rmtree(beside, ignore_errors=True)
 
     def names(self) -> list[str]:
         """Finished shards of the plan; none before a model was first loaded."""
@@ -255,39 +337,51 @@ class Store:
         """What each finished unit says of itself."""
         return [info for _, info in self._pieces(Unit)]
 
-    def _pieces(self, kind: type[Shard | Unit]) -> list[tuple[Path, Info]]:
+    def _pieces(self, kind: type[Shard | Unit]) -> list[tuple[Place, Info]]:
         """The folder of each finished shard or unit, and what it says of itself."""
         if kind is Shard:
             folders = [self.shards / name for name in self.names()]
         else:
             folders = [self.decodes / name for name in self.decoded()]
         study = self.manifest["fingerprint"] if folders else None
-        return [(folder, read_info(folder, kind, study)) for folder in folders]
+        # A driver reads each once: only it writes.
+        known = {} if self._writer is None else self._writer.infos
+        new = [folder for folder in folders if folder.name not in known]
+        known.update(
+            zip((f.name for f in new), each(self.folder, lambda f: read_info(f, kind, study), new), strict=True)
+        )
+        return [(folder, known[folder.name]) for folder in folders]
 
     # What is damaged
 
     def _set_damaged_aside(self) -> None:
         """Move every damaged shard and unit out of the way; a run then measures it again."""
         for home, kind in ((self.shards, Shard), (self.decodes, Unit)):
-            for name in finished_names(home):
-                if self._is_damaged(home / name, kind):
+            names = finished_names(home)
+            looked_at = each(self.folder, partial(self._is_damaged, kind), [home / name for name in names])
+            for name, is_damaged in zip(names, looked_at, strict=True):
+                if is_damaged:
                     with self._claimed(name) as free:
                         # Looked at again: another process may have measured it anew in between.
-                        if free and self._is_damaged(home / name, kind):
+                        if free and self._is_damaged(kind, home / name):
                             self._set_aside(home / name)
 
-    def _is_damaged(self, folder: Path, kind: type[Shard | Unit]) -> bool:
+    def _is_damaged(self, kind: type[Shard | Unit], folder: Place) -> bool:
         try:
             check_piece(folder, kind, self.manifest["fingerprint"])
         except DamagedPiece:
             return folder.exists()
         return False
 
-    def _set_aside(self, path: Path) -> None:
+    def _set_aside(self, path: Place) -> None:
+        if isinstance(path, RemotePath):
+            self._driver().set_aside(path, self.damaged)
+            self.set_aside.append(path.name)
+            return
         self.damaged.mkdir(exist_ok=True)
         # Where another process was faster, it is gone already.
         with suppress(FileNotFoundError):
-            rename_folder(path, free_place(self.damaged / path.name))
+            rename_folder(path, Path(str(free_place(self.damaged, path.name))))
             self.set_aside.append(path.name)
         sync_folder(path.parent)
 
@@ -298,7 +392,8 @@ class Store:
         if name not in SCHEMAS:
             raise UnknownName("table", name, SCHEMAS)
         pieces = self._pieces(Unit if name in TABLES[Unit] else Shard)
-        parts = [read_table(folder, name, info) for folder, info in pieces] or [loose(name).empty_table()]
+        read = each(self.folder, lambda piece: read_table(piece[0], name, piece[1]), pieces)
+        parts = read or [loose(name).empty_table()]
         there = parts[0].column_names
         wanted = [key for key in there if columns is None or key in {*columns, *sort_keys(name, there)}]
         return in_order(name, pa.concat_tables([part.select(wanted) for part in parts]))
@@ -334,12 +429,12 @@ class Store:
         return utilities_of(table)
 
 
-def _foreign(folder: Path) -> bool:
+def _foreign(folder: Place) -> bool:
     """Whether a folder without a readable manifest has other files in it than a start leaves that was cut short."""
     # The names before the locks: what another process makes in between comes after its locks.
     names = [p.name for p in folder.iterdir()]
-    ours = _FOLDERS if (folder / "locks").is_dir() else ()
+    ours = _FOLDERS if (folder / ("lease" if isinstance(folder, RemotePath) else "locks")).is_dir() else ()
     return any(name not in (*ours, *([NAME] if ours else [])) and not name.startswith(".manifest") for name in names)
 
 
-_FOLDERS = ("shards", "decodes", "locks", "damaged", "failed")
+_FOLDERS = ("shards", "decodes", "locks", "lease", "damaged", "failed")
