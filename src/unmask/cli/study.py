@@ -15,8 +15,8 @@ from unmask.cli.options import DataDir, Jobs, Json
 from unmask.cli.progress import Pace, note, watching, wide_console
 from unmask.cli.study_check import check
 from unmask.cli.study_plan import FILE, check_models, load_model, plan, span
-from unmask.cli.study_states import states, write_states
-from unmask.errors import ConfigError, require
+from unmask.cli.study_states import report_folder, states, write_states
+from unmask.errors import ConfigError
 from unmask.report.console import Console, say, say_json
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def report(
     from unmask.report.study import study_report, write
 
     _check_path("DIR", folder)
-    target = _report_folder(folder, out)
+    target = report_folder(folder, out)
     _check_path("--out", target)
     store = Store.open(folder)
     made = study_report(findings(store), store)
@@ -209,16 +209,6 @@ def report(
     what = f"{first}{beside} and {len(written.tables)} tables as CSV and LaTeX"
     what += f", {len(written.figures)} figures as {figures}" if figures else ""
     show(made, what, wide_console())
-
-
-def _report_folder(folder: str, out: Path | None) -> Path:
-    """Where a report goes: beside the tables unless told, and always on this machine."""
-    from unmask.lab.store.places import place_of, scheme_of
-
-    chosen = os.path.join(folder, "report") if out is None else str(out)
-    local = scheme_of(chosen) in ("", "file")
-    require(local, "--out", None if out is None else chosen, "a folder of this machine", "add --out FOLDER")
-    return Path(str(place_of(chosen)))
 
 
 def _status(store: Any) -> dict[str, Any]:

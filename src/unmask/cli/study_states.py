@@ -1,5 +1,6 @@
 """`unmask study states`: single states of a study, and what every candidate made of them, as a page."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,6 +9,7 @@ import typer
 
 from unmask.cli.codecs import codecs_of
 from unmask.cli.progress import note
+from unmask.errors import require
 from unmask.report.console import say
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ NAME = "states.html"
 
 
 def states(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `unmask study run` was given as --out.")],
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="What `unmask study run` was given as --out.")],
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where it goes. Default: DIR/report.")] = None,
     state: Annotated[
         list[str] | None,
@@ -37,8 +39,7 @@ def states(
     """
     from unmask.lab.store import Store
 
-    place = folder / "report" if out is None else out
-    written, told = write_states(Store.open(folder), place, keys=state or [])
+    written, told = write_states(Store.open(folder), report_folder(folder, out), keys=state or [])
     for line in told.missing:
         note(f"not complete: {line}")
     if told.unspelled:
@@ -48,6 +49,16 @@ def states(
             first = ranked[0]
             say(f"largest {name}: {first.difference:+.3f} at {first.key}, {first.axis} {first.candidate}")
     say(f"{len(told.states)} of {told.compared:,} states are in {written}")
+
+
+def report_folder(folder: str, out: Path | None) -> Path:
+    """Where pages go: beside the tables unless told, and always on this machine."""
+    from unmask.lab.store.places import place_of, scheme_of
+
+    chosen = os.path.join(folder, "report") if out is None else str(out)
+    local = scheme_of(chosen) in ("", "file")
+    require(local, "--out", None if out is None else chosen, "a folder of this machine", "add --out FOLDER")
+    return Path(str(place_of(chosen)))
 
 
 def write_states(store: "Store", place: Path, *, keys: Sequence[str] = ()) -> "tuple[Path, Evidence]":
