@@ -108,7 +108,7 @@ def _series(name: str, placed: Sequence[tuple[float, Dot]], command: Sequence[st
             "color": [dot.colour for dot in dots],
             "symbol": [f"{dot.shape}-open" if dot.doubt else dot.shape for dot in dots],
             "size": 9,
-            "line": {"width": 1.6},
+            "line": {"width": 1.6, "color": [dot.colour for dot in dots]},
         },
         "hoverinfo": "text",
         "hovertext": [_hover([dot.about[0], number(dot.value), *dot.about[1:]], command) for dot in dots],
@@ -165,7 +165,8 @@ def _line(chart: Lines, line: ChartLine, whiskers: bool, command: Sequence[str])
     }
     if line.shape:
         shape = f"{line.shape}-open" if line.doubt else line.shape
-        drawn["marker"] = {"color": line.colour, "symbol": shape, "size": 8, "line": {"width": 1.6}}
+        edge = {"width": 1.6, "color": line.colour}
+        drawn["marker"] = {"color": line.colour, "symbol": shape, "size": 8, "line": edge}
     if whiskers:
         up = [high - y for high, y in zip(line.high, line.y, strict=True)]
         down = [y - low for y, low in zip(line.y, line.low, strict=True)]
