@@ -4,6 +4,7 @@ import pytest
 
 from tests.helpers import made_demo
 from tests.helpers import made_studies as made
+from unmask.lab.analysis.evidence import evidence
 from unmask.lab.analysis.findings import Findings
 from unmask.lab.analysis.opportunity import measure
 from unmask.report.demo.files import write
@@ -12,8 +13,9 @@ from unmask.report.demo.files import write
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
-    findings = Findings(measure(made.store(folder / "study", made.known()), resamples=100))
-    return write(made_demo.results(findings), folder).page.as_uri()
+    store = made.store(folder / "study", made.known())
+    results = made_demo.results(Findings(measure(store, resamples=100)), evidence(store, count=1))
+    return write(results, folder).page.as_uri()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -49,6 +51,21 @@ def test_a_button_shows_its_run(tab, address):
     assert [b.get_attribute("aria-pressed") for b in buttons.all()] == ["false", "true"]
     assert "wino" in grid.inner_text()
     assert "llada" not in grid.inner_text()
+
+
+def test_a_state_is_chosen_and_arrow_keys_turn_over_states_only_there(tab, address):
+    tab.goto(address)
+    shown, buttons = tab.locator("#state output"), tab.locator("button[data-state]")
+    assert shown.inner_text() == "state 1 of 2"
+    buttons.nth(1).click()
+    assert shown.inner_text() == "state 2 of 2"
+    assert buttons.nth(1).get_attribute("aria-current") == "true"
+    tab.locator("button[data-run]").first.focus()
+    tab.keyboard.press("ArrowRight")
+    assert shown.inner_text() == "state 2 of 2"
+    tab.locator("#state").focus()
+    tab.keyboard.press("ArrowRight")
+    assert shown.inner_text() == "state 1 of 2"
 
 
 def test_odd_prompts_stay_text(tab, address):

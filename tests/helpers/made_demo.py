@@ -57,7 +57,7 @@ def shown_runs():
     from unmask.tasks import Example
 
     model = load("exact", n=8)
-    example = Example("ab<i>c", "d & e", ("d",), {}, 1, "mine-1", "mine", "evaluation")
+    example = Example("ab<i>c", f"d & e,{'long' * 30}", ("d",), {}, 1, "mine-1", "mine", "evaluation")
     runs, records = [], []
     for label, method, utility in (("LLaDA", "llada", 0.25), ("WINO", "wino", float("nan"))):
         out = model.generate("ab", policy=method)
@@ -68,10 +68,10 @@ def shown_runs():
     return tuple(runs), records
 
 
-def results(findings):
+def results(findings, evidence=None):
     """All that the page shows, around findings made by hand."""
     from unmask.report.demo.page import DemoResults
     from unmask.report.study import study_report
 
     runs, records = shown_runs()
-    return DemoResults(COMPARISON, runs, records, findings, study_report(findings))
+    return DemoResults(COMPARISON, runs, records, findings, study_report(findings), evidence)

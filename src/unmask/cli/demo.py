@@ -58,7 +58,7 @@ def demo(
         load = _loaded_once()
         runs, records = _decoded(chosen, load, data_dir, quiet)
         outcome = _studied(chosen, store, load, data_dir, quiet)
-        results = _results(comparison, runs, records, store)
+        results = _results(chosen, comparison, runs, records, store, load)
         written = write(results, out)
     _show(results, written, quiet)
     if not outcome.complete:
@@ -149,14 +149,22 @@ def _studied(
 
 
 def _results(
-    comparison: "DemoComparison", runs: "Sequence[DemoRun]", records: list[dict[str, Any]], store: "Store"
+    study: "Study",
+    comparison: "DemoComparison",
+    runs: "Sequence[DemoRun]",
+    records: list[dict[str, Any]],
+    store: "Store",
+    load: "Callable[[ModelSpec], Model]",
 ) -> "DemoResults":
+    from unmask.lab.analysis.evidence import evidence
     from unmask.lab.analysis.findings import findings
-    from unmask.report.demo.page import DemoResults
+    from unmask.report.demo.page import STATES, DemoResults
     from unmask.report.study import study_report
 
     found = findings(store)
-    return DemoResults(comparison, runs, records, found, study_report(found))
+    # The first model is loaded; tokens of others are shown as numbers.
+    codecs = {study.models[0].name: load(study.models[0]).codec}
+    return DemoResults(comparison, runs, records, found, study_report(found), evidence(store, codecs, count=STATES))
 
 
 def _show(results: "DemoResults", written: Any, quiet: bool) -> None:

@@ -4,8 +4,9 @@ import base64
 import re
 import xml.etree.ElementTree as ET
 
+from unmask.axes import AXES
 from unmask.look.page import asset
-from unmask.report.demo.themed import _DARK_AXES, AXIS_COLOURS, FAINT, INK, picture, themed_svg
+from unmask.report.demo.themed import AXIS_COLOURS, FAINT, INK, PALETTE, picture, themed_svg
 
 
 def drawn(fig):
@@ -20,7 +21,7 @@ def test_colours_are_variables_with_a_value_for_either_theme():
     svg = themed_svg(drawn, (3, 2))
     ET.fromstring(svg)
     light, dark = re.findall(r":root \{(.*?)\}", svg)
-    used = set(re.findall(r"var\((--c\d+)\)", svg))
+    used = set(re.findall(r"var\((--\w+)\)", svg))
     assert used
     assert all(f"{name}:" in light and f"{name}:" in dark for name in used)
     assert "#123456" in svg
@@ -32,11 +33,14 @@ def test_the_same_drawing_the_same_text():
     assert themed_svg(drawn, (3, 2)) == themed_svg(drawn, (3, 2))
 
 
-def test_axes_have_the_colours_of_every_page():
+def test_the_palette_is_that_of_every_page():
     light, dark = asset("base.css").split("prefers-color-scheme: dark", 1)
-    for axis, colour in AXIS_COLOURS.items():
-        assert f"--{axis}: {colour}" in light
-        assert f"--{axis}: {_DARK_AXES[axis]}" in dark
+    assert set(AXIS_COLOURS) == set(AXES)
+    assert f"--region: {PALETTE['region'][0]};" in light
+    assert f"--region: {PALETTE['region'][1]};" in dark
+    assert PALETTE["paper"][0] == "#ffffff"
+    # A colour stands for one name, or the wrong one would change with the theme.
+    assert len({colours[0] for colours in PALETTE.values()}) == len(PALETTE)
 
 
 def test_a_picture_says_what_it_shows():

@@ -7,7 +7,7 @@ from tests.helpers.made_demo import ROWS, rows
 from unmask.lab.analysis.findings import Findings
 from unmask.lab.demo import AT_ONCE, MODE
 from unmask.report.demo.summary import summarise
-from unmask.report.demo.verdicts import Verdict, verdicts
+from unmask.report.demo.verdicts import DemoVerdict, verdicts
 
 
 def said(findings, summaries=None):
@@ -67,6 +67,6 @@ def test_without_signals_nothing_is_predicted(known):
     ],
 )
 def test_the_lead_is_short(sentence, lead):
-    verdict = Verdict("?", sentence)
+    verdict = DemoVerdict("?", sentence)
     assert verdict.lead == lead
     assert verdict.lead + verdict.rest == sentence

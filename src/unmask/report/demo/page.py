@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files as resources
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from unmask.lab.analysis.evidence import Evidence
 from unmask.lab.analysis.findings import Findings
 from unmask.lab.demo import FAMILIES, DemoComparison
 from unmask.lab.demo_runs import DemoRun
@@ -22,12 +23,15 @@ from unmask.report.demo.opportunity import opportunity_svg, opportunity_words
 from unmask.report.demo.order import order_svg, order_words
 from unmask.report.demo.summary import DemoSummary, summarise
 from unmask.report.demo.themed import picture
-from unmask.report.demo.verdicts import Verdict, verdicts
+from unmask.report.demo.verdicts import DemoVerdict, verdicts
 from unmask.report.formats import counted
 from unmask.report.report import Report
+from unmask.report.states import values
 from unmask.report.tables.shared import FEW
 from unmask.report.words.phrases import listed, model_name
 
+STATES = 2
+"""With the largest gains, and as many with the largest losses."""
 TITLE = "Does adapting pay? The demonstration of unmask"
 GLOSSARY = {
     "canvas": "the answer as a row of masks to fill",
@@ -51,13 +55,15 @@ class DemoResults:
     findings: Findings
     report: Report
     """Of the findings."""
+    evidence: Evidence | None = None
+    """The study's states with the largest gains and losses."""
 
     @property
     def summaries(self) -> list[DemoSummary]:
         return summarise(self.comparison.rows)
 
     @property
-    def verdicts(self) -> tuple[Verdict, ...]:
+    def verdicts(self) -> tuple[DemoVerdict, ...]:
         return verdicts(self.summaries, self.findings)
 
 
@@ -68,19 +74,19 @@ def page(results: DemoResults) -> str:
         warnings=results.report.warnings,
         verdicts=results.verdicts,
         glossary=GLOSSARY,
-        states="",
         groups=_groups(results.runs),
         study=Markup(study.body),
         **_pictures(results),
         **_on_methods(results),
         **_on_study(results.findings),
+        **_on_states(results),
     )
     return whole_page(
         TITLE,
         body,
-        styles=[study.style, asset("grid.css"), asset("page.css", "unmask.report.demo")],
-        scripts=[asset("grid.js"), asset("page.js", "unmask.report.demo")],
-        data={"runs-data": list(results.records)},
+        styles=[study.style, asset("grid.css"), asset("states.css"), asset("page.css", "unmask.report.demo")],
+        scripts=[asset("grid.js"), asset("states.js"), asset("page.js", "unmask.report.demo")],
+        data={"runs-data": list(results.records), "states-data": _states_data(results.evidence)},
     )
 
 
@@ -135,6 +141,20 @@ def _on_study(findings: Findings) -> dict[str, Any]:
         "few": FEW,
         "states_count": counted(sum(extent.states for extent in opportunity.extents), "state"),
     }
+
+
+def _on_states(results: DemoResults) -> dict[str, Any]:
+    evidence = results.evidence
+    shown = () if evidence is None else (*evidence.gains, *evidence.losses)
+    usual = {(c.task, c.axis): c.candidates[0] for c in results.findings.opportunity.cells}
+    return {
+        "ranked": [{**asdict(one), "key": one.key, "usual": usual.get((one.task, one.axis), "")} for one in shown],
+        "compared": "" if evidence is None else f"{evidence.compared:,}",
+    }
+
+
+def _states_data(evidence: Evidence | None) -> dict[str, Any]:
+    return {"states": []} if evidence is None else values(evidence)
 
 
 def _groups(runs: Sequence[DemoRun]) -> list[dict[str, Any]]:

@@ -11,19 +11,28 @@ import matplotlib
 matplotlib.use("Agg")
 
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-INK, FAINT, GRID, EDGE, PAPER = "#222222", "#6f6f6f", "#e6e6e6", "#bdbdbd", "#ffffff"
-_DARK = {INK: "#e6e6e6", FAINT: "#a3a8ae", GRID: "#2e3237", EDGE: "#5a6067", PAPER: "#15171a"}
-"""These five change with the theme; every other colour is shown as it is."""
+from unmask.axes import AXES
+from unmask.look.page import asset
 
-AXIS_COLOURS = {"score": "#0072b2", "region": "#c24e00", "cardinality": "#00795a", "commitment": "#a23f7c"}
-_DARK_AXES = {"score": "#56b4e9", "region": "#f0883e", "cardinality": "#2fc99b", "commitment": "#e08fbd"}
-"""As in `look/base.css`, which a picture of its own cannot read."""
+_USED = ("ink", "soft", "line", "rule", "paper", *AXES)
 
-_DARK |= {colour: _DARK_AXES[axis] for axis, colour in AXIS_COLOURS.items()}
-_NAMES = {colour: f"--c{at}" for at, colour in enumerate(_DARK)}
+
+def _palette() -> dict[str, tuple[str, str]]:
+    """Colours of every page by name, light and dark: a picture of its own cannot read the page's style."""
+    themes = asset("base.css").split("@media (prefers-color-scheme: dark)", 1)
+    light, dark = (dict(re.findall(r"--(\w+): (#[0-9a-f]+);", theme)) for theme in themes)
+    return {name: (to_hex(light[name]), to_hex(dark[name])) for name in _USED}
+
+
+PALETTE = _palette()
+INK, FAINT, GRID, EDGE, PAPER = (PALETTE[name][0] for name in _USED[:5])
+"""These, and the colours of axes, change with the theme; every other colour is shown as it is."""
+AXIS_COLOURS = {axis: PALETTE[axis][0] for axis in AXES}
+_NAMES = {light: f"--{name}" for name, (light, _) in PALETTE.items()}
 _FONTS = "'DejaVu Sans', Verdana, sans-serif"
 """Verdana is as wide, so that labels which were placed with the one fit with the other."""
 
@@ -64,8 +73,7 @@ def plain_axes(ax: Axes) -> None:
 
 def _themed(svg: str) -> str:
     """Colours as variables of the picture's own style, and fonts that other machines have, too."""
-    light = " ".join(f"{name}: {colour};" for colour, name in _NAMES.items())
-    dark = " ".join(f"{_NAMES[colour]}: {other};" for colour, other in _DARK.items())
+    light, dark = (" ".join(f"--{name}: {both[at]};" for name, both in PALETTE.items()) for at in (0, 1))
     style = f"<style>:root {{ {light} }} @media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}</style>"
     found = re.compile("|".join(_NAMES), re.IGNORECASE)
     coloured = found.sub(lambda match: f"var({_NAMES[match[0].lower()]})", svg)

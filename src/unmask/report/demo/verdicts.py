@@ -20,7 +20,7 @@ _AS_GOOD = 0.99
 
 
 @dataclass(frozen=True)
-class Verdict:
+class DemoVerdict:
     """A question and its answer in one sentence, which may begin with a word or two and a colon."""
 
     question: str
@@ -37,7 +37,7 @@ class Verdict:
         return self.sentence[len(self.lead) :]
 
 
-def verdicts(summaries: Sequence[DemoSummary], findings: Findings) -> tuple[Verdict, ...]:
+def verdicts(summaries: Sequence[DemoSummary], findings: Findings) -> tuple[DemoVerdict, ...]:
     """On the methods first, then the four questions that every study is asked."""
     return (*_on_methods(summaries), *_on_study(findings))
 
@@ -45,7 +45,7 @@ def verdicts(summaries: Sequence[DemoSummary], findings: Findings) -> tuple[Verd
 # Problems with known answers
 
 
-def _on_methods(summaries: Sequence[DemoSummary]) -> Iterator[Verdict]:
+def _on_methods(summaries: Sequence[DemoSummary]) -> Iterator[DemoVerdict]:
     policies = [s for s in summaries if not s.baseline and s.forwards is not None]
     at_once = next((s for s in summaries if s.label == AT_ONCE), None)
     if not policies or at_once is None:
@@ -53,7 +53,7 @@ def _on_methods(summaries: Sequence[DemoSummary]) -> Iterator[Verdict]:
     best = policies[0]
     cheap = min((s for s in policies if s.utility >= _AS_GOOD * best.utility), key=lambda s: s.spent)
     said = "Yes, up to a point" if best.utility > at_once.utility else "No"
-    yield Verdict(
+    yield DemoVerdict(
         "Do more forwards help?",
         f"{said}: where the best answer is known, one forward for everything reaches a utility of "
         f"{at_once.utility:.2f}, the best method {best.utility:.2f}; {cheap.label} gets {cheap.utility:.2f} with "
@@ -64,7 +64,7 @@ def _on_methods(summaries: Sequence[DemoSummary]) -> Iterator[Verdict]:
 # The study
 
 
-def _on_study(findings: Findings) -> Iterator[Verdict]:
+def _on_study(findings: Findings) -> Iterator[DemoVerdict]:
     opportunity = findings.opportunity
     cells = [c for c in opportunity.cells if not isnan(c.overall.delta.value)]
     above = [c for c in cells if c.overall.delta.positive]
@@ -73,8 +73,8 @@ def _on_study(findings: Findings) -> Iterator[Verdict]:
     yield _how_concentrated(sure or above)
     detection = findings.detection
     if detection is None:
-        yield Verdict("Can it be predicted?", "Not asked: the study reads no signals.")
-        yield Verdict("Does acting on it pay?", "Not measured: without signals there is nothing to act on.")
+        yield DemoVerdict("Can it be predicted?", "Not asked: the study reads no signals.")
+        yield DemoVerdict("Does acting on it pay?", "Not measured: without signals there is nothing to act on.")
         return
     native = detection.of(extension=False).cells
     yield _predictable(native)
@@ -86,31 +86,33 @@ def _how_much(
     cells: Sequence[OpportunityCell],
     above: Sequence[OpportunityCell],
     sure: Sequence[OpportunityCell],
-) -> Verdict:
+) -> DemoVerdict:
     question = "Could another choice help?"
     if not cells:
-        return Verdict(question, "Not known: nothing could be measured.")
+        return DemoVerdict(question, "Not known: nothing could be measured.")
     best = max(sure or above or cells, key=lambda c: c.overall.delta.value)
     model = "" if len(findings.models) == 1 else f" with {best.model}"
     most = f"up to {best.overall.delta.value:.2f} ({best.axis} on {best.task}{model})"
     looked = f"{len(cells)} pairs of a task and an axis"
     if sure:
         reliably = f"on {len(sure)} of {looked} the best choice at one step reliably adds to the utility"
-        return Verdict(question, f"Yes: in hindsight, {reliably}, {most}.")
+        return DemoVerdict(question, f"Yes: in hindsight, {reliably}, {most}.")
     if above:
         few = f"fewer than {FEWEST} prompts show it"
-        return Verdict(question, f"A hint: in hindsight, the best choice at one step adds {most}, but {few}.")
-    return Verdict(question, f"Not shown: on none of {looked} is the gain of the best choice at one step above chance.")
+        return DemoVerdict(question, f"A hint: in hindsight, the best choice at one step adds {most}, but {few}.")
+    return DemoVerdict(
+        question, f"Not shown: on none of {looked} is the gain of the best choice at one step above chance."
+    )
 
 
-def _how_concentrated(cells: Sequence[OpportunityCell]) -> Verdict:
+def _how_concentrated(cells: Sequence[OpportunityCell]) -> DemoVerdict:
     question = "Is that in few places?"
     if not cells:
-        return Verdict(question, "Not known: where no gain was shown, there is none that could be concentrated.")
+        return DemoVerdict(question, "Not known: where no gain was shown, there is none that could be concentrated.")
     tenth = [c.overall.concentration[0.1].value for c in cells]
     gain = [c.overall.positive_rate.value for c in cells]
     said = "Yes" if min(tenth) > 0.2 else "Hardly"
-    return Verdict(
+    return DemoVerdict(
         question,
         f"{said}: {_shares(gain)} of the states gain at all, and the best tenth of all holds {_shares(tenth)} of the "
         "gain.",
@@ -122,19 +124,21 @@ def _shares(values: Sequence[float]) -> str:
     return f"{least} %" if least == most else f"{least} to {most} %"
 
 
-def _predictable(cells: Sequence[DetectionCell]) -> Verdict:
+def _predictable(cells: Sequence[DetectionCell]) -> DemoVerdict:
     question = "Can it be predicted?"
     ranked = [c for c in cells if not isnan(c.raw.utility.detection.auroc.value)]
     if not ranked:
-        return Verdict(question, "Not known: there are too few states of both kinds to tell.")
+        return DemoVerdict(question, "Not known: there are too few states of both kinds to tell.")
     above = [c for c in ranked if min(c.raw.utility.detection.auroc.low, c.raw.auroc_among.low) > 0.5]
     sure = [c for c in above if not c.raw.utility.unreliable]
     if sure:
         told = f"on {len(sure)} of {len(cells)} pairs a signal tells states that gain from others better than chance"
-        return Verdict(question, f"In part: {told}.")
+        return DemoVerdict(question, f"In part: {told}.")
     if above:
-        return Verdict(question, f"A hint: {len(above)} of {len(cells)} signals beat chance, but on too few prompts.")
-    return Verdict(
+        return DemoVerdict(
+            question, f"A hint: {len(above)} of {len(cells)} signals beat chance, but on too few prompts."
+        )
+    return DemoVerdict(
         question, "Not shown: no signal tells the states that gain from the others reliably better than chance."
     )
 
@@ -149,18 +153,18 @@ _PAYS = {
 }
 
 
-def _pays(end_to_end: EndToEndFindings | None) -> Verdict:
+def _pays(end_to_end: EndToEndFindings | None) -> DemoVerdict:
     question = "Does acting on it pay?"
     native = None if end_to_end is None else end_to_end.of(extension=False)
     means = [] if native is None else chosen_means(native)
     if native is None or not means:
-        return Verdict(question, "Not measured: no whole answers were decoded with it.")
+        return DemoVerdict(question, "Not measured: no whole answers were decoded with it.")
     said = {mean.model: mean_verdict(native, mean) for mean in means}
     if all(verdict is EndToEndVerdict.NEVER for verdict in said.values()):
         never = "No: the rule learned on other prompts never found a reason to deviate, so answers stay as they were."
-        return Verdict(question, never)
+        return DemoVerdict(question, never)
     mean = max(means, key=lambda m: m.difference[GAIN].value)
     answer, words = _PAYS.get(said[mean.model], ("Not shown", "whole answers stay as they were"))
     gain = mean.difference[GAIN]
     interval = f" ({gain.value:+.3f}, from {gain.low:+.3f} to {gain.high:+.3f})" if not isnan(gain.value) else ""
-    return Verdict(question, f"{answer}: deviating where the signal says so, {words}{interval}.")
+    return DemoVerdict(question, f"{answer}: deviating where the signal says so, {words}{interval}.")
