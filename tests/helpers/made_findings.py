@@ -22,7 +22,6 @@ from unmask.report.csv import table_csv
 from unmask.report.study import study_report
 from unmask.stats import Estimate
 
-SVG = "{http://www.w3.org/2000/svg}"
 KINDS = {"find": "finds", "guess": "useless", "same": "constant", "mute": "abstains"}
 """Tasks, and what the signal does on each."""
 

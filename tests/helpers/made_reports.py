@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
+from unmask.report.figures.chart import ChartLine, Dot, Gallery, Lines, ReportFigure, Whiskers
 from unmask.report.formats import count, number, text_or_none
-from unmask.report.report import Answer, Gallery, Report, ReportFigure, Section
+from unmask.report.report import Answer, Report, Section
 from unmask.report.sheet import Column, Sheet, attribute
 from unmask.stats import Estimate
 
@@ -33,22 +34,42 @@ def fruit(items=FRUIT, **how):
     return Sheet("fruit", "What was eaten", "Of <all> kinds.", columns, items, **how)
 
 
+def whiskers():
+    eaten = Dot("sweet", Estimate(0.5, 0.25, 0.75), "circle", "--score", about=("apple <b>", "n: 3 mouths"))
+    left = Dot("sour", Estimate(-0.125, -0.5, float("nan")), "square", "--ink", True, ("lemon", "n: 1 mouth"))
+    return Whiskers([("apple <b>", [eaten]), ("lemon %{x}", [left])], "Δ_taste")
+
+
+def lines():
+    curve = ChartLine(
+        "sweet", (0.0, 1.0), (0.0, 0.5), "--score", (0.0, 0.25), (0.0, 0.75), about=("sweet", "n: 3 mouths")
+    )
+    return Lines("Taste <i>", "share", "taste", (curve,), x_share=True, levels={"τ": 0.25})
+
+
+def figures():
+    one = ReportFigure("taste", "Tastes & smells", (whiskers(),), "It's below.", "fruit")
+    kinds = tuple(ReportFigure(f"kind-{k}", f"Kind {k}", (lines(),) * k, choice=f"kind <{k}>") for k in (1, 2))
+    return one, Gallery("kinds", "By kind", "How to read.", "Kind", kinds, "fruit")
+
+
 def report(*sheets, **how):
     return Report(
         **{
             "study": "fruit <1>",
             "complete": False,
             "warnings": ("Not complete & late.",),
-            "answers": (Answer("How much?", "A lot.\nReally."),),
+            "answers": (Answer("How much?", "A lot.\nReally.", "Yes."),),
             "notes": ("One <note>.",),
             "sections": (
-                Section("Pictures", figures=(ReportFigure("<svg/>", "above", "It's below."),)),
-                Section("Tables", legend={"†": "not ripe"}, sheets=sheets),
-                Section("More", "A word.", gallery=Gallery("How to read.", "1 picture", (ReportFigure("<svg/>"),))),
+                Section("Tables", part="E1", figures=figures(), legend={"†": "not ripe"}, sheets=sheets),
+                Section("More", "A word."),
             ),
             "screens": sheets,
             "signs": {"†": "not ripe"},
-            "axes": ("sweet", "sour"),
+            "glossary": {"fruit": "what <grows>"},
+            "run": {"time": "3 seconds"},
+            "command": ("eat --all", "of: fruit <1>"),
             "facts": {"seed": "5"},
             "resamples": 2000,
             "unreliable_below": 10,

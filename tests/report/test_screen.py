@@ -11,9 +11,18 @@ def test_order(capsys):
     console = Console(width=100)
     show(made_reports.report(made_reports.fruit()), "here", console)
     said = capsys.readouterr().out
-    parts = ["Δ_taste", "† not ripe", "One <note>.", "Not complete & late.", "written: here", "How much?", "A lot."]
+    parts = [
+        "Δ_taste",
+        "† not ripe",
+        "One <note>.",
+        "Not complete & late.",
+        "written: here",
+        "How much?",
+        "Yes.",
+        "A lot.",
+    ]
     assert [said.index(part) for part in parts] == sorted(said.index(part) for part in parts)
-    assert said.endswith("\n\nHow much?\nA lot.\nReally.\n")
+    assert said.endswith("\n\nHow much?\nYes.\nA lot.\nReally.\n")
 
 
 def test_a_table_has_the_cells_that_people_see():

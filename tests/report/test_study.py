@@ -2,10 +2,12 @@
 
 import csv
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.helpers import made_studies as made
 from tests.helpers.made_findings import GAINS
 from unmask.errors import ConfigError
 from unmask.lab.analysis.end_to_end import CHOSEN
@@ -40,12 +42,12 @@ class TestFiles:
         assert [path.stem for path in written.tables] == [path.stem for path in written.latex] == names
         assert all(path.is_file() for path in written.paths)
         for sheet in whole_report.sheets:
-            assert sheet.aside or f'<h3 id="{sheet.name}">' in text or f"<summary>{sheet.title}</summary>" in text
+            assert f'<details class="sheet" id="{sheet.name}"' in text
             assert sheet.aside or f"### {sheet.title}" in plain
         for build in (full_sheet, axes_sheet, controls_sheet, joint_sheet, end_to_end_missing):
             one = build(whole.end_to_end)
             assert one.name in names
-            assert f'<h3 id="{one.name}">{one.title}</h3>' in text
+            assert f"<h3>{one.title}</h3>" in text
 
     def test_the_extension_has_tables_of_its_own(self, dream_report, tmp_path):
         axes = axes_of(write(dream_report, tmp_path / "r"))
@@ -61,6 +63,27 @@ class TestFiles:
         assert known.detection is None
         assert len(write(known_report, tmp_path / "r").tables) == 12
 
+    def test_figures_for_a_paper(self, known_report, tmp_path):
+        written = write(known_report, tmp_path / "r", figures="svg")
+        assert [path.name for path in written.figures] == [f"{figure.name}.svg" for figure in known_report.figures]
+        assert "e1-all.svg" in {path.name for path in written.figures}
+        assert all(path.parent == tmp_path / "r" / "figures" and path.is_file() for path in written.figures)
+
+    def test_an_unknown_kind_of_figures_writes_nothing(self, known_report, tmp_path):
+        with pytest.raises(ConfigError, match=r"'gif'.*pdf"):
+            write(known_report, tmp_path / "r", figures="gif")
+        assert not (tmp_path / "r").exists()
+
+    def test_a_page_of_states_beside_it(self, known_report, tmp_path):
+        def states(folder):
+            (folder / "states.html").write_text("states")
+            return folder / "states.html"
+
+        written = write(known_report, tmp_path / "r", states=states)
+        assert written.states == tmp_path / "r" / "states.html"
+        assert written.states in written.paths
+        assert 'href="states.html"' in written.page.read_text()
+
     def test_an_output_that_is_a_file(self, known_report, tmp_path):
         (tmp_path / "file").write_text("mine")
         with pytest.raises(ConfigError, match="is a file; allowed: a folder"):
@@ -72,7 +95,7 @@ class TestCommand:
     def test_writes_beside_the_tables(self, known_store, known_report, run):
         code, said, _ = run("study", "report", known_store.folder)
         assert code == 0
-        last = "\n\n".join(f"{answer.question}\n{answer.text}" for answer in known_report.answers)
+        last = "\n\n".join(f"{a.question}\n{a.verdict}\n{a.text}" for a in known_report.answers)
         assert said.endswith(f"\n\n{last}\n")
         assert "could gain on 2 of 6 task-axis pairs" in said
         assert "0.7000 [0.7000, 0.7000]" in said
@@ -89,9 +112,7 @@ class TestCommand:
         assert code == 0
         values = json.loads(out)
         assert values["complete"] is True
-        assert [(one["question"], one["text"]) for one in values["answer"]] == [
-            (answer.question, answer.text) for answer in known_report.answers
-        ]
+        assert values["answer"] == [vars(answer) for answer in known_report.answers]
         assert values["notes"] == list(known_report.notes)
         assert all(Path(path).is_file() for path in values["files"])
         assert values["tables"]["opportunity"][1]["delta"] == pytest.approx(
@@ -118,7 +139,7 @@ class TestCommand:
         analysed(whole)
         code, said, _ = run("study", "report", diagnosed_store.folder, "--out", tmp_path / "r")
         assert code == 0
-        last = "\n\n".join(f"{answer.question}\n{answer.text}" for answer in whole_report.answers)
+        last = "\n\n".join(f"{a.question}\n{a.verdict}\n{a.text}" for a in whole_report.answers)
         assert said.endswith(f"\n\n{last}\n")
         assert "hint of worse" in said
         assert (tmp_path / "r" / "e4-joint.csv").is_file()
@@ -128,6 +149,48 @@ class TestCommand:
         code, out, _ = run("study", "report", diagnosed_store.folder, "--json", "--out", tmp_path / "r")
         assert code == 0
         assert [row["task"] for row in json.loads(out)["tables"]["e4-end-to-end"]] == [*GAINS, MEAN]
+
+    def test_figures_for_a_paper(self, known_store, tmp_path, run):
+        code, said, _ = run("study", "report", known_store.folder, "--figures", "pdf", "--out", tmp_path / "r")
+        assert code == 0
+        made = sorted(path.name for path in (tmp_path / "r" / "figures").iterdir())
+        assert "e1-all.pdf" in made
+        assert f"{len(made)} figures as pdf" in said
+
+    def test_without_plotly_all_but_the_page_is_written(self, known_store, tmp_path, run, monkeypatch):
+        monkeypatch.setitem(sys.modules, "plotly", None)
+        (tmp_path / "r").mkdir()
+        (tmp_path / "r" / "report.html").write_text("of another time")
+        code, said, note = run("study", "report", known_store.folder, "--out", tmp_path / "r")
+        assert code == 0
+        assert "report.html needs plotly, which is not installed here; everything else is written" in note
+        assert f"written: {tmp_path / 'r' / 'report.md'} and 12 tables" in said
+        there = {path.name for path in (tmp_path / "r").iterdir()}
+        assert "report.html" not in there
+        assert {"report.md", "opportunity.csv", "opportunity.tex"} <= there
+
+    @pytest.mark.parametrize("split", ["validation", "evaluation"])
+    def test_an_interrupted_study_has_a_page_of_what_is_missing(self, split, tmp_path, run):
+        tables = made.known()
+        lost = [key for key in tables if key[2] != split]
+        made.store(tmp_path / "s", {k: v for k, v in tables.items() if k not in lost}, unfinished=lost)
+        code, said, _ = run("study", "report", tmp_path / "s")
+        assert code == 0
+        assert "This study is not complete: 2 of 4 shards are finished." in said
+        text = (tmp_path / "s" / "report" / "report.html").read_text()
+        assert "the study is not complete: 2 of 4 shards are finished; 6 model-task-axis cells without numbers" in text
+
+    def test_a_damaged_shard_is_named_and_nothing_is_written(self, tmp_path, run):
+        store = made.store(tmp_path / "s", made.known())
+        name = store.names()[1]
+        table = store.shards / name / "branches.parquet"
+        table.write_bytes(table.read_bytes()[:-7])
+        code, _, said = run("study", "report", store.folder, "--out", tmp_path / "r")
+        assert code == 2
+        assert f"'{name}'" in said
+        assert "damaged" in said
+        assert "unmask study check" in said
+        assert not (tmp_path / "r").exists()
 
     @pytest.mark.parametrize("kind", ["nowhere", "file", "other folder"])
     def test_what_is_no_study(self, kind, tmp_path, run):

@@ -162,17 +162,21 @@ def status(
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `unmask study run` was given as --out.")],
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where it goes. Default: DIR/report.")] = None,
+    figures: Annotated[
+        str | None, typer.Option(metavar="KIND", help="Every figure for a paper, too: pdf, svg or png.")
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Say how much opportunity a study found, how concentrated, whether predictable, and whether acting on it pays.
 
     Writes a page, Markdown, and the tables as CSV and LaTeX; the answers are the last screen. The last two questions
     need diagnostics in the study, and decoding end to end its own setting. A study that is still running is reported on
-    what is finished.
+    what is finished. --figures draws every figure in the paper's layout, into the folder `figures` beside the page.
 
     \b
-    Example:
+    Examples:
       unmask study report out/study
+      unmask study report out/study --figures pdf
     """
     from unmask.lab.analysis.findings import findings
     from unmask.lab.store import Store
@@ -182,13 +186,18 @@ def report(
 
     _check_path("DIR", folder)
     _check_path("--out", out or folder)
-    made = study_report(findings(Store.open(folder)))
-    written = write(made, folder / "report" if out is None else out)
+    store = Store.open(folder)
+    made = study_report(findings(store), store)
+    written = write(made, folder / "report" if out is None else out, figures=figures)
+    if written.no_page:
+        note(written.no_page)
     if json_:
         values = {**document(made), "files": [str(path) for path in written.paths]}
         say_json(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
         return
-    what = f"{written.page}, {written.text.name} and {len(written.tables)} tables as CSV and LaTeX"
+    first = written.text if written.page is None else f"{written.page}, {written.text.name}"
+    what = f"{first} and {len(written.tables)} tables as CSV and LaTeX"
+    what += f", {len(written.figures)} figures as {figures}" if figures else ""
     show(made, what, wide_console())
 
 

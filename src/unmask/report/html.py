@@ -1,42 +1,88 @@
-"""A report as one self-contained HTML page."""
+"""A report as one self-contained HTML page. What draws its figures travels inside: to make it takes plotly."""
 
-import html
+import base64
+import gzip
 import json
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files as resources
+from importlib.util import find_spec
+from typing import Any
 
 import jinja2
-from markupsafe import Markup
 
+from unmask.errors import ConfigError
+from unmask.look import page as look
+from unmask.report.csv import table_csv
+from unmask.report.figures.interactive import panel
+from unmask.report.figures.numbers import figure_csv
+from unmask.report.latex import table_latex
+from unmask.report.markdown import grid_markdown
 from unmask.report.report import Report
-
-_LIGHT = ("#0072b2", "#c24e00", "#00795a", "#a23f7c")
-_DARK = ("#56b4e9", "#f0883e", "#2fc99b", "#e08fbd")
-"""One for each axis, by its place; they begin anew where there are more."""
+from unmask.report.sections import IN_THE_PAPER
 
 
-def page(report: Report) -> str:
-    """With style and figures inside: one file to keep or to send."""
-    return _template().render(
+class NoPlotly(ConfigError):
+    """The page's figures cannot be put in."""
+
+
+def page(report: Report, states: str | None = None) -> str:
+    """With style, figures and all numbers inside: one file to keep or to send. `states` is a page beside it."""
+    library = plotly_script()
+    body = _template().render(
         report=report,
-        light=_palette(report.axes, _LIGHT),
-        dark=_palette(report.axes, _DARK),
+        states=states,
+        in_the_paper=IN_THE_PAPER,
         config=json.dumps(report.manifest, indent=2, ensure_ascii=False),
+    )
+    figures = {f.name: [panel(chart, report.command) for chart in f.panels] for f in report.figures}
+    inside = {"numbers": _json(_numbers(report)), "figures": _json(figures), "plotly": library}
+    return look.page(
+        report.title,
+        "\n".join((body, *(packed(name, text) for name, text in inside.items()))),
+        styles=[look.asset("report.css", "unmask.report")],
+        scripts=[look.asset("report.js", "unmask.report")],
     )
 
 
-def _palette(axes: tuple[str, ...], colours: tuple[str, ...]) -> str:
-    return " ".join(f"--{axis}: {colours[at % len(colours)]};" for at, axis in enumerate(axes))
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-def _prose(text: str) -> Markup:
-    """Text between tags, where quotation marks may stay."""
-    return Markup(html.escape(text, quote=False))
+def _numbers(report: Report) -> Mapping[str, Mapping[str, str]]:
+    """By table and figure: its text in each format."""
+    tables = {
+        s.name: {"csv": table_csv(s), "md": f"{grid_markdown(s)}\n", "tex": table_latex(s)} for s in report.sheets
+    }
+    return tables | {f"figure:{f.name}": {"csv": figure_csv(f)} for f in report.figures}
+
+
+def plotly_script() -> str:
+    """The library that draws figures, from the installed package; nothing of it is imported."""
+    if find_spec("plotly") is None:
+        raise NoPlotly(
+            "report.html needs plotly, which is not installed here; everything else is written; install it "
+            "(`pip install plotly`), or make the report on a machine that has it"
+        )
+    return resources("plotly").joinpath("package_data/plotly.min.js").read_text(encoding="utf-8")
+
+
+@cache
+def packed(name: str, text: str) -> str:
+    """Text for the page's scripts at a fraction of its size; a browser unpacks it when it is first needed."""
+    inside = base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+    return f'<script type="text/plain" id="{name}">{inside}</script>'
 
 
 @cache
 def _template() -> jinja2.Template:
     source = resources("unmask.report").joinpath("report.html.j2").read_text(encoding="utf-8")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    environment.filters["prose"] = _prose
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    environment.filters["slug"] = _slug
     return environment.from_string(source)
+
+
+def _slug(title: Any) -> str:
+    """A name for a place on the page."""
+    words = "".join(c if c.isalnum() else " " for c in str(title).lower()).split()
+    return f"s-{'-'.join(words)}"

@@ -11,7 +11,7 @@ def markdown(report: Report) -> str:
     """The words and every table but the longest."""
     parts = [f"# {report.title}", *report.warnings]
     for answer in report.answers:
-        parts += [f"## {answer.question}", *answer.text.splitlines()]
+        parts += [f"## {answer.question}", f"**{answer.verdict}**", *answer.text.splitlines()]
     if report.notes:
         parts += ["## Notes", _bullets(report.notes)]
     for section in report.sections:

@@ -15,7 +15,7 @@ def document(report: Report) -> dict[str, Any]:
         "study": report.study,
         "complete": report.complete,
         "warnings": list(report.warnings),
-        "answer": [{"question": answer.question, "text": answer.text} for answer in report.answers],
+        "answer": [vars(answer) for answer in report.answers],
         "notes": list(report.notes),
         "unreliable_below": report.unreliable_below,
         "resamples": report.resamples,

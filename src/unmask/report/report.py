@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from unmask.report.figures.chart import Gallery, ReportFigure
 from unmask.report.sheet import AnySheet
 
 
@@ -13,25 +14,9 @@ class Answer:
 
     question: str
     text: str
-    """A paragraph to a line."""
-
-
-@dataclass(frozen=True)
-class ReportFigure:
-    """A picture, with what stands above and below it."""
-
-    svg: str
-    name: str = ""
-    caption: str = ""
-
-
-@dataclass(frozen=True)
-class Gallery:
-    """Figures of one kind with one note on how to read them; folded where there are many."""
-
-    note: str
-    summary: str
-    figures: tuple[ReportFigure, ...]
+    """The numbers, with their intervals; a paragraph to a line."""
+    verdict: str
+    """One sentence that needs no definition."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +25,9 @@ class Section:
 
     title: str
     note: str = ""
-    figures: tuple[ReportFigure, ...] = ()
-    gallery: Gallery | None = None
+    part: str = ""
+    """Of the paper's experiments: E1 to E4; empty where it belongs to none."""
+    figures: tuple[ReportFigure | Gallery, ...] = ()
     legend: Mapping[str, str] = field(default_factory=dict)
     """What the signs in its tables, and in all that follow, mean."""
     sheets: tuple[AnySheet, ...] = ()
@@ -61,8 +47,12 @@ class Report:
     """Short tables, for a terminal."""
     signs: Mapping[str, str]
     """What the signs in those mean."""
-    axes: tuple[str, ...]
-    """Each has a colour in figures."""
+    glossary: Mapping[str, str]
+    """What the words in the answers mean."""
+    run: Mapping[str, str]
+    """In short: what was run, on what, how long it took, what is missing."""
+    command: tuple[str, ...]
+    """Which command made the numbers, in lines."""
     facts: Mapping[str, str]
     resamples: int
     unreliable_below: int
@@ -82,6 +72,12 @@ class Report:
     def sheets(self) -> tuple[AnySheet, ...]:
         """Every table, in the order of the sections."""
         return tuple(sheet for section in self.sections for sheet in section.sheets)
+
+    @property
+    def figures(self) -> tuple[ReportFigure, ...]:
+        """Every figure, in the order of the sections."""
+        shown = [one for section in self.sections for one in section.figures]
+        return tuple(f for one in shown for f in (one.figures if isinstance(one, Gallery) else (one,)))
 
     @property
     def versions(self) -> str:

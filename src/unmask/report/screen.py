@@ -25,4 +25,5 @@ def show(report: Report, written: str, console: Console) -> None:
     say(f"\nwritten: {written}")
     for answer in report.answers:
         console.print(Text(f"\n{answer.question}", style="bold"))
+        console.print(Text(answer.verdict, style="bold"), soft_wrap=not console.is_terminal)
         console.print(Text(answer.text), soft_wrap=not console.is_terminal)

@@ -67,15 +67,19 @@ class TestIncomplete:
         assert findings.complete
 
 
-class TestRefusals:
-    @pytest.mark.parametrize(
-        ("split", "message"), [("evaluation", "0 evaluation prompts"), ("validation", "0 validation prompts")]
-    )
-    def test_half_a_study(self, tmp_path, split, message):
-        tables = {key: axes for key, axes in made.known().items() if key[2] != split}
-        with pytest.raises(SchemaError, match=rf"{message}.*allowed: 1 or more.*unmask study run"):
-            measure(made.store(tmp_path / "s", tables))
+@pytest.mark.parametrize(("split", "other"), [("evaluation", "validation"), ("validation", "evaluation")])
+def test_half_a_study_says_what_is_missing(tmp_path, split, other):
+    """Interrupted before its other half began: no numbers, but every reason."""
+    tables = made.known()
+    lost = [key for key in tables if key[2] != split]
+    findings = measure(made.store(tmp_path / "s", {k: v for k, v in tables.items() if k not in lost}, unfinished=lost))
+    assert findings.cells == ()
+    assert {m.reason for m in findings.missing} == {f"no {other} prompt is finished yet"}
+    assert len(findings.missing) == 6
+    assert not findings.complete
 
+
+class TestRefusals:
     def test_nothing_finished(self, tmp_path):
         place = made.store(tmp_path / "s", {}, unfinished=[("small", "fill", "evaluation")])
         with pytest.raises(SchemaError, match=r"'made'.*0 finished shards; allowed.*unmask study run"):

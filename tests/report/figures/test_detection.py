@@ -1,55 +1,58 @@
 """The figures of diagnosed settings."""
 
-from xml.etree import ElementTree
-
 import numpy as np
 import pytest
 
-from tests.helpers.made_findings import SVG
-from unmask.report.figures.detection import setting_figure
+from unmask.report.figures.detection import setting_gallery
+from unmask.report.tables.detection import held_out_bins
 
 
 def setting(diagnosed, task):
     (cell,) = [c for c in diagnosed.detection.cells if c.task == task]
-    return cell
+    gallery = setting_gallery(diagnosed.opportunity, diagnosed.detection)
+    (figure,) = [f for f in gallery.figures if f.choice == f"small: region on {task}"]
+    return cell, *figure.panels
 
 
 def test_bins_and_tau(diagnosed):
-    one = setting(diagnosed, "find")
-    root = ElementTree.fromstring(setting_figure(one, "x"))
-    assert "AUROC" in root.find(f"{SVG}desc").text
-    ticks = {
-        t.text: float(t.get("y"))
-        for t in root.iter(f"{SVG}text")
-        if t.get("text-anchor") == "end" and float(t.get("x")) < 100
-    }
-    unit = (ticks["0.4"] - ticks["0"]) / 0.4
-    titled = [g for g in root.iter(f"{SVG}g") if g.find(f"{SVG}title") is not None]
-    predicted = [g for g in titled if g.find(f"{SVG}title").text.startswith("predicted")]
-    middles = [
-        np.mean([float(p.split(",")[1]) for p in g.find(f"{SVG}polygon").get("points").split()]) for g in predicted
-    ]
-    wanted = [ticks["0"] + unit * g for g in one.raw.calibration.detector.g_B]
-    assert middles == pytest.approx(wanted, abs=0.2)
-    (line,) = [e for e in root.iter(f"{SVG}line") if e.get("class") == "tau"]
-    assert float(line.get("y1")) == pytest.approx(ticks["0"] + unit * one.raw.calibration.tau.value, abs=0.1)
+    cell, calibration, *_ = setting(diagnosed, "find")
+    predicted, held_out = calibration.lines
+    assert list(predicted.y) == pytest.approx(list(cell.raw.calibration.detector.g_B))
+    assert list(held_out.y) == pytest.approx([g for _, g in held_out_bins(cell.raw)], nan_ok=True)
+    assert (predicted.doubt, held_out.doubt) == (False, True)
+    assert calibration.levels == {"τ": cell.raw.calibration.tau.value}
+    assert any(line.startswith("AUROC ") for line in predicted.about)
+    assert "n: 40 prompts, 160 states" in predicted.about
 
 
-def test_lift_by_coverage(diagnosed):
-    one = setting(diagnosed, "find")
-    root = ElementTree.fromstring(setting_figure(one, "x"))
-    (thick,) = [e for e in root.iter(f"{SVG}polyline") if "thick" in e.get("class")]
-    points = [tuple(map(float, p.split(","))) for p in thick.get("points").split()]
-    curve = one.raw.utility.detection.curve
-    (left, bottom), (right, top) = points[0], points[-1]
-    assert [(x - left) / (right - left) for x, _ in points[1:]] == pytest.approx(list(curve.coverage_C), abs=0.002)
-    heights = [(bottom - y) / (bottom - top) * curve.lift_C[-1] for _, y in points[1:]]
-    assert heights == pytest.approx(list(curve.lift_C), abs=0.001)
-    assert [e.get("class") for e in root.iter(f"{SVG}polyline")] == ["even", "curve thin", "curve thick"]
+def test_lift_by_coverage_with_bands(diagnosed):
+    cell, _, lifts, _ = setting(diagnosed, "find")
+    curve, at = cell.raw.utility.detection.curve, cell.raw.utility.detection.at
+    drawn = {line.name: line for line in lifts.lines}
+    detector = drawn["detector"]
+    assert list(detector.x) == [0.0, *curve.coverage_C]
+    for ours, theirs in (("y", "lift_C"), ("low", "low_C"), ("high", "high_C")):
+        assert list(getattr(detector, ours)) == [0.0, *getattr(curve, theirs)]
+    assert list(drawn["random states"].y) == [0.0, *curve.random_C]
+    assert list(drawn["oracle gate"].y) == [0.0, *curve.oracle_C]
+    random, oracle = drawn["random states: 95 %"], drawn["oracle gate: 95 %"]
+    assert list(random.x) == [0.0, *sorted(at)]
+    assert list(random.high) == [0.0, *(at[c].random_lift.high for c in sorted(at))]
+    assert list(oracle.low) == [0.0, *(at[c].oracle_lift.low for c in sorted(at))]
+
+
+def test_utility_along_the_run(diagnosed):
+    cell, *_, along = setting(diagnosed, "find")
+    states = cell.raw.states
+    arms = {line.name: line for line in along.lines}
+    assert list(arms) == ["fixed", "always", "selective", "oracle"]
+    assert list(arms["fixed"].x) == [1.0, 2.0, 3.0, 4.0]
+    assert np.mean(arms["fixed"].y) == pytest.approx(states.fixed_S.mean())
+    assert np.mean(arms["oracle"].y) == pytest.approx((states.fixed_S + states.g_S).mean())
 
 
 def test_without_any_signal(diagnosed):
-    text = setting_figure(setting(diagnosed, "mute"), "x")
-    assert "no validation state has a signal" in text
-    assert "the gate never opens" in text
-    assert "nan" not in text
+    _, calibration, *_ = setting(diagnosed, "mute")
+    assert calibration.remark == "no validation state has a signal"
+    assert calibration.title == "Calibration; the gate never opens"
+    assert calibration.levels == {}

@@ -1,42 +1,44 @@
-"""The figure of E4."""
+"""The figures of E4."""
 
-from math import nan
-from xml.etree import ElementTree
-
-import pytest
+from dataclasses import replace
 
 from tests.helpers import made_findings
-from tests.helpers.made_findings import GAINS, SVG
-from unmask.lab.analysis.end_to_end import EndToEndFindings
-from unmask.report.figures.end_to_end import end_to_end_figure
-from unmask.report.html import page
+from tests.helpers.made_findings import GAINS
+from unmask.lab.analysis.readings import ProtocolReading, ReadingMean
+from unmask.report.figures.chart import MEAN_SHAPE
+from unmask.report.figures.end_to_end import gain_figures, readings_figures
+from unmask.report.tables.shared import MEAN
 from unmask.stats import Estimate
 
 
-def test_dots_are_where_the_numbers_are():
-    root = ElementTree.fromstring(end_to_end_figure(made_findings.decoded(), "small", "x"))
-    assert "find, region: 0.0500 [0.0200, 0.0800]" in root.find(f"{SVG}desc").text
-    groups = root.findall(f"{SVG}g")
-    assert [g.get("class").split()[0] for g in groups] == ["axis-region"] * 4 + ["axis-mean"]
+def test_gains_are_the_numbers(whole):
+    (figure,) = gain_figures(whole.opportunity, whole.end_to_end)
+    rows = dict(figure.panels[0].rows)
+    assert {task: dots[0].value for task, dots in rows.items()} == {**GAINS, MEAN: Estimate(-0.01, -0.04, 0.02)}
     # find and guess rest on enough prompts, same and mute do not.
-    assert ["doubt" in g.get("class") for g in groups] == [False, False, True, True, False]
-    ticks = {t.text: float(t.get("x")) for t in root.iter(f"{SVG}text") if t.get("text-anchor") == "middle"}
-    unit = (ticks["0"] - ticks["-0.2"]) / 0.2
-    for group, gain in zip(groups, [*GAINS.values(), Estimate(-0.01, -0.04, 0.02)], strict=True):
-        points = [float(p.split(",")[0]) for p in group.find(f"{SVG}polygon").get("points").split()]
-        line = group.find(f"{SVG}line")
-        ends = [float(line.get("x1")), (min(points) + max(points)) / 2, float(line.get("x2"))]
-        assert ends == pytest.approx([ticks["0"] + unit * x for x in (gain.low, gain.value, gain.high)], abs=0.2)
+    assert [dots[0].doubt for dots in rows.values()] == [False, False, True, True, False]
+    assert rows[MEAN][0].shape == MEAN_SHAPE
+    assert rows["find"][0].about == ("find: region", "n: 40 prompts, 20 won, 4 lost, 16 the same")
+    assert any("the gate never opens" in line for line in rows["mute"][0].about)
 
 
-def test_a_number_that_does_not_exist_has_no_dot():
-    lost = made_findings.cell("find", gain=Estimate(nan, nan, nan))
-    text = end_to_end_figure(EndToEndFindings((lost,), (), (), ()), "small", "x")
-    assert "nan" not in text
-    assert "polygon" not in text
+def test_only_chosen_axes(dream):
+    (figure,) = gain_figures(dream.opportunity, dream.end_to_end.of(extension=False))
+    assert {dot.series for _, dots in figure.panels[0].rows for dot in dots} == {"region"}
 
 
-def test_only_chosen_axes(dream, dream_report):
-    assert "axis-score" not in end_to_end_figure(made_findings.decoded(), "small", "x")
-    assert "axis-commitment" not in end_to_end_figure(dream.end_to_end, "small", "x")
-    assert page(dream_report).count('aria-labelledby="end-to-end-') == 1
+def test_readings_side_by_side():
+    assert not list(readings_figures(made_findings.decoded()))
+    gain = Estimate(0.01, -0.02, 0.04, n=80)
+    readings = [
+        ReadingMean(
+            ProtocolReading(anchor, changed, {"region": "region"}), "small", {"find": "region"}, 1, {},
+            {("selective", "fixed"): gain}, 0.25, 1, 0,
+        )
+        for anchor, changed in (("ours", ""), ("ours", "mean"), ("literal", ""))
+    ]  # fmt: skip
+    (figure,) = readings_figures(replace(made_findings.decoded(), readings=tuple(readings)))
+    rows = dict(figure.panels[0].rows)
+    assert list(rows) == ["ours, as it is", "ours, but for mean", "literal, as it is"]
+    assert rows["ours, but for mean"][0].value is gain
+    assert "n: 80 prompts, 1 task; 1 gates may open, coverage 25.0 %" in rows["ours, as it is"][0].about

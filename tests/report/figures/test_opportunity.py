@@ -1,63 +1,74 @@
 """The figures of E1."""
 
-from xml.etree import ElementTree
-
 import pytest
 
 from tests.helpers import made_findings
-from tests.helpers.made_findings import SVG
-from unmask.report.figures.opportunity import concentration_figure, gap_figure
-from unmask.report.html import page
+from unmask.report.figures.opportunity import concentration_gallery, gap_gallery, heat_gallery, stage_gallery
 from unmask.report.study import study_report
+from unmask.report.tables.shared import MEAN
+from unmask.stats import COVERAGES
 
 
-def ticks_of(root):
-    return {t.text: float(t.get("x")) for t in root.iter(f"{SVG}text") if t.get("text-anchor") == "middle"}
+def only(gallery):
+    (figure,) = gallery.figures
+    return figure.panels
 
 
-def test_gaps_are_where_the_numbers_are(known):
-    root = ElementTree.fromstring(gap_figure(known.opportunity, "small", 0))
-    assert root.find(f"{SVG}title").text
-    assert "fill, region: 0.7000 [0.7000, 0.7000]" in root.find(f"{SVG}desc").text
-    assert root.get("aria-labelledby").split() == ["gap-0-title", "gap-0-desc"]
-    groups = root.findall(f"{SVG}g")
-    assert len(groups) == 9  # six cells and three means
-    ticks = ticks_of(root)
-    unit = (ticks["0.7"] - ticks["0"]) / 0.7
-    dots = [float(dot.get("cx")) for dot in root.iter(f"{SVG}circle")]
-    assert dots == pytest.approx([ticks["0"] + unit * x for x in (0.125, 0.0, 0.0625)], abs=0.06)
+def test_gaps_are_the_numbers(known):
+    (chart,) = only(gap_gallery(known.opportunity))
+    assert [(name, len(dots)) for name, dots in chart.rows] == [("fill", 3), ("sort", 3), (MEAN, 3)]
+    values = [dot.value for _, dots in chart.rows for dot in dots]
+    means = [mean.overall.delta for mean in known.opportunity.means]
+    assert values == [*(cell.overall.delta for cell in known.opportunity.cells), *means]
+    first = chart.rows[0][1][1]
+    assert (first.series, first.shape, first.colour) == ("region", "square", "--region")
+    assert first.about == ("fill, region", "n: 20 prompts, 80 states", "fixed action: full")
 
 
-def test_a_loss_lies_left_of_zero(tmp_path):
-    root = ElementTree.fromstring(gap_figure(made_findings.noisy(tmp_path).opportunity, "small", 0))
-    ticks = ticks_of(root)
-    unit = (ticks["0.6"] - ticks["0"]) / 0.6
-    assert float(next(root.iter(f"{SVG}circle")).get("cx")) == pytest.approx(ticks["0"] - 0.05 * unit, abs=0.1)
-
-
-def test_unreliable_ones_look_different(known):
-    root = ElementTree.fromstring(gap_figure(known.opportunity, "small", 0))
-    doubt = ["doubt" in g.get("class") for g in root.findall(f"{SVG}g")]
+def test_unreliable_and_partial_ones_say_so(known, broken):
+    (chart,) = only(gap_gallery(known.opportunity))
     # fill: score and region have gains; sort: none; means: score and region rest on fill.
+    doubt = [dot.doubt for _, dots in chart.rows for dot in dots]
     assert doubt == [False, False, True, True, True, True, False, False, True]
+    assert any(line.startswith("not to be relied on: ") for line in chart.rows[0][1][2].about)
+    # sort has no evaluation prompts yet, so that the mean is one of fill alone.
+    rows = gap_gallery(broken.opportunity).figures[0].panels[0].rows
+    assert [name for name, _ in rows] == ["fill"]
 
 
-def test_curves(known):
-    root = ElementTree.fromstring(concentration_figure(known.opportunity, "small", 0))
-    heads = [t.text for t in root.iter(f"{SVG}text") if t.get("class") == "head"]
-    assert heads == ["score", "region"]  # commitment has nothing to share out
-    thin = next(line for line in root.iter(f"{SVG}polyline") if "thin" in line.get("class"))
-    points = [tuple(map(float, point.split(","))) for point in thin.get("points").split()]
-    (left, bottom), (right, top) = points[0], points[-1]
-    shares = [((x - left) / (right - left), (bottom - y) / (bottom - top)) for x, y in points]
-    flat = [value for pair in shares for value in pair]
-    assert flat == pytest.approx([0, 0, 0.05, 0.2, 0.1, 0.4, 0.2, 0.8, 0.5, 1, 1, 1], abs=0.002)
+def test_a_map_has_every_task_and_axis(known):
+    (chart,) = only(heat_gallery(known.opportunity))
+    assert (chart.rows, chart.columns) == (("fill", "sort"), ("score", "region", "commitment"))
+    cells = {(c.task, c.axis): c.overall.delta for c in known.opportunity.cells}
+    assert [list(row) for row in chart.values] == [[cells[t, a] for a in chart.columns] for t in chart.rows]
+
+
+def test_stages(known):
+    gallery = stage_gallery(known.opportunity)
+    assert [figure.choice for figure in gallery.figures] == [MEAN, "fill", "sort"]
+    (chart,) = gallery.figures[1].panels
+    assert chart.ticks == ["75–100 %", "50–75 %", "25–50 %", "0–25 %"]
+    for line, cell in zip(chart.lines, (c for c in known.opportunity.cells if c.task == "fill"), strict=True):
+        assert line.name == cell.axis
+        stages = cell.summary.stages
+        assert [round(x) for x in line.x] == list(stages)
+        assert list(line.y) == [stages[k].delta.value for k in stages]
+        assert list(line.low) == [stages[k].delta.low for k in stages]
+
+
+def test_lorenz_curves(known):
+    panels = only(concentration_gallery(known.opportunity))
+    assert [panel.title for panel in panels] == ["score", "region"]  # commitment has nothing to share out
+    even, thin, *_ = panels[0].lines
+    assert (even.x, even.y) == ((0.0, 1.0), (0.0, 1.0))
+    assert thin.x == (0.0, *COVERAGES)
+    assert list(thin.y) == pytest.approx([0, 0.2, 0.4, 0.8, 1, 1], abs=0.002)
+    assert thin.about[1].startswith("top 10 % of states hold 40.0 %")
 
 
 def test_no_curve_without_opportunity(tmp_path):
     findings = made_findings.hinted(tmp_path, 0)
-    assert concentration_figure(findings.opportunity, "small", 0) == ""
-    assert "C*(c)" not in page(study_report(findings)).split("<h2>Tables</h2>")[0]
-    drawn = ElementTree.fromstring(gap_figure(findings.opportunity, "small", 0))
-    dots = [float(d.get("cx")) for d in drawn.iter(f"{SVG}circle")]
-    assert len(set(dots)) == 1
+    assert not concentration_gallery(findings.opportunity).figures
+    shown = {figure.name for section in study_report(findings).sections for figure in section.figures}
+    assert "e1-concentration" not in shown
+    assert "e1-gap" in shown

@@ -1,12 +1,11 @@
 """One figure of the strongest axis for all models and tasks."""
 
 from dataclasses import replace
-from xml.etree import ElementTree
 
 import pytest
 
-from tests.helpers.made_findings import SVG
-from unmask.report.figures.strongest import COLOURS, strongest, strongest_figure
+from unmask.report.figures.chart import MODELS
+from unmask.report.figures.strongest import strongest, strongest_figures
 
 
 @pytest.fixture
@@ -38,26 +37,27 @@ def test_the_revision_extension_is_not_chosen_from(dream):
 
 
 def test_shape_is_the_axis_and_colour_the_model(two):
-    root = ElementTree.fromstring(strongest_figure(two))
-    described = root.find(f"{SVG}desc").text
-    assert "fill, small: region: 0.7000" in described
-    assert "fill, other: score: 0.1250" in described
-    drawn = [(g.get("class").split()[0], g.get("style")) for g in root.findall(f"{SVG}g")]
-    small, other = (f"--own: {colour}" for colour in COLOURS[:2])
-    assert drawn == [("axis-region", small), ("axis-score", other), ("axis-score", small), ("axis-score", other)]
-    shapes = [[child.tag.removeprefix(SVG) for child in g][-1] for g in root.findall(f"{SVG}g")]
-    assert shapes == ["polygon", "circle", "circle", "circle"]
+    (figure,) = strongest_figures(two)
+    (chart,) = figure.panels
+    assert [name for name, _ in chart.rows] == ["fill", "sort"]
+    dots = [dot for _, row in chart.rows for dot in row]
+    assert [dot.series for dot in dots] == ["small", "other"] * 2
+    assert [dot.colour for dot in dots] == list(MODELS[:2]) * 2
+    assert [dot.shape for dot in dots] == ["square", "circle", "circle", "circle"]
+    assert [dot.value.value for dot in dots] == pytest.approx([0.7, 0.125, 0.0, 0.0])
+    assert chart.shapes == {"score": "circle", "region": "square"}
+    assert dots[0].about[:2] == ("small, fill: region", "n: 20 prompts, 80 states")
 
 
 def test_one_pair_alone_has_no_figure(known):
     alone = replace(known.opportunity, cells=tuple(c for c in known.opportunity.cells if c.task == "fill"))
-    assert strongest_figure(alone) == ""
+    assert not list(strongest_figures(alone))
 
 
 def test_one_axis_alone_has_no_figure(diagnosed):
-    assert strongest_figure(diagnosed.opportunity) == ""
+    assert not list(strongest_figures(diagnosed.opportunity))
 
 
 def test_it_comes_first_in_the_report(known_report):
-    assert known_report.sections[0].title == "Strongest axes"
-    assert "strongest-title" in known_report.sections[0].figures[0].svg
+    assert known_report.sections[0].part == "E1"
+    assert known_report.sections[0].figures[0].name == "e1-all"

@@ -2,11 +2,11 @@
 
 import re
 from dataclasses import replace
-from xml.etree import ElementTree
 
 from tests.helpers import made_findings
 from tests.helpers import made_studies as made
 from tests.helpers.made_findings import answers
+from tests.helpers.markup import tree
 from unmask.report.html import page
 from unmask.report.study import study_report
 from unmask.report.tables.shared import UNRELIABLE
@@ -75,8 +75,20 @@ def test_what_is_missing(tmp_path):
     rest = {key: held for key, held in tables.items() if key != lost}
     report = study_report(made_findings.diagnosed(tmp_path, rest, read, unfinished=[lost]))
     assert report.notes[-1] == "Diagnostics of 1 task-axis pair have no numbers; the tables have the reasons."
-    ElementTree.fromstring(page(report))
+    tree(page(report))
 
 
 def test_no_sign_without_need(diagnosed_report):
     assert diagnosed_report.signs == {}
+
+
+def test_in_one_sentence(diagnosed, tmp_path):
+    *_, predictable, pays = (answer.verdict for answer in study_report(diagnosed).answers)
+    assert predictable == "In part: on 1 of 4 task-axis pairs a signal says better than chance where to act."
+    assert pays == "One step at a time, yes on 1 of 4 task-axis pairs; whole answers were not decoded."
+    tables, read = made.diagnosed({"guess": "useless"}, seed=3)
+    *_, predictable, pays = (
+        answer.verdict for answer in study_report(made_findings.diagnosed(tmp_path, tables, read)).answers
+    )
+    assert predictable.startswith("Not shown: on none of 1 task-axis pair ")
+    assert pays == "Not shown: no gain of acting, one step at a time; whole answers were not decoded."

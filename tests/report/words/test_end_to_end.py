@@ -2,11 +2,11 @@
 
 import re
 from dataclasses import replace
-from xml.etree import ElementTree
 
 import pytest
 
 from tests.helpers.made_findings import answers, cell, mean
+from tests.helpers.markup import tree
 from unmask.lab.analysis.end_to_end import CONTROLS, EndToEndFindings
 from unmask.lab.analysis.opportunity import Missing
 from unmask.report.html import page
@@ -80,7 +80,7 @@ def test_without_any_number(diagnosed):
     report = study_report(replace(diagnosed, end_to_end=EndToEndFindings((), (), (), (lost,))))
     assert "End to end: not known" in report.answers[-1].text
     assert "None: no axis could be chosen; the reasons are below." in markdown(report)
-    ElementTree.fromstring(page(report))
+    tree(page(report))
 
 
 def test_what_is_missing_or_not_judged(whole_report):
@@ -104,3 +104,23 @@ def test_the_extension_is_told_apart(dream_report):
 def test_signs(whole_report, diagnosed_report):
     assert list(whole_report.signs) == [PARTIAL]
     assert diagnosed_report.signs == {}
+
+
+@pytest.mark.parametrize(
+    ("task", "gain", "said"),
+    [
+        ("find", Estimate(0.1, 0.05, 0.2), "Yes: adapting changes the utility of whole answers by +0.100 (1 task)."),
+        ("find", Estimate(-0.1, -0.2, -0.05), "No, it costs: adapting changes the utility of whole answers by -0.100"),
+        ("find", Estimate(0.1, 0.0, 0.2), "Not shown: adapting changes the utility of whole answers by +0.100, which"),
+        ("same", Estimate(0.1, 0.05, 0.2), "Perhaps: adapting changes the utility of whole answers by +0.100, but few"),
+        (
+            "mute",
+            Estimate(0.0, 0.0, 0.0),
+            "No: validation prompts gave no gate a reason to open, so nothing is adapted",
+        ),
+    ],
+)
+def test_in_one_sentence(diagnosed, task, gain, said):
+    cells = [cell(task, gain=gain)]
+    decoded = EndToEndFindings(tuple(cells), (), (mean(cells, gain=gain),), ())
+    assert study_report(replace(diagnosed, end_to_end=decoded)).answers[-1].verdict.startswith(said)

@@ -1,11 +1,11 @@
 """What a study says about opportunity, from stores made by hand."""
 
 import re
-from xml.etree import ElementTree
 
 from tests.helpers import made_findings
 from tests.helpers import made_studies as made
 from tests.helpers.made_findings import answers, hinted, words
+from tests.helpers.markup import tree
 from unmask.report.html import page
 from unmask.report.markdown import markdown
 from unmask.report.study import study_report
@@ -101,7 +101,7 @@ def test_a_name_is_not_a_model(tmp_path):
     report = study_report(findings)
     assert "LLaDA-8B (/models/mini) (2 tasks, 40 evaluation prompts)" in words(findings)
     assert "numbers of LLaDA-8B (/models/mini) on these tasks and of no other model" in report.notes[-1]
-    assert "<h2>LLaDA-8B (/models/mini)</h2>" in page(report)
+    assert "<dd>LLaDA-8B (/models/mini), llada reference</dd>" in page(report)
 
 
 def test_nothing_measured(tmp_path):
@@ -111,10 +111,27 @@ def test_nothing_measured(tmp_path):
     assert report.notes == ()
     assert text.startswith("Nothing could be measured.")
     assert "cannot be cross-fitted" in text
-    ElementTree.fromstring(page(report))
+    tree(page(report))
     assert "Nothing could be measured; the reasons are below." in markdown(report)
 
 
 def test_noise_is_told(tmp_path):
     report = study_report(made_findings.noisy(tmp_path))
     assert any("Rollouts differ at 80 of 480" in text for text in report.notes)
+
+
+def in_short(findings):
+    return [answer.verdict for answer in study_report(findings).answers][:2]
+
+
+def test_in_one_sentence(known, tmp_path):
+    much, concentrated = in_short(known)
+    assert much.startswith("Yes, there is something to gain: on 2 of 6 task-axis pairs, in one step 0.7000 of a")
+    assert concentrated == "Hardly: the best tenth of states holds 10 % to 40 % of the gain."
+    much, concentrated = in_short(hinted(tmp_path / "8", 8))
+    assert much == "Perhaps: 1 of 2 task-axis pairs hint at a gain, on too few prompts."
+    assert concentrated.endswith("of the gain, as far as hints go.")
+    much, concentrated = in_short(hinted(tmp_path / "0", 0))
+    assert much == "No gain was shown on any of 2 task-axis pairs."
+    assert concentrated == "Not known: there is no gain that could be concentrated."
+    assert in_short(made_findings.nothing(tmp_path / "none"))[0] == "Not known: nothing could be measured."

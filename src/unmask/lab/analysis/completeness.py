@@ -118,17 +118,11 @@ def _key(info: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def check_extents(store: Store, manifest: Mapping[str, Any], extents: Sequence[Extent]) -> None:
-    """Refuse a study that has nothing finished of one of its roles."""
+    """Refuse a study that has nothing finished. Of one that was interrupted, the report says what is missing."""
     where = f"study {manifest['study']['name']!r} in {str(store.folder)!r}"
     todo = "carry it on with `unmask study run` and the same --out"
     if not any(extent.shards for extent in extents):
         raise SchemaError(f"{where} has 0 finished shards; allowed: some of validation and of evaluation; {todo}")
-    for role in ROLES:
-        if not any(extent.prompts for extent in extents if extent.split == role):
-            raise SchemaError(
-                f"{where} has finished 0 {role} prompts; allowed: 1 or more, because fixed actions are chosen on "
-                f"validation and shown on evaluation; {todo}"
-            )
 
 
 def absent(manifest: Mapping[str, Any], extents: Sequence[Extent], model: str, task: str, axis: str) -> str:

@@ -1,1 +1,1 @@
-"""The figures of a study, as SVG."""
+"""The figures of a study as values, and who draws them: a page, or a paper."""

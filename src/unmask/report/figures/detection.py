@@ -1,69 +1,86 @@
-"""The figures of a diagnosed setting as inline SVG: what its detector predicts, and lift against coverage."""
+"""The figures of diagnosed settings: what a detector predicts, lift against coverage, and utility along the run."""
 
-from collections.abc import Iterator
-from html import escape
-from math import isfinite, isinf
+from collections.abc import Iterator, Sequence
+from math import isfinite, isinf, nan
 
-from unmask.lab.analysis.detection import DetectionCell
-from unmask.report.figures.svg import AxisScale, Box, coverage_ticks, label, marker, svg
-from unmask.report.formats import number
+import numpy as np
+
+from unmask.lab.analysis.detection import DetectionCell, DetectionFindings
+from unmask.lab.analysis.opportunity import OpportunityFindings
+from unmask.report.figures.chart import INK, SOFT, ChartLine, Gallery, Lines, ReportFigure, colour_of, shape_of
+from unmask.report.formats import counted, number
 from unmask.report.tables.detection import held_out_bins
-from unmask.report.tables.shared import FEW, mark
+from unmask.report.tables.shared import FEW
 from unmask.report.verdicts import lift_verdict
+from unmask.report.words.phrases import model_name
 from unmask.stats import Curve, Threshold
 from unmask.stats.crossfit import Array
 
-_DETECTOR: Box = (60.0, 34.0, 400.0, 190.0)
-_COVERAGE: Box = (500.0, 34.0, 840.0, 190.0)
-_HEIGHT = 236
+CAPTION = (
+    "Calibration: mean opportunity of the states in each bin of the signal, filled on validation prompts, which is "
+    "what the detector predicts, hollow on evaluation prompts; the gate is open in bins at or above τ. Lift by "
+    "coverage: lift over the fixed action when only the best-ranked share of states takes the diagnostic's action; "
+    "thick: the detector, with its 95 % interval; dotted: random states, with the interval over draws; thin: an oracle "
+    "gate with the same actions, with its interval. Along the run: mean utility at each of a prompt's states, one "
+    f"step at a time. Dashed: {FEW}, not to be relied on."
+)
+_ARMS = {"fixed": SOFT, "always": INK, "selective": "", "oracle": ""}
+"""Those of the panel along the run, with their colours; empty for the axis's own."""
 
-CAPTION = f"""\
-Left: mean opportunity of the states in each bin of the signal, filled on validation prompts, which is what
-the detector predicts, hollow on evaluation prompts; the gate is open in bins at or above τ. Right: lift over the fixed
-action when only the best-ranked share of states takes the diagnostic's action. \
-Thick: the detector, with its 95 % interval;
-dotted: random states; thin: an oracle gate with the same actions. Dashed: {FEW}, not to be relied on."""
+
+def setting_gallery(opportunity: OpportunityFindings, detection: DetectionFindings, suffix: str = "") -> Gallery:
+    """One setting at a time, for the diagnostic's own action."""
+    figures = []
+    for at, cell in enumerate(detection.cells):
+        where = f"{model_name(opportunity, cell.model)}: {cell.diagnostic} on {cell.task}"
+        panels = (_detector(cell), _lifts(cell), _along(cell))
+        figures.append(ReportFigure(f"e3-setting{suffix}-{at}", where, panels, CAPTION, choice=where))
+    title = "Detectors: calibration, lift by coverage, utility along the run"
+    return Gallery(f"e3-setting{suffix}", title, CAPTION, "Setting", tuple(figures), f"e3-coverage{suffix}")
 
 
-def setting_figure(cell: DetectionCell, name: str) -> str:
-    """Both panels of one model, task and axis, for the diagnostic's own action."""
+def _about(cell: DetectionCell) -> tuple[str, ...]:
     utility = cell.raw.utility
-    doubt = " doubt" if utility.unreliable else ""
-    lift = f"{lift_verdict(utility)}: {number(utility.lift['selective'])} {mark(utility, cell.partial)}".rstrip()
-    # In the left panel hollow means held out, whatever the doubt.
-    parts = [f'<g class="axis-{cell.axis}">', *_detector(cell), "</g>"]
-    parts += [f'<g class="axis-{cell.axis}{doubt}">', *_lifts(cell), "</g>"]
-    title = f"Detector, and lift by coverage: {cell.model}, {cell.task}, {cell.diagnostic}"
-    description = f"AUROC {number(utility.detection.auroc)}; selective policy, {lift}"
-    return svg(name, _HEIGHT, title, description, parts)
+    few = (f"not to be relied on: {utility.unreliable}",) if utility.unreliable else ()
+    return (
+        f"{cell.task}, {cell.diagnostic}",
+        f"n: {counted(cell.prompts, 'prompt')}, {counted(utility.states, 'state')}",
+        f"AUROC {number(utility.detection.auroc)}",
+        f"selective: {lift_verdict(utility)}, {number(utility.lift['selective'])}",
+        *few,
+    )
 
 
-def _detector(cell: DetectionCell) -> Iterator[str]:
+def _detector(cell: DetectionCell) -> Lines:
     """Mean opportunity of each bin of the signal: on validation (filled), which is predicted, and held out (hollow)."""
-    left, top, right, bottom = _DETECTOR
     chosen = cell.raw.calibration
     predicted = [float(g) for g in chosen.detector.g_B]
     held_out = [g for _, g in held_out_bins(cell.raw)]
+    bins = [float(b + 1) for b in range(len(predicted))]
     tau = chosen.tau.value
-    marked = [tau] if tau is not None and isfinite(tau) else []
-    scale = AxisScale.spanning([*predicted, *held_out, *marked], bottom, top)
-    yield label(left, 12, f"Opportunity by signal; {_tau(chosen.tau)}", "head")
-    yield from _levels(scale, _DETECTOR)
-    if not any(map(isfinite, predicted)):
-        yield label(left + 8, top + 12, "no validation state has a signal", "soft")
-    wide = (right - left) / len(predicted)
-    for b, (g, seen) in enumerate(zip(predicted, held_out, strict=True)):
-        x = left + wide * (b + 0.5)
-        if isfinite(seen):
-            yield f'<g class="held">{_titled(marker(cell.axis, x + 5, scale(seen)), f"held out: {number(seen)}")}</g>'
-        if isfinite(g):
-            yield _titled(marker(cell.axis, x - 5, scale(g)), f"predicted: {number(g)}")
-        yield label(x, bottom + 14, str(b + 1), "soft", "middle")
-    for level in marked:
-        y = scale(level)
-        yield f'<line class="tau" x1="{left}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}"/>'
-        yield label(right + 4, y, "τ", "")
-    yield label(left, bottom + 34, "bins of the signal, smallest first", "soft")
+    points = (("predicted", predicted, False, -0.1), ("held out", held_out, True, 0.1))
+    lines = [
+        ChartLine(
+            name,
+            [b + shift for b in bins],
+            ys,
+            colour_of(cell.axis),
+            shape=shape_of(cell.axis),
+            joined=False,
+            doubt=hollow,
+            about=(f"{name} opportunity", *_about(cell)),
+        )
+        for name, ys, hollow, shift in points
+    ]
+    silent = "" if any(map(isfinite, predicted)) else "no validation state has a signal"
+    return Lines(
+        f"Calibration; {_tau(chosen.tau)}",
+        "bin of the signal, smallest first",
+        "opportunity",
+        lines,
+        levels={"τ": tau} if tau is not None and isfinite(tau) else {},
+        remark=silent,
+    )
 
 
 def _tau(threshold: Threshold) -> str:
@@ -72,36 +89,58 @@ def _tau(threshold: Threshold) -> str:
     return "the gate is always open" if isinf(threshold.value) else f"τ = {threshold.value:.4g}"
 
 
-def _lifts(cell: DetectionCell) -> Iterator[str]:
-    """Lift of acting on the best-ranked share of states, with its interval, random states and an oracle gate."""
-    left, top, right, bottom = _COVERAGE
-    curve: Curve = cell.raw.utility.detection.curve
-    columns = (curve.lift_C, curve.low_C, curve.high_C, curve.random_C, curve.oracle_C)
-    scale = AxisScale.spanning([float(x) for column in columns for x in column], bottom, top)
-    yield label(left, 12, "Lift by coverage", "head")
-    yield from _levels(scale, _COVERAGE)
-    yield from coverage_ticks(_COVERAGE)
+def _lifts(cell: DetectionCell) -> Lines:
+    """Lift of acting on the best-ranked share of states: the detector, random states and an oracle gate, with bands."""
+    detection = cell.raw.utility.detection
+    curve: Curve = detection.curve
+    about, own = _about(cell), colour_of(cell.axis)
+    dash = "dash" if cell.raw.utility.unreliable else "solid"
+    at = sorted(detection.at)
 
-    def points(y_C: Array) -> str:
-        both = zip([0.0, *curve.coverage_C], [0.0, *y_C], strict=True)
-        return " ".join(f"{left + (right - left) * c:.1f},{scale(float(y)):.1f}" for c, y in both)
+    def banded(name: str, part: str) -> tuple[list[float], list[float], list[float]]:
+        ends = [getattr(detection.at[c], part) for c in at]
+        return [0.0, *at], [0.0, *(e.low for e in ends)], [0.0, *(e.high for e in ends)]
 
-    around = f"{points(curve.high_C)} {' '.join(reversed(points(curve.low_C).split()))}"
-    yield f'<polygon class="band" points="{around}"/>'
-    yield f'<polyline class="even" fill="none" points="{points(curve.random_C)}"/>'
-    yield f'<polyline class="curve thin" points="{points(curve.oracle_C)}"/>'
-    everywhere = f"detector: {number(float(curve.lift_C[-1]))} everywhere"
-    yield _titled(f'<polyline class="curve thick" points="{points(curve.lift_C)}"/>', everywhere)
-    yield label(left, bottom + 34, "share of states in %, best-ranked first", "soft")
+    def points(y_C: Array) -> list[float]:
+        return [0.0, *map(float, y_C)]
 
-
-def _levels(scale: AxisScale, box: Box) -> Iterator[str]:
-    left, _, right, _ = box
-    for tick in scale.ticks:
-        y, zero = scale(tick), " zero" if abs(tick) < 1e-12 else ""
-        yield f'<line class="grid{zero}" x1="{left}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}"/>'
-        yield label(left - 6, y, f"{tick + 0.0:.4g}", "soft", "end")
+    cover = points(curve.coverage_C)
+    lines = [
+        *_band("random states", *banded("random", "random_lift"), SOFT, about),
+        ChartLine("random states", cover, points(curve.random_C), SOFT, dash="dot", width=1.2, about=about),
+        *_band("oracle gate", *banded("oracle", "oracle_lift"), INK, about),
+        ChartLine("oracle gate", cover, points(curve.oracle_C), INK, width=1.2, about=about),
+        ChartLine("detector", cover, points(curve.lift_C), own, points(curve.low_C), points(curve.high_C), 3.0, dash,
+             about=about),
+    ]  # fmt: skip
+    return Lines("Lift by coverage", "share of states, best-ranked first", "lift", lines, x_share=True)
 
 
-def _titled(shape: str, title: str) -> str:
-    return f"<g><title>{escape(title)}</title>{shape}</g>"
+def _band(
+    name: str, x: Sequence[float], low: Sequence[float], high: Sequence[float], colour: str, about: Sequence[str]
+) -> Iterator[ChartLine]:
+    """An interval that is known at fewer places than the curve in it."""
+    if any(isfinite(end) for end in (*low[1:], *high[1:])):
+        yield ChartLine(f"{name}: 95 %", x, [nan] * len(x), colour, low, high, width=0.0, about=about)
+
+
+def _along(cell: DetectionCell) -> Lines:
+    """Mean utility at each of a prompt's states, in the order of the run."""
+    states = cell.raw.states
+    places = np.unique(states.place_S)
+    lines = []
+    for arm, colour in _ARMS.items():
+        utility_S = states.fixed_S if arm == "fixed" else states.fixed_S + states.gain[arm]
+        means = [float(utility_S[states.place_S == k].mean()) for k in places]
+        lines.append(
+            ChartLine(
+                arm,
+                [float(k) + 1 for k in places],
+                means,
+                colour or colour_of(cell.axis),
+                width=3.0 if arm == "selective" else 1.4,
+                dash={"fixed": "dot", "oracle": "dash"}.get(arm, "solid"),
+                about=(arm, *_about(cell)),
+            )
+        )
+    return Lines("Utility along the run", "state, first to last", "mean utility", lines)

@@ -1,21 +1,20 @@
-"""One figure for all models and tasks: the opportunity of each pair's strongest axis."""
+"""One figure for all models and tasks: the opportunity of each pair's strongest axis (the paper's fig:e1-all)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import isnan
 
 from unmask.axes import AXES
 from unmask.lab.analysis.opportunity import OpportunityCell, OpportunityFindings
 from unmask.lab.choose import is_extension
-from unmask.report.figures.svg import WhiskerRow, whiskers
-from unmask.report.tables.shared import FEW, mark
+from unmask.report.figures.chart import MODELS, Dot, ReportFigure, Whiskers, shape_of
+from unmask.report.figures.opportunity import counted_in
+from unmask.report.tables.shared import FEW
 
 CAPTION = (
     "Of each model and task the axis with the largest Δ_adapt, of those that the model's native decoder has: the shape "
     "is the axis, the colour the model. The largest of several estimates looks better than it is. Lines are 95 % "
-    f"intervals over prompts; hollow and dashed: {FEW}."
+    f"intervals over prompts; hollow: {FEW}."
 )
-COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa7722", "#aa3377", "#2299aa")
-"""Of models in their order; they begin anew where there are more."""
 
 
 def strongest(findings: OpportunityFindings) -> Mapping[tuple[str, str], OpportunityCell]:
@@ -32,22 +31,22 @@ def strongest(findings: OpportunityFindings) -> Mapping[tuple[str, str], Opportu
     return best
 
 
-def strongest_figure(findings: OpportunityFindings) -> str:
-    """Grouped by task; empty where fewer than two pairs have numbers, or where one axis is all there is."""
+def strongest_figures(findings: OpportunityFindings) -> Iterator[ReportFigure]:
+    """Grouped by task; none where fewer than two pairs have numbers, or where one axis is all there is."""
     best = strongest(findings)
     if len(best) < 2 or len({cell.axis for cell in findings.cells}) < 2:
-        return ""
-    colours = {model: COLOURS[at % len(COLOURS)] for at, model in enumerate(findings.models)}
-    tasks = dict.fromkeys(task for _, task in best)
-    groups = [
-        (task, [_row(best[model, task], colours[model]) for model in findings.models if (model, task) in best])
-        for task in tasks
+        return
+    colours = {model: MODELS[at % len(MODELS)] for at, model in enumerate(findings.models)}
+    rows = [
+        (task, [_dot(best[model, task], colours[model]) for model in findings.models if (model, task) in best])
+        for task in dict.fromkeys(task for _, task in best)
     ]
-    title = "Adaptation opportunity of the strongest axis of every model and task"
-    return whiskers("strongest", groups, title, "Δ_adapt of the strongest axis, with 95 % interval")
+    shapes = {axis: shape_of(axis) for axis in AXES if any(cell.axis == axis for cell in best.values())}
+    chart = Whiskers(rows, "Δ_adapt of the strongest axis", shapes=shapes)
+    yield ReportFigure("e1-all", "Opportunity of the strongest axis", (chart,), CAPTION, "opportunity")
 
 
-def _row(cell: OpportunityCell, colour: str) -> WhiskerRow:
+def _dot(cell: OpportunityCell, colour: str) -> Dot:
     overall = cell.overall
-    signs = mark(overall, cell.partial)
-    return WhiskerRow(cell.axis, overall.delta, bool(overall.unreliable), signs, f"{cell.model}: {cell.axis}", colour)
+    about = (f"{cell.model}, {cell.task}: {cell.axis}", *counted_in(overall, cell.partial))
+    return Dot(cell.model, overall.delta, shape_of(cell.axis), colour, bool(overall.unreliable), about)

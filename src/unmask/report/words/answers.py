@@ -13,6 +13,17 @@ from unmask.report.words import end_to_end as end_to_end_words
 from unmask.report.words import learned as learned_words
 from unmask.report.words import opportunity as opportunity_words
 
+GLOSSARY = {
+    "state": "an answer part-way through decoding, with some positions still masked",
+    "axis": "one part of the next step: how positions are ranked (score), which may be chosen (region), how many are "
+    "revealed (cardinality), whether they may still change (commitment)",
+    "action": "one choice on an axis; the fixed action is the choice that was best everywhere on validation prompts",
+    "opportunity": "what the best action of each state would have gained over the fixed one, in task utility from 0 "
+    "to 1, seen in hindsight (Δ_adapt)",
+    "gate": "the rule that decides, from a signal known before acting, whether to leave the fixed action",
+}
+"""The words that the answers use, for who has read nothing else."""
+
 METHODS = (
     "The policy axis has no diagnostic: it has opportunity, a fixed method and one for each stage, and no part in "
     "what is said of predicting and acting. Its methods act for one transition with empty notes; what they take beside "
@@ -23,17 +34,29 @@ METHODS = (
 def answers(findings: Findings) -> Iterator[Answer]:
     """The four questions that every study is asked."""
     opportunity, detection = findings.opportunity, findings.detection
-    yield Answer("How much?", opportunity_words.how_much(opportunity))
-    yield Answer("How concentrated?", opportunity_words.how_concentrated(opportunity))
+    short = opportunity_words.much_in_short(opportunity)
+    yield Answer("How much?", opportunity_words.how_much(opportunity), short)
+    short = opportunity_words.concentrated_in_short(opportunity)
+    yield Answer("How concentrated?", opportunity_words.how_concentrated(opportunity), short)
     if detection is None:
         alone = opportunity.manifest["study"]["axes"] == [POLICY]
         why = "no diagnostic exists for the policy axis." if alone else detection_words.NOT_ASKED
-        yield Answer("Predictable?", f"Not asked: {why}")
-        yield Answer("Does acting pay?", f"Not measured: {why}")
+        yield Answer("Predictable?", f"Not asked: {why}", "Not asked by this study.")
+        yield Answer("Does acting pay?", f"Not measured: {why}", "Not measured by this study.")
         return
     native = detection.of(extension=False).cells
-    yield Answer("Predictable?", detection_words.predictable(opportunity, native))
-    yield Answer("Does acting pay?", f"{detection_words.pays(opportunity, native)}\n{_end_to_end_answer(findings)}")
+    short = detection_words.predictable_in_short(native)
+    yield Answer("Predictable?", detection_words.predictable(opportunity, native), short)
+    text = f"{detection_words.pays(opportunity, native)}\n{_end_to_end_answer(findings)}"
+    yield Answer("Does acting pay?", text, _pays_in_short(findings))
+
+
+def _pays_in_short(findings: Findings) -> str:
+    """What counts is whole answers; one step where those were not decoded."""
+    if findings.end_to_end is not None:
+        return end_to_end_words.pays_in_short(findings.opportunity, findings.end_to_end.of(extension=False))
+    cells = () if findings.detection is None else findings.detection.of(extension=False).cells
+    return detection_words.pays_in_short(cells)
 
 
 def _end_to_end_answer(findings: Findings) -> str:

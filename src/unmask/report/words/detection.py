@@ -38,10 +38,7 @@ def predictable(opportunity: OpportunityFindings, cells: Sequence[DetectionCell]
     """Claims only where reliable intervals leave chance behind."""
     if not cells:
         return "Not known: no diagnosed setting has numbers."
-    ranked = [c for c in cells if not isnan(_auroc(c).value)]
-    # A detector that knows only where there is no signal has predicted nothing.
-    above = [c for c in ranked if _auroc(c).low > 0.5 and c.raw.auroc_among.low > 0.5]
-    sure, hints = [c for c in above if not _doubt(c)], [c for c in above if _doubt(c)]
+    ranked, sure, hints = _ranked(cells)
     what = "lies above 0.5, which is chance, both for all states and for those with a signal"
     sentences = []
     if sure:
@@ -70,6 +67,40 @@ def predictable(opportunity: OpportunityFindings, cells: Sequence[DetectionCell]
     lost = len(cells) - len(ranked)
     rest += [f"on {lost} AUROC does not exist, {_ONE_KIND}"] * bool(lost)
     return " ".join([*sentences, *([_sentence(rest)] if rest else [])])
+
+
+def predictable_in_short(cells: Sequence[DetectionCell]) -> str:
+    """The same in one sentence that needs no definition."""
+    _, sure, hints = _ranked(cells)
+    if not cells:
+        return "Not known: no diagnosed setting has numbers."
+    if sure:
+        return f"In part: on {len(sure)} of {_pairs(cells)} a signal says better than chance where to act."
+    if hints:
+        return f"Perhaps: {len(hints)} of {_pairs(cells)} hint at a signal that says where, on too few prompts."
+    return f"Not shown: on none of {_pairs(cells)} does a signal say reliably where there is something to gain."
+
+
+def _ranked(
+    cells: Sequence[DetectionCell],
+) -> tuple[list[DetectionCell], list[DetectionCell], list[DetectionCell]]:
+    """Cells that have an AUROC; of those the ones above chance: to rely on, and on too few prompts."""
+    ranked = [c for c in cells if not isnan(_auroc(c).value)]
+    # A detector that knows only where there is no signal has predicted nothing.
+    above = [c for c in ranked if _auroc(c).low > 0.5 and c.raw.auroc_among.low > 0.5]
+    return ranked, [c for c in above if not _doubt(c)], [c for c in above if _doubt(c)]
+
+
+def pays_in_short(cells: Sequence[DetectionCell]) -> str:
+    """One step at a time, in one sentence that needs no definition."""
+    said = [lift_verdict(c.raw.utility) for c in cells]
+    if not cells:
+        return "Not known: no diagnosed setting has numbers."
+    if sure := said.count(DetectionVerdict.LIFT):
+        return f"One step at a time, yes on {sure} of {_pairs(cells)}; whole answers were not decoded."
+    if hints := said.count(DetectionVerdict.HINT):
+        return f"Perhaps: {hints} of {_pairs(cells)} hint at it, one step at a time; whole answers were not decoded."
+    return "Not shown: no gain of acting, one step at a time; whole answers were not decoded."
 
 
 def pays(opportunity: OpportunityFindings, cells: Sequence[DetectionCell]) -> str:

@@ -53,6 +53,30 @@ def pays(opportunity: OpportunityFindings, end_to_end: EndToEndFindings) -> str:
     )
 
 
+_IN_SHORT = {
+    EndToEndVerdict.BETTER: "Yes: adapting changes the utility of whole answers by {}",
+    EndToEndVerdict.WORSE: "No, it costs: adapting changes the utility of whole answers by {}",
+    EndToEndVerdict.HINT_BETTER: "Perhaps: adapting changes the utility of whole answers by {}, but few prompts differ",
+    EndToEndVerdict.HINT_WORSE: "It seems to cost: adapting changes whole answers by {}, but few prompts differ",
+    EndToEndVerdict.NOTHING: "Not shown: adapting changes the utility of whole answers by {}, which may be chance",
+    EndToEndVerdict.NEVER: "No: validation prompts gave no gate a reason to open, so nothing is adapted",
+    EndToEndVerdict.UNKNOWN: "Not known: no whole answer could be judged",
+}
+
+
+def pays_in_short(opportunity: OpportunityFindings, end_to_end: EndToEndFindings) -> str:
+    """Whole answers, in one sentence that needs no definition; a clause for each model."""
+    means = chosen_means(end_to_end)
+    if not means:
+        return "Not known: whole answers have no numbers."
+    clauses = []
+    for mean in means:
+        said = _IN_SHORT[mean_verdict(end_to_end, mean)].format(f"{mean.difference[GAIN].value:+.3f}")
+        whose = f" with {model_name(opportunity, mean.model)}" if len(means) > 1 else ""
+        clauses.append(f"{said} ({counted(len(mean.tasks), 'task')}{whose})")
+    return f"{'; '.join(clauses)}."
+
+
 def extension(opportunity: OpportunityFindings, end_to_end: EndToEndFindings) -> str:
     """The revision extension alone."""
     return f"End to end, {_gains(opportunity, end_to_end, end_to_end.means)}." if end_to_end.means else ""

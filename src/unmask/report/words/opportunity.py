@@ -83,6 +83,23 @@ def how_much(findings: OpportunityFindings) -> str:
     return " ".join([*sentences, _by_axis(findings)])
 
 
+def much_in_short(findings: OpportunityFindings) -> str:
+    """The same in one sentence that needs no definition."""
+    cells = findings.cells
+    if not cells:
+        return "Not known: nothing could be measured."
+    sure, hints = _shown(cells)
+    most = f"{number(_largest(sure or hints or cells).overall.delta.value)} of a utility from 0 to 1"
+    if sure:
+        return (
+            f"Yes, there is something to gain: on {len(sure)} of {counted(len(cells), 'task-axis pair')}, in one step "
+            f"{most} at most."
+        )
+    if hints:
+        return f"Perhaps: {len(hints)} of {counted(len(cells), 'task-axis pair')} hint at a gain, on too few prompts."
+    return f"No gain was shown on any of {counted(len(cells), 'task-axis pair')}."
+
+
 def _shown(cells: Sequence[OpportunityCell]) -> tuple[list[OpportunityCell], list[OpportunityCell]]:
     """Cells whose interval lies above zero: those to rely on, and those on too few prompts."""
     above = [c for c in cells if c.overall.delta.positive]
@@ -120,6 +137,9 @@ def _weak(means: Sequence[OpportunityMean]) -> str:
 
 # How concentrated?
 
+_MOST, _MORE = 0.5, 0.2
+"""Of the opportunity, held by a tenth of states: from where on it is concentrated, or in part (spread evenly: 0.1)."""
+
 
 def how_concentrated(findings: OpportunityFindings) -> str:
     """Of what was shown; of hints where there is nothing more."""
@@ -136,6 +156,20 @@ def how_concentrated(findings: OpportunityFindings) -> str:
         )
     where = "On the pairs where opportunity was shown" if sure else "On the pairs where there is a hint"
     return " ".join([f"{where}: {'; '.join(clauses)} (10 % if it were spread evenly).", *_by_stage(findings)])
+
+
+def concentrated_in_short(findings: OpportunityFindings) -> str:
+    """The same in one sentence that needs no definition."""
+    sure, hints = _shown(findings.cells)
+    cells = sure or hints
+    if not cells:
+        return "Not known: there is no gain that could be concentrated."
+    held = [_top(c).value for c in cells]
+    least, most = (f"{100 * end:.0f} %" for end in (min(held), max(held)))
+    parts = least if least == most else f"{least} to {most}"
+    said = "In few states" if min(held) >= _MOST else "In part" if min(held) >= _MORE else "Hardly"
+    hint = "" if sure else ", as far as hints go"
+    return f"{said}: the best tenth of states holds {parts} of the gain{hint}."
 
 
 def _by_stage(findings: OpportunityFindings) -> Iterator[str]:
