@@ -22,7 +22,7 @@ def address(tmp_path_factory):
 def test_the_first_screen_has_the_verdicts_both_pictures_and_the_glossary(tab, address, scheme):
     tab.emulate_media(color_scheme=scheme)
     tab.goto(address)
-    shown = [*tab.locator(".verdicts li").all(), *tab.locator(".pictures img").all(), tab.locator(".glossary")]
+    shown = [*tab.locator(".verdicts li").all(), *tab.locator(".pictures img").all(), tab.locator(".demo .glossary")]
     assert len(shown) == 5 + 2 + 1
     for part in shown:
         box = part.bounding_box()

@@ -1,70 +1,38 @@
-"""One sentence for each question; never more than was shown."""
+"""One sentence for each question."""
 
 import pytest
 
-from tests.helpers import made_findings
 from tests.helpers.made_demo import ROWS, rows
-from unmask.lab.analysis.findings import Findings
 from unmask.lab.demo import AT_ONCE, MODE
 from unmask.report.demo.summary import summarise
-from unmask.report.demo.verdicts import DemoVerdict, verdicts
+from unmask.report.demo.verdicts import _PLAIN, DemoVerdict, verdicts
 
 
-def said(findings, summaries=None):
-    return {v.question: v.sentence for v in verdicts(summaries or summarise(ROWS), findings)}
-
-
-def test_a_sentence_for_each_question(known):
-    every = verdicts(summarise(ROWS), known)
-    assert len(every) == 5
+def test_a_sentence_for_each_question(known_report):
+    every = verdicts(summarise(ROWS), known_report.answers)
+    assert [v.question for v in every] == ["Do more forwards help?", *_PLAIN.values()]
+    assert [v.sentence for v in every[1:]] == [answer.verdict for answer in known_report.answers]
+    assert [answer.question for answer in known_report.answers] == list(_PLAIN)
     assert all(v.sentence.endswith(".") and v.sentence.count(". ") == 0 for v in every)
-    assert every[0].sentence.startswith("Yes, up to a point: ")
-    assert "slow & sure gets 0.80 with 4.0 forwards for 4 tokens" in every[0].sentence
+
+
+def test_the_best_and_what_is_as_good_for_less():
+    cheap = rows("nearly", "dream", (0.898, 0.698), 3.0)
+    first, *_ = verdicts(summarise([*ROWS, *cheap]), ())
+    assert first.sentence.startswith("Yes, up to a point: ")
+    assert "everything reaches a utility of 0.30, the best method 0.80" in first.sentence
+    assert "nearly gets 0.80 with 3.0 forwards for 4 tokens" in first.sentence
 
 
 def test_more_forwards_that_do_not_help():
-    same = [
-        *rows(MODE, "", (1.0, 1.0), None),
-        *rows(AT_ONCE, "", (0.9, 0.9), 1.0),
-        *rows("slow", "llada", (0.9, 0.9), 4),
-    ]
-    assert said(Findings(opportunity=_empty()), summarise(same))["Do more forwards help?"].startswith("No: ")
-
-
-def _empty():
-    from types import SimpleNamespace
-
-    return SimpleNamespace(cells=(), models=())
-
-
-def test_a_gain_is_a_gain_only_on_enough_prompts(known, tmp_path):
-    question = "Could another choice help?"
-    assert said(known)[question].startswith("Yes: in hindsight, on ")
-    assert "up to 0.70 (region on fill)" in said(known)[question]
-    few = said(made_findings.hinted(tmp_path / "few", 5))
-    assert few[question].startswith("A hint: ")
-    assert "fewer than 10 prompts show it" in few[question]
-
-
-def test_nothing_measured_is_not_known(tmp_path):
-    nothing = said(made_findings.nothing(tmp_path))
-    assert nothing["Could another choice help?"] == "Not known: nothing could be measured."
-    assert nothing["Is that in few places?"].startswith("Not known: ")
-
-
-def test_without_signals_nothing_is_predicted(known):
-    assert said(known)["Can it be predicted?"].startswith("Not asked: ")
-    assert said(known)["Does acting on it pay?"].startswith("Not measured: ")
+    same = [*rows(MODE, "", (1, 1), None), *rows(AT_ONCE, "", (0.9, 0.9), 1), *rows("slow", "llada", (0.9, 0.9), 4)]
+    first, *_ = verdicts(summarise(same), ())
+    assert first.sentence.startswith("No: ")
 
 
 @pytest.mark.parametrize(
     ("sentence", "lead"),
-    [
-        ("Yes: it does.", "Yes: "),
-        ("It does.", ""),
-        (f"{'very ' * 9}long: no answer.", ""),
-        ("No, it costs: 3.", "No, it costs: "),
-    ],
+    [("Yes: it does.", "Yes: "), ("It does.", ""), (f"{'very ' * 9}long: no answer.", ""), ("No, no: 3.", "No, no: ")],
 )
 def test_the_lead_is_short(sentence, lead):
     verdict = DemoVerdict("?", sentence)

@@ -53,8 +53,8 @@ def _toml(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-_DEMO_SCRIPTS = 5
-"""Runs and states, what draws each of them, and what the page's buttons do."""
+_DEMO_SCRIPTS = 9
+"""The four of a study's page; runs and states, what draws each of them, and what the page's buttons do."""
 
 
 def _demo(case: Case, folder: Path) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """The demonstration on one self-contained page: verdicts and pictures first, then runs, methods and the study."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -16,7 +15,6 @@ from unmask.lab.analysis.findings import Findings
 from unmask.lab.demo import FAMILIES, DemoComparison
 from unmask.lab.demo_runs import DemoRun
 from unmask.look.page import asset
-from unmask.look.page import page as whole_page
 from unmask.report import html
 from unmask.report.demo.figure import trade_off_svg, trade_off_words
 from unmask.report.demo.opportunity import opportunity_svg, opportunity_words
@@ -40,6 +38,7 @@ GLOSSARY = {
     "axis": "one of the four choices of every step: which tokens first (score), where (region), how many at once "
     "(cardinality), for good or not (commitment)",
     "branch": "the same state finished after another choice",
+    "gate": "a rule that says, before a step, whether to leave the usual choice",
     "utility": "how good an answer is, from 0 to 1",
 }
 
@@ -64,47 +63,37 @@ class DemoResults:
 
     @property
     def verdicts(self) -> tuple[DemoVerdict, ...]:
-        return verdicts(self.summaries, self.findings)
+        return verdicts(self.summaries, self.report.answers)
 
 
 def page(results: DemoResults) -> str:
     """HTML with style, pictures, scripts and runs inside: one file to keep or to send."""
-    study = _study(results.report)
     body = _template().render(
         warnings=results.report.warnings,
         verdicts=results.verdicts,
         glossary=GLOSSARY,
         groups=_groups(results.runs),
-        study=Markup(study.body),
         **_pictures(results),
         **_on_methods(results),
         **_on_study(results.findings),
         **_on_states(results),
     )
-    return whole_page(
-        TITLE,
-        body,
-        styles=[study.style, asset("grid.css"), asset("states.css"), asset("page.css", "unmask.report.demo")],
-        scripts=[asset("grid.js"), asset("states.js"), asset("page.js", "unmask.report.demo")],
+    own = "unmask.report.demo"
+    opening = html.Opening(
+        title=TITLE,
+        body=Markup(body),
+        contents=_contents(results),
+        styles=[asset("grid.css"), asset("states.css"), asset("page.css", own)],
+        scripts=[asset("grid.js"), asset("states.js"), asset("page.js", own)],
         data={"runs-data": list(results.records), "states-data": _states_data(results.evidence)},
     )
+    return html.page(results.report, opening=opening)
 
 
-@dataclass(frozen=True)
-class _StudyPart:
-    """The page of a study without its frame."""
-
-    body: str
-    style: str
-
-
-def _study(report: Report) -> _StudyPart:
-    made = html.page(report)
-    (body,), (style,) = (
-        re.findall(r"<main>\s*<h1>.*?</h1>(.*)</main>", made, re.S),
-        re.findall(r"<style>(.*?)</style>", made, re.S),
-    )
-    return _StudyPart(body, style)
+def _contents(results: DemoResults) -> dict[str, str]:
+    states = {} if results.evidence is None else {"states": "States and branches"}
+    parts = {"verdicts": "In short", "runs": "Runs to look at", **states, "methods": "The methods"}
+    return {**parts, "study": "The study in full"}
 
 
 def _pictures(results: DemoResults) -> dict[str, Markup]:
