@@ -179,6 +179,7 @@ def _show(results: "DemoResults", written: Any, quiet: bool) -> None:
         return
     console = Console()
     console.print(terminal.comparison(results.summaries))
+    say("utility: P(answer) / P(best answer); *: none here scores as high with fewer forwards")
     for verdict in results.verdicts:
         line = Text.assemble((f"\n{verdict.question} ", "bold"), verdict.sentence)
         console.print(line, soft_wrap=not console.is_terminal)

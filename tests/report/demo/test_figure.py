@@ -1,5 +1,7 @@
 """Utility against forwards."""
 
+import xml.etree.ElementTree as ET
+
 from matplotlib.figure import Figure
 
 from tests.helpers.made_demo import ROWS, rows
@@ -32,6 +34,8 @@ def test_every_policy_is_named_and_the_words_name_the_best():
     assert "slower" not in words
 
 
-def test_a_name_is_never_a_formula():
-    hostile = r"$\frac{"
-    assert hostile in figure.trade_off_svg(summarise([*ROWS, *rows(hostile, "llada", (0.3, 0.3), 3.0)]))
+def test_a_name_is_never_a_formula_and_never_breaks_the_picture():
+    hostile = "$\\frac{\x00\x1b"
+    drawn = figure.trade_off_svg(summarise([*ROWS, *rows(hostile, "llada", (0.3, 0.3), 3.0)]))
+    ET.fromstring(drawn)
+    assert "$\\frac{??" in drawn

@@ -10,6 +10,7 @@ from matplotlib.transforms import Bbox
 
 from unmask.report.demo.summary import DemoSummary
 from unmask.report.demo.themed import EDGE, FAINT, INK, PAPER, plain_axes, themed_svg
+from unmask.report.figures.trade_off import drawable
 
 # Okabe and Ito's palette, which the colour-blind can tell apart.
 COLOURS = {
@@ -91,7 +92,7 @@ def _place_labels(ax: Axes, summaries: Sequence[DemoSummary]) -> None:
     frame = ax.get_window_extent()
     for s in sorted(shown, key=lambda s: -s.utility):
         colour = COLOURS.get(s.method, BASELINE)
-        note = ax.annotate(s.label, (s.spent, s.utility), (0, 0), textcoords="offset points", size=9.5)
+        note = ax.annotate(drawable(s.label), (s.spent, s.utility), (0, 0), textcoords="offset points", size=9.5)
         note.set_color(INK)
         for x, y in _offsets():
             note.set_position((x, y))

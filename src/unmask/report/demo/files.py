@@ -25,10 +25,9 @@ class DemoFiles:
 def write(results: DemoResults, out: str | Path) -> DemoFiles:
     """Write report.html and problems.csv into a folder."""
     place = files.folder(out)
-    return DemoFiles(
-        page=files.write(place / "report.html", page(results).encode()),
-        rows=files.write(place / "problems.csv", table_csv(results.comparison.rows).encode()),
-    )
+    # The page last: where plotly is missing, it is the only thing that is not written.
+    rows = files.write(place / "problems.csv", table_csv(results.comparison.rows).encode())
+    return DemoFiles(page=files.write(place / "report.html", page(results).encode()), rows=rows)
 
 
 def table_csv(rows: Sequence[DemoRow]) -> str:

@@ -7,6 +7,10 @@ from matplotlib.axes import Axes
 
 from unmask.lab.analysis.opportunity import OpportunityCell, OpportunityFindings
 from unmask.report.demo.themed import AXIS_COLOURS, FAINT, INK, PAPER, plain_axes, themed_svg
+from unmask.report.figures.trade_off import drawable
+
+_LONGEST = 60
+"""Characters of a task's name that fit."""
 
 
 def opportunity_svg(findings: OpportunityFindings) -> str:
@@ -36,7 +40,7 @@ def _measured(findings: OpportunityFindings) -> list[OpportunityCell]:
 
 
 def _group(findings: OpportunityFindings, cell: OpportunityCell) -> str:
-    return cell.task if len(findings.models) == 1 else f"{cell.model}: {cell.task}"
+    return drawable(cell.task if len(findings.models) == 1 else f"{cell.model}: {cell.task}", _LONGEST)
 
 
 def _draw(ax: Axes, findings: OpportunityFindings, cells: Sequence[OpportunityCell]) -> None:
@@ -46,7 +50,7 @@ def _draw(ax: Axes, findings: OpportunityFindings, cells: Sequence[OpportunityCe
         if group not in groups:
             groups[group] = place
             place += 1
-        names[place] = cell.axis
+        names[place] = drawable(cell.axis)
         _row(ax, cell, place)
         place += 1
     ax.axvline(0, color=FAINT, lw=1)

@@ -9,6 +9,7 @@ from matplotlib.patches import Rectangle
 
 from unmask.lab.demo import DemoComparison, Reveal
 from unmask.report.demo.themed import FAINT, GRID, INK, PAPER, themed_svg
+from unmask.report.figures.trade_off import drawable
 
 _ON_LIGHT, _ON_DARK = "#1f1f1f", "#fefefe"
 """Ink on cells, whose colours do not change with the theme."""
@@ -39,7 +40,7 @@ def _order(ax: Axes, comparison: DemoComparison, labels: Sequence[str]) -> None:
             _write_cell(ax, x, y, reveal, colour)
         ax.text(length - 0.3, y, f"{reveal.utility:.2f}", va="center", size=8.5, color=INK)
     ax.set(xlim=(-0.5, length + 0.6), ylim=(len(reveals) - 0.5, -0.5))
-    ax.set_yticks(range(len(reveals)), [reveal.label for reveal in reveals], color=INK, size=9)
+    ax.set_yticks(range(len(reveals)), [drawable(reveal.label) for reveal in reveals], color=INK, size=9)
     prompt = sum(step == 0 for step in reveals[0].step)
     names = {(prompt - 1) / 2: "prompt", length + 0.05: "utility"}
     names |= {float(x): str(x - prompt + 1) for x in range(prompt, length)}
@@ -52,7 +53,7 @@ def _order(ax: Axes, comparison: DemoComparison, labels: Sequence[str]) -> None:
 def _write_cell(ax: Axes, x: int, y: int, reveal: Reveal, colour: str) -> None:
     step, again = reveal.step[x], reveal.remasked[x]
     if step == 0:
-        ax.text(x, y, reveal.text[x], ha="center", va="center", size=8.5, color=FAINT)
+        ax.text(x, y, drawable(reveal.text[x]), ha="center", va="center", size=8.5, color=FAINT)
         return
     red, green, blue = to_rgb(colour)
     ink = _ON_DARK if 0.3 * red + 0.6 * green + 0.1 * blue < 0.5 else _ON_LIGHT
