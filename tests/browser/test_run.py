@@ -156,24 +156,38 @@ def test_text_on_every_strength_can_be_read(run, scheme):
     assert min(ratios) >= 4.5
 
 
-def test_a_click_picks_a_cell(tab, tmp_path):
+@pytest.fixture
+def grid(tab, tmp_path):
+    """A page of one's own around the grid of a run that goes on: nobody knows its last canvas."""
     script = (
         "const grid = unmaskGrid(document.querySelector('div'), JSON.parse(document.getElementById('run').textContent),"
         " {onPick: (step, position) => { window.picked = [step, position]; }}); window.grid = grid;"
     )
+    begun = {**record(), "filler": [False] * 9, "fillers": ["<|end|>"]}
     place = tmp_path / "own.html"
     scripts, styles = [asset("grid.js"), script], [asset("grid.css")]
-    place.write_text(page("own", "<div></div>", styles=styles, scripts=scripts, data={"run": record()}), "utf-8")
+    place.write_text(page("own", "<div></div>", styles=styles, scripts=scripts, data={"run": begun}), "utf-8")
     tab.goto(place.as_uri())
-    tab.locator(".run-canvas").click(position={"x": 50, "y": 20 + 2 * 20 + 8})
-    assert tab.evaluate("window.picked") == [2, 2]
+    return tab
+
+
+def test_a_click_picks_a_cell(grid):
+    grid.locator(".run-canvas").click(position={"x": 50, "y": 20 + 2 * 20 + 8})
+    assert grid.evaluate("window.picked") == [2, 2]
+
+
+def test_steps_are_added_as_they_happen(grid):
+    assert grid.text_content(".run-state .filler") == "∎"
+    grid.evaluate("grid.show(2)")
     said = {"policy": "hand", "why": "", "signal": None, "threshold": None, "open": None}
-    tab.evaluate("(step) => grid.add(step)", {"step": 7, "changes": [[3, "new", 0.95]], **said})
-    assert at(tab) == "step 2 of 7"
-    tab.evaluate("grid.show(7)")
-    assert "hand acted and filled 1 position." in tab.text_content(".run-why")
-    tab.evaluate("(step) => grid.add(step)", {"step": 8, "changes": [], **said})
-    assert at(tab) == "step 8 of 8"
+    grid.evaluate("(step) => grid.add(step)", {"step": 7, "changes": [[3, "new", 0.95]], **said})
+    assert at(grid) == "step 2 of 7"
+    assert "hand" in grid.text_content(".run-legend")
+    grid.evaluate("grid.show(7)")
+    assert "hand acted and filled 1 position." in grid.text_content(".run-why")
+    # Who is at the end stays there.
+    grid.evaluate("(step) => grid.add(step)", {"step": 8, "changes": [], **said})
+    assert at(grid) == "step 8 of 8"
 
 
 def test_a_long_run_draws_only_what_is_in_sight(tab, tmp_path):

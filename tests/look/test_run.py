@@ -9,7 +9,7 @@ from unmask.catalog import load
 from unmask.core import Noise, State, Trajectory
 from unmask.decode import decode
 from unmask.errors import ConfigError, SchemaError
-from unmask.look.run import FORMAT, check_record, ends_of, run_page, run_record, spelling, step_record
+from unmask.look.run import FORMAT, check_record, ends_of, filler_texts, run_page, run_record, spelling, step_record
 from unmask.policies import METHODS, Fixed
 
 
@@ -60,6 +60,7 @@ def test_what_is_said_of_a_run(mini):
     final = out.trajectory.state.tokens_BL[0].tolist()
     ends = set(mini.denoiser.vocabulary.eos_ids)
     assert ends_of(mini.codec) == ends
+    assert filler_texts(mini.codec) == ["<|endoftext|>", "<|eot_id|>"]
     first = record["fixed"].index(False)
     assert record["filler"] == [False] * first + [token in ends for token in final[first:]]
     assert any(record["filler"])

@@ -4,7 +4,8 @@
 // Row t of the grid is the canvas after t steps; row 0 is the start, and what `Model.branch(step=t)` goes on from is row t.
 // Only the cells in sight are drawn, on one canvas element, so that long runs scroll smoothly; what a screen reader or a
 // small screen needs (the text of the chosen row, who acted and why) stands below as text. Whatever came from a model is
-// put on the page as text, never as HTML.
+// put on the page as text, never as HTML. A record of a run that has just begun may name the texts of fillers, which only a
+// final canvas tells: `fillers: ["<|endoftext|>", ...]`.
 const unmaskGrid = (() => {
   const GLYPHS = { blank: "░", filler: "∎", again: "↺" };
   const LEVELS = [0.3, 0.5, 0.7, 0.9];
@@ -165,7 +166,7 @@ const unmaskGrid = (() => {
     const y = HEAD + run.at * ROW - top;
     paint.strokeStyle = run.colours.ink;
     paint.lineWidth = 2;
-    paint.strokeRect(GUTTER - 1, y, run.width - GUTTER, ROW - 1);
+    paint.strokeRect(GUTTER - 1, y, Math.min(run.width - GUTTER, run.left[run.left.length - 1] - left + 1), ROW - 1);
     if (run.picked !== null) {
       const column = run.picked - run.span[0];
       paint.strokeStyle = run.colours.region;
@@ -208,12 +209,12 @@ const unmaskGrid = (() => {
     let clear = 0;
     for (let column = columns[0]; column <= columns[1]; column++) {
       const x = GUTTER + run.left[column] - left, width = run.left[column + 1] - run.left[column];
+      const name = String(run.span[0] + column), needs = name.length * CHAR + 6;
       // Narrow columns have no room for every number.
-      const name = String(run.span[0] + column);
-      if (width >= name.length * CHAR + 6 || (column % 5 === 0 && clear <= x)) {
-        paint.fillText(name, x + 4, 14);
-        clear = x + name.length * CHAR + 6;
-      }
+      const next = column + 2 < run.left.length ? run.left[column + 2] - run.left[column + 1] : needs;
+      if (x < clear || (width < needs && (column % 5 !== 0 || next >= needs))) continue;
+      paint.fillText(name, x + 4, 14);
+      clear = x + needs;
     }
     paint.fillStyle = colours.paper;
     paint.fillRect(0, 0, GUTTER - 2, HEAD - 1);
@@ -302,17 +303,21 @@ const unmaskGrid = (() => {
   function signalStrip(run) {
     const steps = run.record.steps, told = steps.filter((step) => step.signal !== null);
     run.strip.replaceChildren();
+    run.stripWords.textContent = "";
     run.strip.toggleAttribute("hidden", told.length === 0);
     if (!told.length) return;
     const values = told.flatMap((step) => (step.threshold === null ? [step.signal] : [step.signal, step.threshold]));
-    const low = Math.min(...values), high = Math.max(...values), room = high - low || 1;
-    const width = Math.max(300, run.strip.clientWidth || 600), x = (at) => 8 + ((width - 16) * at) / Math.max(1, steps.length);
-    const y = (value) => 84 - (64 * (value - low)) / room;
+    const low = Math.min(...values), high = Math.max(...values);
+    // Signals may span decades, and a threshold must not lie on the floor.
+    const decades = low > 0 && high > 20 * low, place = decades ? Math.log : (value) => value;
+    const room = place(high) - place(low) || 1;
+    const width = Math.max(240, run.strip.clientWidth || 600), x = (at) => 8 + ((width - 16) * at) / Math.max(1, steps.length);
+    const y = (value) => 66 - (56 * (place(value) - place(low))) / room;
     run.stripX = x;
-    run.strip.setAttribute("viewBox", `0 0 ${width} 96`);
+    run.strip.setAttribute("viewBox", `0 0 ${width} 76`);
     const opened = steps.flatMap((step, index) => (step.open ? [index + 1] : []));
     run.strip.setAttribute("aria-label", `Signal against threshold by step; the gate opened at ${opened.length ? "steps " + opened.join(", ") : "no step"}.`);
-    run.now = drawn("line", { class: "now", y1: 14, y2: 92 });
+    run.now = drawn("line", { class: "now", y1: 2, y2: 74 });
     run.strip.append(run.now);
     for (const [key, name] of [["threshold", "border"], ["signal", "line"]]) {
       const path = steps.map((step, index) => (step[key] === null ? "" : `${index > 0 && steps[index - 1][key] !== null ? "L" : "M"}${x(index + 1)} ${y(step[key])}`)).join("");
@@ -324,9 +329,13 @@ const unmaskGrid = (() => {
       dot.addEventListener("click", () => run.show(index + 1));
       run.strip.append(dot);
     });
-    const words = drawn("text", { x: 8, y: 11 });
-    words.textContent = `signal ${number(low)} to ${number(high)} by step; dashed: threshold; filled: the gate opened`;
-    run.strip.append(words);
+    const scale = decades ? ", on a logarithmic scale" : "";
+    run.stripWords.textContent = `Signal by step, ${number(low)} to ${number(high)}${scale}; dashed: the threshold; filled: the gate opened.`;
+  }
+
+  function markNow(run) {
+    if (!run.stripX) return;
+    for (const end of ["x1", "x2"]) run.now.setAttribute(end, run.stripX(run.at));
   }
 
   // ---- controls ----------------------------------------------------------------------------------------------------
@@ -342,6 +351,12 @@ const unmaskGrid = (() => {
     ["< .3", "< .5", "< .7", "< .9", "≥ .9"].forEach((words, index) => scale.append(make("i", { class: `sure-${index + 1}` }, words)));
     const items = [make("span", {}, "confidence when filled", scale), make("span", {}, `${GLYPHS.blank} masked`), make("span", {}, `${GLYPHS.again} re-masked`), make("span", {}, `${GLYPHS.filler} end-of-text filler`)];
     if (run.record.steps.some((step) => step.open !== null)) items.push(make("span", {}, "● gate opened, ○ shut"));
+    if (run.policies.length > 1)
+      run.policies.forEach((name, index) => {
+        const sign = make("b", { class: "run-actor" });
+        sign.style.background = `var(${POLICY_COLOURS[index % POLICY_COLOURS.length]})`;
+        items.push(make("span", {}, sign, name));
+      });
     return make("div", { class: "run-legend" }, ...items);
   }
 
@@ -387,10 +402,7 @@ const unmaskGrid = (() => {
     run.why.replaceChildren(...describeStep(run));
     run.cell.textContent = describeCell(run);
     run.state.replaceChildren(...stateSpans(run, run.frames[run.at]));
-    if (run.stripX) {
-      run.now.setAttribute("x1", run.stripX(run.at));
-      run.now.setAttribute("x2", run.stripX(run.at));
-    }
+    markNow(run);
     fitCanvas(run);
     if (!run.begun) run.begun = true;
     else scrollIntoSight(run);
@@ -412,8 +424,9 @@ const unmaskGrid = (() => {
     run.state = make("div", { class: "run-state", tabindex: "0", role: "group", "aria-label": "The canvas after this step" });
     run.cell = make("div", { class: "run-cell", "aria-live": "polite" });
     run.strip = drawn("svg", { class: "run-signal", role: "img" });
+    run.stripWords = make("div", { class: "run-words" });
     run.legend = make("div");
-    element.replaceChildren(run.bar, run.why, run.strip, run.state, run.legend, run.view, run.cell);
+    element.replaceChildren(run.bar, run.why, run.strip, run.stripWords, run.state, run.legend, run.view, run.cell);
   }
 
   function listen(run) {
@@ -421,7 +434,13 @@ const unmaskGrid = (() => {
     run.view.addEventListener("scroll", () => redraw(run), { passive: true });
     run.view.addEventListener("keydown", (event) => keys(run, event));
     run.canvas.addEventListener("click", (event) => clicked(run, event));
-    new ResizeObserver(() => redraw(run)).observe(run.view);
+    new ResizeObserver(() => {
+      if (run.view.clientWidth !== run.width) {
+        signalStrip(run);
+        markNow(run);
+      }
+      redraw(run);
+    }).observe(run.view);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
       run.colours = paletteOf(run.view);
       redraw(run);
@@ -431,7 +450,7 @@ const unmaskGrid = (() => {
   function learn(run) {
     // What follows from all steps together.
     run.policies = [...new Set(run.record.steps.map((step) => step.policy))];
-    const fillers = fillerTexts(run.record, run.frames[run.frames.length - 1]);
+    const fillers = new Set([...fillerTexts(run.record, run.frames[run.frames.length - 1]), ...(run.record.fillers || [])]);
     run.isFiller = (position, text) => !run.record.fixed[position] && fillers.has(text);
     layout(run);
     run.legend.replaceChildren(legend(run));

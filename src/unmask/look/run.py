@@ -119,6 +119,11 @@ def ends_of(codec: Codec) -> frozenset[int]:
     return frozenset(getattr(codec, "eos_ids", ()))
 
 
+def filler_texts(codec: Codec) -> list[str]:
+    """How those tokens are spelt: a page that follows a run needs them before there is a final canvas."""
+    return sorted(map(spelling(codec), ends_of(codec)))
+
+
 def check_record(record: Any) -> Record:
     """The record itself, or a refusal that says what to do: it may come from a file, or of another version."""
     again = "make it again from the trajectory, with `unmask show`"
@@ -243,6 +248,6 @@ def _facts(record: Record) -> str:
     if record["score"] is not None:
         facts.append(("Score", f"{record['score']:.4g}"))
     if record["explanation"]:
-        facts.append(("Why", record["explanation"]))
+        facts.append(("Explanation", record["explanation"]))
     lines = "".join(f"<dt>{name}</dt><dd>{html.escape(text)}</dd>" for name, text in facts)
     return f'<dl class="facts">{lines}</dl>'
