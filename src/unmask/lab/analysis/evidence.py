@@ -141,12 +141,12 @@ def evidence(
     gains, losses = (largest(ranked(table, sign), count) for sign in (1, -1))
     asked = [_found(table, key) for key in dict.fromkeys(keys)]
     chosen = dict.fromkeys([*asked, *(_columns(one) for one in (*gains, *losses))])
-    readings, states = store.table("readings"), store.table("states")
+    tables = [_of_prompts(one, chosen) for one in (table, store.table("readings"), store.table("states"))]
     return Evidence(
         study=str(manifest["study"]["name"]),
         gains=gains,
         losses=losses,
-        states=tuple(_state(state, table, readings, states, codecs) for state in chosen),
+        states=tuple(_state(state, *tables, codecs) for state in chosen),
         compared=table.group_by(list(STATE)).aggregate([]).num_rows,
         rollouts=int(manifest["study"]["rollouts"]),
         missing=tuple(_missing(manifest, store)),
@@ -220,6 +220,12 @@ def _found(table: pa.Table, key: str) -> tuple[str, str, str, str, int]:
         )
     row = named[key]
     return row["model"], row["task"], row["split"], row["prompt"], row["state"]
+
+
+def _of_prompts(table: pa.Table, states: Iterable[tuple[Any, ...]]) -> pa.Table:
+    """The few rows of a large study that states are looked up in."""
+    prompts = pa.array(sorted({state[STATE.index("prompt")] for state in states}), pa.string())
+    return table.filter(pc.is_in(pc.cast(table["prompt"], pa.string()), prompts))
 
 
 def _rows(table: pa.Table, state: tuple[Any, ...]) -> list[dict[str, Any]]:
