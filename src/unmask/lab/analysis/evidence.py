@@ -141,12 +141,14 @@ def evidence(
     gains, losses = (largest(ranked(table, sign), count) for sign in (1, -1))
     asked = [_found(table, key) for key in dict.fromkeys(keys)]
     chosen = dict.fromkeys([*asked, *(_columns(one) for one in (*gains, *losses))])
-    tables = [_of_prompts(one, chosen) for one in (table, store.table("readings"), store.table("states"))]
+    branches, readings, states = (
+        _of_prompts(one, chosen) for one in (table, store.table("readings"), store.table("states"))
+    )
     return Evidence(
         study=str(manifest["study"]["name"]),
         gains=gains,
         losses=losses,
-        states=tuple(_state(state, *tables, codecs) for state in chosen),
+        states=tuple(_state(state, branches, readings, states, codecs) for state in chosen),
         compared=table.group_by(list(STATE)).aggregate([]).num_rows,
         rollouts=int(manifest["study"]["rollouts"]),
         missing=tuple(_missing(manifest, store)),
