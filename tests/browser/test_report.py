@@ -166,9 +166,19 @@ def test_odd_text_stays_text(tab, tmp_path):
     assert figure.locator(".ytick text").text_content() == ODD
     figure.locator(".point").first.hover(force=True)
     tab.wait_for_selector("#fig-taste .hovertext")
-    assert figure.locator(".hovertext").text_content().count(ODD) == 2
+    # Long lines are broken at spaces.
+    said = figure.locator(".hovertext").text_content()
+    assert said.replace(" ", "").count(ODD.replace(" ", "")) == 2
     assert tab.evaluate("window.hurt") is None
     assert tab.locator("img").count() == 0
+
+
+def test_on_a_narrow_screen_it_is_said_below(opened):
+    opened.set_viewport_size({"width": 360, "height": 900})
+    figure = drawn(opened, "e1-gap")
+    figure.locator(".point").first.hover(force=True)
+    opened.wait_for_function("() => document.querySelector('#fig-e1-gap .said').textContent.includes('n: 12 prompts')")
+    assert figure.locator(".said").is_visible()
 
 
 @pytest.mark.parametrize("width", [360, 1920])

@@ -188,6 +188,28 @@ def test_a_page_of_states_is_linked(known_report):
     assert "states.html" not in page(known_report)
 
 
+@pytest.mark.slow
+def test_three_models_on_ten_tasks_stay_small(whole):
+    """As many cells as the whole study of the paper: 30 model-task pairs with four axes each."""
+    names = ("small", "large", "other")
+    keys = [(name, f"some-task-{t}") for name in names for t in range(10)]
+
+    def many(cells):
+        return tuple(replace(cell, model=model, task=task) for model, task in keys for cell in cells[:4])
+
+    opportunity, study = whole.opportunity, whole.opportunity.manifest["study"]
+    models = [{**study["models"][0], "name": name} for name in names]
+    manifest = {**opportunity.manifest, "study": {**study, "models": models}}
+    full = replace(
+        whole,
+        opportunity=replace(opportunity, manifest=manifest, cells=many(opportunity.cells)),
+        detection=replace(whole.detection, cells=many(whole.detection.cells)),
+        end_to_end=replace(whole.end_to_end, cells=many(whole.end_to_end.cells), means=(), joints=()),
+    )
+    assert len(full.detection.cells) == 120
+    assert len(page(study_report(full)).encode()) < 8_000_000
+
+
 def test_without_plotly_it_says_so(known_report, monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly", None)
     with pytest.raises(NoPlotly, match=r"report.html needs plotly, which is not installed.*install it"):

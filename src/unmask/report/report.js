@@ -127,7 +127,7 @@
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       margin: { l: 10, r: 14, t: isFirst ? 26 : 10, b: 10 },
       hovermode: "closest", dragmode: false,
-      hoverlabel: { bgcolor: "--wash", bordercolor: "--rule", font: { color: "--ink", size: 12 }, align: "left" },
+      hoverlabel: { bgcolor: "--wash", bordercolor: "--rule", font: { color: "--ink", size: 12, family: getComputedStyle(document.body).fontFamily }, align: "left" },
       legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 11 } },
     };
     return coloured({ ...base, ...own, xaxis: { ...axis, ...own.xaxis }, yaxis: { ...axis, ...own.yaxis } });
@@ -141,9 +141,19 @@
       const made = layout(panel.layout, Boolean(panel.title));
       if (panel.title) made.title = { text: plain(panel.title), font: { size: 13 }, x: 0, xref: "paper", y: 1, yref: "container", yanchor: "top", pad: { t: 4 } };
       if (panel.title) made.legend = { ...made.legend, yref: "container", y: 0, yanchor: "bottom" };
-      await Plotly.react(box.children[at], coloured(panel.data), made, { displayModeBar: false, responsive: true });
+      const plot = box.children[at], isNew = !plot.classList.contains("js-plotly-plot");
+      await Plotly.react(plot, coloured(panel.data), made, { displayModeBar: false, responsive: true });
+      if (isNew) plot.on("plotly_hover", () => requestAnimationFrame(() => say(plot)));
     }
     box.classList.add("drawn");
+  }
+
+  /** What is shown beside a point, below the figure, too: on a narrow screen there is no room beside it. */
+  function say(plot) {
+    const shown = plot.querySelector(".hovertext text.nums");
+    if (!shown) return;
+    const lines = all("tspan.line", shown).map((line) => line.textContent);
+    plot.closest("figure").querySelector(".said").textContent = lines.length ? lines.join("\n") : shown.textContent;
   }
 
   /** Text that plotly takes for no markup. */

@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import nan
 
 from tests.helpers import made_reports
-from unmask.report.figures.chart import ChartLine, HeatMap, Lines
+from unmask.report.figures.chart import ChartLine, HeatMap, Lines, Whiskers
 from unmask.report.figures.interactive import panel
 from unmask.stats import Estimate
 
@@ -19,6 +19,15 @@ def test_dots_with_intervals():
     assert sour["error_x"]["array"] == [None]  # has no upper end
     assert (sweet["marker"]["symbol"], sour["marker"]["symbol"]) == (["circle"], ["square-open"])
     assert drawn["layout"]["yaxis"]["tickvals"] == sweet["y"] + sour["y"]
+
+
+def test_the_scale_holds_zero_and_all_intervals():
+    low, high = panel(made_reports.whiskers(), MADE_BY)["layout"]["xaxis"]["range"]
+    assert low < -0.5
+    assert 0.75 < high < 0.85
+    above = Whiskers([("a", [replace(made_reports.whiskers().rows[0][1][0], value=Estimate(0.5, 0.4, 0.6))])], "")
+    low, high = panel(above, MADE_BY)["layout"]["xaxis"]["range"]
+    assert low < 0 < 0.6 < high
 
 
 def test_shapes_are_explained_in_the_legend():
@@ -60,7 +69,7 @@ def test_a_curve_with_marks_has_whiskers():
 
 
 def test_a_map():
-    chart = HeatMap("", ("t",), ("a", "b"), [[Estimate(0.5, 0.25, 0.75), None]], [[("t, a", "n: 3"), ()]], "Δ")
+    chart = HeatMap("", ("t",), ("a", "b"), [[Estimate(0.5, 0.25, 0.75), None]], [[("t, a", "n: 3"), ()]])
     (drawn,) = panel(chart, MADE_BY)["data"]
     assert drawn["z"] == [[0.5, None]]
     assert drawn["hovertext"] == [["t, a<br>0.5000 [0.2500, 0.7500]<br>n: 3<br>eat --all &lt;now&gt;", ""]]

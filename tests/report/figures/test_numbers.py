@@ -27,5 +27,5 @@ def test_curves_by_place_or_by_name():
 
 
 def test_maps_have_what_is_known():
-    chart = HeatMap("m", ("t",), ("a", "b"), [[Estimate(0.1, 0.0, 0.2), None]], [[("t, a",), ()]], "Δ")
+    chart = HeatMap("m", ("t",), ("a", "b"), [[Estimate(0.1, 0.0, 0.2), None]], [[("t, a",), ()]])
     assert [(row["series"], row["at"], row["value"]) for row in rows(chart)] == [("a", "t", "0.1")]

@@ -15,7 +15,7 @@ STARTS = {"pdf": b"%PDF-", "svg": b"<?xml", "png": b"\x89PNG"}
 
 def heat():
     values = [[Estimate(0.5, 0.25, 0.75), None]]
-    return HeatMap("", ("t $x$",), ("a", "b"), values, [[("t, a",), ()]], "Δ")
+    return HeatMap("", ("t $x$",), ("a", "b"), values, [[("t, a",), ()]])
 
 
 @pytest.mark.parametrize("image", IMAGES)

@@ -102,8 +102,6 @@ class HeatMap:
     values: Sequence[Sequence[Estimate | None]]
     about: Sequence[Sequence[Sequence[str]]]
     """Lines for who points at a cell."""
-    of: str
-    """What the numbers are."""
 
 
 Chart = Whiskers | Lines | HeatMap

@@ -7,6 +7,7 @@ puts in what it is on light and on dark. Text from outside is escaped: plotly re
 from collections.abc import Iterator, Sequence
 from html import escape
 from math import isfinite
+from textwrap import wrap
 from typing import Any
 
 from unmask.report.figures.chart import Chart, ChartLine, Dot, HeatMap, Lines, Whiskers
@@ -14,6 +15,8 @@ from unmask.report.formats import number
 
 _ROW, _GROUP = 15, 0.7
 """Pixels of a row; rows of room between groups."""
+_LONGEST = 60
+"""Letters of a line that is shown beside a point."""
 _LEGEND = 7
 """Curves that a legend has room for; who points at one is told its name anyway."""
 
@@ -35,7 +38,9 @@ def _text(text: str) -> str:
 
 
 def _hover(lines: Sequence[str], command: Sequence[str]) -> str:
-    return "<br>".join(_text(line) for line in (*lines, *command))
+    """Lines that are short enough to stand beside a point."""
+    short = (part for line in (*lines, *command) for part in wrap(line, _LONGEST, break_long_words=False) or [""])
+    return "<br>".join(_text(part) for part in short)
 
 
 def _number(value: float) -> float | None:
@@ -62,7 +67,7 @@ def _whiskers(chart: Whiskers, command: Sequence[str]) -> tuple[list[dict[str, A
     layout = {
         "height": round(max(150, 90 + _ROW * y)),
         "showlegend": len(traces) > 1,
-        "xaxis": {"title": {"text": _text(chart.x)}, "zeroline": True, "rangemode": "tozero"},
+        "xaxis": {"title": {"text": _text(chart.x)}, "zeroline": True, "range": _range([dot for _, dot in placed])},
         "yaxis": {
             "tickvals": [at for at, _ in ticks],
             "ticktext": [_text(name) for _, name in ticks],
@@ -72,6 +77,14 @@ def _whiskers(chart: Whiskers, command: Sequence[str]) -> tuple[list[dict[str, A
         },
     }
     return traces, layout
+
+
+def _range(dots: Sequence[Dot]) -> list[float]:
+    """Wide enough for all intervals and zero, with some room at both sides."""
+    ends = [end for dot in dots for end in (dot.value.value, dot.value.low, dot.value.high) if isfinite(end)]
+    low, high = min(0.0, *ends, 0.0), max(0.0, *ends, 0.0)
+    room = 0.04 * (high - low) or 0.01
+    return [float(f"{end:.6g}") for end in (low - room, high + room)]
 
 
 def _series(name: str, placed: Sequence[tuple[float, Dot]], command: Sequence[str]) -> dict[str, Any]:
@@ -226,7 +239,7 @@ def _heat(chart: HeatMap, command: Sequence[str]) -> tuple[list[dict[str, Any]],
         "zmin": -most,
         "zmax": most,
         "colorscale": [[0, "--region"], [0.5, "--paper"], [1, "--score"]],
-        "colorbar": {"title": {"text": _text(chart.of)}, "thickness": 12, "outlinewidth": 0},
+        "showscale": False,
         "text": [["" if z is None else f"{z:.3f}" for z in row] for row in known],
         "texttemplate": "%{text}",
         "hovertext": hover,

@@ -55,7 +55,7 @@ def gap_gallery(findings: OpportunityFindings) -> Gallery:
         ReportFigure(
             f"e1-gap-{at}",
             f"Opportunity by task and axis: {model_name(findings, model)}",
-            (Whiskers(list(_rows(findings, model)), "Δ_adapt: gain over the fixed action"),),
+            (Whiskers(list(_rows(findings, model)), "gain in utility (Δ_adapt)"),),
             GAP_CAPTION,
             choice=model_name(findings, model),
         )
@@ -116,7 +116,6 @@ def _heat(findings: OpportunityFindings, model: str) -> HeatMap:
         columns=axes,
         values=[[None if cell is None else cell.overall.delta for cell in row] for row in known],
         about=[[() if cell is None else _dot(findings, cell).about for cell in row] for row in known],
-        of="Δ_adapt",
     )
 
 

@@ -42,7 +42,7 @@ def strongest_figures(findings: OpportunityFindings) -> Iterator[ReportFigure]:
         for task in dict.fromkeys(task for _, task in best)
     ]
     shapes = {axis: shape_of(axis) for axis in AXES if any(cell.axis == axis for cell in best.values())}
-    chart = Whiskers(rows, "Δ_adapt of the strongest axis", shapes=shapes)
+    chart = Whiskers(rows, "gain in utility (Δ_adapt)", shapes=shapes)
     yield ReportFigure("e1-all", "Opportunity of the strongest axis", (chart,), CAPTION, "opportunity")
 
 
