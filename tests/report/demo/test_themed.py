@@ -4,6 +4,8 @@ import base64
 import re
 import xml.etree.ElementTree as ET
 
+from matplotlib.colors import to_rgb
+
 from unmask.axes import AXES
 from unmask.look.page import asset
 from unmask.report.demo.themed import AXIS_COLOURS, FAINT, INK, PALETTE, picture, themed_svg
@@ -39,6 +41,9 @@ def test_the_palette_is_that_of_every_page():
     assert f"--region: {PALETTE['region'][0]};" in light
     assert f"--region: {PALETTE['region'][1]};" in dark
     assert PALETTE["paper"][0] == "#ffffff"
+    # Light ink on dark paper, which print does not have.
+    (_, paper), (_, ink) = PALETTE["paper"], PALETTE["ink"]
+    assert sum(to_rgb(paper)) < 0.5 < 2.4 < sum(to_rgb(ink))
     # A colour stands for one name, or the wrong one would change with the theme.
     assert len({colours[0] for colours in PALETTE.values()}) == len(PALETTE)
 

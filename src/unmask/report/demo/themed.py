@@ -23,7 +23,8 @@ _USED = ("ink", "soft", "line", "rule", "paper", *AXES)
 
 def _palette() -> dict[str, tuple[str, str]]:
     """Colours of every page by name, light and dark: a picture of its own cannot read the page's style."""
-    themes = asset("base.css").split("@media (prefers-color-scheme: dark)", 1)
+    # Print has a third block.
+    themes = re.findall(r":root \{(.*?)\}", asset("base.css"), re.S)[:2]
     light, dark = (dict(re.findall(r"--(\w+): (#[0-9a-f]+);", theme)) for theme in themes)
     return {name: (to_hex(light[name]), to_hex(dark[name])) for name in _USED}
 
