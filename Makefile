@@ -6,6 +6,9 @@ PIP_FLAGS ?= --quiet
 # `make test PYTEST_ARGS=` runs the slow tests too; `make test PYTEST_ARGS="-k region"` runs some.
 PYTEST_ARGS ?= -m "not slow"
 
+# `make demo DEMO_OUT=elsewhere`: a folder of another version is not written to.
+DEMO_OUT ?= out/demo
+
 # `make torture MINUTES=20 SEED=7 GOAL="bits kills"`; 0 minutes is the sample that CI runs, the same cases every time.
 MINUTES ?= 60
 SEED ?=
@@ -57,10 +60,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	  --no-build-isolation -e '.[dev]'
 	@rm -f $(UNFINISHED) && touch $@
 
-demo: $(INSTALLED) ## does adapting pay? a study of the small model; the page is out/demo/report.html
-	$(BIN)/unmask generate --model mini
-	$(BIN)/unmask study run studies/demo.toml --out out/demo/study
-	$(BIN)/unmask study report out/demo/study --out out/demo
+demo: $(INSTALLED) ## methods, runs to look at and a study of the small model; the page is out/demo/report.html
+	$(BIN)/unmask demo --out $(DEMO_OUT)
 
 test: lint ## lint, then run the tests (PYTEST_ARGS= for the slow ones too)
 	@# Tensors in tests are tiny: a process per core is faster than a thread.

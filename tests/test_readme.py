@@ -64,6 +64,22 @@ def test_the_links_lead_somewhere():
     assert all((ROOT / link).exists() for link in links if not link.startswith("http"))
 
 
+def test_the_pictures_are_small_and_say_what_they_show():
+    pictures = re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", README)
+    assert "docs/images/demo.png" in dict(map(reversed, pictures))
+    for words, path in pictures:
+        assert len(words) > 40
+        assert (ROOT / path).stat().st_size < 250_000
+
+
+def test_make_demo_is_unmask_demo():
+    """One command: what the README shows in `make` is what the program does by itself."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (recipe,) = re.findall(r"^demo:.*\n((?:\t.*\n)+)", makefile, re.M)
+    assert recipe == "\t$(BIN)/unmask demo --out $(DEMO_OUT)\n"
+    assert re.search(r"^DEMO_OUT \?= out/demo$", makefile, re.M)
+
+
 def test_the_commands_of_the_first_minute_are_shown():
     assert "make demo" in README
     assert "make test" in README

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import unmask.catalog
-from tests.helpers import made_studies
+from tests.helpers import made_studies, tiny_demo
 from tests.helpers.fresh_python import environment, fresh_python
 from unmask.cli.app import app, main
 
@@ -103,7 +103,6 @@ REFUSED = [
     (["generat"], ["'generat'", "generate", "--help"]),
     (["infill", "-m", "exact", "abc"], ["'abc'", "'_' or [MASK]", "mark"]),
     (["infill", "-m", "exact"], ["TEXT", "--help"]),
-    (["demo"], ["--out", "--help"]),
     (["demo", "--out", "gap.txt"], ["'gap.txt'", "a folder", "choose another"]),
     (["demo", "--out", "gap.txt/deeper"], ["'gap.txt/deeper'", "choose another"]),
     (["demo", "--out", "new", "--seeds", "1"], ["--seeds", "2", "--help"]),
@@ -230,7 +229,7 @@ class TestOddTerminals:
             ["generate", "-m", "exact", "ab", "--watch", "--delay", "0"],
             ["generate", "-m", "exact", "ab", "--quiet"],
             ["infill", "-m", "exact", "a__b", "--json"],
-            ["demo", "--out", "ä", "--problems", "1", "--seeds", "2"],
+            ["demo", "--out", "ä", "--problems", "1", "--seeds", "2", "--study", "study.toml"],
             ["study", "report", "study"],
             ["study", "status", "study"],
             ["calibrate", "--help"],
@@ -241,6 +240,8 @@ class TestOddTerminals:
     def test_every_command(self, shown, arguments):
         if arguments[:1] == ["study"]:
             made_studies.store(Path("study"), made_studies.known())
+        if arguments[:1] == ["demo"]:
+            tiny_demo.write(Path())
         code, out = shown(*arguments)
         assert code == 0
         assert out

@@ -1,18 +1,85 @@
-"""`unmask demo` as a user types it."""
+"""`unmask demo` as a user types it, on a study that takes a second."""
+
+import shutil
+from pathlib import Path
 
 import pytest
 
+from tests.helpers import tiny_demo
+from unmask.cli.app import main
+from unmask.lab.run import driver
+from unmask.lab.store.manifest import read_manifest, write_manifest
 
-def test_report(command, tmp_path):
-    ended = command("demo", "--out", "deep/report", "--problems", "1", "--seeds", "2")
-    assert (ended.code, ended.err) == (0, "")
-    names = [f"demo.{kind}" for kind in ("csv", "html", "md", "png")]
-    assert sorted(path.name for path in (tmp_path / "deep" / "report").iterdir()) == names
-    assert all(f"deep/report/{name}" in ended.out for name in names)
-    assert "most probable answer" in ended.out
-    assert "WINO" in ended.out
+QUICK = ("--problems", "1", "--seeds", "2", "--study", "study.toml")
+QUESTIONS = [
+    "Do more forwards help?",
+    "Could another choice help?",
+    "Is that in few places?",
+    "Can it be predicted?",
+    "Does acting on it pay?",
+]
+
+
+def finished(out: Path) -> dict[Path, int]:
+    """What the first attempt got done, and when."""
+    paths = [out / "problems.json", *sorted((out / "study" / "shards").glob("*/branches.parquet"))]
+    return {path: path.stat().st_mtime_ns for path in paths}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A demo that was stopped in the middle of its study: the folder, and what was there then."""
+    folder = tmp_path_factory.mktemp("demo")
+    tiny_demo.write(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(driver, "decode_arms", _interrupted)
+        assert main(["demo", "--out", "deep/demo", *QUICK]) == 130
+    return folder, finished(folder / "deep" / "demo")
+
+
+def _interrupted(*args, **kwargs):
+    raise KeyboardInterrupt
+
+
+def test_it_goes_on_and_ends_with_the_verdicts_and_the_page(made, monkeypatch, capsys):
+    folder, before = made
+    place = folder / "deep" / "demo"
+    assert len(before) == 3
+    assert not (place / "report.html").exists()
+    monkeypatch.chdir(folder)
+    assert main(["demo", "--out", "deep/demo", *QUICK]) == 0
+    # Nothing that was finished is done again.
+    assert finished(place) == before
+    assert sorted(path.name for path in place.iterdir()) == ["problems.csv", "problems.json", "report.html", "study"]
+    lines = [line for line in capsys.readouterr().out.splitlines() if line]
+    assert lines[-2:] == ["page: deep/demo/report.html", f"      {(place / 'report.html').as_uri()}"]
+    assert [line.split("?")[0] + "?" for line in lines[-7:-2]] == QUESTIONS
+    page = (place / "report.html").read_text(encoding="utf-8")
+    assert all(question in page for question in QUESTIONS)
+    assert page.count("data:image/svg+xml;base64,") == 3
+    assert "LLaDA" in page
+    assert "WINO" in page
+
+
+def test_a_folder_of_another_version_is_refused_and_left_alone(made, command, tmp_path):
+    shutil.copytree(made[0], tmp_path, dirs_exist_ok=True)
+    study = tmp_path / "deep" / "demo" / "study"
+    manifest = read_manifest(study)
+    write_manifest(study, {**manifest, "versions": {**manifest["versions"], "unmask": "0.0.1"}})
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    ended = command("demo", "--out", "deep/demo", *QUICK)
+    assert (ended.code, ended.out) == (2, "")
+    for words in ("'deep/demo'", "unmask 0.0.1 then", "a new folder", "remove it, or choose another with --out"):
+        assert words in ended.err
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
 def test_a_folder_that_cannot_be_made_costs_no_work(command, monkeypatch):
-    monkeypatch.setattr("unmask.lab.demo", lambda *a, **k: pytest.fail("worked before it looked"))
+    monkeypatch.setattr("unmask.lab.demo.run_demo", lambda *a, **k: pytest.fail("worked before it looked"))
     assert command("demo", "--out", "/dev/null/report").code == 2
+
+
+def test_a_study_file_that_is_not_there_leaves_nothing(command, tmp_path):
+    assert command("demo", "--out", "new", "--study", "none.toml").code == 2
+    assert not (tmp_path / "new").exists()

@@ -46,3 +46,32 @@ CONFIG = {
     "versions": {"unmask": "0.0.0", "python": "3.11"},
 }
 COMPARISON = DemoComparison(tuple(ROWS), "dense/0, prompt 'a'", REVEALS, CONFIG)
+
+
+def shown_runs():
+    """Two runs of the exact model, with what its evaluator might have said; and the records that a page draws."""
+    from unmask.catalog import load
+    from unmask.lab.demo_runs import DemoRun, ShownMethod
+    from unmask.lab.run.judging import JudgedAnswer
+    from unmask.look.run import run_record
+    from unmask.tasks import Example
+
+    model = load("exact", n=8)
+    example = Example("ab<i>c", f"d & e,{'long' * 30}", ("d",), {}, 1, "mine-1", "mine", "evaluation")
+    runs, records = [], []
+    for label, method, utility in (("LLaDA", "llada", 0.25), ("WINO", "wino", float("nan"))):
+        out = model.generate("ab", policy=method)
+        shown = ShownMethod(label, method, f"how {label} decides")
+        run = DemoRun("mine", example, shown, out.trajectory, JudgedAnswer(out.text, utility, "made <up>"))
+        runs.append(run)
+        records.append(run_record(out.trajectory, 0, model.codec, prompt=example.prompt, score=run.utility))
+    return tuple(runs), records
+
+
+def results(findings, evidence=None):
+    """All that the page shows, around findings made by hand."""
+    from unmask.report.demo.page import DemoResults
+    from unmask.report.study import study_report
+
+    runs, records = shown_runs()
+    return DemoResults(COMPARISON, runs, records, findings, study_report(findings), evidence)

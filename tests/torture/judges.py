@@ -10,6 +10,9 @@ from pathlib import Path
 
 from tests.torture.hostile import MARK
 
+_PICTURES = ("data:image/png;base64,", "data:image/svg+xml;base64,")
+"""No script runs in an image."""
+
 
 class _Page(HTMLParser):
     """What a browser would see: elements with their attributes, and how many scripts."""
@@ -21,7 +24,7 @@ class _Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.scripts += tag == "script"
-        picture = tag == "img" and (dict(attrs).get("src") or "").startswith("data:image/png;base64,")
+        picture = tag == "img" and (dict(attrs).get("src") or "").startswith(_PICTURES)
         if MARK in tag or (tag in ("img", "iframe", "object", "embed", "base", "form") and not picture):
             self.alive.append(f"<{tag}>")
         for name, value in attrs:

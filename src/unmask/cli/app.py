@@ -48,7 +48,7 @@ app = typer.Typer(
     name="unmask",
     help="Decode masked diffusion language models with published unmasking methods.\n\n\b\nStart with:\n"
     "  unmask generate --watch         decode something and look on\n"
-    "  unmask demo --out out/demo      compare the methods; the report goes to out/demo\n"
+    "  unmask demo --out out/demo      methods, runs and a whole study on one page, out/demo/report.html\n"
     "  unmask doctor                   what this machine has, and what to do next\n",
     no_args_is_help=True,
     rich_markup_mode=None,

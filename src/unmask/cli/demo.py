@@ -1,46 +1,186 @@
-"""`unmask demo`: the methods on problems whose best answers are known."""
+"""`unmask demo`: what this package is about, on one page: methods, runs to look at, and a whole study."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unmask.cli.interrupts import stoppable
+from unmask.cli.options import DataDir
+from unmask.cli.progress import note
+from unmask.cli.study import INCOMPLETE, watch
+from unmask.cli.study_plan import load_model
+from unmask.errors import OtherStudy, SchemaError
 from unmask.report.console import Console, progress, say
+
+if TYPE_CHECKING:
+    from unmask.api import Model
+    from unmask.lab.demo import DemoComparison
+    from unmask.lab.demo_runs import DemoRun
+    from unmask.lab.run.driver import RunOutcome
+    from unmask.lab.store import Store
+    from unmask.lab.study import Study
+    from unmask.lab.study_models import ModelSpec
+    from unmask.report.demo.page import DemoResults
 
 
 def demo(
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the report goes; made if need be.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where it goes; made if need be.")] = Path("out/demo"),
     problems: Annotated[int, typer.Option(min=1, help="Distributions per family of problems.")] = 6,
     seeds: Annotated[int, typer.Option(min=2, help="Runs of the policies that draw random numbers.")] = 16,
+    study: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A study file of your own. Default: a small one of `mini`.")
+    ] = None,
+    data_dir: DataDir = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the paths of the files.")] = False,
 ) -> None:
-    """Compare the methods and write a report.
+    """Look at all of it: methods where the best answer is known, runs of a small model, and a study of it.
 
-    Every method decodes small problems whose best answers are known, so that what it gains and what it spends can be
-    computed. It takes about half a minute.
+    One page shows what came out, verdicts first. It takes under four minutes on two cores. It may be stopped at any
+    moment: the same command goes on.
 
     \b
     Example:
-      unmask demo --out out/demo      then open out/demo/demo.html in a browser
+      unmask demo --out out/demo      then open out/demo/report.html in a browser
     """
-    from unmask.lab import CONTENDERS, run_demo
-    from unmask.lab import problems as make_problems
-    from unmask.report import files, terminal
-    from unmask.report.demo.files import summarise, write
+    from unmask.lab.demo import DEMO_STUDY
+    from unmask.lab.study import Study
+    from unmask.report import files
+    from unmask.report.demo.files import write
 
-    # Refuse a folder that cannot be written to before the work, not after.
+    # Refuse a folder that cannot be used before the work, not after.
+    chosen = Study.read(study or DEMO_STUDY)
     files.folder(out)
+    store = _store(out, chosen)
+    with stoppable(lambda: f"what is finished is kept in {str(out)!r}; the same command goes on"):
+        comparison = _compared(out / "problems.json", problems, seeds, quiet)
+        load = _loaded_once()
+        runs, records = _decoded(chosen, load, data_dir, quiet)
+        outcome = _studied(chosen, store, load, data_dir, quiet)
+        results = _results(chosen, comparison, runs, records, store, load)
+        written = write(results, out)
+    _show(results, written, quiet)
+    if not outcome.complete:
+        note(f"not complete: {outcome.stopped}; the page says what is missing; the same command goes on")
+        raise typer.Exit(INCOMPLETE)
+
+
+def _store(out: Path, study: "Study") -> "Store":
+    """The folder of the demo's study; one that cannot be gone on with is refused with what to do."""
+    from unmask.lab.store import Store
+
+    try:
+        return Store.create(out / "study", study.config)
+    except (OtherStudy, SchemaError) as error:
+        raise OtherStudy(
+            f"{str(out)!r} holds another demo ({error}); allowed: a new folder, or one that this version began; remove "
+            "it, or choose another with --out"
+        ) from error
+
+
+def _compared(path: Path, problems: int, seeds: int, quiet: bool) -> "DemoComparison":
+    from unmask.lab.demo import CONTENDERS
+    from unmask.lab.demo import problems as make_problems
+    from unmask.lab.demo_kept import kept_demo
+
     chosen = make_problems(problems)
-    with progress("comparing", len(chosen) * len(CONTENDERS), quiet) as advance:
-        comparison = run_demo(chosen, CONTENDERS, seeds=seeds, on_done=lambda problem, label: advance(problem.name))
-    written = write(comparison, out)
-    if not quiet:
-        console = Console()
-        console.print(terminal.comparison(summarise(comparison.rows)))
-        console.print(
-            "[dim]Expected utility: P(answer) / P(most probable answer), mean of "
-            f"{len(chosen)} problems. * no other policy here does as well with fewer forwards, or better with as "
-            "many.[/]"
+    with progress("methods on problems with known answers", len(chosen) * len(CONTENDERS), quiet) as advance:
+        return kept_demo(path, chosen, CONTENDERS, seeds=seeds, on_done=lambda problem, label: advance(problem.name))
+
+
+def _loaded_once() -> "Callable[[ModelSpec], Model]":
+    """Runs and study share a model."""
+    kept: dict[str, Model] = {}
+
+    def load(spec: "ModelSpec") -> "Model":
+        if spec.name not in kept:
+            kept.clear()
+            kept[spec.name] = load_model(spec)
+        return kept[spec.name]
+
+    return load
+
+
+def _decoded(
+    study: "Study", load: "Callable[[ModelSpec], Model]", data_dir: Path | None, quiet: bool
+) -> "tuple[Sequence[DemoRun], list[dict[str, Any]]]":
+    """A few runs of the study's first model, as values and as records to draw."""
+    from unmask.lab.demo_runs import SHOWN, demo_runs
+    from unmask.lab.run.jobs import prompts_of
+    from unmask.look.run import run_record
+
+    spec = study.models[0]
+    tasks, _ = prompts_of(study, data_dir)
+    with progress("a few runs to look at", len(tasks) * len(SHOWN), quiet) as advance:
+        model = load(spec)
+        runs = demo_runs(model, study, tasks, on_done=lambda run: advance(f"{run.shown.label} on {run.task}"))
+    records = [
+        run_record(
+            run.trajectory,
+            0,
+            model.codec,
+            prompt=run.example.prompt,
+            model=spec.name,
+            policy=run.shown.label,
+            score=run.utility,
+            explanation=run.judged.reason,
+            top=3,
         )
-    for path in written.paths:
-        say(str(path))
+        for run in runs
+    ]
+    return runs, records
+
+
+def _studied(
+    study: "Study", store: "Store", load: "Callable[[ModelSpec], Model]", data_dir: Path | None, quiet: bool
+) -> "RunOutcome":
+    from unmask.lab.run.driver import run_study
+
+    with watch(quiet) as on_progress:
+        return run_study(
+            study,
+            store,
+            load,
+            data_dir=data_dir,
+            on_progress=on_progress,
+            on_failure=lambda failure: note(f"failed: {failure.name}: {failure.error}"),
+        )
+
+
+def _results(
+    study: "Study",
+    comparison: "DemoComparison",
+    runs: "Sequence[DemoRun]",
+    records: list[dict[str, Any]],
+    store: "Store",
+    load: "Callable[[ModelSpec], Model]",
+) -> "DemoResults":
+    from unmask.lab.analysis.evidence import evidence
+    from unmask.lab.analysis.findings import findings
+    from unmask.report.demo.page import STATES, DemoResults
+    from unmask.report.study import study_report
+
+    found = findings(store)
+    # The first model is loaded; tokens of others are shown as numbers.
+    codecs = {study.models[0].name: load(study.models[0]).codec}
+    return DemoResults(comparison, runs, records, found, study_report(found), evidence(store, codecs, count=STATES))
+
+
+def _show(results: "DemoResults", written: Any, quiet: bool) -> None:
+    """The verdicts and the page's address last, where they stay in sight."""
+    from rich.text import Text
+
+    from unmask.report import terminal
+
+    if quiet:
+        for path in written.paths:
+            say(str(path))
+        return
+    console = Console()
+    console.print(terminal.comparison(results.summaries))
+    say("utility: P(answer) / P(best answer); *: none here scores as high with fewer forwards")
+    for verdict in results.verdicts:
+        line = Text.assemble((f"\n{verdict.question} ", "bold"), verdict.sentence)
+        console.print(line, soft_wrap=not console.is_terminal)
+    say(f"\npage: {written.page}\n      {written.page.resolve().as_uri()}")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import product
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -138,6 +139,9 @@ class DemoComparison:
     """The resolved configuration, in JSON's types."""
 
 
+DEMO_STUDY = Path(__file__).parent / "demo.toml"
+"""The study that goes with them, of the small model of the package."""
+
 MODE = "most probable answer"
 AT_ONCE = "everything at once"
 
@@ -198,7 +202,7 @@ def run_demo(
         example = _ProblemTrial.of(_widest_spread(problems, rows))
         reveals = tuple(example.reveal(contender) for contender in contenders)
     title = f"{example.problem.name}, prompt {example.spell(example.likeliest)!r}"
-    return DemoComparison(tuple(rows), title, reveals, _config(problems, contenders, seeds))
+    return DemoComparison(tuple(rows), title, reveals, demo_config(problems, contenders, seeds))
 
 
 def _widest_spread(problems: Sequence[DemoProblem], rows: Sequence[DemoRow]) -> DemoProblem:
@@ -347,7 +351,8 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _config(problems: Sequence[DemoProblem], contenders: Sequence[Contender], seeds: int) -> dict[str, Any]:
+def demo_config(problems: Sequence[DemoProblem], contenders: Sequence[Contender], seeds: int) -> dict[str, Any]:
+    """What the numbers depend on, beside the code."""
     chosen = {
         "problems": [{"name": problem.name, **asdict(problem)} for problem in problems],
         "contenders": [{"label": c.label, "steps": c.steps, "policy": settings(c.policy())} for c in contenders],

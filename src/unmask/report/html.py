@@ -3,7 +3,8 @@
 import base64
 import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files as resources
 from importlib.util import find_spec
@@ -26,22 +27,38 @@ class NoPlotly(ConfigError):
     """The page's figures cannot be put in."""
 
 
-def page(report: Report, states: str | None = None) -> str:
+@dataclass(frozen=True)
+class Opening:
+    """What another page shows before a study, which then is its last part."""
+
+    title: str
+    body: Markup
+    """Begins with the page's h1, and says what is missing."""
+    contents: Mapping[str, str]
+    """By id of a part: what it is called."""
+    styles: Sequence[str] = ()
+    scripts: Sequence[str] = ()
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+def page(report: Report, states: str | None = None, opening: Opening | None = None) -> str:
     """With style, figures and all numbers inside: one file to keep or to send. `states` is a page beside it."""
     library = plotly_script()
     body = _template().render(
         report=report,
         states=states,
+        opening=opening,
         in_the_paper=IN_THE_PAPER,
         config=json.dumps(report.manifest, indent=2, ensure_ascii=False),
     )
     figures = {f.name: [panel(chart, report.command) for chart in f.panels] for f in report.figures}
     inside = {"numbers": _json(_numbers(report)), "figures": _json(figures), "plotly": library}
     return look.page(
-        report.title,
+        opening.title if opening else report.title,
         "\n".join((body, *(packed(name, text) for name, text in inside.items()))),
-        styles=[look.asset("report.css", "unmask.report")],
-        scripts=[look.asset("report.js", "unmask.report")],
+        styles=[look.asset("report.css", "unmask.report"), *(opening.styles if opening else ())],
+        scripts=[look.asset("report.js", "unmask.report"), *(opening.scripts if opening else ())],
+        data=opening.data if opening else None,
     )
 
 

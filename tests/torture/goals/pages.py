@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from tests.helpers import made_demo
+from tests.helpers import made_demo, made_findings, made_studies
 from tests.torture.case import Case, Failure, Goal
 from tests.torture.goals.answers import SCORER
 from tests.torture.hostile import TEXTS
-from tests.torture.judges import csv_faults, file_faults, html_faults, markdown_faults
+from tests.torture.judges import csv_faults, file_faults, html_faults
 from tests.torture.made import PROMPTS, STUDY, WORKS, Made
 from tests.torture.process import unmask
 from unmask.text import storable
@@ -53,9 +53,13 @@ def _toml(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
+_DEMO_SCRIPTS = 9
+"""The four of a study's page; runs and states, what draws each of them, and what the page's buttons do."""
+
+
 def _demo(case: Case, folder: Path) -> Iterator[str]:
-    """Labels of policies, families of problems, and what was decoded."""
-    from unmask.report.demo.files import markdown, table_csv
+    """Labels of policies, families of problems, prompts, and what was decoded."""
+    from unmask.report.demo.files import table_csv
     from unmask.report.demo.page import page
 
     label, family, answer = (case.rng.choice(SHORT) for _ in range(3))
@@ -73,8 +77,12 @@ def _demo(case: Case, folder: Path) -> Iterator[str]:
         contender["label"] = named(contender["label"])
     made = replace(old, rows=rows, reveals=reveals, config=config)
     what = f"label {label[:30]!r}, family {family[:30]!r}, answer {answer[:30]!r}"
-    faults = [*html_faults(page(made, b"png"), 0), *markdown_faults("demo.md", markdown(made))]
-    yield from (f"{what}: {fault}" for fault in (*faults, *csv_faults("demo.csv", table_csv(made.rows))))
+    results = made_demo.results(made_findings.opportunity(folder, made_studies.known()))
+    runs = [replace(run, example=replace(run.example, prompt=label, target=answer)) for run in results.runs]
+    records = [{**record, "prompt": label, "text": answer} for record in results.records]
+    text = page(replace(results, comparison=made, runs=runs, records=records))
+    faults = (*html_faults(text, _DEMO_SCRIPTS), *csv_faults("problems.csv", table_csv(made.rows)))
+    yield from (f"{what}: {fault}" for fault in faults)
 
 
 def _compare(case: Case, folder: Path) -> Iterator[str]:

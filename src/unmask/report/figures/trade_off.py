@@ -109,7 +109,7 @@ def _foot(fig: Figure, policies: Sequence[str], notes: Sequence[str], foot: floa
     for at, policy in enumerate(policies):
         x = 0.35 + (width - 0.5) / per_line * (at % per_line)
         y = foot - _LEGEND_ROW * (at // per_line + 1)
-        _words(fig, x, y, f"{at + 1:>2}  {_name(policy)}", size=8)
+        _words(fig, x, y, f"{at + 1:>2}  {drawable(policy)}", size=8)
     for at, note in enumerate(reversed(notes)):
         _words(fig, 0.35, 0.15 + _LEGEND_ROW * at, note, size=8, color=FAINT)
 
@@ -118,7 +118,7 @@ def _words(fig: Figure, x: float, y: float, text: str, color: str = INK, **look:
     fig.text(
         x / fig.get_figwidth(),
         y / fig.get_figheight(),
-        _name(text, 200),
+        drawable(text, 200),
         color=color,
         parse_math=False,
         va="center",
@@ -127,7 +127,7 @@ def _words(fig: Figure, x: float, y: float, text: str, color: str = INK, **look:
 
 
 def _panel(ax: Axes, panel: CostPanel, numbers: dict[str, int], cost: str) -> None:
-    ax.set_title(_name(panel.title, 70), loc="left", size=9.5, weight="bold", color=INK, parse_math=False)
+    ax.set_title(drawable(panel.title, 70), loc="left", size=9.5, weight="bold", color=INK, parse_math=False)
     points = [point for point in panel.points if point.shown]
     if not points:
         ax.text(0.5, 0.5, "no numbers", ha="center", color=FAINT, transform=ax.transAxes)
@@ -200,7 +200,7 @@ def _place_labels(
     groups = _groups(ax, points, scale)
     for group in sorted(groups, key=lambda group: (not group[0].named, -group[0].utility.value)):
         front = group[0].named
-        text = "\n".join(_name(p.policy) for p in group) if front else _spelled([numbers[p.policy] for p in group])
+        text = "\n".join(drawable(p.policy) for p in group) if front else _spelled([numbers[p.policy] for p in group])
         note = ax.annotate(
             text,
             (group[0].cost, group[0].utility.value),
@@ -293,7 +293,7 @@ def _spelled(numbers: Sequence[int]) -> str:
     return ",".join(map(str, sorted(numbers)))
 
 
-def _name(text: str, longest: int = _LONGEST) -> str:
-    """Of a policy, as a font can draw it."""
+def drawable(text: str, longest: int = _LONGEST) -> str:
+    """A name as a font can draw it and an SVG can hold it."""
     drawn = "".join("?" if unicodedata.category(c) in ("Cc", "Cs", "Co", "Cn", "Cf") else c for c in text)
     return drawn if len(drawn) <= longest else f"{drawn[: longest - 1]}…"

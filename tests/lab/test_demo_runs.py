@@ -1,0 +1,57 @@
+"""Runs to look at: the prompt that tells the methods apart, decoded by each of them as it would be alone."""
+
+import numpy as np
+import pytest
+
+from tests.helpers import tiny_demo
+from unmask.catalog import load
+from unmask.decode import decode
+from unmask.lab.demo_runs import SHOWN, ShownMethod, demo_runs
+from unmask.lab.run.jobs import prompts_of, request_of
+from unmask.lab.run.judging import Judge
+from unmask.lab.study import Study
+from unmask.policies import make
+from unmask.request import begin
+
+METHODS = (ShownMethod("a", "llada", "one by one"), ShownMethod("b", "fast-dllm", "all sure ones"), SHOWN[2])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    study = Study.read(tiny_demo.write(tmp_path_factory.mktemp("demo")))
+    model = load("exact", n=8)
+    tasks, _ = prompts_of(study)
+    return model, study, tasks
+
+
+def alone(model, study, example, method):
+    """The answer's tokens and utility, decoded and judged by itself."""
+    request = request_of(model, study.task("mine"), study.steps["mine"], example)
+    end = decode(model.denoiser, make(method), begin(model.denoiser, [request], study.seed))
+    tokens = end.state.tokens_BL[0].tolist()[slice(*request.answer)]
+    return tokens, Judge(model, [example]).judge([(example.id, tokens)])[0].utility
+
+
+def test_the_prompt_is_the_first_of_those_that_differ_most(made):
+    model, study, tasks = made
+    members = tasks["mine"]["evaluation"]
+    utility_MP = np.array([[alone(model, study, e, m)[1] for e in members] for m in ("llada", "fast-dllm")])
+    spread_P = abs(utility_MP[0] - utility_MP[1])
+    assert len(set(spread_P)) > 1
+    wanted = members[int(spread_P.argmax())]
+    heard = []
+    runs = demo_runs(model, study, tasks, METHODS, on_done=heard.append)
+    assert [run.shown.label for run in runs] == ["a", "b", "WINO"]
+    assert tuple(heard) == runs
+    assert all(run.example == wanted for run in runs)
+    for run, method in zip(runs[:2], ("llada", "fast-dllm"), strict=True):
+        tokens, utility = alone(model, study, wanted, method)
+        assert run.judged.text == model.codec.answer(tokens)
+        assert run.utility == utility
+        assert run.forwards == len(run.trajectory.steps) > 0
+
+
+def test_only_so_many_prompts_are_tried(made):
+    model, study, tasks = made
+    (run,) = demo_runs(model, study, tasks, METHODS[:1], tried=1)
+    assert run.example == tasks["mine"]["evaluation"][0]
