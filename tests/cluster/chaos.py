@@ -75,7 +75,7 @@ class Event:
     """Something that happens while the study runs."""
 
     after: float
-    """Shards that are stored by then, and a share of a second on top: the same moment on a fast and on a slow machine."""
+    """Shards that are stored by then, and a share of a second: the same moment on a fast and on a slow machine."""
     kind: str
     at: int
 
