@@ -41,6 +41,8 @@ class ThreeNodes:
 
     def fill(self, nodes: int = 2) -> None:
         """As many beside the head as there were at first."""
+        while len(self.others) > nodes:
+            self.kill()
         while len(self.others) < nodes:
             self.add()
 
