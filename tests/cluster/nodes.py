@@ -61,10 +61,10 @@ class ThreeNodes:
         return bool(pids)
 
     def workers(self) -> list[int]:
-        """Processes of our workers: children of these nodes' raylets, named by Ray after the actor."""
+        """Processes of our workers: children of these nodes' raylets, named by Ray after the actor's class."""
         nodes = [self.cluster.head_node, *self.others]
         raylets = {info.process.pid for node in nodes for info in node.all_processes.get("raylet", [])}
-        return [pid for pid, parent, name in _processes() if parent in raylets and "ray::unmask-" in name]
+        return [pid for pid, parent, name in _processes() if parent in raylets and "ray::WorkerActor" in name]
 
     def stop(self) -> None:
         self.cluster.shutdown()

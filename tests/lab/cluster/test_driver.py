@@ -26,6 +26,7 @@ def test_nodes_and_workers_are_killed_and_added(nodes, study_file, expected):
     """`python -m tests.cluster` does the same with many seeds."""
     tried = trial(nodes, study_file, 1, expected)
     assert tried.equal, (tried.said, tried.events)
+    assert any(event.startswith("kill") and "none there" not in event for event in tried.events), tried.events
     store = Store.open(study_file.parent / "out-1")
     assert len(store.names()) == len(set(store.names())) == SHARDS
     assert not list((store.folder / "failed").glob("*")), "what failed was done in the end"
@@ -37,6 +38,7 @@ def test_a_killed_driver_goes_on_where_it_was(nodes, study_file, expected):
     line = command(study_file, out, "--on", "ray", "--address", nodes.address)
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment()) as driver:
         until(lambda: list((out / "shards").glob("tiny*")) or driver.poll() is not None, 300)
+        assert nodes.workers()
         driver.send_signal(signal.SIGKILL)
     kept = {path.name: path.stat().st_mtime_ns for path in (out / "shards").iterdir() if path.name[0] != "."}
     assert kept
