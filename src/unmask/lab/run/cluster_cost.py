@@ -5,17 +5,22 @@ for it. So the pieces are handed out here as a run hands them out, in order, eac
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from unmask.errors import require
-from unmask.lab.run.estimate import CostEstimate
+from unmask.lab.run.estimate import CostEstimate, bucket_sizes
+from unmask.lab.run.jobs import Members
+from unmask.lab.run.naive import prompts_asked
 from unmask.lab.study import Study
+from unmask.lab.study_models import ModelSpec
+from unmask.request import TextSide
 
 HOUR = 3600.0
 BRANCHES, END_TO_END, LOAD = "branches", "end to end", "load"
 
-Shards = Mapping[tuple[str, str], Sequence[int]]
+Shards = Mapping[str, Mapping[str, Sequence[int]]]
 """Prompts of each shard, by model and task."""
 
 
@@ -26,7 +31,7 @@ class Phase(NamedTuple):
     model: str
     pieces: int
     work: float
-    """Seconds of all pieces, one after the other on one worker."""
+    """Seconds that one worker takes for all of it; loading is every worker's own."""
     wall: float
     """Seconds until the last one is done."""
     longest: float
@@ -90,9 +95,22 @@ def makespan(seconds: Sequence[float], workers: int) -> float:
     return max(free)
 
 
-def shards_of(prompts: Sequence[int], each: int) -> list[int]:
-    """How many prompts each shard has, where so many are alike (one role, one bucket)."""
-    return [min(each, many - at) for many in prompts for at in range(0, many, each)]
+def shards_of(study: Study, spec: ModelSpec, tasks: Members | None, text: TextSide | None) -> dict[str, list[int]]:
+    """Prompts of each shard, by task: of one role and bucket, so many at a time.
+
+    Without a tokenizer or the task's data, as if all prompts of a role had one bucket.
+    """
+    shards: dict[str, list[int]] = {}
+    for task in study.tasks:
+        sizes = bucket_sizes(study, text, task, tasks)
+        alike = (
+            [*prompts_asked(study, task).values()]
+            if sizes is None
+            else [many for of_role in sizes.values() for _, many in sorted(Counter(of_role).items())]
+        )
+        each = study.shard
+        shards[task] = [min(each, many - at) for many in alike for at in range(0, many, each)]
+    return shards
 
 
 def _phases(
@@ -108,7 +126,7 @@ def _phases(
             if not pieces:
                 continue
             if loaded != spec.name:
-                phases.append(Phase(LOAD, spec.name, workers, workers * load_seconds, load_seconds, load_seconds))
+                phases.append(Phase(LOAD, spec.name, workers, load_seconds, load_seconds, load_seconds))
             loaded = spec.name
             phases.append(Phase(name, loaded, len(pieces), sum(pieces), makespan(pieces, workers), max(pieces)))
     return phases
@@ -121,4 +139,4 @@ def _pieces(name: str, row: CostEstimate, shards: Shards) -> list[float]:
     if name == END_TO_END:
         return [row.seconds * row.end_to_end / forwards] if row.end_to_end else []
     each = row.seconds * row.expected / forwards / max(1, row.prompts)
-    return [each * prompts for prompts in shards[row.model, row.task]]
+    return [each * prompts for prompts in shards[row.model][row.task]]
