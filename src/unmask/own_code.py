@@ -12,7 +12,7 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -157,6 +157,16 @@ def code_hash(function: Any) -> str:
         digest.update(f"{name}\n{len(source)}\n".encode())
         digest.update(source)
     return digest.hexdigest()[:16]
+
+
+def local_modules(loaded: Iterable[str]) -> dict[str, Path]:
+    """Of some loaded modules those that are local, and the local ones that they import, however deep; by name."""
+    files: dict[str, Path] = {}
+    for name in loaded:
+        path = _file_of(name)
+        if path is not None:
+            files |= {inner or name: file for inner, file in _local_files(name, path).items()}
+    return files
 
 
 def _local_files(module: str, path: Path) -> dict[str, Path]:

@@ -1,0 +1,57 @@
+"""What went wrong on a cluster, in three kinds: a node went, a process died, or code raised."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+LONGEST = 300
+
+
+class FaultKind(Enum):
+    """Whose fault it is decides what follows."""
+
+    NODE = "node"
+    """Nobody's: the work is begun again elsewhere, as often as it takes."""
+    PROCESS = "process"
+    """Perhaps the work's: memory, or a crash."""
+    ERROR = "error"
+    """The code's."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault, and Ray's words for it on one line."""
+
+    kind: FaultKind
+    text: str
+
+
+def fault_of(ray: Any, error: BaseException) -> Fault:
+    """Of an exception that `ray.get` raised."""
+    return Fault(_kind(ray.exceptions, error), in_short(error))
+
+
+def _kind(exceptions: Any, error: BaseException) -> FaultKind:
+    if isinstance(error, exceptions.OutOfMemoryError | exceptions.WorkerCrashedError):
+        return FaultKind.PROCESS
+    if isinstance(error, exceptions.ActorUnavailableError | exceptions.NodeDiedError | exceptions.ObjectLostError):
+        return FaultKind.NODE
+    if isinstance(error, exceptions.RayActorError):
+        if _raised_at_start(error):
+            return FaultKind.ERROR
+        return FaultKind.PROCESS if "worker process has died" in str(error) else FaultKind.NODE
+    return FaultKind.ERROR
+
+
+def _raised_at_start(error: BaseException) -> bool:
+    """Whether the code that makes an actor raised, as where the package is missing."""
+    return "creation task" in str(error) or bool(getattr(error, "actor_init_failed", False))
+
+
+def in_short(error: BaseException) -> str:
+    """The end of a remote traceback, or the first lines of what Ray says."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = next((line for line in lines if line.startswith(("The actor is dead because", "ray.exceptions."))), "")
+    if not told:
+        told = lines[-1] if "Traceback" in str(error) else " ".join(lines[:1])
+    return f"{told or type(error).__name__}"[:LONGEST]
