@@ -48,6 +48,7 @@ ORDER = [
     "look",
     "report",
     "api",
+    "remote",
     "catalog",
     "view",
     "cli",
