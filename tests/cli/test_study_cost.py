@@ -14,8 +14,7 @@ def test_the_document_adds_up(command):
     assert cluster["wall"] == pytest.approx(sum(phase["wall"] for phase in cluster["phases"]))
     assert cluster["one_worker"] == pytest.approx(3 + sum(row["seconds"] for row in rows))
     assert cluster["gpu_hours"] == pytest.approx(4 * cluster["wall"] / 3600)
-    longest = max(row["seconds"] * row["end_to_end"] / (row["end_to_end"] + row["expected"]) for row in rows)
-    assert cluster["phases"][-1]["wall"] == pytest.approx(longest)
+    assert all(phase["longest"] <= phase["wall"] <= phase["work"] for phase in cluster["phases"])
 
 
 def test_the_screen(command):

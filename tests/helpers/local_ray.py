@@ -11,6 +11,7 @@ def local_ray(cores: int) -> Iterator[None]:
     import ray
 
     ray.init(
+        address="local",
         num_cpus=cores,
         num_gpus=0,
         include_dashboard=False,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unmask.cli.cluster import ClusterOptions
 from unmask.cli.options import POLICY, DataDir, Jobs, LoadOptions, ModelName, expanded, policy_of
 from unmask.cli.progress import AnswerLines, bar, note, watching, wide_console
 from unmask.decode_options import shared
@@ -19,6 +20,7 @@ from unmask.text import storable
 if TYPE_CHECKING:
     from unmask.api import Model
     from unmask.core import Policy, Search
+    from unmask.lab.cluster.model_workers import ModelWorkers
     from unmask.lab.compare import ComparePlan, CompareProgress, Evaluation
     from unmask.lab.compare_matched import MatchedControl
     from unmask.lab.compare_speed import SpeedSummary
@@ -176,7 +178,9 @@ class CompareOutput:
 
 
 @expanded
-def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output: CompareOutput) -> None:
+def compare(
+    model: ModelName, load: LoadOptions, options: CompareOptions, cluster: ClusterOptions, output: CompareOutput
+) -> None:
     """Compare decoding policies on the tasks.
 
     Every policy decodes the same prompts; utilities get bootstrap intervals over prompts, differences to the model's
@@ -192,12 +196,12 @@ def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output
       unmask compare --model mini --task constructed --policy soar --policy medal --matched --out out/searches
       unmask compare --model exact --task mine.jsonl --score exact --horizon 6 --split evaluation --policy all
       unmask compare --model mini --split fresh --prompts 1000 --axis all --out out/fresh
+      unmask compare --model llada --policy all --on ray --address auto --out out/llada
       unmask compare --model mini --split evaluation --picks out/fresh/summary.json --out out/card
     """
-    from unmask.lab.compare import ComparePlan
     from unmask.lab.compare_speed import summarise_speed
     from unmask.lab.compare_summary import summarise
-    from unmask.policies.presets import ANY, family_of
+    from unmask.policies.presets import ANY
     from unmask.report import compare as page
 
     # What is wrong with the command line comes before the model is read, and the folder before the work is done.
@@ -209,13 +213,32 @@ def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output
     output.check()
     if options.split == "evaluation" and not output.quiet:
         note("evaluation prompts are for showing a result once; tune on development, validation or fresh prompts")
-    loaded = load.load(model)
-    extra = _extras(options.policy, family_of(loaded.reference, loaded.options))
+    with cluster.opened(load, model) as (loaded, workers):
+        plan = _plan(loaded, tasks, axes, options, picks, quiet=output.quiet)
+        if output.out is not None:
+            page.check_folder(output.out, plan.config(loaded))
+        started = time.monotonic()
+        evaluation = _evaluated(loaded, workers, plan, options, output)
+        seconds = time.monotonic() - started
+    if not evaluation.rows:
+        raise ConfigError(f"nothing could be decoded: {evaluation.tasks[0].task}: {evaluation.tasks[0].unavailable}")
+    summary = summarise(evaluation, resamples=options.resamples, macro_without=without)
+    output.show(evaluation, summary, summarise_speed(evaluation, summary, resamples=options.resamples), picks, seconds)
+
+
+def _plan(
+    model: "Model", tasks: "list[Task]", axes: list[str], options: CompareOptions, picks: Any, *, quiet: bool
+) -> "ComparePlan":
+    """What is decoded by whom: the policies that were named, as this model has them."""
+    from unmask.lab.compare import ComparePlan
+    from unmask.policies.presets import family_of
+
+    extra = _extras(options.policy, family_of(model.reference, model.options))
     if any(text.strip() == ALL_METHODS for text in options.policy or []):
-        extra = {**_published(loaded, quiet=output.quiet), **extra}
+        extra = {**_published(model, quiet=quiet), **extra}
     only = {*picks.values()} - {*extra, REFERENCE} if picks is not None and not axes else None
-    policies, controls = _arms(loaded, {**_candidates(loaded.reference, axes, only), **extra}, options.matched)
-    plan = ComparePlan(
+    policies, controls = _arms(model, {**_candidates(model.reference, axes, only), **extra}, options.matched)
+    return ComparePlan(
         tasks=tasks,
         split=options.split,
         policies=policies,
@@ -225,15 +248,6 @@ def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output
         temperature=options.temperature,
         seed=options.seed,
     )
-    if output.out is not None:
-        page.check_folder(output.out, plan.config(loaded))
-    started = time.monotonic()
-    evaluation = _evaluated(loaded, plan, options, output)
-    seconds = time.monotonic() - started
-    if not evaluation.rows:
-        raise ConfigError(f"nothing could be decoded: {evaluation.tasks[0].task}: {evaluation.tasks[0].unavailable}")
-    summary = summarise(evaluation, resamples=options.resamples, macro_without=without)
-    output.show(evaluation, summary, summarise_speed(evaluation, summary, resamples=options.resamples), picks, seconds)
 
 
 def _arms(
@@ -254,11 +268,20 @@ def _arms(
     return arms, controls
 
 
-def _evaluated(model: "Model", plan: "ComparePlan", options: CompareOptions, output: CompareOutput) -> "Evaluation":
+def _evaluated(
+    model: "Model",
+    workers: "ModelWorkers | None",
+    plan: "ComparePlan",
+    options: CompareOptions,
+    output: CompareOutput,
+) -> "Evaluation":
     """The answers, with progress on stderr."""
     from unmask.lab.compare import run_comparison
+    from unmask.lab.compare_remote import ClusterDecoder
 
     done = total = 0
+    jobs, warm_up = options.jobs, options.warm_up
+    decoder = None if workers is None else ClusterDecoder(workers, model, plan, jobs, warm_up)
 
     def told(now: "CompareProgress") -> None:
         nonlocal done, total
@@ -277,6 +300,7 @@ def _evaluated(model: "Model", plan: "ComparePlan", options: CompareOptions, out
                 work=output.out,
                 warm_up=options.warm_up,
                 on_progress=told,
+                decoder=decoder,
             )
     except KeyboardInterrupt:
         output.say_what_is_kept(done, total)

@@ -1,26 +1,19 @@
 """What `unmask study plan --on ray` says of a cluster: wall time, GPU hours, and where more workers do not help."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unmask.cli.cluster import RAY
 from unmask.errors import require
 
 if TYPE_CHECKING:
-    from unmask.lab.run.cluster_cost import ClusterCost, Shards
+    from unmask.lab.run.cluster_cost import ClusterCost, Cut
     from unmask.lab.run.estimate import CostEstimate
     from unmask.lab.study import Study
 
-RAY = "ray"
-On = Annotated[
-    str | None, typer.Option("--on", metavar="ray", help="Also say what it takes on a cluster of --workers.")
-]
-Workers = Annotated[int | None, typer.Option(min=1, help="With --on ray: how many workers.")]
-GpusPerWorker = Annotated[
-    float | None, typer.Option(min=0, help="With --on ray: GPUs that a worker holds, a part of one too. Default: 1.")
-]
 LoadSeconds = Annotated[
     float | None,
     typer.Option(min=0, help="With --on ray: until a worker has read a model. Default: measured, or left out."),
@@ -47,14 +40,16 @@ class ClusterAsked:
         require(self.workers is not None, "--workers", None, "1 or more with --on ray", "say how many there will be")
         require(timed, "--rate", None, "a rate or --measure with --on ray", "`unmask bench` measures one")
 
-    def cost(self, study: "Study", rows: "Sequence[CostEstimate]", shards: "Shards", measured: float) -> "ClusterCost":
+    def cost(
+        self, study: "Study", rows: "Sequence[CostEstimate]", cuts: "Mapping[str, Cut]", measured: float
+    ) -> "ClusterCost":
         """`measured` is how long a model took to load here; 0 where none was."""
         from unmask.lab.run.cluster_cost import cluster_cost
 
         return cluster_cost(
             study,
             rows,
-            shards,
+            cuts,
             workers=self.workers or 1,
             gpus_per_worker=1.0 if self.gpus_per_worker is None else self.gpus_per_worker,
             load_seconds=measured if self.load_seconds is None else self.load_seconds,
@@ -70,7 +65,7 @@ def cost_table(cost: "ClusterCost", span: Any) -> Any:
     """One line per phase, and one for all."""
     from unmask.report.terminal import columns
 
-    heads = ("on the cluster", "model", "pieces", "one worker", "all workers", "longest piece")
+    heads = ("on the cluster", "model", "pieces", "one worker", "all workers", "at least")
     lines = [
         [phase.name, phase.model, f"{phase.pieces:,}", *map(span, (phase.work, phase.wall, phase.longest))]
         for phase in cost.phases
@@ -90,5 +85,5 @@ def cost_remarks(cost: "ClusterCost", span: Any) -> list[str]:
     tails = [phase for phase in cost.phases if phase.name != LOAD and phase.wall <= 1.001 * phase.longest]
     if tails and cost.workers > 1:
         named = ", ".join(f"{phase.name} of {phase.model}" for phase in tails)
-        lines.append(f"More workers change nothing for {named}: as long as the longest piece.")
+        lines.append(f"More workers change nothing for {named}: what has to come one after the other takes as long.")
     return lines

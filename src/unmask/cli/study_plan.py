@@ -9,24 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unmask.cli.cluster import GpusPerWorker, On, Workers
 from unmask.cli.options import DataDir, Json
 from unmask.cli.progress import wide_console
-from unmask.cli.study_cost import (
-    ClusterAsked,
-    GpusPerWorker,
-    LoadSeconds,
-    On,
-    Workers,
-    cost_document,
-    cost_remarks,
-    cost_table,
-)
+from unmask.cli.study_cost import ClusterAsked, LoadSeconds, cost_document, cost_remarks, cost_table
 from unmask.errors import require
 from unmask.report.console import loading, say
 
 if TYPE_CHECKING:
     from unmask.api import Model
-    from unmask.lab.run.cluster_cost import Shards
+    from unmask.lab.run.cluster_cost import Cut
     from unmask.lab.run.estimate import CostEstimate
     from unmask.lab.run.jobs import Members
     from unmask.lab.study import Study
@@ -72,8 +64,8 @@ def plan(
     require(ok, "--rate", rate, "row-forwards a second, above 0", "`unmask study status` of an earlier run has one")
     require(not (measure and rate), "--rate", rate, "nothing beside --measure", "leave one of them out")
     chosen = Study.read(file)
-    rows, unavailable, shards, loading_took = _estimates(chosen, data_dir, measure, rate)
-    cost = None if on is None else cluster.cost(chosen, rows, shards, loading_took)
+    rows, unavailable, cuts, loading_took = _estimates(chosen, data_dir, measure, rate)
+    cost = None if on is None else cluster.cost(chosen, rows, cuts, loading_took)
     if json_:
         told = {"study": chosen.config, "estimates": [dict(row._asdict()) for row in rows], "unavailable": unavailable}
         told |= {} if cost is None else {"cluster": cost_document(cost)}
@@ -98,10 +90,10 @@ def load_model(spec: "ModelSpec") -> "Model":
 
 def _estimates(
     study: "Study", data_dir: Path | None, measure: bool, rate: float | None
-) -> "tuple[list[CostEstimate], dict[str, str], Shards, float]":
-    """Lines of all models, tasks whose data is not here, shards, and how long the slowest model took to load."""
+) -> "tuple[list[CostEstimate], dict[str, str], dict[str, Cut], float]":
+    """Lines of all models, tasks whose data is not here, how work is cut, and seconds of the slowest loading."""
     from unmask.catalog import text_side_of
-    from unmask.lab.run.cluster_cost import shards_of
+    from unmask.lab.run.cluster_cost import cut_of
     from unmask.lab.run.estimate import ForwardTimer, estimate
     from unmask.lab.run.jobs import prompts_of
     from unmask.request import text_side
@@ -125,8 +117,8 @@ def _estimates(
         model = models[spec.name]
         timer = None if model is None else ForwardTimer(model, study)
         rows += estimate(study, spec, tasks, text=texts[spec.name], timer=timer, rate=rate)
-    shards = {spec.name: shards_of(study, spec, tasks, texts[spec.name]) for spec in study.models}
-    return rows, unavailable, shards, loading_took
+    cuts = {spec.name: cut_of(study, spec, tasks, texts[spec.name]) for spec in study.models}
+    return rows, unavailable, cuts, loading_took
 
 
 def _table(estimates: "Sequence[CostEstimate]") -> Any:

@@ -290,6 +290,10 @@ class BatchCall:
     policy: Policy | Search
     batch: Batch
 
+    def same(self, other: "BatchCall") -> bool:
+        """Of one comparison."""
+        return (self.task, self.arm) == (other.task, other.arm) and self.batch is other.batch
+
 
 class DecodedBatch(NamedTuple):
     """Its answers, and how long they took where."""
@@ -321,16 +325,13 @@ class LocalDecoder:
         self.model, self.plan, self.jobs, self.warm_up = model, plan, jobs, warm_up
         self.clock = BatchClock(model.denoiser.device)
         self._judges: dict[str, Judge] = {}
-        self._starts: dict[int, Trajectory] = {}
 
     def expect(self, calls: Sequence[BatchCall]) -> None:
         """Nothing is done before it is asked for."""
 
     def decode(self, call: BatchCall) -> DecodedBatch:
-        start = self._starts.get(id(call.batch))
-        if start is None:
-            # The keys of `Model.generate`, so that it gives the same answers.
-            start = self._starts[id(call.batch)] = begin(self.model.denoiser, call.batch.requests, self.plan.seed)
+        # The keys of `Model.generate`, so that it gives the same answers.
+        start = begin(self.model.denoiser, call.batch.requests, self.plan.seed)
 
         def work() -> Trajectory:
             # Nothing here has gradients: a fifth of the time between forwards goes without the mode.
