@@ -4,7 +4,7 @@ PYTHON ?= python3
 # `make setup PIP_FLAGS=` shows pip's own output and progress bars.
 PIP_FLAGS ?= --quiet
 # `make test PYTEST_ARGS=` runs the slow tests too; `make test PYTEST_ARGS="-k region"` runs some.
-PYTEST_ARGS ?= -m "not slow"
+PYTEST_ARGS ?= -m "not slow and not cluster"
 
 # `make torture MINUTES=20 SEED=7 GOAL="bits kills"`; 0 minutes is the sample that CI runs, the same cases every time.
 MINUTES ?= 60
@@ -35,7 +35,7 @@ UNFINISHED := $(VENV)/.unfinished
 .DELETE_ON_ERROR:
 # The steps share one environment and the tools use all cores themselves; `make -j clean test` keeps its order.
 .NOTPARALLEL:
-.PHONY: help setup demo test torture lint format bench clean
+.PHONY: help setup demo test cluster torture lint format bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -65,6 +65,9 @@ demo: $(INSTALLED) ## does adapting pay? a study of the small model; the page is
 test: lint ## lint, then run the tests (PYTEST_ARGS= for the slow ones too)
 	@# Tensors in tests are tiny: a process per core is faster than a thread.
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(PYTEST_ARGS)
+
+cluster: $(INSTALLED) ## studies on a Ray cluster of three nodes on this machine, while nodes are killed (two minutes)
+	$(BIN)/python -m pytest -m cluster tests/lab/cluster
 
 torture: $(INSTALLED) ## try to break every promise of docs/reliability.md (MINUTES=60, SEED=, GOAL=; MINUTES=0: a sample)
 	$(BIN)/python -m tests.torture $(if $(filter 0,$(MINUTES)),--sample,--minutes $(MINUTES)) \

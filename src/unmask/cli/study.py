@@ -15,6 +15,7 @@ from unmask.cli.options import DataDir, Jobs, Json
 from unmask.cli.progress import Pace, note, watching, wide_console
 from unmask.cli.study_check import check
 from unmask.cli.study_plan import FILE, load_model, plan, span
+from unmask.cli.where import Address, GpusPerWorker, On, Workers, where_of
 from unmask.errors import ConfigError
 from unmask.report.console import Console, say, say_json
 
@@ -51,6 +52,10 @@ def run(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Try again what was set aside after three attempts.")
     ] = False,
+    on: On = None,
+    address: Address = None,
+    gpus_per_worker: GpusPerWorker = None,
+    workers: Workers = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the hashes of the tables.")] = False,
 ) -> None:
     """Carry a study out, or go on with it.
@@ -63,14 +68,16 @@ def run(
     2 something is refused; 1 something unexpected.
 
     \b
-    Example:
+    Examples:
       unmask study run studies/demo.toml --out out/study
+      unmask study run studies/demo.toml --out out/study --on ray --address auto
     """
     from unmask.lab.run.driver import run_study
     from unmask.lab.store import Store
     from unmask.lab.study import Study
 
     _check_path("--out", out)
+    where = where_of(on, address, gpus_per_worker, workers)
     chosen = Study.read(file)
     store = Store.create(out, chosen.config, accept_code=accept_code)
     for name in store.set_aside:
@@ -84,19 +91,20 @@ def run(
             jobs=jobs,
             naive=naive,
             retry_failed=retry_failed,
+            where=where,
             on_progress=on_progress,
             on_failure=_complain,
         )
+    _conclude(store, outcome, quiet)
+
+
+def _conclude(store: Any, outcome: "RunOutcome", quiet: bool) -> None:
+    """The hashes of a complete study, or why it is not, what is kept, and its own exit code."""
     if not quiet:
         for task, reason in outcome.unavailable.items():
             note(f"left out: {task}: {reason}")
         for line in _summary(store):
             say(line)
-    _conclude(store, outcome)
-
-
-def _conclude(store: Any, outcome: "RunOutcome") -> None:
-    """The hashes of a complete study, or why it is not, what is kept, and its own exit code."""
     if not outcome.complete:
         retry = "; correct what failed and add --retry-failed to try it again" if outcome.failed else ""
         note(f"not complete: {outcome.stopped}; {_kept(store)}; the same command goes on{retry}")
@@ -306,6 +314,10 @@ def _facts(now: "StudyProgress") -> dict[str, str]:
     left = {"left": "?" if math.isnan(now.left) else span(now.left)}
     trouble = {"unjudged": f"{now.unjudged:,}"} if now.unjudged else {}
     trouble |= {"failed": f"{now.failed:,}"} if now.failed else {}
+    if now.cluster is not None:
+        left |= {"workers": f"{now.cluster.busy}/{len(now.cluster.workers)}", "scoring": f"{now.cluster.scoring}"}
+        trouble |= {"lost workers": f"{now.cluster.lost}"} if now.cluster.lost else {}
+        trouble |= {"copies": f"{now.cluster.copies}"} if now.cluster.copies else {}
     if not math.isnan(now.decoded):
         return {"end to end": f"{now.decoded:.0%}", "decoding": now.shard} | left | trouble
     rate = now.forwards / now.seconds if now.seconds > 0 else 0.0
@@ -323,6 +335,7 @@ def _facts(now: "StudyProgress") -> dict[str, str]:
 
 
 def _panel(now: "StudyProgress") -> Any:
+    from rich.console import Group
     from rich.panel import Panel
     from rich.table import Table
 
@@ -331,5 +344,20 @@ def _panel(now: "StudyProgress") -> Any:
     grid.add_row(*(f"[dim]{name}[/]" for name, _ in facts))
     grid.add_row(*(value for _, value in facts))
     # The name of a shard ends in its key.
-    title = now.shard.rsplit(".", 1)[0] if math.isnan(now.decoded) else now.shard
-    return Panel(grid, title=title, title_align="left")
+    title = now.shard.rsplit(".", 1)[0] if math.isnan(now.decoded) and now.cluster is None else now.shard
+    return Panel(Group(grid, *_who(now)), title=title, title_align="left")
+
+
+SHOWN = 8
+"""Workers that the panel names, those that have been at it for longest first."""
+
+
+def _who(now: "StudyProgress") -> Iterator[str]:
+    """Who does what, a line for each."""
+    if now.cluster is None:
+        return
+    busy = sorted((worker for worker in now.cluster.workers if worker.doing), key=lambda worker: -worker.seconds)
+    for worker in busy[:SHOWN]:
+        yield f"[dim]{worker.name} on {worker.node}, {span(worker.seconds)}:[/] {worker.doing[:70]}"
+    if len(busy) > SHOWN:
+        yield f"[dim]and {len(busy) - SHOWN} more workers[/]"

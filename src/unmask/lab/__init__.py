@@ -1,5 +1,6 @@
 """The laboratory: experiments on top of the decoder, never the reverse."""
 
+from unmask.lab.cluster import Ray
 from unmask.lab.demo import (
     CONTENDERS,
     FAMILIES,
@@ -11,6 +12,7 @@ from unmask.lab.demo import (
     problems,
     run_demo,
 )
+from unmask.lab.run.driver import RunOutcome, run_study
 
 __all__ = [
     "CONTENDERS",
@@ -19,7 +21,10 @@ __all__ = [
     "DemoComparison",
     "DemoProblem",
     "DemoRow",
+    "Ray",
     "Reveal",
+    "RunOutcome",
     "problems",
     "run_demo",
+    "run_study",
 ]

@@ -1,5 +1,6 @@
 """What went wrong on a cluster, in three kinds: a node went, a process died, or code raised."""
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -49,9 +50,12 @@ def _raised_at_start(error: BaseException) -> bool:
 
 
 def in_short(error: BaseException) -> str:
-    """The end of a remote traceback, or the first lines of what Ray says."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = next((line for line in lines if line.startswith(("The actor is dead because", "ray.exceptions."))), "")
-    if not told:
-        told = lines[-1] if "Traceback" in str(error) else " ".join(lines[:1])
-    return f"{told or type(error).__name__}"[:LONGEST]
+    """The end of a remote traceback, or why an actor is dead, or the first line of what Ray says."""
+    lines = [line.strip() for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()]
+    dead = next((line for line in lines if line.startswith("The actor is dead because")), "")
+    traced = any(line.startswith("File ") for line in lines)
+    told = dead or (lines[-1] if traced or _raised_at_start(error) else " ".join(lines[:1]))
+    return (told or type(error).__name__)[:LONGEST]
+
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")

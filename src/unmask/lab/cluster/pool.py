@@ -69,9 +69,10 @@ class _Worker:
 
     name: str
     handle: Any
-    node: str = ""
-    """Empty until it has said hello."""
+    at: str = ""
+    """Its node."""
     host: str = ""
+    ready: bool = False
     call: _Call | None = None
     since: float = 0.0
     result: Any = None
@@ -98,15 +99,16 @@ class WorkerPool:
         setup: Setup,
         *,
         logs: WorkerLogs | None = None,
-        heard: Callable[[ClusterNow], None] = lambda now: None,
+        actor: type = WorkerActor,
     ):
+        """`actor` is a class with the methods of `WorkerActor`."""
         self.ray, self.where, self.setup = ray, where, setup
-        self.logs, self.heard = logs or WorkerLogs(None), heard
+        self.logs = logs or WorkerLogs(None)
         self.driver = identity()
         self.taken: Resources = resources_of(where, self._nodes())
         self.lost = self.copies = 0
         self._setup, self._files = ray.put(setup), ray.put(setup.parcel.files)
-        self._actor = ray.remote(WorkerActor)
+        self._actor, self._task = ray.remote(actor), ray.remote(side_task)
         self._queue: deque[_Call] = deque()
         self._asked: deque[tuple[Callable[..., Any], bytes, tuple[Any, ...], Future[Any]]] = deque()
         self._workers: dict[str, _Worker] = {}
@@ -227,7 +229,6 @@ class WorkerPool:
             if worker.call is not None and not worker.looking:
                 worker.looking = True
                 self._pending[worker.handle.look.remote()] = ("look", worker)
-        self.heard(self.now())
 
     def _start(self) -> None:
         name = f"worker-{self._counter}"
@@ -235,21 +236,24 @@ class WorkerPool:
         actor = self._actor.options(
             num_cpus=self.taken.cpus, num_gpus=self.taken.gpus, max_concurrency=2, name=f"unmask-{id(self)}-{name}"
         )
-        worker = _Worker(name, actor.remote(self._setup))
+        worker = _Worker(name, actor.remote())
         self._workers[name] = worker
         self._pending[worker.handle.hello.remote()] = ("hello", worker)
 
     def _start_sides(self) -> None:
-        while self._asked:
+        """As many as there are cores that no worker has, one in any case; each new process loads the package first."""
+        spare = int(self._cores - self.taken.cpus * len(self._workers))
+        under_way = sum(isinstance(whom, _Side) for whom in self._pending.values())
+        while self._asked and under_way < max(1, spare):
             function, content, kept, future = self._asked.popleft()
-            # Without a free core it would wait for ever: workers keep theirs.
-            spare = self._cores - self.taken.cpus * len(self._workers) >= 1
-            task = self.ray.remote(side_task).options(num_cpus=1 if spare else 0, num_returns=2, max_retries=-1)
+            # Where workers have all cores it would wait for one for ever.
+            task = self._task.options(num_cpus=1 if spare >= 1 else 0, num_returns=2, max_retries=-1)
             outcome, result = task.remote(self._files, function, content, *kept)
             self._pending[outcome] = _Side(result, future)
+            under_way += 1
 
     def _give_out(self) -> None:
-        idle = [w for w in self._workers.values() if w.node and w.call is None]
+        idle = [w for w in self._workers.values() if w.ready and w.call is None]
         for worker in idle:
             call = self._next()
             if call is None:
@@ -300,27 +304,37 @@ class WorkerPool:
             if isinstance(whom, _Side):
                 self._side_ended(whom, reference)
             elif whom[1].name in self._workers:
-                {"hello": self._greeted, "look": self._seen, "run": self._ended}[whom[0]](whom[1], reference)
+                hear = {"hello": self._greeted, "ready": self._ready, "look": self._seen, "run": self._ended}[whom[0]]
+                hear(whom[1], reference)
 
     # What ends
 
     def _greeted(self, worker: _Worker, reference: Any) -> None:
         try:
-            about, node = self.ray.get(reference)
+            about, worker.at = self.ray.get(reference)
         except Exception as error:
-            fault = fault_of(self.ray, error)
-            self._drop(worker, f"did not start: {fault.text}")
-            self._failed_starts += fault.kind is not FaultKind.NODE
-            if fault.kind is FaultKind.ERROR or self._failed_starts >= STARTS:
-                self._fail(_cannot_start(worker, fault))
-            return
+            return self._did_not_start(worker, error)
         try:
             check_identity(about, self.driver, worker.name)
         except ConfigError as error:
             return self._fail(error)
-        self._failed_starts = 0
-        worker.node, worker.host = node, about["host"]
-        self.logs.write(worker.name, f"on {worker.host}, node {node}")
+        worker.host = about["host"]
+        self._pending[worker.handle.prepare.remote(self._setup)] = ("ready", worker)
+
+    def _ready(self, worker: _Worker, reference: Any) -> None:
+        try:
+            self.ray.get(reference)
+        except Exception as error:
+            return self._did_not_start(worker, error)
+        self._failed_starts, worker.ready = 0, True
+        self.logs.write(worker.name, f"ready on {worker.host}, node {worker.at}")
+
+    def _did_not_start(self, worker: _Worker, error: Exception) -> None:
+        fault = fault_of(self.ray, error)
+        self._drop(worker, f"did not start: {fault.text}")
+        self._failed_starts += fault.kind is not FaultKind.NODE
+        if fault.kind is FaultKind.ERROR or self._failed_starts >= STARTS:
+            self._fail(_cannot_start(worker, fault))
 
     def _seen(self, worker: _Worker, reference: Any) -> None:
         worker.looking = False

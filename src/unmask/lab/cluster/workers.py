@@ -3,9 +3,11 @@
 Nothing of Ray is loaded here: `pool` makes actors and tasks of these.
 """
 
+import importlib
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -41,6 +43,7 @@ class WorkerContext:
     now: Any = None
     """What the function says of where it stands; the driver asks now and then."""
     _kept: tuple[Any, Any] | None = field(default=None, repr=False)
+    _counters: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def model(self, spec: Any) -> Any:
         """Loaded once, and kept until another is asked for."""
@@ -53,6 +56,14 @@ class WorkerContext:
         """Where the work at hand stands."""
         self.now = now
 
+    def count(self, name: str, more: int) -> None:
+        """Add to a counter that Ray's dashboard and its exporter show. What cannot be shown stops nothing."""
+        with suppress(Exception):
+            if name not in self._counters:
+                metrics = importlib.import_module("ray.util.metrics")
+                self._counters[name] = metrics.Counter(name, name.replace("_", " "))
+            self._counters[name].inc(more)
+
 
 class Outcome(NamedTuple):
     """How a call ended; small, and apart from what it returned."""
@@ -62,17 +73,18 @@ class Outcome(NamedTuple):
 
 
 class WorkerActor:
-    """One worker. Functions are called one at a time; `look` may come in between."""
-
-    def __init__(self, setup: Setup):
-        load, value = setup.parcel.open()
-        self.threads = setup.threads
-        self.context = WorkerContext(load, value)
+    """One worker: first it says what it is, then it gets ready. Functions are called one at a time; `look` may come
+    in between."""
 
     def hello(self) -> tuple[dict[str, str], str]:
         """What it computes with, and the node it is on."""
-        torch.set_num_threads(self.threads)
         return identity(), ray_module().get_runtime_context().get_node_id()
+
+    def prepare(self, setup: Setup) -> None:
+        """Open what was sent: only a worker with the same code is sure to understand it."""
+        load, value = setup.parcel.open()
+        self.threads = setup.threads
+        self.context = WorkerContext(load, value)
 
     def look(self) -> Any:
         """Where the work at hand stands."""
@@ -82,6 +94,7 @@ class WorkerActor:
         """A function of the context and its arguments: how it ended, and its result."""
         # Of this thread: each has its own number.
         torch.set_num_threads(self.threads)
+        self.context.now = None
         return _outcome(lambda: function(self.context, *arguments))
 
 

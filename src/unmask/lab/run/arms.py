@@ -5,6 +5,7 @@ for study, model, task and prompts) and of all calibrations, so a unit is never 
 """
 
 import math
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,20 +35,19 @@ from unmask.lab.compare_matched import with_controls
 from unmask.lab.gates import FURTHER_DRAWS, random_arm, selective_arm
 from unmask.lab.run.decode_cache import DecodeCache, DecodedRow, DecodeLine
 from unmask.lab.run.estimate import Decodes
-from unmask.lab.run.jobs import Job, Members, jobs_of, provenance
+from unmask.lab.run.jobs import Job
 from unmask.lab.run.judging import Judge, JudgedAnswer
 from unmask.lab.run.progress import DecodeProgress
-from unmask.lab.run.queue import work_through
+from unmask.lab.run.site import Site
 from unmask.lab.run.tables import decodes_table
 from unmask.lab.searches import SEARCH, described
 from unmask.lab.store import Store
-from unmask.lab.store.failures import Failure, Failures
+from unmask.lab.store.failures import Failures
 from unmask.lab.store.hashes import fingerprint
 from unmask.lab.store.shards import Unit
 from unmask.lab.study import ROLES, Study
 from unmask.lab.study_models import ModelSpec
 from unmask.policies import Revised
-from unmask.request import TextModel
 from unmask.stats import Calibration, NotEnough, choose_fixed
 from unmask.versions import versions
 
@@ -66,19 +66,15 @@ class DecodeJob:
 def decode_arms(
     study: Study,
     store: Store,
-    load: Callable[[ModelSpec], TextModel],
-    tasks: Members,
+    site: Site,
     *,
-    jobs: int | None = None,
-    stop: Callable[[], str] = str,
     tell: Callable[[DecodeProgress], None] = lambda now: None,
-    lost: Callable[[Failure], None] = lambda failure: None,
 ) -> str:
     """Decode what is not there yet. Returns why it stopped early, empty if it did not.
 
     All branches of a model and task must be there, for they choose what is decoded: where a shard was set aside nothing
-    is decoded, or a later run that completes it would choose something else. `stop` says before each unit whether
-    there is a reason to; `tell` hears what is being decoded, and how much is left; `lost` of a unit that failed.
+    is decoded, or a later run that completes it would choose something else. `tell` hears what is being decoded, and
+    how much is left.
     """
     chosen = choices(store, study.gates)
     incomplete = {(failure.model, failure.task) for failure in Failures(store.folder).set_aside()}
@@ -95,12 +91,11 @@ def decode_arms(
         pending = [work for work in works[spec.name] if not store.finished(work.unit)]
         if not pending:
             continue
-        model = load(spec)
-        planned = jobs_of(study, spec, model, tasks)
+        planned = site.planned(spec)
         # Says no if this is not the model that the branches came from.
-        store.note("models", spec.name, provenance(spec, model, planned))
-        do = partial(_decode_unit, study, spec, model, planned, store, jobs, ahead)
-        if reason := work_through(store, pending, lambda work: work.unit, do, stop, lost=lost):
+        store.note("models", spec.name, planned.provenance)
+        do = partial(_decode_unit, study, spec, site, planned.jobs, store, ahead)
+        if reason := site.each(pending, lambda work: work.unit, do):
             return reason
     return ""
 
@@ -126,15 +121,19 @@ class _Ahead:
             for work in works[spec.name]
         }
         """At most: some of its policies may turn out to be equal."""
-        self.before = 0
-        """Row-forwards of this process, in units that it has finished."""
+        self.done: Counter[Unit] = Counter()
+        """Row-forwards of this process."""
+        self.lock = threading.Lock()
+        """Several units may be under way."""
 
     def heard(self, unit: Unit, done: int) -> None:
         """So many row-forwards of a unit are done."""
-        left = sum(self.expected[one] for one in self.units if not self.store.finished(one))
-        left -= min(done, self.expected[unit])
-        total = sum(self.expected.values())
-        self.tell(DecodeProgress(f"{unit.model}/{unit.task}", self.before + done, left, total))
+        with self.lock:
+            self.done[unit] = done
+            open_units = [one for one in self.units if not self.store.finished(one)]
+            left = sum(max(0, self.expected[one] - self.done[one]) for one in open_units)
+            total = sum(self.expected.values())
+            self.tell(DecodeProgress(f"{unit.model}/{unit.task}", self.done.total(), left, total))
 
 
 def _prompts_by_role(store: Store) -> dict[tuple[str, str], Counter[str]]:
@@ -198,19 +197,17 @@ def works_of(
 def _decode_unit(
     study: Study,
     spec: ModelSpec,
-    model: TextModel,
+    site: Site,
     planned: Sequence[Job],
     store: Store,
-    jobs: int | None,
     ahead: _Ahead,
     work: DecodeJob,
 ) -> None:
     began = time.monotonic()
     of_task = [job for job in planned if job.shard.task == work.unit.task]
     requests = {role: [s for job in of_task if job.shard.split == role for s in job.requests] for role in ROLES}
-    cache = DecodeCache(model, study, requests, lambda policies: ahead.heard(work.unit, cache.forwards))
     members = [example for job in of_task for example in job.members]
-    judge = Judge(model, members, jobs, study.scoring)
+    cache, judge = site.whole_runs(spec, requests, members, lambda policies: ahead.heard(work.unit, cache.forwards))
     decoder = _ArmDecoder(study, spec, work, cache, judge)
     lines = list(decoder.lines())
     info = {
@@ -228,7 +225,8 @@ def _decode_unit(
     }
     table = decodes_table(work.unit, lines, decoder.judged(lines), named=study.renamed)
     store.write_decodes(work.unit, table, info)
-    ahead.before += cache.forwards
+    with ahead.lock:
+        ahead.done[work.unit] = cache.forwards
 
 
 class _ArmDecoder:

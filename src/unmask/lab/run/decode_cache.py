@@ -26,6 +26,14 @@ class DecodedRow(NamedTuple):
     """By the name of the diagnostic: steps at which there was a signal, and at which the fixed action was left."""
 
 
+class DecodeBatch(NamedTuple):
+    """Prompts that are decoded together."""
+
+    rows: Sequence[tuple[Request, int]]
+    """Each with the number of its draw."""
+    slots: int
+
+
 class DecodeLine(NamedTuple):
     """A row of the table to be, before it is judged."""
 
@@ -44,7 +52,7 @@ class DecodeCache:
 
     def __init__(
         self,
-        model: TextModel,
+        model: TextModel | None,
         study: Study,
         requests: Mapping[str, Sequence[Request]],
         heard: Callable[[int], None] = lambda policies: None,
@@ -70,36 +78,53 @@ class DecodeCache:
         decoded: list[DecodedRow] = []
         # A row's canvas follows from its prompt, whoever is decoded beside it.
         room = {request.id: _room(request, engine.bucket) for request, _ in rows}
+        parts: list[DecodeBatch] = []
         for slots in sorted(set(room.values())):
             same = [row for row in rows if room[row[0].id] == slots]
-            for at in range(0, len(same), most):
-                self.heard(self.policies)
-                decoded += self._batch(policy, same[at : at + most], slots)
+            parts += [DecodeBatch(same[at : at + most], slots) for at in range(0, len(same), most)]
+        for batch in self._batches(policy, parts):
+            decoded += batch
         self._decoded.append((policy, role, draws, decoded))
         self.forwards += sum(row.forwards for row in decoded)
         return decoded
 
-    def _batch(self, policy: Policy | Search, rows: Sequence[tuple[Request, int]], slots: int) -> Iterator[DecodedRow]:
-        denoiser, seed = self.model.denoiser, self.study.seed
-        start = begin(denoiser, [request for request, _ in rows], seed, slots)
-        noise = Noise.of([row_key(seed, request.key, draw) for request, draw in rows], denoiser.device)
-        counted = _Counted(start)
-        with torch.inference_mode():
-            end = decode(
-                denoiser,
-                policy,
-                start,
-                noise=noise,
-                proposal=Drawing(temperature=self.study.temperature),
-                record=False,
-                on_step=counted.add if isinstance(policy, Policy) else None,
-            )
-        gates = {name: torch.stack((c.evaluated_B, c.deviated_B), 1).tolist() for name, c in counted.so_far.items()}
-        table = torch.cat((end.state.tokens_BL, end.forwards_B[:, None]), 1).cpu().numpy()
-        for at, ((one, draw), row) in enumerate(zip(rows, table, strict=True)):
-            answer = tuple(row[slice(*one.answer)].tolist())
-            gates_of_row = {name: (counts[at][0], counts[at][1]) for name, counts in gates.items()}
-            yield DecodedRow(one.id, draw, answer, int(row[-1]), gates_of_row)
+    def _batches(self, policy: Policy | Search, parts: Sequence[DecodeBatch]) -> Iterator[list[DecodedRow]]:
+        """What each comes to, in their order."""
+        for part in parts:
+            self.heard(self.policies)
+            yield self._batch(policy, part.rows, part.slots)
+
+    def _batch(self, policy: Policy | Search, rows: Sequence[tuple[Request, int]], slots: int) -> list[DecodedRow]:
+        assert self.model is not None, "who has no model has batches of its own"
+        return decode_batch(self.model, self.study, policy, rows, slots)
+
+
+def decode_batch(
+    model: TextModel, study: Study, policy: Policy | Search, rows: Sequence[tuple[Request, int]], slots: int
+) -> list[DecodedRow]:
+    """Prompts, each with the number of its draw, decoded together on canvases of `slots`."""
+    denoiser, seed = model.denoiser, study.seed
+    start = begin(denoiser, [request for request, _ in rows], seed, slots)
+    noise = Noise.of([row_key(seed, request.key, draw) for request, draw in rows], denoiser.device)
+    counted = _Counted(start)
+    with torch.inference_mode():
+        end = decode(
+            denoiser,
+            policy,
+            start,
+            noise=noise,
+            proposal=Drawing(temperature=study.temperature),
+            record=False,
+            on_step=counted.add if isinstance(policy, Policy) else None,
+        )
+    gates = {name: torch.stack((c.evaluated_B, c.deviated_B), 1).tolist() for name, c in counted.so_far.items()}
+    table = torch.cat((end.state.tokens_BL, end.forwards_B[:, None]), 1).cpu().numpy()
+    decoded = []
+    for at, ((one, draw), row) in enumerate(zip(rows, table, strict=True)):
+        answer = tuple(row[slice(*one.answer)].tolist())
+        gates_of_row = {name: (counts[at][0], counts[at][1]) for name, counts in gates.items()}
+        decoded.append(DecodedRow(one.id, draw, answer, int(row[-1]), gates_of_row))
+    return decoded
 
 
 def _room(request: Request, bucket: int) -> int:

@@ -1,29 +1,33 @@
 """A study, carried out: prompts to jobs, jobs to branches, branches to shards. Resumes by itself."""
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import pyarrow.compute as pc
 
 from unmask.errors import ContractError
-from unmask.lab.branch import PROPOSAL, BranchResult, EngineSettings, run_together
+from unmask.lab.branch import BranchResult, run_together
+from unmask.lab.cluster.driver import on_cluster
+from unmask.lab.cluster.where import Ray
 from unmask.lab.run.arms import decode_arms
-from unmask.lab.run.jobs import Job, Members, about_task, in_groups, jobs_of, prompts_of, provenance
-from unmask.lab.run.judging import Judge, JudgedAnswer
+from unmask.lab.run.blocks import computed_shard, finished_shard, shares
+from unmask.lab.run.decode_cache import DecodeCache
+from unmask.lab.run.jobs import Job, about_task, in_groups, prompts_of
+from unmask.lab.run.judging import Judge
 from unmask.lab.run.progress import ProgressTracker, StudyProgress, progress_of
-from unmask.lab.run.queue import Finish, work_in_groups
-from unmask.lab.run.tables import branches_table, readings_table, states_table
+from unmask.lab.run.queue import Finish, Piece, work_in_groups, work_through
+from unmask.lab.run.site import PlannedWork, Site, StudyOrder, planned_work
 from unmask.lab.store import Store
 from unmask.lab.store.failures import ATTEMPTS, Failure, Failures
+from unmask.lab.store.shards import Shard, Unit
 from unmask.lab.study import Study
 from unmask.lab.study_models import ModelSpec
-from unmask.request import TextModel
+from unmask.request import Request, TextModel
+from unmask.tasks import Example
 from unmask.tasks.base import DataDir
-from unmask.versions import versions
 
 Load = Callable[[ModelSpec], TextModel]
 """Loads a model of the study."""
@@ -52,15 +56,17 @@ def run_study(
     jobs: int | None = None,
     naive: bool = False,
     retry_failed: bool = False,
+    where: Ray | None = None,
     on_progress: Callable[[StudyProgress], None] = lambda now: None,
     on_failure: Callable[[Failure], None] = lambda failure: None,
 ) -> RunOutcome:
     """Do what is not done yet. Returns when every shard is there or set aside, or the budget is spent.
 
-    `retry_failed` forgets what failed before. `on_failure` hears of every attempt that fails.
+    `where` is a cluster whose workers do it; this process then plans, books and stores. `retry_failed` forgets what
+    failed before. `on_failure` hears of every attempt that fails.
     """
     began = time.monotonic()
-    stop, once, failures = _budget(study, began), _kept(load), Failures(store.folder)
+    failures = Failures(store.folder)
     if retry_failed:
         failures.forget_all()
     tasks, unavailable = prompts_of(study, data_dir)
@@ -74,16 +80,22 @@ def run_study(
         tracker.lost(failure)
         on_failure(failure)
 
-    branching = _Branching(study, store, tasks, replace(study.engine, merge=not naive), jobs, tracker, stop, lost)
-    stopped = branching.of_models(once, failures)
-    if not stopped:
-        _check_scorers(study, store)
-    if not stopped and study.end_to_end:
-        stopped = decode_arms(study, store, once, tasks, jobs=jobs, stop=stop, tell=tracker.decoded, lost=lost)
+    engine = replace(study.engine, merge=not naive)
+    order = StudyOrder(study, store, tasks, engine, jobs, tracker, _budget(study, began), lost)
+    with _site(where, order, load) as site:
+        stopped = _branches(order, site, failures)
+        if not stopped:
+            _check_scorers(study, store)
+        if not stopped and study.end_to_end:
+            stopped = decode_arms(study, store, site, tell=tracker.decoded)
     tracker.refresh()
     failed = tuple(failures.set_aside())
     stopped = stopped or in_words(failed)
     return RunOutcome(not stopped, stopped, {} if stopped else store.content_hash(), unavailable, failed)
+
+
+def _site(where: Ray | None, order: StudyOrder, load: Load) -> AbstractContextManager[Site]:
+    return nullcontext(_ThisProcess(order, _kept(load))) if where is None else on_cluster(where, order, load)
 
 
 def in_words(failed: Sequence[Failure]) -> str:
@@ -125,107 +137,74 @@ def _nothing_to_do(store: Store, spec: ModelSpec, failures: Failures) -> bool:
     return noted is not None and set(noted["shards"]) <= settled
 
 
+def _branches(order: StudyOrder, site: Site, failures: Failures) -> str:
+    """The shards of all models. Returns why it stopped early, empty if it did not."""
+    store, tracker = order.store, order.tracker
+    for spec in order.study.models:
+        if _nothing_to_do(store, spec, failures):
+            continue
+        work = site.planned(spec)
+        store.note("models", spec.name, work.provenance)
+        tracker.planned[spec.name] = len(work.jobs)
+        tracker.start()
+        if reason := site.branch(spec, [job for job in work.jobs if not store.finished(job.shard)]):
+            return reason
+    return ""
+
+
 @dataclass(frozen=True)
-class _Branching:
-    """The branches of a study, shard by shard."""
+class _ThisProcess:
+    """A study where its model is."""
 
-    study: Study
-    store: Store
-    tasks: Members
-    engine: EngineSettings
-    jobs: int | None
-    tracker: ProgressTracker
-    stop: Callable[[], str]
-    lost: Callable[[Failure], None]
+    order: StudyOrder
+    load: Load
 
-    def of_models(self, load: Load, failures: Failures) -> str:
-        """The shards of all models. Returns why it stopped early, empty if it did not."""
-        for spec in self.study.models:
-            if _nothing_to_do(self.store, spec, failures):
-                continue
-            if reason := self.of_model(spec, load(spec)):
-                return reason
-        return ""
+    def planned(self, spec: ModelSpec) -> PlannedWork:
+        return planned_work(self.order.study, spec, self.load(spec), self.order.tasks)
 
-    def of_model(self, spec: ModelSpec, model: TextModel) -> str:
-        """The shards of one model. Returns why it stopped early, empty if it did not."""
-        work = jobs_of(self.study, spec, model, self.tasks)
-        self.store.note("models", spec.name, provenance(spec, model, work))
-        self.tracker.planned[spec.name] = len(work)
-        self.tracker.start()
-        plan = self.study.plan(spec.reference)
+    def branch(self, spec: ModelSpec, pending: Sequence[Job]) -> str:
+        """Shard by shard: what is computed is judged and stored by another thread, while the next forwards run."""
+        order, model = self.order, self.load(spec)
+        plan, tracker = order.study.plan(spec.reference), order.tracker
 
         def do(together: Sequence[Job]) -> list[Finish]:
             started = time.monotonic()
-            heard = self.tracker.inside(spec.name, together[0].shard.name, len(together))
-            blocks = run_together(model.denoiser, plan, [job.requests for job in together], self.engine, heard)
-            seconds = _shares(time.monotonic() - started, blocks)
+            heard = tracker.inside(spec.name, together[0].shard.name, len(together))
+            blocks = run_together(model.denoiser, plan, [job.requests for job in together], order.engine, heard)
+            seconds = shares(time.monotonic() - started, blocks)
             pairs = list(zip(together, blocks, strict=True))
-            self.tracker.computed({job.shard.name: progress_of(block) for job, block in pairs})
+            tracker.computed({job.shard.name: progress_of(block) for job, block in pairs})
             return [
                 partial(self._finish, model, spec.reference, job, block, spent)
                 for (job, block), spent in zip(pairs, seconds, strict=True)
             ]
 
-        pending = [job for job in work if not self.store.finished(job.shard)]
         return work_in_groups(
-            *(self.store, pending, lambda job: job.shard, partial(in_groups, self.engine), do),
-            *(self.stop, self.tracker.refresh, self.lost, lambda job: self.tracker.finished(job.shard.name)),
+            *(order.store, pending, lambda job: job.shard, partial(in_groups, order.engine), do),
+            *(order.stop, tracker.refresh, order.lost, lambda job: tracker.finished(job.shard.name)),
         )
 
     def _finish(self, model: TextModel, reference: str, job: Job, block: BranchResult, seconds: float) -> None:
-        """Judge and write: by another thread, while the next forwards run."""
-        started = time.monotonic()
-        answers = [(branch.prompt, branch.answer) for branch in block.distinct]
-        judged = Judge(model, job.members, self.jobs, self.study.scoring).judge(answers)
-        self._write(job, reference, block, judged, lambda: seconds + time.monotonic() - started)
+        started, order = time.monotonic(), self.order
+        computed = computed_shard(order.study, reference, job, block, seconds)
+        judged = Judge(model, job.members, order.jobs, order.study.scoring).judge(computed.answers)
+        finished_shard(computed, judged, lambda: time.monotonic() - started).store(order.store)
 
-    def _write(
-        self, job: Job, reference: str, block: BranchResult, judged: list[JudgedAnswer], seconds: Callable[[], float]
-    ) -> None:
-        """Candidates' branches and proposals go into tables of their own."""
-        lines = list(zip(block.distinct, block.rollouts, judged, strict=True))
-        candidates = [line for line in lines if line[0].candidate != PROPOSAL]
-        proposals = [
-            (branch._replace(rollout=rollout), verdict)
-            for branch, rollouts, verdict in lines
-            if branch.candidate == PROPOSAL
-            for rollout in rollouts
-        ]
-        references = {axis: next(iter(named)) for axis, named in self.study.sets(reference).items()}
-        branches, own, verdicts = zip(*candidates, strict=True)
-        tables = (
-            states_table(job.shard, block.paths),
-            branches_table(job.shard, branches, own, verdicts, references),
-            readings_table(job.shard, block.readings, proposals),
-        )
-        every = [verdict for _, own, verdict in candidates for _ in own]
-        self.store.write(job.shard, *tables[:2], _info(job, block, every, seconds()), tables[2])
+    def whole_runs(
+        self,
+        spec: ModelSpec,
+        requests: Mapping[str, Sequence[Request]],
+        members: Sequence[Example],
+        heard: Callable[[int], None],
+    ) -> tuple[DecodeCache, Judge]:
+        model, study = self.load(spec), self.order.study
+        judge = Judge(model, members, self.order.jobs, study.scoring)
+        return DecodeCache(model, study, requests, heard), judge
 
-
-def _shares(seconds: float, blocks: Sequence[BranchResult]) -> list[float]:
-    """What each of several blocks took, by its share of the passes."""
-    calls = [block.report.calls for block in blocks]
-    return [seconds * own / max(1, sum(calls)) for own in calls]
-
-
-def _info(job: Job, block: BranchResult, judged: list[JudgedAnswer], seconds: float) -> dict[str, Any]:
-    """What a shard says of itself."""
-    utilities = [verdict.utility for verdict in judged if not math.isnan(verdict.utility)]
-    report, total = block.report, block.report.total
-    return {
-        "shard": asdict(job.shard),
-        "prompts": [request.id for request in job.requests],
-        "states": sum(len(path.sampled) for path in block.paths),
-        "branches": len(judged),
-        "judged": len(utilities),
-        "utility": math.fsum(utilities),
-        "forwards": {"naive": total.naive, "done": total.done, "trajectory": report.trajectory}
-        | {"recalled": report.recalled, "calls": report.calls},
-        "axes": {axis: asdict(work) for axis, work in report.axes.items()},
-        "seconds": seconds,
-        "versions": versions(),
-    }
+    def each(
+        self, pending: Sequence[Piece], place: Callable[[Piece], Shard | Unit], do: Callable[[Piece], None]
+    ) -> str:
+        return work_through(self.order.store, pending, place, do, self.order.stop, lost=self.order.lost)
 
 
 def _check_scorers(study: Study, store: Store) -> None:

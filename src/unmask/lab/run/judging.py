@@ -1,11 +1,11 @@
 """What answers are worth: one way from tokens to text, utility and reason, for studies, gates and `compare`."""
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeAlias
 
 from unmask.errors import ConfigError
-from unmask.request import TextModel
 from unmask.tasks import Example, Verdict, score_all
 from unmask.text import storable
 
@@ -20,14 +20,55 @@ class JudgedAnswer(NamedTuple):
     """How the utility came about, or why there is none."""
 
 
+class Speaks(Protocol):
+    """What turns the tokens of an answer into its text."""
+
+    def answer(self, tokens: Sequence[int], /) -> str: ...
+
+
+class Speaker(Protocol):
+    """A model, as far as a judge needs it."""
+
+    @property
+    def codec(self) -> Speaks: ...
+
+
+@dataclass(frozen=True)
+class AnswerTexts:
+    """Answers that were turned into text where the model is."""
+
+    texts: dict[tuple[int, ...], str]
+
+    @property
+    def codec(self) -> "AnswerTexts":
+        return self
+
+    def answer(self, tokens: Sequence[int], /) -> str:
+        """The text of tokens that are known."""
+        return self.texts[tuple(tokens)]
+
+
+def texts_of(model: Speaker, answers: Iterable[Sequence[int]]) -> AnswerTexts:
+    """Of answers of the model, each once."""
+    return AnswerTexts({tokens: storable(model.codec.answer(list(tokens))) for tokens in set(map(tuple, answers))})
+
+
 class Judge:
     """Judges answers to the prompts of `members`, each once however often it is given: many decoders agree.
 
     `jobs` programs run side by side (HumanEval). `scoring` is "ours", or "paper": parts nobody asked for cost nothing.
+    Whoever scores elsewhere gives the function that does.
     """
 
-    def __init__(self, model: TextModel, members: Sequence[Example], jobs: int | None = None, scoring: str = "ours"):
-        self.model, self.jobs, self.scoring = model, jobs, scoring
+    def __init__(
+        self,
+        model: "Speaker",
+        members: Sequence[Example],
+        jobs: int | None = None,
+        scoring: str = "ours",
+        score: "Score | None" = None,
+    ):
+        self.model, self.jobs, self.scoring, self.score = model, jobs, scoring, score
         self.members = {example.id: example for example in members}
         self._judged: dict[tuple[str, tuple[int, ...]], JudgedAnswer] = {}
 
@@ -37,9 +78,14 @@ class Judge:
         new = [key for key in dict.fromkeys(keys) if key not in self._judged]
         texts = [storable(self.model.codec.answer(list(tokens))) for _, tokens in new]
         pairs = [(text, self.members[prompt]) for text, (prompt, _) in zip(texts, new, strict=True)]
-        for key, text, (utility, reason) in zip(new, texts, scores(pairs, self.jobs, self.scoring), strict=True):
+        judged = (self.score or scores)(pairs, self.jobs, self.scoring)
+        for key, text, (utility, reason) in zip(new, texts, judged, strict=True):
             self._judged[key] = JudgedAnswer(text, utility, reason)
         return [self._judged[key] for key in keys]
+
+
+Score: TypeAlias = Callable[[Sequence[tuple[str, Example]], int | None, str], Sequence[tuple[float, str]]]
+"""Utility and reason of each answer, as `scores` gives them."""
 
 
 def scores(pairs: Sequence[tuple[str, Example]], jobs: int | None, scoring: str = "ours") -> list[tuple[float, str]]:

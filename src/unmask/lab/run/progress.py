@@ -2,12 +2,13 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from unmask.lab.branch import PROPOSAL, BranchProgress, BranchResult
 from unmask.lab.branch.states import spaced
+from unmask.lab.cluster.progress import ClusterNow
 from unmask.lab.run.estimate import decodes_of
 from unmask.lab.run.jobs import Members
 from unmask.lab.store import Store
@@ -45,6 +46,8 @@ class StudyProgress(NamedTuple):
     """Share of the end-to-end decoding that is done; NaN before it has begun."""
     failed: int = 0
     """Attempts of this process that failed."""
+    cluster: ClusterNow | None = None
+    """Who does what, where workers elsewhere do it."""
 
 
 class DecodeProgress(NamedTuple):
@@ -120,6 +123,7 @@ class ProgressTracker:
         self.counted: set[str] = set()
         self.tally = _Tally()
         self.forwards = self.failed = 0
+        self.cluster: ClusterNow | None = None
         self.live = BranchProgress(0, 0, 0)
         self.ready: dict[str, BranchProgress] = {}
         """Shards that are computed and not stored yet, by name."""
@@ -176,6 +180,23 @@ class ProgressTracker:
         self.forwards += self.ready.pop(shard).forwards
         self.tell(self.now(shard))
 
+    def stored(self, shard: str, info: Mapping[str, Any]) -> None:
+        """A worker's shard is in its place; what it says of itself need not be read again."""
+        if shard not in self.counted:
+            self.counted.add(shard)
+            self.tally.add(info)
+        self.forwards += info["forwards"]["done"]
+
+    def live_on(self, model: str, parts: Sequence[BranchProgress]) -> None:
+        """What workers are at."""
+        states, branches, forwards = (sum(part) for part in zip(*parts, strict=True)) if parts else (0, 0, 0)
+        self.live = BranchProgress(states, round(branches * self.candidates[model]), forwards)
+
+    def across(self, cluster: ClusterNow, name: str) -> None:
+        """A cluster at this moment."""
+        self.cluster = cluster
+        self.tell(self.now(name))
+
     def now(self, shard: str) -> StudyProgress:
         tally, open_work = self.tally, self._open()
         branches = tally.branches + open_work.branches
@@ -195,6 +216,7 @@ class ProgressTracker:
             seconds=time.monotonic() - self.began,
             left=self._left(branches),
             failed=self.failed,
+            cluster=self.cluster,
         )
 
     def _open(self) -> BranchProgress:

@@ -76,14 +76,14 @@ def work_in_groups(
     What is left is done by another thread while the next group is under way; `done` hears when it is. Where a group
     fails, its pieces are done one by one, so that only those count that fail by themselves.
     """
-    with _Attempts(store, place, do, lost, done, len(pending)) as attempts:
+    with _Attempts(Claims(store, place, lost, done, len(pending)), do) as attempts:
         while pending:
             waiting: list[Piece] = []
             for group in groups(pending):
                 if reason := stop():
                     attempts.finish()
                     return reason
-                ours, others = attempts.claim(group)
+                ours, others = attempts.claims.claim(group)
                 for piece in others:
                     if store.finished(place(piece)):
                         came()
@@ -107,20 +107,81 @@ def _nothing() -> None:
 
 
 @dataclass
-class _Attempts(Generic[Piece]):
-    """Tries at pieces that are ours, what is still being finished among them."""
+class Claims(Generic[Piece]):
+    """Pieces that are ours while they are done, and how they ended."""
 
     store: Store
     place: Callable[[Piece], Shard | Unit]
-    do: Callable[[Sequence[Piece]], Sequence[Finish]]
     lost: Callable[[Failure], None]
     done: Callable[[Piece], None]
     pieces: int
-    failed: set[str] = field(default_factory=set)
+    broken: set[str] = field(default_factory=set)
+    """Names of those that have failed here."""
     again: list[Piece] = field(default_factory=list)
     """Failed, and not yet too often."""
-    claims: dict[str, ExitStack] = field(default_factory=dict)
+    held: dict[str, ExitStack] = field(default_factory=dict)
     """By name: what this process holds."""
+
+    def claim(self, pieces: Sequence[Piece]) -> tuple[list[Piece], list[Piece]]:
+        """Those that are ours from now on, and the others."""
+        ours: list[Piece] = []
+        others: list[Piece] = []
+        for piece in pieces:
+            with ExitStack() as stack:
+                free = stack.enter_context(self.store.claim(self.place(piece)))
+                if free:
+                    self.held[self.place(piece).name] = stack.pop_all()
+            (ours if free else others).append(piece)
+        return ours, others
+
+    def to_do(self, pieces: Sequence[Piece]) -> list[Piece]:
+        """Of pieces that are ours those that are not set aside; the others are let go."""
+        todo: list[Piece] = []
+        for piece in pieces:
+            before = Failures(self.store.folder).of(self.place(piece))
+            if before is not None and before.set_aside:
+                self.release(piece)
+            else:
+                todo.append(piece)
+        return todo
+
+    def succeeded(self, piece: Piece) -> None:
+        failures, work = Failures(self.store.folder), self.place(piece)
+        if failures.of(work) is not None:
+            failures.forget(work)
+        self.release(piece)
+        self.done(piece)
+
+    def failed(self, piece: Piece, error: BaseException) -> None:
+        work = self.place(piece)
+        failure = Failures(self.store.folder).add(work, error)
+        self.broken.add(work.name)
+        self.release(piece)
+        self.lost(failure)
+        hopeless = len(self.broken) >= min(HOPELESS, self.pieces) and not self.store.names()
+        if isinstance(error, UnmaskError) and hopeless:
+            raise error
+        self.again += [] if failure.set_aside else [piece]
+
+    def take_again(self) -> list[Piece]:
+        """What is to be tried again."""
+        again, self.again = self.again, []
+        return again
+
+    def release(self, piece: Piece) -> None:
+        self.held.pop(self.place(piece).name).close()
+
+    def close(self) -> None:
+        for claim in self.held.values():
+            claim.close()
+
+
+@dataclass
+class _Attempts(Generic[Piece]):
+    """Tries at pieces that are ours, what is still being finished among them."""
+
+    claims: Claims[Piece]
+    do: Callable[[Sequence[Piece]], Sequence[Finish]]
     finishing: deque[tuple[Piece, "Future[None]"]] = field(default_factory=deque)
     thread: "_Finisher" = field(default_factory=lambda: _Finisher())
 
@@ -136,39 +197,20 @@ class _Attempts(Generic[Piece]):
         for _, outcome in self.finishing:
             outcome.cancel()
         self.thread.end()
-        for claim in self.claims.values():
-            claim.close()
-
-    def claim(self, pieces: Sequence[Piece]) -> tuple[list[Piece], list[Piece]]:
-        """Those that are ours from now on, and the others."""
-        ours: list[Piece] = []
-        others: list[Piece] = []
-        for piece in pieces:
-            with ExitStack() as stack:
-                free = stack.enter_context(self.store.claim(self.place(piece)))
-                if free:
-                    self.claims[self.place(piece).name] = stack.pop_all()
-            (ours if free else others).append(piece)
-        return ours, others
+        self.claims.close()
 
     def together(self, pieces: Sequence[Piece]) -> None:
         """Do pieces that are ours; what is set aside is let go."""
-        todo: list[Piece] = []
-        for piece in pieces:
-            before = Failures(self.store.folder).of(self.place(piece))
-            if before is not None and before.set_aside:
-                self._release(piece)
-            else:
-                todo.append(piece)
+        todo = self.claims.to_do(pieces)
         if not todo:
             return
         try:
             finishes = self.do(todo)
         # Of a user's function, too, that ends the program.
         except (Exception, SystemExit) as error:
-            raise_if_general(self.store, error)
+            raise_if_general(self.claims.store, error)
             if len(todo) == 1:
-                return self._failed(todo[0], error)
+                return self.claims.failed(todo[0], error)
             for piece in todo:
                 self.together([piece])
             return
@@ -180,12 +222,11 @@ class _Attempts(Generic[Piece]):
     def finish(self) -> list[Piece]:
         """Wait for what is being finished. Returns what is to be tried again."""
         self._collect(0)
-        again, self.again = self.again, []
-        return again
+        return self.claims.take_again()
 
     def _later(self, piece: Piece, finish: Finish) -> None:
         if finish is _nothing:
-            return self._succeeded(piece)
+            return self.claims.succeeded(piece)
         self.finishing.append((piece, self.thread.submit(finish)))
 
     def _collect(self, leave: int) -> None:
@@ -195,31 +236,10 @@ class _Attempts(Generic[Piece]):
             try:
                 outcome.result()
             except (Exception, SystemExit) as error:
-                raise_if_general(self.store, error)
-                self._failed(piece, error)
+                raise_if_general(self.claims.store, error)
+                self.claims.failed(piece, error)
             else:
-                self._succeeded(piece)
-
-    def _succeeded(self, piece: Piece) -> None:
-        failures, work = Failures(self.store.folder), self.place(piece)
-        if failures.of(work) is not None:
-            failures.forget(work)
-        self._release(piece)
-        self.done(piece)
-
-    def _failed(self, piece: Piece, error: BaseException) -> None:
-        work = self.place(piece)
-        failure = Failures(self.store.folder).add(work, error)
-        self.failed.add(work.name)
-        self._release(piece)
-        self.lost(failure)
-        hopeless = len(self.failed) >= min(HOPELESS, self.pieces) and not self.store.names()
-        if isinstance(error, UnmaskError) and hopeless:
-            raise error
-        self.again += [] if failure.set_aside else [piece]
-
-    def _release(self, piece: Piece) -> None:
-        self.claims.pop(self.place(piece).name).close()
+                self.claims.succeeded(piece)
 
 
 class _Finisher:

@@ -1,0 +1,139 @@
+"""A study's work as workers do it: functions of a context, whose results travel; and what is judged beside them."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from unmask.core import Policy, Search
+from unmask.errors import ConfigError, NotEnoughMemory, OtherStudy, UnmaskError
+from unmask.lab.branch import EngineSettings, run_together
+from unmask.lab.cluster.connect import ray_module
+from unmask.lab.cluster.workers import WorkerContext
+from unmask.lab.run.blocks import ComputedShard, FinishedShard, computed_shard, finished_shard, shares
+from unmask.lab.run.decode_cache import DecodeBatch, DecodedRow, decode_batch
+from unmask.lab.run.jobs import Job, Members, provenance
+from unmask.lab.run.judging import AnswerTexts, Judge, scores, texts_of
+from unmask.lab.run.site import PlannedWork, planned_work
+from unmask.lab.store.hashes import fingerprint
+from unmask.lab.study import Study
+from unmask.lab.study_models import REFERENCES, ModelSpec
+from unmask.policies.candidates import around, candidates, reference_of
+from unmask.request import TextModel
+from unmask.tasks import Example
+
+
+@dataclass(frozen=True)
+class CarriedStudy:
+    """A study as it travels: with the references that only the process which read its file knows by name."""
+
+    study: Study
+    engine: EngineSettings
+    tasks: Members
+    references: Mapping[str, Policy]
+    fingerprint: str
+    """Of its configuration: hashes of code and data among it must come out the same everywhere."""
+
+    @classmethod
+    def of(cls, study: Study, engine: EngineSettings, tasks: Members) -> "CarriedStudy":
+        own = {spec.reference for spec in study.models} - set(REFERENCES)
+        references = {name: reference_of(candidates(name)) for name in sorted(own)}
+        return cls(study, engine, tasks, references, fingerprint(study.config))
+
+    def unpacked(self) -> Study:
+        """The study, in a process that has not read its file; refused where it is another one here."""
+        for name, policy in self.references.items():
+            # Who read the file has checked what it may be.
+            _check_same("the reference", name, around(policy, whole=True))
+        _check_same("the study", self.fingerprint, fingerprint(self.study.config))
+        return self.study
+
+
+def _check_same(what: str, there: str, here: str) -> None:
+    if there != here:
+        raise ConfigError(
+            f"{what} is {here} on a worker and {there} in the driver: its own code or data is not the same there; "
+            "allowed: equal files; put what the code reads beside it on every node, or into the code"
+        )
+
+
+def plan_model(context: WorkerContext, spec: ModelSpec) -> PlannedWork:
+    """The shards of a model."""
+    study = context.value.unpacked()
+    return planned_work(study, spec, _model(context, spec), context.value.tasks)
+
+
+def branch_shards(
+    context: WorkerContext, spec: ModelSpec, expected: Mapping[str, object], jobs: Sequence[Job]
+) -> list[np.ndarray]:
+    """Shards that are computed together, each packed by itself with the texts of its answers."""
+    study, model = context.value.unpacked(), _model(context, spec)
+    _check_model(spec, model, expected)
+    started = time.monotonic()
+    plan, requests = study.plan(spec.reference), [job.requests for job in jobs]
+    blocks = run_together(model.denoiser, plan, requests, context.value.engine, context.tell)
+    seconds = shares(time.monotonic() - started, blocks)
+    computed = [
+        computed_shard(study, spec.reference, job, block, spent)
+        for job, block, spent in zip(jobs, blocks, seconds, strict=True)
+    ]
+    context.count("unmask_shards", len(computed))
+    context.count("unmask_row_forwards", sum(one.report.total.done for one in computed))
+    return [_packed((one, texts_of(model, [branch.answer for branch in one.distinct]))) for one in computed]
+
+
+def judge_shard(shards: Sequence[np.ndarray], at: int, scoring: str, jobs: int) -> FinishedShard:
+    """One of the shards that a worker has computed: judged, as tables."""
+    started = time.monotonic()
+    computed, texts = _unpacked(shards[at])
+    judged = Judge(texts, computed.job.members, jobs, scoring).judge(computed.answers)
+    return finished_shard(computed, judged, lambda: time.monotonic() - started)
+
+
+def decode_part(
+    context: WorkerContext, spec: ModelSpec, policy: Policy | Search, part: DecodeBatch
+) -> tuple[list[DecodedRow], AnswerTexts]:
+    """Prompts that are decoded together from beginning to end, and the texts of their answers."""
+    study, model = context.value.unpacked(), _model(context, spec)
+    rows = decode_batch(model, study, policy, part.rows, part.slots)
+    context.count("unmask_row_forwards", sum(row.forwards for row in rows))
+    return rows, texts_of(model, [row.answer for row in rows])
+
+
+def judge_pairs(pairs: Sequence[tuple[str, Example]], jobs: int, scoring: str) -> list[tuple[float, str]]:
+    """Utility and reason of each answer."""
+    return scores(pairs, jobs, scoring)
+
+
+def _model(context: WorkerContext, spec: ModelSpec) -> TextModel:
+    """What one worker cannot load, no shard is to blame for."""
+    try:
+        model: TextModel = context.model(spec)
+    except (ConfigError, NotEnoughMemory):
+        raise
+    except UnmaskError as error:
+        raise ConfigError(f"{spec.model} cannot be loaded by a worker: {error}") from error
+    return model
+
+
+def _check_model(spec: ModelSpec, model: TextModel, expected: Mapping[str, object]) -> None:
+    """Refuse another checkpoint or kind of device than the one that the shards were planned with."""
+    mine = provenance(spec, model, [])
+    differ = sorted(key for key in mine if key != "shards" and mine[key] != expected[key])
+    if differ:
+        told = "; ".join(f"{key} {mine[key]!r} here, {expected[key]!r} before" for key in differ)
+        raise OtherStudy(
+            f"the workers' models are not the same ({told[:300]}); allowed: one checkpoint and one kind of device; "
+            "give the study nodes of one kind"
+        )
+
+
+def _packed(value: tuple[ComputedShard, AnswerTexts]) -> np.ndarray:
+    """As an array, which the object store shares between processes without a copy."""
+    return np.frombuffer(ray_module().cloudpickle.dumps(value), np.uint8)
+
+
+def _unpacked(content: np.ndarray) -> tuple[ComputedShard, AnswerTexts]:
+    value: tuple[ComputedShard, AnswerTexts] = ray_module().cloudpickle.loads(content)
+    return value
