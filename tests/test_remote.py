@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -147,7 +148,7 @@ class TestOnWorkers:
             remote.score("a")
 
     def test_a_model_that_is_none(self, remote):
-        with pytest.raises(ConfigError, match="unknown model .mimi."):
+        with pytest.raises(ConfigError, match=r"unknown model .mimi."):
             unmask.load("mimi", where=Ray(workers=1))
 
     def test_a_closed_one_says_so(self, remote):
@@ -161,3 +162,9 @@ class TestOnWorkers:
 def test_where_is_a_value_of_ours():
     with pytest.raises(ConfigError, match="where is 'ray'; allowed: a Ray"):
         unmask.load("mini", where="ray")
+
+
+def test_without_ray_one_line_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r"Ray is not installed .*pip install 'unmask\[ray\]'"):
+        unmask.load("mini", where=Ray())

@@ -37,12 +37,25 @@ class ModelName:
     options: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class LoadOne:
+    """Loads the same model, whatever a study calls it: for workers."""
+
+    load: Callable[[ModelName], Model]
+    name: ModelName
+
+    def __call__(self, spec: Any) -> Model:
+        return self.load(self.name)
+
+
 class RemoteModel:
     """A model that each worker of a cluster has loaded; `close` it, or use it as a context, to let them go."""
 
     def __init__(self, where: Ray, load: Callable[[ModelName], Model], name: ModelName):
         """Connect, start workers and have the model loaded by one of them: what is wrong with it is heard now."""
         require(isinstance(where, Ray), "where", where, "a Ray(...), or None for this process", "e.g. where=Ray()")
+        self.loader = LoadOne(load, name)
+        """Whoever has workers of its own loads the same model."""
         with ExitStack() as stack:
             self.workers: ModelWorkers = stack.enter_context(model_workers(where, load, name))
             self.here: Model = self.workers.call(stand_in, what=f"loading {name.model}")

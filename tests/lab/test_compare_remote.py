@@ -22,9 +22,9 @@ CLUSTER = ["--on", "ray", "--workers", "2"]
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (["--on", "slurm"], "--on is 'slurm'; allowed: ray, or nothing for this machine"),
-        (["--workers", "2"], "--workers is 2; allowed: with --on ray"),
-        (["--address", "auto"], "--address is 'auto'; allowed: with --on ray"),
+        (["--on", "slurm"], "--on is 'slurm'; allowed: ray"),
+        (["--workers", "2"], "--workers is 2; allowed: nothing without --on ray"),
+        (["--address", "auto"], "--address is 'auto'; allowed: nothing without --on ray"),
         (["--on", "ray", "--address", "nowhere"], "address is 'nowhere'; allowed: auto, or HOST:PORT"),
         (["--on", "ray", "--address", "127.0.0.1:1"], "no Ray cluster answers at '127.0.0.1:1'"),
         (["--on", "ray", "--gpus-per-worker", "1.5"], "gpus_per_worker is 1.5"),

@@ -2,43 +2,17 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from unmask.cli.options import LoadOptions
-from unmask.errors import require
+from unmask.cli.where import Address, GpusPerWorker, On, Workers, where_of
 
 if TYPE_CHECKING:
     from unmask.api import Model
     from unmask.lab.cluster import Ray
     from unmask.lab.cluster.model_workers import ModelWorkers
-
-RAY = "ray"
-On = Annotated[str | None, typer.Option("--on", metavar="ray", help="Run on a Ray cluster; docs/cluster.md.")]
-Address = Annotated[
-    str | None,
-    typer.Option(metavar="auto|HOST:PORT", help="With --on ray: of a running cluster. Default: one of this machine."),
-]
-Workers = Annotated[int | None, typer.Option(min=1, help="With --on ray: at most so many. Default: all that fit.")]
-GpusPerWorker = Annotated[
-    float | None,
-    typer.Option(min=0, help="With --on ray: GPUs that a worker holds, a share of one too. Default: 1 if there are."),
-]
-
-
-def where_of(on: str | None, address: str | None, workers: int | None, gpus_per_worker: float | None) -> "Ray | None":
-    """Where a command runs; None for this process."""
-    from unmask.lab.cluster import Ray
-
-    require(on in (None, RAY), "--on", on, "ray, or nothing for this machine", "write --on ray")
-    if on is not None:
-        return Ray(address=address, workers=workers, gpus_per_worker=gpus_per_worker)
-    given = {"--address": address, "--workers": workers, "--gpus-per-worker": gpus_per_worker}
-    for name, value in given.items():
-        require(value is None, name, value, "with --on ray", "add it, or leave this out")
-    return None
+    from unmask.lab.whole_runs import Cluster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +26,7 @@ class ClusterOptions:
 
     @property
     def where(self) -> "Ray | None":
-        return where_of(self.on, self.address, self.workers, self.gpus_per_worker)
+        return where_of(self.on, self.address, self.gpus_per_worker, self.workers)
 
     @contextmanager
     def opened(self, load: LoadOptions, name: str) -> "Iterator[tuple[Model, ModelWorkers | None]]":
@@ -63,3 +37,18 @@ class ClusterOptions:
             return
         with load.remote(name, where) as model:
             yield model.here, model.workers
+
+    @contextmanager
+    def lent(self, load: LoadOptions, name: str) -> "Iterator[tuple[Model, Cluster | None]]":
+        """The same for work that starts workers of its own, on one connection: one worker has looked at the model."""
+        from unmask.lab.cluster.connect import connected
+        from unmask.lab.whole_runs import Cluster
+
+        where = self.where
+        if where is None:
+            yield load.load(name), None
+            return
+        with connected(where):
+            with load.remote(name, replace(where, workers=1)) as model:
+                here, loader = model.here, model.loader
+            yield here, Cluster(where, loader)

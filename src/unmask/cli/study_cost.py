@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unmask.cli.cluster import RAY
 from unmask.errors import require
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class ClusterAsked:
 
     def check(self, timed: bool) -> None:
         """Before anything is counted."""
-        require(self.on in (None, RAY), "--on", self.on, "ray, or nothing for this machine", "write --on ray")
+        require(self.on in (None, "ray"), "--on", self.on, "ray", "leave it out to plan for this machine")
         given = {f"--{name.replace('_', '-')}": value for name, value in vars(self).items() if name != "on"}
         idle = [name for name, value in given.items() if value is not None and self.on is None]
         require(not idle, idle[0] if idle else "", given.get(idle[0]) if idle else None, "with --on ray", "add it")

@@ -19,7 +19,7 @@ from unmask.decode import decode
 from unmask.errors import ConfigError, UnknownName, require
 from unmask.lab.compare_failed import LeftOut, PolicyFailed
 from unmask.lab.compare_matched import MatchedControl, sized, sizes
-from unmask.lab.compare_prompts import Batch, PreparedTask, TaskRun, prepare
+from unmask.lab.compare_prompts import PreparedTask, PromptBatch, TaskRun, prepare
 from unmask.lab.compare_store import ComparePieces, hash_of_prompts
 from unmask.lab.compare_timing import BatchClock, TimedBatch, stored_time
 from unmask.lab.prompts import FRESH
@@ -288,7 +288,7 @@ class BatchCall:
     task: str
     arm: str
     policy: Policy | Search
-    batch: Batch
+    batch: PromptBatch
 
     def same(self, other: "BatchCall") -> bool:
         """Of one comparison."""
@@ -404,10 +404,10 @@ class _TaskWork:
         batches = [batch for batch in self.task.batches if not self.pieces.has(self._key(name, batch))]
         return [BatchCall(self.task.run.task, name, policy, batch) for batch in batches]
 
-    def _key(self, name: str, batch: Batch) -> dict[str, Any]:
+    def _key(self, name: str, batch: PromptBatch) -> dict[str, Any]:
         return {"task": self.task.run.task, "policy": name, "prompts": hash_of_prompts(batch.members)}
 
-    def _judged_again(self, entry: dict[str, Any], batch: Batch) -> dict[str, Any]:
+    def _judged_again(self, entry: dict[str, Any], batch: PromptBatch) -> dict[str, Any]:
         """What could not be judged may be by now: its evaluator was installed since."""
         if entry["utility"] is not None:
             return entry

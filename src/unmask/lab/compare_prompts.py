@@ -31,7 +31,7 @@ class TaskRun:
 
 
 @dataclass(frozen=True)
-class Batch:
+class PromptBatch:
     """Rows that are decoded together, from the same start by every policy."""
 
     members: tuple[Example, ...]
@@ -43,7 +43,7 @@ class PreparedTask:
     """One task's prompts."""
 
     run: TaskRun
-    batches: tuple[Batch, ...] = ()
+    batches: tuple[PromptBatch, ...] = ()
     place: Mapping[str, int] = field(default_factory=dict)
     """Rank of each prompt in the split."""
 
@@ -90,7 +90,7 @@ def prepare(
     size = batch or rows_at_once(model.denoiser, task.horizon)
     fits.sort(key=lambda pair: len(pair[0].canvas))
     parts = [fits[at : at + size] for at in range(0, len(fits), size)]
-    batches = [Batch(tuple(e for _, e in part), tuple(r for r, _ in part)) for part in parts]
+    batches = [PromptBatch(tuple(e for _, e in part), tuple(r for r, _ in part)) for part in parts]
     return PreparedTask(run, tuple(batches), {example.id: at for at, example in enumerate(members)})
 
 

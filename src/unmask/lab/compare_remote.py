@@ -16,7 +16,7 @@ from unmask.lab.cluster.pool import is_out_of_memory
 from unmask.lab.cluster.workers import sendable
 from unmask.lab.compare import BatchCall, ComparePlan, DecodedBatch, LocalDecoder
 from unmask.lab.compare_failed import PLACE
-from unmask.lab.compare_prompts import Batch
+from unmask.lab.compare_prompts import PromptBatch
 from unmask.lab.compare_timing import BatchClock
 from unmask.own_code import place_of
 from unmask.request import TextModel
@@ -102,7 +102,7 @@ class FailedBatch(NamedTuple):
 
 
 def decode_on_worker(
-    model: TextModel, part: Shared, task: str, arm: str, own: Policy | Search | None, batch: Batch
+    model: TextModel, part: Shared, task: str, arm: str, own: Policy | Search | None, batch: PromptBatch
 ) -> DecodedBatch | FailedBatch:
     """One batch of the plan, or of a policy that is not in it."""
     mine: WorkerPart = part.open()
