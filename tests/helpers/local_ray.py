@@ -3,6 +3,14 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.helpers.fresh_python import environment
+
+TRIES = 4
+"""Ray gives a node 30 seconds to start, which a busy machine may need."""
 
 
 @contextmanager
@@ -10,6 +18,25 @@ def local_ray(cores: int) -> Iterator[None]:
     """Started and stopped; what connects in between uses it and leaves it."""
     import ray
 
+    with pytest.MonkeyPatch.context() as patch:
+        # Nodes hand their environment on to workers, which look for the package from another folder.
+        for name in ("PYTHONPATH", "OMP_NUM_THREADS"):
+            patch.setenv(name, environment()[name])
+        for left in reversed(range(TRIES)):
+            try:
+                _start(ray, cores)
+                break
+            except Exception as error:
+                ray.shutdown()
+                if not left or "timed out during startup" not in str(error):
+                    raise
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+def _start(ray: Any, cores: int) -> None:
     ray.init(
         address="local",
         num_cpus=cores,
@@ -19,7 +46,3 @@ def local_ray(cores: int) -> Iterator[None]:
         logging_level=logging.ERROR,
         object_store_memory=100 << 20,
     )
-    try:
-        yield
-    finally:
-        ray.shutdown()
