@@ -64,8 +64,8 @@ def score(text, example):
 '''
 
 KINDS = ("kill node", "add node", "kill worker")
-SPAN = 12.0
-"""Seconds in which something happens."""
+SHARDS = 14
+"""Of this study; it decodes end to end when they are there."""
 PATIENCE = 300.0
 """Seconds that a run may take: far more than it does, for a machine may be busy."""
 
@@ -75,6 +75,7 @@ class Event:
     """Something that happens while the study runs."""
 
     after: float
+    """Shards that are stored by then, and a share of a second: the same moment on a fast and on a slow machine."""
     kind: str
     at: int
 
@@ -98,7 +99,7 @@ def events_of(seed: int) -> list[Event]:
     workers = [at for at, kind in enumerate(kinds) if kind == "kill worker"]
     kept = [kind for at, kind in enumerate(kinds) if at not in workers[2:]]
     return sorted(
-        (Event(draw.uniform(0.5, SPAN), kind, draw.randrange(8)) for kind in kept), key=lambda event: event.after
+        (Event(draw.uniform(0, SHARDS + 1), kind, draw.randrange(8)) for kind in kept), key=lambda event: event.after
     )
 
 
@@ -143,14 +144,15 @@ def trial(nodes: ThreeNodes, file: Path, seed: int, expected: dict[str, str]) ->
         ) as driver,
     ):
         # Before its workers are there nothing can happen to it.
-        until(lambda: (out / "logs").exists() or driver.poll() is not None, PATIENCE)
-        ready = time.monotonic()
+        until(lambda: nodes.workers() or driver.poll() is not None, PATIENCE)
         while driver.poll() is None and time.monotonic() - began < PATIENCE:
-            if plan and time.monotonic() - ready >= plan[0].after:
+            stored = len(list((out / "shards").glob("tiny*")))
+            if plan and stored >= int(plan[0].after):
                 event = plan.pop(0)
+                time.sleep(event.after % 1)
                 do = {"kill node": nodes.kill, "add node": nodes.add, "kill worker": nodes.kill_worker}[event.kind]
                 done = do(event.at)
-                happened.append(f"{event.kind} at {time.monotonic() - ready:.1f} s{'' if done else ' (none there)'}")
+                happened.append(f"{event.kind} after {stored} shards{'' if done else ' (none there)'}")
             time.sleep(0.05)
         if driver.poll() is None:
             driver.kill()

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ class ThreeNodes:
 
         # Raylets hand their environment on to workers.
         os.environ.update({k: v for k, v in environment().items() if k in ("PYTHONPATH", "OMP_NUM_THREADS")})
-        self.cluster = Cluster(initialize_head=True, head_node_args={**self._sizes(), "include_dashboard": False})
+        head = {**self._sizes(), "include_dashboard": False}
+        self.cluster = patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
         self.others: list[Any] = []
         self.fill()
 
@@ -35,11 +36,13 @@ class ThreeNodes:
         return str(self.cluster.address)
 
     def add(self, at: int = 0) -> bool:
-        self.others.append(self.cluster.add_node(**self._sizes(), wait=False))
+        self.others.append(patiently(lambda: self.cluster.add_node(**self._sizes(), wait=False)))
         return True
 
     def fill(self, nodes: int = 2) -> None:
         """As many beside the head as there were at first."""
+        while len(self.others) > nodes:
+            self.kill()
         while len(self.others) < nodes:
             self.add()
 
@@ -86,6 +89,17 @@ def three_nodes() -> Iterator[ThreeNodes]:
         yield nodes
     finally:
         nodes.stop()
+
+
+def patiently(start: Callable[[], Any], tries: int = 5) -> Any:
+    """Ray gives a node half a minute to start, which is little on a busy machine."""
+    for left in reversed(range(tries)):
+        try:
+            return start()
+        except Exception as error:
+            if not left or "timed out during startup" not in str(error):
+                raise
+    return None
 
 
 def until(true: Any, seconds: float = 60.0) -> None:

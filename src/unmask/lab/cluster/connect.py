@@ -39,7 +39,8 @@ def connected(where: Ray) -> Iterator[Any]:
     with _own_signals():
         try:
             ray.init(**_arguments(where))
-        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        # Of many classes, `Exception` itself among them.
+        except Exception as error:
             with suppress(Exception):
                 ray.shutdown()
             raise _refused(where, error) from error
@@ -82,7 +83,8 @@ def _refused(where: Ray, error: Exception) -> ConfigError:
         )
     return ConfigError(
         f"no Ray cluster answers at {where.address!r} ({said[:200]}); allowed: auto on a node of a running cluster, or "
-        "HOST:PORT of its head; start one with `ray start --head`, or leave --address out for one of this machine"
+        "HOST:PORT of its head; start one with `ray start --head`, or leave --address out for one of this machine (one "
+        "that asks for a token needs RAY_AUTH_MODE=token here, too)"
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from unmask.core import Policy, Search
@@ -60,7 +61,9 @@ class ClusterSite:
             order = self.order
             ray = self.stack.enter_context(connected(self.where))
             setup = Setup.of(self.load, CarriedStudy.of(order.study, order.engine, order.tasks))
-            logs = WorkerLogs(order.store.folder / "logs")
+            folder = order.store.folder
+            # Lines are appended, which no object storage does.
+            logs = WorkerLogs(folder / "logs" if isinstance(folder, Path) else None)
             self._pool = self.stack.enter_context(WorkerPool(ray, self.where, setup, logs=logs))
         return self._pool
 

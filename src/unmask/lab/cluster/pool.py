@@ -15,12 +15,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from unmask.errors import ConfigError, NotEnoughMemory, UnmaskError
-from unmask.lab.cluster.faults import Fault, FaultKind, fault_of
+from unmask.errors import ConfigError, UnmaskError
+from unmask.lab.cluster.faults import Fault, FaultKind, fault_of, in_short
 from unmask.lab.cluster.identity import check_identity, identity
 from unmask.lab.cluster.progress import ClusterNow, WorkerLogs, WorkerNow
 from unmask.lab.cluster.where import Ray, Resources, resources_of
 from unmask.lab.cluster.workers import Setup, WorkerActor, received, side_task
+from unmask.lab.run.queue import out_of_memory
 
 LOOK = 1.0
 """Seconds between looks at the nodes, and at what workers are doing."""
@@ -40,6 +41,10 @@ class WorkerDied(UnmaskError):
 
 class PoolClosed(UnmaskError):
     """The work was stopped before a call was done."""
+
+
+class ClusterLost(ConfigError):
+    """The head is gone, and all nodes with it."""
 
 
 class ResultLost(UnmaskError):
@@ -197,7 +202,12 @@ class WorkerPool:
                 self._listen()
         # Whatever it is, those who wait must hear of it.
         except BaseException as error:
-            self._fail(error)
+            lost = ClusterLost(
+                f"the cluster does not answer any more ({in_short(error)}); what is finished stays; start it again and "
+                "run the same command to go on"
+            )
+            lost.__cause__ = error
+            self._fail(lost)
 
     def _fail(self, error: BaseException) -> None:
         with self._lock:
@@ -360,7 +370,7 @@ class WorkerPool:
 
     def _raised(self, worker: _Worker, call: _Call, error: BaseException, took: str) -> None:
         self.logs.write(worker.name, f"{took}, {type(error).__name__}: {error}")
-        if is_out_of_memory(error):
+        if out_of_memory(error):
             # Its process holds what could not be freed; a new one begins without.
             self._drop(worker, "ran out of memory")
             return self._died(call, f"{worker.name} ran out of memory: {error}")
@@ -424,10 +434,3 @@ def _cannot_start(worker: _Worker, fault: Fault) -> ConfigError:
         f"{worker.name} does not start ({fault.text}); allowed: nodes with the same unmask as the driver and memory "
         "for it; look into Ray's logs of that node (/tmp/ray/session_latest/logs)"
     )
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """While computing; a model that does not fit says so in an error of its own, which holds for all workers."""
-    if isinstance(error, NotEnoughMemory):
-        return False
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"

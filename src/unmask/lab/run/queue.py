@@ -280,15 +280,15 @@ def raise_if_general(store: Store, error: BaseException) -> None:
         raise error
     if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
         raise cannot_write(store.folder, error) from error
-    if _out_of_memory(error):
+    if out_of_memory(error):
         raise NotEnoughMemory(
             f"memory ran out ({type(error).__name__}); what is finished stays; make room, or lower live, waiting or "
             "rows of [engine] (other rows are another study), and run the same command to go on"
         ) from error
 
 
-def _out_of_memory(error: BaseException) -> bool:
-    """PyTorch says so in a class of its own on a GPU, and in words on a CPU."""
+def out_of_memory(error: BaseException) -> bool:
+    """While computing; PyTorch says so in a class of its own on a GPU, and in words on a CPU."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
     )
