@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from unmask.core import Policy, Search
+from unmask.lab.cluster.faults import out_of_memory
 from unmask.lab.cluster.model_workers import AHEAD, ModelWorkers, Shared, result_of
-from unmask.lab.cluster.pool import is_out_of_memory
 from unmask.lab.cluster.workers import sendable
 from unmask.lab.compare import BatchCall, ComparePlan, DecodedBatch, LocalDecoder
 from unmask.lab.compare_failed import PLACE
@@ -110,6 +110,6 @@ def decode_on_worker(
     try:
         return mine.on(model).decode(BatchCall(task, arm, policy, batch))
     except (Exception, SystemExit) as error:
-        if is_out_of_memory(error):
+        if out_of_memory(error):
             raise
         return FailedBatch(sendable(error), place_of(error, type(policy)))
