@@ -48,6 +48,7 @@ ORDER = [
     "look",
     "report",
     "api",
+    "remote",
     "catalog",
     "view",
     "cli",
@@ -200,6 +201,11 @@ def test_a_circle_is_seen():
 
 def test_package_loads_no_torch():
     assert "torch" not in load(PACKAGE)
+
+
+def test_loading_a_model_needs_no_tables_and_no_cluster():
+    """It may name a cluster; hosts with little but torch have neither package."""
+    assert not load(f"{PACKAGE}.catalog") & {"pyarrow", "ray", "typer"}
 
 
 @pytest.mark.parametrize("part", TORCH_FREE)

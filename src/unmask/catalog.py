@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import torch
 
@@ -20,7 +20,9 @@ from unmask.denoisers import Exact, Joint, LetterCodec
 from unmask.denoisers.engines import choose_engine, resolve_engine
 from unmask.denoisers.masked_lm import load_masked_lm
 from unmask.errors import CheckpointError, ConfigError, UnknownName, require
+from unmask.lab.cluster.where import Ray
 from unmask.options import check_types
+from unmask.remote import ModelName, RemoteModel
 from unmask.request import TextSide, text_side
 
 OnProgress = Callable[[str, int], None]
@@ -127,15 +129,28 @@ def running_here(entry: ModelEntry) -> dict[str, Any]:
     return engine | {"statistics": asdict(choose_statistics(device))}
 
 
-def load(name_or_path: str | Path, *, on_progress: OnProgress | None = None, **options: Any) -> Model:
+@overload
+def load(
+    name_or_path: str | Path, *, on_progress: OnProgress | None = None, where: None = None, **options: Any
+) -> Model: ...
+@overload
+def load(
+    name_or_path: str | Path, *, on_progress: OnProgress | None = None, where: Ray, **options: Any
+) -> RemoteModel: ...
+def load(
+    name_or_path: str | Path, *, on_progress: OnProgress | None = None, where: Ray | None = None, **options: Any
+) -> Model | RemoteModel:
     """A model by name (`exact`, `llada`, `dream`, ...), hub id or checkpoint folder; `unmask models` lists them.
 
     `load("exact", n=6, vocab=3)`, `load("GSAI-ML/LLaDA-8B-Instruct", dtype="bf16")`, `load("path/to/folder")`. A name
-    comes before a folder of that name: write "./llada" for the folder.
+    comes before a folder of that name: write "./llada" for the folder. `where=Ray(...)` has it loaded by the workers of
+    a cluster, for `generate` and `infill` of many prompts.
     """
     ok = isinstance(name_or_path, str | Path)
     require(ok, "model", name_or_path, "a name, a hub id or a folder", "pass a string")
     place = str(name_or_path)
+    if where is not None:
+        return RemoteModel(where, load_named, ModelName(place, options))
     if place in MODELS:
         return _build(place, options, on_progress)
     if not _is_place(place):
@@ -155,6 +170,11 @@ def check_model(name_or_path: str | Path, options: Mapping[str, Any]) -> None:
     _check_names(
         place, options, *((MODELS[place].options,) if place in MODELS else (CheckpointOptions, MaskedLMOptions))
     )
+
+
+def load_named(name: ModelName) -> Model:
+    """On a worker."""
+    return load(name.model, **name.options)
 
 
 def text_side_of(name_or_path: str | Path, options: Mapping[str, Any]) -> TextSide | None:

@@ -17,7 +17,7 @@ from tests.helpers.oracle import CARRY, Oracle, oracle
 from unmask.catalog import load
 from unmask.core import Policy, Vocabulary
 from unmask.errors import ConfigError, SchemaError, UnknownName
-from unmask.lab import compare
+from unmask.lab import compare_prompts
 from unmask.lab.compare import evaluate
 from unmask.lab.compare_summary import MACRO, summarise
 from unmask.lab.prompts import FRESH, FRESH_FROM, prompts_from
@@ -86,7 +86,7 @@ class TestRows:
     def test_prompts_come_in_the_order_of_the_split(self, carry):
         ids = [e.id for e in examples(CARRY, "development")[:20]]
         assert [row.prompt for row in carry.rows] == ids * 2
-        assert carry.tasks[0] == compare.TaskRun(CARRY, horizon=32, steps=32, prompts=20)
+        assert carry.tasks[0] == compare_prompts.TaskRun(CARRY, horizon=32, steps=32, prompts=20)
 
     def test_forwards_and_steps(self, carry):
         assert {row.forwards for row in carry.rows} == {32}
@@ -423,6 +423,6 @@ def test_refusals(changes, words):
 
 def test_default_batch_follows_the_vocabulary():
     big = replace(oracle(), denoiser=Oracle(()))
-    assert compare._rows(big.denoiser, 32) == compare.MOST_ROWS
+    assert compare_prompts.rows_at_once(big.denoiser, 32) == compare_prompts.MOST_ROWS
     object.__setattr__(big.denoiser, "vocabulary", Vocabulary(126_464, 126_336))
-    assert compare._rows(big.denoiser, 256) == 1
+    assert compare_prompts.rows_at_once(big.denoiser, 256) == 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unmask.cli.cluster import ClusterOptions
 from unmask.cli.completion import methods
 from unmask.cli.completion import tasks as task_names
 from unmask.cli.options import DataDir, Json, LoadOptions, ModelName, expanded, policy_of
@@ -97,6 +98,7 @@ def calibrate(
     chosen: TaskOptions,
     load: LoadOptions,
     measured: MeasureOptions,
+    cluster: ClusterOptions,
     json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the path of the gate.")] = False,
     policy: Annotated[
@@ -122,6 +124,7 @@ def calibrate(
       unmask calibrate --model mini --task carry-rtl --axis region --out gate.json
       unmask calibrate --model mini --task mine.jsonl --score exact --horizon 32 --axis region --out gate.json
       unmask calibrate --model mini --task carry-rtl --axis region --guarantee 0.05 --out gate.json
+      unmask calibrate --model llada --task gsm8k --axis region --on ray --address auto --out gate.json
       unmask generate --model mini --gate gate.json "..."
     """
     # What is wrong with the command line comes before the model is read, and long before the gate is written.
@@ -138,12 +141,12 @@ def calibrate(
     check_scoring(task)
     _check_place(out)
     work = out.with_name(f"{out.name}.study") if measured.work is None else measured.work
-    loaded = load.load(model)
-    if reference is not None:
-        loaded = replace(loaded, reference=reference)
-    with watch(quiet or json) as on_progress:
-        options = vars(measured) | {"work": work}
-        gate = measure(loaded, task, chosen.axis, **options, on_progress=on_progress)
+    with cluster.lent(load, model) as (loaded, workers):
+        if reference is not None:
+            loaded = replace(loaded, reference=reference)
+        with watch(quiet or json) as on_progress:
+            options = vars(measured) | {"work": work, "cluster": workers}
+            gate = measure(loaded, task, chosen.axis, **options, on_progress=on_progress)
     gate.save(out)
     use = _command(model, load.model_option, out, task, policy)
     if json:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unmask.cli.cluster import ClusterOptions
 from unmask.cli.compare_policies import ALL_METHODS, REFERENCE, candidates, extras, published, saving
 from unmask.cli.completion import compared
 from unmask.cli.completion import tasks as task_names
@@ -21,6 +22,7 @@ from unmask.report.console import say, say_json
 if TYPE_CHECKING:
     from unmask.api import Model
     from unmask.core import Policy, Search
+    from unmask.lab.cluster.model_workers import ModelWorkers
     from unmask.lab.compare import ComparePlan, CompareProgress, Evaluation
     from unmask.lab.compare_matched import MatchedControl
     from unmask.lab.compare_speed import SpeedSummary
@@ -206,7 +208,9 @@ class CompareOutput:
 
 
 @expanded
-def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output: CompareOutput) -> None:
+def compare(
+    model: ModelName, load: LoadOptions, options: CompareOptions, cluster: ClusterOptions, output: CompareOutput
+) -> None:
     """Compare decoding policies on the tasks.
 
     Every policy decodes the same prompts; utilities get bootstrap intervals over prompts, differences to the model's
@@ -223,6 +227,7 @@ def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output
       unmask compare --model mini --task constructed --policy soar --policy medal --matched --out out/searches
       unmask compare --model exact --task mine.jsonl --score exact --horizon 6 --split evaluation --policy all
       unmask compare --model mini --split fresh --prompts 1000 --axis all --out out/fresh
+      unmask compare --model llada --policy all --on ray --address auto --out out/llada
       unmask compare --model mini --split evaluation --picks out/fresh/summary.json --out out/card
     """
     from unmask.lab.compare_speed import summarise_speed
@@ -239,16 +244,16 @@ def compare(model: ModelName, load: LoadOptions, options: CompareOptions, output
     output.check()
     if options.split == "evaluation" and not output.quiet:
         note("evaluation prompts are for showing a result once; tune on development, validation or fresh prompts")
-    loaded = load.load(model)
-    plan = _plan(loaded, options, tasks, axes, picks, quiet=output.quiet)
-    config = plan.config(loaded)
-    if not (axes or options.policy or picks is not None):
-        output = output.somewhere(config)
-    if output.out is not None:
-        page.check_folder(output.out, config)
-    started = time.monotonic()
-    evaluation = _evaluated(loaded, plan, options, output)
-    seconds = time.monotonic() - started
+    with cluster.opened(load, model) as (loaded, workers):
+        plan = _plan(loaded, options, tasks, axes, picks, quiet=output.quiet)
+        config = plan.config(loaded)
+        if not (axes or options.policy or picks is not None):
+            output = output.somewhere(config)
+        if output.out is not None:
+            page.check_folder(output.out, config)
+        started = time.monotonic()
+        evaluation = _evaluated(loaded, workers, plan, options, output)
+        seconds = time.monotonic() - started
     if not evaluation.rows:
         raise ConfigError(f"nothing could be decoded: {evaluation.tasks[0].task}: {evaluation.tasks[0].unavailable}")
     summary = summarise(evaluation, resamples=options.resamples, macro_without=without)
@@ -306,11 +311,20 @@ def _arms(
     return arms, controls
 
 
-def _evaluated(model: "Model", plan: "ComparePlan", options: CompareOptions, output: CompareOutput) -> "Evaluation":
+def _evaluated(
+    model: "Model",
+    workers: "ModelWorkers | None",
+    plan: "ComparePlan",
+    options: CompareOptions,
+    output: CompareOutput,
+) -> "Evaluation":
     """The answers, with progress on stderr."""
     from unmask.lab.compare import run_comparison
+    from unmask.lab.compare_remote import ClusterDecoder
 
     done = total = 0
+    jobs, warm_up = options.jobs, options.warm_up
+    decoder = None if workers is None else ClusterDecoder(workers, model, plan, jobs, warm_up)
 
     def told(now: "CompareProgress") -> None:
         nonlocal done, total
@@ -329,6 +343,7 @@ def _evaluated(model: "Model", plan: "ComparePlan", options: CompareOptions, out
                 work=output.out,
                 warm_up=options.warm_up,
                 on_progress=told,
+                decoder=decoder,
             )
     except KeyboardInterrupt:
         output.say_what_is_kept(done, total)

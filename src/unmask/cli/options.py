@@ -18,6 +18,8 @@ from unmask.report.console import loading
 if TYPE_CHECKING:
     from unmask.api import Model
     from unmask.core import Policy, Search
+    from unmask.lab.cluster import Ray
+    from unmask.remote import RemoteModel
 
 ModelName = Annotated[
     str,
@@ -45,6 +47,18 @@ class LoadOptions:
         """A model with the options of --model-option and those that have an option of their own."""
         from unmask.catalog import load
 
+        with loading() as on_progress:
+            return load(name, on_progress=on_progress, **self.chosen)
+
+    def remote(self, name: str, where: "Ray") -> "RemoteModel":
+        """The same on the workers of a cluster."""
+        from unmask.catalog import load
+
+        return load(name, where=where, **self.chosen)
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The options by name."""
         chosen = pairs("--model-option", self.model_option, lists=("accept",))
         for key, value in (("device", self.device), ("dtype", self.dtype)):
             if value is None:
@@ -54,8 +68,7 @@ class LoadOptions:
                     f"--{key} and --model-option {key}=... are both given; allowed: one of them; drop one"
                 )
             chosen[key] = value
-        with loading() as on_progress:
-            return load(name, on_progress=on_progress, **chosen)
+        return chosen
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,11 +11,14 @@ import typer
 
 from unmask.cli.options import DataDir, Json
 from unmask.cli.progress import wide_console
+from unmask.cli.study_cost import ClusterAsked, LoadSeconds, cost_document, cost_remarks, cost_table
+from unmask.cli.where import GpusPerWorker, On, Workers
 from unmask.errors import require
 from unmask.report.console import loading, say
 
 if TYPE_CHECKING:
     from unmask.api import Model
+    from unmask.lab.run.cluster_cost import Cut
     from unmask.lab.run.estimate import CostEstimate
     from unmask.lab.run.jobs import Members
     from unmask.lab.study import Study
@@ -33,6 +37,10 @@ def plan(
     rate: Annotated[
         float | None, typer.Option(metavar="X", help="Row-forwards a second on the machine that will run it.")
     ] = None,
+    on: On = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = None,
+    load_seconds: LoadSeconds = None,
     json_: Json = False,
 ) -> None:
     """Say what a study will take before anything runs.
@@ -42,25 +50,35 @@ def plan(
     same is known by experience only.
 
     \b
-    Example:
+    Examples:
       unmask study plan studies/paper.toml --rate 400
+      unmask study plan studies/llada-8b.toml --rate 160 --on ray --workers 16 --load-seconds 60
     """
     from unmask.lab.run.estimate import MERGED_FROM
     from unmask.lab.study import Study
+
+    cluster = ClusterAsked(on, workers, gpus_per_worker, load_seconds)
+    cluster.check(timed=measure or rate is not None)
 
     ok = rate is None or (math.isfinite(rate) and rate > 0)
     require(ok, "--rate", rate, "row-forwards a second, above 0", "`unmask study status` of an earlier run has one")
     require(not (measure and rate), "--rate", rate, "nothing beside --measure", "leave one of them out")
     chosen = Study.read(file)
     check_models(chosen)
-    rows, unavailable = _estimates(chosen, data_dir, measure, rate)
+    rows, unavailable, cuts, loading_took = _estimates(chosen, data_dir, measure, rate)
+    cost = None if on is None else cluster.cost(chosen, rows, cuts, loading_took)
     if json_:
         told = {"study": chosen.config, "estimates": [dict(row._asdict()) for row in rows], "unavailable": unavailable}
+        told |= {} if cost is None else {"cluster": cost_document(cost)}
         say(json.dumps(told | {"merged_from": MERGED_FROM}, indent=2, default=str))
         return
     wide_console().print(_table(rows))
     for line in _remarks(chosen, rows, unavailable):
         say(line)
+    if cost is not None:
+        wide_console().print(cost_table(cost, span))
+        for line in cost_remarks(cost, span):
+            say(line)
 
 
 def check_models(study: "Study") -> None:
@@ -81,14 +99,20 @@ def load_model(spec: "ModelSpec") -> "Model":
 
 def _estimates(
     study: "Study", data_dir: Path | None, measure: bool, rate: float | None
-) -> "tuple[list[CostEstimate], dict[str, str]]":
-    """Lines of all models, and tasks whose data is not here."""
+) -> "tuple[list[CostEstimate], dict[str, str], dict[str, Cut], float]":
+    """Lines of all models, tasks whose data is not here, how work is cut, and seconds of the slowest loading."""
     from unmask.catalog import text_side_of
+    from unmask.lab.run.cluster_cost import cut_of
     from unmask.lab.run.estimate import ForwardTimer, estimate
     from unmask.lab.run.jobs import prompts_of
     from unmask.request import text_side
 
-    models = {spec.name: load_model(spec) if measure else None for spec in study.models}
+    models: dict[str, Model | None] = {}
+    loading_took = 0.0
+    for spec in study.models:
+        began = time.monotonic()
+        models[spec.name] = load_model(spec) if measure else None
+        loading_took = max(loading_took, time.monotonic() - began) if measure else 0.0
     texts = {
         spec.name: text_side_of(spec.model, spec.options) if model is None else text_side(model)
         for spec, model in zip(study.models, models.values(), strict=True)
@@ -102,7 +126,8 @@ def _estimates(
         model = models[spec.name]
         timer = None if model is None else ForwardTimer(model, study)
         rows += estimate(study, spec, tasks, text=texts[spec.name], timer=timer, rate=rate)
-    return rows, unavailable
+    cuts = {spec.name: cut_of(study, spec, tasks, texts[spec.name]) for spec in study.models}
+    return rows, unavailable, cuts, loading_took
 
 
 def _table(estimates: "Sequence[CostEstimate]") -> Any:

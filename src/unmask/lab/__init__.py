@@ -1,4 +1,11 @@
-"""The laboratory: experiments on top of the decoder, never the reverse."""
+"""The laboratory: experiments on top of the decoder, never the reverse.
+
+What runs studies is looked up on first use: decoding on a cluster, and benches on hosts with little but torch, have no
+use for tables.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from unmask.lab.cluster import Ray
 from unmask.lab.demo import (
@@ -12,7 +19,10 @@ from unmask.lab.demo import (
     problems,
     run_demo,
 )
-from unmask.lab.run.driver import RunOutcome, run_study
+
+if TYPE_CHECKING:
+    from unmask.lab.run.driver import RunOutcome as RunOutcome
+    from unmask.lab.run.driver import run_study as run_study
 
 __all__ = [
     "CONTENDERS",
@@ -28,3 +38,9 @@ __all__ = [
     "run_demo",
     "run_study",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("RunOutcome", "run_study"):
+        return getattr(import_module("unmask.lab.run.driver"), name)
+    raise AttributeError(f"module 'unmask.lab' has no attribute {name!r}")

@@ -20,13 +20,13 @@ from unmask.diagnostics import DIAGNOSTICS
 from unmask.errors import ConfigError, NotComplete, OtherStudy, UnknownName, require
 from unmask.lab.branch import EngineSettings
 from unmask.lab.choose import mixture_of, rows_by_state, table_of
-from unmask.lab.guaranteed import fitted_prompts, guaranteed, tolerance_of
+from unmask.lab.guaranteed import Tolerance, fitted_prompts, guaranteed, tolerance_of
 from unmask.lab.run.driver import run_study
 from unmask.lab.run.progress import StudyProgress
 from unmask.lab.store import OldFormat, Store
 from unmask.lab.study import PromptRange, Study
 from unmask.lab.study_models import ModelSpec
-from unmask.lab.whole_runs import ROLE, RunDecoder
+from unmask.lab.whole_runs import ROLE, Cluster, RunDecoder
 from unmask.options import check_name
 from unmask.policies.candidates import candidates
 from unmask.request import CalibratedModel, steps_of
@@ -76,44 +76,58 @@ def calibrate(
     data_dir: DataDir = None,
     jobs: int | None = None,
     on_progress: Callable[[StudyProgress], None] = lambda now: None,
+    cluster: Cluster | None = None,
 ) -> Gate:
     """A gate for one model, task and axis, from up to `prompts` validation prompts. `work` keeps what was measured.
 
     `steps_share` is the number of steps by the task's horizon, `rows` how many canvases a forward has (default:
     4 on a CPU, 64 elsewhere), `fixed` how the fixed action is chosen: by whole runs, or by one step as in the paper.
     With a `guarantee` of 0.05 the threshold is one that was shown, with that risk of error, not to be worse than the
-    fixed action by more than `margin` (0.05), end to end.
+    fixed action by more than `margin` (0.05), end to end. On a `cluster` the model only stands for that of the workers.
     """
     rows = ROWS.get(model.denoiser.device.type, MOST_ROWS) if rows is None else rows
     check_name("fixed", fixed, FIXED)
     tolerance = tolerance_of(guarantee, margin, prompts)
     study = _study(model, task, axis, prompts, states, rollouts, steps_share, seed, rows)
     use: dict[str, Any] = {"data_dir": data_dir, "jobs": jobs, "on_progress": on_progress}
-    store = _measured(model, study, work, **use)
+    store = _measured(model, study, work, cluster, **use)
     _check_room(store, model, task)
-    runs = RunDecoder(model, study, store, **use)
-    fitted_P = fitted_prompts(runs.prompts, tolerance, seed)
-    fitted = np.array(runs.prompts)[fitted_P]
-    whole = _whole(model, study, store, runs).of(fitted) if fixed == "end-to-end" else None
-    table = _table(store, model, task, axis, fitted, whole)
     settings = CalibrationSettings(seed=seed, deterministic=rollouts == 1, fixed=fixed)
+    with RunDecoder(model, study, store, cluster=cluster, **use) as runs:
+        arms, lift, found = _chosen(model, study, store, runs, task, settings, tolerance)
+        return Gate(
+            model=model.name,
+            fingerprint=model.fingerprint,
+            task=task.name,
+            arms=arms,
+            steps_share=float(steps_share),
+            lift=lift,
+            end_to_end=end_to_end(arms, runs, seed=seed),
+            guarantee=found,
+        )
+
+
+def _chosen(
+    model: CalibratedModel,
+    study: Study,
+    store: Store,
+    runs: RunDecoder,
+    task: Task,
+    settings: CalibrationSettings,
+    tolerance: Tolerance | None,
+) -> tuple[Arms, Lift, Guarantee | None]:
+    """What the measurements choose: the arms of the gate, what it gains, and what is guaranteed."""
+    (axis,) = study.axes
+    fitted_P = fitted_prompts(runs.prompts, tolerance, settings.seed)
+    fitted = np.array(runs.prompts)[fitted_P]
+    whole = _whole(model, study, store, runs).of(fitted) if settings.fixed == "end-to-end" else None
+    table = _table(store, model, task, axis, fitted, whole)
     used = table if tolerance is None else table.of(fitted)
     arms = _arms(model, axis, choose(used, settings, whole))
-    found: Guarantee | None = None
-    lift = lift_of(used, arms.calibration, whole)
-    if tolerance is not None:
-        arms, found = guaranteed(arms, runs, fitted_P, tolerance)
-        lift = lift_tested(table.of(np.array(runs.prompts)[~fitted_P]), arms.calibration)
-    return Gate(
-        model=model.name,
-        fingerprint=model.fingerprint,
-        task=task.name,
-        arms=arms,
-        steps_share=float(steps_share),
-        lift=lift,
-        end_to_end=end_to_end(arms, runs, seed=seed),
-        guarantee=found,
-    )
+    if tolerance is None:
+        return arms, lift_of(used, arms.calibration, whole), None
+    arms, found = guaranteed(arms, runs, fitted_P, tolerance)
+    return arms, lift_tested(table.of(np.array(runs.prompts)[~fitted_P]), arms.calibration), found
 
 
 def _arms(model: CalibratedModel, axis: str, chosen: Calibration) -> Arms:
@@ -121,11 +135,14 @@ def _arms(model: CalibratedModel, axis: str, chosen: Calibration) -> Arms:
     return Arms(axis, model.reference, chosen, diagnostic, OPERATOR if AXES[axis].revises else None)
 
 
-def _measured(model: CalibratedModel, study: Study, work: str | Path, **use: Any) -> Store:
+def _measured(model: CalibratedModel, study: Study, work: str | Path, cluster: Cluster | None, **use: Any) -> Store:
     """The study's folder, with all of its branches."""
     try:
         with Store.create(work, study.config) as store:
-            outcome = run_study(study, store, lambda spec: model, **use)
+            if cluster is None:
+                outcome = run_study(study, store, lambda spec: model, **use)
+            else:
+                outcome = run_study(study, store, cluster.load, where=cluster.where, **use)
     except (OtherStudy, OldFormat) as error:
         raise OtherStudy(f"{error} (work={str(work)!r}: name another, or remove that one)") from error
     if not outcome.complete:

@@ -9,31 +9,28 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from unmask.core import Denoiser, Policy, Proposal, Search, Trajectory
+from unmask.core import Policy, Proposal, Search, Trajectory
 from unmask.core.cost import AnswerCost, cost_columns
 from unmask.decode import decode
-from unmask.errors import ConfigError, SchemaError, UnknownName, require
+from unmask.errors import ConfigError, UnknownName, require
 from unmask.lab.compare_failed import LeftOut, PolicyFailed
 from unmask.lab.compare_matched import MatchedControl, sized, sizes
+from unmask.lab.compare_prompts import PreparedTask, PromptBatch, TaskRun, prepare
 from unmask.lab.compare_store import ComparePieces, hash_of_prompts
 from unmask.lab.compare_timing import BatchClock, TimedBatch, stored_time
-from unmask.lab.prompts import FRESH, prompts_from
+from unmask.lab.prompts import FRESH
 from unmask.lab.run.judging import Judge, scores
 from unmask.policies import BestOf, settings, standing
-from unmask.request import STEPS_SHARE, Request, TextModel, after_tokens, begin, steps_of
+from unmask.request import STEPS_SHARE, TextModel, begin, steps_of
 from unmask.resolve import plain
-from unmask.tasks import SPLITS, Example, Task, find
+from unmask.tasks import SPLITS, Task, find
 from unmask.tasks.base import DataDir
 from unmask.text import storable
 from unmask.versions import versions
-
-MOST_ROWS = 256
-MOST_LOGITS = {"cuda": 1 << 30, "cpu": 1 << 24}
-"""Numbers in the logits of one forward: the default batch is cut to this."""
 
 
 class CompareProgress(NamedTuple):
@@ -73,21 +70,6 @@ class AnswerRow(NamedTuple):
     @property
     def steps(self) -> int:
         return self.forwards - self.extra_forwards
-
-
-@dataclass(frozen=True)
-class TaskRun:
-    """What was decoded of one task."""
-
-    task: str
-    horizon: int
-    steps: int
-    prompts: int = 0
-    """Decoded by every policy."""
-    skipped: int = 0
-    """Left out: their canvas is longer than the model's limit."""
-    unavailable: str = ""
-    """Why nothing was decoded; empty if something was."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +139,11 @@ class ComparePlan:
     def arms(self) -> Mapping[str, "Policy | Search | MatchedControl"]:
         """Everything that is decoded, the reference first."""
         return {**self.policies, **self.controls}
+
+    @property
+    def drawing(self) -> Proposal:
+        """How tokens are proposed."""
+        return self.proposal or Proposal(temperature=self.temperature)
 
     @property
     def chosen(self) -> list[Task]:
@@ -246,25 +233,28 @@ def run_comparison(
     work: str | Path | None = None,
     warm_up: bool = False,
     on_progress: Callable[[CompareProgress], None] = lambda progress: None,
+    decoder: "BatchDecoder | None" = None,
 ) -> Evaluation:
-    """The same for a plan; what is not in the plan changes no answer."""
+    """The same for a plan; what is not in the plan changes no answer. `decoder` is this process, or a cluster."""
     require(batch is None or batch >= 1, "batch", batch, "1 or more", "decode at least one row at a time")
-    proposal = plan.proposal or Proposal(temperature=plan.temperature)
     config = plan.config(model)
     pieces = ComparePieces(None if work is None else Path(work), config)
-    prepared = [_prepare(model, task, plan, batch, data_dir) for task in plan.chosen]
-    clock = BatchClock(model.denoiser.device)
+    use: dict[str, Any] = {"split": plan.split, "prompts": plan.prompts, "batch": batch, "data_dir": data_dir}
+    prepared = [prepare(model, task, steps=plan.steps_for(task), **use) for task in plan.chosen]
+    decoder = decoder or LocalDecoder(model, plan, jobs, warm_up)
+    tasks = [_TaskWork(task, decoder, pieces, jobs) for task in prepared if not task.run.unavailable]
+    decoder.expect([call for task in tasks for arm in plan.policies.items() for call in task.missing(*arm)])
     rows: list[AnswerRow] = []
     times: list[TimedBatch] = []
     left_out: list[LeftOut] = []
     total, done, kept = len(plan.arms) * sum(task.run.prompts for task in prepared), 0, 0
-    for task in (task for task in prepared if not task.run.unavailable):
-        decoder = _TaskDecoder(model, task, proposal, Judge(model, task.members, jobs), pieces, clock, warm_up)
+    for todo in tasks:
+        task = todo.task
         for at, (name, arm) in enumerate(plan.arms.items()):
             answers: list[AnswerRow] = []
             measured: list[TimedBatch] = []
             try:
-                for part, time, restored in decoder.decode(name, arm, rows):
+                for part, time, restored in todo.decode(name, arm, rows):
                     answers += part
                     measured.append(time)
                     kept += len(part) if restored else 0
@@ -288,50 +278,104 @@ def run_comparison(
         | {"batch": {t.run.task: t.rows for t in prepared}, "versions": versions()},
         damaged=tuple(path.name for path in pieces.damaged),
         times=tuple(times),
-        run=clock.run,
-        machine=clock.machine,
+        run=decoder.clock.run,
+        machine=decoder.clock.machine,
     )
 
 
 @dataclass(frozen=True)
-class _Batch:
-    """Rows that are decoded together: the same start for every policy."""
+class BatchCall:
+    """One batch to be decoded by one policy."""
 
-    members: tuple[Example, ...]
-    requests: tuple[Request, ...]
-    start: Trajectory
+    task: str
+    arm: str
+    policy: Policy | Search
+    batch: PromptBatch
+
+    def same(self, other: "BatchCall") -> bool:
+        """Of one comparison."""
+        return (self.task, self.arm) == (other.task, other.arm) and self.batch is other.batch
+
+
+class DecodedBatch(NamedTuple):
+    """Its answers, and how long they took where."""
+
+    rows: list[AnswerRow]
+    seconds: float
+    cold: bool
+    """The policy's first batch of the task in that process, without a warm-up."""
+    machine: str
+
+
+class BatchDecoder(Protocol):
+    """Who decodes batches: this process, or the workers of a cluster."""
+
+    @property
+    def clock(self) -> BatchClock: ...
+
+    def expect(self, calls: Sequence[BatchCall]) -> None:
+        """These will be asked for, in this order; some may be left out."""
+        ...
+
+    def decode(self, call: BatchCall) -> DecodedBatch: ...
+
+
+class LocalDecoder:
+    """Decodes batches in this process, when they are asked for."""
+
+    def __init__(self, model: TextModel, plan: ComparePlan, jobs: int | None, warm_up: bool):
+        self.model, self.plan, self.jobs, self.warm_up = model, plan, jobs, warm_up
+        self.clock = BatchClock(model.denoiser.device)
+        self._judges: dict[str, Judge] = {}
+
+    def expect(self, calls: Sequence[BatchCall]) -> None:
+        """Nothing is done before it is asked for."""
+
+    def decode(self, call: BatchCall) -> DecodedBatch:
+        # The keys of `Model.generate`, so that it gives the same answers.
+        start = begin(self.model.denoiser, call.batch.requests, self.plan.seed)
+
+        def work() -> Trajectory:
+            # Nothing here has gradients: a fifth of the time between forwards goes without the mode.
+            with torch.inference_mode():
+                return decode(self.model.denoiser, call.policy, start, proposal=self.plan.drawing, record=False)
+
+        cold = self.clock.first(call.task, call.arm)
+        if cold and self.warm_up:
+            work()
+        end, seconds = self.clock.measured(work)
+        return DecodedBatch(self._rows(call, end), seconds, cold and not self.warm_up, self.clock.machine)
+
+    def _rows(self, call: BatchCall, end: Trajectory) -> list[AnswerRow]:
+        """Answers with their costs, judged."""
+        width = end.state.tokens_BL.shape[1]
+        # One for all of a task: many policies agree.
+        judge = self._judges.setdefault(call.task, Judge(self.model, [], self.jobs))
+        judge.members |= {example.id: example for example in call.batch.members}
+        requests = call.batch.requests
+        # One copy to the host for all rows.
+        table = torch.cat((end.state.tokens_BL, torch.stack(cost_columns(end), 1)), 1).cpu().numpy()
+        answers = [row[slice(*request.answer)] for row, request in zip(table, requests, strict=True)]
+        judged = judge.judge([(r.id, answer.tolist()) for r, answer in zip(requests, answers, strict=True)])
+        costs = [dict(zip(AnswerCost._fields, row[width:].tolist(), strict=True)) for row in table]
+        ends = self.model.denoiser.vocabulary.eos_ids
+        written = [_before_end(answer.tolist(), ends) for answer in answers]
+        return [
+            AnswerRow(call.task, call.arm, example.id, utility, reason, **cost, answer=text, answer_tokens=tokens)
+            for example, cost, tokens, (text, utility, reason) in zip(
+                call.batch.members, costs, written, judged, strict=True
+            )
+        ]
 
 
 @dataclass(frozen=True)
-class _PreparedTask:
-    """One task's prompts, encoded once for all policies."""
+class _TaskWork:
+    """One task's batches, decoded or found on disk."""
 
-    run: TaskRun
-    batches: tuple[_Batch, ...] = ()
-    place: Mapping[str, int] = field(default_factory=dict)
-    """Rank of each prompt in the split."""
-
-    @property
-    def members(self) -> list[Example]:
-        return [example for batch in self.batches for example in batch.members]
-
-    @property
-    def rows(self) -> int:
-        """Of the largest batch."""
-        return max((len(batch.members) for batch in self.batches), default=0)
-
-
-@dataclass(frozen=True)
-class _TaskDecoder:
-    """Decodes one task's batches, or finds them on disk."""
-
-    model: TextModel
-    task: _PreparedTask
-    proposal: Proposal
-    judge: Judge
+    task: PreparedTask
+    decoder: BatchDecoder
     pieces: ComparePieces
-    clock: BatchClock
-    warm_up: bool
+    jobs: int | None
 
     def decode(
         self, name: str, arm: Policy | Search | MatchedControl, others: Sequence[AnswerRow]
@@ -342,57 +386,39 @@ class _TaskDecoder:
             policy = sized(arm, others, task) if isinstance(arm, MatchedControl) else arm
         except ConfigError as error:
             raise PolicyFailed(error, BestOf) from error
+        if isinstance(arm, MatchedControl):
+            self.decoder.expect(self.missing(name, policy))
         for at, batch in enumerate(self.task.batches):
-            key = {"task": task, "policy": name, "prompts": hash_of_prompts(batch.members)}
+            key = self._key(name, batch)
             stored = self.pieces.read(key)
             if stored is not None:
                 rows = [AnswerRow(task, name, **self._judged_again(entry, batch)) for entry in stored]
                 yield rows, TimedBatch(task, name, at, stored_time(self.pieces.read_time(key))), True
                 continue
             try:
-                rows, seconds, cold = self._decoded(name, policy, batch)
+                done = self.decoder.decode(BatchCall(task, name, policy, batch))
             except (Exception, SystemExit) as error:
                 raise PolicyFailed(error, type(policy)) from error
-            time = self.clock.time(seconds, len(rows), sum(row.tokens for row in rows), cold, _written(rows))
+            rows, tokens = done.rows, sum(row.tokens for row in done.rows)
+            time = self.decoder.clock.time(done.seconds, len(rows), tokens, done.cold, _written(rows))
+            time = replace(time, machine=done.machine)
             self.pieces.write(key, [_entry(row) for row in rows], asdict(time))
             yield rows, TimedBatch(task, name, at, time), False
 
-    def _decoded(self, name: str, policy: Policy | Search, batch: _Batch) -> tuple[list[AnswerRow], float, bool]:
-        def work() -> Trajectory:
-            # Nothing here has gradients: a fifth of the time between forwards goes without the mode.
-            with torch.inference_mode():
-                return decode(self.model.denoiser, policy, batch.start, proposal=self.proposal, record=False)
+    def missing(self, name: str, policy: Policy | Search) -> list[BatchCall]:
+        """What `decode` will ask for, unless a file is damaged."""
+        batches = [batch for batch in self.task.batches if not self.pieces.has(self._key(name, batch))]
+        return [BatchCall(self.task.run.task, name, policy, batch) for batch in batches]
 
-        cold = self.clock.first(self.task.run.task, name)
-        if cold and self.warm_up:
-            work()
-        end, seconds = self.clock.measured(work)
-        width = end.state.tokens_BL.shape[1]
-        # One copy to the host for all rows.
-        table = torch.cat((end.state.tokens_BL, torch.stack(cost_columns(end), 1)), 1).cpu().numpy()
-        answers = [row[slice(*request.answer)] for row, request in zip(table, batch.requests, strict=True)]
-        judged = self.judge.judge([(r.id, answer.tolist()) for r, answer in zip(batch.requests, answers, strict=True)])
-        rows = [
-            AnswerRow(
-                self.task.run.task,
-                name,
-                example.id,
-                utility,
-                reason,
-                **dict(zip(AnswerCost._fields, row[width:].tolist(), strict=True)),
-                answer=text,
-                answer_tokens=_before_end(answer.tolist(), self.model.denoiser.vocabulary.eos_ids),
-            )
-            for example, row, answer, (text, utility, reason) in zip(batch.members, table, answers, judged, strict=True)
-        ]
-        return rows, seconds, cold and not self.warm_up
+    def _key(self, name: str, batch: PromptBatch) -> dict[str, Any]:
+        return {"task": self.task.run.task, "policy": name, "prompts": hash_of_prompts(batch.members)}
 
-    def _judged_again(self, entry: dict[str, Any], batch: _Batch) -> dict[str, Any]:
+    def _judged_again(self, entry: dict[str, Any], batch: PromptBatch) -> dict[str, Any]:
         """What could not be judged may be by now: its evaluator was installed since."""
         if entry["utility"] is not None:
             return entry
         example = next(example for example in batch.members if example.id == entry["prompt"])
-        ((utility, reason),) = scores([(entry["answer"], example)], self.judge.jobs)
+        ((utility, reason),) = scores([(entry["answer"], example)], self.jobs)
         return entry | {"utility": utility, "reason": reason}
 
 
@@ -409,39 +435,3 @@ def _entry(row: AnswerRow) -> dict[str, Any]:
     """A row as it is stored; JSON has no NaN."""
     entry = {name: value for name, value in row._asdict().items() if name not in ("task", "policy")}
     return entry | {"utility": None if math.isnan(row.utility) else row.utility}
-
-
-def _prepare(model: TextModel, task: Task, plan: ComparePlan, batch: int | None, data_dir: DataDir) -> _PreparedTask:
-    run = TaskRun(task.name, task.horizon, plan.steps_for(task))
-    try:
-        members = prompts_from(task, plan.split, prompts=plan.prompts, data_dir=data_dir)
-    except (ConfigError, SchemaError) as error:
-        return _PreparedTask(replace(run, unavailable=str(error)))
-    if not members:
-        there = [split for split in SPLITS if prompts_from(task, split, prompts=1, data_dir=data_dir)]
-        lacking = f"it has no {plan.split} prompts; allowed: {' or '.join(there)}; name it with --split"
-        return _PreparedTask(replace(run, unavailable=lacking))
-    encoded = [
-        (after_tokens(model, model.codec.encode(example.prompt), run.horizon, run.steps, example.id), example)
-        for example in members
-    ]
-    fits = [(r, e) for r, e in encoded if model.length is None or len(r.canvas) <= model.length]
-    run = replace(run, prompts=len(fits), skipped=len(encoded) - len(fits))
-    if not fits:
-        lacking = f"no prompt leaves room for {task.horizon} tokens in {model.length}"
-        remedy = "load a model with a longer context, or leave the task out"
-        return _PreparedTask(replace(run, unavailable=f"{lacking}; {remedy}"))
-    size = batch or _rows(model.denoiser, task.horizon)
-    fits.sort(key=lambda pair: len(pair[0].canvas))
-    batches = []
-    for at in range(0, len(fits), size):
-        requests, together = zip(*fits[at : at + size], strict=True)
-        # The keys of `Model.generate`, so that it gives the same answers.
-        batches.append(_Batch(together, requests, begin(model.denoiser, requests, plan.seed)))
-    return _PreparedTask(run, tuple(batches), {example.id: at for at, example in enumerate(members)})
-
-
-def _rows(denoiser: Denoiser, horizon: int) -> int:
-    """Rows whose logits, all of the answer masked, stay within the limit."""
-    limit = MOST_LOGITS.get(denoiser.device.type, MOST_LOGITS["cpu"])
-    return max(1, min(MOST_ROWS, limit // (horizon * denoiser.vocabulary.size)))

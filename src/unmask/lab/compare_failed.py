@@ -8,6 +8,9 @@ from unmask.errors import UnmaskError
 from unmask.own_code import described, place_of
 from unmask.text import storable
 
+PLACE = "place_on_worker"
+"""Where an error from another process keeps the line that raised it."""
+
 
 @dataclass(frozen=True)
 class LeftOut:
@@ -28,7 +31,7 @@ class PolicyFailed(Exception):
         self.cause, self.kind = cause, kind
 
     def left_out(self, task: str, policy: str) -> LeftOut:
-        place = place_of(self.cause, self.kind)
+        place = self.cause.__dict__.get(PLACE) or place_of(self.cause, self.kind)
         at = f" ({place})" if place else ""
         if isinstance(self.cause, UnmaskError):
             return LeftOut(task, policy, storable(str(self.cause)) + at)

@@ -57,6 +57,11 @@ class ComparePieces:
         if folder is not None:
             self._check(folder)
 
+    def has(self, key: Mapping[str, Any]) -> bool:
+        """Whether there is a file of this batch; only `read` knows what it is worth."""
+        path, _ = self._place(key)
+        return path is not None and path.exists()
+
     def read(self, key: Mapping[str, Any]) -> list[dict[str, Any]] | None:
         """The answers of a batch; None where they are to be decoded."""
         path, whole = self._place(key)

@@ -51,8 +51,9 @@ class TimedBatch:
 class BatchClock:
     """Measures the batches of one run."""
 
-    def __init__(self, device: torch.device):
-        self.device, self.run, self.machine = device, uuid4().hex[:12], machine_of(device)
+    def __init__(self, device: torch.device, machine: str | None = None):
+        """`machine` is another one that the device is on."""
+        self.device, self.run, self.machine = device, uuid4().hex[:12], machine or machine_of(device)
         self._known: set[tuple[str, str]] = set()
 
     def first(self, task: str, policy: str) -> bool:

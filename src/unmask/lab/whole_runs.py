@@ -2,22 +2,36 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from unmask.core import Policy
-from unmask.lab.run.decode_cache import DecodeCache
-from unmask.lab.run.jobs import jobs_of, prompts_of
-from unmask.lab.run.judging import Judge
+from unmask.lab.cluster.driver import on_cluster
+from unmask.lab.cluster.where import Ray
+from unmask.lab.run.driver import ThisProcess
+from unmask.lab.run.jobs import prompts_of
 from unmask.lab.run.progress import DecodeProgress, ProgressTracker, StudyProgress
+from unmask.lab.run.site import Site, StudyOrder
 from unmask.lab.store import Store
 from unmask.lab.study import Study
+from unmask.lab.study_models import ModelSpec
 from unmask.request import TextModel
 from unmask.stats.crossfit import Array
 from unmask.tasks.base import DataDir
 
 ROLE = "validation"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Workers that decode in place of this process."""
+
+    where: Ray
+    load: Callable[[ModelSpec], Any]
+    """How each gets the model."""
 
 
 class RunDecoder:
@@ -32,20 +46,34 @@ class RunDecoder:
         data_dir: DataDir = None,
         jobs: int | None = None,
         on_progress: Callable[[StudyProgress], None] = lambda now: None,
+        cluster: Cluster | None = None,
     ):
+        """On a cluster its workers decode, and the model here only stands for theirs."""
         (spec,) = study.models
         tasks, _ = prompts_of(study, data_dir)
-        planned = jobs_of(study, spec, model, tasks)
+        # As many canvases at a time as everywhere else: whoever asks for few has memory for few.
+        small = replace(study, engine=replace(study.engine, live=study.engine.rows))
+        self._tracker = ProgressTracker(study, tasks, store, time.monotonic(), on_progress)
+        self._stack = ExitStack()
+        order = StudyOrder(small, store, tasks, small.engine, jobs, self._tracker, str, lambda failure: None)
+        site: Site = ThisProcess(order, lambda spec: model)
+        if cluster is not None:
+            site = self._stack.enter_context(on_cluster(cluster.where, order, cluster.load))
+        planned = site.planned(spec).jobs
         requests = [request for job in planned for request in job.requests]
         self.prompts = tuple(request.id for request in requests)
         self.planned = 0
         """Policies that are expected, for those who wait."""
         self._name, self._each = f"{spec.name}/{study.tasks[0]}", sum(request.steps for request in requests)
-        self._tracker = ProgressTracker(study, tasks, store, time.monotonic(), on_progress)
-        # As many canvases at a time as everywhere else: whoever asks for few has memory for few.
-        small = replace(study, engine=replace(study.engine, live=study.engine.rows))
-        self._cache = DecodeCache(model, small, {ROLE: requests}, self._heard)
-        self._judge = Judge(model, [example for job in planned for example in job.members], jobs)
+        members = [example for job in planned for example in job.members]
+        self._cache, self._judge = site.whole_runs(spec, {ROLE: requests}, members, self._heard)
+
+    def __enter__(self) -> "RunDecoder":
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        """Workers are let go."""
+        self._stack.close()
 
     def utilities(self, policy: Policy) -> Array:
         """Of every prompt, in the order of `prompts`; NaN where the answer could not be judged."""

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import jinja2
+from markupsafe import Markup
 
 from unmask.errors import ConfigError
 from unmask.look import page as look

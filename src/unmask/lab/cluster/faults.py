@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+import torch
+
 LONGEST = 300
 
 
@@ -59,3 +61,10 @@ def in_short(error: BaseException) -> str:
 
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """While computing; PyTorch says so in a class of its own on a GPU, and in words on a CPU."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    )

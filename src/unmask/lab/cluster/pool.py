@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unmask.errors import ConfigError, UnmaskError
-from unmask.lab.cluster.faults import Fault, FaultKind, fault_of, in_short
+from unmask.lab.cluster.faults import Fault, FaultKind, fault_of, in_short, out_of_memory
 from unmask.lab.cluster.identity import check_identity, identity
 from unmask.lab.cluster.progress import ClusterNow, WorkerLogs, WorkerNow
 from unmask.lab.cluster.where import Ray, Resources, resources_of
 from unmask.lab.cluster.workers import Setup, WorkerActor, received, side_task
-from unmask.lab.run.queue import out_of_memory
 
 LOOK = 1.0
 """Seconds between looks at the nodes, and at what workers are doing."""

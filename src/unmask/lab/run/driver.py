@@ -95,7 +95,7 @@ def run_study(
 
 
 def _site(where: Ray | None, order: StudyOrder, load: Load) -> AbstractContextManager[Site]:
-    return nullcontext(_ThisProcess(order, _kept(load))) if where is None else on_cluster(where, order, load)
+    return nullcontext(ThisProcess(order, _kept(load))) if where is None else on_cluster(where, order, load)
 
 
 def in_words(failed: Sequence[Failure]) -> str:
@@ -153,7 +153,7 @@ def _branches(order: StudyOrder, site: Site, failures: Failures) -> str:
 
 
 @dataclass(frozen=True)
-class _ThisProcess:
+class ThisProcess:
     """A study where its model is."""
 
     order: StudyOrder

@@ -23,7 +23,6 @@ from unmask.lab.study_models import ModelSpec
 from unmask.policies.candidates import Sets, reference_of
 from unmask.policies.revised import own_view
 from unmask.request import TextModel, TextSide, after_tokens, begin
-from unmask.tasks import Example
 
 RUNS_ON = {"greedy": (0.8, 0.17), "drawn": (0.0, 0.8), "revised": (1.8, 0.0)}
 """Steps that a branch is run, as a rule, before it meets a known future: so many, and a share of those that are left.
@@ -131,7 +130,7 @@ def estimate(
     usual, most = (decodes_of(study, spec.reference, most=most) for most in (False, True))
     for task in study.tasks:
         steps, horizon = study.steps[task], study.task(task).horizon
-        sizes = None if tasks is None or text is None or task not in tasks else _sizes(study, text, task, tasks[task])
+        sizes = bucket_sizes(study, text, task, tasks)
         prompts = prompts_asked(study, task) if sizes is None else {role: len(found) for role, found in sizes.items()}
         at, n = spaced(steps, study.states), sum(prompts.values())
         expected = n * _expected(study, sets, [steps - step for step in at])
@@ -192,9 +191,11 @@ def _own_passes(study: Study, axis: str, named: Mapping[str, Policy]) -> int:
     return sum(study.rollouts if study.temperature > 0 or policy.random else 1 for policy in own)
 
 
-def _sizes(study: Study, text: TextSide, task: str, roles: Mapping[str, Sequence[Example]]) -> dict[str, list[int]]:
-    """The buckets of the prompts that fit into the model, by role."""
-    bucket, horizon = study.engine.bucket, study.task(task).horizon
+def bucket_sizes(study: Study, text: TextSide | None, task: str, tasks: Members | None) -> dict[str, list[int]] | None:
+    """The buckets of the prompts that fit into the model, by role; None without a tokenizer or the task's data."""
+    if tasks is None or text is None or task not in tasks:
+        return None
+    bucket, horizon, roles = study.engine.bucket, study.task(task).horizon, tasks[task]
     canvases = {role: [text.canvas(example.prompt, horizon) for example in members] for role, members in roles.items()}
     return {
         role: [-(-size // bucket) * bucket for size in found if text.length is None or size <= text.length]

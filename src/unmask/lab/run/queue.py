@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
-import torch
-
 from unmask.errors import ConfigError, NotEnoughMemory, SchemaError, StorageError, UnmaskError
+from unmask.lab.cluster.faults import out_of_memory
 from unmask.lab.store import Store
 from unmask.lab.store.failures import Failure, Failures
 from unmask.lab.store.shards import Shard, Unit, cannot_write
@@ -285,10 +284,3 @@ def raise_if_general(store: Store, error: BaseException) -> None:
             f"memory ran out ({type(error).__name__}); what is finished stays; make room, or lower live, waiting or "
             "rows of [engine] (other rows are another study), and run the same command to go on"
         ) from error
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """While computing; PyTorch says so in a class of its own on a GPU, and in words on a CPU."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
-        isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
-    )

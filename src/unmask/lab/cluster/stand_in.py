@@ -1,0 +1,37 @@
+"""A model that is on workers, as the driver sees it: everything but its network, which nothing here may call."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from unmask.core import Logits, Needs, View, Vocabulary
+from unmask.denoisers import Exact
+from unmask.errors import ConfigError
+from unmask.lab.compare_timing import machine_of
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Stands where the network would: its vocabulary, its device, and the machine it was seen on."""
+
+    vocabulary: Vocabulary
+    device: torch.device
+    machine: str
+    device_name: str
+
+    def __call__(self, view: View, needs: Needs) -> Logits:
+        raise ConfigError(
+            "the network is on the workers of a cluster; allowed: generate and infill of the model, compare and "
+            "calibrate with where=; load it here for anything else"
+        )
+
+
+def stand_in(model: Any) -> Any:
+    """A loaded model as it is sent to the driver. A table of probabilities is small, and goes as it is."""
+    denoiser = model.denoiser
+    if isinstance(denoiser, Exact):
+        return model
+    device = denoiser.device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    return replace(model, denoiser=Elsewhere(denoiser.vocabulary, device, machine_of(device), name))
