@@ -70,6 +70,15 @@ async function stream(what, value, onEvent, signal) {
   }
 }
 
+function latest() {
+  // Answers may come in another order than questions: each question gets a test whether it is still the last one.
+  let number = 0;
+  return () => {
+    const own = ++number;
+    return () => own === number;
+  };
+}
+
 function said(value) {
   return value === null || value === undefined ? "–" : Number(value.toPrecision(3)).toString();
 }

@@ -9,7 +9,7 @@ function scoreText(told) {
 }
 
 function words(text) {
-  return text.split(/(\s+)/).filter((part) => part !== "");
+  return text.match(/\s+|[\p{L}\p{N}_]+|[^\s\p{L}\p{N}_]/gu) || [];
 }
 
 function common(one, other) {

@@ -3,18 +3,28 @@
 
 function select(label, options, attributes) {
   // Options are [value, text] pairs, or {group, options}.
-  const element = make("select", attributes || {});
+  const element = make("select", { id: newId(), ...attributes });
   const option = ([value, text]) => make("option", { value }, text);
   for (const one of options) {
     if (Array.isArray(one)) element.append(option(one));
     else element.append(make("optgroup", { label: one.group }, ...one.options.map(option)));
   }
-  return { element, box: make("label", { class: "field" }, make("span", {}, label), element) };
+  return { element, box: labelled(label, element) };
 }
 
 function field(label, attributes) {
-  const element = make("input", attributes);
-  return { element, box: make("label", { class: "field" }, make("span", {}, label), element) };
+  const element = make("input", { id: newId(), ...attributes });
+  return { element, box: labelled(label, element) };
+}
+
+let ids = 0;
+function newId() {
+  ids += 1;
+  return `field-${ids}`;
+}
+
+function labelled(label, element) {
+  return make("div", { class: "field" }, make("label", { for: element.id }, label), element);
 }
 
 function showTabs(tabs) {
@@ -103,7 +113,7 @@ function ownPrompt(about, run) {
     event.preventDefault();
     if (text.value.trim()) run({ ...fields.asked(), prompt: text.value });
     else showProblem("the prompt is empty; write one");
-  } }, make("label", { class: "field wide-field" }, make("span", {}, "Your prompt"), text), fields.box, go);
+  } }, make("div", { class: "field wide-field" }, make("label", { for: "own-prompt" }, "Your prompt"), text), fields.box, go);
   form.append(make("p", { class: "note" }, "Answers to your own prompt get no score: nobody said what the right one is."));
   return make("div", {}, form);
 }
@@ -127,17 +137,20 @@ function taskPanel(about, run) {
   const split = select("Split", ["evaluation", "validation", "development"].map((name) => [name, name]));
   const fields = decodeFields(about), list = make("div");
   let start = 0;
+  const isLatest = latest();
   async function fill() {
+    const current = isLatest();
     list.replaceChildren(make("p", { class: "note" }, "reading the prompts…"));
     try {
       const found = await ask("prompts", { task: task.element.value, split: split.element.value, start });
+      if (!current()) return;
       const columns = [["prompt", (row) => row.id, true], ["level", (row) => String(row.level)], ["begins with", (row) => shortened(row.text, 110), true]];
       const pick = (row) => run({ ...fields.asked(), task: { task: task.element.value, split: split.element.value, id: row.id } });
       const turn = (name, to) => make("button", { type: "button", disabled: to < 0 || to >= found.total, onclick: () => { start = to; fill(); } }, name);
       const pages = make("p", { class: "pages" }, turn("earlier", start - 25), `${start + 1} to ${start + found.prompts.length} of ${found.total}`, turn("later", start + 25));
       list.replaceChildren(promptTable(found.prompts, columns, pick, "Prompts of the task"), pages);
     } catch (error) {
-      list.replaceChildren(make("p", { class: "warn" }, error.message));
+      if (current()) list.replaceChildren(make("p", { class: "warn" }, error.message));
     }
   }
   for (const one of [task, split]) one.element.addEventListener("change", () => { start = 0; fill(); });
@@ -168,12 +181,14 @@ function studyPanel(about, branchFrom) {
     missing ? make("p", { class: "warn" }, `${missing} of ${study.planned} shards are not finished; what is there is shown.`) : null,
     ...Object.entries(study.unavailable).map(([task, why]) => make("p", { class: "note" }, `left out: ${task}: ${why}`)),
     make("div", { class: "fields" }, cell.box), list, states);
+  const isLatest = latest();
   async function fill() {
-    const of = study.cells[Number(cell.element.value)];
+    const of = study.cells[Number(cell.element.value)], current = isLatest();
     states.replaceChildren();
     list.replaceChildren(make("p", { class: "note" }, "reading…"));
     try {
       const rows = await ask("study/prompts", { model: of.model, task: of.task, split: of.split });
+      if (!current()) return;
       const columns = [
         ["prompt", (row) => row.prompt, true],
         ["reference", (row) => said(row.reference)],
@@ -181,7 +196,7 @@ function studyPanel(about, branchFrom) {
         ["worst", (row) => change(row.loss, 0)],
         ["begins with", (row) => shortened(row.text || "", 80), true],
       ];
-      const pick = (row) => showStates(states, of, row, branchFrom);
+      const pick = (row) => showStates(states, of, row, branchFrom, isLatest());
       list.replaceChildren(promptTable(rows, columns, pick, "Prompts of the study"));
     } catch (error) {
       list.replaceChildren(make("p", { class: "warn" }, error.message));
@@ -191,10 +206,11 @@ function studyPanel(about, branchFrom) {
   return { panel, onOpen: () => { if (study.cells.length && !list.firstChild) fill(); } };
 }
 
-async function showStates(home, of, row, branchFrom) {
+async function showStates(home, of, row, branchFrom, current) {
   home.replaceChildren(make("p", { class: "note" }, "reading…"));
   try {
     const found = await ask("study/states", { model: of.model, task: of.task, split: of.split, prompt: row.prompt });
+    if (!current()) return;
     const from = { model: of.model, task: { task: of.task, split: of.split, id: row.prompt, study: true } };
     const watch = make("button", { type: "button", class: "main", onclick: () => branchFrom(from, null) }, "Watch the reference's run");
     home.replaceChildren(make("h3", {}, row.prompt), make("p", {}, watch), ...found.map((state) => stateBox(state, from, branchFrom)));
