@@ -40,11 +40,17 @@ def test_a_slow_model_keeps_neither_the_page_nor_another_tab():
         other = client.told("api/run", {**RUN, "model": "quick"})["end"]
         assert other["record"]["model"] == "quick"
         assert slow.denoiser.forwards == 1
-        for _ in range(6):
+        # Pages open, too, while every worker is at a long answer.
+        second, later = client.open("POST", "api/run", RUN)
+        assert slow.denoiser.begun.acquire(timeout=20)
+        assert len(client.get("api/about")["models"]) == 2
+        for _ in range(12):
             slow.denoiser.go.release()
         told = dict(events(answer.read().decode()))
         assert told["end"]["record"]["text"] == exact().generate("ab", max_new_tokens=6, steps=6).text
+        assert dict(events(later.read().decode()))["end"]["record"] == told["end"]["record"]
         connection.close()
+        second.close()
 
 
 def test_a_tab_that_goes_away_frees_its_worker():

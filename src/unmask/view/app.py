@@ -33,16 +33,16 @@ MOST_EXPORTED = 8
 """Runs on one exported page."""
 
 
-def make_app(explorer: Explorer, workers: Workers, token: str) -> Guard:
-    """The application behind its guard."""
-    return Guard(Starlette(routes=_routes(_Pages(explorer, workers)), exception_handlers=_ERRORS), token)
+def make_app(explorer: Explorer, workers: Workers, readers: Workers, token: str) -> Guard:
+    """The application behind its guard; `workers` decode, `readers` answer what takes a moment."""
+    return Guard(Starlette(routes=_routes(_Pages(explorer, workers, readers)), exception_handlers=_ERRORS), token)
 
 
 class _Pages:
     """What each address answers."""
 
-    def __init__(self, explorer: Explorer, workers: Workers):
-        self.explorer, self.workers = explorer, workers
+    def __init__(self, explorer: Explorer, workers: Workers, readers: Workers):
+        self.explorer, self.workers, self.readers = explorer, workers, readers
 
     async def index(self, request: Request) -> Response:
         return HTMLResponse(asset("index.html", "unmask.view.front"))
@@ -91,13 +91,13 @@ class _Pages:
         ok = isinstance(ids, list) and 1 <= len(ids) <= MOST_EXPORTED and all(isinstance(id, str) for id in ids)
         require(ok, "runs", ids, f"1 to {MOST_EXPORTED} runs", "choose some")
         records = [self.explorer.runs.get(id).record for id in ids]
-        answer = await awaited(self.workers, lambda job: exported_runs(records))
+        answer = await awaited(self.readers, lambda job: exported_runs(records))
         if "error" in answer:
             raise ConfigError(answer["error"])
         return Response(answer["value"], media_type="application/octet-stream")
 
     async def _value(self, work: Callable[[PageWork], Any]) -> Response:
-        answer = await awaited(self.workers, work)
+        answer = await awaited(self.readers, work)
         return JSONResponse(answer["value"]) if "value" in answer else _refused(answer.get("error", "it was stopped"))
 
 

@@ -24,9 +24,10 @@ class Server:
 
     def __init__(self, explorer: Explorer, port: int = 0):
         self.socket = _bound(port)
-        self.workers = Workers()
+        # Apart, so that pages open and lists fill while every worker is at a long answer.
+        self.workers, self.readers = Workers(), Workers()
         self.token = new_token()
-        self.app: Guard = make_app(explorer, self.workers, self.token)
+        self.app: Guard = make_app(explorer, self.workers, self.readers, self.token)
         self.app.port = self.port
         config = uvicorn.Config(
             self.app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=GRACE, ws="none"
@@ -47,7 +48,8 @@ class Server:
         try:
             asyncio.run(self._serve(on_start))
         finally:
-            self.workers.close()
+            for threads in (self.workers, self.readers):
+                threads.close()
             self.socket.close()
 
     def stop(self) -> None:
@@ -63,7 +65,8 @@ class Server:
         while not serving.done():
             if self._server.should_exit:
                 # Or open streams would keep the server until they are cut.
-                self.workers.dismiss()
+                for threads in (self.workers, self.readers):
+                    threads.dismiss()
             await asyncio.wait({serving}, timeout=NOTICE)
         serving.result()
 
