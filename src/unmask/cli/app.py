@@ -27,6 +27,7 @@ from unmask.cli.study import study
 from unmask.cli.tasks import tasks
 from unmask.cli.train_head import trains
 from unmask.cli.verify import verify
+from unmask.cli.view import view
 from unmask.errors import UnmaskError
 from unmask.plain_files import shown_path
 from unmask.report.console import PipeClosed, prepare, say, silence
@@ -58,7 +59,7 @@ app.add_typer(tasks, name="tasks")
 app.add_typer(study, name="study")
 app.add_typer(methods, name="methods")
 app.add_typer(trains, name="train")
-for command in (compare, verify, calibrate, generate, infill, show, score, models, demo, bench, doctor):
+for command in (compare, verify, calibrate, generate, infill, show, score, models, demo, bench, doctor, view):
     app.command()(command)
 
 

@@ -1,0 +1,1 @@
+"""The page's own files: HTML, plain JavaScript without a build step, and style."""

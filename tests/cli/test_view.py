@@ -1,0 +1,95 @@
+"""`unmask view` as a user types it."""
+
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from tests.helpers.fresh_python import environment
+from tests.helpers.view_server import exact, small_study
+from unmask.core.archive import pack, unpack
+
+
+@pytest.fixture(scope="module")
+def run_file(tmp_path_factory):
+    place = tmp_path_factory.mktemp("runs") / "run.npz"
+    exact(n=6).generate(["a", "b"], max_new_tokens=4).trajectory.save(place)
+    return place
+
+
+def test_it_prints_its_address_and_ends_with_ctrl_c(run_file):
+    command = [sys.executable, "-m", "unmask.cli", "view", str(run_file), "--no-open"]
+    with subprocess.Popen(
+        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        address = process.stdout.readline().strip()
+        assert b"unmask view" in urllib.request.urlopen(address).read()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        assert "Traceback" not in process.stderr.read()
+    port = int(address.split(":")[2].split("/")[0])
+    with socket.socket() as again:
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        again.bind(("127.0.0.1", port))
+
+
+def test_a_run_is_exported(run, run_file, tmp_path):
+    page = tmp_path / "run.html"
+    code, out, _ = run("view", run_file, "--export", page)
+    assert (code, out.strip()) == (0, str(page))
+    assert "2 futures" in page.read_text(encoding="utf-8")
+
+
+def test_a_study_is_exported(run, tmp_path):
+    study, page = small_study(), tmp_path / "study.html"
+    assert run("view", study, "--export", page)[0] == 0
+    assert "States of the study look" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("nowhere",), "nothing at 'nowhere'"),
+        (("{empty}",), "no study in"),
+        (("--model", "unknown"), "unknown model"),
+        (("{junk}",), "is not a trajectory"),
+        (("--port", "70000"), "65535"),
+        (("--export", "nowhere/page.html"), "cannot be written"),
+        (("--export", "page.html"), "nothing to write"),
+        (("{run}", "--model", "mini"), "another model"),
+    ],
+)
+def test_bad_input_is_one_line(run, run_file, tmp_path, monkeypatch, arguments, why):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "junk.npz").write_bytes(b"junk")
+    names = {"empty": tmp_path / "empty", "junk": tmp_path / "junk.npz", "run": run_file}
+    code, out, err = run("view", *(argument.format(**names) for argument in arguments), "--no-open")
+    assert (code, out) == (2, "")
+    assert why in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_trajectory_of_another_version_is_refused_with_what_to_do(run, run_file, tmp_path):
+    other = tmp_path / "old.npz"
+    meta, arrays = unpack(run_file.read_bytes())
+    other.write_bytes(pack({**meta, "format": "unmask-trajectory-1"}, dict(arrays)))
+    code, _, err = run("view", other, "--no-open")
+    assert code == 2
+    assert "decode again and save" in err
+    assert err.count("\n") == 1
+
+
+def test_a_damaged_study_is_refused_with_its_name(run, tmp_path):
+    study = shutil.copytree(small_study(), tmp_path / "study")
+    shard = next((study / "shards").iterdir())
+    (shard / "shard.json").write_text("{}")
+    code, _, err = run("view", study, "--no-open")
+    assert code == 2
+    assert shard.name in err
+    assert err.count("\n") == 1

@@ -1,0 +1,100 @@
+"""A study as a page sees it: its stored answers, and the same again from the model."""
+
+import shutil
+
+import pytest
+
+from unmask.errors import ConfigError, SchemaError, UnknownName
+from unmask.lab.store import Store
+from unmask.view.studies import StudyFolder
+
+CELL = {"model": "mini", "task": "unique-list-commit", "split": "evaluation"}
+
+
+@pytest.fixture(scope="module")
+def prompts(client):
+    return client.get("api/study/prompts?" + "&".join(f"{k}={v}" for k, v in CELL.items()))
+
+
+def states_of(client, prompt):
+    return client.get("api/study/states?" + "&".join(f"{k}={v}" for k, v in {**CELL, "prompt": prompt}.items()))
+
+
+def test_the_summary_names_what_is_there(client):
+    study = client.get("api/about")["study"]
+    assert (study["name"], study["finished"], study["planned"]) == ("look", study["planned"], study["finished"])
+    assert {(cell["model"], cell["task"], cell["split"]) for cell in study["cells"]} >= {tuple(CELL.values())}
+
+
+def test_prompts_are_listed_with_the_most_that_a_candidate_changes(client, prompts, study):
+    table = Store.open(study).utilities(*CELL.values(), "cardinality")
+    assert len(prompts) == 2
+    assert [row["gain"] for row in prompts] == sorted((row["gain"] for row in prompts), reverse=True)
+    change_SA = table.utility_SAR.mean(-1) - table.utility_SAR.mean(-1)[:, [table.candidates.index("schedule")]]
+    assert max(row["gain"] for row in prompts) == pytest.approx(change_SA.max())
+    assert min(row["loss"] for row in prompts) == pytest.approx(change_SA.min())
+    assert all("\n" in row["text"] or row["text"] for row in prompts)
+
+
+def test_the_stored_branches_come_out_again(client, prompts):
+    """From the reference's run to every candidate's answer: the same text and score as in the tables."""
+    prompt = prompts[0]["prompt"]
+    where = {"task": CELL["task"], "split": CELL["split"], "id": prompt, "study": True}
+    run = client.told("api/run", {"model": "mini", "task": where})["end"]
+    assert run["notes"] == []
+    tried = 0
+    for state in states_of(client, prompt):
+        for axis, named in state["axes"].items():
+            for one in named:
+                asked = {
+                    "run": run["run"],
+                    "step": state["step"],
+                    "instead": {"axis": axis, "candidate": one["candidate"]},
+                }
+                told = client.told("api/branch", asked)["end"]["record"]
+                assert (told["text"], told["score"]) == (one["answers"][0]["text"], one["answers"][0]["utility"])
+                tried += 1
+    assert tried == 6
+
+
+def test_a_state_shows_its_canvas_with_one_sign_for_a_mask(client, prompts):
+    states = states_of(client, prompts[0]["prompt"])
+    assert [state["step"] for state in states] == [0, 3]
+    for state in states:
+        assert state["canvas"].count("\u2591") == state["masked"]
+        assert "<|" not in state["canvas"]
+        assert [one["is_reference"] for one in state["axes"]["cardinality"]] == [True, False, False]
+
+
+def test_what_is_not_in_the_study_is_said(client, study, prompts):
+    folder = StudyFolder(study)
+    with pytest.raises(UnknownName, match="part of the study"):
+        folder.prompts("mini", "carry-rtl", "evaluation")
+    with pytest.raises(UnknownName, match="prompt"):
+        folder.states(*CELL.values(), "nobody")
+    with pytest.raises(ConfigError, match="no evaluation prompt"):
+        folder.example("unique-list-commit", "evaluation", "nobody")
+
+
+def test_a_damaged_table_is_named(study, tmp_path):
+    copy = tmp_path / "study"
+    shutil.copytree(study, copy)
+    table = next(copy.glob("shards/*evaluation*/branches.parquet"))
+    table.write_bytes(table.read_bytes()[:-5])
+    with pytest.raises(SchemaError, match=table.parent.name):
+        StudyFolder(copy).prompts(*CELL.values())
+
+
+def test_code_that_a_study_names_is_not_run(study):
+    folder = StudyFolder(study)
+    folder.study = {**folder.study, "models": [{**folder.study["models"][0], "reference": "mine-0123456789ab"}]}
+    folder.study["models"][0]["policy"] = {"name": "mine", "class": "Mine, code 1"}
+    with pytest.raises(ConfigError, match="is not run here"):
+        folder.reference("mini")
+
+
+def test_an_unfinished_study_says_what_is_missing(study, tmp_path):
+    folder = shutil.copytree(study, tmp_path / "study")
+    shutil.rmtree(next((folder / "shards").iterdir()))
+    summary = StudyFolder(folder).summary()
+    assert summary["finished"] == summary["planned"] - 1
