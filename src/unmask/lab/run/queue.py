@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 
 import torch
 
-from unmask.errors import ConfigError, NotEnoughMemory, SchemaError, StorageError, UnmaskError
+from unmask.errors import ConfigError, NotEnoughMemory, SchemaError, StorageError, UnmaskError, WorkerDied
 from unmask.lab.store import Store
 from unmask.lab.store.failures import Failure, Failures
 from unmask.lab.store.shards import Shard, Unit, cannot_write
@@ -159,7 +159,8 @@ class Claims(Generic[Piece]):
         self.release(piece)
         self.lost(failure)
         hopeless = len(self.broken) >= min(HOPELESS, self.pieces) and not self.store.names()
-        if isinstance(error, UnmaskError) and hopeless:
+        # Who kills workers breaks no promise of the study's.
+        if isinstance(error, UnmaskError) and not isinstance(error, WorkerDied) and hopeless:
             raise error
         self.again += [] if failure.set_aside else [piece]
 
