@@ -62,6 +62,10 @@ class NotComplete(UnmaskError):
     """Work that others build on was set aside, because it failed again and again."""
 
 
+class WorkerDied(UnmaskError):
+    """A worker's process died under its work: it was killed, ran out of memory or crashed."""
+
+
 class StorageError(UnmaskError):
     """Results could not be written, or the place that has them does not answer."""
 

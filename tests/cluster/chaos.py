@@ -12,10 +12,6 @@ from tests.cluster.nodes import ThreeNodes, until
 from tests.helpers.fresh_python import environment
 from tests.helpers.scaled import llada
 from tests.helpers.tiny_studies import SMALL
-from unmask.cli.study_plan import load_model
-from unmask.lab.run.driver import run_study
-from unmask.lab.store import Store
-from unmask.lab.study import Study
 
 STUDY = """
 name = "chaos"
@@ -114,14 +110,6 @@ def study_in(folder: Path) -> Path:
     return file
 
 
-def alone(file: Path) -> dict[str, str]:
-    """The hashes of one process."""
-    study = Study.read(file)
-    outcome = run_study(study, Store.create(file.parent / "alone", study.config), load_model)
-    assert outcome.complete
-    return dict(outcome.hashes)
-
-
 def command(file: Path, out: Path, *options: str) -> list[str]:
     """`unmask study run` in a process of its own."""
     return [sys.executable, "-m", "unmask.cli", "study", "run", str(file), "--out", str(out), "--quiet", *options]
@@ -130,6 +118,14 @@ def command(file: Path, out: Path, *options: str) -> list[str]:
 def hashes_in(text: str) -> dict[str, str]:
     """What the command prints at the end."""
     return dict(line.split() for line in text.splitlines() if len(line.split()) == 2)
+
+
+def alone(file: Path) -> dict[str, str]:
+    """The hashes of one process."""
+    line = command(file, file.parent / "alone")
+    done = subprocess.run(line, capture_output=True, text=True, env=environment(), check=False)
+    assert done.returncode == 0, done.stderr
+    return hashes_in(done.stdout)
 
 
 def trial(nodes: ThreeNodes, file: Path, seed: int, expected: dict[str, str]) -> Trial:

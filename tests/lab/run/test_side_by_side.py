@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from unmask.errors import ContractError, StorageError
+from unmask.errors import ContractError, StorageError, WorkerDied
 from unmask.lab.run.queue import Claims
 from unmask.lab.run.side_by_side import SideBySide
 from unmask.lab.store import Store
@@ -112,6 +112,21 @@ def test_what_fails_everywhere_ends_the_run(store):
 
     with pytest.raises(ContractError):
         Work(store, do).run()
+
+
+def test_workers_that_are_killed_at_first_do_not_end_the_run(store):
+    killed = set()
+
+    def do(group):
+        if len(killed) < 6 and tuple(group) not in killed:
+            killed.add(tuple(group))
+            raise WorkerDied("killed")
+        return [None] * len(group)
+
+    work = Work(store, do)
+    assert work.run() == ""
+    assert sorted(work.done) == [0, 1, 2, 3, 4, 5]
+    assert len(work.lost) == 3, "groups are divided first, which counts for nobody"
 
 
 def test_who_stops_it_gets_what_is_under_way(store):

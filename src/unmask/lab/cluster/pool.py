@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from unmask.errors import ConfigError, UnmaskError
+from unmask.errors import ConfigError, UnmaskError, WorkerDied
 from unmask.lab.cluster.faults import Fault, FaultKind, fault_of, in_short, out_of_memory
 from unmask.lab.cluster.identity import check_identity, identity
 from unmask.lab.cluster.progress import ClusterNow, WorkerLogs, WorkerNow
@@ -32,10 +32,6 @@ GRACE = 10.0
 """Seconds that the thread has to end."""
 STARTS = 3
 """So many workers in a row may die while they start."""
-
-
-class WorkerDied(UnmaskError):
-    """A worker's process died under a call: it was killed, ran out of memory or crashed."""
 
 
 class PoolClosed(UnmaskError):

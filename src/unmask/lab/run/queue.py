@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
-from unmask.errors import ConfigError, NotEnoughMemory, SchemaError, StorageError, UnmaskError
+from unmask.errors import ConfigError, NotEnoughMemory, SchemaError, StorageError, UnmaskError, WorkerDied
 from unmask.lab.cluster.faults import out_of_memory
 from unmask.lab.store import Store
 from unmask.lab.store.failures import Failure, Failures
@@ -158,7 +158,8 @@ class Claims(Generic[Piece]):
         self.release(piece)
         self.lost(failure)
         hopeless = len(self.broken) >= min(HOPELESS, self.pieces) and not self.store.names()
-        if isinstance(error, UnmaskError) and hopeless:
+        # Who kills workers breaks no promise of the study's.
+        if isinstance(error, UnmaskError) and not isinstance(error, WorkerDied) and hopeless:
             raise error
         self.again += [] if failure.set_aside else [piece]
 
