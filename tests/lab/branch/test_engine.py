@@ -526,9 +526,9 @@ class TestOnAGpu:
         chosen = plan(states=2, rollouts=1)
         settings = EngineSettings(rows=16, live=32)
         run_together(mini.denoiser, chosen, self.blocks(mini), settings)
-        graphs = mini.denoiser.forward
-        kept = dict(graphs._recorded)
+        replays = mini.denoiser.forward.replays
+        kept = dict(replays.recorded)
         assert kept
         run_together(mini.denoiser, chosen, self.blocks(mini), settings)
-        assert graphs._recorded == kept
-        assert not graphs._refused
+        assert replays.recorded == kept
+        assert not replays._refused

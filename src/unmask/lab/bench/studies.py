@@ -17,7 +17,9 @@ SHARE = "branch engine's share of the network's rate"
 
 def measure(subject: Subject, rows: int, effort: Effort, clock: Stopwatch, quick: bool) -> Found:
     """The network before and after the engine, so that a drift shows in neither."""
-    requests, settings, plan = requests_of(subject), EngineSettings(rows), plan_of(quick)
+    # A GPU's forwards are full only if there is work for them: few prompts would measure dummies.
+    prompts = 8 if subject.network.device.type == "cuda" else 2
+    requests, settings, plan = requests_of(subject, prompts), EngineSettings(rows), plan_of(quick)
     slots = requests[0].slots(settings.bucket)
     many = [requests[at % len(requests)] for at in range(rows)]
     state = begin(subject.network, many, 0, slots).state
