@@ -41,13 +41,13 @@ class Lookup:
         The bins are compared with as numbers: a table on the device would have to be copied there in every step.
         """
         open_B = torch.zeros_like(signal_B, dtype=torch.bool)
-        for start, end in self._stretches:
+        for start, end in self.stretches:
             inside_B = signal_B >= start
             open_B = open_B | (inside_B if end is None else inside_B & (signal_B < end))
         return open_B
 
     @cached_property
-    def _stretches(self) -> tuple[tuple[float, float | None], ...]:
+    def stretches(self) -> tuple[tuple[float, float | None], ...]:
         """Neighbouring open bins as one, from its start to its end; the last bin has none."""
         edges = [float("-inf"), *self.starts, None]
         stretches: list[tuple[float, float | None]] = []

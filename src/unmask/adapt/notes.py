@@ -41,7 +41,7 @@ def noted(diagnostic: str, reading: Reading, open_B: Tensor) -> dict[str, Tensor
 
 def without_record(notes: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """All notes but those that `noted` made, for whichever diagnostic."""
-    record = tuple(f"{diagnostic}/" for diagnostic in _recorded(notes))
+    record = tuple(f"{diagnostic}/" for diagnostic in recorded(notes))
     return {name: note for name, note in notes.items() if not name.startswith(record)}
 
 
@@ -52,7 +52,7 @@ def coverage(run: Trajectory) -> dict[str, Coverage]:
     counts: dict[str, Coverage] = {}
     for step in run.steps:
         notes = step.action.notes
-        for diagnostic in _recorded(notes):
+        for diagnostic in recorded(notes):
             so_far = counts.get(diagnostic, Coverage(zero_B, zero_B, zero_B))
             evaluated_B, deviated_B = (notes[f"{diagnostic}/{name}"] for name in ("evaluated_B", "deviated_B"))
             counts[diagnostic] = Coverage(
@@ -63,7 +63,7 @@ def coverage(run: Trajectory) -> dict[str, Coverage]:
     return counts
 
 
-def _recorded(notes: Mapping[str, Tensor]) -> list[str]:
+def recorded(notes: Mapping[str, Tensor]) -> list[str]:
     """The diagnostics that notes are of."""
     return [name.removesuffix(_MARK) for name in notes if name.endswith(_MARK)]
 

@@ -21,6 +21,7 @@ from unmask.cli.methods import methods
 from unmask.cli.models import models
 from unmask.cli.progress import note
 from unmask.cli.score import score
+from unmask.cli.show import show
 from unmask.cli.study import study
 from unmask.cli.tasks import tasks
 from unmask.cli.train_head import trains
@@ -56,7 +57,7 @@ app.add_typer(tasks, name="tasks")
 app.add_typer(study, name="study")
 app.add_typer(methods, name="methods")
 app.add_typer(trains, name="train")
-for command in (compare, verify, calibrate, generate, infill, score, models, demo, bench):
+for command in (compare, verify, calibrate, generate, infill, show, score, models, demo, bench):
     app.command()(command)
 
 

@@ -15,6 +15,7 @@ from unmask.cli.options import DataDir, Jobs, Json
 from unmask.cli.progress import Pace, note, watching, wide_console
 from unmask.cli.study_check import check
 from unmask.cli.study_plan import FILE, load_model, plan, span
+from unmask.cli.study_states import states
 from unmask.errors import ConfigError
 from unmask.report.console import Console, say, say_json
 
@@ -34,6 +35,7 @@ study = typer.Typer(
 
 study.command()(plan)
 study.command()(check)
+study.command()(states)
 
 
 @study.command()

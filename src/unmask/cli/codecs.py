@@ -1,0 +1,31 @@
+"""The text of stored tokens: a model's tokenizer as far as it is on this machine, without the model's weights."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from unmask.errors import UnmaskError
+
+if TYPE_CHECKING:
+    from unmask.denoisers import Codec
+    from unmask.lab.store import Store
+
+
+def codec_of(name: str, options: Mapping[str, Any]) -> "Codec | None":
+    """Of a model by its name and the options it was loaded with, which may come from any file; None if it is not here.
+
+    Without the chat template: nothing is asked, and a file should not choose code to run.
+    """
+    from unmask.catalog import text_side_of
+
+    try:
+        side = text_side_of(name, dict(options) if name == "exact" else {**options, "chat": False})
+    except (UnmaskError, OSError, TypeError, ValueError):
+        return None
+    return None if side is None else side.codec
+
+
+def codecs_of(store: "Store") -> "dict[str, Codec]":
+    """Of a study's models, by name; those whose tokenizer is not here are left out."""
+    specs = store.manifest["study"]["models"]
+    found = {spec["name"]: codec_of(spec["model"], spec.get("options", {})) for spec in specs}
+    return {name: codec for name, codec in found.items() if codec is not None}

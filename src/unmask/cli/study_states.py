@@ -1,0 +1,60 @@
+"""`unmask study states`: single states of a study, and what every candidate made of them, as a page."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unmask.cli.codecs import codecs_of
+from unmask.cli.progress import note
+from unmask.report.console import say
+
+if TYPE_CHECKING:
+    from unmask.lab.analysis.evidence import Evidence
+    from unmask.lab.store import Store
+
+NAME = "states.html"
+
+
+def states(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `unmask study run` was given as --out.")],
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where it goes. Default: DIR/report.")] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", metavar="MODEL/TASK/PROMPT/NUMBER", help="Show this state first. Repeatable."),
+    ] = None,
+) -> None:
+    """Show where a candidate was better or worse than the reference, and what each of them wrote.
+
+    Writes one page: the ten states with the largest gains and the ten with the largest losses, each with its canvas and
+    every candidate's next canvas, final text, score and explanation. No model is run.
+
+    \b
+    Examples:
+      unmask study states out/study
+      unmask study states out/study --state mini/carry-rtl/carry-rtl-v1-0018/2
+    """
+    from unmask.lab.store import Store
+
+    place = folder / "report" if out is None else out
+    written, told = write_states(Store.open(folder), place, keys=state or [])
+    for line in told.missing:
+        note(f"not complete: {line}")
+    if told.unspelled:
+        note(f"the tokenizer of {', '.join(told.unspelled)} is not on this machine: tokens are shown as numbers")
+    for name, ranked in (("gain", told.gains), ("loss", told.losses)):
+        if ranked:
+            first = ranked[0]
+            say(f"largest {name}: {first.difference:+.3f} at {first.key}, {first.axis} {first.candidate}")
+    say(f"{len(told.states)} of {told.compared:,} states are in {written}")
+
+
+def write_states(store: "Store", place: Path, *, keys: Sequence[str] = ()) -> "tuple[Path, Evidence]":
+    """Make the page in a folder; what is on it, too."""
+    from unmask.lab.analysis.evidence import evidence
+    from unmask.report import files
+    from unmask.report.states import states_page
+
+    told = evidence(store, codecs_of(store), keys=keys)
+    return files.write(files.folder(place) / NAME, states_page(told).encode("utf-8")), told
