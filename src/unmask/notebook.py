@@ -27,7 +27,7 @@ MOST_CELLS = 16_384
 """Steps times positions that a cell of a notebook draws; `show` draws all."""
 MOST_ROWS = 4
 """Rows that it draws."""
-_LOW, _HIGH, _PER_STEP = 320, 720, 22
+_LOW, _HIGH, _PER_STEP = 440, 860, 22
 """Pixels of a frame: least, most, and what a step takes."""
 
 
@@ -124,7 +124,7 @@ def _said(trajectory: Trajectory) -> str:
 
 def _generation_cell(done: Generation) -> str:
     """The texts, which any viewer of notebooks shows, then the grids."""
-    texts = "".join(f"<pre>{html.escape(text)}</pre>" for text in done.texts[:MOST_ROWS])
+    texts = "".join(f'<pre style="white-space:pre-wrap">{html.escape(text)}</pre>' for text in done.texts[:MOST_ROWS])
     more = f"<p>and {len(done.texts) - MOST_ROWS} more in .texts</p>" if len(done.texts) > MOST_ROWS else ""
     cost = f"{done.forwards} forwards, {done.tokens_per_forward:.2f} tokens per forward"
     about = html.escape(f"{done.config['model']['name']}, {done.policy.name}: {cost}")
@@ -171,18 +171,21 @@ def _paragraphs(text: str) -> str:
     return "<br>".join(html.escape(line) for line in text.split("\n"))
 
 
+_ROOM = "padding:2px 8px;white-space:nowrap"
+
+
 def _table(sheet: AnySheet) -> str:
     heads = [(column.head or "", "left" if column.left else "right") for column in sheet.heads]
-    head = "".join(f'<th style="text-align:{side}">{html.escape(name)}</th>' for name, side in heads)
+    head = "".join(f'<th style="text-align:{side};{_ROOM}">{html.escape(name)}</th>' for name, side in heads)
     body = "".join(f"<tr>{''.join(_cells(row, [side for _, side in heads]))}</tr>" for row in sheet.shown)
-    caption = f"<caption>{html.escape(sheet.title)}</caption>"
+    caption = f"<caption>{html.escape(sheet.title)}</caption>" if sheet.title else ""
     table = f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f'<div style="overflow-x:auto">{table}</div>'
 
 
 def _cells(row: Sequence[str], sides: Sequence[str]) -> Iterator[str]:
     for text, side in zip(row, sides, strict=True):
-        yield f'<td style="text-align:{side}">{html.escape(text)}</td>'
+        yield f'<td style="text-align:{side};{_ROOM}">{html.escape(text)}</td>'
 
 
 # All
