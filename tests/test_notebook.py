@@ -2,7 +2,6 @@
 
 import hashlib
 import html
-import os
 import re
 import sys
 from dataclasses import replace
@@ -173,10 +172,10 @@ def test_a_changed_cell_is_noticed():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name[0])
-def test_they_run(path, monkeypatch):
+def test_they_run(path, monkeypatch, tmp_path):
     """In their short version, with one thread; `make notebooks` runs them whole."""
-    monkeypatch.setitem(os.environ, "UNMASK_NOTEBOOK_QUICK", "1")
-    monkeypatch.setitem(os.environ, "OMP_NUM_THREADS", "1")
+    for name, value in {"UNMASK_NOTEBOOK_QUICK": "1", "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
     committed, now = nbformat.read(path, as_version=4), executed(path)
     assert not [one for cell in now.cells for one in cell.get("outputs", ()) if one.output_type == "error"]
     assert [_kinds(cell) for cell in now.cells] == [_kinds(cell) for cell in committed.cells]
