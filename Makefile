@@ -38,10 +38,10 @@ UNFINISHED := $(VENV)/.unfinished
 .DELETE_ON_ERROR:
 # The steps share one environment and the tools use all cores themselves; `make -j clean test` keeps its order.
 .NOTPARALLEL:
-.PHONY: help setup demo test cluster torture lint format bench clean
+.PHONY: help setup demo test cluster torture lint format notebooks bench clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(INSTALLED) ## create .venv and install the package with its development tools
 
@@ -82,6 +82,9 @@ lint: $(INSTALLED) ## check style, formatting and types
 format: $(INSTALLED) ## fix what ruff can fix and format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+notebooks: $(INSTALLED) ## run notebooks/ again and keep their outputs
+	$(BIN)/python notebooks/execute.py
 
 bench: $(INSTALLED) ## ratios of one run on this machine: forward, step, decode, caches, study
 	$(BIN)/unmask bench

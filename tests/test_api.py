@@ -349,6 +349,7 @@ EFFECTS = {
     # They need a policy that asks one: tests/test_resolve.py.
     "planner": Effect(None, other=True),
     "record": Effect(False, other=True),
+    "record_top": Effect(5, other=True),
     "on_step": Effect(None, other=True),
     # They need a network: tests/test_catalog.py.
     "cache": Effect("dual", other=True),
@@ -492,3 +493,27 @@ class TestRefusals:
     def test_unknown_names_are_told_apart(self, model):
         with pytest.raises(UnknownName):
             model.generate("a", policy="nothing")
+
+
+class TestRecordTop:
+    def test_steps_keep_as_many_as_asked_and_nothing_else_changes(self, model):
+        plain = model.generate("ab", policy="remdm", seed=2)
+        wide = model.generate("ab", policy="remdm", seed=2, record_top=3)
+        assert fingerprint(wide) == fingerprint(plain)
+        widths = [{s.prediction.clean.top_BNK.shape[-1] for s in out.trajectory.steps} for out in (plain, wide)]
+        assert widths == [{2}, {3}]
+        assert wide.config == plain.config | {"record_top": 3}
+        assert "record_top" not in plain.config
+
+    def test_a_branch_inherits_it(self, model, tmp_path):
+        out = model.generate("ab", policy="llada", record_top=3)
+        out.trajectory.save(tmp_path / "run.npz")
+        again = model.branch(tmp_path / "run.npz", step=2, action=Fixed(kappa="count:2"))
+        assert {s.prediction.clean.top_BNK.shape[-1] for s in again.trajectory.steps} == {3}
+        less = model.branch(out, step=1, record_top=0)
+        assert [s.prediction.clean.top_BNK.shape[-1] for s in less.trajectory.steps] == [3, 2, 2]
+        assert not model.branch(out, step=1, record=False).trajectory.steps
+
+    def test_a_search_keeps_what_it_reads(self, model):
+        with pytest.raises(ConfigError, match="record_top is 3; allowed: 0 with a search such as medal"):
+            model.generate("ab", policy="medal", record_top=3)

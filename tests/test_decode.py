@@ -44,6 +44,46 @@ def test_a_thousand_rows_of_all_lengths_decode_like_single_ones():
         assert torch.equal(alone.state.tokens_BL, whole.state.tokens_BL[one])
 
 
+@pytest.mark.parametrize("policy", ["llada", "klass", "wino", "info-gain", "revised", "remdm"])
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_more_recorded_probabilities_change_nothing_else(policy, temperature):
+    made = make(policy, **({"block_length": 4} if policy == "wino" else {}))
+    proposal = Proposal(temperature=temperature, top_p=0.95)
+    plain, wide = (run(made, proposal=proposal, record_top=top) for top in (0, 4))
+    assert torch.equal(plain.state.tokens_BL, wide.state.tokens_BL)
+    assert torch.equal(plain.forwards_B, wide.forwards_B)
+    for few, many in zip(plain.steps, wide.steps, strict=True):
+        assert many.prediction.clean.top_BNK.shape[-1] == 4
+        k = few.prediction.clean.top_BNK.shape[-1]
+        same = replace(
+            many.prediction, clean=many.prediction.clean.largest(k), filtered=many.prediction.filtered.largest(k)
+        )
+        assert replace(wide, steps=(replace(many, prediction=same),)).to_bytes() == (
+            replace(plain, steps=(few,)).to_bytes()
+        )
+
+
+def test_the_policy_sees_no_more_than_it_asks_for():
+    seen = []
+
+    @dataclass(frozen=True)
+    class Watching(LLaDA):
+        def act(self, traj, look_ahead):
+            past = [step.prediction.clean.p_BNK.shape[-1] for step in traj.steps]
+            seen.append((traj.seen.clean.p_BNK.shape[-1], *past))
+            return super().act(traj, look_ahead)
+
+    traj = run(Watching(), record_top=4)
+    assert {width for widths in seen for width in widths} == {2}
+    assert {step.prediction.clean.p_BNK.shape[-1] for step in traj.steps} == {4}
+
+
+@pytest.mark.parametrize("top", [-1, 2.5, "3"])
+def test_refused_number_of_recorded_probabilities(top):
+    with pytest.raises(ConfigError, match=r"record_top is .*allowed: 0 or more"):
+        run(record_top=top)
+
+
 def test_finished_rows_leave_the_batch():
     traj = run(prompts=((0,), (1,), (2,)), new_tokens=[2, 6, 4], steps=[1, 6, 3])
     assert [len(s.rows_B) for s in traj.steps] == [3, 2, 2, 1, 1, 1]

@@ -38,6 +38,7 @@ def test_what_is_recorded():
     assert tuple(options.recorded) == RECORDED
     assert options.recorded["approximate"] == {"cache": "dual", "refresh": 2}
     assert DecodeOptions().recorded["approximate"] is False
+    assert DecodeOptions(record_top=5).recorded == DecodeOptions().recorded | {"record_top": 5}
 
 
 @pytest.mark.parametrize(
@@ -50,6 +51,9 @@ def test_what_is_recorded():
         ({"eos_fill": 1}, "eos_fill is 1; allowed: True or False"),
         ({"force_gate": True}, "force_gate is True; allowed: False without a gate"),
         ({"cache_refresh": 1}, "cache_refresh is 1; allowed: 0 without a cache"),
+        ({"record_top": 17}, "record_top is 17; allowed: 0 to 16"),
+        ({"record_top": "5"}, "record_top is '5'; allowed: a whole number"),
+        ({"record_top": 5, "record": False}, "record_top is 5; allowed: 0 with record=False"),
         ({"gen_length": 3, "max_new_tokens": 3}, "max_new_tokens and gen_length is .3, 3.; allowed: one of the two"),
     ],
 )

@@ -15,6 +15,7 @@ PACKAGE = "unmask"
 ORDER = [
     "errors",
     "text",
+    "displayed",
     "threads",
     "strict_json",
     "plain_files",
@@ -50,13 +51,25 @@ ORDER = [
     "api",
     "remote",
     "catalog",
+    "notebook",
     "view",
     "cli",
 ]
 # These promise more than their place in the order asks for: here is all they may import of ours.
 ONLY = {"tasks": ["errors", "text", "strict_json", "plain_files", "atomic", "own_code"], "stats": []}
 # These must load without torch; the package itself too, because `unmask --help` should be quick.
-TORCH_FREE = ["errors", "text", "threads", "strict_json", "plain_files", "own_code", "tasks", "stats", "decode_options"]
+TORCH_FREE = [
+    "errors",
+    "text",
+    "displayed",
+    "threads",
+    "strict_json",
+    "plain_files",
+    "own_code",
+    "tasks",
+    "stats",
+    "decode_options",
+]
 
 
 def module_name(path: Path) -> str:

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from tests.helpers.fresh_python import fresh_python
 from unmask import own_code
 from unmask.errors import ConfigError, UnknownName
 from unmask.own_code import code_hash, described, find_code, is_ours
@@ -207,3 +208,13 @@ def test_installed_packages_and_this_one_are_not_local(tmp_path):
     path = tmp_path / "scorer_f.py"
     path.write_text("import json, numpy, pyarrow.compute, unmask.errors\nfrom unmask.tasks import find\n")
     assert own_code._local_files("scorer_f", path) == {"": path}
+
+
+def test_a_class_of_a_shell_or_notebook_has_no_file():
+    code = """
+from unmask.own_code import code_hash, place_of
+class Mine: pass
+print(repr(code_hash(Mine)), place_of(ValueError(), Mine))
+"""
+    run = fresh_python(code)
+    assert run.stdout.split() == ["''", "Mine"], run.stderr

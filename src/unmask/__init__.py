@@ -15,6 +15,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
+from unmask.displayed import drawn_by as _drawn_by
 from unmask.threads import settle as _settle_threads
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ _HOME = {
 __all__ = ["__version__", *sorted(_HOME)]
 
 _settle_threads()
+# Above all that it draws, and loaded when somebody looks.
+_drawn_by(lambda name: import_module("unmask.notebook").DISPLAYS[name])
 
 
 def __getattr__(name: str) -> Any:

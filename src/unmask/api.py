@@ -18,6 +18,7 @@ from unmask.core.rows import mapped
 from unmask.decode import GivenAction
 from unmask.decode_options import DecodeOptions, said
 from unmask.denoisers import Codec, Prompt
+from unmask.displayed import Displayed
 from unmask.errors import ConfigError, OtherModel, SchemaError, require
 from unmask.likelihood import TextScores, score_texts
 from unmask.options import fits
@@ -36,7 +37,7 @@ from unmask.versions import versions
 
 
 @dataclass(frozen=True, repr=False)
-class Generation:
+class Generation(Displayed):
     """What `generate`, `infill` and `branch` return: a row per prompt and sample, the samples of one side by side."""
 
     texts: tuple[str, ...]
@@ -53,6 +54,8 @@ class Generation:
     """Who decided."""
     answer_tokens: tuple[int, ...] = ()
     """Tokens of each row's answer: without end of text and what stands behind it, which only fill the canvas up."""
+    codec: Codec | None = field(default=None, compare=False)
+    """Spells tokens where it is shown."""
 
     def __repr__(self) -> str:
         shown = [text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..." for text in self.texts[:_FEW]]
@@ -169,6 +172,7 @@ class Model:
         force_gate: bool = False,
         planner: "Denoiser | Model | None" = None,
         record: bool = True,
+        record_top: int = 0,
         on_step: Callable[[Trajectory], None] | None = None,
         **settings: Any,
     ) -> Generation:
@@ -179,8 +183,9 @@ class Model:
         share. `gen_length` is another name for `max_new_tokens`.
 
         policy: a name or an object; None is the model's reference. preset: its published settings for a task. cache:
-        "prefix" or "dual", approximate. gate: a calibrated gate or its file, for policy="selective"; force_gate: though
-        it is another model's. planner: a second network for p2(planner=True). Any other keyword is a setting of the
+        "prefix" or "dual", approximate. gate: a calibrated gate or its file, for policy="selective"; force_gate:
+        though it is another model's. planner: a second network for p2(planner=True). record_top: most probable tokens
+        that a recorded step keeps of each position, 0 for what the policy reads. Any other keyword is a setting of the
         policy, by the name its authors use: block_length, remasking (llada), alg, alg_temp (dream); `unmask methods`
         lists them. Without a policy, score, region, cardinality and commitment compose one (`unmask.compose`). A row's
         random numbers depend on seed, sample and its own first canvas, so a prompt gets the same answer in any batch.
@@ -215,6 +220,7 @@ class Model:
         force_gate: bool = False,
         planner: "Denoiser | Model | None" = None,
         record: bool = True,
+        record_top: int = 0,
         on_step: Callable[[Trajectory], None] | None = None,
         **settings: Any,
     ) -> Generation:
@@ -259,6 +265,7 @@ class Model:
         force_gate: bool | None = None,
         planner: "Denoiser | Model | None" = None,
         record: bool | None = None,
+        record_top: int | None = None,
         on_step: Callable[[Trajectory], None] | None = None,
         **settings: Any,
     ) -> Generation:
@@ -403,6 +410,7 @@ class Model:
             answer_tokens=tuple(
                 answer_tokens(end.state, self.denoiser.vocabulary.eos_ids, cut=task == "generate").tolist()
             ),
+            codec=self.codec,
         )
 
 

@@ -24,6 +24,7 @@ from unmask.core import (
 )
 from unmask.core.shapes import check_value
 from unmask.errors import ConfigError, InvalidAction, SchemaError, require
+from unmask.options import fits
 from unmask.recorded import run_recorded
 from unmask.runner import Finished, Runner, added, advance, light_step, step_limit, unfinished
 from unmask.search import searched
@@ -40,6 +41,7 @@ def decode(
     planner: Denoiser | None = None,
     eos_fill: bool = False,
     record: bool = True,
+    record_top: int = 0,
     on_step: Callable[[Trajectory], None] | None = None,
 ) -> Trajectory:
     """Decode every row to its end. A trajectory from `resume` is taken up where it stood.
@@ -47,14 +49,16 @@ def decode(
     A state needs `noise`; a trajectory brings its own noise and proposal unless others are given.
 
     `planner` is a second network, for methods that ask one. `eos_fill` closes a row's tail with end-of-text tokens once
-    one is revealed. `record=False` returns no steps.
+    one is revealed. `record=False` returns no steps. Those of a policy keep the `record_top` most probable tokens of
+    each position where it reads fewer.
     `on_step` sees, after every transition, the rows that took it; of a search, the best path of each row so far.
     """
+    require(fits(record_top, int) and record_top >= 0, "record_top", record_top, "0 or more", "5 is common")
     require(on_step is None or callable(on_step), "on_step", on_step, "a function, or None", "leave it out")
     traj = _checked_start(denoiser, policy, start, noise)
     proposal = proposal or traj.proposal or Proposal()
     traj = replace(traj, proposal=proposal)
-    runner = Runner(denoiser, proposal, planner, denoiser.vocabulary.eos_ids if eos_fill else ())
+    runner = Runner(denoiser, proposal, planner, denoiser.vocabulary.eos_ids if eos_fill else (), record_top)
     if isinstance(policy, Search):
         runner.remembers, runner.on_show = False, on_step
         return _search(policy, runner, traj, record)
@@ -63,7 +67,7 @@ def decode(
     finished = Finished(traj, record)
     traj = runner.recall(traj, policy.view, policy.needs)
     limit = step_limit(traj.state)
-    if on_step is None:
+    if on_step is None and not record_top:
         # As far as whole steps can be recorded and replayed: to the end, or not at all.
         traj = run_recorded(runner, policy, traj, finished)
     for _ in range(limit):
@@ -74,7 +78,7 @@ def decode(
         action = policy.act(traj, look_ahead)
         change = runner.change(traj, action)
         step = runner.step(traj, policy.name, action, change)
-        finished.record(step, change.fault_B)
+        finished.record(runner.recorded(step), change.fault_B)
         # One step is always kept: notes and the previous posterior come from there.
         traj = advance(traj, step, change.state, policy.memory or 1)
         if on_step is not None:
@@ -82,17 +86,20 @@ def decode(
     raise unfinished(policy, traj, limit)
 
 
-def one_step(denoiser: Denoiser, policy: Policy, start: Trajectory, *, eos_fill: bool = False) -> Trajectory:
+def one_step(
+    denoiser: Denoiser, policy: Policy, start: Trajectory, *, eos_fill: bool = False, record_top: int = 0
+) -> Trajectory:
     """The trajectory after one step of a policy: another may go on from there, with the notes of the one before."""
     traj = _checked_start(denoiser, policy, start, None)
-    runner = Runner(denoiser, traj.proposal or Proposal(), eos_ids=denoiser.vocabulary.eos_ids if eos_fill else ())
+    eos_ids = denoiser.vocabulary.eos_ids if eos_fill else ()
+    runner = Runner(denoiser, traj.proposal or Proposal(), eos_ids=eos_ids, record_top=record_top)
     traj = runner.recall(traj, policy.view, policy.needs)
     traj = runner.observe(traj, policy.view(traj), policy.needs)
     action = policy.act(traj, runner if policy.looks_ahead else NO_LOOK_AHEAD)
     action = replace(action, notes={**traj.notes, **action.notes})
     change = runner.change(traj, action)
     raise_faults(change.fault_B, traj.state.step_B, traj.rows_B)
-    step = runner.step(traj, policy.name, action, change)
+    step = runner.recorded(runner.step(traj, policy.name, action, change))
     return advance(traj, light_step(step), change.state, ALL)
 
 

@@ -51,6 +51,9 @@ class OptionSpec:
     """Without an end-of-text token it would silently do nothing."""
 
 
+MOST_TOP = 16
+"""What one pass over the vocabulary finds on a GPU; beyond it other code would run, and the tokens might differ."""
+
 RECORDED = ("cfg_scale", "eos_fill", "approximate", "seed", "samples")
 """Options that stand in a configuration by their names, in this order."""
 
@@ -158,6 +161,12 @@ class DecodeOptions:
     force_gate: bool = option(False, "Use a gate that was calibrated on another model.")
     planner: Any = option(None, "A second model, or its network, for a policy that asks one.", in_shell=False)
     record: bool = option(True, "Keep every step in the trajectory.", in_shell=False)
+    record_top: int = option(
+        0,
+        "Keep so many of the most probable tokens of each position in every recorded step; 0: as many as the policy "
+        "reads, two at least.",
+        allowed=Allowed(lambda value: 0 <= value <= MOST_TOP, f"0 to {MOST_TOP}", "5 is common"),
+    )
     on_step: "Callable[[Trajectory], None] | None" = option(
         None, "Called with the rows that still run after every step.", in_shell=False
     )
@@ -170,6 +179,8 @@ class DecodeOptions:
         require(not idle, "cache_refresh", self.cache_refresh, "0 without a cache", "name a cache, or leave it out")
         named = self.preset is None or (isinstance(self.preset, str) and bool(self.preset))
         require(named, "preset", self.preset, "the name of a preset", "`unmask methods show NAME` lists them")
+        idle = self.record_top != 0 and not self.record
+        require(not idle, "record_top", self.record_top, "0 with record=False", "record the steps, or leave it out")
         idle = self.force_gate and self.gate is None
         require(not idle, "force_gate", self.force_gate, "False without a gate", "name a gate, or leave it out")
 
@@ -206,7 +217,8 @@ class DecodeOptions:
     @property
     def recorded(self) -> dict[str, Any]:
         """What stands in the configuration as it was given; policy, gate and proposal stand there resolved."""
-        return {name: getattr(self, name) for name in RECORDED}
+        kept = {"record_top": self.record_top} if self.record_top else {}
+        return {name: getattr(self, name) for name in RECORDED} | kept
 
 
 def option_fields(command: str | None = None) -> list[Field[Any]]:

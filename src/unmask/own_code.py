@@ -114,11 +114,8 @@ def said(error: BaseException) -> str:
 
 def own_frame(error: BaseException, code: Any) -> traceback.FrameSummary | None:
     """Where in somebody's code an error was raised: the innermost of its frames that lies in the code's own files."""
-    try:
-        path = inspect.getsourcefile(code)
-    except TypeError:
-        return None
-    local = _local_files(str(code.__module__), Path(path)) if path else {}
+    path = _source_file(code)
+    local = _local_files(str(code.__module__), path) if path else {}
     files = {file.resolve() for file in local.values()}
     frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).resolve() in files]
     return frames[-1] if frames else None
@@ -134,8 +131,17 @@ def place_of(error: BaseException, written: Any) -> str:
     frame = own_frame(error, written)
     if frame is not None:
         return storable(f"{Path(frame.filename).name}, line {frame.lineno}")
-    path = inspect.getsourcefile(written)
-    return storable(f"{written.__qualname__} of {Path(path).name}") if path else str(written.__qualname__)
+    path = _source_file(written)
+    return storable(f"{written.__qualname__} of {path.name}") if path else str(written.__qualname__)
+
+
+def _source_file(code: Any) -> Path | None:
+    """Where a function or a class is written; None where there is no such file, as in a shell or a notebook."""
+    try:
+        path = inspect.getsourcefile(code)
+    except (TypeError, OSError):
+        return None
+    return Path(path) if path and Path(path).is_file() else None
 
 
 def code_hash(function: Any) -> str:
@@ -145,14 +151,11 @@ def code_hash(function: Any) -> str:
     put together at run time is not seen. Empty where there is no file, as in a shell.
     """
     written = function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
-    try:
-        path = inspect.getsourcefile(written)
-    except TypeError:
-        return ""
-    if not path or not Path(path).is_file():
+    path = _source_file(written)
+    if path is None:
         return ""
     digest = hashlib.sha256()
-    for name, file in sorted(_local_files(str(getattr(written, "__module__", "")), Path(path)).items()):
+    for name, file in sorted(_local_files(str(getattr(written, "__module__", "")), path).items()):
         source = _source(file)
         digest.update(f"{name}\n{len(source)}\n".encode())
         digest.update(source)

@@ -60,7 +60,8 @@ class Resolved:
     def first(self, start: Trajectory, policy: Policy) -> Trajectory:
         """One step of another policy, as this run reads the model."""
         start = replace(start, proposal=self.proposal)
-        return one_step(self._denoiser(), policy, start, eos_fill=self.options.eos_fill)
+        options = self.options
+        return one_step(self._denoiser(), policy, start, eos_fill=options.eos_fill, record_top=options.record_top)
 
     def decode(self, start: Trajectory) -> Trajectory:
         return decode(
@@ -71,6 +72,7 @@ class Resolved:
             planner=_network(self.options.planner),
             eos_fill=self.options.eos_fill,
             record=self.options.record,
+            record_top=self.options.record_top,
             on_step=self.options.on_step,
         )
 
@@ -128,6 +130,8 @@ def resolve(model: CalibratedModel, options: DecodeOptions) -> Resolved:
     check_types(Proposal, options.proposal, "the proposal")
     proposal = Proposal(**options.proposal)
     _check_end_of_text(model, options)
+    kept = not (isinstance(policy, Search) and options.record_top)
+    require(kept, "record_top", options.record_top, f"0 with a search such as {policy.name}", "it keeps what it reads")
     _check_networks(model, options, policy)
     resolved = Resolved(model, options, policy, proposal, gate, preset)
     if options.cache is not None:
@@ -161,6 +165,7 @@ def inherited(
         cache = config["approximate"] or {"cache": None, "refresh": 0}
         kept = {name: config[name] for name in ("cfg_scale", "eos_fill", "seed")}
         kept |= {"cache": cache["cache"], "cache_refresh": cache["refresh"]}
+        kept |= {"record_top": config.get("record_top", 0)} if told.get("record", True) else {}
         was, gate = config["policy"], {"gate": config["gate"]} if "gate" in config else {}
         proposal = {name: getattr(traj.proposal, name) for name in DecodeOptions().proposal}
     except (LookupError, TypeError, AttributeError) as error:

@@ -40,10 +40,14 @@ class Runner:
         proposal: Proposal,
         planner: Denoiser | None = None,
         eos_ids: tuple[int, ...] = (),
+        record_top: int = 0,
     ):
         self.denoiser, self.proposal, self.planner = denoiser, proposal, planner
         self.eos_ids = eos_ids
         """Tokens after which a row's tail is closed; none where it is not."""
+        self.record_top = record_top
+        """How many of the largest probabilities a recorded step keeps, where the method reads fewer."""
+        self._whole: Prediction | None = None
         self.remembers = True
         """Whether looks are kept until the next real forward: a search has none, and keeps its paths' predictions."""
         self.on_show: Callable[[Trajectory], None] | None = None
@@ -67,7 +71,12 @@ class Runner:
 
     def predict(self, traj: Trajectory, logits: Logits, view: View, needs: Needs) -> Trajectory:
         """The trajectory with what the logits say under its noise."""
-        return replace(traj, prediction=self._propose(logits, view, needs, traj, self.proposal))
+        if self.record_top <= max(needs.top_k, 2):
+            return replace(traj, prediction=self._propose(logits, view, needs, traj, self.proposal))
+        # The method sees what it asked for: some read all that there is.
+        self._whole = self._propose(logits, view, replace(needs, top_k=self.record_top), traj, self.proposal)
+        clean, filtered = (part.largest(max(needs.top_k, 2)) for part in (self._whole.clean, self._whole.filtered))
+        return replace(traj, prediction=replace(self._whole, clean=clean, filtered=filtered))
 
     def look(
         self,
@@ -142,6 +151,13 @@ class Runner:
         if self.planner_forwards_B is None and self.foreseen_B is None:
             return step
         return replace(step, planner_forwards_B=self.planner_forwards_B, foreseen_B=self.foreseen_B)
+
+    def recorded(self, step: Step) -> Step:
+        """The step as the record keeps it: with as many of the largest probabilities as were asked for."""
+        if self._whole is None:
+            return step
+        whole = replace(step.prediction, clean=self._whole.clean, filtered=self._whole.filtered)
+        return replace(step, prediction=whole)
 
     def _propose(self, logits: Logits, view: View, needs: Needs, traj: Trajectory, proposal: Proposal) -> Prediction:
         return propose(

@@ -320,7 +320,7 @@ EFFECTS = {
     "--eos-penalty": ("3", *ENDS),
 }
 # These do not change what is decoded; other tests here show what they do.
-OUTPUT_ONLY = {"--json", "--quiet", "--watch", "--delay", "--save", "--prompt-file", "--help"}
+OUTPUT_ONLY = {"--json", "--quiet", "--watch", "--delay", "--save", "--record-top", "--prompt-file", "--help"}
 # These need a checkpoint: tests/test_catalog.py.
 OF_CHECKPOINTS = {"--model", "--device", "--dtype", "--cache", "--cache-refresh"}
 # These need a calibrated gate: tests/adapt/test_gate.py.
@@ -346,6 +346,12 @@ class TestEveryOption:
             return document, [step.revealed_BL.tolist() for step in steps]
 
         assert decoded(option, *value) != decoded(*bare)
+
+    def test_more_alternatives_in_the_saved_run(self, command, tmp_path):
+        common = ["generate", "-m", "exact", "--quiet", "--save", "run.npz"]
+        assert command(*common).out == command(*common, "--record-top", "3").out
+        steps = Trajectory.load(tmp_path / "run.npz").steps
+        assert {step.prediction.clean.top_BNK.shape[-1] for step in steps} == {3}
 
     def test_delay_slows_a_terminal_only(self, command):
         assert command("generate", "-m", "exact", "--watch", "--delay", "3600", "--quiet").code == 0

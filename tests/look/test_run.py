@@ -9,7 +9,17 @@ from unmask.catalog import load
 from unmask.core import Noise, State, Trajectory
 from unmask.decode import decode
 from unmask.errors import ConfigError, SchemaError
-from unmask.look.run import FORMAT, check_record, ends_of, filler_texts, run_page, run_record, spelling, step_record
+from unmask.look.run import (
+    FORMAT,
+    check_record,
+    ends_of,
+    filler_texts,
+    run_page,
+    run_record,
+    runs_page,
+    spelling,
+    step_record,
+)
 from unmask.policies import METHODS, Fixed
 
 
@@ -182,3 +192,23 @@ def test_a_page_holds_the_record_as_text(exact):
     written = run_page(record)
     assert "<dd>&lt;/script&gt;&lt;b&gt;&amp;</dd>" in written
     assert "<i>" not in written
+
+
+def test_rows_of_one_decode_share_a_page(exact):
+    run = exact.generate(["ab", "cda"]).trajectory
+    records = [run_record(run, row, exact.codec) for row in (0, 1)]
+    page = runs_page(records, "more <elsewhere>")
+    assert [f'id="{name}-{row}"' in page for name in ("grid", "run") for row in (0, 1)] == [True] * 4
+    assert "more &lt;elsewhere&gt;" in page
+    assert runs_page(records[:1]) == run_page(records[0])
+    with pytest.raises(SchemaError, match="format of the run record is 2"):
+        runs_page([records[0], {**records[1], "format": 2}])
+
+
+def test_as_many_alternatives_as_were_recorded(exact):
+    few, many = (exact.generate("ab", record_top=top).trajectory for top in (0, 4))
+    counts = [
+        {len(top) for step in run_record(run, 0, exact.codec, top=4)["steps"] for top in step["top"].values()}
+        for run in (few, many)
+    ]
+    assert counts == [{2}, {4}]

@@ -3,25 +3,16 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from unmask.errors import UnmaskError
-
 if TYPE_CHECKING:
     from unmask.denoisers import Codec
     from unmask.lab.store import Store
 
 
 def codec_of(name: str, options: Mapping[str, Any]) -> "Codec | None":
-    """Of a model by its name and the options it was loaded with, which may come from any file; None if it is not here.
+    """As `catalog.codec_of` has it, which is loaded when it is asked."""
+    from unmask import catalog
 
-    Without the chat template: nothing is asked, and a file should not choose code to run.
-    """
-    from unmask.catalog import text_side_of
-
-    try:
-        side = text_side_of(name, dict(options) if name == "exact" else {**options, "chat": False})
-    except (UnmaskError, OSError, TypeError, ValueError):
-        return None
-    return None if side is None else side.codec
+    return catalog.codec_of(name, options)
 
 
 def codecs_of(store: "Store") -> "dict[str, Codec]":

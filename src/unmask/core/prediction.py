@@ -150,6 +150,10 @@ class Statistics(Shown):
     p_BNK: Tensor
     entropy_BN: Tensor
 
+    def largest(self, k: int) -> "Statistics":
+        """With the k largest probabilities only."""
+        return replace(self, top_BNK=self.top_BNK[..., :k], p_BNK=self.p_BNK[..., :k])
+
     @property
     def margin_BN(self) -> Tensor:
         return self.p_BNK[..., 0] - self.p_BNK[..., 1]

@@ -21,6 +21,7 @@ from unmask.core.rng import Noise
 from unmask.core.rows import Selectable, Shown, select
 from unmask.core.shapes import check_value
 from unmask.core.state import State
+from unmask.displayed import Displayed
 from unmask.errors import ConfigError, SchemaError, StorageError, require, shown
 from unmask.options import fits
 
@@ -55,7 +56,7 @@ class Step(Shown):
 
 
 @dataclass(frozen=True, repr=False)
-class Trajectory(Selectable):
+class Trajectory(Selectable, Displayed):
     """Where B rows are and how they got there.
 
     While decoding it holds the rows still running. What `decode` returns holds every row's last state, and steps

@@ -156,6 +156,27 @@ def run_page(record: Record) -> str:
     return page(title, body, styles=[asset("grid.css")], scripts=[asset("grid.js"), begin], data={"run": record})
 
 
+def runs_page(records: Sequence[Record], note: str = "") -> str:
+    """A whole page around several runs, the rows of one decode: one below the other."""
+    if len(records) == 1 and not note:
+        return run_page(records[0])
+    for record in records:
+        check_record(record)
+    parts = [
+        f'<section>\n<h2>Row {row}</h2>\n{_facts(record)}\n<div id="grid-{row}"></div>\n</section>'
+        for row, record in enumerate(records)
+    ]
+    title = f"{len(records)} run{'s' * (len(records) != 1)}"
+    body = "\n".join(["<main>", f"<h1>{title}</h1>", *parts, f"<p>{html.escape(note)}</p>" if note else "", "</main>"])
+    begin = "".join(
+        f"unmaskGrid(document.getElementById('grid-{row}'), "
+        f"JSON.parse(document.getElementById('run-{row}').textContent), {{}});\n"
+        for row in range(len(records))
+    )
+    data = {f"run-{row}": record for row, record in enumerate(records)}
+    return page(title, body, styles=[asset("grid.css")], scripts=[asset("grid.js"), begin], data=data)
+
+
 _PER_POSITION = ("tokens", "fixed", "filler")
 _KEYS = {"model", "policy", "prompt", "text", "score", "explanation", "steps", *_PER_POSITION}
 

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
+from unmask.displayed import Displayed, display_of
 from unmask.lab.analysis.detection import DetectionFindings, detect
 from unmask.lab.analysis.end_to_end import EndToEndFindings, end_to_end
 from unmask.lab.analysis.learned import LearnedFindings, learn
@@ -17,7 +19,7 @@ from unmask.stats.detection import DRAWS
 
 
 @dataclass(frozen=True)
-class Findings:
+class Findings(Displayed):
     """What a study found."""
 
     opportunity: OpportunityFindings
@@ -29,6 +31,10 @@ class Findings:
     """None where whole methods are no candidates of the study."""
     learned: LearnedFindings | None = None
     """None where the study does not ask for a learned detector."""
+
+    def to_pandas(self, table: str = "opportunity") -> Any:
+        """One of the report's tables, by the name of its file, as a `pandas.DataFrame`."""
+        return display_of(self).table(self, table)
 
 
 def findings(store: Store, *, resamples: int = RESAMPLES, draws: int = DRAWS) -> Findings:

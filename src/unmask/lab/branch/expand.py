@@ -9,7 +9,6 @@ import torch
 
 from unmask.adapt.notes import without_record
 from unmask.core import Action, Needs, Prediction, State, Trajectory, View
-from unmask.core.prediction import Statistics
 from unmask.lab.branch.accounting import Ledger
 from unmask.lab.branch.bucket import Actor, Bucket
 from unmask.lab.branch.futures import Departure, FirstStep, FutureTable, settled_rows
@@ -197,14 +196,10 @@ def plain_action(action: Action, change: Transition) -> Action:
 def trimmed(prediction: Prediction, needs: Needs) -> Prediction:
     """What the continuation would have asked for, so that rows of all alternatives have one structure."""
     k, draws = max(needs.top_k, 2), needs.draws
-
-    def cut(statistics: Statistics) -> Statistics:
-        return replace(statistics, top_BNK=statistics.top_BNK[..., :k], p_BNK=statistics.p_BNK[..., :k])
-
     return replace(
         prediction,
-        clean=cut(prediction.clean),
-        filtered=cut(prediction.filtered),
+        clean=prediction.clean.largest(k),
+        filtered=prediction.filtered.largest(k),
         token_BND=prediction.token_BND[..., :draws],
         confidence_BND=prediction.confidence_BND[..., :draws],
         drift_BN=prediction.drift_BN if needs.divergence else None,
