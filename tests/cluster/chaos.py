@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.cluster.nodes import ThreeNodes, until
 from tests.helpers.fresh_python import environment
+from tests.helpers.object_store import Bucket
 from tests.helpers.scaled import llada
 from tests.helpers.tiny_studies import SMALL
 
@@ -110,7 +111,12 @@ def study_in(folder: Path) -> Path:
     return file
 
 
-def command(file: Path, out: Path, *options: str) -> list[str]:
+def finished(out: Path) -> int:
+    """Shards that are stored in a folder."""
+    return len(list((out / "shards").glob("tiny*")))
+
+
+def command(file: Path, out: Path | str, *options: str) -> list[str]:
     """`unmask study run` in a process of its own."""
     return [sys.executable, "-m", "unmask.cli", "study", "run", str(file), "--out", str(out), "--quiet", *options]
 
@@ -128,21 +134,22 @@ def alone(file: Path) -> dict[str, str]:
     return hashes_in(done.stdout)
 
 
-def trial(nodes: ThreeNodes, file: Path, seed: int, expected: dict[str, str]) -> Trial:
-    """Run it once under the events of a seed."""
+def trial(nodes: ThreeNodes, file: Path, seed: int, expected: dict[str, str], bucket: Bucket | None = None) -> Trial:
+    """Run it once under the events of a seed, into a folder or a bucket of an object store."""
     began, happened, plan = time.monotonic(), [], events_of(seed)
     out = file.parent / f"out-{seed}"
+    place, env = (
+        (str(out), environment()) if bucket is None else (bucket.address, environment(**bucket.server.environment))
+    )
     options = ["--on", "ray", "--address", nodes.address]
     with (
         (file.parent / f"said-{seed}").open("w+") as said,
-        subprocess.Popen(
-            command(file, out, *options), stdout=said, stderr=said, text=True, env=environment()
-        ) as driver,
+        subprocess.Popen(command(file, place, *options), stdout=said, stderr=said, text=True, env=env) as driver,
     ):
         # Before its workers are there nothing can happen to it.
         until(lambda: nodes.workers() or driver.poll() is not None, PATIENCE)
         while driver.poll() is None and time.monotonic() - began < PATIENCE:
-            stored = len(list((out / "shards").glob("tiny*")))
+            stored = finished(out) if bucket is None else bucket.finished()
             if plan and stored >= int(plan[0].after):
                 event = plan.pop(0)
                 time.sleep(event.after % 1)

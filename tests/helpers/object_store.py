@@ -49,6 +49,11 @@ class Bucket:
         listed = self.server.client.list_objects_v2(Bucket=self.name).get("Contents", [])
         return [one["Key"] for one in listed if not one["Key"].endswith("/")]
 
+    def finished(self) -> int:
+        """Shards of a study that are stored whole."""
+        listed = self.keys()
+        return sum(key.endswith("/shard.json") for key in listed)
+
     def files(self) -> dict[str, bytes]:
         """Below the address, as of a folder."""
         start = len("some/study/")

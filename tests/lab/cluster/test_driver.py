@@ -33,6 +33,13 @@ def test_nodes_and_workers_are_killed_and_added(nodes, study_file, expected):
     assert list((store.folder / "logs").glob("worker-*.log"))
 
 
+def test_the_same_in_an_object_store(nodes, study_file, expected, bucket):
+    tried = trial(nodes, study_file, 2, expected, bucket)
+    assert tried.equal, (tried.said, tried.events)
+    assert bucket.finished() == SHARDS
+    assert not bucket.leases(), "the driver lets go"
+
+
 def test_a_killed_driver_goes_on_where_it_was(nodes, study_file, expected):
     out = study_file.parent / "killed"
     line = command(study_file, out, "--on", "ray", "--address", nodes.address)
