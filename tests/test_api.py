@@ -461,7 +461,7 @@ REFUSED = [
     ({"policy": "fixed", "alpha": [1, 1, 0, 0, 0]}, ["sum to 1", "divide"]),
     ({"policy": "fixed", "alpha": {"confidence": "x"}}, ["'x'", "alpha of fixed", "check its type"]),
     ({"policy": "fixed", "alpha": {"konfidence": 1.0}}, ["'konfidence'", "did you mean confidence?"]),
-    ({"policy": "revised", "base": 7}, ["base of revised is 7", "Policy"]),
+    ({"policy": "revised", "base": 7}, ["base of revised is 7", "step by step"]),
     ({"policy": "revised", "operator.eta": "x"}, ["'x'", "eta of revised.operator", "check its type"]),
     ({"policy": "core", "window": [0.1, 0.2, 0.3]}, ["window of core is [0.1, 0.2, 0.3]", "tuple[float, float]"]),
 ]

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import unmask
-from unmask.catalog import MODELS, CheckpointOptions, _pieces, fingerprint, load, text_side_of
+from unmask.catalog import MODELS, CheckpointOptions, load, text_side_of
+from unmask.checkpoints.contents import fingerprint, pieces_of
 from unmask.cli import app as cli
 from unmask.denoisers import ApproximateCache
 from unmask.errors import (
@@ -82,11 +83,11 @@ class TestLoad:
 
     def test_pieces_of_a_large_file(self):
         size = 16 << 30
-        pieces = _pieces(size)
+        pieces = pieces_of(size)
         assert pieces[0][0] == 0
         assert sum(pieces[-1]) == size
         assert sum(length for _, length in pieces) == 64 << 20
-        assert _pieces(1000) == [(0, 1000)]
+        assert pieces_of(1000) == [(0, 1000)]
 
     def test_a_path_object(self, folders):
         assert load(folders["llada"]).options["family"] == "llada"

@@ -1,7 +1,5 @@
 """The models that `load` knows, by name, and any checkpoint by its folder or hub id."""
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from importlib.util import find_spec
@@ -13,6 +11,7 @@ import torch
 from unmask.api import Model
 from unmask.checkpoints import hub
 from unmask.checkpoints.config import CheckpointConfig
+from unmask.checkpoints.contents import fingerprint
 from unmask.checkpoints.device import resolve_device, resolve_dtype, short_name
 from unmask.checkpoints.read import FAMILIES, Checkpoint, describe, read
 from unmask.core.fused import choose_statistics
@@ -388,31 +387,6 @@ def _masked_lm(options: MaskedLMOptions, on_progress: OnProgress | None) -> Mode
         opening="Hello",
         horizon=8,
     )
-
-
-def fingerprint(folder: Path) -> str:
-    """Which checkpoint this is: a hash of all its files but code, of large ones 256 pieces, both ends among them."""
-    digest = hashlib.sha256()
-    for path in sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in _DATA):
-        digest.update(json.dumps([path.name, path.stat().st_size]).encode())
-        with path.open("rb") as file:
-            for start, size in _pieces(path.stat().st_size):
-                file.seek(start)
-                digest.update(file.read(size))
-    return digest.hexdigest()[:16]
-
-
-_DATA = (".json", ".safetensors", ".txt", ".jinja", ".model")
-_WHOLE = 64 << 20
-"""Up to this size a file is hashed whole."""
-
-
-def _pieces(size: int) -> list[tuple[int, int]]:
-    """Where to read a file of this size, and how much."""
-    if size <= _WHOLE:
-        return [(0, size)]
-    piece = _WHOLE // 256
-    return [(i * (size - piece) // 255, piece) for i in range(256)]
 
 
 def _hub_status(published: str) -> Callable[[], str]:

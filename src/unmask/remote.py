@@ -174,6 +174,8 @@ def merged(generations: Sequence[Generation], rows: Sequence[Sequence[int]] | No
         trajectory=replace(run, config=config),
         config=config,
         policy=generations[0].policy,
+        answer_tokens=every("answer_tokens"),
+        codec=generations[0].codec,
     )
 
 

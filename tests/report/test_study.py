@@ -96,9 +96,9 @@ class TestCommand:
         assert f"{UNRELIABLE} fewer than 10 prompts" in said
         there = sorted(path.name for path in (known_store.folder / "report").iterdir())
         assert {"report.html", "report.md", "opportunity.csv", "reversal.csv", "concentration.csv"} <= set(there)
-        assert len([name for name in there if not name.endswith(".tex")]) == 14
+        assert len([name for name in there if not name.endswith(".tex")]) == 15
         assert {f"{Path(name).stem}.tex" for name in there if name.endswith(".csv")} <= set(there)
-        assert len(there) == 14 + 12
+        assert len(there) == 15 + 12
         assert not [name for name in there if name.startswith(".")]
 
     def test_json(self, known_store, known_report, tmp_path, run):
@@ -126,7 +126,7 @@ class TestCommand:
         assert {"e2-selection.csv", "e2-diagnostics.csv", "e3-lift.csv", "e3-utility.csv", "e3-detection.csv"} <= there
         assert {"e3-coverage.csv", "e3-bins.csv", "e3-means.csv", "e23-missing.csv"} <= there
         assert "e3-concentration.csv" in there
-        assert len(there) == 14 + 10
+        assert len(there) == 15 + 10
         assert not list((tmp_path / "r").glob("e4-*"))
 
     def test_whole_answers(self, diagnosed_store, whole, whole_report, analysed, tmp_path, run):
@@ -159,7 +159,7 @@ class TestCommand:
         code, said, note = run("study", "report", known_store.folder, "--out", tmp_path / "r")
         assert code == 0
         assert "report.html needs plotly, which is not installed here; everything else is written" in note
-        assert f"written: {tmp_path / 'r' / 'report.md'} and 12 tables" in said
+        assert f"written: {tmp_path / 'r' / 'report.md'}, states.html (its states) and 12 tables" in said
         there = {path.name for path in (tmp_path / "r").iterdir()}
         assert "report.html" not in there
         assert {"report.md", "opportunity.csv", "opportunity.tex"} <= there

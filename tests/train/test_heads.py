@@ -54,7 +54,7 @@ def test_a_finished_head_is_left_as_it_is(trained, mini):
     assert train_head(mini, config, out, say=said.append) == card
     assert said == [f"{out / 'head'} is finished; nothing to do"]
     assert (out / "head" / "head.safetensors").stat().st_mtime_ns == before
-    with pytest.raises(ConfigError, match=r"holds another head .*use another --out"):
+    with pytest.raises(ConfigError, match=r"holds another head.*use another --out"):
         train_head(mini, HeadConfig("ddpd", **SMALL), out)
 
 

@@ -151,10 +151,8 @@ def calibrate(
     use = _command(model, load.model_option, out, task, policy)
     if json:
         say(dumps(plain(_document(gate, out, work, use)), indent=2, allow_nan=False))
-    elif quiet:
-        say(str(out))
     else:
-        say(_report(gate, out, work, use))
+        say(str(out) if quiet else _report(gate, out, work, use))
 
 
 def _check_place(out: Path) -> None:

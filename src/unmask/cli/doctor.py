@@ -158,12 +158,11 @@ def _data(data_dir: Path | None) -> list[Finding]:
 
 def _file(task: str, data_dir: Path | None) -> Finding:
     from unmask.errors import UnmaskError
+    from unmask.tasks.official import gsm8k, humaneval, json_mode_eval
     from unmask.tasks.official.data import VARIABLE, rows
-    from unmask.tasks.official.gsm8k import TEST as GSM8K
-    from unmask.tasks.official.humaneval import FILE as HUMANEVAL
-    from unmask.tasks.official.json_mode_eval import FILE as JSON_MODE
 
-    file = {"gsm8k": GSM8K, "humaneval": HUMANEVAL, "json-mode-eval": JSON_MODE}[task]
+    files = {gsm8k.TASK: gsm8k.TEST, humaneval.TASK: humaneval.FILE, json_mode_eval.TASK: json_mode_eval.FILE}
+    file = next(file for one, file in files.items() if one.name == task)
     folder = data_dir or os.environ.get(VARIABLE)
     if folder:
         try:

@@ -23,7 +23,9 @@ from unmask.report.console import Console, say, say_json
 if TYPE_CHECKING:
     from unmask.lab.run.driver import RunOutcome
     from unmask.lab.run.progress import StudyProgress
+    from unmask.lab.store import Store
     from unmask.lab.store.failures import Failure
+    from unmask.lab.study import Study
 
 INCOMPLETE = 3
 """Exit code of `study run` where the budget is spent or shards are set aside."""
@@ -78,16 +80,13 @@ def run(
       unmask study run studies/demo.toml --out out/study --on ray --address auto
     """
     from unmask.lab.run.driver import run_study
-    from unmask.lab.store import Store
     from unmask.lab.study import Study
 
     _check_path("--out", out)
     where = where_of(on, address, gpus_per_worker, workers)
     chosen = Study.read(file)
     check_models(chosen)
-    store = Store.create(out, chosen.config, accept_code=accept_code)
-    for name in store.set_aside:
-        note(f"damaged, set aside in {store.damaged} and made again: {name}")
+    store = _created(out, chosen, accept_code)
     with store, stoppable(lambda: f"{_kept(store)}; the same command goes on"), watch(quiet) as on_progress:
         outcome = run_study(
             chosen,
@@ -102,6 +101,15 @@ def run(
             on_failure=_complain,
         )
     _conclude(store, outcome, quiet)
+
+
+def _created(out: str, chosen: "Study", accept_code: bool) -> "Store":
+    from unmask.lab.store import Store
+
+    store = Store.create(out, chosen.config, accept_code=accept_code)
+    for name in store.set_aside:
+        note(f"damaged, set aside in {store.damaged} and made again: {name}")
+    return store
 
 
 def _conclude(store: Any, outcome: "RunOutcome", quiet: bool) -> None:

@@ -65,7 +65,7 @@ class WorkerContext:
             self._counters[name].inc(more)
 
 
-class Outcome(NamedTuple):
+class CallOutcome(NamedTuple):
     """How a call ended; small, and apart from what it returned."""
 
     error: BaseException | None
@@ -90,7 +90,7 @@ class WorkerActor:
         """Where the work at hand stands."""
         return self.context.now
 
-    def run(self, function: Callable[..., Any], arguments: Sequence[Any]) -> tuple[Outcome, Any]:
+    def run(self, function: Callable[..., Any], arguments: Sequence[Any]) -> tuple[CallOutcome, Any]:
         """A function of the context and its arguments: how it ended, and its result."""
         # Of this thread: each has its own number.
         torch.set_num_threads(self.threads)
@@ -100,21 +100,21 @@ class WorkerActor:
 
 def side_task(
     files: tuple[CarriedFile, ...], function: Callable[..., Any], arguments: bytes, *kept: Any
-) -> tuple[Outcome, Any]:
+) -> tuple[CallOutcome, Any]:
     """Work without a device, beside the workers: a function of what workers have returned, and its own arguments."""
     lay_out(files)
     torch.set_num_threads(1)
     return _outcome(lambda: function(*kept, *ray_module().cloudpickle.loads(arguments)))
 
 
-def _outcome(work: Callable[[], Any]) -> tuple[Outcome, Any]:
+def _outcome(work: Callable[[], Any]) -> tuple[CallOutcome, Any]:
     began = time.monotonic()
     try:
         result = work()
     # Of a user's function, too, that ends the program.
     except (Exception, SystemExit) as error:
-        return Outcome(sendable(error), time.monotonic() - began), None
-    return Outcome(None, time.monotonic() - began), result
+        return CallOutcome(sendable(error), time.monotonic() - began), None
+    return CallOutcome(None, time.monotonic() - began), result
 
 
 class RemoteError(Exception):
