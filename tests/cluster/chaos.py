@@ -95,9 +95,11 @@ def events_of(seed: int) -> list[Event]:
     # More than two dead workers might hit one shard three times, which would rightly set it aside.
     workers = [at for at, kind in enumerate(kinds) if kind == "kill worker"]
     kept = [kind for at, kind in enumerate(kinds) if at not in workers[2:]]
-    return sorted(
-        (Event(draw.uniform(0, SHARDS + 1), kind, draw.randrange(8)) for kind in kept), key=lambda event: event.after
-    )
+    # A node goes early: adding one takes seconds, in which a fast machine may be through with the study.
+    early = draw.uniform(0, SHARDS / 3)
+    moments = [early, *(draw.uniform(early, SHARDS) for _ in kept[1:])]
+    happening = (Event(after, kind, draw.randrange(8)) for after, kind in zip(moments, kept, strict=True))
+    return sorted(happening, key=lambda event: event.after)
 
 
 def study_in(folder: Path) -> Path:
@@ -152,7 +154,7 @@ def trial(nodes: ThreeNodes, file: Path, seed: int, expected: dict[str, str], bu
             stored = finished(out) if bucket is None else bucket.finished()
             if plan and stored >= int(plan[0].after):
                 event = plan.pop(0)
-                time.sleep(event.after % 1)
+                time.sleep(0.3 * (event.after % 1))
                 do = {"kill node": nodes.kill, "add node": nodes.add, "kill worker": nodes.kill_worker}[event.kind]
                 done = do(event.at)
                 happened.append(f"{event.kind} after {stored} shards{'' if done else ' (none there)'}")
