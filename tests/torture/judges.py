@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -75,13 +75,13 @@ def markdown_faults(name: str, text: str) -> Iterator[str]:
         width = cells
 
 
-def file_faults(place: Path, scripts: int) -> Iterator[str]:
-    """Of everything a command wrote."""
+def file_faults(place: Path, scripts: Mapping[str, int]) -> Iterator[str]:
+    """Of everything a command wrote; `scripts` says how many each page has of its own."""
     judges = {".csv": csv_faults, ".tex": latex_faults, ".md": markdown_faults}
     for path in sorted(p for p in place.rglob("*") if p.is_file()):
         text = path.read_bytes().decode("utf-8")
         if path.suffix == ".html":
-            yield from html_faults(text, scripts)
+            yield from html_faults(text, scripts.get(path.name, 0))
         elif path.suffix in judges:
             yield from judges[path.suffix](path.name, text)
         elif path.suffix == ".json":

@@ -78,6 +78,11 @@ def main(arguments: list[str] | None = None) -> int:
         return _complain(str(error), debug, REFUSED)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
+    except SystemExit as error:
+        # How typer ends --show-completion.
+        if error.code not in (None, 0):
+            raise
+        return OK
     except (PipeClosed, BrokenPipeError):
         silence(sys.stdout)
         return PIPE_CLOSED

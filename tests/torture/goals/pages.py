@@ -45,7 +45,7 @@ def _study(case: Case, folder: Path) -> Iterator[str]:
         if ended.trouble or ended.code:
             yield f"{what}: {' '.join(map(str, command[:2]))}: {ended.trouble or ended.last}"
             return
-    yield from (f"{what}: {fault}" for fault in file_faults(folder / "page", scripts=4))
+    yield from (f"{what}: {fault}" for fault in file_faults(folder / "page", {"report.html": 4, "states.html": 3}))
 
 
 def _toml(text: str) -> str:
@@ -114,7 +114,7 @@ def _compare(case: Case, folder: Path) -> Iterator[str]:
     evaluation = Evaluation("fresh", (*policies, f"q{policy}"), runs, rows, out, config)
     page.write(evaluation, summarise(evaluation, resamples=5), folder / "compared")
     what = f"policy {policy[:30]!r}, reason {reason[:30]!r}, answer {answer[:30]!r}, prompt {prompt[:30]!r}"
-    yield from (f"{what}: {fault}" for fault in file_faults(folder / "compared", 0))
+    yield from (f"{what}: {fault}" for fault in file_faults(folder / "compared", {"compare.html": 3}))
 
 
 KINDS: tuple[Callable[[Case, Path], Iterator[str]], ...] = (_study, _demo, _compare)
