@@ -251,8 +251,8 @@ class WorkerPool:
         under_way = sum(isinstance(whom, _Side) for whom in self._pending.values())
         while self._asked and under_way < max(1, spare):
             function, content, kept, future = self._asked.popleft()
-            # It claims no core: one that is spare now may be a worker's, or gone, before Ray has placed it, and it would
-            # wait for ever.
+            # It claims no core: one that is spare now may be a worker's, or gone, before Ray has placed the task, which
+            # would wait for ever.
             task = self._task.options(num_cpus=0, num_returns=2, max_retries=-1, scheduling_strategy="SPREAD")
             outcome, result = task.remote(self._files, function, content, *kept)
             self._pending[outcome] = _Side(result, future)
