@@ -50,6 +50,16 @@ def joined(value, more):
     return [*value, more]
 
 
+def alive_after(mark, deaths):
+    """So many helpers die first; the one that lives says who it is."""
+    Path(mark).touch()
+    with Path(mark).open("a") as file:
+        file.write("x")
+    if len(Path(mark).read_text()) <= deaths:
+        os.kill(os.getpid(), 9)
+    return os.getpid()
+
+
 class OlderWorker(WorkerActor):
     """Of another version."""
 
@@ -88,6 +98,24 @@ def test_a_worker_that_dies_is_replaced(pool, tmp_path):
 def test_one_that_runs_out_of_memory_is_replaced(pool, tmp_path):
     assert pool.submit(full, str(tmp_path / "mark"), deaths=2).result()
     assert pool.now().lost == 1
+
+
+def test_a_helper_stays_and_is_replaced_when_it_dies(pool, tmp_path):
+    """Its process is used again; work that ends every process is given up."""
+    first, second = (pool.beside(alive_after, str(tmp_path / "well"), 0).result() for _ in range(2))
+    assert first == second
+    assert pool.beside(alive_after, str(tmp_path / "twice"), 2).result() != first
+    with pytest.raises(WorkerDied, match="alive_after ended its process"):
+        pool.beside(alive_after, str(tmp_path / "always"), 99).result()
+    assert pool.beside(alive_after, str(tmp_path / "again"), 0).result()
+
+
+def test_a_helper_claims_no_core_that_may_go(nodes, pool, tmp_path):
+    """Each node has one core, which a worker has. A claim would wait for ever."""
+    until(lambda: all(worker.node for worker in pool.now().workers))
+    nodes.kill()
+    assert pool.beside(alive_after, str(tmp_path / "after"), 0).result(60)
+    nodes.fill()
 
 
 def test_who_takes_long_is_overtaken(pool, tmp_path):

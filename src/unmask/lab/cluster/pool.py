@@ -2,7 +2,8 @@
 
 A thread of the driver's holds all there is: it starts a worker wherever a node has room, gives each one call at a time,
 begins calls of lost workers again, and near the end gives what takes long to a second worker; who is first wins, and
-the other result is dropped. Calls must be deterministic. Who submits a call gets a future.
+the other result is dropped. Work that needs no model goes to helpers, which are actors as well. Calls must be
+deterministic. Who submits a call gets a future.
 """
 
 import statistics
@@ -20,7 +21,7 @@ from unmask.lab.cluster.faults import Fault, FaultKind, fault_of, in_short, out_
 from unmask.lab.cluster.identity import check_identity, identity
 from unmask.lab.cluster.progress import ClusterNow, WorkerLogs, WorkerNow
 from unmask.lab.cluster.where import Ray, Resources, resources_of
-from unmask.lab.cluster.workers import Setup, WorkerActor, received, side_task
+from unmask.lab.cluster.workers import HelperActor, Setup, WorkerActor, received
 
 LOOK = 1.0
 """Seconds between looks at the nodes, and at what workers are doing."""
@@ -32,6 +33,8 @@ GRACE = 10.0
 """Seconds that the thread has to end."""
 STARTS = 3
 """So many workers in a row may die while they start."""
+DEATHS = 3
+"""So many helpers may be lost at one piece of work, those apart whose node went."""
 
 
 class PoolClosed(UnmaskError):
@@ -82,11 +85,23 @@ class _Worker:
 
 
 @dataclass
-class _Side:
-    """A task beside the workers."""
+class _Asked:
+    """Something to be done beside the workers."""
 
-    result: Any
-    future: "Future[Any]"
+    function: Callable[..., Any]
+    arguments: bytes
+    kept: tuple[Any, ...]
+    future: "Future[Any]" = field(default_factory=Future)
+    deaths: int = DEATHS
+
+
+@dataclass
+class _Helper:
+    """An actor without a model, and what it is at."""
+
+    handle: Any
+    asked: _Asked | None = None
+    result: Any = None
 
 
 class WorkerPool:
@@ -108,10 +123,11 @@ class WorkerPool:
         self.taken: Resources = resources_of(where, self._nodes())
         self.lost = self.copies = 0
         self._setup, self._files = ray.put(setup), ray.put(setup.parcel.files)
-        self._actor, self._task = ray.remote(actor), ray.remote(side_task)
+        self._actor, self._helper = ray.remote(actor), ray.remote(HelperActor)
         self._queue: deque[_Call] = deque()
-        self._asked: deque[tuple[Callable[..., Any], bytes, tuple[Any, ...], Future[Any]]] = deque()
+        self._asked: deque[_Asked] = deque()
         self._workers: dict[str, _Worker] = {}
+        self._helpers: list[_Helper] = []
         self._pending: dict[Any, Any] = {}
         """What is under way: by Ray's reference, whom it concerns."""
         self._seconds: dict[str, list[float]] = {}
@@ -153,10 +169,9 @@ class WorkerPool:
 
     def beside(self, function: Callable[..., Any], *arguments: Any, kept: Sequence[Any] = ()) -> "Future[Any]":
         """Have `function(*values of kept, *arguments)` called on any core: work that needs no model."""
-        future: Future[Any] = Future()
-        content = self.ray.cloudpickle.dumps(arguments)
-        self._put(self._asked, (function, content, tuple(kept), future), future)
-        return future
+        asked = _Asked(function, self.ray.cloudpickle.dumps(arguments), tuple(kept))
+        self._put(self._asked, asked, asked.future)
+        return asked.future
 
     def _put(self, queue: "deque[Any]", item: Any, future: "Future[Any]") -> None:
         with self._lock:
@@ -173,8 +188,8 @@ class WorkerPool:
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(GRACE)
         self._fail(PoolClosed("the work was stopped"))
-        for worker in list(self._workers.values()):
-            self._kill(worker)
+        for actor in [*self._workers.values(), *self._helpers]:
+            self._kill(actor)
 
     def now(self) -> ClusterNow:
         """Who does what."""
@@ -183,8 +198,10 @@ class WorkerPool:
             WorkerNow(w.name, w.host, w.call.what if w.call else "", at - w.since if w.call else 0.0, w.said)
             for w in list(self._workers.values())
         )
-        scoring = sum(isinstance(whom, _Side) for whom in list(self._pending.values()))
-        return ClusterNow(workers, len(self._queue), scoring + len(self._asked), self.lost, self.copies)
+        return ClusterNow(workers, len(self._queue), self._helping() + len(self._asked), self.lost, self.copies)
+
+    def _helping(self) -> int:
+        return sum(helper.asked is not None for helper in list(self._helpers))
 
     # The thread
 
@@ -192,7 +209,7 @@ class WorkerPool:
         try:
             while not self._closed.is_set():
                 self._look()
-                self._start_sides()
+                self._give_to_helpers()
                 self._give_out()
                 self._listen()
         # Whatever it is, those who wait must hear of it.
@@ -208,8 +225,8 @@ class WorkerPool:
         with self._lock:
             self._fatal = self._fatal or error
             calls = [*self._queue, *(w.call for w in self._workers.values() if w.call)]
-            sides = [whom for whom in self._pending.values() if isinstance(whom, _Side)]
-            futures = [*(c.future for c in calls), *(s.future for s in sides), *(asked[-1] for asked in self._asked)]
+            asked = [*self._asked, *(h.asked for h in self._helpers if h.asked)]
+            futures = [*(call.future for call in calls), *(one.future for one in asked)]
             self._queue.clear()
             self._asked.clear()
         for future in futures:
@@ -245,18 +262,28 @@ class WorkerPool:
         self._workers[name] = worker
         self._pending[worker.handle.hello.remote()] = ("hello", worker)
 
-    def _start_sides(self) -> None:
-        """As many as there are cores that no worker has, one in any case; each new process loads the package first."""
+    def _give_to_helpers(self) -> None:
+        """As many at a time as there are cores that no worker has, one in any case."""
         spare = int(self._cores - self.taken.cpus * len(self._workers))
-        under_way = sum(isinstance(whom, _Side) for whom in self._pending.values())
-        while self._asked and under_way < max(1, spare):
-            function, content, kept, future = self._asked.popleft()
-            # It claims no core: one that is spare now may be a worker's, or gone, before Ray has placed the task, which
-            # would wait for ever.
-            task = self._task.options(num_cpus=0, num_returns=2, max_retries=-1, scheduling_strategy="SPREAD")
-            outcome, result = task.remote(self._files, function, content, *kept)
-            self._pending[outcome] = _Side(result, future)
-            under_way += 1
+        for _ in range(min(len(self._asked), max(1, spare) - self._helping())):
+            idle = next((helper for helper in self._helpers if helper.asked is None), None)
+            self._help(idle or self._start_helper(), self._asked.popleft())
+
+    def _start_helper(self) -> _Helper:
+        """An actor, since a task's process may end with it, and each new one loads the package for seconds.
+
+        It claims no core: one that is spare now may be a worker's, or gone, before Ray has placed it, and then it would
+        wait for ever.
+        """
+        actor = self._helper.options(num_cpus=0, scheduling_strategy="SPREAD")
+        self._helpers.append(_Helper(actor.remote()))
+        return self._helpers[-1]
+
+    def _help(self, helper: _Helper, asked: _Asked) -> None:
+        helper.asked = asked
+        run = helper.handle.run.options(num_returns=2)
+        outcome, helper.result = run.remote(self._files, asked.function, asked.arguments, *asked.kept)
+        self._pending[outcome] = ("help", helper)
 
     def _give_out(self) -> None:
         idle = [w for w in self._workers.values() if w.ready and w.call is None]
@@ -307,8 +334,8 @@ class WorkerPool:
             ready, _ = self.ray.wait(list(self._pending), num_returns=len(self._pending), timeout=0, fetch_local=False)
         for reference in ready:
             whom = self._pending.pop(reference)
-            if isinstance(whom, _Side):
-                self._side_ended(whom, reference)
+            if whom[0] == "help":
+                self._helped(whom[1], reference)
             elif whom[1].name in self._workers:
                 hear = {"hello": self._greeted, "ready": self._ready, "look": self._seen, "run": self._ended}[whom[0]]
                 hear(whom[1], reference)
@@ -400,19 +427,34 @@ class WorkerPool:
         # A new one need not wait for the next look.
         self._looked = min(self._looked, time.monotonic() - LOOK / 2)
 
-    def _kill(self, worker: _Worker) -> None:
+    def _kill(self, actor: _Worker | _Helper) -> None:
         with suppress(Exception):
-            self.ray.kill(worker.handle, no_restart=True)
+            self.ray.kill(actor.handle, no_restart=True)
 
-    def _side_ended(self, side: _Side, reference: Any) -> None:
+    def _helped(self, helper: _Helper, reference: Any) -> None:
+        asked, result, helper.asked, helper.result = helper.asked, helper.result, None, None
+        assert asked is not None
         try:
             outcome = self.ray.get(reference)
-            value = None if outcome.error is not None else self.ray.get(side.result)
+            value = None if outcome.error is not None else self.ray.get(result)
         except Exception as error:
-            return _settle(side.future, error=ResultLost(fault_of(self.ray, error).text))
+            return self._did_not_help(helper, asked, error)
         if outcome.error is not None:
-            return _settle(side.future, error=received(outcome.error))
-        _settle(side.future, value)
+            return _settle(asked.future, error=received(outcome.error))
+        _settle(asked.future, value)
+
+    def _did_not_help(self, helper: _Helper, asked: _Asked, error: Exception) -> None:
+        """What a worker had returned is gone, which no helper can make; or the helper, and another gets the work."""
+        fault = fault_of(self.ray, error)
+        if isinstance(error, self.ray.exceptions.ObjectLostError):
+            return _settle(asked.future, error=ResultLost(fault.text))
+        self._helpers.remove(helper)
+        self._kill(helper)
+        asked.deaths -= fault.kind is not FaultKind.NODE
+        if asked.deaths > 0:
+            self._asked.appendleft(asked)
+        else:
+            _settle(asked.future, error=WorkerDied(f"{asked.function.__name__} ended its process: {fault.text}"))
 
 
 def _settle(future: "Future[Any]", value: Any = None, error: BaseException | None = None) -> None:

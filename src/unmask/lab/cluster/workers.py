@@ -1,6 +1,6 @@
-"""What runs on the nodes: workers, which are actors that hold a model, and tasks that need no device.
+"""What runs on the nodes: workers, which hold a model, and helpers, which need no device.
 
-Nothing of Ray is loaded here: `pool` makes actors and tasks of these.
+Nothing of Ray is loaded here: `pool` makes actors of these.
 """
 
 import importlib
@@ -98,13 +98,16 @@ class WorkerActor:
         return _outcome(lambda: function(self.context, *arguments))
 
 
-def side_task(
-    files: tuple[CarriedFile, ...], function: Callable[..., Any], arguments: bytes, *kept: Any
-) -> tuple[CallOutcome, Any]:
-    """Work without a device, beside the workers: a function of what workers have returned, and its own arguments."""
-    lay_out(files)
-    torch.set_num_threads(1)
-    return _outcome(lambda: function(*kept, *ray_module().cloudpickle.loads(arguments)))
+class HelperActor:
+    """Work without a device, beside the workers."""
+
+    def run(
+        self, files: tuple[CarriedFile, ...], function: Callable[..., Any], arguments: bytes, *kept: Any
+    ) -> tuple[CallOutcome, Any]:
+        """A function of what workers have returned, and its own arguments."""
+        lay_out(files)
+        torch.set_num_threads(1)
+        return _outcome(lambda: function(*kept, *ray_module().cloudpickle.loads(arguments)))
 
 
 def _outcome(work: Callable[[], Any]) -> tuple[CallOutcome, Any]:
