@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.helpers import fake_cuda
-from unmask.core.graphs import Recording, copy_in, record
+from unmask.core.graphs import GraphMemory, Recording, copy_in, record
 
 CPU = torch.device("cpu")
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -50,11 +50,36 @@ def test_the_next_replay_overwrites_the_result(events):
 
 def test_work_that_has_run_before_is_captured_at_once(events):
     runs = []
-    recording = record(lambda: runs.append(len(events)), CPU, pool="shared")
-    assert events == [("capture", ("shared", None))]
+    recording = record(lambda: runs.append(len(events)), CPU)
+    assert events == [("capture", (None, None))]
     assert runs == [1]
     recording()
     assert runs == [1]
+
+
+def test_memory_is_shared_while_a_graph_lives_and_no_longer(events, monkeypatch):
+    """Torch forgets a handle with the last graph that was recorded with it."""
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", iter("abc").__next__)
+    memory = GraphMemory()
+    first = record(lambda: None, CPU, memory=memory)
+    second = record(lambda: None, CPU, memory=memory)
+    del first
+    third = record(lambda: None, CPU, memory=memory)
+    del second, third
+    fourth = record(lambda: None, CPU, memory=memory)
+    memory.leave()
+    record(lambda: None, CPU, memory=memory)
+    assert [pool for _, (pool, _) in events] == ["a", "a", "a", "b", "c"]
+    assert fourth.result is None
+
+
+@gpu
+def test_memory_can_be_shared_again_when_all_graphs_have_gone():
+    memory, x = GraphMemory(), torch.ones(1 << 20, device="cuda")
+    for factor in (2.0, 3.0):
+        recording = record(lambda factor=factor: x * factor, torch.device("cuda:0"), memory=memory)
+        assert torch.equal(recording(), x * factor)
+        del recording
 
 
 def test_nothing_is_collected_while_recording(events):

@@ -49,19 +49,18 @@ class Graph:
 def test_work_is_done_once_then_recorded_then_replayed(monkeypatch):
     recorded = []
 
-    def record(work, device, pool):
-        recorded.append(pool)
+    def record(work, device, memory):
+        recorded.append(memory)
         return Recording(Graph(work), None)
 
     monkeypatch.setattr(module, "record", record)
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: ("pool",))
     recorder, done = CudaRecorder(CUDA), []
     first, second = (found(recorder, key, lambda perform: perform) for key in ("one", "two"))
     for perform in (first, second, first):
         for key in (0, 1, 0, 0):
             perform(key, lambda key=key: done.append(key))
     assert done == [0, 1, 0, 0] * 3
-    assert recorded == [("pool",)] * 3, "key 0 of both, and key 1 of the first when it came again"
+    assert recorded == [recorder.memory] * 3, "key 0 of both, and key 1 of the first when it came again"
 
 
 def test_the_steps_used_last_are_kept():
@@ -92,11 +91,10 @@ def test_what_is_refused_is_said_once_and_not_tried_again():
 
 
 def test_a_failed_capture_says_why(monkeypatch):
-    def record(work, device, pool):
+    def record(work, device, memory):
         raise torch.OutOfMemoryError("no room\nand much more")
 
     monkeypatch.setattr(module, "record", record)
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: ("pool",))
     perform = found(CudaRecorder(CUDA), "key", lambda perform: perform)
     perform(0, lambda: None)
     with pytest.raises(NotRecorded, match=r"^no room$"):

@@ -86,16 +86,14 @@ def read_together(policies: Mapping[str, Gated], traj: Trajectory) -> dict[str, 
 
 def choose(open_B: Tensor, proposed: Action, kept: Action) -> Action:
     """Row by row the one action or the other."""
-    nowhere_BL = torch.zeros_like(kept.region_BL)
-    no_token_BL = torch.full_like(nowhere_BL, -1, dtype=torch.long)
     shared = proposed.notes.keys() & kept.notes.keys()
     return Action(
         alpha_BJ=_rows(open_B, proposed.alpha_BJ, kept.alpha_BJ),
         region_BL=_rows(open_B, proposed.region_BL, kept.region_BL),
         kappa_B=_rows(open_B, proposed.kappa_B, kept.kappa_B),
         commit_BL=_rows(open_B, proposed.commit_BL, kept.commit_BL),
-        remask_BL=_optional(open_B, proposed.remask_BL, kept.remask_BL, nowhere_BL),
-        tokens_BL=_optional(open_B, proposed.tokens_BL, kept.tokens_BL, no_token_BL),
+        remask_BL=_optional(open_B, proposed.remask_BL, kept.remask_BL, False),
+        tokens_BL=_optional(open_B, proposed.tokens_BL, kept.tokens_BL, -1),
         notes={
             **proposed.notes,
             **kept.notes,
@@ -105,13 +103,15 @@ def choose(open_B: Tensor, proposed: Action, kept: Action) -> Action:
 
 
 def _rows(open_B: Tensor, one: Tensor, other: Tensor) -> Tensor:
-    return torch.where(open_B.view(-1, *[1] * (one.dim() - 1)), one, other)
+    # A proposal keeps the tensors of the axes that it does not change.
+    return one if one is other else torch.where(open_B.view(-1, *[1] * (one.dim() - 1)), one, other)
 
 
-def _optional(open_B: Tensor, one: Tensor | None, other: Tensor | None, blank_BL: Tensor) -> Tensor | None:
-    if one is None and other is None:
-        return None
-    return _rows(open_B, blank_BL if one is None else one, blank_BL if other is None else other)
+def _optional(open_B: Tensor, one: Tensor | None, other: Tensor | None, blank: int) -> Tensor | None:
+    """`blank` stands for a part that one of the two does without."""
+    if one is None:
+        return None if other is None else torch.where(open_B[:, None], blank, other)
+    return torch.where(open_B[:, None], one, blank) if other is None else _rows(open_B, one, other)
 
 
 def plain(*policies: Policy) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -30,26 +31,54 @@ class Recording(Generic[T]):
         return self.result
 
 
+class GraphMemory:
+    """Memory that recordings share, so that only the latest one's result may be read.
+
+    Torch's handle of it is good for as long as a graph lives that was recorded with it.
+    """
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._alive: WeakSet[Recording[Any]] = WeakSet()
+
+    @property
+    def handle(self) -> Any:
+        if not self._alive:
+            self._handle = torch.cuda.graph_pool_handle()
+        return self._handle
+
+    def keep(self, recording: Recording[Any]) -> None:
+        """Its graph was recorded with the handle."""
+        self._alive.add(recording)
+
+    def leave(self) -> None:
+        """What it holds belongs to a broken capture; the next one gets other memory."""
+        self._alive = WeakSet()
+
+
 def record(
     work: Callable[[], T],
     device: torch.device,
     *,
     buffers: Sequence[Tensor] = (),
-    pool: Any = None,
+    memory: GraphMemory | None = None,
     rehearsals: int = 0,
 ) -> Recording[T]:
     """Capture `work`, which reads `buffers` and writes to the same memory every time.
 
     It must have run before: compilation, autotuning and library handles cannot be captured. Who has not done so asks
-    for `rehearsals`. It may not wait for the device, nor read from the host, nor draw random numbers. Graphs of one
-    `pool` share their memory, so that only the latest one's result may be read.
+    for `rehearsals`. It may not wait for the device, nor read from the host, nor draw random numbers.
     """
     with torch.cuda.device(device):
         stream = _rehearse(work, rehearsals) if rehearsals else None
         graph = torch.cuda.CUDAGraph()
+        pool = None if memory is None else memory.handle
         with _undisturbed(device), torch.cuda.graph(graph, pool=pool, stream=stream):
             result = work()
-    return Recording(graph, result, buffers)
+    recording = Recording(graph, result, buffers)
+    if memory is not None:
+        memory.keep(recording)
+    return recording
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from unmask.core.graphs import Recording, record
+from unmask.core.graphs import GraphMemory, Recording, record
 from unmask.core.remarks import say_once
 from unmask.denoisers.readout import Output, run
 from unmask.denoisers.transformer import PLAIN, Layer, Transformer
@@ -23,10 +23,10 @@ class Replays:
     A replay's result lives in the recording's memory until the next call: read it at once.
     """
 
-    def __init__(self, model: Transformer, limit: int = 16, pool: Any = None):
+    def __init__(self, model: Transformer, limit: int = 16, memory: GraphMemory | None = None):
         self.model, self.limit = model, limit
         self.recorded: OrderedDict[Key, Recording[Any]] = OrderedDict()
-        self.pool = pool or torch.cuda.graph_pool_handle()
+        self.memory = memory or GraphMemory()
         self._seen: set[Key] = set()
         self._refused: set[Key] = set()
 
@@ -62,11 +62,12 @@ class Replays:
             return False
         try:
             buffers = tuple(value.clone(memory_format=torch.contiguous_format) for value in values)
-            self.recorded[key] = record(partial(work, *buffers), self.model.device, buffers=buffers, pool=self.pool)
+            recorded = record(partial(work, *buffers), self.model.device, buffers=buffers, memory=self.memory)
+            self.recorded[key] = recorded
         except RuntimeError as error:
-            # A driver without graphs, or too little memory: what this pool holds belongs to a broken capture.
+            # A driver without graphs, or too little memory.
             self._refused.add(key)
-            self.pool = torch.cuda.graph_pool_handle()
+            self.memory.leave()
             say_once(f"{about} run one by one, not as a recorded graph: {_reason(error)}")
             return False
         if len(self.recorded) > self.limit:

@@ -142,7 +142,7 @@ class KVBuffers:
         self.number = next(_NUMBERS)
         """Tells buffers apart."""
         graphs, small = network.forward, self.bytes(network, rows, slots) <= RECORDED_BYTES
-        self.replays = Replays(model, SHAPES, graphs.replays.pool) if small and isinstance(graphs, Graphs) else None
+        self.replays = Replays(model, SHAPES, graphs.replays.memory) if small and isinstance(graphs, Graphs) else None
 
     @staticmethod
     def bytes(network: Network, rows: int, slots: int) -> int:

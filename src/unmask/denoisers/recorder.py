@@ -4,11 +4,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from threading import Lock
-from typing import Any
 
 import torch
 
-from unmask.core.graphs import Recording, record
+from unmask.core.graphs import GraphMemory, Recording, record
 from unmask.core.remarks import say_once
 from unmask.denoisers.network import BUCKET, Network
 from unmask.past import NotRecorded
@@ -19,7 +18,7 @@ SEEN = 256
 
 
 class CudaRecorder:
-    """Keeps the steps of the shapes used last. All share one pool of memory, since only one runs at a time.
+    """Keeps the steps of the shapes used last. All share their memory, since only one runs at a time.
 
     A shape is recorded when it comes the second time: a run of one that never comes again would pay for nothing.
     """
@@ -32,7 +31,7 @@ class CudaRecorder:
         self._seen: OrderedDict[Hashable, None] = OrderedDict()
         self._kept: OrderedDict[Hashable, RecordedSteps] = OrderedDict()
         self._refused: set[Hashable] = set()
-        self._pool: Any = None
+        self.memory = GraphMemory()
 
     def within(self, denoiser: Network) -> Network:
         return replace(denoiser, forward=None, recorder=None)
@@ -59,15 +58,8 @@ class CudaRecorder:
     def refuse(self, key: Hashable, why: str) -> None:
         self._refused.add(key)
         self._kept.pop(key, None)
-        # What the pool holds belongs to a broken capture.
-        self._pool = None
+        self.memory.leave()
         say_once(f"steps run one operation at a time, not as a recorded graph: {why}")
-
-    @property
-    def pool(self) -> Any:
-        if self._pool is None:
-            self._pool = torch.cuda.graph_pool_handle()
-        return self._pool
 
 
 class _Replayed:
@@ -89,7 +81,7 @@ class _Replayed:
 
     def _record(self, work: Callable[[], None]) -> Recording[None]:
         try:
-            return record(work, self.recorder.device, pool=self.recorder.pool)
+            return record(work, self.recorder.device, memory=self.recorder.memory)
         except RuntimeError as error:
             # A driver without graphs, too little memory, or a policy that asks the device after all.
             raise NotRecorded(str(error).splitlines()[0] if str(error) else type(error).__name__) from error

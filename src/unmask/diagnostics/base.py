@@ -1,9 +1,9 @@
 """What a diagnostic promises, and the quantities that several of them read off a trajectory."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,6 +12,8 @@ from unmask.axes import score
 from unmask.axes.cardinality import reveal_count
 from unmask.core import Action, Needs, Prediction, State, Step, Trajectory
 from unmask.errors import ConfigError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -73,11 +75,24 @@ def silence(traj: Trajectory, action: Action) -> Reading:
     return Reading(nan_B, nan_B.isnan(), action)
 
 
+def once(traj: Trajectory, what: Hashable, make: Callable[[], T]) -> T:
+    """Kept with the trajectory, whose tensors are never written to: several diagnostics ask for the same."""
+    kept: dict[Hashable, Any] = traj.__dict__.setdefault("read", {})
+    if what not in kept:
+        kept[what] = make()
+    value: T = kept[what]
+    return value
+
+
 def masked_twice(traj: Trajectory, last: Step) -> Tensor:
     """P_t: positions masked, and predicted, at t - 1 and at t."""
-    length = traj.state.tokens_BL.shape[1]
-    known_BL = traj.seen.wanted_BN[:, :length] & last.prediction.wanted_BN[:, :length]
-    return traj.state.masked_BL & last.state.masked_BL & known_BL
+
+    def make() -> Tensor:
+        length = traj.state.tokens_BL.shape[1]
+        known_BL = traj.seen.wanted_BN[:, :length] & last.prediction.wanted_BN[:, :length]
+        return traj.state.masked_BL & last.state.masked_BL & known_BL
+
+    return once(traj, "masked twice", make)
 
 
 def eligible(state: State, action: Action) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from unmask.core import Prediction, Step, Trajectory
-from unmask.diagnostics.base import asked, masked_twice, total
+from unmask.diagnostics.base import asked, masked_twice, once, total
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,10 @@ def sensitivity(traj: Trajectory, last: Step, epsilon: float) -> Sensitivity:
     delta is the drift KL(p_t || p_{t-1}), new posterior first: its mean is the information that j gained.
     `eq:app_target_sensitivity`
     """
+    return once(traj, ("sensitivity", epsilon), lambda: _sensitivity(traj, last, epsilon))
+
+
+def _sensitivity(traj: Trajectory, last: Step, epsilon: float) -> Sensitivity:
     length = traj.state.tokens_BL.shape[1]
     delta_BL = asked(traj.seen.drift_BN, "drift")[:, :length].double()
     source_BL = torch.where(last.revealed_BL, reliability(last.prediction, length), 0.0)

@@ -55,4 +55,5 @@ with connected(Ray(dashboard=False)) as ray:
                 continue
         return found
 
-    until(lambda: not left())
+    # Ray's agents may ask a minute long for a head that is gone.
+    until(lambda: not left(), 180)

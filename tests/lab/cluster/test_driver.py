@@ -103,7 +103,7 @@ def test_the_commands_of_the_documentation(study_file, expected, tmp_path):
         )
     finally:
         for process in reversed(started):
-            process.send_signal(signal.SIGINT)
+            process.terminate()
         for process in started:
             process.wait(60)
     assert done.returncode == 0, done.stderr

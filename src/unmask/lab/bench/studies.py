@@ -17,8 +17,8 @@ SHARE = "branch engine's share of the network's rate"
 
 def measure(subject: Subject, rows: int, effort: Effort, clock: Stopwatch, quick: bool) -> Found:
     """The network before and after the engine, so that a drift shows in neither."""
-    # A GPU's forwards are full only if there is work for them: few prompts would measure dummies.
-    prompts = 8 if subject.network.device.type == "cuda" else 2
+    # Trajectories come first, one row of a prompt each: fewer prompts than rows would measure dummies.
+    prompts = rows + rows // 2 if subject.network.device.type == "cuda" else 2
     requests, settings, plan = requests_of(subject, prompts), EngineSettings(rows), plan_of(quick)
     slots = requests[0].slots(settings.bucket)
     many = [requests[at % len(requests)] for at in range(rows)]

@@ -188,7 +188,7 @@ class WorkerPool:
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(GRACE)
         self._fail(PoolClosed("the work was stopped"))
-        for actor in [*self._workers.values(), *self._helpers]:
+        for actor in [*(w.handle for w in self._workers.values()), *(h.handle for h in self._helpers)]:
             self._kill(actor)
 
     def now(self) -> ClusterNow:
@@ -423,13 +423,13 @@ class WorkerPool:
         self.lost += 1
         self.logs.write(worker.name, why)
         self._workers.pop(worker.name, None)
-        self._kill(worker)
+        self._kill(worker.handle)
         # A new one need not wait for the next look.
         self._looked = min(self._looked, time.monotonic() - LOOK / 2)
 
-    def _kill(self, actor: _Worker | _Helper) -> None:
+    def _kill(self, actor: Any) -> None:
         with suppress(Exception):
-            self.ray.kill(actor.handle, no_restart=True)
+            self.ray.kill(actor, no_restart=True)
 
     def _helped(self, helper: _Helper, reference: Any) -> None:
         asked, result, helper.asked, helper.result = helper.asked, helper.result, None, None
@@ -449,7 +449,7 @@ class WorkerPool:
         if isinstance(error, self.ray.exceptions.ObjectLostError):
             return _settle(asked.future, error=ResultLost(fault.text))
         self._helpers.remove(helper)
-        self._kill(helper)
+        self._kill(helper.handle)
         asked.deaths -= fault.kind is not FaultKind.NODE
         if asked.deaths > 0:
             self._asked.appendleft(asked)
