@@ -15,6 +15,7 @@ PACKAGE = "unmask"
 ORDER = [
     "errors",
     "text",
+    "by_name",
     "displayed",
     "threads",
     "strict_json",
@@ -61,6 +62,7 @@ ONLY = {"tasks": ["errors", "text", "strict_json", "plain_files", "atomic", "own
 TORCH_FREE = [
     "errors",
     "text",
+    "by_name",
     "displayed",
     "threads",
     "strict_json",

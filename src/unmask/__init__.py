@@ -15,6 +15,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
+from unmask.by_name import loaded_by as _loaded_by
 from unmask.displayed import drawn_by as _drawn_by
 from unmask.threads import settle as _settle_threads
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from unmask.policies import METHODS as METHODS
     from unmask.policies import compose as compose
 
-__version__ = "0.6.0"
+__version__ = "0.7.0"
 
 _HOME = {
     "load": "catalog",
@@ -59,6 +60,8 @@ __all__ = ["__version__", *sorted(_HOME)]
 _settle_threads()
 # Above all that it draws, and loaded when somebody looks.
 _drawn_by(lambda name: import_module("unmask.notebook").DISPLAYS[name])
+# Above the laboratory, which loads the models of its studies.
+_loaded_by(lambda name, **options: import_module("unmask.catalog").load(name, **options))
 
 
 def __getattr__(name: str) -> Any:

@@ -248,6 +248,7 @@ def _status(store: Any) -> dict[str, Any]:
     branches, judged = sum(i["branches"] for i in infos), sum(i["judged"] for i in infos)
     return {
         "study": manifest["study"]["name"],
+        "held": store.held,
         "complete": branched and not any(one["set_aside"] for one in failed) and decoded in (0, units),
         "models": models,
         "tasks": manifest["tasks"],
@@ -288,6 +289,8 @@ def _summary(store: Any) -> Iterator[str]:
     aside = [one for one in now["failed"] if one["set_aside"]]
     why = f": {len(aside)} shard{'s' * (len(aside) > 1)} set aside" if aside else ""
     yield f"study {now['study']}: {'complete' if now['complete'] else f'not complete{why}'}"
+    if now["held"]:
+        yield f"  {now['held']}"
     for one in now["failed"]:
         what = "set aside" if one["set_aside"] else "failed so far"
         yield f"  {what}: {one['name']}, {one['attempts']} attempt{'s' * (one['attempts'] > 1)}: {one['error']}"

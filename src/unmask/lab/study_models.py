@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from unmask.by_name import load_by_name
 from unmask.errors import require
 from unmask.options import check_keys, check_name, parse_text
 from unmask.own_code import names_code
@@ -33,6 +34,10 @@ class ModelSpec:
     options: Mapping[str, Any] = field(default_factory=dict)
     policy: Mapping[str, Any] = field(default_factory=dict)
     """Settings and code of a reference that is neither dream nor llada as it comes: its blocks are settings."""
+
+    def load(self) -> Any:
+        """The model, as `unmask.load` gives it."""
+        return load_by_name(self.model, **self.options)
 
 
 def parse_name(what: str, value: Any) -> str:

@@ -1,5 +1,6 @@
 """Wall time and GPU hours of a cluster, worked out by hand."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -51,13 +52,16 @@ def test_by_hand(study):
     assert load == Phase("load", "mini", 2, 5, 5, 5)
     # Forwards have 8 rows, so no two shards go together: 12, 15, 3, 12, 15, 3 seconds. One has 12, 3, 12 and 3.
     assert branches == Phase("branches", "mini", 6, 60, 30, 15)
-    # Each task: a batch of validation prompts for all policies, then two of evaluation prompts side by side.
+    # Each task: one batch of validation prompts of every policy there, and two of evaluation prompts.
     decodes = decodes_of(study, "llada")
     second = 10 / (8 * decodes.validation + 12 * decodes.evaluation)
-    pieces = [second * each for each in (8 * decodes.validation, 8 * decodes.evaluation, 4 * decodes.evaluation)]
-    assert (whole.pieces, whole.work) == (6, pytest.approx(20))
+    here, there = math.ceil(decodes.validation), math.ceil(decodes.evaluation)
+    pieces = [8 * second * decodes.validation / here] * here
+    pieces += [rows * second * decodes.evaluation / there for rows in (8, 4) for _ in range(there)]
+    assert (whole.pieces, whole.work) == (2 * (here + 2 * there), pytest.approx(20))
     assert whole.wall == pytest.approx(makespan([*pieces, *pieces], 2))
-    assert whole.longest == pytest.approx(pieces[0] + pieces[1])
+    # A candidate, then the selective policy, then the random gate.
+    assert whole.longest == pytest.approx(3 * 8 * second)
     assert cost.wall == pytest.approx(35 + whole.wall)
     assert (cost.gpus, cost.one_worker) == (8, pytest.approx(85))
     assert cost.gpu_hours == pytest.approx(cost.wall * 8 / 3600)
@@ -89,8 +93,9 @@ def test_several_models_are_loaded_one_after_the_other(study):
     assert cost.wall == pytest.approx(4 * 5 + 2 * 30 + 2 * cost.phases[-1].wall)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("rows", [1, 4, 64])
-def test_pieces_are_those_of_the_run(tiny_folder, tiny_load, rows):
+def test_pieces_are_those_of_the_run(tiny_folder, tiny_load, rows, workers):
     study = Study.parse(table(models__0__model=str(tiny_folder)))
     (spec,), model = study.models, tiny_load(study.models[0])
     tasks, _ = prompts_of(study)
@@ -98,8 +103,8 @@ def test_pieces_are_those_of_the_run(tiny_folder, tiny_load, rows):
     cut = cut_of(study, spec, tasks, text_side(model))
     assert [shard.prompts for shard in cut.shards] == [len(job.requests) for job in planned]
     engine = EngineSettings(rows, bucket=study.engine.bucket)
-    groups = [[len(job.requests) for job in group] for group in in_groups(engine, planned)]
-    assert [[shard.prompts for shard in group] for group in together(cut.shards, rows)] == groups
+    groups = [[len(job.requests) for job in group] for group in in_groups(engine, planned, workers)]
+    assert [[shard.prompts for shard in group] for group in together(cut.shards, rows, workers)] == groups
 
 
 def test_pieces_without_a_tokenizer(study):

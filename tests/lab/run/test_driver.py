@@ -10,6 +10,7 @@ import torch
 
 from tests.helpers.own_tasks import parsed
 from tests.helpers.tiny_studies import TEXT, by_hash, table
+from unmask import lab
 from unmask.cli.app import main
 from unmask.core import Trajectory
 from unmask.decode import decode
@@ -52,6 +53,17 @@ def test_the_naive_engine_and_other_shards_give_the_same_tables(tiny_run, tiny_s
     run_study(wide, other, tiny_load)
     assert len(other.names()) == 2
     assert other.content_hash() == tiny_run.content_hash()
+
+
+def test_a_study_file_is_enough(tiny_run, tiny_folder, tmp_path, monkeypatch):
+    """Read, stored under its name, and its models loaded by theirs."""
+    file = tmp_path / "study.toml"
+    file.write_text(TEXT.replace("FOLDER", str(tiny_folder)), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    outcome = lab.run_study(file)
+    assert outcome.hashes == tiny_run.content_hash() == Store.open("out/tiny").content_hash()
+    assert lab.run_study(str(file), "elsewhere").hashes == outcome.hashes
+    assert lab.run_study(Study.read(file), tmp_path / "elsewhere").hashes == outcome.hashes
 
 
 def test_shards_share_forwards(tiny_run, tiny_study, tiny_load, tmp_path):

@@ -14,7 +14,7 @@ from unmask.lab.run.driver import run_study
 from unmask.lab.store import DamagedPiece, Store
 from unmask.lab.store.check import check_store
 from unmask.lab.store.failures import Failures
-from unmask.lab.store.lease import Lease, LeaseLost
+from unmask.lab.store.lease import Lease, LeaseLost, _who
 from unmask.lab.store.pieces import TABLES, read_table
 from unmask.lab.store.remote import Remote
 from unmask.lab.store.shards import Shard, Unit
@@ -108,6 +108,8 @@ class TestRuns:
 
         def stopped(spec):
             assert len(bucket.leases()) == 1
+            assert main(["study", "status", bucket.address]) == 0
+            assert f"held by {_who()}" in capsys.readouterr().out
             raise KeyboardInterrupt
 
         with pytest.MonkeyPatch.context() as patch:
@@ -117,13 +119,16 @@ class TestRuns:
         assert set(bucket.files()) == {"manifest.json"}
         with Store.open(bucket.address) as reader:
             assert reader.manifest["study"]["name"] == "tiny"
+            assert reader.held is None
 
     def test_killed_and_resumed(self, tiny_run, tiny_study, tiny_load, bucket):
         with dying(11), pytest.raises(Killed):
             run_study(tiny_study, Store.create(bucket.address, tiny_study.config), tiny_load)
+        assert Store.open(bucket.address).held.startswith(f"held by {_who()}, since ")
         there = bucket.files()
         assert sum(name.endswith("states.parquet") for name in there) == 2
         bucket.age(100)
+        assert Store.open(bucket.address).held.startswith(f"left behind by {_who()}, since ")
         with Store.create(bucket.address, tiny_study.config) as store:
             (finished,) = store.names()
             outcome = run_study(tiny_study, store, tiny_load)

@@ -272,16 +272,35 @@ class _ArmDecoder:
         """All rows of the unit."""
         # All diagnostics of an axis have the same candidates.
         of_axis = {arms.axis: name for name, arms in reversed(self.arms.items())}
+        self._foresee(of_axis)
         tried = [line for name in self.arms if name in of_axis.values() for line in self._candidates(name)]
         verdicts = self.judged(tried)
         yield from tried
         for name, arms in self.arms.items():
             pairs = [(line.arm, v.utility) for line, v in zip(tried, verdicts, strict=True) if line.axis == arms.axis]
             self._choose(name, pairs)
+        best = [self.candidates[self.arms[name].axis][candidate] for name, candidate in self.best.items()]
+        self.cache.foresee([*best, *self._joint_policies(self._joined())], "evaluation")
         for name in self.best:
             yield from self._evaluation(name)
         yield from self._joint()
         yield from self._searched()
+
+    def _foresee(self, of_axis: Mapping[str, str]) -> None:
+        """All that waits for nothing that is decoded: the candidates, and of every diagnostic what is calibrated."""
+        candidates = (
+            self.candidates[axis][candidate]
+            for axis, name in of_axis.items()
+            for candidate in self.work.chosen[name].calibration.candidates
+        )
+        self.cache.foresee(candidates, "validation")
+        for name, arms in self.arms.items():
+            gates = self.work.chosen[name].gates.values()
+            under = [arms, *(arms.under(gate, list(self.candidates[arms.axis])) for gate in gates)]
+            selective = [one.selective for one in under if one.calibration.tau.value is not None]
+            staged = [arms.stage] if _staged(arms.calibration) else []
+            self.cache.foresee([arms.reference, arms.fixed, *staged, arms.always, *selective], "evaluation")
+        self.cache.foresee(with_controls(self.searches)[0].values(), "evaluation")
 
     def _candidates(self, name: str) -> Iterator[DecodeLine]:
         """Every candidate on the validation prompts."""
@@ -346,13 +365,12 @@ class _ArmDecoder:
         joined = self._joined()
         if len(joined) < 2:
             return
-        policy = joint_arm(joined)
-        base = _joint_fixed(policy, joined)
-        never = all(arms.calibration.tau.value is None for arms in joined)
+        base, policy = self._joint_policies(joined)
+        never = _never(joined)
         for arm, plain in (("reference", joined[0].reference), (JOINT_FIXED, base)):
             yield from (_plain(JOINT, arm, row, JOINT) for row in self.cache.decode(plain, "evaluation"))
         counts: dict[str, dict[str, list[int | None]]] = {arms.axis: {} for arms in joined}
-        for row in self.cache.decode(base if never else policy, "evaluation"):
+        for row in self.cache.decode(policy, "evaluation"):
             for arms in joined:
                 counts[arms.axis][row.prompt] = [None, 0] if never else list(row.gates[arms.diagnostic.name])
             evaluated, deviated = (sum(gate[at] for gate in row.gates.values()) for at in (0, 1))
@@ -361,6 +379,14 @@ class _ArmDecoder:
         self.joint = {"axes": list(counts), "gates": counts}
         if any(arms.diagnostic.name != arms.axis for arms in joined):
             self.joint["diagnostics"] = [arms.diagnostic.name for arms in joined]
+
+    def _joint_policies(self, joined: Sequence[Arms]) -> list[Policy]:
+        """The joint arm with all gates shut, and with those that open; none where fewer than two axes are joined."""
+        if len(joined) < 2:
+            return []
+        policy = joint_arm(joined)
+        base = _joint_fixed(policy, joined)
+        return [base, base if _never(joined) else policy]
 
     def _joined(self) -> list[Arms]:
         """One diagnostic of each axis that the reference's decoder has: the one that validation would choose."""
@@ -387,6 +413,11 @@ class _ArmDecoder:
             forwards = {name: cost[name] for name in ("reference", control.of, control.base, arm)}
             self.searched[control.of] = {"base": control.base, "control": arm, "n": n, "forwards": forwards}
             yield from (_plain(SEARCH, arm, row, SEARCH) for row in rows)
+
+
+def _never(arms: Sequence[Arms]) -> bool:
+    """Whether no gate of theirs ever opens."""
+    return all(one.calibration.tau.value is None for one in arms)
 
 
 def _about(name: str, choice: Choice, best: str) -> dict[str, Any]:

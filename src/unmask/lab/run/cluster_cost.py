@@ -5,13 +5,14 @@ for it. So the pieces are handed out here as a run hands them out, in order, eac
 """
 
 import heapq
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from unmask.errors import require
 from unmask.lab.run.estimate import CostEstimate, bucket_sizes, decodes_of
-from unmask.lab.run.jobs import Members
+from unmask.lab.run.jobs import Members, most_together
 from unmask.lab.run.naive import prompts_asked
 from unmask.lab.study import Study
 from unmask.lab.study_models import ModelSpec
@@ -19,6 +20,9 @@ from unmask.request import TextSide
 
 HOUR = 3600.0
 BRANCHES, END_TO_END, LOAD = "branches", "end to end", "load"
+WAITS = {"validation": 1, "evaluation": 2}
+"""Policies of a task that come one after the other: the candidates, what they choose, and the random gate, which waits
+for the selective one."""
 
 
 class ShardSize(NamedTuple):
@@ -81,8 +85,8 @@ def cluster_cost(
     """Of the study's estimates, which must have their seconds, and how each model's work is cut.
 
     Every worker loads every model it works with. Shards that are computed together are one piece. Whole runs of a task
-    are one policy after the other, each in batches that run side by side: so no task takes less than all its policies
-    take for their largest batch.
+    begin together as far as one does not choose another: so no task takes less than such a row of them takes for their
+    largest batch.
     """
     require(workers >= 1, "workers", workers, "1 or more", "a study needs one")
     require(gpus_per_worker >= 0, "gpus_per_worker", gpus_per_worker, "0 or more", "0 is a worker without a GPU")
@@ -135,14 +139,15 @@ def _parts(many: int, each: int) -> list[int]:
     return [min(each, many - at) for at in range(0, many, each)]
 
 
-def together(shards: Sequence[ShardSize], rows: int) -> list[list[ShardSize]]:
+def together(shards: Sequence[ShardSize], rows: int, workers: int = 1) -> list[list[ShardSize]]:
     """Shards that one worker computes together, as `jobs.in_groups` puts them; without buckets, those of one task."""
+    most = most_together(rows, sum(shard.prompts for shard in shards), workers)
     groups: list[list[ShardSize]] = []
     growing: dict[int | str, list[ShardSize]] = {}
     for shard in shards:
         alike = shard.task if shard.slots is None else shard.slots
         group = growing.get(alike, [])
-        if not group or sum(one.prompts for one in group) + shard.prompts > rows:
+        if not group or sum(one.prompts for one in group) + shard.prompts > most:
             group = growing[alike] = []
             groups.append(group)
         group.append(shard)
@@ -159,7 +164,8 @@ def _phases(
         for spec in study.models:
             rows = {row.task: row for row in estimates if row.model == spec.name}
             cut = cuts[spec.name]
-            pieces, longest = _branches(study, rows, cut) if name == BRANCHES else _whole(study, spec, rows, cut)
+            branches = name == BRANCHES
+            pieces, longest = _branches(study, rows, cut, workers) if branches else _whole(study, spec, rows, cut)
             if not any(pieces):
                 continue
             if loaded != spec.name:
@@ -169,16 +175,16 @@ def _phases(
     return phases
 
 
-def _branches(study: Study, rows: Mapping[str, CostEstimate], cut: Cut) -> tuple[list[float], float]:
+def _branches(study: Study, rows: Mapping[str, CostEstimate], cut: Cut, workers: int) -> tuple[list[float], float]:
     """Seconds of each piece, and of the longest; every prompt of a task counts the same."""
     each = {task: _seconds(row) * row.expected / max(1, row.prompts) for task, row in rows.items()}
-    groups = together(cut.shards, study.engine.rows)
+    groups = together(cut.shards, study.engine.rows, workers)
     pieces = [sum(each[shard.task] * shard.prompts for shard in group) for group in groups]
     return pieces, max(pieces, default=0.0)
 
 
 def _whole(study: Study, spec: ModelSpec, rows: Mapping[str, CostEstimate], cut: Cut) -> tuple[list[float], float]:
-    """Seconds of each batch for all policies, and of the task that takes longest if nobody waits."""
+    """Seconds of each batch of each policy, and of the task that takes longest if nobody waits."""
     each = decodes_of(study, spec.reference)._asdict()
     pieces: list[float] = []
     chains = [0.0]
@@ -186,9 +192,11 @@ def _whole(study: Study, spec: ModelSpec, rows: Mapping[str, CostEstimate], cut:
         batches = cut.runs[task]
         decodes = sum(each[role] * sum(sizes) for role, sizes in batches.items())
         second = _seconds(row) * row.end_to_end / decodes if decodes else 0.0
-        of_task = {role: [second * each[role] * many for many in sizes] for role, sizes in batches.items()}
-        pieces += [one for of_role in of_task.values() for one in of_role]
-        chains.append(sum(max(of_role, default=0.0) for of_role in of_task.values()))
+        for role, sizes in batches.items():
+            # By experience a share of a policy is the same as another one.
+            policies = math.ceil(each[role])
+            pieces += [second * many * each[role] / policies for many in sizes for _ in range(policies)]
+        chains.append(sum(second * min(each[r], WAITS[r]) * max(sizes, default=0) for r, sizes in batches.items()))
     return pieces, max(chains)
 
 

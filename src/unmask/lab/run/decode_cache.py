@@ -1,6 +1,6 @@
 """Whole runs of one task's prompts: each policy is decoded once, however many arms it stands for."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -72,27 +72,32 @@ class DecodeCache:
         for earlier, where, times, answers in self._decoded:
             if (where, times) == (role, draws) and earlier == policy:
                 return answers
+        decoded = [row for batch in self._batches(policy, role, draws) for row in batch]
+        self._decoded.append((policy, role, draws, decoded))
+        self.forwards += sum(row.forwards for row in decoded)
+        return decoded
+
+    def foresee(self, policies: Iterable[Policy | Search], role: str) -> None:
+        """These will be asked for: who has workers for them may begin. Here there are none."""
+
+    def _batches(self, policy: Policy | Search, role: str, draws: int) -> Iterator[list[DecodedRow]]:
+        """What each part comes to, in their order."""
+        for part in self._parts(role, draws):
+            self.heard(self.policies)
+            yield self._batch(policy, part.rows, part.slots)
+
+    def _parts(self, role: str, draws: int = 1) -> list[DecodeBatch]:
+        """The prompts of a role, as they are decoded together."""
         rows = [(request, draw) for draw in range(draws) for request in self.requests[role]]
         engine = self.study.engine
         most = max(engine.rows, engine.live)
-        decoded: list[DecodedRow] = []
         # A row's canvas follows from its prompt, whoever is decoded beside it.
         room = {request.id: _room(request, engine.bucket) for request, _ in rows}
         parts: list[DecodeBatch] = []
         for slots in sorted(set(room.values())):
             same = [row for row in rows if room[row[0].id] == slots]
             parts += [DecodeBatch(same[at : at + most], slots) for at in range(0, len(same), most)]
-        for batch in self._batches(policy, parts):
-            decoded += batch
-        self._decoded.append((policy, role, draws, decoded))
-        self.forwards += sum(row.forwards for row in decoded)
-        return decoded
-
-    def _batches(self, policy: Policy | Search, parts: Sequence[DecodeBatch]) -> Iterator[list[DecodedRow]]:
-        """What each comes to, in their order."""
-        for part in parts:
-            self.heard(self.policies)
-            yield self._batch(policy, part.rows, part.slots)
+        return parts
 
     def _batch(self, policy: Policy | Search, rows: Sequence[tuple[Request, int]], slots: int) -> list[DecodedRow]:
         assert self.model is not None, "who has no model has batches of its own"

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 import pyarrow.compute as pc
 
@@ -48,9 +49,9 @@ class RunOutcome:
 
 
 def run_study(
-    study: Study,
-    store: Store,
-    load: Load,
+    study: Study | str | Path,
+    store: Store | str | Path | None = None,
+    load: Load = ModelSpec.load,
     *,
     data_dir: DataDir = None,
     jobs: int | None = None,
@@ -62,36 +63,41 @@ def run_study(
 ) -> RunOutcome:
     """Do what is not done yet. Returns when every shard is there or set aside, or the budget is spent.
 
-    `where` is a cluster whose workers do it; this process then plans, books and stores. `retry_failed` forgets what
-    failed before. `on_failure` hears of every attempt that fails.
+    `study` may be the path of a study file. `store` is one that the caller closes, or a folder or address; by default
+    `out/` and the study's name. `where` is a cluster whose workers do it; this process then plans, books and stores.
+    `retry_failed` forgets what failed before. `on_failure` hears of every attempt that fails.
     """
     began = time.monotonic()
-    failures = Failures(store.folder)
-    if retry_failed:
-        failures.forget_all()
-    tasks, unavailable = prompts_of(study, data_dir)
-    for task, roles in tasks.items():
-        store.note("tasks", task, about_task(study, task, roles))
-    for task, reason in unavailable.items():
-        store.note("tasks", task, {"unavailable": reason})
-    tracker = ProgressTracker(study, tasks, store, began, on_progress)
+    study = study if isinstance(study, Study) else Study.read(Path(study))
+    with ExitStack() as stack:
+        if not isinstance(store, Store):
+            store = stack.enter_context(Store.create(f"out/{study.name}" if store is None else store, study.config))
+        failures = Failures(store.folder)
+        if retry_failed:
+            failures.forget_all()
+        tasks, unavailable = prompts_of(study, data_dir)
+        for task, roles in tasks.items():
+            store.note("tasks", task, about_task(study, task, roles))
+        for task, reason in unavailable.items():
+            store.note("tasks", task, {"unavailable": reason})
+        tracker = ProgressTracker(study, tasks, store, began, on_progress)
 
-    def lost(failure: Failure) -> None:
-        tracker.lost(failure)
-        on_failure(failure)
+        def lost(failure: Failure) -> None:
+            tracker.lost(failure)
+            on_failure(failure)
 
-    engine = replace(study.engine, merge=not naive)
-    order = StudyOrder(study, store, tasks, engine, jobs, tracker, _budget(study, began), lost)
-    with _site(where, order, load) as site:
-        stopped = _branches(order, site, failures)
-        if not stopped:
-            _check_scorers(study, store)
-        if not stopped and study.end_to_end:
-            stopped = decode_arms(study, store, site, tell=tracker.decoded)
-    tracker.refresh()
-    failed = tuple(failures.set_aside())
-    stopped = stopped or in_words(failed)
-    return RunOutcome(not stopped, stopped, {} if stopped else store.content_hash(), unavailable, failed)
+        engine = replace(study.engine, merge=not naive)
+        order = StudyOrder(study, store, tasks, engine, jobs, tracker, _budget(study, began), lost)
+        with _site(where, order, load) as site:
+            stopped = _branches(order, site, failures)
+            if not stopped:
+                _check_scorers(study, store)
+            if not stopped and study.end_to_end:
+                stopped = decode_arms(study, store, site, tell=tracker.decoded)
+        tracker.refresh()
+        failed = tuple(failures.set_aside())
+        stopped = stopped or in_words(failed)
+        return RunOutcome(not stopped, stopped, {} if stopped else store.content_hash(), unavailable, failed)
 
 
 def _site(where: Ray | None, order: StudyOrder, load: Load) -> AbstractContextManager[Site]:

@@ -97,15 +97,21 @@ def _jobs(
     return jobs
 
 
-def in_groups(engine: EngineSettings, jobs: Sequence[Job]) -> list[list[Job]]:
-    """Jobs that are done together, so that forwards are full: of one bucket, with no more prompts than a forward has
-    rows, unless one has more by itself. In the order of their first ones."""
+def most_together(rows: int, prompts: int, workers: int) -> int:
+    """Prompts that are done together at most: as many as a forward has rows, but every worker gets two such groups."""
+    return rows if workers == 1 else min(rows, max(1, -(-prompts // (2 * workers))))
+
+
+def in_groups(engine: EngineSettings, jobs: Sequence[Job], workers: int = 1) -> list[list[Job]]:
+    """Jobs that are done together, so that forwards are full: of one bucket, with no more prompts than
+    `most_together`, unless one has more by itself. In the order of their first ones."""
+    most = most_together(engine.rows, sum(len(job.requests) for job in jobs), workers)
     groups: list[list[Job]] = []
     growing: dict[int, list[Job]] = {}
     for job in jobs:
         slots = max(request.slots(engine.bucket) for request in job.requests)
         group = growing.get(slots, [])
-        if not group or sum(len(one.requests) for one in group) + len(job.requests) > engine.rows:
+        if not group or sum(len(one.requests) for one in group) + len(job.requests) > most:
             group = growing[slots] = []
             groups.append(group)
         group.append(job)

@@ -166,6 +166,16 @@ class Lease:
         )
 
 
+def holder_of(home: RemotePath) -> Holder | None:
+    """Who was last heard of, by this machine's clock: for readers, which put nothing to compare with."""
+    put = home.objects.list((home / HOME).key)
+    for key in sorted(put, key=lambda key: -put[key]):
+        with suppress(FileNotFoundError):
+            content = RemotePath(home.objects, key).read_bytes()
+            return _holder(content, silent=max(0.0, time.time() - put[key]))
+    return None
+
+
 def guard_of(home: RemotePath, token: str) -> Callable[[], None]:
     """For those that write on behalf of the driver: raises when its lease is gone. Asks the server each time."""
     path = home / HOME / f"{token}.json"

@@ -28,6 +28,7 @@ from unmask.atomic import rename_folder, sync_folder
 from unmask.core import Trajectory
 from unmask.errors import OtherStudy, SchemaError, UnknownName
 from unmask.lab.store.hashes import table_hash
+from unmask.lab.store.lease import holder_of
 from unmask.lab.store.manifest import (
     NAME,
     DamagedManifest,
@@ -132,6 +133,14 @@ class Store:
     def token(self) -> str | None:
         """What workers need to write for this driver; None for a folder, which anybody may write to."""
         return None if self._writer is None else self._writer.token
+
+    @property
+    def held(self) -> str | None:
+        """Who writes to an address, in words; None where nobody does, and for a folder, whose locks say nothing."""
+        holder = holder_of(self.folder) if isinstance(self.folder, RemotePath) else None
+        if holder is None:
+            return None
+        return f"held by {holder}" if holder.silent <= holder.lasts else f"left behind by {holder}"
 
     def close(self) -> None:
         """Let another driver have the address. It can be read on."""
