@@ -1,9 +1,8 @@
 """Whole runs on workers, without any: what is begun when, and that nothing is begun twice."""
 
 from concurrent.futures import Future
-from types import SimpleNamespace
 
-from unmask.lab.cluster.driver import ClusterCache
+from unmask.lab.cluster.cache import ClusterCache
 from unmask.lab.run.judging import AnswerTexts
 from unmask.policies import LLaDA
 from unmask.request import Request
@@ -25,8 +24,8 @@ class Pool:
 def test_what_is_foreseen_is_begun_at_once_and_only_once(tiny_study):
     pool = Pool()
     request = Request("p", (0,) * 4, (False,) * 4, 1, (0, 4))
-    site = SimpleNamespace(pool=pool, order=SimpleNamespace(study=tiny_study))
-    cache = ClusterCache(site, tiny_study.models[0], {"validation": [request], "evaluation": [request]}, lambda n: None)
+    requests = {"validation": [request], "evaluation": [request]}
+    cache = ClusterCache(pool, tiny_study, tiny_study.models[0], requests, lambda policies: None)
     one, other = LLaDA(2), LLaDA(4)
     cache.foresee([one, other, one], "validation")
     assert pool.asked == [(one, [0]), (other, [0])]

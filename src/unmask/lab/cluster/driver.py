@@ -1,21 +1,21 @@
 """A study on a cluster: workers compute, cores beside them judge, and this process plans, books and stores."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from unmask.core import Policy, Search
 from unmask.lab.branch import BranchProgress
+from unmask.lab.cluster.cache import ClusterCache
 from unmask.lab.cluster.connect import connected
-from unmask.lab.cluster.pool import PoolClosed, ResultLost, WorkerPool
+from unmask.lab.cluster.helpers import ResultLost
+from unmask.lab.cluster.pool import PoolClosed, WorkerPool
 from unmask.lab.cluster.progress import WorkerLogs
 from unmask.lab.cluster.study_work import (
     CarriedStudy,
     branch_shards,
-    decode_part,
     judge_pairs,
     judge_shard,
     plan_model,
@@ -23,9 +23,9 @@ from unmask.lab.cluster.study_work import (
 from unmask.lab.cluster.where import Ray
 from unmask.lab.cluster.workers import Setup
 from unmask.lab.run.blocks import FinishedShard
-from unmask.lab.run.decode_cache import DecodeBatch, DecodeCache, DecodedRow
+from unmask.lab.run.decode_cache import DecodeCache
 from unmask.lab.run.jobs import Job, in_groups
-from unmask.lab.run.judging import AnswerTexts, Judge
+from unmask.lab.run.judging import Judge
 from unmask.lab.run.queue import Claims, Piece
 from unmask.lab.run.side_by_side import Errors, SideBySide
 from unmask.lab.run.site import PlannedWork, StudyOrder
@@ -150,7 +150,7 @@ class ClusterSite:
         members: Sequence[Example],
         heard: Callable[[int], None],
     ) -> tuple[DecodeCache, Judge]:
-        cache = ClusterCache(self, spec, requests, heard)
+        cache = ClusterCache(self.pool, self.order.study, spec, requests, heard)
         return cache, Judge(cache.texts, members, self.order.jobs or 1, self.order.study.scoring, self._scores)
 
     def _scores(
@@ -177,45 +177,6 @@ class ClusterSite:
             stop=order.stop,
             abandon=self._abandon,
         ).work(pending)
-
-
-class ClusterCache(DecodeCache):
-    """Decodes with workers: the batches of a policy side by side, each with the shape it has on one machine."""
-
-    def __init__(
-        self,
-        site: ClusterSite,
-        spec: ModelSpec,
-        requests: Mapping[str, Sequence[Request]],
-        heard: Callable[[int], None],
-    ):
-        self.texts = AnswerTexts({})
-        super().__init__(None, site.order.study, requests, heard)
-        self.site, self.spec = site, spec
-        self._foreseen: list[tuple[Policy | Search, str, list[Future[Any]]]] = []
-
-    def foresee(self, policies: Iterable[Policy | Search], role: str) -> None:
-        for policy in policies:
-            if self._begun(policy, role, 1) is None:
-                self._foreseen.append((policy, role, self._begin(policy, self._parts(role))))
-
-    def _begun(self, policy: Policy | Search, role: str, draws: int) -> "list[Future[Any]] | None":
-        same = (futures for one, where, futures in self._foreseen if where == role and one == policy)
-        return next(same, None) if draws == 1 else None
-
-    def _begin(self, policy: Policy | Search, parts: Sequence[DecodeBatch]) -> "list[Future[Any]]":
-        what = f"decoding {policy}"[:80]
-        return [
-            self.site.pool.submit(decode_part, self.spec, policy, part, what=what, deaths=ATTEMPTS) for part in parts
-        ]
-
-    def _batches(self, policy: Policy | Search, role: str, draws: int) -> Iterator[list[DecodedRow]]:
-        futures = self._begun(policy, role, draws)
-        for future in self._begin(policy, self._parts(role, draws)) if futures is None else futures:
-            self.heard(self.policies)
-            rows, texts = future.result()
-            self.texts.texts.update(texts.texts)
-            yield rows
 
 
 def _busy(busy: int, workers: int) -> str:

@@ -18,10 +18,11 @@ from typing import Any
 
 from unmask.errors import ConfigError, UnmaskError, WorkerDied
 from unmask.lab.cluster.faults import Fault, FaultKind, fault_of, in_short, out_of_memory
+from unmask.lab.cluster.helpers import Helpers, SideWork, settle
 from unmask.lab.cluster.identity import check_identity, identity
 from unmask.lab.cluster.progress import ClusterNow, WorkerLogs, WorkerNow
 from unmask.lab.cluster.where import Ray, Resources, resources_of
-from unmask.lab.cluster.workers import HelperActor, Setup, WorkerActor, received
+from unmask.lab.cluster.workers import Setup, WorkerActor, received
 
 LOOK = 1.0
 """Seconds between looks at the nodes, and at what workers are doing."""
@@ -33,8 +34,6 @@ GRACE = 10.0
 """Seconds that the thread has to end."""
 STARTS = 3
 """So many workers in a row may die while they start."""
-DEATHS = 3
-"""So many helpers may be lost at one piece of work, those apart whose node went."""
 
 
 class PoolClosed(UnmaskError):
@@ -43,10 +42,6 @@ class PoolClosed(UnmaskError):
 
 class ClusterLost(ConfigError):
     """The head is gone, and all nodes with it."""
-
-
-class ResultLost(UnmaskError):
-    """What a worker had returned went with its node before it was used; the call has to be made again."""
 
 
 @dataclass
@@ -84,26 +79,6 @@ class _Worker:
     looking: bool = False
 
 
-@dataclass
-class _Asked:
-    """Something to be done beside the workers."""
-
-    function: Callable[..., Any]
-    arguments: bytes
-    kept: tuple[Any, ...]
-    future: "Future[Any]" = field(default_factory=Future)
-    deaths: int = DEATHS
-
-
-@dataclass
-class _Helper:
-    """An actor without a model, and what it is at."""
-
-    handle: Any
-    asked: _Asked | None = None
-    result: Any = None
-
-
 class WorkerPool:
     """Calls for workers; use it as a context."""
 
@@ -122,12 +97,10 @@ class WorkerPool:
         self.driver = identity()
         self.taken: Resources = resources_of(where, self._nodes())
         self.lost = self.copies = 0
-        self._setup, self._files = ray.put(setup), ray.put(setup.parcel.files)
-        self._actor, self._helper = ray.remote(actor), ray.remote(HelperActor)
+        self._setup, self._actor = ray.put(setup), ray.remote(actor)
+        self._helpers = Helpers(ray, setup.parcel.files)
         self._queue: deque[_Call] = deque()
-        self._asked: deque[_Asked] = deque()
         self._workers: dict[str, _Worker] = {}
-        self._helpers: list[_Helper] = []
         self._pending: dict[Any, Any] = {}
         """What is under way: by Ray's reference, whom it concerns."""
         self._seconds: dict[str, list[float]] = {}
@@ -169,9 +142,9 @@ class WorkerPool:
 
     def beside(self, function: Callable[..., Any], *arguments: Any, kept: Sequence[Any] = ()) -> "Future[Any]":
         """Have `function(*values of kept, *arguments)` called on any core: work that needs no model."""
-        asked = _Asked(function, self.ray.cloudpickle.dumps(arguments), tuple(kept))
-        self._put(self._asked, asked, asked.future)
-        return asked.future
+        work = SideWork(function, self.ray.cloudpickle.dumps(arguments), tuple(kept))
+        self._put(self._helpers.waiting, work, work.future)
+        return work.future
 
     def _put(self, queue: "deque[Any]", item: Any, future: "Future[Any]") -> None:
         with self._lock:
@@ -188,8 +161,9 @@ class WorkerPool:
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(GRACE)
         self._fail(PoolClosed("the work was stopped"))
-        for actor in [*(w.handle for w in self._workers.values()), *(h.handle for h in self._helpers)]:
-            self._kill(actor)
+        for worker in list(self._workers.values()):
+            self._kill(worker)
+        self._helpers.stop()
 
     def now(self) -> ClusterNow:
         """Who does what."""
@@ -198,10 +172,8 @@ class WorkerPool:
             WorkerNow(w.name, w.host, w.call.what if w.call else "", at - w.since if w.call else 0.0, w.said)
             for w in list(self._workers.values())
         )
-        return ClusterNow(workers, len(self._queue), self._helping() + len(self._asked), self.lost, self.copies)
-
-    def _helping(self) -> int:
-        return sum(helper.asked is not None for helper in list(self._helpers))
+        scoring = self._helpers.busy + len(self._helpers.waiting)
+        return ClusterNow(workers, len(self._queue), scoring, self.lost, self.copies)
 
     # The thread
 
@@ -225,12 +197,11 @@ class WorkerPool:
         with self._lock:
             self._fatal = self._fatal or error
             calls = [*self._queue, *(w.call for w in self._workers.values() if w.call)]
-            asked = [*self._asked, *(h.asked for h in self._helpers if h.asked)]
-            futures = [*(call.future for call in calls), *(one.future for one in asked)]
+            futures = [*(call.future for call in calls), *self._helpers.futures()]
             self._queue.clear()
-            self._asked.clear()
+            self._helpers.waiting.clear()
         for future in futures:
-            _settle(future, error=self._fatal)
+            settle(future, error=self._fatal)
 
     def _nodes(self) -> list[dict[str, float]]:
         return [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
@@ -265,25 +236,7 @@ class WorkerPool:
     def _give_to_helpers(self) -> None:
         """As many at a time as there are cores that no worker has, one in any case."""
         spare = int(self._cores - self.taken.cpus * len(self._workers))
-        for _ in range(min(len(self._asked), max(1, spare) - self._helping())):
-            idle = next((helper for helper in self._helpers if helper.asked is None), None)
-            self._help(idle or self._start_helper(), self._asked.popleft())
-
-    def _start_helper(self) -> _Helper:
-        """An actor, since a task's process may end with it, and each new one loads the package for seconds.
-
-        It claims no core: one that is spare now may be a worker's, or gone, before Ray has placed it, and then it would
-        wait for ever.
-        """
-        actor = self._helper.options(num_cpus=0, scheduling_strategy="SPREAD")
-        self._helpers.append(_Helper(actor.remote()))
-        return self._helpers[-1]
-
-    def _help(self, helper: _Helper, asked: _Asked) -> None:
-        helper.asked = asked
-        run = helper.handle.run.options(num_returns=2)
-        outcome, helper.result = run.remote(self._files, asked.function, asked.arguments, *asked.kept)
-        self._pending[outcome] = ("help", helper)
+        self._pending |= {reference: ("help", helper) for reference, helper in self._helpers.begin(max(1, spare))}
 
     def _give_out(self) -> None:
         idle = [w for w in self._workers.values() if w.ready and w.call is None]
@@ -335,7 +288,7 @@ class WorkerPool:
         for reference in ready:
             whom = self._pending.pop(reference)
             if whom[0] == "help":
-                self._helped(whom[1], reference)
+                self._helpers.ended(whom[1], reference)
             elif whom[1].name in self._workers:
                 hear = {"hello": self._greeted, "ready": self._ready, "look": self._seen, "run": self._ended}[whom[0]]
                 hear(whom[1], reference)
@@ -389,7 +342,7 @@ class WorkerPool:
             return self._raised(worker, call, received(outcome.error), took)
         self.logs.write(worker.name, took if not call.future.done() else f"{took}, dropped: another was first")
         self._seconds.setdefault(call.function.__name__, []).append(outcome.seconds)
-        _settle(call.future, value)
+        settle(call.future, value)
 
     def _raised(self, worker: _Worker, call: _Call, error: BaseException, took: str) -> None:
         self.logs.write(worker.name, f"{took}, {type(error).__name__}: {error}")
@@ -398,7 +351,7 @@ class WorkerPool:
             self._drop(worker, "ran out of memory")
             return self._died(call, f"{worker.name} ran out of memory: {error}")
         if not call.by:
-            _settle(call.future, error=error)
+            settle(call.future, error=error)
 
     def _broke(self, worker: _Worker, call: _Call, fault: Fault) -> None:
         """The worker is gone, or what it returned."""
@@ -417,54 +370,19 @@ class WorkerPool:
         if call.deaths > 0:
             self._queue.appendleft(call)
         else:
-            _settle(call.future, error=WorkerDied(f"{text}; it is tried again by another"))
+            settle(call.future, error=WorkerDied(f"{text}; it is tried again by another"))
 
     def _drop(self, worker: _Worker, why: str) -> None:
         self.lost += 1
         self.logs.write(worker.name, why)
         self._workers.pop(worker.name, None)
-        self._kill(worker.handle)
+        self._kill(worker)
         # A new one need not wait for the next look.
         self._looked = min(self._looked, time.monotonic() - LOOK / 2)
 
-    def _kill(self, actor: Any) -> None:
+    def _kill(self, worker: _Worker) -> None:
         with suppress(Exception):
-            self.ray.kill(actor, no_restart=True)
-
-    def _helped(self, helper: _Helper, reference: Any) -> None:
-        asked, result, helper.asked, helper.result = helper.asked, helper.result, None, None
-        assert asked is not None
-        try:
-            outcome = self.ray.get(reference)
-            value = None if outcome.error is not None else self.ray.get(result)
-        except Exception as error:
-            return self._did_not_help(helper, asked, error)
-        if outcome.error is not None:
-            return _settle(asked.future, error=received(outcome.error))
-        _settle(asked.future, value)
-
-    def _did_not_help(self, helper: _Helper, asked: _Asked, error: Exception) -> None:
-        """What a worker had returned is gone, which no helper can make; or the helper, and another gets the work."""
-        fault = fault_of(self.ray, error)
-        if isinstance(error, self.ray.exceptions.ObjectLostError):
-            return _settle(asked.future, error=ResultLost(fault.text))
-        self._helpers.remove(helper)
-        self._kill(helper.handle)
-        asked.deaths -= fault.kind is not FaultKind.NODE
-        if asked.deaths > 0:
-            self._asked.appendleft(asked)
-        else:
-            _settle(asked.future, error=WorkerDied(f"{asked.function.__name__} ended its process: {fault.text}"))
-
-
-def _settle(future: "Future[Any]", value: Any = None, error: BaseException | None = None) -> None:
-    """The first to come is heard."""
-    if future.done():
-        return
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(value)
+            self.ray.kill(worker.handle, no_restart=True)
 
 
 def _cannot_start(worker: _Worker, fault: Fault) -> ConfigError:

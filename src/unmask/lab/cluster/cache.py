@@ -1,0 +1,53 @@
+"""Whole runs on a cluster."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from unmask.core import Policy, Search
+from unmask.lab.cluster.pool import WorkerPool
+from unmask.lab.cluster.study_work import decode_part
+from unmask.lab.run.decode_cache import DecodeBatch, DecodeCache, DecodedRow
+from unmask.lab.run.judging import AnswerTexts
+from unmask.lab.store.failures import ATTEMPTS
+from unmask.lab.study import Study
+from unmask.lab.study_models import ModelSpec
+from unmask.request import Request
+
+
+class ClusterCache(DecodeCache):
+    """Decodes with workers: the batches of a policy side by side, each with the shape it has on one machine."""
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        study: Study,
+        spec: ModelSpec,
+        requests: Mapping[str, Sequence[Request]],
+        heard: Callable[[int], None],
+    ):
+        self.texts = AnswerTexts({})
+        super().__init__(None, study, requests, heard)
+        self.pool, self.spec = pool, spec
+        self._foreseen: list[tuple[Policy | Search, str, list[Future[Any]]]] = []
+
+    def foresee(self, policies: Iterable[Policy | Search], role: str) -> None:
+        for policy in policies:
+            if self._begun(policy, role, 1) is None:
+                self._foreseen.append((policy, role, self._begin(policy, self._parts(role))))
+
+    def _begun(self, policy: Policy | Search, role: str, draws: int) -> "list[Future[Any]] | None":
+        same = (futures for one, where, futures in self._foreseen if where == role and one == policy)
+        return next(same, None) if draws == 1 else None
+
+    def _begin(self, policy: Policy | Search, parts: Sequence[DecodeBatch]) -> "list[Future[Any]]":
+        what = f"decoding {policy}"[:80]
+        return [self.pool.submit(decode_part, self.spec, policy, part, what=what, deaths=ATTEMPTS) for part in parts]
+
+    def _batches(self, policy: Policy | Search, role: str, draws: int) -> Iterator[list[DecodedRow]]:
+        futures = self._begun(policy, role, draws)
+        for future in self._begin(policy, self._parts(role, draws)) if futures is None else futures:
+            self.heard(self.policies)
+            rows, texts = future.result()
+            self.texts.texts.update(texts.texts)
+            yield rows
