@@ -67,7 +67,7 @@ test: lint ## lint, then run the tests (PYTEST_ARGS= for the slow ones too)
 	@# Tensors in tests are tiny: a process per core is faster than a thread.
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(PYTEST_ARGS)
 
-cluster: $(INSTALLED) ## studies on a Ray cluster of three nodes on this machine, while nodes are killed (four minutes)
+cluster: $(INSTALLED) ## studies on a Ray cluster of three nodes on this machine, while nodes are killed (five minutes)
 	$(BIN)/python -m pytest -m cluster tests/lab/cluster tests/lab/test_compare_remote.py tests/cli/test_cluster.py tests/test_remote.py
 
 torture: $(INSTALLED) ## try to break every promise of docs/reliability.md (MINUTES=60, SEED=, GOAL=; MINUTES=0: a sample)
