@@ -52,6 +52,7 @@ ORDER = [
     "api",
     "remote",
     "catalog",
+    "codecs",
     "notebook",
     "view",
     "cli",

@@ -15,10 +15,10 @@ from unmask.checkpoints.contents import fingerprint
 from unmask.checkpoints.device import resolve_device, resolve_dtype, short_name
 from unmask.checkpoints.read import FAMILIES, Checkpoint, describe, read
 from unmask.core.fused import choose_statistics
-from unmask.denoisers import Codec, Exact, Joint, LetterCodec
+from unmask.denoisers import Exact, Joint, LetterCodec
 from unmask.denoisers.engines import choose_engine, resolve_engine
 from unmask.denoisers.masked_lm import load_masked_lm
-from unmask.errors import CheckpointError, ConfigError, UnknownName, UnmaskError, require
+from unmask.errors import CheckpointError, ConfigError, UnknownName, require
 from unmask.lab.cluster.where import Ray
 from unmask.options import check_types
 from unmask.remote import ModelName, RemoteModel
@@ -189,18 +189,6 @@ def text_side_of(name_or_path: str | Path, options: Mapping[str, Any]) -> TextSi
     except CheckpointError:
         return None
     return TextSide(described.codec, described.spec.vocab, described.length)
-
-
-def codec_of(name: str, options: Mapping[str, Any]) -> Codec | None:
-    """Of a model by its name and the options it was loaded with, which may come from any file; None if it is not here.
-
-    Without the chat template: nothing is asked, and a file should not choose code to run.
-    """
-    try:
-        side = text_side_of(name, dict(options) if name == "exact" else {**options, "chat": False})
-    except (UnmaskError, OSError, TypeError, ValueError):
-        return None
-    return None if side is None else side.codec
 
 
 def _at_hand(place: str, options: Mapping[str, Any]) -> Path | None:

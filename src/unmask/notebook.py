@@ -1,7 +1,7 @@
 """What a notebook shows of generations, trajectories and findings; found by `unmask.displayed` on first use."""
 
 import html
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from io import StringIO
@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from unmask.api import Generation
-from unmask.catalog import codec_of
+from unmask.codecs import codec_of_run
 from unmask.core import Trajectory
 from unmask.denoisers import Codec
 from unmask.displayed import Display
@@ -103,11 +103,7 @@ def _kept(trajectory: Trajectory) -> int:
 
 def _codec(trajectory: Trajectory) -> Codec:
     """The tokenizer of the run's model; tokens are numbers where it is not on this machine."""
-    made_by = (trajectory.config or {}).get("model")
-    named = isinstance(made_by, Mapping) and isinstance(made_by.get("name"), str)
-    options = {key: value for key, value in made_by.items() if key != "name"} if named and made_by else {}
-    found = codec_of(made_by["name"], options) if named and made_by else None
-    return found or TokenNumbers(trajectory.state.mask_id)
+    return codec_of_run(trajectory.config) or TokenNumbers(trajectory.state.mask_id)
 
 
 def _said(trajectory: Trajectory) -> str:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unmask.cli.codecs import codec_of
 from unmask.cli.options import Json
 from unmask.cli.progress import note
 from unmask.errors import ConfigError, UnknownName, require
@@ -60,22 +59,17 @@ def show(
 
 def _codec(run: "Trajectory", model: str | None) -> "Codec":
     """The tokenizer that was asked for, or that of the run's model; without any, tokens are numbers, which is said."""
+    from unmask.catalog import MODELS
+    from unmask.codecs import codec_of, codec_of_run
     from unmask.look.numbers import TokenNumbers
 
-    if model is not None:
-        found = codec_of(model, {})
-        if found is None:
-            from unmask.catalog import MODELS
-
-            raise UnknownName("model with a tokenizer on this machine", model, MODELS)
+    found = codec_of_run(run.config) if model is None else codec_of(model, {})
+    if found is not None:
         return found
+    if model is not None:
+        raise UnknownName("model with a tokenizer on this machine", model, MODELS)
     made_by: Any = (run.config or {}).get("model")
     named = isinstance(made_by, dict) and isinstance(made_by.get("name"), str)
-    if named:
-        name = made_by["name"]
-        found = codec_of(name, {key: value for key, value in made_by.items() if key != "name"})
-        if found is not None:
-            return found
     whose = f"the tokenizer of {made_by['name']} is not on this machine" if named else "the run does not name its model"
     note(f"{whose}: tokens are shown as numbers; name a tokenizer with --model")
     return TokenNumbers(run.state.mask_id)

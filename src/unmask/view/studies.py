@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unmask.axes import AXES, STUDY_AXES, ReMDM
-from unmask.catalog import text_side_of
+from unmask.codecs import codec_of
 from unmask.core import Policy
 from unmask.denoisers import Codec
 from unmask.errors import ConfigError, UnknownName, UnmaskError
@@ -181,11 +181,7 @@ class StudyFolder:
     def _find_codec(self, model: str) -> Codec | None:
         """The model's tokenizer, if it is on this machine."""
         spec = self._spec(model)
-        try:
-            side = text_side_of(spec["model"], spec.get("options") or {})
-        except UnmaskError:
-            return None
-        return None if side is None else side.codec
+        return codec_of(spec["model"], spec.get("options") or {})
 
     def _read_cell(self, model: str, task: str, split: str) -> tuple[pa.Table, pa.Table]:
         """States and branches of the finished shards of a model, task and split."""

@@ -7,7 +7,7 @@ from typing import Any
 from unmask.core import Policy, Search
 from unmask.lab.cluster.pool import WorkerPool
 from unmask.lab.cluster.study_work import decode_part
-from unmask.lab.run.decode_cache import DecodeBatch, DecodeCache, DecodedRow
+from unmask.lab.run.decode_cache import DecodeCache, DecodedRow
 from unmask.lab.run.judging import AnswerTexts
 from unmask.lab.store.failures import ATTEMPTS
 from unmask.lab.study import Study
@@ -33,20 +33,21 @@ class ClusterCache(DecodeCache):
 
     def foresee(self, policies: Iterable[Policy | Search], role: str) -> None:
         for policy in policies:
-            if self._begun(policy, role, 1) is None:
-                self._foreseen.append((policy, role, self._begin(policy, self._parts(role))))
+            if self._begun(policy, role) is None:
+                self._foreseen.append((policy, role, self._begin(policy, role, 1)))
 
-    def _begun(self, policy: Policy | Search, role: str, draws: int) -> "list[Future[Any]] | None":
-        same = (futures for one, where, futures in self._foreseen if where == role and one == policy)
-        return next(same, None) if draws == 1 else None
+    def _begun(self, policy: Policy | Search, role: str) -> "list[Future[Any]] | None":
+        return next((futures for one, where, futures in self._foreseen if where == role and one == policy), None)
 
-    def _begin(self, policy: Policy | Search, parts: Sequence[DecodeBatch]) -> "list[Future[Any]]":
-        what = f"decoding {policy}"[:80]
-        return [self.pool.submit(decode_part, self.spec, policy, part, what=what, deaths=ATTEMPTS) for part in parts]
+    def _begin(self, policy: Policy | Search, role: str, draws: int) -> "list[Future[Any]]":
+        what, submit = f"decoding {policy}"[:80], self.pool.submit
+        parts = self._parts(role, draws)
+        return [submit(decode_part, self.spec, policy, part, what=what, deaths=ATTEMPTS) for part in parts]
 
     def _batches(self, policy: Policy | Search, role: str, draws: int) -> Iterator[list[DecodedRow]]:
-        futures = self._begun(policy, role, draws)
-        for future in self._begin(policy, self._parts(role, draws)) if futures is None else futures:
+        # Several draws are never foreseen.
+        begun = self._begun(policy, role) if draws == 1 else None
+        for future in self._begin(policy, role, draws) if begun is None else begun:
             self.heard(self.policies)
             rows, texts = future.result()
             self.texts.texts.update(texts.texts)

@@ -68,12 +68,12 @@ class Helpers:
             helper = next((one for one in self._there if one.work is None), None) or self._start()
             work = helper.work = self.waiting.popleft()
             run = helper.handle.run.options(num_returns=2)
-            outcome, helper.result = run.remote(self._files, work.function, work.arguments, *work.kept)
+            outcome, helper.result = run.remote(work.function, work.arguments, *work.kept)
             yield outcome, helper
 
     def _start(self) -> Helper:
         actor = self._actor.options(num_cpus=0, scheduling_strategy="SPREAD")
-        self._there.append(Helper(actor.remote()))
+        self._there.append(Helper(actor.remote(self._files)))
         return self._there[-1]
 
     def ended(self, helper: Helper, reference: Any) -> None:

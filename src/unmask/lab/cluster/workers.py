@@ -101,11 +101,11 @@ class WorkerActor:
 class HelperActor:
     """Work without a device, beside the workers."""
 
-    def run(
-        self, files: tuple[CarriedFile, ...], function: Callable[..., Any], arguments: bytes, *kept: Any
-    ) -> tuple[CallOutcome, Any]:
-        """A function of what workers have returned, and its own arguments."""
+    def __init__(self, files: tuple[CarriedFile, ...]):
         lay_out(files)
+
+    def run(self, function: Callable[..., Any], arguments: bytes, *kept: Any) -> tuple[CallOutcome, Any]:
+        """A function of what workers have returned, and its own arguments."""
         torch.set_num_threads(1)
         return _outcome(lambda: function(*kept, *ray_module().cloudpickle.loads(arguments)))
 

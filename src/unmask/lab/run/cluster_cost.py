@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from unmask.errors import require
 from unmask.lab.run.estimate import CostEstimate, bucket_sizes, decodes_of
-from unmask.lab.run.jobs import Members, most_together
+from unmask.lab.run.jobs import Members, grouped
 from unmask.lab.run.naive import prompts_asked
 from unmask.lab.study import Study
 from unmask.lab.study_models import ModelSpec
@@ -141,17 +141,11 @@ def _parts(many: int, each: int) -> list[int]:
 
 def together(shards: Sequence[ShardSize], rows: int, workers: int = 1) -> list[list[ShardSize]]:
     """Shards that one worker computes together, as `jobs.in_groups` puts them; without buckets, those of one task."""
-    most = most_together(rows, sum(shard.prompts for shard in shards), workers)
-    groups: list[list[ShardSize]] = []
-    growing: dict[int | str, list[ShardSize]] = {}
-    for shard in shards:
-        alike = shard.task if shard.slots is None else shard.slots
-        group = growing.get(alike, [])
-        if not group or sum(one.prompts for one in group) + shard.prompts > most:
-            group = growing[alike] = []
-            groups.append(group)
-        group.append(shard)
-    return groups
+
+    def alike(shard: ShardSize) -> int | str:
+        return shard.task if shard.slots is None else shard.slots
+
+    return grouped(shards, alike, lambda shard: shard.prompts, rows, workers)
 
 
 def _phases(

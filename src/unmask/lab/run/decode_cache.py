@@ -86,7 +86,7 @@ class DecodeCache:
             self.heard(self.policies)
             yield self._batch(policy, part.rows, part.slots)
 
-    def _parts(self, role: str, draws: int = 1) -> list[DecodeBatch]:
+    def _parts(self, role: str, draws: int) -> list[DecodeBatch]:
         """The prompts of a role, as they are decoded together."""
         rows = [(request, draw) for draw in range(draws) for request in self.requests[role]]
         engine = self.study.engine

@@ -1,9 +1,9 @@
 """What a study has to do: prompts to requests, requests to shards, and what they were made of."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -18,6 +18,7 @@ from unmask.request import Request, TextModel, generation
 from unmask.tasks import Example, Task
 from unmask.tasks.base import DataDir
 
+W = TypeVar("W")
 Members = Mapping[str, Mapping[str, Sequence[Example]]]
 """Examples by task and role."""
 
@@ -103,18 +104,28 @@ def most_together(rows: int, prompts: int, workers: int) -> int:
 
 
 def in_groups(engine: EngineSettings, jobs: Sequence[Job], workers: int = 1) -> list[list[Job]]:
-    """Jobs that are done together, so that forwards are full: of one bucket, with no more prompts than
-    `most_together`, unless one has more by itself. In the order of their first ones."""
-    most = most_together(engine.rows, sum(len(job.requests) for job in jobs), workers)
-    groups: list[list[Job]] = []
-    growing: dict[int, list[Job]] = {}
-    for job in jobs:
-        slots = max(request.slots(engine.bucket) for request in job.requests)
-        group = growing.get(slots, [])
-        if not group or sum(len(one.requests) for one in group) + len(job.requests) > most:
-            group = growing[slots] = []
+    """Jobs that are done together, so that forwards are full: of one bucket."""
+
+    def slots(job: Job) -> int:
+        return max(request.slots(engine.bucket) for request in job.requests)
+
+    return grouped(jobs, slots, lambda job: len(job.requests), engine.rows, workers)
+
+
+def grouped(
+    work: Sequence[W], alike: Callable[[W], Hashable], prompts: Callable[[W], int], rows: int, workers: int
+) -> list[list[W]]:
+    """What is alike together, with no more prompts than `most_together`, unless one has more by itself; in the order of
+    their first ones."""
+    most = most_together(rows, sum(map(prompts, work)), workers)
+    groups: list[list[W]] = []
+    growing: dict[Hashable, list[W]] = {}
+    for one in work:
+        group = growing.get(alike(one), [])
+        if not group or sum(map(prompts, group)) + prompts(one) > most:
+            group = growing[alike(one)] = []
             groups.append(group)
-        group.append(job)
+        group.append(one)
     return groups
 
 
