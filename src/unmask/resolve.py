@@ -11,12 +11,12 @@ from typing import Any
 
 from unmask.adapt import Gate
 from unmask.axes import AXES
+from unmask.base.errors import ConfigError, SchemaError, UnknownName, format_value, require
+from unmask.base.options import check_types
 from unmask.core import Denoiser, Policy, Proposal, Search, Trajectory
 from unmask.decode import decode, one_step
 from unmask.decode_options import ALIASES, BRANCH, OPTIONS, DecodeOptions, option_fields
 from unmask.denoisers import ApproximateCache, Exact, Guided, Network
-from unmask.errors import ConfigError, SchemaError, UnknownName, require, shown
-from unmask.options import check_types
 from unmask.policies import METHODS, make, settings, standing
 from unmask.policies.candidates import around
 from unmask.policies.composed import Composed
@@ -237,7 +237,9 @@ def _gate(gate: Any) -> Gate | None:
         return Gate.load(gate)
     except ValueError as error:
         # A name that no file can have: a zero byte, half a character.
-        raise ConfigError(f"gate is {shown(gate)}; allowed: the path of a gate file; check it ({error})") from error
+        raise ConfigError(
+            f"gate is {format_value(gate)}; allowed: the path of a gate file; check it ({error})"
+        ) from error
 
 
 def _policy(options: DecodeOptions, gate: Gate | None, model: CalibratedModel) -> tuple[str | None, Policy | Search]:

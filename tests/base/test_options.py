@@ -6,8 +6,8 @@ from typing import Literal
 
 import pytest
 
-from unmask.errors import ConfigError, UnknownName, require
-from unmask.options import (
+from unmask.base.errors import ConfigError, UnknownName, require
+from unmask.base.options import (
     check_keys,
     check_types,
     fits,
