@@ -145,7 +145,7 @@ class TestFile:
             (lambda text: text.replace(FORMAT, "unmask-gate-1"), r"'unmask-gate-1'.*'unmask-gate-2'.*calibrate again"),
             (lambda text: text[:-20], "not strict JSON"),
             (lambda text: text.replace("0.02", "NaN"), "NaN is no JSON number"),
-            (lambda text: text.replace('"task"', '"axis": "score", "task"'), "there twice"),
+            (lambda text: text.replace('"task"', '"axis": "score", "task"'), "given twice"),
             (lambda text: "[]", "names no format"),
             (lambda text: json.dumps({**json.loads(text), "note": 1}), "entries"),
         ],

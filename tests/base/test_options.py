@@ -1,24 +1,149 @@
-"""Settings of the wrong type are refused before anything runs."""
+"""Options, settings and files of the wrong type are refused where they enter, in one wording."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Self
 
 import pytest
+from pydantic import Field, model_validator
 
 from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.base.options import (
+    Options,
     check_keys,
     check_types,
     fits,
     parse_names,
     parse_number,
     parse_part,
+    parse_spec,
     parse_text,
     parse_whole,
     read_toml,
 )
 from unmask.policies import LLaDA, Revised, make
+
+
+class Inner(Options):
+    size: int = Field(1, ge=1, le=16)
+    share: float = 0.5
+
+
+class Outer(Options):
+    """One field of each kind that options have."""
+
+    scale: float = Field(0.0, ge=0, json_schema_extra={"allowed": "a number >= 0", "hint": "0 means no guidance"})
+    top: int = Field(0, ge=0, le=16)
+    weight: float = Field(1.0, gt=0)
+    name: Literal["llada", "dream"] | None = None
+    whole: int | None = None
+    flag: bool = False
+    pair: tuple[float, float] = (0.0, 1.0)
+    lengths: tuple[int, ...] = ()
+    inner: Inner = Inner()
+    more: tuple[Inner, ...] = ()
+    sources: Mapping[str, Inner] = Field(default_factory=dict)
+    anything: Any = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        require(self.top != 13, "top", self.top, "not 13", "take another")
+        return self
+
+
+class Required(Options):
+    must: int
+    may: int = 1
+
+
+class TestOptions:
+    def test_defaults_and_what_was_given(self):
+        options = Outer(top=3, inner={"size": 2}, more=[{"size": 3}], sources={"a": {}})
+        assert (options.top, options.scale, options.inner.size, options.more[0].size) == (3, 0.0, 2, 3)
+        assert options.sources == {"a": Inner()}
+        assert options.model_fields_set == {"top", "inner", "more", "sources"}
+        with pytest.raises(ValueError, match="frozen"):
+            options.top = 4
+
+    @pytest.mark.parametrize("build", [lambda **given: Outer(**given), lambda **given: Outer.from_table(given, "x")])
+    def test_a_whole_number_in_a_float_field_is_recorded_as_it_was_given(self, build):
+        """`temperature=1` stands in configurations and hashes as 1; 1.0 would be another text."""
+        options = build(weight=1, pair=[0, 2], inner={"share": 1}, sources={"a": {"share": 0}}, top=2)
+        assert json.dumps([options.weight, options.pair, options.inner.share, options.sources["a"].share]) == (
+            "[1, [0, 2], 1, 0]"
+        )
+        assert options == build(
+            weight=1.0, pair=(0.0, 2.0), inner=Inner(share=1.0), sources={"a": Inner(share=0)}, top=2
+        )
+
+    def test_lists_become_tuples_where_a_field_asks_for_them_and_nowhere_else(self):
+        options = Outer(lengths=[1, 2], anything=[1, [2]])
+        assert (options.lengths, options.anything) == ((1, 2), [1, [2]])
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"scale": -1}, "scale is -1; allowed: a number >= 0; 0 means no guidance"),
+            ({"scale": float("nan")}, "scale is nan; allowed: a number >= 0; 0 means no guidance"),
+            ({"top": 17}, "top is 17; allowed: 0 to 16; change it"),
+            ({"weight": 0}, "weight is 0; allowed: above 0; change it"),
+            ({"weight": True}, "weight is True; allowed: float; check its type"),
+            ({"weight": "1"}, "weight is '1'; allowed: float; check its type"),
+            ({"whole": 1.0}, "whole is 1.0; allowed: int | None; check its type"),
+            ({"whole": True}, "whole is True; allowed: int | None; check its type"),
+            ({"flag": 1}, "flag is 1; allowed: true or false; check its type"),
+            ({"name": "x"}, "name is 'x'; allowed: 'llada' or 'dream'; choose one of these"),
+            ({"pair": (1,)}, "pair[1] is (1,); allowed: tuple[float, float]; check its type"),
+            ({"lengths": [1, "a"]}, "lengths[1] is 'a'; allowed: tuple[int, ...]; check its type"),
+            ({"inner": {"size": 17}}, "inner.size is 17; allowed: 1 to 16; change it"),
+            ({"inner": 3}, "inner is 3; allowed: Inner; check its type"),
+            ({"more": [{}, {"size": "a"}]}, "more[1].size is 'a'; allowed: int; check its type"),
+            ({"sources": {"a": {"size": "b"}}}, "sources.a.size is 'b'; allowed: int; check its type"),
+            ({"topp": 1}, "unknown option 'topp'; did you mean top? known: "),
+            ({"sources": {"a": {"sice": 1}}}, "unknown key of sources.a 'sice'; did you mean size? known: share, size"),
+            ({"top": 13}, "top is 13; allowed: not 13; take another"),
+        ],
+    )
+    def test_a_refusal_says_what_was_given_what_is_allowed_and_what_to_do(self, given, message):
+        with pytest.raises(ConfigError) as caught:
+            Outer(**given)
+        assert str(caught.value).startswith(message)
+
+    def test_a_number_beyond_all_floats_is_refused(self):
+        with pytest.raises(ConfigError, match=r"^weight is 1000.*allowed: float"):
+            Outer(weight=10**400)
+
+    @pytest.mark.parametrize(
+        ("table", "message"),
+        [
+            ({"must": "x"}, "must of [a] of b.toml is 'x'; allowed: int; check its type"),
+            ({"may": 2}, "[a] of b.toml has no 'must'; allowed: every one of must, for none has a default; add it"),
+            ({"must": 1, "my": 2}, "unknown key of [a] of b.toml 'my'; did you mean may? known: may, must"),
+            (3, "[a] of b.toml is 3; allowed: a table of keys: must, may; write it so"),
+        ],
+    )
+    def test_tables_of_files_are_named(self, table, message):
+        with pytest.raises(ConfigError) as caught:
+            Required.from_table(table, "[a] of b.toml")
+        assert str(caught.value) == message
+
+    def test_a_check_of_several_fields_is_named_too(self):
+        with pytest.raises(ConfigError, match=r"^\[a\]: top is 13; allowed: not 13; take another$"):
+            Outer.from_table({"top": 13}, "[a]")
+
+
+def test_a_spec_is_a_name_and_settings():
+    assert parse_spec("llada") == ("llada", {})
+    assert parse_spec("klass:block_length=4, n=none") == ("klass", {"block_length": 4, "n": None})
+    assert parse_spec("mine.py:Rule:window=[0.0,1.0],region=block:8") == (
+        "mine.py:Rule",
+        {"window": [0.0, 1.0], "region": "block:8"},
+    )
+    with pytest.raises(ConfigError, match=r"--policy ':a=1' names no policy; allowed: .*; begin with a name"):
+        parse_spec(":a=1")
+    with pytest.raises(ConfigError, match=r"--policy a is given twice"):
+        parse_spec("x:a=1,a=2")
 
 
 @pytest.mark.parametrize(

@@ -24,17 +24,18 @@ class Displayable:
 
     def show(self, *, open: bool = True) -> Path:
         """Write a page that needs no network, open it in the browser, and return its path; `open=False` only writes."""
-        path: Path = _import_drawing().write_page(self)
+        path: Path = import_drawing().write_page(self)
         if open:
             webbrowser.open(path.as_uri())
         return path
 
-    def to_pandas(self, *table: str) -> Any:
-        """Return the same as a `pandas.DataFrame`; values with several tables take a table's name."""
-        return _import_drawing().make_frame(self, *table)
+    def to_pandas(self) -> Any:
+        """Return the same as a `pandas.DataFrame`."""
+        return import_drawing().make_frame(self)
 
 
-def _import_drawing() -> Any:
+def import_drawing() -> Any:
+    """Import the module with `draw_cell`, `write_page` and `make_frame`, or say what to install."""
     try:
         return import_module(DRAWING)
     except ImportError as error:

@@ -16,6 +16,10 @@ MAX_DIGITS = 4300
 """Longest whole number that is read, in characters; `int` itself refuses longer ones."""
 
 
+_MALFORMED: tuple[type[Exception], ...] = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What comes of building a value from a body that is not one."""
+
+
 class HashMismatch(ValueError):
     """A text is not what `to_hashed_json` wrote."""
 
@@ -105,7 +109,7 @@ def from_hashed_json(
     try:
         value = build(body)
         same = to_body(value) == body
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError, *refusals) as error:
+    except _MALFORMED + refusals as error:
         raise HashMismatch(f"the {kind} file does not describe a {kind} ({error})") from error
     if not same:
         raise HashMismatch(f"the {kind} file has entries that no calibration writes")

@@ -17,7 +17,7 @@ from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin, get
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
-from unmask.base.errors import ConfigError, UnknownName, require
+from unmask.base.errors import ConfigError, UnknownName, format_value, require
 from unmask.base.files import os_error_text, read_file, storable
 
 T = TypeVar("T")
@@ -69,7 +69,8 @@ class Options(BaseModel):
         checked = handler(given)
         for name in given:
             # Frozen options refuse assignment; the instance is new and nobody has seen it yet.
-            checked.__dict__[name] = _keep_integers(given[name], checked.__dict__[name])
+            if name in checked.__dict__:
+                checked.__dict__[name] = _keep_integers(given[name], checked.__dict__[name])
         return checked
 
 
@@ -94,42 +95,59 @@ def _keep_integers(given: Any, checked: Any) -> Any:
 
 
 def _translate(error: ValidationError, owner: type[Options], where: str) -> ConfigError:
-    """Word the first of pydantic's errors as "X is Y; allowed: ...; what to do"."""
+    """Word the first of pydantic's errors like all refusals: "X is Y; allowed: ...; what to do"."""
     first = error.errors(include_url=False)[0]
-    path, kind, given = list(first["loc"]), first["type"], first["input"]
-    fields_here, field, names, value = owner.model_fields, None, [], given
-    for at, part in enumerate(path):
-        if isinstance(part, int):
-            names[-1] += f"[{part}]"
-        elif part in fields_here or (kind == "extra_forbidden" and at == len(path) - 1):
-            names.append(str(part))
-            field = fields_here.get(str(part))
-            inner = _options_in(field.annotation) if field is not None else None
-            fields_here = fields_here if inner is None or at == len(path) - 1 else inner.model_fields
-        elif field is not None and get_origin(field.annotation) in (dict, Mapping) and part != "[key]":
-            names.append(str(part))
-    name, of = ".".join(names), f" of {where}" if where else ""
+    kind, path = first["type"], first["loc"]
+    names, field, siblings = _locate(owner, path)
+    of = f" of {where}" if where else ""
     if kind == "extra_forbidden":
-        place = ".".join(names[:-1]) + of if len(names) > 1 else where
-        return UnknownName(f"key of {place}" if place else "option", names[-1], fields_here)
+        place = f"{'.'.join(names)}{of}" if names else where
+        return UnknownName(f"key of {place}" if place else "option", str(path[-1]), siblings)
     if kind == "missing" and isinstance(path[-1], str):
-        required = ", ".join(key for key, part in fields_here.items() if part.is_required())
+        required = ", ".join(name for name, part in siblings.items() if part.is_required())
         return ConfigError(
-            f"{where or owner.__name__} has no {name!r}; allowed: every one of {required}, for none has a default; "
-            "add it"
+            f"{where or owner.__name__} has no {'.'.join(names)!r}; allowed: every one of {required}, for none has a "
+            "default; add it"
         )
-    wording = field.json_schema_extra if field is not None and isinstance(field.json_schema_extra, dict) else {}
     if kind == "literal_error":
         allowed, hint = str(first["ctx"]["expected"]), "choose one of these"
-    elif kind.endswith("_type") or kind in ("missing", "too_long") or field is None:
-        allowed, hint = describe_type(field.annotation) if field is not None else str(first["msg"]), "check its type"
+    elif field is not None and (kind.endswith("_type") or kind in ("missing", "too_long")):
+        allowed, hint = describe_type(field.annotation), "check its type"
     else:
-        allowed, hint = _describe_range(field) or str(first["msg"]), "change it"
-    try:
-        require(False, f"{name}{of}", value, str(wording.get("allowed", allowed)), str(wording.get("hint", hint)))
-    except ConfigError as refusal:
-        return refusal
-    raise AssertionError("unreachable")
+        allowed, hint = (_describe_range(field) if field is not None else "") or first["msg"], "change it"
+    wording = field.json_schema_extra if field is not None and isinstance(field.json_schema_extra, dict) else {}
+    name, given = f"{'.'.join(names)}{of}", format_value(first["input"])
+    return ConfigError(f"{name} is {given}; allowed: {wording.get('allowed', allowed)}; {wording.get('hint', hint)}")
+
+
+def _locate(
+    owner: type[Options], path: tuple[int | str, ...]
+) -> tuple[list[str], FieldInfo | None, Mapping[str, FieldInfo]]:
+    """Follow the path of an error: the names to show, the last field on it, and the fields beside its last part.
+
+    A path has names of fields, indices of tuples, keys of tables, and names of a union's branches, which are left out.
+    """
+    names: list[str] = []
+    field: FieldInfo | None = None
+    inside: Mapping[str, FieldInfo] = owner.model_fields
+    siblings = inside
+    key_follows = False
+    for part in path:
+        siblings = inside
+        if isinstance(part, int):
+            names[-1] += f"[{part}]"
+        elif key_follows:
+            names.append(part)
+            key_follows = False
+        elif part in inside:
+            names.append(part)
+            field = inside[part]
+            inner = _options_in(field.annotation)
+            inside = {} if inner is None else inner.model_fields
+            key_follows = any(
+                get_origin(arg) in (dict, Mapping) for arg in (field.annotation, *get_args(field.annotation))
+            )
+    return names, field, siblings
 
 
 def _options_in(annotation: Any) -> type[Options] | None:
