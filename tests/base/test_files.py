@@ -184,6 +184,10 @@ class TestLock:
         with lock(tmp_path / "lock") as sure:
             assert not sure
 
+    def test_a_folder_that_is_not_there_is_an_error(self, tmp_path):
+        with pytest.raises(FileNotFoundError), lock(tmp_path / "nowhere" / "lock"):
+            raise AssertionError("the body must not run")
+
     def test_another_process_is_named_and_its_death_frees(self, tmp_path):
         """Even if a process that it forked off lives on."""
         command = [sys.executable, "-c", LOCKED, str(tmp_path / "lock")]

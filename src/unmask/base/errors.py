@@ -100,11 +100,16 @@ def format_value(value: object, max_length: int = 300) -> str:
     return text if len(text) <= max_length else f"{text[:max_length]}... ({len(text)} characters)"
 
 
-@cache
-def warn_once(text: str) -> None:
-    """Warn at the line that called this package; the same text warns once per process."""
+def warn_caller(text: str) -> None:
+    """Warn at the user's line that called this package, however deep inside it something was noticed."""
     frame, level = inspect.currentframe(), 0
     # torch stands between where a module's `forward` is called, and is not where the user's line is.
     while frame is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] in ("unmask", "torch"):
         frame, level = frame.f_back, level + 1
     warnings.warn(text, stacklevel=level + 1)
+
+
+@cache
+def warn_once(text: str) -> None:
+    """Warn like `warn_caller`, but give the same text once per process."""
+    warn_caller(text)

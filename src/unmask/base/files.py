@@ -176,6 +176,7 @@ def lock(path: Path) -> Iterator[bool]:
     itself stays: if it were removed, two processes could hold locks on two files of the same name.
     """
     path = Path(os.path.realpath(path))
+    path.open("ab").close()  # A folder that is missing or not writable is an error; only a refused lock is not.
     # Without the fallback to "the file exists" as a lock, which a killed process would hold forever.
     file_lock = FileLock(path, timeout=0, thread_local=False, fallback_to_soft=False)
     me = f"process {os.getpid()} on {socket.gethostname()}"
