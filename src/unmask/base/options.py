@@ -80,7 +80,7 @@ def _has_tuple(annotated: Any) -> bool:
 
 
 def _lists_to_tuples(value: Any) -> Any:
-    return tuple(map(_lists_to_tuples, value)) if isinstance(value, list | tuple) else value
+    return tuple(map(_lists_to_tuples, value)) if type(value) in (list, tuple) else value
 
 
 def _keep_integers(given: Any, checked: Any) -> Any:
