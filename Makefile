@@ -19,7 +19,7 @@ GOAL ?=
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
 
 # Threads that spin while they wait make a small model many times slower on shared cores. `import unmask` sees to the same
-# (src/unmask/threads.py); this is for what loads torch first. Settings of your own win.
+# (src/unmask/base/environment.py); this is for what loads torch first. Settings of your own win.
 ifeq ($(KMP_BLOCKTIME)$(KMP_LIBRARY)$(GOMP_SPINCOUNT),)
 export OMP_WAIT_POLICY ?= PASSIVE
 endif

@@ -12,11 +12,11 @@ import torch
 import unmask
 from tests.helpers.fresh_python import fresh_python
 from unmask.api import Model
+from unmask.base.errors import ConfigError, UnknownName, UnmaskError
 from unmask.catalog import MODELS, ExactOptions
 from unmask.core import Needs, Policy, Proposal, View, row_key
 from unmask.decode import decode
 from unmask.decode_options import ALIASES, OPTIONS, DecodeOptions, option_fields
-from unmask.errors import ConfigError, UnknownName, UnmaskError
 from unmask.policies import METHODS, Dream, Fixed, LLaDA
 
 MODEL_OPTIONS = {"n": 6, "vocab": 3, "dependence": 0.5, "structure": "far", "seed": 1, "eos": "b"}

@@ -7,11 +7,7 @@ import pytest
 import torch
 
 import unmask
-from unmask.catalog import MODELS, CheckpointOptions, load, text_side_of
-from unmask.checkpoints.contents import fingerprint, pieces_of
-from unmask.cli import app as cli
-from unmask.denoisers import ApproximateCache
-from unmask.errors import (
+from unmask.base.errors import (
     CheckpointError,
     ConfigError,
     DenoiserError,
@@ -20,6 +16,10 @@ from unmask.errors import (
     UnknownName,
     UnmaskError,
 )
+from unmask.catalog import MODELS, CheckpointOptions, load, text_side_of
+from unmask.checkpoints.contents import fingerprint, pieces_of
+from unmask.cli import app as cli
+from unmask.denoisers import ApproximateCache
 from unmask.request import text_side
 
 QUESTION = "How many clips did Natalia sell?"

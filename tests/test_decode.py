@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from tests.helpers.operations import Counted, Uncounted
+from unmask.base.errors import ConfigError, DenoiserError, InvalidAction, Unfinished
 from unmask.core import Logits, Needs, Noise, Policy, Proposal, State, Trajectory, Vocabulary, row_key
 from unmask.decode import decode
 from unmask.denoisers import Exact, Guided, Joint
-from unmask.errors import ConfigError, DenoiserError, InvalidAction, Unfinished
 from unmask.policies import Fixed, InfoGain, LLaDA, Revised, make
 from unmask.runner import Runner
 

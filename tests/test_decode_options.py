@@ -4,8 +4,8 @@ from dataclasses import fields
 
 import pytest
 
+from unmask.base.errors import ConfigError
 from unmask.decode_options import ALIASES, OPTIONS, RECORDED, SPEC, DecodeOptions, option_fields
-from unmask.errors import ConfigError
 
 
 def test_every_option_says_what_it_does():

@@ -13,9 +13,9 @@ from safetensors import safe_open
 
 import unmask
 from tests.helpers.paths import CONFIGS, ROOT, SRC
+from unmask.base.errors import UnknownName
 from unmask.catalog import EMBEDDED, EmbeddedOptions, load
 from unmask.checkpoints import hub
-from unmask.errors import UnknownName
 from unmask.lab.compare import FRESH, evaluate
 from unmask.policies import make
 from unmask.policies.examples import HOME

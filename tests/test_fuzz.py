@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import unmask
-from unmask.errors import UnmaskError, shown
+from unmask.base.errors import UnmaskError, format_value
 from unmask.policies import METHODS, LLaDA
 
 NAN, INF = float("nan"), float("inf")
@@ -127,7 +127,7 @@ def tried(call, *arguments, **keywords):
     except Exception as error:
         ours = isinstance(error, UnmaskError) and 0 < len(str(error)) < 8_000
         if not ours:
-            what = f"{type(error).__name__} of {call.__name__}{shown(arguments)} {shown(keywords)}"
+            what = f"{type(error).__name__} of {call.__name__}{format_value(arguments)} {format_value(keywords)}"
             raise AssertionError(what) from error
         return False
     return True

@@ -13,7 +13,7 @@ import torch
 import unmask
 from tests.helpers.duel import SHEET, worked_model
 from unmask.axes import score
-from unmask.errors import ConfigError, UnknownName
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.policies import LLaDA
 
 

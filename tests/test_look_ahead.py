@@ -6,11 +6,11 @@ from typing import ClassVar
 import pytest
 import torch
 
+from unmask.base.errors import ConfigError, ContractError
 from unmask.catalog import load
 from unmask.core import NO_LOOK_AHEAD, Needs, Noise, NoNoise, Policy, Proposal, Search, State, Trajectory, View, row_key
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
-from unmask.errors import ConfigError, ContractError
 from unmask.policies import Fixed, LLaDA, Revised
 from unmask.runner import Runner, joined
 

@@ -12,9 +12,9 @@ import pytest
 from notebooks.execute import FOLDER, MADE_FROM, code_hashes, executed
 from tests.helpers import made_studies as made
 from unmask import notebook
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.catalog import load
 from unmask.core import Trajectory
-from unmask.errors import ConfigError, UnknownName
 from unmask.lab.analysis.findings import findings
 from unmask.look.run import run_record
 

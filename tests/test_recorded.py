@@ -10,6 +10,7 @@ import torch
 from tests.helpers.recordable import OPEN, POLICIES, four
 from tests.helpers.tape import HostFree, HostRead, Recorded, Tape, TapeRecorder
 from unmask.adapt.selective import Selective
+from unmask.base.errors import DenoiserError, InvalidAction, Unfinished
 from unmask.catalog import load
 from unmask.core import Action, LookAhead, Noise, Policy, Proposal, State, Trajectory, Vocabulary, row_key
 from unmask.core.rows import leaves
@@ -17,7 +18,6 @@ from unmask.decode import decode
 from unmask.denoisers import Exact, Joint, Network
 from unmask.denoisers.transformer import Spec, Transformer
 from unmask.diagnostics import DIAGNOSTICS
-from unmask.errors import DenoiserError, InvalidAction, Unfinished
 from unmask.policies import METHODS, Fixed, LLaDA, make
 
 EXACT = Exact(Joint.random(9, 4, dependence=1.5, seed=3), eos_ids=(2, 3))

@@ -10,8 +10,8 @@ import pytest
 
 import unmask
 from tests.helpers.local_ray import local_ray
+from unmask.base.errors import ConfigError
 from unmask.catalog import load
-from unmask.errors import ConfigError
 from unmask.lab.cluster import Ray
 from unmask.policies import Fixed
 from unmask.remote import in_batches, merged

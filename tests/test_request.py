@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from unmask.base.errors import ConfigError
 from unmask.catalog import load
 from unmask.core import row_key
-from unmask.errors import ConfigError
 from unmask.request import after_tokens, begin, generation, infilling, steps_of
 
 MASK = 4

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import unmask
+from unmask.base.errors import ConfigError, InvalidAction, OtherModel, SchemaError
 from unmask.core import Action, Policy, Proposal, Trajectory, row_key
 from unmask.decode import decode
-from unmask.errors import ConfigError, InvalidAction, OtherModel, SchemaError
 from unmask.policies import METHODS, P2, Composed, Fixed, LLaDA, Revised, compose, make, settings
 from unmask.policies.check import Problem
 from unmask.resolve import plain, remade

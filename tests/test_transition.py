@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from unmask.base.errors import DenoiserError, InvalidAction
 from unmask.core import RULES, Action, Prediction, State
 from unmask.core.prediction import Statistics
-from unmask.errors import DenoiserError, InvalidAction
 from unmask.transition import FAULTS, apply, fill_after_eos
 
 MASK, VOCAB = 9, 8

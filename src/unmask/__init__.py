@@ -7,21 +7,24 @@
     print(out.text, out.forwards)
 
 Names are looked up on first use, so that importing the package does not load torch. Importing it decides how many
-threads torch will use and how they wait (`unmask.threads`), unless torch is there already or the environment says so.
+threads torch will use and how they wait (`unmask.base.environment`), unless torch is there already or the environment
+says so.
 """
+
+__version__ = "0.7.0"  # Before the imports, because `unmask.base.environment` reads it.
 
 from difflib import get_close_matches
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
-from unmask.by_name import loaded_by as _loaded_by
-from unmask.displayed import drawn_by as _drawn_by
-from unmask.threads import settle as _settle_threads
+from unmask.base.environment import configure_threads as _configure_threads
 
 if TYPE_CHECKING:
     from unmask.api import Generation as Generation
     from unmask.api import Model as Model
+    from unmask.base.errors import ConfigError as ConfigError
+    from unmask.base.errors import UnmaskError as UnmaskError
     from unmask.catalog import MODELS as MODELS
     from unmask.catalog import load as load
     from unmask.core import Action as Action
@@ -30,13 +33,9 @@ if TYPE_CHECKING:
     from unmask.core import Proposal as Proposal
     from unmask.core import State as State
     from unmask.core import Trajectory as Trajectory
-    from unmask.errors import ConfigError as ConfigError
-    from unmask.errors import UnmaskError as UnmaskError
     from unmask.lab.calibrate_named import calibrate as calibrate
     from unmask.policies import METHODS as METHODS
     from unmask.policies import compose as compose
-
-__version__ = "0.7.0"
 
 _HOME = {
     "load": "catalog",
@@ -52,16 +51,12 @@ _HOME = {
     "Proposal": "core",
     "State": "core",
     "Trajectory": "core",
-    "UnmaskError": "errors",
-    "ConfigError": "errors",
+    "UnmaskError": "base.errors",
+    "ConfigError": "base.errors",
 }
 __all__ = ["__version__", *sorted(_HOME)]
 
-_settle_threads()
-# Above all that it draws, and loaded when somebody looks.
-_drawn_by(lambda name: import_module("unmask.notebook").DISPLAYS[name])
-# Above the laboratory, which loads the models of its studies.
-_loaded_by(lambda name, **options: import_module("unmask.catalog").load(name, **options))
+_configure_threads()
 
 
 def __getattr__(name: str) -> Any:

@@ -12,16 +12,17 @@ import numpy as np
 import torch
 
 from unmask.adapt import Gate
+from unmask.base.display import Displayable
+from unmask.base.environment import versions
+from unmask.base.errors import ConfigError, OtherModel, SchemaError, require
+from unmask.base.options import fits
 from unmask.core import Action, Denoiser, Noise, Policy, Search, State, Trajectory, row_key
 from unmask.core.cost import AnswerCost, answer_tokens, total_cost
 from unmask.core.rows import mapped
 from unmask.decode import GivenAction
 from unmask.decode_options import DecodeOptions, said
 from unmask.denoisers import Codec, Prompt
-from unmask.displayed import Displayed
-from unmask.errors import ConfigError, OtherModel, SchemaError, require
 from unmask.likelihood import TextScores, score_texts
-from unmask.options import fits
 from unmask.request import (
     Request,
     after_tokens,
@@ -33,11 +34,10 @@ from unmask.request import (
     steps_of,
 )
 from unmask.resolve import Resolved, inherited, plain, resolve
-from unmask.versions import versions
 
 
 @dataclass(frozen=True, repr=False)
-class Generation(Displayed):
+class Generation(Displayable):
     """What `generate`, `infill` and `branch` return: a row per prompt and sample, the samples of one side by side."""
 
     texts: tuple[str, ...]

@@ -9,6 +9,8 @@ from typing import Any, overload
 import torch
 
 from unmask.api import Model
+from unmask.base.errors import CheckpointError, ConfigError, UnknownName, require
+from unmask.base.options import check_types
 from unmask.checkpoints import hub
 from unmask.checkpoints.config import CheckpointConfig
 from unmask.checkpoints.contents import fingerprint
@@ -18,9 +20,7 @@ from unmask.core.fused import choose_statistics
 from unmask.denoisers import Exact, Joint, LetterCodec
 from unmask.denoisers.engines import choose_engine, resolve_engine
 from unmask.denoisers.masked_lm import load_masked_lm
-from unmask.errors import CheckpointError, ConfigError, UnknownName, require
 from unmask.lab.cluster.where import Ray
-from unmask.options import check_types
 from unmask.remote import ModelName, RemoteModel
 from unmask.request import TextSide, text_side
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from unmask.base.errors import UnmaskError
 from unmask.catalog import text_side_of
 from unmask.denoisers import Codec
-from unmask.errors import UnmaskError
 from unmask.lab.store import Store
 
 

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 import torch
 
+from unmask.base.errors import ConfigError, InvalidAction, SchemaError, require
+from unmask.base.options import fits
 from unmask.core import (
     ALL,
     NO_LOOK_AHEAD,
@@ -23,8 +25,6 @@ from unmask.core import (
     Trajectory,
 )
 from unmask.core.shapes import check_value
-from unmask.errors import ConfigError, InvalidAction, SchemaError, require
-from unmask.options import fits
 from unmask.recorded import run_recorded
 from unmask.runner import Finished, Runner, added, advance, light_step, step_limit, unfinished
 from unmask.search import searched

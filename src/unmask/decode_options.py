@@ -9,8 +9,8 @@ from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unmask.errors import require
-from unmask.options import fits
+from unmask.base.errors import require
+from unmask.base.options import fits
 
 if TYPE_CHECKING:
     from unmask.adapt import Gate

@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unmask.base.environment import versions
+from unmask.base.errors import ConfigError, Unfinished, UnknownName, require
 from unmask.core import (
     NO_LOOK_AHEAD,
     Action,
@@ -35,14 +37,12 @@ from unmask.core.statistics import Sampling, filter_
 from unmask.decode import Runner, advance, step_limit
 from unmask.decode_options import DecodeOptions, check_whole
 from unmask.denoisers import Guided, Prompt
-from unmask.errors import ConfigError, Unfinished, UnknownName, require
 from unmask.oracle import best_order, check_oracle_block
 from unmask.policies import settings as settings_of
 from unmask.request import CalibratedModel, Request, after_tokens, begin, check_length, entered_texts, is_conversation
 from unmask.resolve import plain, resolve
 from unmask.stats.bootstrap import Estimate, ratio_intervals
 from unmask.transition import Transition, raise_faults
-from unmask.versions import versions
 
 EXACT, MONTE_CARLO, ORACLE = "exact", "monte-carlo", "oracle"
 QUANTITIES = {

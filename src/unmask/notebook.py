@@ -1,23 +1,25 @@
-"""What a notebook shows of generations, trajectories and findings; found by `unmask.displayed` on first use."""
+"""What a notebook shows of generations, trajectories and findings; imported by `unmask.base.display` on first use."""
 
 import html
+import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from io import StringIO
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from unmask.api import Generation
+from unmask.base.errors import ConfigError, ContractError, StorageError, UnknownName, require
+from unmask.base.options import fits
 from unmask.codecs import codec_of_run
 from unmask.core import Trajectory
 from unmask.denoisers import Codec
-from unmask.displayed import Display
-from unmask.errors import ConfigError, UnknownName, require
 from unmask.lab.analysis.findings import Findings
 from unmask.look.numbers import TokenNumbers
 from unmask.look.run import Record, run_record, runs_page
-from unmask.options import fits
 from unmask.report.csv import table_csv
 from unmask.report.html import page as report_page
 from unmask.report.sheet import AnySheet
@@ -196,9 +198,47 @@ def _pandas() -> Any:
         raise ConfigError(f"to_pandas needs pandas ({error}); pip install 'unmask[pandas]'") from error
 
 
-DISPLAYS = {
-    "Trajectory": Display(run_cell, _run_page, run_table),
-    "Generation": Display(_generation_cell, lambda done: _run_page(done.trajectory, done.codec), _generation_table),
-    "Findings": Display(_findings_cell, lambda found: report_page(study_report(found)), findings_table),
-}
-"""By the name of the type."""
+def draw_cell(value: object) -> str:
+    """Return HTML that stands alone among other outputs of a notebook."""
+    if isinstance(value, Trajectory):
+        return run_cell(value)
+    if isinstance(value, Generation):
+        return _generation_cell(value)
+    if isinstance(value, Findings):
+        return _findings_cell(value)
+    raise _not_drawn(value)
+
+
+def write_page(value: object) -> Path:
+    """Write a whole page to a new temporary file, which only its owner can read."""
+    if isinstance(value, Trajectory):
+        page = _run_page(value)
+    elif isinstance(value, Generation):
+        page = _run_page(value.trajectory, value.codec)
+    elif isinstance(value, Findings):
+        page = report_page(study_report(value))
+    else:
+        raise _not_drawn(value)
+    try:
+        handle, name = tempfile.mkstemp(prefix="unmask-", suffix=".html")
+        with os.fdopen(handle, "wb") as file:
+            file.write(page.encode("utf-8"))
+    except OSError as error:
+        place = tempfile.gettempdir()
+        raise StorageError(f"no page can be written to {place!r} ({error.strerror}); set TMPDIR to a place") from error
+    return Path(name)
+
+
+def make_frame(value: object, *table: str) -> Any:
+    """Return a `pandas.DataFrame`; findings have several, each under the name of its CSV file."""
+    if isinstance(value, Trajectory):
+        return run_table(value)
+    if isinstance(value, Generation):
+        return _generation_table(value)
+    if isinstance(value, Findings):
+        return findings_table(value, *table)
+    raise _not_drawn(value)
+
+
+def _not_drawn(value: object) -> ContractError:
+    return ContractError(f"nothing draws a {type(value).__name__}; allowed: runs, generations and findings; show one")

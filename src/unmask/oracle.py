@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from unmask.base.errors import require
 from unmask.core import Denoiser, Needs, State, View
-from unmask.errors import require
 
 LogProbs = Callable[[Tensor, Tensor], Tensor]
 """log p of a token in each row of logits."""

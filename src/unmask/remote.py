@@ -13,16 +13,16 @@ from itertools import pairwise
 from typing import Any, NoReturn
 
 from unmask.api import Generation, Model
+from unmask.base.errors import ConfigError, require
+from unmask.base.options import fits
 from unmask.core.merge import merge_runs
 from unmask.core.rows import mapped
 from unmask.decode_options import DecodeOptions
 from unmask.denoisers import Prompt
-from unmask.errors import ConfigError, require
 from unmask.lab.cluster.carry import Parcel, packed
 from unmask.lab.cluster.model_workers import ModelWorkers, model_workers
 from unmask.lab.cluster.stand_in import stand_in
 from unmask.lab.cluster.where import Ray
-from unmask.options import fits
 from unmask.request import entered, entered_texts, is_conversation
 
 BATCH = 32

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from unmask.base.errors import ConfigError, require
+from unmask.base.files import storable
 from unmask.core import Denoiser, Noise, State, Trajectory, row_key
 from unmask.denoisers import Codec, Prompt
-from unmask.errors import ConfigError, require
-from unmask.text import storable
 
 STEPS_SHARE = 0.5
 """Steps / blanks when nobody says: two tokens per step."""

@@ -1,8 +1,6 @@
 """From the options of `generate` and `infill` to a policy, a proposal and a denoiser, and the run itself."""
 
-import inspect
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from difflib import get_close_matches
@@ -11,12 +9,12 @@ from typing import Any
 
 from unmask.adapt import Gate
 from unmask.axes import AXES
+from unmask.base.errors import ConfigError, SchemaError, UnknownName, format_value, require, warn_caller
+from unmask.base.options import check_types
 from unmask.core import Denoiser, Policy, Proposal, Search, Trajectory
 from unmask.decode import decode, one_step
 from unmask.decode_options import ALIASES, BRANCH, OPTIONS, DecodeOptions, option_fields
 from unmask.denoisers import ApproximateCache, Exact, Guided, Network
-from unmask.errors import ConfigError, SchemaError, UnknownName, require, shown
-from unmask.options import check_types
 from unmask.policies import METHODS, make, settings, standing
 from unmask.policies.candidates import around
 from unmask.policies.composed import Composed
@@ -100,7 +98,7 @@ class Resolved:
         said = (self.gate.at_other_steps(r.steps, steps_of(self.share, r.blanks), r.blanks) for r in requests)
         remarks = [remark for remark in dict.fromkeys(said) if remark]
         for remark in remarks:
-            warnings.warn(remark, stacklevel=_outside())
+            warn_caller(remark)
         return {"warnings": remarks} if remarks else {}
 
     def _denoiser(self) -> Denoiser:
@@ -138,14 +136,6 @@ def resolve(model: CalibratedModel, options: DecodeOptions) -> Resolved:
         resolved._denoiser()  # refused now, not when prompts have been read
     exact = isinstance(model.denoiser, Exact)
     return replace(resolved, policy=fitted(policy, model.name, model.fingerprint, exact))
-
-
-def _outside() -> int:
-    """How far up a warning has to go to stand at the line of whoever called the package."""
-    frame, level = inspect.currentframe(), 0
-    while frame is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == "unmask":
-        frame, level = frame.f_back, level + 1
-    return level
 
 
 def inherited(
@@ -237,7 +227,9 @@ def _gate(gate: Any) -> Gate | None:
         return Gate.load(gate)
     except ValueError as error:
         # A name that no file can have: a zero byte, half a character.
-        raise ConfigError(f"gate is {shown(gate)}; allowed: the path of a gate file; check it ({error})") from error
+        raise ConfigError(
+            f"gate is {format_value(gate)}; allowed: the path of a gate file; check it ({error})"
+        ) from error
 
 
 def _policy(options: DecodeOptions, gate: Gate | None, model: CalibratedModel) -> tuple[str | None, Policy | Search]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from unmask.base.errors import ConfigError, Unfinished
 from unmask.core import (
     ALL,
     Action,
@@ -23,7 +24,6 @@ from unmask.core import (
     propose,
 )
 from unmask.core.rows import concat, select
-from unmask.errors import ConfigError, Unfinished
 from unmask.search import together
 from unmask.transition import Transition, apply, fill_after_eos, raise_faults
 

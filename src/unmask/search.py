@@ -7,6 +7,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from unmask.base.errors import InvalidAction, Unfinished
 from unmask.core import (
     Action,
     Logits,
@@ -21,7 +22,6 @@ from unmask.core import (
     View,
 )
 from unmask.core.rows import concat, mapped
-from unmask.errors import InvalidAction, Unfinished
 
 T = TypeVar("T")
 

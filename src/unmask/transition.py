@@ -9,8 +9,8 @@ from torch import Tensor
 
 from unmask.axes import score
 from unmask.axes.cardinality import reveal_count
+from unmask.base.errors import DenoiserError, InvalidAction
 from unmask.core import RULES, Action, Prediction, State
-from unmask.errors import DenoiserError, InvalidAction
 
 FAULTS = {
     1: "the region holds no masked position although the row still has some; allowed: one or more; "

@@ -4,8 +4,8 @@ import pytest
 
 from unmask.adapt import Arms, Lookup, Proposed, RandomGate, Selective, Staged, coverage
 from unmask.axes import ReMDM
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.diagnostics import DIAGNOSTICS, CommitmentDiagnostic, RegionDiagnostic, ScoreDiagnostic
-from unmask.errors import ConfigError, UnknownName
 from unmask.policies import Dream, Fixed, Revised
 from unmask.policies.candidates import AXES, Instead, candidate, candidates, combined
 

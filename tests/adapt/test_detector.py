@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from unmask.adapt import Lookup
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 
 NAN, INF = float("nan"), float("inf")
 

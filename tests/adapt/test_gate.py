@@ -12,15 +12,15 @@ from unmask.adapt import EndToEnd, Gate, Lift, Selective, coverage
 from unmask.adapt import gate as gate_files
 from unmask.adapt.gate import FORMAT
 from unmask.axes import ReMDM
+from unmask.base.errors import ConfigError, GateFileError, OtherModel, StorageError, UnknownName
+from unmask.base.json_files import hash_body
 from unmask.catalog import load
 from unmask.cli import app as cli
 from unmask.core import Trajectory
 from unmask.diagnostics import DIAGNOSTICS, RegionDiagnostic
-from unmask.errors import ConfigError, GateFileError, OtherModel, StorageError, UnknownName
 from unmask.policies import Dream, Fixed, Revised
 from unmask.policies.candidates import AXES, Instead
 from unmask.request import steps_of
-from unmask.stats.hashed_json import digest
 
 INF = float("inf")
 OPEN = {"starts": (), "g": (0.1,), "tau": -INF}
@@ -47,7 +47,7 @@ def revised_file(gate, change):
     """The file's text with a changed body and the right hash."""
     whole = json.loads(gate.to_json())
     change(whole["body"])
-    return json.dumps({**whole, "hash": digest(FORMAT, whole["body"])})
+    return json.dumps({**whole, "hash": hash_body(FORMAT, whole["body"])})
 
 
 class TestFile:
@@ -145,7 +145,7 @@ class TestFile:
             (lambda text: text.replace(FORMAT, "unmask-gate-1"), r"'unmask-gate-1'.*'unmask-gate-2'.*calibrate again"),
             (lambda text: text[:-20], "not strict JSON"),
             (lambda text: text.replace("0.02", "NaN"), "NaN is no JSON number"),
-            (lambda text: text.replace('"task"', '"axis": "score", "task"'), "there twice"),
+            (lambda text: text.replace('"task"', '"axis": "score", "task"'), "given twice"),
             (lambda text: "[]", "names no format"),
             (lambda text: json.dumps({**json.loads(text), "note": 1}), "entries"),
         ],

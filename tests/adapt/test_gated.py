@@ -10,6 +10,7 @@ from unmask.adapt import Coverage, Lookup, Proposed, RandomGate, Selective, Stag
 from unmask.adapt.gated import choose, memory_of
 from unmask.adapt.notes import without_record
 from unmask.axes import ReMDM, score
+from unmask.base.errors import ConfigError
 from unmask.core import ALL, Action, Needs, Noise, Proposal, Trajectory
 from unmask.diagnostics import (
     DIAGNOSTICS,
@@ -18,7 +19,6 @@ from unmask.diagnostics import (
     RegionDiagnostic,
     ScoreDiagnostic,
 )
-from unmask.errors import ConfigError
 from unmask.policies import WINO, Dream, Fixed, LLaDA, Revised
 from unmask.policies.candidates import Instead
 from unmask.policies.check import check_policy

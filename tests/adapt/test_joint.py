@@ -5,6 +5,7 @@ import torch
 
 from unmask.adapt import JointPolicy, Lookup, Proposed, Selective, coverage, joint_arm
 from unmask.axes import AXES, ReMDM
+from unmask.base.errors import ConfigError
 from unmask.core import NO_LOOK_AHEAD
 from unmask.diagnostics import (
     DIAGNOSTICS,
@@ -13,7 +14,6 @@ from unmask.diagnostics import (
     RegionDiagnostic,
     ScoreDiagnostic,
 )
-from unmask.errors import ConfigError
 from unmask.policies import Dream, Fixed, Revised
 from unmask.policies.candidates import Instead
 from unmask.policies.check import check_policy

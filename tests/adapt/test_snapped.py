@@ -7,9 +7,9 @@ import torch
 
 from unmask.adapt import Lookup, Selective, Snapped
 from unmask.adapt.snapped import RandomSnapped, nearest
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import NO_LOOK_AHEAD, Action, State
 from unmask.diagnostics import DIAGNOSTICS, CardinalityDiagnostic, RegionDiagnostic
-from unmask.errors import ConfigError, UnknownName
 from unmask.policies import Dream, Fixed
 from unmask.policies.candidates import candidates, written_out
 from unmask.policies.check import check_policy

@@ -6,8 +6,8 @@ import torch
 
 from unmask.adapt import Staged
 from unmask.adapt.staged import stage
+from unmask.base.errors import ConfigError
 from unmask.core import State
-from unmask.errors import ConfigError
 from unmask.policies import Dream, Fixed, Revised
 from unmask.policies.check import check_policy
 from unmask.stats import stages

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.axes import Cardinality, cardinality
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import State
 from unmask.core.prediction import Prediction, Statistics
-from unmask.errors import ConfigError, UnknownName
 
 MASK = 9
 

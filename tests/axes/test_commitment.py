@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from unmask.axes import Commitment, commitment
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import State
 from unmask.core.prediction import Prediction, Statistics
-from unmask.errors import ConfigError, UnknownName
 
 STATE = State.from_prompts([[1], [1, 2]], new_tokens=[3, 2], steps=1, mask_id=9)
 

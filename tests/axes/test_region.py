@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask.axes import Region, region
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import State
-from unmask.errors import ConfigError, UnknownName
 
 MASK = 9
 GIVEN, MASKED, REVISABLE, COMMITTED = "gmrc"

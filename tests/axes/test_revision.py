@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.helpers import paths
 from unmask.axes import ReMDM, revision
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import State
-from unmask.errors import ConfigError, UnknownName
 
 GOLDEN = json.loads((paths.GOLDEN / "remdm.json").read_text())
 NAMES = {"remdm-cap": revision.sigma_cap, "remdm-rescale": revision.sigma_rescale}

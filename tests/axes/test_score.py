@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.axes import score
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import (
     RULES,
     Logits,
@@ -24,7 +25,6 @@ from unmask.core import (
     propose,
 )
 from unmask.core.statistics import PassOptions, one_pass
-from unmask.errors import ConfigError, UnknownName
 
 MASK = 99
 

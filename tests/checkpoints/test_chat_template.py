@@ -3,8 +3,8 @@
 import pytest
 
 from tests.helpers.checkpoint_texts import edit
+from unmask.base.errors import CheckpointError, ConfigError
 from unmask.checkpoints.chat_template import MOST_RENDERED, ChatTemplate
-from unmask.errors import CheckpointError, ConfigError
 
 HELLO = [{"role": "user", "content": "Hello"}]
 

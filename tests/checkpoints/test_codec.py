@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.checkpoint_texts import KINDS, MASK, ROWS, VARIANTS, edit, read
-from unmask.errors import CheckpointError, ConfigError
+from unmask.base.errors import CheckpointError, ConfigError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 IDS = st.lists(st.integers(-3, ROWS + 20), max_size=20)

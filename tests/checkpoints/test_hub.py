@@ -15,8 +15,8 @@ import pytest
 
 from tests.helpers import fakehub
 from tests.helpers.fresh_python import environment, fresh_python
+from unmask.base.errors import CheckpointError, ConfigError, HubError
 from unmask.checkpoints.hub import cached, locate, missing
-from unmask.errors import CheckpointError, ConfigError, HubError
 
 pytest.importorskip("huggingface_hub")
 

@@ -15,13 +15,13 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from tests.helpers.mutations import mutated
+from unmask.base.errors import CheckpointError, ConfigError, NotEnoughMemory, UnmaskError
 from unmask.checkpoints import device, weights
 from unmask.checkpoints.dream import DREAM
 from unmask.checkpoints.llada import LLADA
 from unmask.checkpoints.read import read
 from unmask.core import Needs, State, View
 from unmask.denoisers.transformer import Transformer
-from unmask.errors import CheckpointError, ConfigError, NotEnoughMemory, UnmaskError
 
 CPU = torch.device("cpu")
 INDEX = "model.safetensors.index.json"

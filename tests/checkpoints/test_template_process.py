@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.fresh_python import fresh_python
+from unmask.base.errors import CheckpointError
 from unmask.checkpoints import template_process
 from unmask.checkpoints.chat_template import ChatTemplate
 from unmask.checkpoints.template_process import _kept, render_apart
-from unmask.errors import CheckpointError
 
 HELLO = [{"role": "user", "content": "Hello"}]
 LOOP = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.helpers.checkpoint_texts import KINDS, edit
+from unmask.base.errors import CheckpointError
 from unmask.checkpoints.tokenizer import read_tokenizer
-from unmask.errors import CheckpointError
 
 
 def test_a_folder_without_a_tokenizer(tmp_path):

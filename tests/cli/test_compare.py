@@ -9,9 +9,9 @@ import time
 import pytest
 
 from tests.helpers.own_policies import GOOD
+from unmask.base.errors import ConfigError
 from unmask.cli.app import main
 from unmask.cli.compare import FEW_PROMPTS
-from unmask.errors import ConfigError
 from unmask.lab import compare
 
 CSV = "csv-missing-cells"

@@ -7,10 +7,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from unmask.base.errors import ConfigError
+from unmask.base.options import parse_settings, parse_value, split_commas
 from unmask.cli.options import expanded, policy_of
 from unmask.decode_options import option, shared
-from unmask.errors import ConfigError
-from unmask.options import pairs, parse_value, split_commas
 from unmask.policies import KLASS, compose
 from unmask.policies.presets import ANY
 
@@ -104,9 +104,9 @@ def test_values(text, value):
 
 
 def test_pairs_are_read_in_order():
-    assert list(pairs("--set", ["b=1", "a=x=y"]).items()) == [("b", 1), ("a", "x=y")]
+    assert list(parse_settings(["b=1", "a=x=y"]).items()) == [("b", 1), ("a", "x=y")]
     with pytest.raises(ConfigError, match="KEY=VALUE"):
-        pairs("--set", ["=1"])
+        parse_settings(["=1"])
 
 
 def test_settings_of_a_policy():
@@ -117,10 +117,10 @@ def test_settings_of_a_policy():
         "c='x,y'",
         "d={p = 1, q = 2}",
     ]
-    found = pairs("--policy", split_commas("window=[0.0,1.0],region=block:8,n=4,x=none,y=true"))
+    found = parse_settings(split_commas("window=[0.0,1.0],region=block:8,n=4,x=none,y=true"), "--policy")
     assert found == {"window": [0.0, 1.0], "region": "block:8", "n": 4, "x": None, "y": True}
     with pytest.raises(ConfigError, match="twice"):
-        pairs("--policy", ["a=1", "a=2"])
+        parse_settings(["a=1", "a=2"], "--policy")
 
 
 def test_a_composition_as_a_policy_is_typed():

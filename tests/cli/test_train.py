@@ -10,8 +10,8 @@ import typer
 from typer.testing import CliRunner
 
 import unmask.train.loop
+from unmask.base.errors import ConfigError
 from unmask.cli.train import train
-from unmask.errors import ConfigError
 from unmask.train.learner import Learner
 
 app = typer.Typer()

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.helpers.fresh_python import environment
-from unmask.atomic import leftovers
+from unmask.base.files import find_leftovers
 from unmask.policies.heads import store
 from unmask.train import journal
 
@@ -99,7 +99,7 @@ def test_what_a_kill_left_is_thrown_away_and_said(command, tmp_path):
     made = tmp_path / "made"
     (made / ".head.123.partial").mkdir(parents=True)
     (made / journal.LOCK).touch()
-    assert leftovers(made / "head")
+    assert find_leftovers(made / "head")
     again = command("train", "head", "--kind", "ddpd", "--model", "mini", "--out", "made", *FEW)
     assert "did not finish, and kept nothing: this one starts from the beginning" in again.out
     assert sorted(path.name for path in made.iterdir()) == sorted([journal.LOCK, "head"])

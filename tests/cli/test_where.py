@@ -2,8 +2,8 @@
 
 import pytest
 
+from unmask.base.errors import ConfigError
 from unmask.cli.where import where_of
-from unmask.errors import ConfigError
 from unmask.lab.cluster import Ray
 
 

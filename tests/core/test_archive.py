@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.helpers.fresh_python import fresh_python
+from unmask.base.errors import SchemaError
 from unmask.core import archive
 from unmask.core.archive import pack, unpack
-from unmask.errors import SchemaError
 
 ARRAYS = {".a": np.arange(6).reshape(2, 3), ".b": np.array([True, False]), ".c": np.ones(3, np.float32)}
 META = {"format": "x", "list": [1, None, "é"]}
@@ -148,7 +148,7 @@ def test_a_bomb_is_refused_before_memory_is_taken():
 import io, resource, sys, zipfile
 from tests.core.test_archive import JSON, vouched
 from unmask.core.archive import unpack
-from unmask.errors import SchemaError
+from unmask.base.errors import SchemaError
 whole = io.BytesIO()
 with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as file:
     file.writestr("meta.npy", JSON)

@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from tests.helpers.kernel_cases import gumbel, inverse, logits
+from unmask.base.errors import ConfigError, warn_once
 from unmask.core import Edit, fused
 from unmask.core.fused import StatisticsChoice, choose_statistics
-from unmask.core.remarks import say_once
 from unmask.core.statistics import PassOptions, Sampling, one_pass
-from unmask.errors import ConfigError
 
 ASKED = PassOptions(edit=Edit((2,), (float("-inf"),)))
 
@@ -23,10 +22,10 @@ def forgetful(monkeypatch):
     """Nothing is remembered from one test to the next."""
     monkeypatch.setattr(fused, "_proven", set())
     monkeypatch.setattr(fused, "_broken", {})
-    for remembered in (fused._kernels, say_once):
+    for remembered in (fused._kernels, warn_once):
         remembered.cache_clear()
     yield
-    for remembered in (fused._kernels, say_once):
+    for remembered in (fused._kernels, warn_once):
         remembered.cache_clear()
 
 

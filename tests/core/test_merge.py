@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from unmask.base.errors import ConfigError
 from unmask.catalog import load
 from unmask.core import Trajectory
 from unmask.core.merge import merge_runs
 from unmask.core.rows import leaves
-from unmask.errors import ConfigError
 
 PROMPTS = ["ab", "cd", "ba", "dc", "aa"]
 GROUPS = [[4, 0], [2], [3, 1]]

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from unmask.base.errors import ConfigError, DenoiserError
 from unmask.core import Logits, Needs, Noise, Posterior, Proposal, State, View, Vocabulary, propose
-from unmask.errors import ConfigError, DenoiserError
 
 EOS, EOT, MASK, SIZE = 3, 4, 6, 7
 VOCABULARY = Vocabulary(SIZE, MASK, (EOS, EOT))

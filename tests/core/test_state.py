@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unmask.base.errors import ConfigError
 from unmask.core import State
-from unmask.errors import ConfigError
 
 MASK = 9
 

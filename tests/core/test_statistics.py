@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from unmask.base.errors import ConfigError
 from unmask.core import Edit, Noise, Posterior, statistics
 from unmask.core.statistics import Pass, PassOptions, Sampling, one_pass
-from unmask.errors import ConfigError
 
 NEVER = float("-inf")
 DTYPES = [torch.float32, torch.bfloat16, torch.float64]

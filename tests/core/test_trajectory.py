@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
+from unmask.base.errors import ConfigError, SchemaError, StorageError
 from unmask.core import Action, LookAhead, Needs, Noise, Policy, Proposal, State, Trajectory
 from unmask.core.archive import pack, unpack
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
-from unmask.errors import ConfigError, SchemaError, StorageError
 
 MASK = 3
 DENOISER = Exact(Joint.random(7, 3, dependence=1.5, seed=0))

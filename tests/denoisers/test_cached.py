@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
+from unmask.base.errors import ConfigError, DenoiserError
 from unmask.core import Needs, Noise, State, View, row_key
 from unmask.core.rows import select
 from unmask.decode import decode
 from unmask.denoisers import ApproximateCache
-from unmask.errors import ConfigError, DenoiserError
 from unmask.policies import LLaDA, make
 
 KINDS = ["llada", "dream"]

@@ -2,8 +2,8 @@
 
 import pytest
 
+from unmask.base.errors import ConfigError
 from unmask.denoisers import LetterCodec
-from unmask.errors import ConfigError
 
 CODEC = LetterCodec(4)
 

@@ -10,9 +10,9 @@ import torch
 
 from tests.helpers.gpu import gpu
 from tests.helpers.paths import GOLDEN
+from unmask.base.errors import ConfigError, warn_once
 from unmask.catalog import load
 from unmask.core import Needs, Noise, Proposal, State, View
-from unmask.core.remarks import say_once
 from unmask.decode import decode
 from unmask.denoisers import engines
 from unmask.denoisers.engines import ENGINES, EngineChoice, choose_engine, resolve_engine, use_engine
@@ -20,7 +20,6 @@ from unmask.denoisers.graphs import Graphs
 from unmask.denoisers.kernels import fused_ops, why_not
 from unmask.denoisers.readout import run
 from unmask.denoisers.transformer import PLAIN, Layer, Norm, attend_lse
-from unmask.errors import ConfigError
 from unmask.policies import make
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
@@ -28,7 +27,7 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
 
 @pytest.fixture(autouse=True)
 def _remarks_anew():
-    say_once.cache_clear()
+    warn_once.cache_clear()
 
 
 def lacking(monkeypatch, reason):

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.axes import commitment, score
+from unmask.base.errors import DenoiserError
 from unmask.core import Action, Needs, Noise, Policy, State, View
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
-from unmask.errors import DenoiserError
 
 JOINT = Joint.random(5, 3, dependence=2.0, seed=1)
 MASK = 3

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.helpers import fake_cuda
-from unmask.core.remarks import say_once
+from unmask.base.errors import warn_once
 from unmask.denoisers import graphs as module
 from unmask.denoisers.graphs import Graphs
 from unmask.denoisers.readout import run
@@ -78,7 +78,7 @@ def test_a_shape_that_cannot_be_recorded_runs_plainly_and_says_so_once(transform
     def refuse(*args, **kwargs):
         raise RuntimeError("CUDA error: operation not supported\nwith more lines")
 
-    say_once.cache_clear()
+    warn_once.cache_clear()
     monkeypatch.setattr(module, "record", refuse)
     graphs(*refused)
     message = (
@@ -110,7 +110,7 @@ def test_a_driver_without_graphs(transformer, events, monkeypatch):
     def unsupported():
         raise RuntimeError("CUDA error: operation not supported")
 
-    say_once.cache_clear()
+    warn_once.cache_clear()
     monkeypatch.setattr(torch.cuda, "CUDAGraph", unsupported)
     said, same = twice(Graphs(transformer("llada")), batch(2, 4))
     assert same
@@ -135,7 +135,7 @@ def test_too_little_memory_for_a_capture(transformer, events, monkeypatch):
             self.capture.__exit__(*problem)
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB.\nmore")
 
-    say_once.cache_clear()
+    warn_once.cache_clear()
     monkeypatch.setattr(torch.cuda, "graph", Full)
     said, same = twice(Graphs(transformer("llada")), batch(2, 4))
     assert same
@@ -152,7 +152,7 @@ class Failing(PlainOps):
 
 @torch.inference_mode()
 def test_kernels_that_fail_on_a_shape_are_given_up(transformer, events):
-    say_once.cache_clear()
+    warn_once.cache_clear()
     model, plain = transformer("llada"), transformer("llada")
     graphs, values = Graphs(model), batch(2, 4)
     model.use(Failing())

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
+from unmask.base.errors import ConfigError
 from unmask.core import Logits, Needs, Noise, State, View, Vocabulary
 from unmask.decode import decode
 from unmask.denoisers import Exact, Guided, Joint
-from unmask.errors import ConfigError
 from unmask.policies.fixed import Fixed
 
 MASK = 3

@@ -7,6 +7,7 @@ import torch
 
 from tests.helpers.device import DEVICE
 from tests.helpers.gpu import gpu
+from unmask.base.errors import DenoiserError
 from unmask.catalog import load
 from unmask.core import Needs, Noise, State, View, Vocabulary, row_key
 from unmask.core.rows import select
@@ -16,7 +17,6 @@ from unmask.denoisers.engines import choose_engine, use_engine
 from unmask.denoisers.invariance import SIZES, Bounds, Floors, find_bounds
 from unmask.denoisers.network import PACK, Network
 from unmask.denoisers.transformer import PlainOps, Spec, Transformer
-from unmask.errors import DenoiserError
 from unmask.policies import LLaDA, make
 
 CUDA = torch.device("cuda:0")

@@ -6,8 +6,8 @@ from math import log
 import numpy as np
 import pytest
 
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.denoisers.joint import MAX_ENTRIES, Joint
-from unmask.errors import ConfigError, UnknownName
 
 STRUCTURES = ("dense", "chain", "pairs", "far")
 EVIDENCE = ({}, {0: 1}, {3: 2, 1: 0}, {0: 2, 1: 2, 2: 2, 3: 2})

@@ -7,8 +7,8 @@ import torch
 
 from tests.helpers import fake_cuda
 from tests.helpers.gpu import gpu
+from unmask.base.errors import warn_once
 from unmask.core import Needs, Noise, State, View, row_key
-from unmask.core.remarks import say_once
 from unmask.decode import decode
 from unmask.denoisers import ApproximateCache
 from unmask.denoisers.engines import choose_engine, use_engine
@@ -161,7 +161,7 @@ def test_a_driver_without_graphs_runs_cached_passes_one_by_one(cache, network, e
         raise RuntimeError("CUDA error: operation not supported")
 
     net = network("llada")
-    say_once.cache_clear()
+    warn_once.cache_clear()
     monkeypatch.setattr(torch.cuda, "CUDAGraph", unsupported)
     state = start(net, [5, 9], 8)
     with pytest.warns(UserWarning, match="operation not supported") as caught:

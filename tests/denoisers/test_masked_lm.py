@@ -20,11 +20,11 @@ from safetensors.torch import load_file, save_file
 
 from tests.helpers.tiny_tokenizer import CLS, MASK, PAD, SEP, SPECIAL, tiny_tokenizer
 from unmask.api import Model
+from unmask.base.errors import CheckpointError, ConfigError, DenoiserError
 from unmask.core import Logits, Needs, Noise, Proposal, State, View, row_key
 from unmask.core.rows import select
 from unmask.decode import decode
 from unmask.denoisers.masked_lm import BUCKET, MaskedLM, load_masked_lm
-from unmask.errors import CheckpointError, ConfigError, DenoiserError
 from unmask.policies import Fixed, LLaDA, Revised, make
 from unmask.policies.check import Problem, check_policy
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from unmask.base.errors import ConfigError, DenoiserError
 from unmask.core import Needs, Noise, State, View, Vocabulary, row_key
 from unmask.core.rows import concat
 from unmask.decode import decode
@@ -14,7 +15,6 @@ from unmask.denoisers.invariance import Floors
 from unmask.denoisers.network import BUCKET, PACK, attention_bias, pad_view
 from unmask.denoisers.readout import default_layers, mean_attention, run
 from unmask.denoisers.transformer import Layer, Spec, Transformer
-from unmask.errors import ConfigError, DenoiserError
 from unmask.policies import make
 
 KINDS = ["llada", "dream", "mini", "mini-dream"]

@@ -8,17 +8,16 @@ import torch
 
 from tests.helpers.gpu import gpu
 from tests.helpers.recordable import POLICIES, four
+from unmask.base.errors import InvalidAction, warn_once
 from unmask.catalog import load
 from unmask.core import Noise, Proposal, State, Vocabulary, row_key
 from unmask.core.graphs import Recording
-from unmask.core.remarks import say_once
 from unmask.decode import decode
 from unmask.denoisers import recorder as module
 from unmask.denoisers.engines import use_engine
 from unmask.denoisers.network import Network
 from unmask.denoisers.recorder import CudaRecorder
 from unmask.denoisers.transformer import Spec, Transformer
-from unmask.errors import InvalidAction
 from unmask.past import NotRecorded
 from unmask.policies import Fixed, LLaDA, make
 
@@ -27,7 +26,7 @@ CUDA = torch.device("cuda:0")
 
 @pytest.fixture(autouse=True)
 def _remarks_anew():
-    say_once.cache_clear()
+    warn_once.cache_clear()
 
 
 # On any machine.

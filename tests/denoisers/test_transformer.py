@@ -11,12 +11,12 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 
 from tests.helpers.paths import GOLDEN
+from unmask.base.errors import ConfigError
 from unmask.checkpoints.config import CheckpointConfig
 from unmask.checkpoints.dream import DREAM
 from unmask.checkpoints.llada import LLADA
 from unmask.denoisers import transformer as module
 from unmask.denoisers.transformer import Rotation, Spec, Transformer, attend, attend_lse
-from unmask.errors import ConfigError
 
 NETS = [("llada", 4, "mha"), ("llada", 2, "gqa"), ("dream", 2, "gqa")]
 SIZES = [f"{batch}x{length}" for length in (1, 7, 24, 33) for batch in (1, 3)]

@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 import pytest
 import torch
 
+from unmask.base.errors import ConfigError
 from unmask.checkpoints.read import read
 from unmask.core import Noise, Proposal, State
 from unmask.core.rows import select
@@ -18,7 +19,6 @@ from unmask.diagnostics import (
 )
 from unmask.diagnostics.base import total
 from unmask.diagnostics.transfer import received, supplied
-from unmask.errors import ConfigError
 from unmask.policies import Fixed, Revised
 from unmask.transition import apply
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from unmask.base.environment import versions
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.lab.store import Store
 from unmask.lab.store.schemas import FIRST_STEP, STATES, SUMMARY, loose
 from unmask.lab.store.shards import Shard, Unit
-from unmask.versions import versions
 
 LENGTH = 8
 """Positions of every answer; states lie evenly along it."""

@@ -12,9 +12,9 @@ import pytest
 import unmask
 from unmask.adapt import EndToEnd, Gate
 from unmask.adapt.arms import Arms
+from unmask.base.errors import ConfigError, ContractError, NotComplete, OtherStudy, StorageError, UnknownName
 from unmask.catalog import load
 from unmask.diagnostics import DIAGNOSTICS
-from unmask.errors import ConfigError, ContractError, NotComplete, OtherStudy, StorageError, UnknownName
 from unmask.lab import calibrate as lab
 from unmask.lab.calibrate import calibrate, compared, lift_of, verdict
 from unmask.lab.compare import evaluate

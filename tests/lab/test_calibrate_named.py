@@ -3,7 +3,7 @@
 import pytest
 
 import unmask
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 
 GOOD = {"task": "carry-rtl", "axis": "region"}
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tests.helpers import made_studies as made
-from unmask.errors import UnknownName
+from unmask.base.errors import UnknownName
 from unmask.lab.analysis.detection import detect
 from unmask.lab.analysis.opportunity import measure
 from unmask.lab.choose import choices, choose_axis, diagnostic_names, is_extension, settings_of

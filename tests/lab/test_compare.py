@@ -14,9 +14,9 @@ from rich.console import Console
 
 from tests.helpers.fresh_python import fresh_python
 from tests.helpers.oracle import CARRY, Oracle, oracle
+from unmask.base.errors import ConfigError, SchemaError, UnknownName
 from unmask.catalog import load
 from unmask.core import Policy, Vocabulary
-from unmask.errors import ConfigError, SchemaError, UnknownName
 from unmask.lab import compare_prompts
 from unmask.lab.compare import evaluate
 from unmask.lab.compare_summary import MACRO, summarise

@@ -14,7 +14,7 @@ ASKED = ["compare", "--model", "mini", "--device", "cpu", "--task", "carry-rtl",
 ASKED += ["--steps", "4", "--resamples", "50"]
 ARMS = ["--policy", "mine.py:Counted:count=3", "--policy", "mine.py:Raises", "--policy", "soar", "--matched"]
 REFUSING = GOOD.replace('raise KeyError("half a character: \\ud800")', 'raise ConfigError("not today")').replace(
-    "from unmask.core import Policy\n", "from unmask.core import Policy\nfrom unmask.errors import ConfigError\n"
+    "from unmask.core import Policy\n", "from unmask.base.errors import ConfigError\nfrom unmask.core import Policy\n"
 )
 CLUSTER = ["--on", "ray", "--workers", "2"]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.helpers.oracle import CARRY, oracle
-from unmask.errors import ConfigError, StorageError
+from unmask.base.errors import ConfigError, StorageError
 from unmask.lab import compare_store
 from unmask.lab.compare import evaluate
 from unmask.lab.compare_store import PIECES, PLAN, ComparePieces

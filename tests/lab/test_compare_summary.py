@@ -5,7 +5,7 @@ import math
 import pytest
 
 from tests.helpers.made_comparison import made
-from unmask.errors import UnknownName
+from unmask.base.errors import UnknownName
 from unmask.lab.compare_summary import MACRO, summarise
 from unmask.report import compare as report
 from unmask.report.compare_screen import remarks, verdict

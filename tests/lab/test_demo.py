@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.errors import ConfigError, UnknownName
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.lab.demo import AT_ONCE, CONTENDERS, FAMILIES, MODE, Contender, DemoProblem, problems, run_demo
 
 SMALL = [

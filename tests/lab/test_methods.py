@@ -11,9 +11,9 @@ from tests.helpers.own_policies import GOOD
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny_studies import table
 from unmask.axes import AXES, POLICY
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.cli.app import main
 from unmask.core import Search
-from unmask.errors import ConfigError, UnknownName
 from unmask.lab.analysis.findings import findings
 from unmask.lab.calibrate import check_axis
 from unmask.lab.choose import why_not_cross_fitted

@@ -4,7 +4,7 @@ from itertools import islice
 
 import pytest
 
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.lab.prompts import FRESH, FRESH_FROM, FRESH_PROMPTS, prompts_from
 from unmask.tasks import examples, find, training
 

@@ -8,8 +8,8 @@ import pytest
 from tests.helpers.made_gates import known_gates
 from tests.helpers.tiny_studies import SMALL, by_hash
 from tests.lab.run.test_arms import RAW
+from unmask.base.errors import ConfigError, OtherStudy
 from unmask.catalog import load
-from unmask.errors import ConfigError, OtherStudy
 from unmask.lab.analysis.findings import findings
 from unmask.lab.run import judging
 from unmask.lab.run.driver import run_study

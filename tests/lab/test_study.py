@@ -10,8 +10,8 @@ from tests.helpers.own_tasks import parsed
 from tests.helpers.paths import STUDIES
 from tests.helpers.tiny_studies import table
 from unmask.axes import cardinality
+from unmask.base.errors import ConfigError
 from unmask.diagnostics import DIAGNOSTICS
-from unmask.errors import ConfigError
 from unmask.lab.run.driver import run_study
 from unmask.lab.store import Store
 from unmask.lab.study import Study

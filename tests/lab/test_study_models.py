@@ -3,7 +3,7 @@
 import pytest
 
 from tests.helpers.tiny_studies import table
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.lab.study import Study
 from unmask.policies import Fixed, LLaDA
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.catalog import load
 from unmask.core import Proposal
-from unmask.errors import ConfigError, UnknownName
 from unmask.lab import published
 from unmask.lab.published import LLADA
 from unmask.lab.verify import Agreement, Target, chosen_tasks, measure, prepare, target_of, verdict

@@ -5,10 +5,10 @@ import json
 import pytest
 import torch
 
+from unmask.base.errors import ConfigError, SchemaError
 from unmask.catalog import load
 from unmask.core import Noise, State, Trajectory
 from unmask.decode import decode
-from unmask.errors import ConfigError, SchemaError
 from unmask.look.run import (
     FORMAT,
     check_record,

@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import brentq, minimize
 from scipy.special import softmax
 
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.mechanisms import commitment
 
 SEEDS = range(5)

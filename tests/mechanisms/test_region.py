@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.optimize import linprog
 
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.mechanisms import region
 
 L, SIZE = 7, 3

@@ -9,7 +9,7 @@ import torch
 from scipy.optimize import minimize, minimize_scalar
 from scipy.stats import norm
 
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.mechanisms import score
 
 SEEDS = range(6)

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from tests.policies.test_paths import Listening, exact, noise, rows
+from unmask.base.errors import ConfigError
 from unmask.core import Noise, Proposal
 from unmask.decode import decode
-from unmask.errors import ConfigError
 from unmask.policies import KLASS, BestOf, EBSampler, FastDLLM, InfoGain, LLaDA, Revised, make
 from unmask.policies.best_of import log_probability
 from unmask.policies.check import check_search

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from unmask.axes import AXES, CARDINALITY, COMMITMENT, REGION, SCORE, cardinality
+from unmask.base.errors import ConfigError, UnknownName, UnnamedPolicy
 from unmask.core import RULES, Logits, Needs, Noise, Search, State, View, Vocabulary
 from unmask.decode import decode
-from unmask.errors import ConfigError, UnknownName, UnnamedPolicy
 from unmask.policies import (
     DUS,
     KLASS,

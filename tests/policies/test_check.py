@@ -10,9 +10,9 @@ import torch
 import unmask
 from tests.helpers.device import DEVICE
 from unmask.axes import ReMDM, cardinality, commitment, score
+from unmask.base.errors import ContractError, DenoiserError, UnmaskError
 from unmask.core import Action, Noise, Policy, Search, State, row_key
 from unmask.denoisers import Guided
-from unmask.errors import ContractError, DenoiserError, UnmaskError
 from unmask.policies import METHODS, Fixed, LLaDA, Revised, make
 from unmask.policies.check import Problem, check_policy, check_search
 from unmask.runner import joined

@@ -5,10 +5,10 @@ import torch
 
 from tests.policies.worked import confidences, revealed, run
 from unmask.axes import ReMDM
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import Noise, Proposal, State
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
-from unmask.errors import ConfigError, UnknownName
 from unmask.policies import DCD, DSB, DUS, Composed, EBSampler, FastDLLM, Fixed, LLaDA, Revised, compose, make
 from unmask.policies.check import check_policy
 

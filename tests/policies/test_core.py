@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from tests.helpers import paths
+from unmask.base.errors import ConfigError
 from unmask.core import Noise, Proposal, State, Trajectory
 from unmask.decode import decode
 from unmask.denoisers import Guided
-from unmask.errors import ConfigError
 from unmask.policies import CoRe, LLaDA
 from unmask.policies.examples import cases
 from unmask.runner import Runner

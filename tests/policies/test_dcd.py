@@ -3,8 +3,8 @@
 import pytest
 
 from tests.policies.worked import VOCAB, confidences, peaked, revealed, run, table
+from unmask.base.errors import ConfigError
 from unmask.denoisers.scripted import Scripted
-from unmask.errors import ConfigError
 from unmask.policies.check import check_policy
 from unmask.policies.dcd import DCD
 

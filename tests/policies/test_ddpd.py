@@ -8,11 +8,11 @@ import torch
 
 import unmask
 from tests.helpers import paths
+from unmask.base.errors import ConfigError
 from unmask.core import Noise, Proposal, State
 from unmask.core.rows import Selectable
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
-from unmask.errors import ConfigError
 from unmask.policies import DDPD, make
 from unmask.policies.check import Problem, check_policy
 from unmask.policies.heads import store

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import unmask
+from unmask.base.errors import ConfigError, OtherModel
 from unmask.core import Noise, Policy, Proposal, State, Trajectory
 from unmask.decode import Runner, decode
 from unmask.denoisers import Exact, Joint
-from unmask.errors import ConfigError, OtherModel
 from unmask.policies import DEMASK, make
 from unmask.policies.check import Problem, check_policy
 from unmask.policies.demask import measured

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from tests.policies.worked import VOCAB, revealed
+from unmask.base.errors import ConfigError
 from unmask.core import Noise, State
 from unmask.decode import decode
-from unmask.errors import ConfigError
 from unmask.policies.check import check_policy
 from unmask.policies.dos import DOS
 from unmask.policies.examples import cases, denoiser

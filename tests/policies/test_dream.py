@@ -9,9 +9,9 @@ import torch
 from tests.helpers import paths
 from tests.policies.worked import table
 from unmask.axes import cardinality
+from unmask.base.errors import ConfigError
 from unmask.core import Needs, Noise, Proposal, State
 from unmask.decode import decode
-from unmask.errors import ConfigError
 from unmask.policies import Dream
 
 GOLDEN = json.loads((paths.GOLDEN / "dream.json").read_text())

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.policies.worked import confidences, revealed, run, table
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.policies.check import check_policy
 from unmask.policies.dcd import DCD
 from unmask.policies.dsb import DSB

@@ -4,7 +4,7 @@ import pytest
 
 from tests.policies.worked import confidences, revealed, run, table
 from unmask.axes.region import dilated_levels
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.policies.check import check_policy
 from unmask.policies.dus import DUS
 

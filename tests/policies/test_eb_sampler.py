@@ -3,8 +3,8 @@
 import pytest
 
 from tests.policies.worked import distributions, first, revealed, run, table
+from unmask.base.errors import ConfigError
 from unmask.decode import decode
-from unmask.errors import ConfigError
 from unmask.policies.check import Problem, check_policy
 from unmask.policies.eb_sampler import EBSampler
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from unmask.errors import ConfigError, UnknownName
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.policies import METHODS
 from unmask.policies.examples import cases, names, run_case, sheet
 

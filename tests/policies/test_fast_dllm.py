@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from tests.policies.worked import confidences, first, revealed, run
+from unmask.base.errors import ConfigError
 from unmask.core import Noise
 from unmask.decode import decode
-from unmask.errors import ConfigError
 from unmask.policies.check import Problem, check_policy
 from unmask.policies.fast_dllm import FastDLLM, FastDLLMDream
 

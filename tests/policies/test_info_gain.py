@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from tests.helpers import paths
+from unmask.base.errors import ConfigError
 from unmask.core import Noise, Proposal, State
 from unmask.decode import decode
-from unmask.errors import ConfigError
 from unmask.policies import InfoGain
 from unmask.policies.examples import cases
 

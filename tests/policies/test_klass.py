@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from tests.policies.worked import distributions, revealed, run, table
+from unmask.base.errors import ConfigError
 from unmask.decode import decode
-from unmask.errors import ConfigError
 from unmask.policies import LLaDA
 from unmask.policies.check import Problem, check_policy
 from unmask.policies.klass import KLASS

@@ -9,10 +9,10 @@ import torch
 from tests.helpers import paths
 from tests.policies.worked import table
 from unmask.axes import cardinality
+from unmask.base.errors import ConfigError
 from unmask.core import Needs, Noise, Proposal, State, View
 from unmask.decode import decode
 from unmask.denoisers import Guided
-from unmask.errors import ConfigError
 from unmask.policies import LLaDA
 from unmask.policies.examples import cases, denoiser
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from tests.helpers.enumerated import free, remaining_entropy, told
+from unmask.base.errors import ConfigError
 from unmask.core import Noise, State
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
-from unmask.errors import ConfigError
 from unmask.policies import LookUM
 
 

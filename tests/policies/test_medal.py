@@ -3,10 +3,10 @@
 import pytest
 
 from tests.helpers.enumerated import free, remaining_confidence, told
+from unmask.base.errors import ConfigError
 from unmask.core import Noise, State
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
-from unmask.errors import ConfigError
 from unmask.policies import MEDAL, LLaDA
 
 WHOLE = {"positions": 99, "tokens": 99, "actions": 999, "simulations": 10**6, "budget": "1000x"}

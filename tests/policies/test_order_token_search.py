@@ -5,10 +5,10 @@ from math import log
 import pytest
 
 from tests.helpers.enumerated import told
+from unmask.base.errors import ConfigError
 from unmask.core import Noise, State
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
-from unmask.errors import ConfigError
 from unmask.policies import OrderTokenSearch
 from unmask.policies.order_token_search import block_score, ranked
 

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from tests.helpers.own_policies import GOOD
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.catalog import load
-from unmask.errors import ConfigError, UnknownName
 from unmask.policies import make, settings
 from unmask.policies.check import check_policy
 from unmask.policies.own import own_policy

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from tests.policies.worked import VOCAB, confidences, peaked, revealed, run, table
+from unmask.base.errors import ConfigError
 from unmask.core import Logits, Noise, State, Trajectory, Vocabulary
 from unmask.decode import decode
 from unmask.denoisers.scripted import Scripted
-from unmask.errors import ConfigError
 from unmask.policies.check import Problem, check_policy
 from unmask.policies.p2 import P2
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import unmask
+from unmask.base.errors import ConfigError
 from unmask.core import DenoiserAround, Noise, Proposal, State
 from unmask.decode import decode
 from unmask.denoisers import Exact, Guided, Joint
-from unmask.errors import ConfigError
 from unmask.policies import MEDAL, SOAR, BestOf, LLaDA, LookUM, OrderTokenSearch
 
 SEARCHES = [

@@ -7,10 +7,10 @@ import torch
 
 from tests.policies.worked import VOCAB, confidences, peaked, run
 from unmask.axes import ReMDM
+from unmask.base.errors import ConfigError
 from unmask.core import Noise, Proposal, State, row_key
 from unmask.decode import decode
 from unmask.denoisers.scripted import Scripted
-from unmask.errors import ConfigError
 from unmask.policies.check import check_policy
 from unmask.policies.examples import cases, denoiser
 from unmask.policies.remdm import ReMDMLLaDA, ReMDMSampler

@@ -10,11 +10,11 @@ import torch
 from tests.helpers import paths
 from tests.helpers.enumerated import told
 from tests.policies.conftest import MASK
+from unmask.base.errors import ConfigError
 from unmask.core import DenoiserAround, Noise, Proposal, State, Trajectory
 from unmask.decode import Runner, decode
 from unmask.denoisers import Exact, Joint
 from unmask.denoisers.scripted import logs
-from unmask.errors import ConfigError
 from unmask.policies import SOAR
 from unmask.policies.soar import _Item
 

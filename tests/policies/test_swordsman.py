@@ -3,7 +3,7 @@
 import pytest
 
 from tests.policies.worked import follow, revealed, table
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.policies.check import check_policy
 from unmask.policies.swordsman import Swordsman
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from tests.policies.worked import logs, revealed, run
+from unmask.base.errors import ConfigError
 from unmask.core import Logits, Posterior
 from unmask.denoisers.scripted import Scripted
-from unmask.errors import ConfigError
 from unmask.policies.check import check_policy
 from unmask.policies.examples import cases
 from unmask.policies.vsb import VSB, _jensen_shannon, longest_within

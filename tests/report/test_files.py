@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.report import files
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers import made_studies as made
 from tests.helpers.made_findings import GAINS
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.lab.analysis.end_to_end import CHOSEN
 from unmask.report.html import page
 from unmask.report.markdown import markdown

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from unmask.base.json_files import hash_body
 from unmask.stats import Calibration, CalibrationSettings, DetectorFileError, ValidationTable, calibrate, choose_fixed
 from unmask.stats.calibration import FORMAT, graded_apart
-from unmask.stats.hashed_json import digest
 
 SETTINGS = CalibrationSettings(seed=0)
 
@@ -76,7 +76,7 @@ class TestFile:
     def test_a_body_that_is_none_is_refused_even_with_its_hash(self, found, edit):
         whole = json.loads(found.to_json())
         edit(whole["body"])
-        whole["hash"] = digest(FORMAT, whole["body"])
+        whole["hash"] = hash_body(FORMAT, whole["body"])
         with pytest.raises(DetectorFileError, match="calibrate again"):
             Calibration.from_json(json.dumps(whole))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from unmask.errors import UnknownName
+from unmask.base.errors import UnknownName
 from unmask.tasks import CONTROLS, LEVELS, SPLITS, TASKS, Draft, Example, examples, find, listing, show
 from unmask.tasks.base import canonical, digest
 

@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 
 from tests.helpers.constructed import LEVELS, PER_LEVEL, drafts, everything, many
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.tasks import base, words
 from unmask.tasks.base import Task, canonical
 from unmask.tasks.constructed import carry, cloze, constrained_json, csv_cells, html_tags, sparse, unique_list

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.tasks.draw import Draw
 
 KEYS = st.binary(max_size=100)

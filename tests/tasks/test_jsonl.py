@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from unmask.errors import ConfigError, SchemaError, StorageError, UnknownName
+from unmask.base.errors import ConfigError, SchemaError, StorageError, UnknownName
 from unmask.tasks import MissingData, examples, export, find, jsonl, score_predictions
 from unmask.tasks.base import canonical
 

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.helpers.fresh_python import fresh_python
-from unmask.errors import ConfigError, ContractError, SchemaError, UnknownName
+from unmask.base.errors import ConfigError, ContractError, SchemaError, UnknownName
 from unmask.tasks import examples, find, score, score_all, training
 from unmask.tasks.own import own, task_of
 

@@ -8,7 +8,7 @@ from itertools import islice
 
 import pytest
 
-from unmask.errors import ConfigError, ContractError
+from unmask.base.errors import ConfigError, ContractError
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Draft, examples, find, jsonl, splits, training
 from unmask.tasks.base import Task, TaskJudge, split_counts
 from unmask.tasks.scoring import utility

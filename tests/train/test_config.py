@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.paths import CONFIGS
-from unmask.errors import ConfigError, UnknownName
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.train import journal, train
 from unmask.train.config import Config, differences
 from unmask.train.loop import TrainingProgress

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from unmask.errors import ConfigError, SchemaError
+from unmask.base.errors import ConfigError, SchemaError
 from unmask.tasks import find
 from unmask.train import data
 from unmask.train.config import Config

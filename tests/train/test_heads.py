@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import unmask
-from unmask.errors import ConfigError, UnknownName
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.policies.heads import HEADS, load_head
 from unmask.train import journal
 from unmask.train.heads import HeadConfig, judge, predictions, train_head

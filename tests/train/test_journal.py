@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from tests.helpers.fresh_python import environment
+from unmask.base.errors import CheckpointError, ConfigError, SchemaError
 from unmask.checkpoints.read import read
-from unmask.errors import CheckpointError, ConfigError, SchemaError
 from unmask.train import Config, journal, train
 from unmask.train.loop import TrainingProgress
 

@@ -11,7 +11,7 @@ import torch
 
 from tests.helpers.fresh_python import fresh_python
 from tests.helpers.paths import CONFIGS
-from unmask.errors import ConfigError, SchemaError
+from unmask.base.errors import ConfigError, SchemaError
 from unmask.train import Config, journal, train
 from unmask.train.loop import TrainingFailed, TrainingProgress
 

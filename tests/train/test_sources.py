@@ -8,7 +8,7 @@ from itertools import islice
 import pytest
 
 from tests.helpers.fresh_python import fresh_python
-from unmask.errors import ConfigError, ContractError
+from unmask.base.errors import ConfigError, ContractError
 from unmask.tasks import SPLITS, TASKS, examples, find, score, training
 from unmask.tasks.official import MissingData
 from unmask.tasks.scoring.extract import squeeze

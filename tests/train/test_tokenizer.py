@@ -2,8 +2,8 @@
 
 import pytest
 
+from unmask.base.errors import ConfigError
 from unmask.checkpoints.codec import TextCodec
-from unmask.errors import ConfigError
 from unmask.train.tokenizer import CHATS, Ids, files, learn
 
 LESSONS = [

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.helpers.own_policies import GOOD
-from unmask.errors import ConfigError, UnknownName
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.policies import METHODS
 from unmask.view.asked import LONGEST_PROMPT, asked_branch, asked_run, body
 

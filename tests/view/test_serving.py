@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from tests.helpers.view_server import exact, held, next_event, serving
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.view.explorer import Explorer
 from unmask.view.models import LoadedModels
 from unmask.view.serving import Server

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from tests.helpers.view_server import exact
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.view.sessions import KeptRun, KeptRuns, Workers
 
 

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from unmask.errors import ConfigError, SchemaError, UnknownName
+from unmask.base.errors import ConfigError, SchemaError, UnknownName
 from unmask.lab.store import Store
 from unmask.view.studies import StudyFolder
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from unmask.errors import require
+from unmask.base.errors import require
 from unmask.stats import Calibration
 
 

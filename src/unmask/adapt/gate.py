@@ -9,15 +9,14 @@ from typing import Any
 
 from unmask import __version__
 from unmask.adapt.arms import Arms
-from unmask.atomic import atomic_write
 from unmask.axes import ReMDM
+from unmask.base.errors import ConfigError, GateFileError, OtherModel, StorageError, UnknownName, require
+from unmask.base.files import atomic_write, format_path, read_file
+from unmask.base.json_files import HashMismatch, from_hashed_json, hash_body, to_hashed_json
+from unmask.base.options import check_types
 from unmask.core import Policy
 from unmask.diagnostics import DIAGNOSTICS, Diagnostic
-from unmask.errors import ConfigError, GateFileError, OtherModel, StorageError, UnknownName, require
-from unmask.options import check_types
-from unmask.plain_files import read_plain, shown_path
 from unmask.stats import Calibration, DetectorFileError
-from unmask.stats.hashed_json import HashMismatch, digest, from_hashed_json, to_hashed_json
 
 FORMAT = "unmask-gate-2"
 """Goes up when an old file would decode differently, or does not say what a gate has to say."""
@@ -159,7 +158,7 @@ class Gate:
     @property
     def hash(self) -> str:
         """Of everything that the file says."""
-        return digest(FORMAT, _body(self))
+        return hash_body(FORMAT, _body(self))
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -175,7 +174,7 @@ class Gate:
     def from_json(cls, text: str) -> "Gate":
         """Back from the file's text; refused if it is of another format or not exactly what was written."""
         try:
-            gate = from_hashed_json(FORMAT, text, "gate", _gate, _body, refusals=(ConfigError,))
+            gate = from_hashed_json(FORMAT, text, _gate, kind="gate", to_body=_body, refusals=(ConfigError,))
         except HashMismatch as error:
             raise GateFileError(f"{error}; {_AGAIN}") from error
         # The hash is of what is said. A changed letter case of an exponent says the same, and is damage nevertheless.
@@ -199,15 +198,15 @@ class Gate:
         require(known, "fingerprint", fingerprint, "a text, or None", "pass the model's: model.fingerprint")
         require(isinstance(force, bool), "force", force, "True or False", "pass one of them")
         try:
-            gate = cls.from_json(read_plain(path).decode("utf-8"))
+            gate = cls.from_json(read_file(path).decode("utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not text"
             raise GateFileError(
-                f"gate {shown_path(path)} cannot be read ({reason}); allowed: a file that Gate.save wrote; check the "
+                f"gate {format_path(path)} cannot be read ({reason}); allowed: a file that Gate.save wrote; check the "
                 "path"
             ) from error
         except GateFileError as error:
-            raise GateFileError(f"{shown_path(path)[1:-1]}: {error}") from error
+            raise GateFileError(f"{format_path(path)[1:-1]}: {error}") from error
         if fingerprint is not None and not force:
             gate.check_model(fingerprint)
         return gate

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from unmask.adapt.notes import noted
+from unmask.base.errors import ConfigError
 from unmask.core import ALL, NO_LOOK_AHEAD, Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.diagnostics import Diagnostic, Reading, replay
-from unmask.errors import ConfigError
 from unmask.policies.candidates import written_out
 
 

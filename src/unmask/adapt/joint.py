@@ -11,9 +11,9 @@ from unmask.adapt.detector import Lookup
 from unmask.adapt.gated import choose, memory_of, needs_of, plain
 from unmask.adapt.notes import noted
 from unmask.axes import AXES
+from unmask.base.errors import require
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.diagnostics import Diagnostic, replay
-from unmask.errors import require
 from unmask.policies.candidates import written_out
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from unmask.base.errors import require
 from unmask.core import Trajectory
 from unmask.diagnostics import Reading
-from unmask.errors import require
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from unmask.adapt.gated import Gated, choose, memory_of, needs_of
 from unmask.adapt.random_gate import RandomGate
 from unmask.adapt.selective import Selective
 from unmask.axes import AXES
+from unmask.base.errors import UnknownName, require
 from unmask.core import NO_LOOK_AHEAD, Action, Needs, Policy, State, Trajectory
 from unmask.diagnostics import Reading
-from unmask.errors import UnknownName, require
 from unmask.transition import apply
 
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from unmask.adapt.gated import choose, memory_of, needs_of, plain
+from unmask.base.errors import require
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
-from unmask.errors import require
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unmask.base.errors import UnknownName, require
 from unmask.core import Action, Prediction, State
-from unmask.errors import UnknownName, require
 
 CANDIDATES = ("schedule", "count:1", "count:2", "count:4", "count:8", "share:0.25", "share:0.5", "share:1.0")
 

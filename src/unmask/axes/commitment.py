@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from unmask.axes.revision import VARIANTS, ReMDM
+from unmask.base.errors import UnknownName, require
 from unmask.core import Action, Prediction, State
-from unmask.errors import UnknownName, require
 
 CANDIDATES = ("all", "none", "confidence:0.9", "margin:0.5")
 RULES = ("all", "none", "confidence", "margin")

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.core import Action, State
-from unmask.errors import ConfigError, UnknownName, require
 
 CANDIDATES = ("full", "block:8", "block:16", "block:32", "window:16", "dilated:2", "dilated:4", "last-block:16")
 

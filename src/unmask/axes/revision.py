@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from unmask.base.errors import UnknownName, require
 from unmask.core import State
-from unmask.errors import UnknownName, require
 
 VARIANTS = ("cap", "rescale", "conf", "loop")
 

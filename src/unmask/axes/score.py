@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unmask.base.errors import UnknownName, require
 from unmask.core import RULES, Action, Needs, Posterior, Prediction, State, Trajectory
-from unmask.errors import UnknownName, require
 
 CANDIDATES = ("confidence", "margin", "certainty", "stability", "dependency", "uniform")
 

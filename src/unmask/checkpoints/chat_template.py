@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from unmask.base.errors import CheckpointError, ConfigError, UnmaskError
 from unmask.checkpoints.config import read_json, read_text
 from unmask.checkpoints.template_child import MEMORY
 from unmask.checkpoints.template_process import SECONDS, render_apart
 from unmask.checkpoints.tokenizer import special_tokens
-from unmask.errors import CheckpointError, ConfigError, UnmaskError
 
 MOST_RENDERED = 1_000_000
 """Characters a template may write beyond twice the messages' own: no conversation needs them, a runaway loop does."""

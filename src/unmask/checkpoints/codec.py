@@ -8,10 +8,10 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from unmask.base.errors import CheckpointError, ConfigError, format_value, require
 from unmask.checkpoints.chat_template import ChatTemplate
 from unmask.checkpoints.tokenizer import read_tokenizer, tokenizer_file
 from unmask.denoisers.codec import MASK_WORD, Prompt, cut_at_blanks
-from unmask.errors import CheckpointError, ConfigError, require, shown
 
 _ROLES = ("system", "user", "assistant")
 
@@ -79,7 +79,7 @@ class TextCodec:
             return self._tokens(self.template.render(messages), "prompt")
         if not isinstance(prompt, str):
             raise ConfigError(
-                f"prompt is {shown(prompt, 80)}; allowed: one text, because there is no chat template in use; "
+                f"prompt is {format_value(prompt, 80)}; allowed: one text, because there is no chat template in use; "
                 "pass a string, or load a checkpoint that has a template without chat=False"
             )
         self._refuse_blanks(prompt)

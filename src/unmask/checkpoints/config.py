@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from unmask.base.errors import CheckpointError, ConfigError
+from unmask.base.json_files import refuse_duplicates
 from unmask.checkpoints.generic_keys import GENERIC
-from unmask.errors import CheckpointError, ConfigError
-from unmask.strict_json import unique
 
 _MOST = 2**31 - 1
 """No size and no id of a network is larger."""
@@ -23,7 +23,7 @@ SINGLE = "model.safetensors"
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object in which no key is given twice, or an error that names the file."""
     try:
-        document = json.loads(read_text(path, "a JSON object"), object_pairs_hook=unique)
+        document = json.loads(read_text(path, "a JSON object"), object_pairs_hook=refuse_duplicates)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path} cannot be read ({error}); allowed: a JSON object; the file is damaged, download it again"

@@ -1,11 +1,9 @@
 """Where a network lives and in which type, decided before a byte of it is read."""
 
-import os
-from pathlib import Path
-
 import torch
 
-from unmask.errors import NotEnoughMemory, require
+from unmask.base.environment import available_memory
+from unmask.base.errors import NotEnoughMemory, require
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
@@ -46,29 +44,7 @@ def free_memory(device: torch.device) -> int | None:
     """Bytes, or None where the system does not say."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    known = [limit for limit in (_machine_memory(), _container_memory()) if limit is not None]
-    return min(known, default=None)
-
-
-def _machine_memory() -> int | None:
-    try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        pass
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, AttributeError):
-        return None
-
-
-def _container_memory() -> int | None:
-    """What a control group leaves; None where there is none, or no limit."""
-    try:
-        group = Path("/sys/fs/cgroup")
-        return int((group / "memory.max").read_text()) - int((group / "memory.current").read_text())
-    except (OSError, ValueError):
-        return None
+    return available_memory()
 
 
 def _gib(size: int) -> str:

@@ -14,9 +14,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from unmask.base.errors import CheckpointError, HubError, require
 from unmask.checkpoints.config import INDEX, SINGLE, read_json, weight_map
 from unmask.checkpoints.shard_header import read_header
-from unmask.errors import CheckpointError, HubError, require
 
 TOKENIZERS = (("tokenizer.json",), ("vocab.json", "merges.txt"), ("vocab.txt",), ("tokenizer.model",))
 """What a tokenizer may consist of."""

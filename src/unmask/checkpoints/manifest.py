@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from unmask.base.errors import CheckpointError
 from unmask.checkpoints.config import read_json
-from unmask.errors import CheckpointError
 
 MANIFEST = "manifest.json"
 OURS = "config_sha256"

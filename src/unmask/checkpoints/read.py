@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from unmask.base.errors import CheckpointError, ConfigError, require
 from unmask.checkpoints import weights
 from unmask.checkpoints.codec import TextCodec
 from unmask.checkpoints.config import CheckpointConfig
@@ -20,7 +21,6 @@ from unmask.denoisers.engines import resolve_engine, use_engine
 from unmask.denoisers.network import QUERIES, Network
 from unmask.denoisers.readout import default_layers
 from unmask.denoisers.transformer import Spec
-from unmask.errors import CheckpointError, ConfigError, require
 
 FAMILIES: dict[str, Family] = {family.model_type: family for family in (LLADA, DREAM)}
 """By config.json's `model_type`."""

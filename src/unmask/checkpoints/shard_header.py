@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unmask.checkpoints.config import unique
-from unmask.errors import CheckpointError
+from unmask.base.errors import CheckpointError
+from unmask.base.json_files import refuse_duplicates
 
 LONGEST = 100_000_000
 """Bytes of a header, by the format."""
@@ -40,7 +40,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
             length = int.from_bytes(head, "little")
             if len(head) < 8 or length > min(LONGEST, size - 8):
                 raise ValueError(f"its header would have {length} bytes, the file has {size}")
-            document = json.loads(file.read(length), object_pairs_hook=unique)
+            document = json.loads(file.read(length), object_pairs_hook=refuse_duplicates)
         return _checked(document, size - 8 - length)
     except PermissionError as error:
         raise CheckpointError(

@@ -18,9 +18,9 @@ from typing import Any, BinaryIO, cast
 import jinja2
 import markupsafe
 
+from unmask.base.errors import CheckpointError
 from unmask.checkpoints import template_child
 from unmask.checkpoints.template_child import read_frame, write_frame
-from unmask.errors import CheckpointError
 
 SECONDS = 10.0
 """Processor time of one rendering; published templates take about a thousandth of a second."""

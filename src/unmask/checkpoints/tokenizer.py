@@ -7,8 +7,8 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
+from unmask.base.errors import CheckpointError
 from unmask.checkpoints.config import read_json, read_text
-from unmask.errors import CheckpointError
 
 _QWEN2 = ("DreamTokenizer", "Qwen2Tokenizer", "Qwen2TokenizerFast")
 _QWEN2_SPLIT = (

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unmask.atomic import atomic_write, write_text
+from unmask.base.errors import CheckpointError
+from unmask.base.files import atomic_write, write_text
 from unmask.checkpoints.config import INDEX, SINGLE, weight_map
 from unmask.checkpoints.shard_header import StoredTensor, damaged, read_header
 from unmask.denoisers.transformer import Spec, Transformer
-from unmask.errors import CheckpointError
 
 STORED = ("F32", "F16", "BF16")
 """Types of stored weights."""

@@ -12,6 +12,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from unmask import __version__
+from unmask.base.errors import UnmaskError
+from unmask.base.files import format_path
 from unmask.cli.bench import bench
 from unmask.cli.calibrate import calibrate
 from unmask.cli.compare import compare
@@ -28,8 +30,6 @@ from unmask.cli.tasks import tasks
 from unmask.cli.train_head import trains
 from unmask.cli.verify import verify
 from unmask.cli.view import view
-from unmask.errors import UnmaskError
-from unmask.plain_files import shown_path
 from unmask.report.console import PipeClosed, prepare, say, silence
 
 # Some CPUs, often virtual ones, advertise AMX without letting programs use it; a bf16 matrix product then dies with
@@ -88,7 +88,7 @@ def main(arguments: list[str] | None = None) -> int:
         return PIPE_CLOSED
     except Exception as error:
         if isinstance(error, OSError) and (error.errno in _OF_THE_DISK or error.errno in _OF_PATHS):
-            place = f"{shown_path(error.filename)}: " if error.filename else ""
+            place = f"{format_path(error.filename)}: " if error.filename else ""
             todo = "make room, and run the same command" if error.errno in _OF_THE_DISK else "check the path"
             return _complain(f"{place}{error.strerror}; {todo}", debug, REFUSED)
         return _complain(

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unmask.base.errors import ConfigError
+from unmask.base.files import format_path
 from unmask.cli.options import LoadOptions, expanded
 from unmask.cli.progress import note
-from unmask.errors import ConfigError
-from unmask.plain_files import shown_path
 from unmask.report.console import say
 
 if TYPE_CHECKING:
@@ -79,10 +79,10 @@ def bench(
     if options.model is not None and options.shape is not None:
         raise ConfigError("--model and --shape are both given; allowed: one of them; drop one")
     if options.json is not None and options.json.is_dir():
-        raise ConfigError(f"--json {shown_path(options.json)} is a folder; allowed: a file; name one inside it")
+        raise ConfigError(f"--json {format_path(options.json)} is a folder; allowed: a file; name one inside it")
     if options.json is not None and not options.json.absolute().parent.is_dir():
-        where = shown_path(options.json.parent)
-        raise ConfigError(f"--json {shown_path(options.json)} is in no folder; allowed: one that exists; make {where}")
+        where = format_path(options.json.parent)
+        raise ConfigError(f"--json {format_path(options.json)} is in no folder; allowed: one that exists; make {where}")
     plan = asked.plan_of(part, options.batch, options.against or [], options.quick)
     result = run_bench(options.subject(plan), plan, lambda name, batch: note(f"{name}, B {batch}"))
     if options.json is not None:

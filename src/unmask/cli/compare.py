@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unmask.base.errors import ConfigError, UnknownName, format_value
 from unmask.cli.cluster import ClusterOptions
 from unmask.cli.compare_policies import ALL_METHODS, REFERENCE, candidates, extras, published, saving
 from unmask.cli.completion import compared
@@ -16,7 +17,6 @@ from unmask.cli.completion import tasks as task_names
 from unmask.cli.options import POLICY, DataDir, Jobs, LoadOptions, ModelName, expanded
 from unmask.cli.progress import AnswerLines, bar, note, watching, wide_console
 from unmask.decode_options import shared
-from unmask.errors import ConfigError, UnknownName, shown
 from unmask.report.console import say, say_json
 
 if TYPE_CHECKING:
@@ -359,8 +359,8 @@ def _tasks(given: list[str], score: str | None, horizon: int | None) -> "list[Ta
     if own or score is not None or horizon is not None:
         if len(given) > 1:
             raise ConfigError(
-                f"--task is {', '.join(map(shown, given))}; allowed: a task of your own alone, or those of the suite "
-                "without --score and --horizon; compare them one after the other"
+                f"--task is {', '.join(map(format_value, given))}; allowed: a task of your own alone, or those of the "
+                "suite without --score and --horizon; compare them one after the other"
             )
         task = task_of(given[0], score=score, horizon=horizon)
         check_scoring(task)

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+from unmask.base.errors import ConfigError, UnknownName
+from unmask.base.files import storable
 from unmask.cli.options import policy_of
 from unmask.cli.progress import note
-from unmask.errors import ConfigError, UnknownName
-from unmask.text import storable
 
 if TYPE_CHECKING:
     from unmask.api import Model

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unmask.base.errors import OtherStudy, SchemaError
 from unmask.cli.interrupts import stoppable
 from unmask.cli.options import DataDir
 from unmask.cli.progress import note
 from unmask.cli.study import INCOMPLETE, watch
 from unmask.cli.study_plan import load_model
-from unmask.errors import OtherStudy, SchemaError
 from unmask.report.console import Console, progress, say
 
 if TYPE_CHECKING:

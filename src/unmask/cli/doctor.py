@@ -92,7 +92,7 @@ def examined(data_dir: Path | None = None, *, decode: bool = True) -> dict[str, 
 
 
 def _versions() -> list[Finding]:
-    from unmask.versions import versions
+    from unmask.base.environment import versions
 
     told = versions()
     told["threads"] = f"{told['threads']} used by torch"
@@ -118,10 +118,10 @@ def _devices() -> list[Finding]:
 
 def _engines() -> list[Finding]:
     """Which one `auto` takes here, and why not another."""
+    from unmask.base.errors import ConfigError
     from unmask.checkpoints.device import resolve_device
     from unmask.core.fused import choose_statistics
     from unmask.denoisers.engines import ENGINES, choose_engine
-    from unmask.errors import ConfigError
 
     device = resolve_device("auto")
     chosen = choose_engine("auto", device)
@@ -157,7 +157,7 @@ def _data(data_dir: Path | None) -> list[Finding]:
 
 
 def _file(task: str, data_dir: Path | None) -> Finding:
-    from unmask.errors import UnmaskError
+    from unmask.base.errors import UnmaskError
     from unmask.tasks.official import gsm8k, humaneval, json_mode_eval
     from unmask.tasks.official.data import VARIABLE, rows
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unmask.base.errors import ConfigError, UnmaskError
 from unmask.cli.completion import models
 from unmask.cli.options import ComposeOptions, Json, LoadOptions, expanded, policy_of
 from unmask.cli.progress import note
 from unmask.decode_options import OPTIONS, RECORDED, DecodeOptions
-from unmask.errors import ConfigError, UnmaskError
 from unmask.report.console import Console, say, say_json
 
 if TYPE_CHECKING:
@@ -264,17 +264,17 @@ def blaming(policy: Any) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        from unmask.own_code import described, is_ours, own_frame
+        from unmask.base.user_code import describe_error, innermost_frame, is_shipped
 
         kind = type(policy)
-        if policy is None or isinstance(policy, str) or is_ours(kind) or isinstance(error, ConfigError):
+        if policy is None or isinstance(policy, str) or is_shipped(kind) or isinstance(error, ConfigError):
             raise
-        frame = own_frame(error, kind)
+        frame = innermost_frame(error, kind)
         if frame is None and not isinstance(error, UnmaskError):
             raise
         where = f" in {frame.name}, line {frame.lineno} of {frame.filename}" if frame else ""
         raise ConfigError(
-            f"the policy {policy.name} ({kind.__qualname__}) failed{where}: {described(error)}; correct it "
+            f"the policy {policy.name} ({kind.__qualname__}) failed{where}: {describe_error(error)}; correct it "
             "(`unmask --debug ...` shows the traceback)"
         ) from error
 
@@ -338,9 +338,9 @@ def _compact(done: "Generation") -> dict[str, str]:
 
 def _standing(policy: Any, label: str) -> dict[str, str]:
     """What has to be said of a method that was not checked against its authors' code."""
-    from unmask.own_code import is_ours
+    from unmask.base.user_code import is_shipped
 
-    if label == "own" and is_ours(type(policy)):
+    if label == "own" and is_shipped(type(policy)):
         return {}  # a gate around a method
     words = {
         "reconstruction": "reconstruction: parts are ours, or untested against its authors' files; say so with results",

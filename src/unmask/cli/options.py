@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
 import typer
 
+from unmask.base.errors import ConfigError
+from unmask.base.options import parse_settings, parse_spec
 from unmask.cli.completion import OF_OPTIONS, models
 from unmask.decode_options import SPEC, OptionSpec
-from unmask.errors import ConfigError
-from unmask.options import pairs, split_policy
 from unmask.report.console import loading
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class LoadOptions:
     @property
     def chosen(self) -> dict[str, Any]:
         """The options by name."""
-        chosen = pairs("--model-option", self.model_option, lists=("accept",))
+        chosen = parse_settings(self.model_option, "--model-option", lists=("accept",))
         for key, value in (("device", self.device), ("dtype", self.dtype)):
             if value is None:
                 continue
@@ -118,7 +118,7 @@ class ComposeOptions:
         if not self.rules:
             return policy, dict(settings)
         options = ", ".join(f"--{name}" for name in self.rules)
-        if policy is not None and split_policy(policy)[0] != "composed":
+        if policy is not None and parse_spec(policy)[0] != "composed":
             raise ConfigError(
                 f"--policy {policy!r} and {options} are both given; allowed: a policy, or rules that compose one; drop "
                 "either"
@@ -183,7 +183,7 @@ def _flags(declared: Field[Any]) -> list[str]:
 
 
 def _value(declared: Field[Any], given: Any) -> Any:
-    return pairs(declared.metadata[SPEC].flags[0], given) if _is_mapping(declared) else given
+    return parse_settings(given, declared.metadata[SPEC].flags[0]) if _is_mapping(declared) else given
 
 
 def _is_mapping(declared: Field[Any]) -> bool:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unmask import strict_json
+from unmask.base.errors import ConfigError
+from unmask.base.files import format_path, os_error_text, read_file
+from unmask.base.json_files import parse_json
+from unmask.base.options import parse_settings
 from unmask.cli.completion import methods
 from unmask.cli.generate import LoadAnyOptions, ModelName, blaming
 from unmask.cli.options import Json, expanded, policy_of
-from unmask.errors import ConfigError
-from unmask.options import pairs
-from unmask.plain_files import read_plain, shown_path, why_not
 from unmask.report.console import Console, say_json
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def score(
     texts, prompts = _texts(text or [], file, prompt)
     chosen: dict[str, Any] = {}
     if policy is not None:
-        chosen["policy"] = policy_of(policy, pairs("--set", set_))
+        chosen["policy"] = policy_of(policy, parse_settings(set_))
     elif set_:
         raise ConfigError("--set is given without --policy; allowed: settings of a method; name it with --policy")
     settings = quantity.settings()
@@ -149,19 +149,19 @@ def _texts(given: list[str], file: Path | None, prompt: str | None) -> tuple[lis
     if given:
         raise ConfigError("texts and --file are both given; allowed: one of them; drop one")
     try:
-        lines = read_plain(file).decode("utf-8-sig").rstrip("\n").split("\n")
+        lines = read_file(file).decode("utf-8-sig").rstrip("\n").split("\n")
     except (OSError, ValueError) as error:
-        reason = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else why_not(error)
+        reason = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else os_error_text(error)
         raise ConfigError(
-            f"--file {shown_path(file)} cannot be read ({reason}); allowed: a file with one text per line; check it"
+            f"--file {format_path(file)} cannot be read ({reason}); allowed: a file with one text per line; check it"
         ) from error
     lines = [line.removesuffix("\r") for line in lines]
     if lines == [""]:
-        raise ConfigError(f"--file {shown_path(file)} has no text; allowed: one text per line; name another file")
+        raise ConfigError(f"--file {format_path(file)} has no text; allowed: one text per line; name another file")
     empty = next((number for number, line in enumerate(lines, start=1) if not line), None)
     if empty is not None:
         raise ConfigError(
-            f"line {empty} of --file {shown_path(file)} is empty; allowed: one text per line; remove the line"
+            f"line {empty} of --file {format_path(file)} is empty; allowed: one text per line; remove the line"
         )
     if file.suffix.lower() != ".jsonl":
         return lines, prompt
@@ -171,7 +171,7 @@ def _texts(given: list[str], file: Path | None, prompt: str | None) -> tuple[lis
 
 def _record(line: str, number: int, file: Path) -> dict[str, str]:
     try:
-        record = strict_json.loads(line)
+        record = parse_json(line)
     except ValueError as error:
         record, why = None, f" ({error})"
     else:
@@ -179,7 +179,7 @@ def _record(line: str, number: int, file: Path) -> dict[str, str]:
     ok = isinstance(record, dict) and set(record) in _FIELDS and all(isinstance(v, str) for v in record.values())
     if not ok:
         raise ConfigError(
-            f"line {number} of --file {shown_path(file)} is {line[:60]!r}{why}; allowed: an object with the texts "
+            f"line {number} of --file {format_path(file)} is {line[:60]!r}{why}; allowed: an object with the texts "
             "`text` and, where there is one, `prompt`; correct the line"
         )
     return dict(record)

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.cli.options import Json
 from unmask.cli.progress import note
-from unmask.errors import ConfigError, UnknownName, require
 from unmask.report.console import say, say_json
 
 if TYPE_CHECKING:

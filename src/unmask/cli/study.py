@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unmask.base.errors import ConfigError
 from unmask.cli.interrupts import stoppable
 from unmask.cli.options import DataDir, Jobs, Json
 from unmask.cli.progress import Pace, note, watching, wide_console
@@ -17,7 +18,6 @@ from unmask.cli.study_check import check
 from unmask.cli.study_plan import FILE, check_models, load_model, plan, span
 from unmask.cli.study_states import report_folder, states, write_states
 from unmask.cli.where import Address, GpusPerWorker, On, Workers, where_of
-from unmask.errors import ConfigError
 from unmask.report.console import Console, say, say_json
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unmask.errors import require
+from unmask.base.errors import require
 
 if TYPE_CHECKING:
     from unmask.lab.run.cluster_cost import ClusterCost, Cut

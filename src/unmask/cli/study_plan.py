@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unmask.base.errors import require
 from unmask.cli.options import DataDir, Json
 from unmask.cli.progress import wide_console
 from unmask.cli.study_cost import ClusterAsked, LoadSeconds, cost_document, cost_remarks, cost_table
 from unmask.cli.where import GpusPerWorker, On, Workers
-from unmask.errors import require
 from unmask.report.console import loading, say
 
 if TYPE_CHECKING:

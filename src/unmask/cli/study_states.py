@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unmask.base.errors import require
 from unmask.cli.progress import note
-from unmask.errors import require
 from unmask.report.console import say
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from unmask.base.errors import ConfigError
 from unmask.cli.options import LoadOptions, ModelName, expanded
 from unmask.cli.progress import note
 from unmask.cli.train import train
-from unmask.errors import ConfigError
 from unmask.report.console import say
 
 trains = typer.Typer(help=inspect.getdoc(train), rich_markup_mode=None)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unmask.base.errors import ConfigError, StorageError
+from unmask.base.files import format_path
 from unmask.cli.generate import LoadAnyOptions
 from unmask.cli.options import DataDir, expanded
 from unmask.cli.progress import note
-from unmask.errors import ConfigError, StorageError
-from unmask.plain_files import shown_path
 from unmask.report.console import say
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _found(place: Path | None, data_dir: Path | None) -> "tuple[StudyFolder | No
         return StudyFolder(place, data_dir), None
     if not place.exists():
         raise ConfigError(
-            f"there is nothing at {shown_path(place)}; allowed: a folder of `unmask study run`, or a file of "
+            f"there is nothing at {format_path(place)}; allowed: a folder of `unmask study run`, or a file of "
             "`unmask generate --save`; check the path"
         )
     return None, Trajectory.load(place)
@@ -166,14 +166,14 @@ def _check_export(path: Path | None) -> None:
     """Before the work, not after."""
     if path is not None and (path.is_dir() or not path.parent.is_dir()):
         raise ConfigError(
-            f"--export {shown_path(path)} cannot be written; allowed: a file in a folder that exists; choose another"
+            f"--export {format_path(path)} cannot be written; allowed: a file in a folder that exists; choose another"
         )
 
 
 def _write(path: Path, text: str) -> None:
-    from unmask.atomic import write_text
+    from unmask.base.files import write_text
 
     try:
         write_text(path, text)
     except OSError as error:
-        raise StorageError(f"{shown_path(path)} cannot be written ({error.strerror}); choose another place") from error
+        raise StorageError(f"{format_path(path)} cannot be written ({error.strerror}); choose another place") from error

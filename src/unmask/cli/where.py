@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unmask.errors import require
+from unmask.base.errors import require
 
 if TYPE_CHECKING:
     from unmask.lab.cluster import Ray

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from unmask.errors import SchemaError
+from unmask.base.errors import SchemaError
 
 META = "meta"
 """The member that holds the JSON part."""

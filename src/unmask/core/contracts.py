@@ -7,6 +7,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
+from unmask.base.errors import ContractError
 from unmask.core.action import Action
 from unmask.core.card import Card
 from unmask.core.prediction import Logits, Prediction
@@ -15,7 +16,6 @@ from unmask.core.rng import Noise
 from unmask.core.state import State
 from unmask.core.trajectory import Trajectory
 from unmask.core.view import Needs, View
-from unmask.errors import ContractError
 
 ALL = -1
 """A policy that reads its whole past."""

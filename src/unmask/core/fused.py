@@ -15,9 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unmask.core.remarks import say_once
+from unmask.base.errors import require, warn_once
 from unmask.core.statistics import Pass, PassOptions, one_pass
-from unmask.errors import require
 
 VARIABLE = "UNMASK_STATISTICS"
 CHOICES = ("auto", "plain", "fused")
@@ -274,4 +273,4 @@ def _kernels() -> ModuleType | str:
 
 
 def _say(why: str) -> None:
-    say_once(f"statistics: the plain path runs, since {why}; same tokens, slower; {VARIABLE}=plain says it is wanted")
+    warn_once(f"statistics: the plain path runs, since {why}; same tokens, slower; {VARIABLE}=plain says it is wanted")

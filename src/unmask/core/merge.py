@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unmask.base.errors import ConfigError, require
 from unmask.core.rows import concat, leaves, mapped, select
 from unmask.core.trajectory import Step, Trajectory
-from unmask.errors import ConfigError, require
 
 
 def merge_runs(parts: Sequence[Trajectory], rows: Sequence[Sequence[int]]) -> Trajectory:

@@ -7,12 +7,12 @@ from functools import lru_cache, partial
 import torch
 from torch import Tensor
 
+from unmask.base.errors import DenoiserError, require
 from unmask.core.fused import statistics
 from unmask.core.prediction import Edit, Logits, Posterior, Prediction, Statistics
 from unmask.core.rng import Noise, entries
 from unmask.core.statistics import PassOptions, Sampling
 from unmask.core.view import Needs, View
-from unmask.errors import DenoiserError, require
 
 NAN = float("nan")
 

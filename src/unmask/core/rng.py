@@ -12,8 +12,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from unmask.base.errors import ContractError
 from unmask.core.rows import Selectable
-from unmask.errors import ContractError
 
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as int64, SplitMix64's increment
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9

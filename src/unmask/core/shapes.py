@@ -10,8 +10,8 @@ from typing import Any, get_type_hints
 import torch
 from torch import Tensor
 
-from unmask.errors import SchemaError
-from unmask.options import fits
+from unmask.base.errors import SchemaError
+from unmask.base.options import fits
 
 FLOATS = {
     *("alpha", "kappa", "p", "entropy", "confidence", "proposed", "logz", "given", "drift", "displacement"),

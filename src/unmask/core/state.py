@@ -7,8 +7,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from unmask.base.errors import ConfigError, require
 from unmask.core.rows import Shown, select
-from unmask.errors import ConfigError, require
 
 
 @dataclass(frozen=True, repr=False)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from unmask.base.errors import ConfigError
 from unmask.core.prediction import Edit, Posterior
-from unmask.errors import ConfigError
 
 _CHUNK = 1 << 20
 """Scratch elements per chunk on the CPU: 4 MiB in float32."""

@@ -12,7 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.atomic import atomic_write
+from unmask.base.display import Displayable
+from unmask.base.errors import ConfigError, SchemaError, StorageError, format_value, require
+from unmask.base.files import atomic_write
+from unmask.base.options import fits
 from unmask.core.action import RULES, Action
 from unmask.core.archive import json_part, pack, pack_text, unpack
 from unmask.core.prediction import Posterior, Prediction, Statistics
@@ -21,9 +24,6 @@ from unmask.core.rng import Noise
 from unmask.core.rows import Selectable, Shown, select
 from unmask.core.shapes import check_value
 from unmask.core.state import State
-from unmask.displayed import Displayed
-from unmask.errors import ConfigError, SchemaError, StorageError, require, shown
-from unmask.options import fits
 
 _LATER: Mapping[str, Any] = {"omitted_if_none": True}
 """Of fields that came later: a file without them holds the same bytes as before."""
@@ -56,7 +56,7 @@ class Step(Shown):
 
 
 @dataclass(frozen=True, repr=False)
-class Trajectory(Selectable, Displayed):
+class Trajectory(Selectable, Displayable):
     """Where B rows are and how they got there.
 
     While decoding it holds the rows still running. What `decode` returns holds every row's last state, and steps
@@ -120,7 +120,9 @@ class Trajectory(Selectable, Displayed):
     def row(self, row: int) -> "Trajectory":
         """One row's own trajectory, from a finished run."""
         if not (fits(row, int) and 0 <= row < self.state.batch):
-            raise ConfigError(f"row is {shown(row)}; allowed: 0 to {self.state.batch - 1}; pick a row of this run")
+            raise ConfigError(
+                f"row is {format_value(row)}; allowed: 0 to {self.state.batch - 1}; pick a row of this run"
+            )
         steps = []
         for step in self.steps:
             at = (step.rows_B == row).nonzero().flatten()
@@ -136,7 +138,9 @@ class Trajectory(Selectable, Displayed):
         if not own.steps:
             raise ConfigError(f"row {row} has no steps; allowed: a recorded run; decode it again with record=True")
         if not (fits(step, int) and 0 <= step < len(own.steps)):
-            raise ConfigError(f"step is {shown(step)}; allowed: 0 to {len(own.steps) - 1}; pick a step of row {row}")
+            raise ConfigError(
+                f"step is {format_value(step)}; allowed: 0 to {len(own.steps) - 1}; pick a step of row {row}"
+            )
         past = own.steps[:step]
         zero_B = torch.zeros_like(own.forwards_B)
         return replace(
@@ -173,7 +177,9 @@ class Trajectory(Selectable, Displayed):
                 partial.write_bytes(self.to_bytes())
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else error
-            raise StorageError(f"{shown(str(path))} cannot be written to ({why}); choose another place") from error
+            raise StorageError(
+                f"{format_value(str(path))} cannot be written to ({why}); choose another place"
+            ) from error
 
     def to_bytes(self) -> bytes:
         """What `save` writes: the same bytes for the same values."""
@@ -195,7 +201,7 @@ class Trajectory(Selectable, Displayed):
         """Read what `save` wrote: nothing of it is trusted before it is checked."""
         # os.path's version, since it answers for names that are too long or hold a zero byte too.
         if not (isinstance(path, str | Path) and os.path.isfile(path)):
-            place = shown(str(path) if isinstance(path, Path) else path)
+            place = format_value(str(path) if isinstance(path, Path) else path)
             raise SchemaError(f"no trajectory at {place}; allowed: a file written by Trajectory.save; check it")
         try:
             # Both look at the file's end only.

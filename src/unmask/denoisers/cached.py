@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from unmask.base.errors import DenoiserError, require
 from unmask.core import Logits, Needs, View, Vocabulary
 from unmask.core.prediction import CountedSlots
 from unmask.denoisers.cached_steps import CachedSteps
 from unmask.denoisers.graphs import Graphs
 from unmask.denoisers.kv_buffers import RECORDED_BYTES, SPARE, KVBuffers, PassPlan, RowClock, SpanRule
 from unmask.denoisers.network import BUCKET, Network, pad_view
-from unmask.errors import DenoiserError, require
 
 KINDS = ("prefix", "dual")
 

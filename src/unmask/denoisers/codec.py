@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from unmask.errors import ConfigError, require
+from unmask.base.errors import ConfigError, require
 
 MASK_WORD = "[MASK]"
 """How any text may spell a blank, whatever the model's own sign for it; "[MASK*5]" is five in a row."""

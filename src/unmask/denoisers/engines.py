@@ -4,14 +4,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from unmask.core.remarks import say_once
+from unmask.base.errors import require, warn_once
 from unmask.denoisers.graphs import Graphs, compile_layers, uncompile_layers
 from unmask.denoisers.invariance import Floors
 from unmask.denoisers.kernels import fused_ops, why_not
 from unmask.denoisers.network import Network
 from unmask.denoisers.recorder import CudaRecorder
 from unmask.denoisers.transformer import PLAIN
-from unmask.errors import require
 
 ENGINES = ("eager", "graph", "fused", "compile")
 """One operation at a time; the same replayed as CUDA graphs; with fused kernels, replayed; compiled and replayed."""
@@ -44,7 +43,7 @@ def resolve_engine(name: str, device: torch.device) -> str:
     """The engine in use; a GPU that has to do without fused kernels is told of once."""
     choice = choose_engine(name, device)
     if choice.engine != name and choice.engine == "graph":
-        say_once(f"the engine is graph, not fused: {choice.why.removeprefix('no fused kernels: ')}")
+        warn_once(f"the engine is graph, not fused: {choice.why.removeprefix('no fused kernels: ')}")
     return choice.engine
 
 

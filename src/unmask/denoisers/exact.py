@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unmask.base.errors import DenoiserError
 from unmask.core import Logits, Needs, View, Vocabulary
 from unmask.denoisers.joint import Joint
-from unmask.errors import DenoiserError
 
 _MEMO_LIMIT = 100_000
 

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from unmask.base.errors import warn_once
 from unmask.core.graphs import GraphMemory, Recording, record
-from unmask.core.remarks import say_once
 from unmask.denoisers.readout import Output, run
 from unmask.denoisers.transformer import PLAIN, Layer, Transformer
 
@@ -51,7 +51,7 @@ class Replays:
         except Exception as error:
             if self.model.ops is PLAIN:
                 raise
-            say_once(f"the engine is graph, not fused: the kernels do not run ({_reason(error)})")
+            warn_once(f"the engine is graph, not fused: the kernels do not run ({_reason(error)})")
             self.model.use(PLAIN)
             self.recorded.clear()
             return work(*values)
@@ -68,7 +68,7 @@ class Replays:
             # A driver without graphs, or too little memory.
             self._refused.add(key)
             self.memory.leave()
-            say_once(f"{about} run one by one, not as a recorded graph: {_reason(error)}")
+            warn_once(f"{about} run one by one, not as a recorded graph: {_reason(error)}")
             return False
         if len(self.recorded) > self.limit:
             self.recorded.popitem(last=False)

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from unmask.base.errors import require
 from unmask.core import Denoiser, DenoiserAround, Logits, Needs, View
-from unmask.errors import require
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from unmask.base.errors import DenoiserError
 from unmask.denoisers.transformer import Layer, Rotation, Transformer, attend
-from unmask.errors import DenoiserError
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32)
 """Rows of the passes that are compared, as far as `SLOTS` allows."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.errors import UnknownName, require
+from unmask.base.errors import UnknownName, require
 
 Array = NDArray[np.float64]
 Evidence = Mapping[int, int]

@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from unmask.base.errors import CheckpointError, ConfigError, DenoiserError, require
 from unmask.core import Logits, Needs, View, Vocabulary
 from unmask.denoisers.masked_lm_codec import MaskedLMCodec
-from unmask.errors import CheckpointError, ConfigError, DenoiserError, require
 
 BUCKET = 32
 """Canvases are padded to a multiple of this many slots, because another shape rounds differently."""

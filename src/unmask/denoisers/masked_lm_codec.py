@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from unmask.base.errors import CheckpointError, ConfigError
 from unmask.denoisers.codec import MASK_WORD, Prompt, cut_at_blanks
-from unmask.errors import CheckpointError, ConfigError
 
 
 @dataclass(frozen=True)

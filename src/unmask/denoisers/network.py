@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from unmask.base.errors import DenoiserError, require
 from unmask.core import Logits, Needs, View, Vocabulary
 from unmask.core.prediction import CountedSlots
 from unmask.denoisers.invariance import Bounds, Floors
 from unmask.denoisers.readout import Output, run
 from unmask.denoisers.transformer import Transformer
-from unmask.errors import DenoiserError, require
 from unmask.recorded import StepRecorder
 
 BUCKET = 32

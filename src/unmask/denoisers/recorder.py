@@ -7,8 +7,8 @@ from threading import Lock
 
 import torch
 
+from unmask.base.errors import warn_once
 from unmask.core.graphs import GraphMemory, Recording, record
-from unmask.core.remarks import say_once
 from unmask.denoisers.network import BUCKET, Network
 from unmask.past import NotRecorded
 from unmask.recorded import Perform, RecordedSteps
@@ -59,7 +59,7 @@ class CudaRecorder:
         self._refused.add(key)
         self._kept.pop(key, None)
         self.memory.leave()
-        say_once(f"steps run one operation at a time, not as a recorded graph: {why}")
+        warn_once(f"steps run one operation at a time, not as a recorded graph: {why}")
 
 
 class _Replayed:

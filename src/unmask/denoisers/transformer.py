@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unmask.errors import require
+from unmask.base.errors import require
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from unmask.axes import score
 from unmask.axes.cardinality import reveal_count
+from unmask.base.errors import ConfigError
 from unmask.core import Action, Needs, Prediction, State, Step, Trajectory
-from unmask.errors import ConfigError
 
 T = TypeVar("T")
 

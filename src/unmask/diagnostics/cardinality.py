@@ -8,12 +8,12 @@ from torch import Tensor
 
 from unmask.axes import CARDINALITY
 from unmask.axes.cardinality import fraction, k_min
+from unmask.base.errors import require
 from unmask.core import Action, State, Step, Trajectory
 from unmask.diagnostics.base import Diagnostic, Reading, eligible, mixed, silence
 from unmask.diagnostics.region import drifting_region, loop_sizes, predicted, with_loops
 from unmask.diagnostics.score import scored_by
 from unmask.diagnostics.transfer import attention, received, reliability, sensitivity, supplied
-from unmask.errors import require
 
 
 @dataclass(frozen=True)

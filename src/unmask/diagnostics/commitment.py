@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from unmask.axes import COMMITMENT, score
+from unmask.base.errors import require
 from unmask.core import Action, Trajectory
 from unmask.diagnostics.base import Diagnostic, Reading, asked, count, eligible, mixed, silence
 from unmask.diagnostics.transfer import attention, reliability, sensitivity, supplied
-from unmask.errors import require
 from unmask.mechanisms import flip_radius
 
 

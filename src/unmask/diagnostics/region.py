@@ -16,11 +16,10 @@ from torch import Tensor
 
 from unmask.axes import REGION
 from unmask.axes.cardinality import fraction, k_min
+from unmask.base.errors import require, warn_once
 from unmask.core import Action, Needs, State, Step, Trajectory
-from unmask.core.remarks import say_once
 from unmask.diagnostics.base import Diagnostic, Reading, count, masked_twice, mixed, silence, total
 from unmask.diagnostics.score import scored_by
-from unmask.errors import require
 
 D = TypeVar("D", bound=Diagnostic)
 
@@ -212,7 +211,7 @@ def _kernel(device: torch.device) -> ModuleType | None:
         torch.cuda.synchronize(device)
     except Exception as error:  # whatever an import, a compiler or a driver raises, the plain program is there
         reason = str(error).splitlines()[0] if str(error) else ""
-        say_once(f"regions are searched without a kernel, which takes longer: {type(error).__name__}: {reason}")
+        warn_once(f"regions are searched without a kernel, which takes longer: {type(error).__name__}: {reason}")
         return None
     return kernel
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from unmask.axes import SCORE, score
+from unmask.base.errors import require
 from unmask.core import Action, Noise, Trajectory
 from unmask.diagnostics.base import Diagnostic, Reading, asked, masked_twice, silence
-from unmask.errors import require
 from unmask.mechanisms import psi
 
 

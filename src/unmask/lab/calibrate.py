@@ -15,9 +15,11 @@ from unmask.adapt import Gate
 from unmask.adapt.arms import Arms
 from unmask.adapt.gate import EndToEnd, Guarantee, Lift
 from unmask.axes import AXES, ReMDM
+from unmask.base.errors import ConfigError, NotComplete, OtherStudy, UnknownName, require
+from unmask.base.files import storable
+from unmask.base.options import check_name
 from unmask.core import Policy
 from unmask.diagnostics import DIAGNOSTICS
-from unmask.errors import ConfigError, NotComplete, OtherStudy, UnknownName, require
 from unmask.lab.branch import EngineSettings
 from unmask.lab.choose import mixture_of, rows_by_state, table_of
 from unmask.lab.guaranteed import Tolerance, fitted_prompts, guaranteed, tolerance_of
@@ -27,7 +29,6 @@ from unmask.lab.store import OldFormat, Store
 from unmask.lab.study import PromptRange, Study
 from unmask.lab.study_models import ModelSpec
 from unmask.lab.whole_runs import ROLE, Cluster, RunDecoder
-from unmask.options import check_name
 from unmask.policies.candidates import candidates
 from unmask.request import CalibratedModel, steps_of
 from unmask.stats import (
@@ -47,7 +48,6 @@ from unmask.stats.opportunity import FEWEST
 from unmask.stats.whole_runs import FIXED, WholeRuns
 from unmask.tasks import Task
 from unmask.tasks.base import DataDir
-from unmask.text import storable
 
 SHARD = 8
 """Prompts per shard: what a killed process loses."""

@@ -8,10 +8,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from unmask.adapt import Gate
+from unmask.base.errors import UnknownName, require
+from unmask.base.options import fits
 from unmask.core import Policy
-from unmask.errors import UnknownName, require
 from unmask.lab.calibrate import calibrate as measure
-from unmask.options import fits
 from unmask.policies.candidates import around
 from unmask.request import CalibratedModel
 from unmask.tasks.own import check_scoring, task_of

@@ -17,8 +17,8 @@ import torch
 
 from unmask.axes import AXES, POLICY, SCORE, revises
 from unmask.axes.score import weights
+from unmask.base.errors import SchemaError, UnknownName
 from unmask.diagnostics import DIAGNOSTICS, score
-from unmask.errors import SchemaError, UnknownName
 from unmask.lab.gates import GATES
 from unmask.lab.store import Store
 from unmask.lab.store.utilities import Utilities, parts, utilities_of

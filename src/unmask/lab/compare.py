@@ -13,10 +13,12 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
+from unmask.base.environment import versions
+from unmask.base.errors import ConfigError, UnknownName, require
+from unmask.base.files import storable
 from unmask.core import Policy, Proposal, Search, Trajectory
 from unmask.core.cost import AnswerCost, cost_columns
 from unmask.decode import decode
-from unmask.errors import ConfigError, UnknownName, require
 from unmask.lab.compare_failed import LeftOut, PolicyFailed
 from unmask.lab.compare_matched import MatchedControl, sized, sizes
 from unmask.lab.compare_prompts import PreparedTask, PromptBatch, TaskRun, prepare
@@ -29,8 +31,6 @@ from unmask.request import STEPS_SHARE, TextModel, begin, steps_of
 from unmask.resolve import plain
 from unmask.tasks import SPLITS, Task, find
 from unmask.tasks.base import DataDir
-from unmask.text import storable
-from unmask.versions import versions
 
 
 class CompareProgress(NamedTuple):

@@ -3,10 +3,10 @@
 import traceback
 from dataclasses import dataclass
 
+from unmask.base.errors import UnmaskError
+from unmask.base.files import storable
+from unmask.base.user_code import describe_error, error_location
 from unmask.core import Policy, Search
-from unmask.errors import UnmaskError
-from unmask.own_code import described, place_of
-from unmask.text import storable
 
 PLACE = "place_on_worker"
 """Where an error from another process keeps the line that raised it."""
@@ -31,9 +31,9 @@ class PolicyFailed(Exception):
         self.cause, self.kind = cause, kind
 
     def left_out(self, task: str, policy: str) -> LeftOut:
-        place = self.cause.__dict__.get(PLACE) or place_of(self.cause, self.kind)
+        place = self.cause.__dict__.get(PLACE) or error_location(self.cause, self.kind)
         at = f" ({place})" if place else ""
         if isinstance(self.cause, UnmaskError):
             return LeftOut(task, policy, storable(str(self.cause)) + at)
         trace = storable("".join(traceback.format_exception(self.cause)))
-        return LeftOut(task, policy, f"unexpected {described(self.cause)}{at}; --out keeps its traceback", trace)
+        return LeftOut(task, policy, f"unexpected {describe_error(self.cause)}{at}; --out keeps its traceback", trace)

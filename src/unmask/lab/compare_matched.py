@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Protocol
 
+from unmask.base.errors import ConfigError
 from unmask.core import Policy, Search
-from unmask.errors import ConfigError
 from unmask.policies import BestOf, settings, standing
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from unmask.base.errors import ConfigError, SchemaError
 from unmask.core import Denoiser
-from unmask.errors import ConfigError, SchemaError
 from unmask.lab.prompts import prompts_from
 from unmask.request import Request, TextModel, after_tokens
 from unmask.tasks import SPLITS, Example, Task

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from unmask.base.user_code import error_location
 from unmask.core import Policy, Search
 from unmask.lab.cluster.faults import out_of_memory
 from unmask.lab.cluster.model_workers import AHEAD, ModelWorkers, Shared, result_of
@@ -18,7 +19,6 @@ from unmask.lab.compare import BatchCall, ComparePlan, DecodedBatch, LocalDecode
 from unmask.lab.compare_failed import PLACE
 from unmask.lab.compare_prompts import PromptBatch
 from unmask.lab.compare_timing import BatchClock
-from unmask.own_code import place_of
 from unmask.request import TextModel
 
 
@@ -112,4 +112,4 @@ def decode_on_worker(
     except (Exception, SystemExit) as error:
         if out_of_memory(error):
             raise
-        return FailedBatch(sendable(error), place_of(error, type(policy)))
+        return FailedBatch(sendable(error), error_location(error, type(policy)))

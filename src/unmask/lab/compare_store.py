@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unmask.atomic import write_text
-from unmask.errors import ConfigError, StorageError
+from unmask.base.environment import code_fingerprint, versions
+from unmask.base.errors import ConfigError, StorageError
+from unmask.base.files import write_text
+from unmask.base.json_files import HashMismatch, from_hashed_json, to_hashed_json
 from unmask.lab.store.hashes import fingerprint
-from unmask.stats.hashed_json import HashMismatch, from_hashed_json, to_hashed_json
 from unmask.tasks import Example
-from unmask.versions import code_fingerprint, versions
 
 FORMAT = "unmask-compare-2"
 PLAN, PIECES, TIMES = "plan.json", "pieces", "times"
@@ -116,7 +116,7 @@ class ComparePieces:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    return from_hashed_json(FORMAT, path.read_text(encoding="utf-8"), "comparison", dict, dict)
+    return from_hashed_json(FORMAT, path.read_text(encoding="utf-8"), dict, kind="comparison")
 
 
 def _write(path: Path, body: Mapping[str, Any]) -> None:

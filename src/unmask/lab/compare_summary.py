@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unmask.errors import UnknownName
+from unmask.base.errors import UnknownName
 from unmask.lab.compare import Evaluation, TaskRun
 from unmask.lab.compare_failed import LeftOut
 from unmask.stats.bootstrap import MEAN_RESAMPLES, Estimate, against, macro_intervals, macro_ratios

@@ -5,7 +5,6 @@ prompts of a problem are decoded and weighted by their probability, so that for 
 numbers the expectation is exact; for the others it is a mean over seeds, with the standard error of that mean.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -18,12 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unmask.base.environment import versions
+from unmask.base.errors import require
+from unmask.base.json_files import to_plain
 from unmask.core import Noise, Policy, Search, State, Trajectory, row_key
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint, LetterCodec
-from unmask.errors import require
 from unmask.policies import make, settings
-from unmask.versions import versions
 
 FAMILIES: Mapping[str, str] = MappingProxyType(
     {
@@ -360,5 +360,5 @@ def demo_config(problems: Sequence[DemoProblem], contenders: Sequence[Contender]
         "temperature": 0.0,
         "versions": versions(),
     }
-    plain: dict[str, Any] = json.loads(json.dumps(chosen))
+    plain: dict[str, Any] = to_plain(chosen)
     return plain

@@ -5,11 +5,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from unmask.atomic import atomic_write
+from unmask.base.environment import code_fingerprint, hash_source
+from unmask.base.files import atomic_write
+from unmask.base.json_files import HashMismatch, from_hashed_json, to_hashed_json
 from unmask.lab import demo
 from unmask.lab.demo import Contender, DemoComparison, DemoProblem, DemoRow, Reveal, demo_config, run_demo
-from unmask.stats.hashed_json import HashMismatch, from_hashed_json, to_hashed_json
-from unmask.versions import code_fingerprint, source_hash
 
 FORMAT = "unmask-demo-1"
 
@@ -37,14 +37,14 @@ def _read(path: Path) -> DemoComparison | None:
     """None where there is nothing, nothing whole, or something that other code made."""
     try:
         text = path.read_bytes().decode()
-        return from_hashed_json(FORMAT, text, "comparison", _comparison, _body)
+        return from_hashed_json(FORMAT, text, _comparison, kind="comparison", to_body=_body)
     except (FileNotFoundError, HashMismatch, UnicodeDecodeError):
         return None
 
 
 def _body(comparison: DemoComparison) -> dict[str, Any]:
     return {
-        "code": [code_fingerprint(), source_hash(Path(demo.__file__))],
+        "code": [code_fingerprint(), hash_source(Path(demo.__file__))],
         "example": comparison.example,
         "rows": [asdict(row) for row in comparison.rows],
         "reveals": [

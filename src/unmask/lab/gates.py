@@ -7,8 +7,8 @@ prompt's other folds choose. Each further gate is an arm of its own, with a rand
 from collections.abc import Mapping
 from typing import Any
 
-from unmask.errors import require
-from unmask.options import check_name, parse_names
+from unmask.base.errors import require
+from unmask.base.options import check_name, parse_names
 
 LIFT = "lift"
 """The usual gate, whose arms have no further name."""

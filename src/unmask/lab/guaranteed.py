@@ -8,7 +8,7 @@ import numpy as np
 
 from unmask.adapt.arms import Arms
 from unmask.adapt.gate import Guarantee
-from unmask.errors import require
+from unmask.base.errors import require
 from unmask.lab.whole_runs import RunDecoder
 from unmask.stats import Threshold
 from unmask.stats.betting import least_margin

@@ -4,14 +4,14 @@ The first candidate is the reference, by its name or as `reference`, which is th
 for this axis: it has no signal, no gate and no part in a joint arm.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from unmask.axes import POLICY
+from unmask.base.errors import ConfigError, require
+from unmask.base.json_files import to_plain
 from unmask.core import Policy
-from unmask.errors import ConfigError, require
 from unmask.policies import settings, standing
 from unmask.policies.candidates import candidates, reference_of
 from unmask.policies.own import policy_from
@@ -63,5 +63,5 @@ def described(methods: Mapping[str, Policy]) -> dict[str, Any]:
         name: {"settings": settings(method), "version": standing(method).get("version"), "draws": method.random}
         for name, method in methods.items()
     }
-    plain: dict[str, Any] = json.loads(json.dumps(about, default=str))
+    plain: dict[str, Any] = to_plain(about)
     return plain

@@ -2,7 +2,7 @@
 
 from itertools import islice
 
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.tasks import Example, Task, examples, training
 from unmask.tasks.base import DataDir
 

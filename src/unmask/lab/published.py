@@ -5,8 +5,8 @@ Only figures with a source that was read are here. `unmask verify` decodes with 
 
 from dataclasses import dataclass, replace
 
+from unmask.base.errors import UnknownName
 from unmask.core import Policy, Proposal
-from unmask.errors import UnknownName
 from unmask.policies import LLaDA
 from unmask.policies.dream import Dream
 from unmask.tasks.official import gsm8k, humaneval

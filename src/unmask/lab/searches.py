@@ -1,12 +1,12 @@
 """Searches of a study: methods that own their loop, decoded end to end beside the arms of E4, each with its control."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from unmask.base.errors import ConfigError, require
+from unmask.base.json_files import to_plain
 from unmask.core import Search, State
-from unmask.errors import ConfigError, require
 from unmask.policies import settings, standing
 from unmask.policies.own import policy_from
 
@@ -51,5 +51,5 @@ def check_budgets(searches: Mapping[str, Search], horizons: Mapping[str, int], s
 def described(searches: Mapping[str, Search]) -> dict[str, Any]:
     """What their decodes depend on: settings, versions and code."""
     about = {name: {"settings": settings(s), "version": standing(s).get("version")} for name, s in searches.items()}
-    plain: dict[str, Any] = json.loads(json.dumps(about, default=str))
+    plain: dict[str, Any] = to_plain(about)
     return plain

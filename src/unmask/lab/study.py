@@ -12,16 +12,8 @@ from typing import Any
 
 from unmask.axes import AXES, CARDINALITY, POLICY, REGION, STUDY_AXES, ReMDM
 from unmask.axes.cardinality import below
-from unmask.core import Policy, Search
-from unmask.diagnostics import DIAGNOSTICS
-from unmask.errors import ConfigError, require
-from unmask.lab.branch import EngineSettings, Plan
-from unmask.lab.gates import AXIS_BY, parse_axis_by, parse_gates
-from unmask.lab.methods import described, method_set, methods_of
-from unmask.lab.prompts import FRESH
-from unmask.lab.searches import check_budgets, searches_of
-from unmask.lab.study_models import ModelSpec, check_blocks, parse_models, parse_name
-from unmask.options import (
+from unmask.base.errors import ConfigError, require
+from unmask.base.options import (
     check_keys,
     check_name,
     parse_names,
@@ -31,6 +23,14 @@ from unmask.options import (
     parse_whole,
     read_toml,
 )
+from unmask.core import Policy, Search
+from unmask.diagnostics import DIAGNOSTICS
+from unmask.lab.branch import EngineSettings, Plan
+from unmask.lab.gates import AXIS_BY, parse_axis_by, parse_gates
+from unmask.lab.methods import described, method_set, methods_of
+from unmask.lab.prompts import FRESH
+from unmask.lab.searches import check_budgets, searches_of
+from unmask.lab.study_models import ModelSpec, check_blocks, parse_models, parse_name
 from unmask.policies.candidates import HOLDS, Sets, candidate, candidates, reference_of, sharing
 from unmask.request import steps_of
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Task

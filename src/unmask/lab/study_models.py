@@ -1,17 +1,17 @@
 """The models of a study file: what is loaded, how, and whose update continues every branch."""
 
-import json
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from unmask.by_name import load_by_name
-from unmask.errors import require
-from unmask.options import check_keys, check_name, parse_text
-from unmask.own_code import names_code
+from unmask.base.errors import require
+from unmask.base.json_files import to_plain
+from unmask.base.options import check_keys, check_name, parse_text
+from unmask.base.user_code import is_code_name
 from unmask.policies import METHODS, make, settings
 from unmask.policies.candidates import around
 from unmask.policies.own import own_policy
@@ -36,8 +36,8 @@ class ModelSpec:
     """Settings and code of a reference that is neither dream nor llada as it comes: its blocks are settings."""
 
     def load(self) -> Any:
-        """The model, as `unmask.load` gives it."""
-        return load_by_name(self.model, **self.options)
+        """The model, as `unmask.load` gives it. The catalog lies above the laboratory, because it names clusters."""
+        return import_module("unmask.catalog").load(self.model, **self.options)
 
 
 def parse_name(what: str, value: Any) -> str:
@@ -58,12 +58,12 @@ def _reference(table: Mapping[str, Any], where: str, folder: Path, whole: bool) 
     if given in REFERENCES and not (options and given == "llada"):
         require(not options, f"settings of {where}", dict(options), f"none with {given}", "its candidates are fixed")
         return given, {}
-    if names_code(given):
+    if is_code_name(given):
         policy = own_policy(given, options, folder)
     else:
         check_name("reference", given, [*REFERENCES, *METHODS, "path.py:Class"])
         policy = make(given, **options)
-    return around(policy, whole=whole), json.loads(json.dumps(settings(policy), default=str))
+    return around(policy, whole=whole), to_plain(settings(policy))
 
 
 def parse_models(value: Any, folder: Path, *, whole: bool) -> tuple[ModelSpec, ...]:

@@ -7,8 +7,8 @@ from typing import Any
 
 from unmask.adapt.detector import Lookup
 from unmask.adapt.notes import recorded
+from unmask.base.errors import ConfigError
 from unmask.core import Step
-from unmask.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from unmask.base.errors import ConfigError
 from unmask.denoisers import Prompt
-from unmask.errors import ConfigError
 
 
 @dataclass(frozen=True)

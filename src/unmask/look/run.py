@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from unmask.base.errors import ConfigError, SchemaError, format_value
+from unmask.base.files import storable
 from unmask.core import State, Step, Trajectory
 from unmask.denoisers import Codec
-from unmask.errors import ConfigError, SchemaError, shown
 from unmask.look.gates import gate_reading
 from unmask.look.page import asset, page
-from unmask.text import storable
 
 FORMAT = 1
 """Goes up when an older page could not draw a newer record, or the other way round."""
@@ -129,7 +129,11 @@ def check_record(record: Any) -> Record:
     again = "make it again from the trajectory, with `unmask show`"
     named = record.get("format") if isinstance(record, dict) else None
     if named != FORMAT or isinstance(named, bool):
-        what = f"format of the run record is {shown(named)}" if isinstance(record, dict) else f"it is {shown(record)}"
+        what = (
+            f"format of the run record is {format_value(named)}"
+            if isinstance(record, dict)
+            else f"it is {format_value(record)}"
+        )
         raise SchemaError(f"{what}; allowed: {FORMAT}; {again}")
     missing = sorted(_KEYS - record.keys())
     if missing:

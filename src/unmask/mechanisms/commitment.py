@@ -17,7 +17,7 @@ from math import log
 import torch
 from torch import Tensor
 
-from unmask.errors import require
+from unmask.base.errors import require
 
 NEWTON_STEPS = 48
 """Tied leaders at rho = gamma make a double root, where each step only halves the error: 2^-48 is ample."""

@@ -7,7 +7,7 @@ scales how much score may cross that boundary, hence its penalty. Leading dimens
 import torch
 from torch import Tensor
 
-from unmask.errors import require
+from unmask.base.errors import require
 
 
 def cut(r_BL: Tensor, weights_BX: Tensor | None = None) -> Tensor:

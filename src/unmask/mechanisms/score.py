@@ -9,7 +9,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from unmask.errors import require
+from unmask.base.errors import require
 
 MAX_RULES = 8
 """Above this, trying every support of the mixture (2^J - 1 of them) is no longer cheap."""

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, get_type_hints
 
+from unmask.base.errors import ConfigError, UnknownName
+from unmask.base.options import check_types, fits
+from unmask.base.user_code import code_hash, is_shipped
 from unmask.core import Policy, Search
-from unmask.errors import ConfigError, UnknownName
-from unmask.options import check_types, fits
-from unmask.own_code import code_hash, is_ours
 from unmask.policies.best_of import BestOf
 from unmask.policies.composed import Composed, compose
 from unmask.policies.core import CoRe
@@ -175,4 +175,4 @@ def _shown(value: Any) -> Any:
 
 def _class(policy: Policy | Search) -> dict[str, str]:
     kind = type(policy)
-    return {} if is_ours(kind) else {"class": f"{kind.__qualname__}, code {code_hash(kind) or 'unknown'}"}
+    return {} if is_shipped(kind) else {"class": f"{kind.__qualname__}, code {code_hash(kind) or 'unknown'}"}

@@ -6,9 +6,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from unmask.base.errors import ConfigError, Unfinished, require
 from unmask.core import NO_LOOK_AHEAD, Needs, Policy, Search, SearchRun, State, Trajectory
 from unmask.core.card import OURS, Card
-from unmask.errors import ConfigError, Unfinished, require
 from unmask.policies.llada import LLaDA
 from unmask.policies.paths import ended, noted
 from unmask.runner import joined, step_limit

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from unmask.axes import region
+from unmask.base.errors import require
 from unmask.core import State
-from unmask.errors import require
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from unmask.axes import AXES, REGION, SCORE, Axis, Cardinality, Commitment, Region, ReMDM, cardinality, score
 from unmask.axes.score import Mixture
+from unmask.base.errors import ConfigError, UnknownName, UnnamedPolicy, require
 from unmask.core import Action, LookAhead, Needs, Policy, Search, State, Trajectory
-from unmask.errors import ConfigError, UnknownName, UnnamedPolicy, require
 from unmask.policies import settings
 from unmask.policies.dream import Dream
 from unmask.policies.fixed import Fixed

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unmask.base.errors import ConfigError, ContractError
 from unmask.core import (
     Action,
     Denoiser,
@@ -30,7 +31,6 @@ from unmask.core import (
 from unmask.core.rows import leaves
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
-from unmask.errors import ConfigError, ContractError
 from unmask.policies.paths import LookBudget
 
 

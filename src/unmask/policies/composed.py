@@ -9,10 +9,10 @@ from torch import Tensor
 from unmask.axes import AXES, CARDINALITY, Cardinality, Commitment, Region, ReMDM, cardinality, score
 from unmask.axes.commitment import described, parse_revisable
 from unmask.axes.score import ORDERS, Mixture
+from unmask.base.errors import UnknownName
+from unmask.base.options import check_types
 from unmask.core import RULES, Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.core.card import OURS, Card
-from unmask.errors import UnknownName
-from unmask.options import check_types
 from unmask.policies.blocks import check_blocks, clock
 from unmask.policies.llada import quota
 from unmask.policies.revised import revise

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
+from unmask.base.errors import ConfigError, require
 from unmask.core import Action, LookAhead, Needs, Policy, Prediction, State, Trajectory
 from unmask.core.card import Card
-from unmask.errors import ConfigError, require
 from unmask.policies.blocks import Clock, check_block_length, check_blocks, clock
 from unmask.policies.llada import quota
 

@@ -6,9 +6,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from unmask.axes import cardinality, commitment, region, score
+from unmask.base.errors import require
 from unmask.core import Action, LookAhead, Needs, Policy, Trajectory
 from unmask.core.card import Card
-from unmask.errors import require
 
 SCORES = ("confidence", "entropy", "margin")
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
+from unmask.base.errors import require
 from unmask.core import Action, LookAhead, Needs, State, Trajectory, View
 from unmask.core.card import RECONSTRUCTION, Card
-from unmask.errors import require
 from unmask.policies.heads import AUTO, LearnedPolicy
 
 STARTS, WEIGHTS = ("masks", "uniform"), ("softmax", "sigmoid")

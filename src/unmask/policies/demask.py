@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
+from unmask.base.errors import require
 from unmask.core import Action, LookAhead, Needs, Posterior, State, Trajectory
 from unmask.core.card import RECONSTRUCTION, Card
-from unmask.errors import require
 from unmask.policies.blocks import check_block_length, open_block
 from unmask.policies.heads import AUTO, LearnedPolicy
 

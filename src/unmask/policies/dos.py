@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
+from unmask.base.errors import ConfigError, require
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.core.card import RECONSTRUCTION, Card
-from unmask.errors import ConfigError, require
 from unmask.policies.blocks import check_block_length, check_blocks, clock, open_block
 from unmask.policies.llada import quota
 

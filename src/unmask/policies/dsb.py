@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from unmask.axes import cardinality, commitment, region, score
+from unmask.base.errors import require
 from unmask.core import Action, LookAhead, Policy, Trajectory
 from unmask.core.card import Card
-from unmask.errors import require
 from unmask.policies.blocks import check_block_length
 from unmask.policies.fast_dllm import FastDLLM
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from unmask.axes import cardinality, commitment, region, score
+from unmask.base.errors import require
 from unmask.core import Action, LookAhead, Policy, Trajectory
 from unmask.core.card import Card
-from unmask.errors import require
 from unmask.policies.blocks import check_block_length
 
 _NEVER = torch.iinfo(torch.long).max

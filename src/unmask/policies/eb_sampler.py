@@ -6,9 +6,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
+from unmask.base.errors import require
 from unmask.core import Action, LookAhead, Policy, Prediction, Trajectory
 from unmask.core.card import RECONSTRUCTION, Card
-from unmask.errors import require
 from unmask.policies.blocks import check_block_length, open_block
 from unmask.policies.fast_dllm import keep_apart
 

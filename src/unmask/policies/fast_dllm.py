@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from unmask.axes import cardinality, commitment, region, score
+from unmask.base.errors import require
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.core.card import Card
-from unmask.errors import require
 from unmask.policies.blocks import check_block_length, open_block
 
 RULES = ("threshold", "factor")

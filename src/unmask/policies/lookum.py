@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from unmask.axes import score
+from unmask.base.errors import require
 from unmask.core import SearchRun, State, Trajectory
 from unmask.core.card import RECONSTRUCTION, Card
-from unmask.errors import require
 from unmask.policies.blocks import check_block_length, check_blocks, clock
 from unmask.policies.llada import quota
 from unmask.policies.paths import (

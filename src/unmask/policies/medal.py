@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from unmask.axes import score
+from unmask.base.errors import require
 from unmask.core import NO_LOOK_AHEAD, Needs, SearchRun, State, Trajectory
 from unmask.core.card import RECONSTRUCTION, Card
-from unmask.errors import require
 from unmask.policies.blocks import check_block_length, check_blocks, clock
 from unmask.policies.llada import LLaDA, quota
 from unmask.policies.paths import (

@@ -9,10 +9,10 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from unmask.base.errors import ConfigError, UnknownName, UnmaskError
+from unmask.base.options import POLICY_FORMS, check_types, parse_spec
+from unmask.base.user_code import describe_error, load_user_code
 from unmask.core import Policy, Search
-from unmask.errors import ConfigError, UnknownName, UnmaskError
-from unmask.options import POLICY_FORMS, check_types, pairs, split_commas, split_policy
-from unmask.own_code import described, find_code
 from unmask.policies import METHODS, changed, make
 from unmask.policies.presets import preset_of
 
@@ -46,8 +46,7 @@ def policy_settings(
     text: str, more: Mapping[str, Any] | None = None, also: Sequence[str] = (), *, option: str = "--policy"
 ) -> tuple[str, dict[str, Any]]:
     """Name and settings of a policy as a text has it, `more` from elsewhere among them."""
-    name, given = split_policy(text, option)
-    settings = pairs(option, split_commas(given))
+    name, settings = parse_spec(text, option)
     for key, value in (more or {}).items():
         if key in settings:
             raise ConfigError(
@@ -85,12 +84,12 @@ def own_policy(name: str, options: Mapping[str, Any], folder: Path | None = None
     except UnmaskError:
         raise
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"{name} cannot be made ({described(error)}); correct it, or its settings") from error
+        raise ConfigError(f"{name} cannot be made ({describe_error(error)}); correct it, or its settings") from error
 
 
 def own_class(name: str, folder: Path | None = None) -> type[Policy] | type[Search]:
     """The class that is named; anything but a policy is refused."""
-    kind = find_code(name, folder)
+    kind = load_user_code(name, folder)
     if not (isinstance(kind, type) and issubclass(kind, Policy | Search)):
         found = f"the class {kind.__name__}" if isinstance(kind, type) else f"a {type(kind).__name__}"
         raise ConfigError(f"{name} is {found}; allowed: {WANTED}; {TODO}")

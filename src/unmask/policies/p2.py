@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
+from unmask.base.errors import require
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory, View
 from unmask.core.card import Card
-from unmask.errors import require
 
 SCHEDULES: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda t: t,

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
+from unmask.base.errors import require
 from unmask.core import Action, Needs, Noise, Policy, Search, SearchRun, State, Trajectory
 from unmask.core.rows import concat, select
-from unmask.errors import require
 from unmask.policies.fixed import Fixed
 from unmask.policies.llada import LLaDA
 from unmask.runner import joined

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from unmask.base.errors import ConfigError
 from unmask.core.card import Card
-from unmask.errors import ConfigError
 
 ANY = "*"
 """In place of a family, before a model is read: the preset exists for one family or another."""

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from unmask.axes import ReMDM, cardinality, commitment, score
 from unmask.axes.revision import loop_alpha, reveal_probability
+from unmask.base.errors import require
 from unmask.core import Action, LookAhead, Policy, State, Trajectory, View
 from unmask.core.card import Card
-from unmask.errors import require
 from unmask.policies.blocks import check_block_length
 from unmask.policies.revised import confidence_when_revealed
 

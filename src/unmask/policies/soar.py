@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from unmask.axes import score
+from unmask.base.errors import require
 from unmask.core import Search, SearchRun, State, Trajectory
 from unmask.core.card import RECONSTRUCTION, Card
-from unmask.errors import require
 from unmask.policies.blocks import check_block_length, open_block
 from unmask.policies.fast_dllm import FastDLLM
 from unmask.policies.paths import (

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from unmask.axes import cardinality, commitment, region, score
+from unmask.base.errors import require
 from unmask.core import Action, LookAhead, Policy, Trajectory
 from unmask.core.card import RECONSTRUCTION, Card
-from unmask.errors import require
 
 MEANS = ("block", "masked")
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from unmask.axes import cardinality, commitment, region, score
+from unmask.base.errors import ConfigError, require
 from unmask.core import Action, LookAhead, Needs, Policy, Posterior, State, Trajectory
 from unmask.core.card import RECONSTRUCTION, Card
-from unmask.errors import ConfigError, require
 from unmask.policies.shadows import originals, shadow_view
 
 AGGREGATES = ("mean", "max")

@@ -7,13 +7,13 @@ from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
+from unmask.base.errors import ConfigError, SchemaError
+from unmask.base.files import read_file
 from unmask.core.card import RECONSTRUCTION
-from unmask.errors import ConfigError, SchemaError
 from unmask.lab.compare import AnswerRow, Evaluation
 from unmask.lab.compare_speed import SpeedLine, SpeedSummary
 from unmask.lab.compare_store import SAME, check_same
 from unmask.lab.compare_summary import MACRO, NEAR_ZERO, CompareSummary, PolicyLine
-from unmask.plain_files import read_plain
 from unmask.report import files
 from unmask.report.compare_page import compare_page, plotly_script
 from unmask.report.compare_screen import (
@@ -88,7 +88,7 @@ def check_folder(out: str | Path, config: Mapping[str, Any]) -> None:
 def read_picks(path: str | Path) -> dict[str, str]:
     """The best policy of each task in the summary.json of an earlier run."""
     try:
-        picks = json.loads(read_plain(path))["picks"]
+        picks = json.loads(read_file(path))["picks"]
         return {str(task): str(policy) for task, policy in picks.items()}
     except OSError as error:
         raise ConfigError(f"{str(path)!r} cannot be read ({error.strerror}); allowed: a summary.json") from error

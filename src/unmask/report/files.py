@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from unmask.atomic import atomic_write
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
+from unmask.base.files import atomic_write
 
 
 def check_place(path: str | Path) -> None:

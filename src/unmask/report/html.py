@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.look import page as look
 from unmask.report.csv import table_csv
 from unmask.report.figures.interactive import panel

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unmask.errors import UnknownName
+from unmask.base.errors import UnknownName
 from unmask.lab.analysis.findings import Findings
 from unmask.lab.analysis.opportunity import OpportunityFindings
 from unmask.lab.store import Store

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from unmask.base.json_files import HashMismatch, from_hashed_json, to_hashed_json
 from unmask.stats.bootstrap import RESAMPLES, Estimate, codes, ratio_intervals
 from unmask.stats.crossfit import Array, Folds
 from unmask.stats.detector import (
@@ -30,7 +31,6 @@ from unmask.stats.detector import (
 )
 from unmask.stats.errors import NotEnough
 from unmask.stats.estimates import FixedAction, choose_fixed
-from unmask.stats.hashed_json import HashMismatch, from_hashed_json, to_hashed_json
 from unmask.stats.tables import PROPOSALS, Graded, T, ValidationTable, grade, only_validation
 from unmask.stats.whole_runs import FIXED, WholeRuns
 
@@ -107,7 +107,7 @@ class Calibration:
     def from_json(cls, text: str) -> "Calibration":
         """Back from the file's text; refused if it is of another format or not exactly what was written."""
         try:
-            return from_hashed_json(FORMAT, text, "detector", _calibration, _body)
+            return from_hashed_json(FORMAT, text, _calibration, kind="detector", to_body=_body)
         except HashMismatch as error:
             raise DetectorFileError(f"{error}; pass one with the text of `to_json`, or calibrate again") from error
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
 
+from unmask.base.files import storable
 from unmask.tasks.draw import Draw
-from unmask.text import storable
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 DataDir: TypeAlias = str | os.PathLike[str] | None

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import TypeVar
 
-from unmask.errors import require
+from unmask.base.errors import require
 
 T = TypeVar("T")
 

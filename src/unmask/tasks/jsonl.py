@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unmask import strict_json
-from unmask.atomic import atomic_write
-from unmask.errors import ConfigError, SchemaError
-from unmask.plain_files import open_file, shown_path, why_not
+from unmask.base.errors import ConfigError, SchemaError
+from unmask.base.files import atomic_write, format_path, open_file, os_error_text, storable
+from unmask.base.json_files import parse_json
 from unmask.tasks.base import Example, Json, canonical
-from unmask.text import storable
 
 LINE_LIMIT = 1 << 24
 """Bytes of one line of a file that is read."""
@@ -83,13 +81,15 @@ def write_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> Path:
         with atomic_write(target) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{text}\n" for text in lines)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{str(target)!r} cannot be written ({why_not(error)}); choose another place") from error
+        raise ConfigError(
+            f"{str(target)!r} cannot be written ({os_error_text(error)}); choose another place"
+        ) from error
     return target
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     """The JSON objects of a file with their line numbers. Empty lines are passed over."""
-    place = shown_path(path)
+    place = format_path(path)
     try:
         with open_file(path) as file:
             number = 0
@@ -100,7 +100,9 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, An
                 if content.strip():
                     yield number, _object(content, number, place)
     except OSError as error:
-        raise ConfigError(f"{place} cannot be read ({why_not(error)}); allowed: a JSONL file; check it") from error
+        raise ConfigError(
+            f"{place} cannot be read ({os_error_text(error)}); allowed: a JSONL file; check it"
+        ) from error
 
 
 def _object(content: bytes, number: int, place: str) -> dict[str, Any]:
@@ -112,7 +114,7 @@ def _object(content: bytes, number: int, place: str) -> dict[str, Any]:
             f"line {number} of {place} is not UTF-8 (byte {error.start + 1}); save the file as UTF-8"
         ) from error
     try:
-        value = strict_json.loads(text)
+        value = parse_json(text)
     except ValueError as error:
         raise SchemaError(
             f"line {number} of {place} is not JSON ({error}); allowed: one JSON object per line"
@@ -128,7 +130,7 @@ def read_examples(path: str | os.PathLike[str]) -> list[Stored]:
     """The examples of an export; every line is checked against its hash."""
     stored = []
     for number, record in read_lines(path):
-        where = f"line {number} of {shown_path(path)}"
+        where = f"line {number} of {format_path(path)}"
         given = record.pop("sha256", None)
         for key, kind in _FIELDS.items():
             if not isinstance(record.get(key), kind):
@@ -147,7 +149,7 @@ def read_predictions(path: str | os.PathLike[str]) -> list[StoredAnswer]:
     """The predictions of a file: `{"id": ..., "text": ...}` per line, other fields ignored, no id twice."""
     answers: dict[str, StoredAnswer] = {}
     for number, record in read_lines(path):
-        where = f"line {number} of {shown_path(path)}"
+        where = f"line {number} of {format_path(path)}"
         id = _text(record, ID_KEYS, where)
         if id in answers:
             raise SchemaError(

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, SupportsFloat, runtime_checkable
 
-from unmask.errors import ConfigError, ContractError, SchemaError, UnknownName, require
-from unmask.own_code import FORMS, code_hash, described, find_code, names_code, said
-from unmask.plain_files import shown_path
+from unmask.base.errors import ConfigError, ContractError, SchemaError, UnknownName, require
+from unmask.base.files import format_path, storable
+from unmask.base.user_code import CODE_FORMS, code_hash, describe_error, error_message, is_code_name, load_user_code
 from unmask.tasks import jsonl, table
 from unmask.tasks.base import (
     SPLITS,
@@ -33,7 +33,6 @@ from unmask.tasks.base import (
 from unmask.tasks.scoring import extract, utility
 from unmask.tasks.scoring.extract import WHOLE_TEXT, RawAnswer, squeeze
 from unmask.tasks.splits import cut, rank
-from unmask.text import storable
 
 KEYS = ("prompt", "target", "id", "split")
 TRIED = 3
@@ -130,7 +129,7 @@ def _by(function: Callable[[str, dict[str, Any]], float], name: str) -> TaskJudg
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            why = f"{name} raised {type(error).__name__} for prompt {example.id}: {said(error)}"
+            why = f"{name} raised {type(error).__name__} for prompt {example.id}: {error_message(error)}"
             return Verdict(example.id, None, why[:300], how, ())
         return Verdict(example.id, _checked(value, name, example), f"scored by {name}", how, ())
 
@@ -352,12 +351,12 @@ def _rule(name: str, score: str | None, source: OwnSource | None, prompts: str, 
         require(score is None, f"score of {name}", score, f"none: {prompts} has its own", "leave it out")
         return _coded(source.score, f"{prompts}.score")
     if score is None:
-        allowed = f"{', '.join(RULES)}, {FORMS}"
+        allowed = f"{', '.join(RULES)}, {CODE_FORMS}"
         raise ConfigError(f"score of {name} is missing; allowed: {allowed}; say how answers are scored")
     if score in RULES:
         return _Rule(RULES[score])
     if not is_own(score):
-        raise UnknownName("scoring rule", score, [*RULES, FORMS])
+        raise UnknownName("scoring rule", score, [*RULES, CODE_FORMS])
     function = _code(score, folder)
     require(callable(function), f"score of {name}", score, "a function of text and example", "name another")
     return _coded(function, score)
@@ -369,12 +368,12 @@ def _coded(function: Callable[[str, dict[str, Any]], float], name: str) -> _Rule
 
 
 def _code(name: str, folder: Path) -> Any:
-    if not names_code(name):
+    if not is_code_name(name):
         raise ConfigError(
-            f"{shown_path(name)} is neither a file of prompts nor code; allowed: a path that ends in .jsonl, or "
-            f"{FORMS} (which runs that code); check the spelling"
+            f"{format_path(name)} is neither a file of prompts nor code; allowed: a path that ends in .jsonl, or "
+            f"{CODE_FORMS} (which runs that code); check the spelling"
         )
-    return find_code(name, folder)
+    return load_user_code(name, folder)
 
 
 def _shown(value: Any) -> str:
@@ -386,7 +385,7 @@ def _shown(value: Any) -> str:
 
 
 def _written(path: Path) -> tuple[OwnSource | None, Iterator[tuple[str, Any]]]:
-    place = shown_path(path)
+    place = format_path(path)
     return None, ((f"line {n} of {place}", record) for n, record in jsonl.read_lines(path))
 
 
@@ -401,7 +400,7 @@ def _produced(prompts: str, folder: Path) -> tuple[OwnSource | None, Iterator[tu
         records = list(thing.prompts() if source is not None else thing)
     except (Exception, SystemExit) as error:
         raise ConfigError(
-            f"{prompts} gives no prompts ({described(error)}); allowed: a function that "
+            f"{prompts} gives no prompts ({describe_error(error)}); allowed: a function that "
             "returns mappings of prompt and target, or an object with .prompts() and .score(text, example); correct it"
         ) from error
     numbered = ((f"prompt {n} of {prompts}", record) for n, record in enumerate(records, 1))

@@ -13,7 +13,7 @@ from dataclasses import fields
 from functools import lru_cache
 from itertools import count
 
-from unmask.errors import ConfigError, ContractError, UnknownName, require
+from unmask.base.errors import ConfigError, ContractError, UnknownName, require
 from unmask.tasks.base import LEVELS, SPLITS, TRAINING, DataDir, Draft, Example, Task, digest
 from unmask.tasks.draw import Draw
 from unmask.tasks.scoring.extract import squeeze

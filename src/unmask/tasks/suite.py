@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from unmask.errors import ConfigError, SchemaError, require
-from unmask.plain_files import shown_path, why_not
+from unmask.base.errors import ConfigError, SchemaError, require
+from unmask.base.files import format_path, os_error_text
 from unmask.tasks import jsonl, splits, table
 from unmask.tasks.base import SPLITS, Answers, DataDir, Example, Json, OwnExample, Task, TaskJudge, Verdict
 
@@ -62,7 +62,7 @@ def export(
     try:
         place.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
-        shown, why = shown_path(place), why_not(error)
+        shown, why = format_path(place), os_error_text(error)
         raise ConfigError(f"the folder {shown} cannot be made ({why}); choose another") from error
     return tuple(
         jsonl.write_lines(place / f"{task.name}.{split}.jsonl", (jsonl.line(e, task.prompts_version) for e in members))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from unmask.errors import UnknownName
+from unmask.base.errors import UnknownName
 from unmask.tasks.base import Task
 from unmask.tasks.constructed import carry, cloze, constrained_json, csv_cells, html_tags, sparse, unique_list
 from unmask.tasks.official import gsm8k, humaneval, json_mode_eval

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.errors import require
+from unmask.base.errors import require
 from unmask.train.data import Ints, Rows
 
 Floats = NDArray[np.float64]

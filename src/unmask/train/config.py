@@ -9,8 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from unmask.errors import require
-from unmask.options import check_keys, check_name, check_types, parse_part, read_toml
+from unmask.base.errors import require
+from unmask.base.options import check_keys, check_name, check_types, parse_part, read_toml
 from unmask.train.sources import SOURCES
 
 FAMILIES = ("llada", "dream")

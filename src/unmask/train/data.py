@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from unmask import __version__
-from unmask.atomic import atomic_write
-from unmask.errors import ConfigError, SchemaError, require
+from unmask.base.errors import ConfigError, SchemaError, require
+from unmask.base.files import atomic_write
 from unmask.train import sources
 from unmask.train.config import Config, hash_of
 from unmask.train.sources import Folders, Text

@@ -11,11 +11,11 @@ import torch
 from tokenizers import Tokenizer
 
 from unmask import __version__
-from unmask.atomic import atomic_folder, write_text
+from unmask.base.errors import CheckpointError, SchemaError
+from unmask.base.files import atomic_folder, write_text
 from unmask.checkpoints import dream, llada, weights
 from unmask.checkpoints.manifest import MANIFEST, check_manifest, sealed, sha256_of
 from unmask.denoisers.transformer import Spec, Transformer
-from unmask.errors import CheckpointError, SchemaError
 from unmask.train.config import Config
 from unmask.train.tokenizer import CHATS, Ids, files
 

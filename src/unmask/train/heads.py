@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from unmask.atomic import leftovers
+from unmask.base.errors import ConfigError, UnknownName, UnmaskError, require
+from unmask.base.files import find_leftovers
 from unmask.denoisers import Exact
-from unmask.errors import ConfigError, UnknownName, UnmaskError, require
 from unmask.policies.heads import HEADS, HeadCard, save_head
 from unmask.policies.heads.store import CARD, read_card
 from unmask.request import CalibratedModel
@@ -136,7 +136,7 @@ def _origin(folders: Folders | None) -> dict[str, str]:
 
 def _clear(folder: Path) -> None:
     """Throw away what a kill left of a folder half written."""
-    for path in leftovers(folder):
+    for path in find_leftovers(folder):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 

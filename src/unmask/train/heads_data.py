@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.request import CalibratedModel
 from unmask.train.sources import CONSTRUCTED, FILES, WRITTEN, Folders, generate
 

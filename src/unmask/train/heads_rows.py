@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unmask.base.errors import ConfigError
 from unmask.core import Needs, State, View
 from unmask.core.proposal import Proposal
-from unmask.errors import ConfigError
 from unmask.request import CalibratedModel
 from unmask.train.heads_data import Canvas
 

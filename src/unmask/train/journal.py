@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from unmask.atomic import atomic_write, leftovers, locked, sync, sync_folder, write_text
-from unmask.checkpoints.config import unique
-from unmask.errors import ConfigError, SchemaError
+from unmask.base.errors import ConfigError, SchemaError
+from unmask.base.files import atomic_write, find_leftovers, lock, sync_file, sync_folder, write_text
+from unmask.base.json_files import refuse_duplicates
 from unmask.train.config import Config, differences
 
 IDENTITY, CURVE, SCORES = "run.json", "curve.csv", "scores.csv"
@@ -67,7 +67,7 @@ def held(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         try:
-            sure = stack.enter_context(locked(folder / LOCK))
+            sure = stack.enter_context(lock(folder / LOCK))
         except BlockingIOError as error:
             raise ConfigError(
                 f"{folder} is in use by another run ({error.strerror}); allowed: one run at a time in a folder; wait "
@@ -80,7 +80,7 @@ def held(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 def claim(folder: Path, config: Config, data: str, exported: tuple[str, ...]) -> None:
     """Take a held folder for this run, and throw away what a kill left half written of it and of what it exports."""
-    stale = [path for name in (IDENTITY, CURVE, SCORES, *exported) for path in leftovers(folder / name)]
+    stale = [path for name in (IDENTITY, CURVE, SCORES, *exported) for path in find_leftovers(folder / name)]
     for path in (*stale, *(folder / CHECKPOINTS).glob(".step-*.partial")):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     write_text(folder / IDENTITY, json.dumps({"config": config.flat(), "data": data}, indent=2) + "\n")
@@ -123,7 +123,7 @@ def check(folder: Path, config: Config, data: str) -> None:
             )
         return
     try:
-        theirs = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique)
+        theirs = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=refuse_duplicates)
         differ = differences(config.flat(), theirs["config"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise SchemaError(f"{path} cannot be read ({error}); allowed: what a run wrote; use another --out") from error
@@ -149,7 +149,7 @@ def save(folder: Path, state: Mapping[str, Any], step: int) -> Path:
     with atomic_write(path) as partial, partial.open("wb") as file:
         file.write(stored.getbuffer())
         file.write(SEAL + hashlib.sha256(stored.getbuffer()).hexdigest().encode("ascii"))
-        sync(file)
+        sync_file(file)
     sync_folder(home)
     for old in checkpoints(folder)[:-KEPT]:
         old.unlink()

@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
-from unmask.errors import ConfigError, ContractError, require
+from unmask.base.errors import ConfigError, ContractError, require
 from unmask.tasks import CONTROLS, SPLITS, TASKS, TRAINING, Task, examples, training
 from unmask.tasks.base import digest
 from unmask.tasks.draw import Draw

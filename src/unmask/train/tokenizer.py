@@ -7,7 +7,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 
 SPLIT = r"\p{N}| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+"
 """A digit is a token of its own; words take the space before them; signs and line ends do not mix with words."""

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from unmask.errors import ConfigError, UnmaskError, require
+from unmask.base.errors import ConfigError, UnmaskError, require
 from unmask.look.page import asset
 from unmask.view.asked import asked_branch, asked_run, body, whole
 from unmask.view.explorer import Explorer

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from unmask import strict_json
 from unmask.axes import AXES
-from unmask.errors import ConfigError, UnknownName, require
-from unmask.options import check_keys, fits
+from unmask.base.errors import ConfigError, UnknownName, require
+from unmask.base.files import storable
+from unmask.base.json_files import parse_json
+from unmask.base.options import check_keys, fits
 from unmask.policies import METHODS
-from unmask.text import storable
 
 LONGEST_PROMPT = 20_000
 """Characters."""
@@ -92,7 +92,7 @@ class AskedBranch:
 def body(content: bytes) -> Mapping[str, Any]:
     """A request's JSON, which is an object."""
     try:
-        value = strict_json.loads(content)
+        value = parse_json(content)
     except ValueError as error:
         raise ConfigError(f"the request is not JSON ({error}); allowed: an object; reload the page") from error
     require(isinstance(value, Mapping), "the request", value, "a JSON object", "reload the page")

@@ -6,9 +6,9 @@ import torch
 
 from unmask.api import Model
 from unmask.axes import score
+from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.core import Action, Policy, State
 from unmask.denoisers import Exact
-from unmask.errors import ConfigError, UnknownName, require
 from unmask.policies import make
 from unmask.policies.candidates import candidate, candidates
 from unmask.policies.heads import fitted

@@ -7,16 +7,16 @@ from typing import Any
 
 from unmask import __version__
 from unmask.api import Generation, Model
+from unmask.base.errors import ConfigError, OtherModel, UnknownName
+from unmask.base.files import storable
 from unmask.core import Needs, Proposal, Search, Trajectory, View
 from unmask.core.rows import mapped
-from unmask.errors import ConfigError, OtherModel, UnknownName
 from unmask.lab.run.judging import scores
 from unmask.look.run import run_record, spelling
 from unmask.policies import METHODS
 from unmask.runner import Runner
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Example, examples, find
 from unmask.tasks.base import DataDir
-from unmask.text import storable
 from unmask.view import deviations, watching
 from unmask.view.asked import RUN_OPTIONS, AskedBranch, AskedRun, TaskPrompt
 from unmask.view.models import LoadedModels

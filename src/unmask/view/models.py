@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from unmask.api import Model
-from unmask.errors import UnknownName
+from unmask.base.errors import UnknownName
 
 Loader = Callable[[], Model]
 

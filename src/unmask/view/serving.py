@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import uvicorn
 
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.view.app import make_app
 from unmask.view.explorer import Explorer
 from unmask.view.guard import Guard, new_token

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unmask.api import Generation
+from unmask.base.errors import UnmaskError, require
+from unmask.base.files import storable
 from unmask.core import Trajectory
-from unmask.errors import UnmaskError, require
 from unmask.tasks import Example
-from unmask.text import storable
 
 THREADS = 2
 """Decodes at once: one tab's long answer does not keep another from beginning."""

@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unmask.axes import AXES, STUDY_AXES, ReMDM
+from unmask.base.errors import ConfigError, UnknownName, UnmaskError
+from unmask.base.files import storable
 from unmask.codecs import codec_of
 from unmask.core import Policy
 from unmask.denoisers import Codec
-from unmask.errors import ConfigError, UnknownName, UnmaskError
 from unmask.lab.prompts import prompts_from
 from unmask.lab.store import Store
 from unmask.lab.store.pieces import read_table
@@ -26,7 +27,6 @@ from unmask.policies.candidates import candidate, candidates, reference_of
 from unmask.resolve import remade
 from unmask.tasks import Example, find
 from unmask.tasks.base import DataDir
-from unmask.text import storable
 
 Plain = dict[str, Any]
 """JSON's types only."""

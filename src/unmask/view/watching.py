@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
+from unmask.base.files import storable
 from unmask.core import Search, State, Trajectory
 from unmask.denoisers import Codec
 from unmask.look.run import FORMAT, canvas_tokens, spelling, step_record
 from unmask.policies import METHODS
-from unmask.text import storable
 from unmask.view.sessions import PageWork
 
 Plain = dict[str, Any]

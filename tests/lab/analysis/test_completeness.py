@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.helpers import made_studies as made
-from unmask.errors import SchemaError
+from unmask.base.errors import SchemaError
 from unmask.lab.analysis.opportunity import measure
 from unmask.lab.store.manifest import write_manifest
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers import made_studies as made
 from unmask.axes.score import weights
-from unmask.errors import SchemaError
+from unmask.base.errors import SchemaError
 from unmask.lab import choose
 from unmask.lab.analysis import detection
 from unmask.lab.analysis.detection import detect

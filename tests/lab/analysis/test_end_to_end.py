@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers import made_studies as made
 from tests.helpers.made_gates import known_gates
-from unmask.errors import SchemaError
+from unmask.base.errors import SchemaError
 from unmask.lab.analysis.detection import detect
 from unmask.lab.analysis.end_to_end import CHOSEN, CONTROLS, DECODED_ARMS, DIFFERENCES, JOINT, JOINT_FIXED, end_to_end
 from unmask.lab.analysis.opportunity import measure

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.helpers import made_studies as made
+from unmask.base.errors import ConfigError, SchemaError
 from unmask.core import Trajectory
-from unmask.errors import ConfigError, SchemaError
 from unmask.lab.analysis.evidence import STATE, RankedState, evidence, key_of, largest
 from unmask.lab.store import Store
 

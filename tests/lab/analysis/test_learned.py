@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers import made_studies as made
 from tests.helpers.made_findings import quick
-from unmask.errors import ConfigError, SchemaError
+from unmask.base.errors import ConfigError, SchemaError
 from unmask.lab.analysis.learned import EVERY
 from unmask.stats.rivals import at
 

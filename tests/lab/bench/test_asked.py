@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.fresh_python import fresh_python
 from tests.helpers.tiny_bench import Counted, subject
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.lab.bench import asked
 from unmask.lab.bench.run import run_bench
 

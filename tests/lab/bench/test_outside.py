@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.helpers.tiny_bench import subject
-from unmask.errors import ConfigError, UnknownName
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.lab.bench.outside import (
     PlainModelling,
     authors_loops,

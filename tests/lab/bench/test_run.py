@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.helpers.tiny_bench import subject
-from unmask.errors import ConfigError, UnknownName
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.lab.bench import PARTS, BenchPlan, chosen_parts, run_bench
 from unmask.lab.bench import run as bench_run
 from unmask.lab.bench.run import TARGETS, commit

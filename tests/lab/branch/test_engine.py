@@ -15,11 +15,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.helpers.gpu import gpu
 from unmask.adapt.gated import needs_of
 from unmask.axes import ReMDM
+from unmask.base.errors import ConfigError, ContractError
 from unmask.catalog import load
 from unmask.core import Noise, Proposal, row_key
 from unmask.decode import decode
 from unmask.denoisers import Exact, Joint
-from unmask.errors import ConfigError, ContractError
 from unmask.lab.branch import BranchResult, EngineSettings, Plan, run, run_together, stream
 from unmask.lab.branch.engine import BucketRun
 from unmask.lab.branch.futures import FutureTable

@@ -11,11 +11,11 @@ from tests.helpers.method_branches import MODEL, SEED, STARTS, by_hand
 from tests.helpers.method_branches import plan as branched
 from unmask.adapt.gated import choose
 from unmask.axes import POLICY, ReMDM
+from unmask.base.errors import ConfigError, ContractError
 from unmask.catalog import load
 from unmask.core import ALL, Noise, Proposal, row_key
 from unmask.decode import decode, one_step
 from unmask.denoisers import Exact
-from unmask.errors import ConfigError, ContractError
 from unmask.lab.branch import BranchResult, EngineSettings, run, stream
 from unmask.policies import (
     DUS,

@@ -6,8 +6,8 @@ from typing import ClassVar
 import pytest
 
 from unmask.axes import AXES, ReMDM
+from unmask.base.errors import ConfigError
 from unmask.diagnostics import CardinalityDiagnostic, RegionDiagnostic, ScoreDiagnostic
-from unmask.errors import ConfigError
 from unmask.lab.branch import PROPOSAL, EngineSettings, Plan, stream
 from unmask.policies import Fixed, Revised
 from unmask.policies.candidates import CANDIDATES

@@ -8,10 +8,10 @@ from typing import ClassVar
 import pytest
 
 from unmask.axes import ReMDM
+from unmask.base.errors import ConfigError
 from unmask.catalog import load
 from unmask.denoisers import Exact, Joint
 from unmask.diagnostics import DIAGNOSTICS, RegionDiagnostic, ScoreDiagnostic
-from unmask.errors import ConfigError
 from unmask.lab.branch import PROPOSAL, EngineSettings, Plan, run
 from unmask.lab.study import Study
 from unmask.request import Request

@@ -9,11 +9,11 @@ import pytest
 from tests.helpers.method_branches import MODEL, STARTS, by_hand, noise_of, plan
 from unmask.adapt.gated import choose
 from unmask.axes import POLICY, ReMDM
+from unmask.base.errors import ConfigError, DenoiserError
 from unmask.catalog import load
 from unmask.core import Needs, Proposal, View
 from unmask.decode import decode, one_step
 from unmask.denoisers import Exact
-from unmask.errors import ConfigError, DenoiserError
 from unmask.lab.branch import BranchResult, EngineSettings, Plan, run
 from unmask.lab.branch.stepper import FixedRows
 from unmask.policies import KLASS, VSB, WINO, CoRe, Fixed, InfoGain, LLaDA, ReMDMLLaDA

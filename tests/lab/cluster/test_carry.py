@@ -6,12 +6,12 @@ import sys
 import pytest
 
 from tests.helpers.fresh_python import fresh_python
+from unmask.base.user_code import code_hash, load_user_code
 from unmask.lab.cluster.carry import packed
-from unmask.own_code import code_hash, find_code
 
 OPENED = """
 import pickle, sys
-from unmask.own_code import code_hash
+from unmask.base.user_code import code_hash
 function = pickle.load(open(sys.argv[1], "rb")).open()
 print(function("ab"), code_hash(function))
 """
@@ -31,7 +31,7 @@ def written(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["mine.py:score", "mine:score"])
 def test_code_by_its_file_or_module(written, name, tmp_path_factory):
-    function = find_code(name)
+    function = load_user_code(name)
     try:
         parcel, hashed = packed(function), code_hash(function)
     finally:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cluster.nodes import until
 from tests.helpers.fresh_python import environment, fresh_python
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.lab.cluster import Ray
 from unmask.lab.cluster.connect import connected
 

@@ -13,7 +13,7 @@ from tests.cluster.chaos import SHARDS, command, hashes_in, trial
 from tests.cluster.nodes import until
 from tests.helpers.fresh_python import environment
 from tests.helpers.paths import DOCS
-from unmask.errors import NotEnoughMemory
+from unmask.base.errors import NotEnoughMemory
 from unmask.lab import run_study
 from unmask.lab.store import Store
 from unmask.lab.store.failures import Failures

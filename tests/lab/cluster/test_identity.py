@@ -2,7 +2,7 @@
 
 import pytest
 
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.lab.cluster.identity import check_identity, identity
 
 

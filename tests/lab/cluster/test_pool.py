@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.nodes import until
-from unmask.errors import ConfigError, UnknownName, WorkerDied
+from unmask.base.errors import ConfigError, UnknownName, WorkerDied
 from unmask.lab.cluster.pool import PoolClosed, WorkerPool
 from unmask.lab.cluster.progress import WorkerLogs
 from unmask.lab.cluster.workers import Setup, WorkerActor, WorkerTraceback

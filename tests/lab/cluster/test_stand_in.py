@@ -4,8 +4,8 @@ import pickle
 
 import pytest
 
+from unmask.base.errors import ConfigError
 from unmask.catalog import load
-from unmask.errors import ConfigError
 from unmask.lab.cluster.stand_in import stand_in
 
 

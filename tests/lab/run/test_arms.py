@@ -14,8 +14,9 @@ import torch
 
 from tests.helpers.made_gates import known_gates
 from tests.helpers.tiny_studies import SMALL, by_hash
+from unmask.base.errors import ConfigError, OtherStudy, SchemaError
+from unmask.base.json_files import to_hashed_json
 from unmask.catalog import load
-from unmask.errors import ConfigError, OtherStudy, SchemaError
 from unmask.lab.analysis.detection import detect
 from unmask.lab.analysis.end_to_end import CHOSEN, CONTROLS, DECODED_ARMS, GATED, JOINT, JOINT_FIXED, end_to_end
 from unmask.lab.analysis.opportunity import measure
@@ -28,7 +29,6 @@ from unmask.lab.store.pieces import TABLES, read_info, write_piece
 from unmask.lab.store.shards import Shard, Unit
 from unmask.lab.study import Study
 from unmask.stats import Calibration, Threshold, calibration
-from unmask.stats.hashed_json import to_hashed_json
 
 TASKS = ["csv-missing-cells", "carry-rtl"]
 RAW = {

@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.paths import STUDIES
 from tests.helpers.tiny_studies import table
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.lab.branch import EngineSettings
 from unmask.lab.run.cluster_cost import Cut, Phase, ShardSize, cluster_cost, cut_of, makespan, together
 from unmask.lab.run.estimate import decodes_of, estimate

@@ -11,10 +11,10 @@ import torch
 from tests.helpers.own_tasks import parsed
 from tests.helpers.tiny_studies import TEXT, by_hash, table
 from unmask import lab
+from unmask.base.errors import ContractError, OtherStudy, UnknownName
 from unmask.cli.app import main
 from unmask.core import Trajectory
 from unmask.decode import decode
-from unmask.errors import ContractError, OtherStudy, UnknownName
 from unmask.lab.analysis.opportunity import measure
 from unmask.lab.run import driver, judging
 from unmask.lab.run.driver import run_study

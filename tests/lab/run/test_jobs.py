@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.helpers.own_tasks import LINES, parsed
-from unmask.errors import OtherStudy
+from unmask.base.errors import OtherStudy
 from unmask.lab.branch import EngineSettings
 from unmask.lab.run.jobs import Job, in_groups, jobs_of, prompts_of, request_of
 from unmask.lab.store import Store

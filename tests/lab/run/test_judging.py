@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.helpers.tiny_studies import table
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.lab.compare import evaluate
 from unmask.lab.compare_summary import summarise
 from unmask.lab.run import judging

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.helpers.own_tasks import parsed
-from unmask.errors import ConfigError, ContractError, NotEnoughMemory, StorageError
+from unmask.base.errors import ConfigError, ContractError, NotEnoughMemory, StorageError
 from unmask.lab.run.driver import run_study
 from unmask.lab.run.jobs import prompts_of
 from unmask.lab.run.queue import work_in_groups, work_through

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from unmask.errors import ContractError, StorageError, WorkerDied
+from unmask.base.errors import ContractError, StorageError, WorkerDied
 from unmask.lab.run.queue import Claims
 from unmask.lab.run.side_by_side import SideBySide
 from unmask.lab.store import Store

@@ -7,14 +7,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.helpers import made_studies as made
+from unmask.base.errors import SchemaError
+from unmask.base.json_files import to_hashed_json
 from unmask.cli.app import main
-from unmask.errors import SchemaError
 from unmask.lab.store.check import check_store
 from unmask.lab.store.hashes import bytes_hash, table_hash
 from unmask.lab.store.pieces import read_info, read_table
 from unmask.lab.store.schemas import FORMAT
 from unmask.lab.store.shards import Shard
-from unmask.stats.hashed_json import to_hashed_json
 
 
 @pytest.fixture(name="store")

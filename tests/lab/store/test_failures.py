@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from unmask.errors import SchemaError
+from unmask.base.errors import SchemaError
 from unmask.lab.store.failures import ATTEMPTS, LONGEST_ERROR, LONGEST_TRACEBACK, Failures
 from unmask.lab.store.shards import Shard, Unit
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.lab.store.places import RemotePath, each, place_of, scheme_of
 
 

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from tests.helpers import made_studies as made
+from unmask.base.errors import StorageError
 from unmask.cli.app import main
-from unmask.errors import StorageError
 from unmask.lab.store import DamagedPiece, Store, remote
 from unmask.lab.store.check import check_store
 from unmask.lab.store.places import place_of

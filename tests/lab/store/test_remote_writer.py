@@ -7,8 +7,8 @@ import pytest
 
 from tests.helpers import made_studies as made
 from tests.helpers.tiny_studies import TEXT
+from unmask.base.errors import OtherStudy, StorageError
 from unmask.cli.app import main
-from unmask.errors import OtherStudy, StorageError
 from unmask.lab.analysis.findings import findings
 from unmask.lab.run.driver import run_study
 from unmask.lab.store import DamagedPiece, Store

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import made_studies as made
-from unmask import versions as code
+from unmask.base import environment as code
+from unmask.base.errors import OtherStudy, SchemaError, UnmaskError
 from unmask.cli.app import main
-from unmask.errors import OtherStudy, SchemaError, UnmaskError
 from unmask.lab.run.driver import run_study
 from unmask.lab.store import DamagedManifest, DamagedPiece, OldFormat, Store
 from unmask.lab.store import store as store_module
@@ -93,7 +93,7 @@ class TestOtherCode:
     def test_refused_with_what_differs_unless_accepted(self, small, monkeypatch):
         study, old = study_of(small), code.code_fingerprint()
         parts = {**code.code_parts(), "decode.py": "other", "policies": "other"}
-        monkeypatch.setattr(code, "_parts", lambda: tuple(parts.items()))
+        monkeypatch.setattr(code, "_hash_parts", lambda: tuple(parts.items()))
         with pytest.raises(OtherStudy, match=rf"\(decode.py, policies differ; fingerprint {old} then.*--accept-code"):
             Store.create(small.folder, study)
         store = Store.create(small.folder, study, accept_code=True)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from unmask.errors import ConfigError, SchemaError
+from unmask.base.errors import ConfigError, SchemaError
+from unmask.base.json_files import to_hashed_json
 from unmask.policies import DEMASK, LLaDA
 from unmask.policies.heads import DependenceHead, HeadCard, PlannerHead, fitted, load_head, save_head, shipped, store
-from unmask.stats.hashed_json import to_hashed_json
 
 QUALITY = {"loss": 0.5, "loss_of_the_mean": 0.4}
 CARD = HeadCard("demask", "mini", "abc", 6, 3, "", "a loss", {"texts": 2}, {"seed": 0}, QUALITY, {"torch": "2"})

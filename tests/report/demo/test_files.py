@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers import made_demo
 from tests.helpers.made_demo import ROWS
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.report import files
 from unmask.report.demo.files import table_csv, write
 

@@ -24,7 +24,7 @@ from tests.helpers.sandboxed import (
     run,
     wait_until,
 )
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.tasks.sandbox import Limits, SandboxVerdict, check_completion, check_many, probe, run_program
 
 

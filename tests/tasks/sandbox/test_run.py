@@ -12,7 +12,7 @@ import time
 import pytest
 
 from tests.helpers.sandboxed import PROBLEM, RIGHT, WRONG, below, exceptions, needs_seccomp, wait_until
-from unmask.errors import ConfigError, UnknownName
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.tasks import sandbox
 from unmask.tasks.sandbox import Limits, SandboxVerdict, check_completion, check_many, probe, process, run_program
 from unmask.tasks.sandbox import run as run_module

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.fresh_python import fresh_python
-from unmask.errors import ConfigError, UnknownName
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Example, examples, explain, score, score_all, training
 from unmask.tasks.base import TEXT_LIMIT
 from unmask.tasks.scoring.utility import binary, part_credit, same
@@ -462,7 +462,7 @@ def test_a_schema_that_cannot_judge_is_the_examples_fault(schema, message):
 def test_without_jsonschema_the_error_says_what_to_install():
     code = (
         "import sys; sys.modules['jsonschema'] = None\n"
-        "from unmask.errors import ConfigError\n"
+        "from unmask.base.errors import ConfigError\n"
         "from unmask.tasks import Example, score\n"
         "try:\n"
         "    score('{}', Example('', '{}', (), {'schema': {}}, 1, 'x', 'json-mode-eval', 'development'))\n"

@@ -12,7 +12,7 @@ from tests.torture.hostile import TEXTS
 from tests.torture.judges import csv_faults, file_faults, html_faults
 from tests.torture.made import PROMPTS, STUDY, WORKS, Made
 from tests.torture.process import unmask
-from unmask.text import storable
+from unmask.base.files import storable
 
 SHORT = tuple(dict.fromkeys(storable(text)[:2000] for text in TEXTS))
 

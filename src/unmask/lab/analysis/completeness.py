@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unmask.errors import SchemaError
+from unmask.base.errors import SchemaError
 from unmask.lab.branch import AxisCost, BranchCost
 from unmask.lab.choose import why_not_cross_fitted
 from unmask.lab.store import Store

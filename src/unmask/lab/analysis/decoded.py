@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unmask.errors import SchemaError
+from unmask.base.errors import SchemaError
 from unmask.lab.choose import promised_lift
 from unmask.lab.store import Store
 from unmask.lab.store.schemas import DIAGNOSTIC

@@ -10,7 +10,7 @@ from math import isfinite
 
 import numpy as np
 
-from unmask.errors import SchemaError
+from unmask.base.errors import SchemaError
 from unmask.lab.analysis.cells import DiagnosedCell, DiagnosedMean
 from unmask.lab.analysis.opportunity import OpportunityCell, OpportunityFindings
 from unmask.lab.choose import (

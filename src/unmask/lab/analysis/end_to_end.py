@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unmask.errors import SchemaError
+from unmask.base.errors import SchemaError
 from unmask.lab.analysis.cells import DiagnosedCell, DiagnosedMean
 from unmask.lab.analysis.decoded import DecodedUnit, StoredChoice, evaluation_grids, stored_choices, unit_infos
 from unmask.lab.analysis.detection import DetectionFindings

@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unmask.base.errors import ConfigError, SchemaError, format_value
+from unmask.base.files import storable
 from unmask.core import Trajectory
 from unmask.denoisers import Codec
-from unmask.errors import ConfigError, SchemaError, shown
 from unmask.lab.analysis.completeness import checked_manifest, extents_of, unfinished
 from unmask.lab.store import Store, parts, utilities_of
-from unmask.text import storable
 
 COUNT = 10
 """States with the largest gains, and with the largest losses, that are listed first."""
@@ -217,8 +217,8 @@ def _found(table: pa.Table, key: str) -> tuple[str, str, str, str, int]:
     if key not in named:
         close = get_close_matches(key[:200], list(named), n=3) or list(named)[:3]
         raise ConfigError(
-            f"the study has no state {shown(key)}; allowed: MODEL/TASK/PROMPT/NUMBER, one of {len(named):,}, such as "
-            f"{', '.join(close)}; name one of those"
+            f"the study has no state {format_value(key)}; allowed: MODEL/TASK/PROMPT/NUMBER, one of {len(named):,}, "
+            f"such as {', '.join(close)}; name one of those"
         )
     row = named[key]
     return row["model"], row["task"], row["split"], row["prompt"], row["state"]

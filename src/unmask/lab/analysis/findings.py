@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from unmask.displayed import Displayed, display_of
+from unmask.base.display import Displayable, import_drawing
 from unmask.lab.analysis.detection import DetectionFindings, detect
 from unmask.lab.analysis.end_to_end import EndToEndFindings, end_to_end
 from unmask.lab.analysis.learned import LearnedFindings, learn
@@ -19,7 +19,7 @@ from unmask.stats.detection import DRAWS
 
 
 @dataclass(frozen=True)
-class Findings(Displayed):
+class Findings(Displayable):
     """What a study found."""
 
     opportunity: OpportunityFindings
@@ -34,7 +34,7 @@ class Findings(Displayed):
 
     def to_pandas(self, table: str = "opportunity") -> Any:
         """One of the report's tables, by the name of its file, as a `pandas.DataFrame`."""
-        return display_of(self).table(self, table)
+        return import_drawing().make_frame(self, table)
 
 
 def findings(store: Store, *, resamples: int = RESAMPLES, draws: int = DRAWS) -> Findings:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from unmask.errors import SchemaError
+from unmask.base.errors import SchemaError
 from unmask.lab.analysis.cells import DiagnosedCell
 from unmask.lab.analysis.decoded import DecodedUnit
 from unmask.lab.choose import CONTROLS, DECODED_ARMS

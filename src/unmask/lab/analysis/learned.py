@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from unmask.errors import ConfigError, SchemaError
+from unmask.base.errors import ConfigError, SchemaError
 from unmask.lab.analysis.cells import DiagnosedCell, OfDiagnostic
 from unmask.lab.analysis.detection import DetectionCell, DetectionFindings, tables_of
 from unmask.lab.analysis.features import ReadStates, feature_names, feature_values, read_states

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
-from unmask.atomic import write_text
+from unmask.base.errors import UnmaskError, require
+from unmask.base.files import write_text
 from unmask.checkpoints.device import resolve_device
-from unmask.errors import UnmaskError, require
 from unmask.lab.bench.lines import BenchResult
 from unmask.lab.bench.outside import checkouts
 from unmask.lab.bench.run import BenchPlan, chosen_parts, run_bench

@@ -19,11 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unmask.base.errors import ConfigError, UnknownName, require
+from unmask.base.files import format_path
 from unmask.checkpoints.llada import NAMES
 from unmask.denoisers.transformer import Spec, Transformer
-from unmask.errors import ConfigError, UnknownName, require
 from unmask.lab.bench.subject import Subject, twin
-from unmask.plain_files import shown_path
 
 AUTHORS, FAST_DLLM = "authors", "fast-dllm"
 FILES = {AUTHORS: ("generate.py",), FAST_DLLM: ("llada/generate.py", "llada/model/modeling_llada.py")}
@@ -62,8 +62,8 @@ def checkouts(texts: Sequence[str]) -> dict[str, Path]:
         for file in FILES[name]:
             if not (found[name] / file).is_file():
                 raise ConfigError(
-                    f"--against {name}: {shown_path(place)} has no file {file}; allowed: a checkout of the repository, "
-                    f"which holds it; clone it and pass its folder"
+                    f"--against {name}: {format_path(place)} has no file {file}; allowed: a checkout of the "
+                    f"repository, which holds it; clone it and pass its folder"
                 )
     return found
 
@@ -185,8 +185,8 @@ def _importing(folder: Path) -> Iterator[None]:
         yield
     except Exception as error:
         raise ConfigError(
-            f"the code in {shown_path(folder)} cannot be used: {type(error).__name__}: {error}; allowed: a checkout as "
-            "published; look at the commit it stands at"
+            f"the code in {format_path(folder)} cannot be used: {type(error).__name__}: {error}; allowed: a checkout "
+            "as published; look at the commit it stands at"
         ) from error
     finally:
         sys.meta_path.remove(finder)

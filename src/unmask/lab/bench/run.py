@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
+from unmask.base.environment import code_fingerprint, versions
+from unmask.base.errors import UnknownName, require
 from unmask.denoisers.engines import choose_engine
-from unmask.errors import UnknownName, require
 from unmask.lab.bench import answers, forward, steps, studies
 from unmask.lab.bench.clock import Effort, Stopwatch
 from unmask.lab.bench.lines import BenchFailure, BenchResult, Found, Ratio
 from unmask.lab.bench.outside import AUTHORS, FAST_DLLM, OutsideLoop, authors_loops, fast_dllm_loops
 from unmask.lab.bench.subject import LONG, Subject
 from unmask.lab.compare_timing import machine_of
-from unmask.versions import code_fingerprint, versions
 
 PARTS = ("forward", "step", "decode", "caches", "study")
 ALL_PARTS = "all"

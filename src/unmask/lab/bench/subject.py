@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 
+from unmask.base.errors import ConfigError, NotEnoughMemory, UnknownName
 from unmask.checkpoints.device import free_memory, short_name
 from unmask.core import Denoiser, Noise, State, Vocabulary, row_key
 from unmask.denoisers.engines import choose_engine, use_engine
 from unmask.denoisers.network import Network
 from unmask.denoisers.readout import default_layers
 from unmask.denoisers.transformer import Spec, Transformer
-from unmask.errors import ConfigError, NotEnoughMemory, UnknownName
 
 LARGE = 10**9
 """Parameters from which a network gets the long canvas."""

@@ -25,8 +25,8 @@ import numpy as np
 import torch
 
 from unmask.adapt.gated import needs_of
+from unmask.base.errors import Unfinished, require
 from unmask.core import Denoiser, Proposal
-from unmask.errors import Unfinished, require
 from unmask.lab.branch.accounting import Ledger, shared_out
 from unmask.lab.branch.bucket import Bucket
 from unmask.lab.branch.costs import AxisCost, BranchCost

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from unmask.base.errors import ContractError
 from unmask.core import Noise, Policy, State, Trajectory
-from unmask.errors import ContractError
 from unmask.lab.branch.bucket import Bucket, number_of
 from unmask.lab.branch.costs import AxisCost
 from unmask.lab.branch.digests import RowSummary, Summary, summarize

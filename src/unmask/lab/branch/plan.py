@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from unmask.adapt import Proposed
 from unmask.axes import POLICY, ReMDM, revises
+from unmask.base.errors import require
 from unmask.core import Policy
 from unmask.diagnostics import Diagnostic
-from unmask.errors import require
 from unmask.policies import Revised
 from unmask.policies.candidates import Sets, check_continues
 

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from unmask.base.errors import ContractError
 from unmask.core import Trajectory
 from unmask.core.rows import concat
-from unmask.errors import ContractError
 from unmask.lab.branch.costs import AxisCost
 from unmask.lab.branch.plan import Continuation
 

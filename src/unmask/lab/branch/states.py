@@ -14,9 +14,9 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import torch
 
+from unmask.base.errors import Unfinished, require
 from unmask.core import ALL, Needs, Policy, State, Trajectory
 from unmask.core.rows import concat, mapped
-from unmask.errors import Unfinished, require
 from unmask.lab.branch.stepper import Stepper, moved_on
 from unmask.request import Request, begin
 from unmask.runner import step_limit

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import torch
 
+from unmask.base.errors import require
 from unmask.core import (
     NO_LOOK_AHEAD,
     Action,
@@ -21,7 +22,6 @@ from unmask.core import (
 )
 from unmask.core.rows import concat, select
 from unmask.denoisers.network import pad_view
-from unmask.errors import require
 from unmask.policies.revised import own_view
 from unmask.runner import Runner, advance, record_of
 from unmask.transition import Transition, raise_faults

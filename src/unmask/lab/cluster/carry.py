@@ -14,8 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from unmask.base.user_code import local_modules
 from unmask.lab.cluster.connect import ray_module
-from unmask.own_code import local_modules
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.lab.cluster.where import Ray
 
 PATIENCE = 5.0

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from unmask.errors import UnmaskError, WorkerDied
+from unmask.base.errors import UnmaskError, WorkerDied
 from unmask.lab.cluster.carry import CarriedFile
 from unmask.lab.cluster.faults import FaultKind, fault_of
 from unmask.lab.cluster.workers import HelperActor, received

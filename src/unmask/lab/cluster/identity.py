@@ -4,8 +4,8 @@ import platform
 import socket
 from collections.abc import Mapping
 
-from unmask.errors import ConfigError
-from unmask.versions import code_fingerprint, versions
+from unmask.base.environment import code_fingerprint, versions
+from unmask.base.errors import ConfigError
 
 MUST_AGREE = ("unmask", "torch", "numpy", "python", "code")
 """What may change a number. Minor versions of Python are one: Ray itself refuses others."""

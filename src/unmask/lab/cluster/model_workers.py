@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from unmask.errors import UnmaskError
+from unmask.base.errors import UnmaskError
 from unmask.lab.cluster.carry import Parcel, packed
 from unmask.lab.cluster.connect import connected, ray_module
 from unmask.lab.cluster.pool import WorkerDied, WorkerPool

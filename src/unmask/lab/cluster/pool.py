@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from unmask.errors import ConfigError, UnmaskError, WorkerDied
+from unmask.base.errors import ConfigError, UnmaskError, WorkerDied
 from unmask.lab.cluster.faults import Fault, FaultKind, fault_of, in_short, out_of_memory
 from unmask.lab.cluster.helpers import Helpers, SideWork, settle
 from unmask.lab.cluster.identity import check_identity, identity

@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 
+from unmask.base.errors import ConfigError
 from unmask.core import Logits, Needs, View, Vocabulary
 from unmask.denoisers import Exact
-from unmask.errors import ConfigError
 from unmask.lab.compare_timing import machine_of
 
 

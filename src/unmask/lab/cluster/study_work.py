@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unmask.base.errors import ConfigError, NotEnoughMemory, OtherStudy, UnmaskError
 from unmask.core import Policy, Search
-from unmask.errors import ConfigError, NotEnoughMemory, OtherStudy, UnmaskError
 from unmask.lab.branch import EngineSettings, run_together
 from unmask.lab.cluster.connect import ray_module
 from unmask.lab.cluster.workers import WorkerContext

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from unmask.errors import ConfigError, require
+from unmask.base.errors import ConfigError, require
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from unmask.errors import UnmaskError
+from unmask.base.errors import UnmaskError
 from unmask.lab.cluster.carry import CarriedFile, Parcel, lay_out, packed
 from unmask.lab.cluster.connect import ray_module
 from unmask.lab.cluster.identity import identity

@@ -17,8 +17,9 @@ import numpy as np
 
 from unmask.adapt import Arms, JointPolicy, joint_arm
 from unmask.axes import AXES
+from unmask.base.environment import versions
+from unmask.base.errors import OtherStudy
 from unmask.core import Policy, Search
-from unmask.errors import OtherStudy
 from unmask.lab.choose import (
     CONTROLS,
     DECODED_ARMS,
@@ -49,7 +50,6 @@ from unmask.lab.study import ROLES, Study
 from unmask.lab.study_models import ModelSpec
 from unmask.policies import Revised
 from unmask.stats import Calibration, NotEnough, choose_fixed
-from unmask.versions import versions
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from unmask.base.environment import versions
 from unmask.lab.branch import PROPOSAL, Branch, BranchCost, BranchResult, StoredReading
 from unmask.lab.run.jobs import Job
 from unmask.lab.run.judging import JudgedAnswer
@@ -18,7 +19,6 @@ from unmask.lab.run.tables import branches_table, readings_table, states_table
 from unmask.lab.store import Store
 from unmask.lab.store.shards import Shard
 from unmask.lab.study import Study
-from unmask.versions import versions
 
 
 @dataclass(frozen=True)

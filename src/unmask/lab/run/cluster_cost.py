@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from unmask.errors import require
+from unmask.base.errors import require
 from unmask.lab.run.estimate import CostEstimate, bucket_sizes, decodes_of
 from unmask.lab.run.jobs import Members, grouped
 from unmask.lab.run.naive import prompts_asked

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from unmask.errors import ConfigError, SchemaError, require
+from unmask.base.errors import ConfigError, SchemaError, require
 from unmask.lab.branch import EngineSettings
 from unmask.lab.prompts import prompts_from
 from unmask.lab.store.hashes import fingerprint

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
+from unmask.base.files import storable
 from unmask.tasks import Example, Verdict, score_all
-from unmask.text import storable
 
 
 class JudgedAnswer(NamedTuple):

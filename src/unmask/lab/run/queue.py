@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
-from unmask.errors import ConfigError, NotEnoughMemory, SchemaError, StorageError, UnmaskError, WorkerDied
+from unmask.base.errors import ConfigError, NotEnoughMemory, SchemaError, StorageError, UnmaskError, WorkerDied
 from unmask.lab.cluster.faults import out_of_memory
 from unmask.lab.store import Store
 from unmask.lab.store.failures import Failure, Failures

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from unmask.errors import SchemaError
+from unmask.base.errors import SchemaError
 from unmask.lab.store.manifest import NAME, DamagedManifest, Manifest, planned, read_manifest
 from unmask.lab.store.pieces import DamagedPiece, Info, check_piece
 from unmask.lab.store.places import Place, each, place_of

@@ -12,13 +12,13 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from unmask.errors import ConfigError, SchemaError
+from unmask.base.environment import versions
+from unmask.base.errors import ConfigError, SchemaError
+from unmask.base.files import storable
+from unmask.base.json_files import HashMismatch, from_hashed_json, to_hashed_json
+from unmask.base.options import check_types
 from unmask.lab.store.places import Place, each, place_of
 from unmask.lab.store.shards import Shard, Unit, cannot_write, write_synced
-from unmask.options import check_types
-from unmask.stats.hashed_json import HashMismatch, from_hashed_json, to_hashed_json
-from unmask.text import storable
-from unmask.versions import versions
 
 FORMAT = "unmask-failure-1"
 ATTEMPTS = 3
@@ -112,7 +112,12 @@ class Failures:
         """None where there is no such file, or it has just gone: another process has done the work."""
         try:
             return from_hashed_json(
-                FORMAT, path.read_bytes().decode(), "failure", lambda body: Failure(**body), asdict, (ConfigError,)
+                FORMAT,
+                path.read_bytes().decode(),
+                lambda body: Failure(**body),
+                kind="failure",
+                to_body=asdict,
+                refusals=(ConfigError,),
             )
         except FileNotFoundError:
             return None

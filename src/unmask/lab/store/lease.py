@@ -22,7 +22,7 @@ from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from unmask.errors import StorageError
+from unmask.base.errors import StorageError
 from unmask.lab.store.places import RemotePath
 
 EVERY, MISSED = 10.0, 6

@@ -4,14 +4,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from unmask.errors import OtherStudy, SchemaError
+from unmask.base.environment import code_fingerprint, code_parts, versions
+from unmask.base.errors import OtherStudy, SchemaError
+from unmask.base.json_files import HashMismatch, from_hashed_json, to_hashed_json, to_plain
 from unmask.lab.store.hashes import fingerprint
 from unmask.lab.store.places import Place
 from unmask.lab.store.schemas import FORMAT, OLD_FORMATS
 from unmask.lab.store.shards import write_synced
-from unmask.stats.hashed_json import HashMismatch, from_hashed_json, to_hashed_json
-from unmask.text import storable
-from unmask.versions import code_fingerprint, code_parts, versions
 
 Manifest = dict[str, Any]
 NAME = "manifest.json"
@@ -35,7 +34,7 @@ class OldFormat(SchemaError):
 
 def begun(study: Mapping[str, Any]) -> Manifest:
     """The manifest of a study that starts now, with this code."""
-    settings = plain(study)
+    settings = to_plain(study)
     return {
         "study": settings,
         "fingerprint": fingerprint(settings),
@@ -51,11 +50,6 @@ def code_entry() -> dict[str, Any]:
     return {"fingerprint": code_fingerprint(), "parts": code_parts()}
 
 
-def plain(value: Any) -> Any:
-    """As JSON gives it back, in text that every page can hold."""
-    return json.loads(storable(json.dumps(value, default=str, ensure_ascii=False)))
-
-
 def write_manifest(folder: Place, manifest: Manifest) -> None:
     """Whole or not at all."""
     body = {key: value for key, value in sorted(manifest.items()) if key != "format"}
@@ -67,7 +61,7 @@ def read_manifest(folder: Place) -> Manifest:
     path = folder / NAME
     try:
         text = path.read_bytes().decode()
-        body = from_hashed_json(FORMAT, text, "manifest", dict, dict)
+        body = from_hashed_json(FORMAT, text, dict, kind="manifest")
     except HashMismatch as error:
         _check_format(folder, text)
         raise DamagedManifest(folder, str(error)) from error

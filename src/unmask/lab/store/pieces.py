@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from unmask.atomic import sync
-from unmask.errors import ContractError, SchemaError
+from unmask.base.errors import ContractError, SchemaError
+from unmask.base.files import sync_file
+from unmask.base.json_files import from_hashed_json, to_hashed_json
 from unmask.lab.store.hashes import bytes_hash, table_hash
 from unmask.lab.store.places import Place, RemotePath
 from unmask.lab.store.schemas import FORMAT, loose, schema_of, sort_keys
 from unmask.lab.store.shards import SHARD, UNIT, Shard, Unit, write_synced
-from unmask.stats.hashed_json import from_hashed_json, to_hashed_json
 
 Info = dict[str, Any]
 ABOUT = {Shard: SHARD, Unit: UNIT}
@@ -56,7 +56,7 @@ def _write_table(path: Place, table: pa.Table) -> bytes:
         return content
     with path.open("wb") as file:
         pq.write_table(table, file, compression="zstd")
-        sync(file)
+        sync_file(file)
     return path.read_bytes()
 
 
@@ -73,7 +73,8 @@ def read_info(folder: Place, kind: type[Shard | Unit], study: str | None = None)
     """
     about = ABOUT[kind]
     try:
-        info: Info = from_hashed_json(FORMAT, (folder / about).read_bytes().decode(), kind.__name__.lower(), dict, dict)
+        text = (folder / about).read_bytes().decode()
+        info: Info = from_hashed_json(FORMAT, text, dict, kind=kind.__name__.lower())
         name, tables = kind(**info[kind.__name__.lower()]).name, set(info["tables"])
     except _READING as error:
         raise DamagedPiece(folder, f"{about}: {_short(error)}") from error

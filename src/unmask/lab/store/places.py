@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
-from unmask.errors import ConfigError, shown
+from unmask.base.errors import ConfigError, format_value
 from unmask.lab.store.remote import SCHEMES, Objects, Remote
 
 TOGETHER = 16
@@ -96,12 +96,12 @@ def place_of(address: str | Place) -> Place:
     if scheme == "file":
         return _folder(text)
     if scheme not in SCHEMES:
-        raise ConfigError(f"scheme of {shown(text)} is {scheme!r}; allowed: {_FORMS}; choose one of them")
+        raise ConfigError(f"scheme of {format_value(text)} is {scheme!r}; allowed: {_FORMS}; choose one of them")
     # A Path makes one slash of two.
     bucket, _, key = text.partition(":")[2].lstrip("/").partition("/")
     if not bucket or re.search(r"[@?#\s]", bucket + key):
         raise ConfigError(
-            f"address is {shown(text)}; allowed: {_FORMS}, with credentials and endpoint from the environment "
+            f"address is {format_value(text)}; allowed: {_FORMS}, with credentials and endpoint from the environment "
             "(docs/study.md); correct it"
         )
     key = "/".join(part for part in key.split("/") if part)
@@ -119,7 +119,7 @@ def scheme_of(text: str) -> str:
 def _folder(text: str) -> Path:
     parts = urlsplit(text)
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or parts.query or parts.fragment:
-        raise ConfigError(f"address is {shown(text)}; allowed: {_FORMS}; write file:// and a whole path")
+        raise ConfigError(f"address is {format_value(text)}; allowed: {_FORMS}; write file:// and a whole path")
     return Path(unquote(parts.path))
 
 

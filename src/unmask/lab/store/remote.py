@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from unmask.errors import ConfigError, StorageError
+from unmask.base.errors import ConfigError, StorageError
 
 ANSWER_WITHIN, ATTEMPTS = 3, 2
 """Seconds and attempts of a first contact and of leases: who mistyped an address wants to know."""

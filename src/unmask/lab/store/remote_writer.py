@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from unmask.errors import StorageError
+from unmask.base.errors import StorageError
 from unmask.lab.store.lease import Lease, guard_of
 from unmask.lab.store.pieces import ABOUT, TABLES, Info, free_place, write_piece
 from unmask.lab.store.places import Place, RemotePath

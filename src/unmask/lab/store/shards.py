@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from unmask.atomic import atomic_write, sync, sync_folder
-from unmask.errors import StorageError
+from unmask.base.errors import StorageError
+from unmask.base.files import atomic_write, sync_file, sync_folder
 from unmask.lab.store.hashes import fingerprint
 from unmask.lab.store.places import Place, RemotePath
 
@@ -105,7 +105,7 @@ def write_synced(target: Place, content: bytes) -> None:
     try:
         with atomic_write(target) as partial, partial.open("wb") as file:
             file.write(content)
-            sync(file)
+            sync_file(file)
         sync_folder(target.parent)
     except OSError as error:
         raise cannot_write(target.parent, error) from error

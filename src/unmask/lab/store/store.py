@@ -24,9 +24,11 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unmask.atomic import rename_folder, sync_folder
+from unmask.base.environment import code_fingerprint
+from unmask.base.errors import OtherStudy, SchemaError, UnknownName
+from unmask.base.files import rename_folder, sync_folder
+from unmask.base.json_files import to_plain
 from unmask.core import Trajectory
-from unmask.errors import OtherStudy, SchemaError, UnknownName
 from unmask.lab.store.hashes import table_hash
 from unmask.lab.store.lease import holder_of
 from unmask.lab.store.manifest import (
@@ -36,7 +38,6 @@ from unmask.lab.store.manifest import (
     begun,
     check_same,
     check_versions,
-    plain,
     planned,
     read_manifest,
     write_manifest,
@@ -59,7 +60,6 @@ from unmask.lab.store.remote_writer import RemoteWriter, read_only
 from unmask.lab.store.schemas import READINGS, SCHEMAS, loose, sort_keys
 from unmask.lab.store.shards import Shard, Unit, cannot_write, finished_names, locked
 from unmask.lab.store.utilities import Utilities, utilities_of
-from unmask.versions import code_fingerprint
 
 
 class Store:
@@ -223,7 +223,7 @@ class Store:
 
     def note(self, part: str, name: str, value: Mapping[str, Any]) -> None:
         """Say what a model or a task is; the same name must never stand for two things."""
-        given = plain(value)
+        given = to_plain(value)
         with self._manifest_lock():
             manifest = self.manifest
             noted = manifest[part].get(name)
@@ -308,13 +308,13 @@ class Store:
         home = self._home(work)
         made_by = {"study": self.manifest["fingerprint"], "code": code_fingerprint()}
         if isinstance(home, RemotePath):
-            self._driver().put(home / work.name, type(work), tables, {**plain(info), **made_by})
+            self._driver().put(home / work.name, type(work), tables, {**to_plain(info), **made_by})
             return
         beside = home / f".{work.name}.{os.getpid()}"
         try:
             home.mkdir(exist_ok=True)
             beside.mkdir()
-            write_piece(beside, type(work), tables, {**plain(info), **made_by})
+            write_piece(beside, type(work), tables, {**to_plain(info), **made_by})
             sync_folder(beside)
             with suppress(FileExistsError):
                 # Where another process was faster, its work is the same.

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import (
     ALL,
     NO_LOOK_AHEAD,
@@ -31,7 +32,6 @@ from unmask.core import (
 )
 from unmask.decode import decode
 from unmask.denoisers.scripted import Scripted, TableNoise, logs, peaked
-from unmask.errors import ConfigError, UnknownName
 from unmask.policies import METHODS, make
 from unmask.policies.ddpd import DDPD
 from unmask.policies.demask import DEMASK

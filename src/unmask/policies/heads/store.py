@@ -9,12 +9,11 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from unmask.atomic import atomic_folder, write_text
+from unmask.base.errors import ConfigError, OtherModel, SchemaError, UnknownName, require
+from unmask.base.files import atomic_folder, format_path, os_error_text, read_file, write_text
+from unmask.base.json_files import HashMismatch, from_hashed_json, to_hashed_json
 from unmask.core import Policy, Search
-from unmask.errors import ConfigError, OtherModel, SchemaError, UnknownName, require
-from unmask.plain_files import read_plain, shown_path, why_not
 from unmask.policies.heads.modules import HEADS, DependenceHead, PlannerHead
-from unmask.stats.hashed_json import HashMismatch, from_hashed_json, to_hashed_json
 
 AUTO = "auto"
 """The head that travels with the package for the run's model, if there is one."""
@@ -99,7 +98,7 @@ def fitted(policy: Policy | Search, name: str, fingerprint: str, exact: bool) ->
     card = load_head(policy.head, policy.kind).card
     if card.fingerprint != fingerprint:
         raise OtherModel(
-            f"the head {shown_path(policy.head)} was trained for {card.model} ({card.fingerprint}), this is {name} "
+            f"the head {format_path(policy.head)} was trained for {card.model} ({card.fingerprint}), this is {name} "
             f"({fingerprint}); allowed: a head of the same model; {_how(policy.kind, name)}"
         )
     return policy
@@ -148,16 +147,18 @@ def page(card: HeadCard) -> str:
 def read_card(folder: Path) -> HeadCard:
     """The card of a folder, as it was written."""
     try:
-        text = read_plain(folder / CARD).decode("utf-8")
+        text = read_file(folder / CARD).decode("utf-8")
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"head {shown_path(folder)} cannot be read ({why_not(error)}); allowed: a folder that `unmask train head` "
-            "wrote, or the name of a head in the package; check the path"
+            f"head {format_path(folder)} cannot be read ({os_error_text(error)}); allowed: a folder that `unmask train "
+            "head` wrote, or the name of a head in the package; check the path"
         ) from error
     try:
-        return from_hashed_json(FORMAT, text, "head", lambda body: HeadCard(**body), asdict, (SchemaError,))
+        return from_hashed_json(
+            FORMAT, text, lambda body: HeadCard(**body), kind="head", to_body=asdict, refusals=(SchemaError,)
+        )
     except HashMismatch as error:
-        raise SchemaError(f"{shown_path(folder / CARD)}: {error}; {_AGAIN}") from error
+        raise SchemaError(f"{format_path(folder / CARD)}: {error}; {_AGAIN}") from error
 
 
 def load_head(place: str, kind: str) -> Head:
@@ -170,14 +171,16 @@ def load_head(place: str, kind: str) -> Head:
         raise UnknownName("kind of head", card.kind, HEADS)
     if card.kind != kind:
         raise ConfigError(
-            f"{shown_path(place)} is a head for {card.kind}; allowed: one for {kind}; {_how(kind, card.model)}"
+            f"{format_path(place)} is a head for {card.kind}; allowed: one for {kind}; {_how(kind, card.model)}"
         )
     try:
-        stored = read_plain(folder / WEIGHTS)
+        stored = read_file(folder / WEIGHTS)
     except OSError as error:
-        raise SchemaError(f"{shown_path(folder / WEIGHTS)} cannot be read ({why_not(error)}); {_AGAIN}") from error
+        raise SchemaError(
+            f"{format_path(folder / WEIGHTS)} cannot be read ({os_error_text(error)}); {_AGAIN}"
+        ) from error
     if hashlib.sha256(stored).hexdigest() != card.weights_sha256:
-        raise SchemaError(f"{shown_path(folder / WEIGHTS)} does not have the hash of its card; {_AGAIN}")
+        raise SchemaError(f"{format_path(folder / WEIGHTS)} does not have the hash of its card; {_AGAIN}")
     return Head(card, _network(stored, card.kind, card.width, card.size))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from unmask.errors import require
+from unmask.base.errors import require
 from unmask.tasks.base import LEVELS, Generator, Task, TaskJudge, split_counts
 
 COUNTS = split_counts(100, 100, 500)

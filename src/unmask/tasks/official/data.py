@@ -13,9 +13,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
-from unmask import strict_json
-from unmask.errors import ConfigError, SchemaError
-from unmask.plain_files import open_file, shown_path, why_not
+from unmask.base.errors import ConfigError, SchemaError
+from unmask.base.files import format_path, open_file, os_error_text
+from unmask.base.json_files import parse_json
 from unmask.tasks.base import DataDir, canonical
 
 VARIABLE = "UNMASK_DATA"
@@ -61,7 +61,7 @@ def rows(file: DataFile, data_dir: DataDir = None) -> Sequence[Row]:
     try:
         stat = path.stat()
     except (OSError, ValueError) as error:
-        _missing(file, f"there is no {shown_path(path)} ({why_not(error)})", path)
+        _missing(file, f"there is no {format_path(path)} ({os_error_text(error)})", path)
     return _from_file(file, str(path), stat.st_size, stat.st_mtime_ns)
 
 
@@ -72,7 +72,7 @@ def _from_file(file: DataFile, path: str, size: int, changed: int) -> Sequence[R
         with open_file(path) as opened:
             content = opened.read()
     except OSError as error:
-        _missing(file, f"{path!r} cannot be read ({why_not(error)})", Path(path))
+        _missing(file, f"{path!r} cannot be read ({os_error_text(error)})", Path(path))
     sha256 = hashlib.sha256(content).hexdigest()
     if sha256 != file.sha256:
         raise ChangedData(
@@ -82,7 +82,7 @@ def _from_file(file: DataFile, path: str, size: int, changed: int) -> Sequence[R
     text = (gzip.decompress(content) if path.endswith(".gz") else content).decode("utf-8")
     pieces = [text] if path.endswith(".json") else [line for line in text.split("\n") if line]
     try:
-        values = [strict_json.loads(piece) for piece in pieces]
+        values = [parse_json(piece) for piece in pieces]
     except ValueError as error:
         raise ChangedData(f"{path!r} is not JSON ({error}); get the file again from {file.origin}") from error
     return _checked(file, values[0] if path.endswith(".json") else values)
@@ -127,5 +127,5 @@ def rows_hash(kept: Sequence[Row]) -> str:
 
 
 def _missing(file: DataFile, problem: str, path: Path | None = None) -> NoReturn:
-    where = shown_path(path)[1:-1] if path else f"DATA/{file.path}, and name DATA with --data-dir or in {VARIABLE}"
+    where = format_path(path)[1:-1] if path else f"DATA/{file.path}, and name DATA with --data-dir or in {VARIABLE}"
     raise MissingData(f"{problem}; put {file.origin} (licence: {file.licence}) at {where}; its sha256 is {file.sha256}")

@@ -7,7 +7,7 @@ they mean. The prompt shows every schema as it was published.
 import json
 from collections.abc import Mapping
 
-from unmask import strict_json
+from unmask.base.json_files import parse_json
 from unmask.tasks.base import DataDir, Draft, Json, Numbered, Task, TaskJudge, split_counts
 from unmask.tasks.official.data import DataFile, Row, rows
 from unmask.tasks.scoring.extract import spell
@@ -31,8 +31,8 @@ FILE = DataFile(
 
 def request(number: int, row: Row) -> Numbered:
     """The request of one row."""
-    schema: Json = strict_json.loads(row["schema"])
-    gold = strict_json.loads(row["completion"])
+    schema: Json = parse_json(row["schema"])
+    gold = parse_json(row["completion"])
     required = schema.get("required") if isinstance(schema, dict) else None
     asked = next(message["content"] for message in row["prompt"] if message["role"] == "user")
     prompt = (

@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from unmask.errors import require
+from unmask.base.errors import require
+from unmask.base.files import storable
 from unmask.tasks.sandbox.limits import DEFAULT, Limits
 from unmask.tasks.sandbox.probe import find_walls, probe
 from unmask.tasks.sandbox.process import SandboxRun
 from unmask.tasks.sandbox.run import run_jail
 from unmask.tasks.sandbox.walls import KINDS, SandboxTrouble, Walls
-from unmask.text import storable
 
 Status: TypeAlias = Literal["pass", "fail", "error", "timeout", "unavailable"]
 

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from unmask.errors import require
+from unmask.base.errors import require
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import os
 import sys
 import threading
 
-from unmask.errors import UnknownName
+from unmask.base.errors import UnknownName
 from unmask.tasks.sandbox.limits import DEFAULT
 from unmask.tasks.sandbox.process import SandboxRun
 from unmask.tasks.sandbox.run import run_jail

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
 
-from unmask.strict_json import refuse_constant, whole_number
+from unmask.base.json_files import parse_integer, refuse_constant
 from unmask.tasks.base import Json, canonical
 
 JSON_DEPTH = 64
@@ -319,7 +319,7 @@ def _finite(text: str) -> float:
 
 
 # Of two equal keys in an answer the last one counts: it is the model's last word.
-_DECODER = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_finite, parse_int=whole_number)
+_DECODER = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_finite, parse_int=parse_integer)
 
 
 def spell(value: Json) -> str:

@@ -6,10 +6,10 @@ program's fault: then there is no utility.
 
 from collections.abc import Callable
 
+from unmask.base.files import storable
 from unmask.tasks import sandbox
 from unmask.tasks.base import TOO_LONG, Answers, Example, Extraction, Part, Verdict
 from unmask.tasks.scoring import code
-from unmask.text import storable
 
 
 def judge(text: str, example: Example) -> Verdict:

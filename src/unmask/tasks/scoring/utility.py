@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
+from unmask.base.files import storable
 from unmask.tasks.base import Example, Extraction, Json, Part, Verdict, canonical
 from unmask.tasks.scoring import extract
 from unmask.tasks.scoring.extract import RawAnswer, fold, squeeze
-from unmask.text import storable
 
 _ELSEWHERE = re.compile(r'"\$(?:ref|dynamicRef|recursiveRef)":"(?!#)')
 

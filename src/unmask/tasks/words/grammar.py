@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from unmask.errors import require
+from unmask.base.errors import require
 from unmask.tasks.draw import Draw
 from unmask.tasks.words.text import words
 

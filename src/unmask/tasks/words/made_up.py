@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from unmask.errors import ConfigError
+from unmask.base.errors import ConfigError
 from unmask.tasks.draw import Draw
 from unmask.tasks.words.places import TOWNS
 from unmask.tasks.words.text import words

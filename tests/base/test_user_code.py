@@ -6,9 +6,8 @@ import sys
 import pytest
 
 from tests.helpers.fresh_python import fresh_python
-from unmask import own_code
-from unmask.errors import ConfigError, UnknownName
-from unmask.own_code import code_hash, described, find_code, is_ours
+from unmask.base.errors import ConfigError, UnknownName
+from unmask.base.user_code import code_hash, describe_error, is_shipped, load_user_code, local_modules
 
 
 @pytest.fixture(autouse=True)
@@ -33,40 +32,40 @@ def write(path, text):
 
 def test_a_file_and_a_module_are_found(here):
     write(here / "mine.py", "class Thing:\n    class Inner: ...\n")
-    assert find_code("mine.py:Thing").__name__ == "Thing"
-    assert find_code(f"{here}/mine.py:Thing.Inner").__name__ == "Inner"
-    assert find_code("mine:Thing").__name__ == "Thing"
+    assert load_user_code("mine.py:Thing").__name__ == "Thing"
+    assert load_user_code(f"{here}/mine.py:Thing.Inner").__name__ == "Inner"
+    assert load_user_code("mine:Thing").__name__ == "Thing"
 
 
 def test_a_file_finds_its_neighbours_wherever_one_is(here):
     write(here / "folder" / "helper.py", "VALUE = 5\n")
     write(here / "folder" / "mine.py", "from helper import VALUE\n")
-    assert find_code("folder/mine.py:VALUE") == 5
+    assert load_user_code("folder/mine.py:VALUE") == 5
 
 
 def test_a_file_with_the_name_of_a_module_is_the_file(here):
     write(here / "json.py", "VALUE = 5\n")
-    assert find_code("json.py:VALUE") == 5
+    assert load_user_code("json.py:VALUE") == 5
 
 
 def test_a_changed_file_is_run_again(here):
     path = write(here / "mine.py", "VALUE = 5\n")
-    first = find_code("mine.py:VALUE")
+    first = load_user_code("mine.py:VALUE")
     write(path, "VALUE = 6\n")
-    assert (first, find_code("mine.py:VALUE")) == (5, 6)
+    assert (first, load_user_code("mine.py:VALUE")) == (5, 6)
 
 
 @pytest.mark.parametrize("name", ["a b:x", "mine.py", "mine", ":x", "mine.py:", "mine.py:a b", "", "."])
 def test_nothing_else_is_code(here, name):
     with pytest.raises(ConfigError, match=r"names no code; allowed: package.module:Name, or a file path.py:Name"):
-        find_code(name)
+        load_user_code(name)
 
 
 def test_a_module_is_not_run_for_what_cannot_be_inside_it(here):
     write(here / "setup.py", "open('ran', 'w')\n")
     write(here / "setup.cfg", "")
     with pytest.raises(ConfigError, match=r"'setup' of 'setup.cfg:x' is a module, not a package"):
-        find_code("setup.cfg:x")
+        load_user_code("setup.cfg:x")
     assert not (here / "ran").exists()
 
 
@@ -90,13 +89,13 @@ def test_a_module_is_not_run_for_what_cannot_be_inside_it(here):
 def test_refusals(here, text, name, words):
     write(here / "mine.py", text)
     with pytest.raises(ConfigError, match=words):
-        find_code(name)
+        load_user_code(name)
 
 
 def test_a_name_that_is_not_there_is_an_unknown_name(here):
     write(here / "mine.py", "")
     with pytest.raises(UnknownName):
-        find_code("mine.py:Thing")
+        load_user_code("mine.py:Thing")
 
 
 class TestHash:
@@ -105,31 +104,31 @@ class TestHash:
         leaf = write(here / "deep" / "leaf.py", "VALUE = 1\n")
         write(here / "helper.py", "import deep.leaf\nimport json, torch\n")
         mine = write(here / "mine.py", "import helper\nclass Thing: ...\n")
-        hashes = [code_hash(find_code("mine.py:Thing"))]
+        hashes = [code_hash(load_user_code("mine.py:Thing"))]
         for path, text in ((leaf, "VALUE = 2\n"), (mine, "import helper\nclass Thing: ...\n# said\n")):
             write(path, text)
-            hashes.append(code_hash(find_code("mine.py:Thing")))
+            hashes.append(code_hash(load_user_code("mine.py:Thing")))
         assert len(set(hashes)) == 3
         assert all(len(one) == 16 for one in hashes)
 
     def test_an_import_inside_a_function_counts(self, here):
         helper = write(here / "helper.py", "VALUE = 1\n")
         write(here / "mine.py", "class Thing:\n    def f(self):\n        import helper\n")
-        first = code_hash(find_code("mine.py:Thing"))
+        first = code_hash(load_user_code("mine.py:Thing"))
         write(helper, "VALUE = 2\n")
-        assert code_hash(find_code("mine.py:Thing")) != first
+        assert code_hash(load_user_code("mine.py:Thing")) != first
 
     def test_does_not_depend_on_the_folder_or_the_way_it_was_named(self, here):
         write(here / "mine.py", "class Thing: ...\n")
         write(here / "folder" / "mine.py", "class Thing: ...\n")
         names = ("mine.py:Thing", "folder/mine.py:Thing", "mine:Thing")
-        assert len({code_hash(find_code(name)) for name in names}) == 1
+        assert len({code_hash(load_user_code(name)) for name in names}) == 1
 
     def test_what_has_no_file_has_no_hash(self):
         made = type("Made", (), {"__module__": "nowhere"})
         assert code_hash(made) == ""
-        assert not is_ours(made)
-        assert is_ours(find_code)
+        assert not is_shipped(made)
+        assert is_shipped(load_user_code)
 
 
 def test_an_error_is_described_whatever_its_text_does():
@@ -137,8 +136,8 @@ def test_an_error_is_described_whatever_its_text_does():
         def __str__(self):
             raise RuntimeError
 
-    assert described(Shy()) == "Shy: (no message)"
-    assert described(ValueError("two\nlines \ud800")) == "ValueError: two lines \ufffd"
+    assert describe_error(Shy()) == "Shy: (no message)"
+    assert describe_error(ValueError("two\nlines \ud800")) == "ValueError: two lines \ufffd"
 
 
 # The hash, over modules that import each other
@@ -204,17 +203,18 @@ def test_no_file_no_hash():
     assert code_hash(len) == ""
 
 
-def test_installed_packages_and_this_one_are_not_local(tmp_path):
+def test_installed_packages_and_this_one_are_not_local(tmp_path, monkeypatch):
     path = tmp_path / "scorer_f.py"
-    path.write_text("import json, numpy, pyarrow.compute, unmask.errors\nfrom unmask.tasks import find\n")
-    assert own_code._local_files("scorer_f", path) == {"": path}
+    path.write_text("import json, numpy, pyarrow.compute, unmask.base.errors\nfrom unmask.tasks import find\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert local_modules(["scorer_f", "json", "numpy", "unmask.tasks"]) == {"scorer_f": path}
 
 
 def test_a_class_of_a_shell_or_notebook_has_no_file():
     code = """
-from unmask.own_code import code_hash, place_of
+from unmask.base.user_code import code_hash, error_location
 class Mine: pass
-print(repr(code_hash(Mine)), place_of(ValueError(), Mine))
+print(repr(code_hash(Mine)), error_location(ValueError(), Mine))
 """
     run = fresh_python(code)
     assert run.stdout.split() == ["''", "Mine"], run.stderr

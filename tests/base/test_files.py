@@ -1,5 +1,6 @@
-"""Files and folders that are there whole or not at all."""
+"""Files and folders are there whole or not at all, locks end with their holder, and any text can be stored."""
 
+import errno
 import os
 import signal
 import socket
@@ -7,12 +8,15 @@ import stat
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.helpers.fresh_python import environment
-from unmask.atomic import atomic_folder, atomic_write, leftovers, locked, sync, write_text
-from unmask.errors import StorageError
+from unmask.base.errors import StorageError
+from unmask.base.files import atomic_folder, atomic_write, find_leftovers, lock, storable, sync_file, write_text
 
 
 def names(folder):
@@ -31,7 +35,7 @@ class TestFile:
         target = tmp_path / "a.txt"
         with atomic_write(target) as partial, partial.open("w") as file:
             file.write("new")
-            sync(file)
+            sync_file(file)
             assert partial.read_text() == "new"
             assert not target.exists()
         assert target.read_text() == "new"
@@ -128,16 +132,16 @@ class TestFolder:
         (target.parent / ".model-other.12-cd.old").mkdir()
         with atomic_folder(target) as partial:
             assert names(partial) == []
-        assert sorted(path.name for path in leftovers(target)) == [".model.12-ab.partial", ".model.12-cd.old"]
-        assert leftovers(target.parent / "nowhere" / "model") == []
+        assert sorted(path.name for path in find_leftovers(target)) == [".model.12-ab.partial", ".model.12-cd.old"]
+        assert find_leftovers(target.parent / "nowhere" / "model") == []
 
 
 LOCKED = """
 import os, sys, time
 from pathlib import Path
-from unmask.atomic import locked
+from unmask.base.files import lock
 
-with locked(Path(sys.argv[1])) as sure:
+with lock(Path(sys.argv[1])) as sure:
     if os.fork() == 0:
         os.close(1)
         time.sleep(60)
@@ -149,16 +153,40 @@ with locked(Path(sys.argv[1])) as sure:
 
 class TestLock:
     def test_is_held_once(self, tmp_path):
-        with locked(tmp_path / "lock") as sure:
+        with lock(tmp_path / "lock") as sure:
             assert sure
-            with pytest.raises(BlockingIOError, match="this process"), locked(tmp_path / "lock"):
+            with pytest.raises(BlockingIOError, match="this process"), lock(tmp_path / "lock"):
                 pass
-            with pytest.raises(BlockingIOError), locked(tmp_path / "." / "lock"):
+            with pytest.raises(BlockingIOError), lock(tmp_path / "." / "lock"):
                 pass
-            with locked(tmp_path / "other"):
+            with lock(tmp_path / "other"):
                 pass
-        with locked(tmp_path / "lock"):
+        with lock(tmp_path / "lock"):
             pass
+
+    def test_threads_of_one_process_exclude_each_other(self, tmp_path):
+        def try_lock():
+            with lock(tmp_path / "lock"):
+                return "free"
+
+        with ThreadPoolExecutor(1) as pool:
+            with lock(tmp_path / "lock"), pytest.raises(BlockingIOError, match="this process"):
+                pool.submit(try_lock).result()
+            assert pool.submit(try_lock).result() == "free"
+
+    def test_a_file_system_without_locks_is_reported(self, tmp_path, monkeypatch):
+        """A lock that is only a file would be held forever by a killed process."""
+
+        def no_locks(*args):
+            raise OSError(errno.ENOSYS, "not implemented")
+
+        monkeypatch.setattr("fcntl.flock", no_locks)
+        with lock(tmp_path / "lock") as sure:
+            assert not sure
+
+    def test_a_folder_that_is_not_there_is_an_error(self, tmp_path):
+        with pytest.raises(FileNotFoundError), lock(tmp_path / "nowhere" / "lock"):
+            raise AssertionError("the body must not run")
 
     def test_another_process_is_named_and_its_death_frees(self, tmp_path):
         """Even if a process that it forked off lives on."""
@@ -168,12 +196,12 @@ class TestLock:
             try:
                 assert holder.stdout.readline() == "True\n"
                 message = f"process {holder.pid} on "
-                with pytest.raises(BlockingIOError, match=message), locked(tmp_path / "lock"):
+                with pytest.raises(BlockingIOError, match=message), lock(tmp_path / "lock"):
                     pass
                 os.kill(holder.pid, signal.SIGKILL)
                 holder.wait()
-                with locked(tmp_path / "lock"):
-                    pass
+                with lock(tmp_path / "lock") as sure:
+                    assert sure
             finally:
                 os.killpg(holder.pid, signal.SIGKILL)
 
@@ -216,3 +244,20 @@ class TestNoPlainFile:
         with pytest.raises(StorageError, match="no plain file"), atomic_write(tmp_path / "link"):
             raise AssertionError("the body must not run")
         assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+class TestStorableText:
+    @given(st.text())
+    def test_text_that_utf8_holds_is_not_changed(self, text):
+        assert storable(text) == text
+
+    @given(st.lists(st.integers(0, 0x10FFFF)).map(lambda codes: "".join(map(chr, codes))))
+    def test_whatever_comes_in_can_be_stored(self, text):
+        storable(text).encode("utf-8")
+
+    @pytest.mark.parametrize(
+        ("text", "stored"),
+        [("\ud800", "\ufffd"), ("a\udc00b", "a\ufffdb"), ("\ud83d\ude00", "\U0001f600"), ("", ""), ("x\x00", "x\x00")],
+    )
+    def test_two_halves_that_belong_together_are_one_character(self, text, stored):
+        assert storable(text) == stored

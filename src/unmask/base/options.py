@@ -1,0 +1,353 @@
+"""The base of all options, TOML files, and settings as they are typed on a command line.
+
+Fields of a subclass of `Options` are keywords in Python, flags in the shell and keys of files. Everything is checked
+once, where it enters, and pydantic's errors are put into the wording of all our refusals.
+"""
+
+import inspect
+import re
+import sys
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+
+from unmask.base.errors import ConfigError, UnknownName, format_value, require
+from unmask.base.files import os_error_text, read_file, storable
+
+T = TypeVar("T")
+
+
+class Options(BaseModel):
+    """Frozen options, checked strictly: no unknown name, no text for a number, no truth value for a number.
+
+    Two things differ from pydantic, because options are recorded and hashed. A whole number in a float field stays
+    an `int`, and a list, as TOML and JSON have it, becomes the tuple that a field asks for.
+
+    A field may name its own wording of a refusal: `Field(json_schema_extra={"allowed": ..., "hint": ...})`. Checks of
+    several fields are `model_validator(mode="after")` methods that call `require`.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", arbitrary_types_allowed=True)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise _translate(error, type(self), "") from None
+
+    # pydantic calls an `__init__` of ours for options inside options too, and would lose where they are. This mark
+    # says that it adds nothing to pydantic's own.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    @classmethod
+    def from_table(cls, table: Any, where: str) -> Self:
+        """Check a table of a file; `where` names it in messages, such as "[model] of configs/mini.toml"."""
+        keys = ", ".join(cls.model_fields)
+        require(isinstance(table, Mapping), where, table, f"a table of keys: {keys}", "write it so")
+        try:
+            return cls.model_validate(dict(table))
+        except ValidationError as error:
+            raise _translate(error, cls, where) from None
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from error
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keep_as_given(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if not isinstance(data, Mapping):
+            return handler(data)
+        given = {
+            name: _lists_to_tuples(value) if name in cls.model_fields and _has_tuple(cls.model_fields[name]) else value
+            for name, value in data.items()
+        }
+        checked = handler(given)
+        for name in given:
+            # Frozen options refuse assignment; the instance is new and nobody has seen it yet.
+            if name in checked.__dict__:
+                checked.__dict__[name] = _keep_integers(given[name], checked.__dict__[name])
+        return checked
+
+
+def _has_tuple(annotated: Any) -> bool:
+    annotation = annotated.annotation if isinstance(annotated, FieldInfo) else annotated
+    return get_origin(annotation) is tuple or any(map(_has_tuple, get_args(annotation)))
+
+
+def _lists_to_tuples(value: Any) -> Any:
+    return tuple(map(_lists_to_tuples, value)) if type(value) in (list, tuple) else value
+
+
+def _keep_integers(given: Any, checked: Any) -> Any:
+    """Return the checked value with whole numbers as they were given: pydantic makes 1.0 of a 1 in a float field."""
+    if type(checked) is float and type(given) is int:
+        return given
+    if type(checked) is tuple and type(given) is tuple:
+        return tuple(map(_keep_integers, given, checked))
+    if type(checked) is dict and isinstance(given, Mapping):
+        return {key: _keep_integers(given.get(key), value) for key, value in checked.items()}
+    return checked
+
+
+def _translate(error: ValidationError, owner: type[Options], where: str) -> ConfigError:
+    """Word the first of pydantic's errors like all refusals: "X is Y; allowed: ...; what to do"."""
+    first = error.errors(include_url=False)[0]
+    kind, path = first["type"], first["loc"]
+    names, field, siblings = _locate(owner, path)
+    of = f" of {where}" if where else ""
+    if kind == "extra_forbidden":
+        place = f"{'.'.join(names)}{of}" if names else where
+        return UnknownName(f"key of {place}" if place else "option", str(path[-1]), siblings)
+    if kind == "missing" and isinstance(path[-1], str):
+        required = ", ".join(name for name, part in siblings.items() if part.is_required())
+        return ConfigError(
+            f"{where or owner.__name__} has no {'.'.join(names)!r}; allowed: every one of {required}, for none has a "
+            "default; add it"
+        )
+    if kind == "literal_error":
+        allowed, hint = str(first["ctx"]["expected"]), "choose one of these"
+    elif field is not None and (kind.endswith("_type") or kind in ("missing", "too_long")):
+        allowed, hint = describe_type(field.annotation), "check its type"
+    else:
+        allowed, hint = (_describe_range(field) if field is not None else "") or first["msg"], "change it"
+    wording = field.json_schema_extra if field is not None and isinstance(field.json_schema_extra, dict) else {}
+    name, given = f"{'.'.join(names)}{of}", format_value(first["input"])
+    return ConfigError(f"{name} is {given}; allowed: {wording.get('allowed', allowed)}; {wording.get('hint', hint)}")
+
+
+def _locate(
+    owner: type[Options], path: tuple[int | str, ...]
+) -> tuple[list[str], FieldInfo | None, Mapping[str, FieldInfo]]:
+    """Follow the path of an error: the names to show, the last field on it, and the fields beside its last part.
+
+    A path has names of fields, indices of tuples, keys of tables, and names of a union's branches, which are left out.
+    """
+    names: list[str] = []
+    field: FieldInfo | None = None
+    inside: Mapping[str, FieldInfo] = owner.model_fields
+    siblings = inside
+    key_follows = False
+    for part in path:
+        siblings = inside
+        if isinstance(part, int):
+            names[-1] += f"[{part}]"
+        elif key_follows:
+            names.append(part)
+            key_follows = False
+        elif part in inside:
+            names.append(part)
+            field = inside[part]
+            inner = _options_in(field.annotation)
+            inside = {} if inner is None else inner.model_fields
+            key_follows = any(
+                get_origin(arg) in (dict, Mapping) for arg in (field.annotation, *get_args(field.annotation))
+            )
+    return names, field, siblings
+
+
+def _options_in(annotation: Any) -> type[Options] | None:
+    if isinstance(annotation, type) and issubclass(annotation, Options):
+        return annotation
+    return next((found for arg in get_args(annotation) if (found := _options_in(arg))), None)
+
+
+def _describe_range(field: FieldInfo) -> str:
+    """Return the bounds of a field in words: "1 to 16", "0 or more", "above 0"."""
+    words = {"ge": "{} or more", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
+    bounds = {name: getattr(part, name) for part in field.metadata for name in words if hasattr(part, name)}
+    if bounds.keys() == {"ge", "le"}:
+        return f"{bounds['ge']} to {bounds['le']}"
+    return ", ".join(words[name].format(bound) for name, bound in bounds.items())
+
+
+def read_toml(path: str | Path, kind: str) -> dict[str, Any]:
+    """Read the tables of a TOML file; `kind` is its name in messages, such as 'study file'."""
+    try:
+        # Some editors put a byte order mark at the start of a file.
+        return tomllib.loads(read_file(path).decode("utf-8-sig"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{kind} {str(path)!r} is not TOML ({error}); correct that line") from error
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{kind} {str(path)[:300]!r} cannot be read ({os_error_text(error)}); check the path"
+        ) from error
+
+
+# Settings as they are typed
+
+POLICY_FORMS = "a name of `unmask methods`, path.py:Class or package.module:Class, then :KEY=VALUE,KEY=VALUE"
+
+
+def parse_spec(text: str, option: str = "--policy") -> tuple[str, dict[str, Any]]:
+    """Split "name:key=value,..." into name and settings; the first part between colons with a `=` begins them."""
+    parts = text.split(":")
+    start = next((at for at, part in enumerate(parts) if "=" in part), len(parts))
+    name, settings = ":".join(parts[:start]).strip(), ":".join(parts[start:])
+    if not name:
+        raise ConfigError(f"{option} {text!r} names no policy; allowed: {POLICY_FORMS}; begin with a name")
+    return name, parse_settings(split_commas(settings), option)
+
+
+def parse_settings(texts: Sequence[str] | None, option: str = "--set", lists: Sequence[str] = ()) -> dict[str, Any]:
+    """Read KEY=VALUE texts. Keys of `lists` hold names, with commas between them or given one by one."""
+    values: dict[str, Any] = {}
+    for text in texts or []:
+        key, equals, raw = text.partition("=")
+        key = key.strip()
+        if not (key and equals):
+            raise ConfigError(f"{option} {text!r} is not KEY=VALUE; allowed: e.g. block_length=4; add the value")
+        if key in lists:
+            values[key] = [*values.get(key, []), *split_commas(raw)]
+        elif key in values:
+            raise ConfigError(f"{option} {key} is given twice; allowed: once; drop one of them")
+        else:
+            values[key] = parse_value(raw)
+    return values
+
+
+def split_commas(text: str) -> list[str]:
+    """Cut a text at the commas outside of brackets and quotes."""
+    parts, depth, quote = [""], 0, ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        else:
+            depth += (letter in "[{") - (letter in "]}")
+        if letter == "," and depth <= 0 and not quote:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts] if text.strip() else []
+
+
+def parse_value(raw: str) -> Any:
+    """Read a value as TOML would (4, 0.5, true, [1, 2], {a = 1}, "text"), `none` as None, anything else as text."""
+    text = raw.strip()
+    if text.lower() in ("none", "null"):
+        return None
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    value = parsed["value"] if list(parsed) == ["value"] else text
+    return value if isinstance(value, int | float | str | list | dict) else text
+
+
+# Checks of dataclasses and tables by hand. They go with their last caller, when all options are `Options`.
+
+
+def check_types(owner: Any, values: Mapping[str, Any], path: str) -> None:
+    """Refuse values that do not have the annotated type of the owner's field."""
+    hints = get_type_hints(owner)
+    for name, value in values.items():
+        # A part that was made by its name is shown by it: nobody typed its settings.
+        label = getattr(value, "name", None) if is_dataclass(value) else None
+        given = label if isinstance(label, str) else value
+        require(fits(value, hints[name]), f"{name} of {path}", given, describe_type(hints[name]), "check its type")
+
+
+_TYPE_WORDS = {
+    r"\bbool\b": "true or false",
+    r"\bSequence\[int\]": "a list of whole numbers, e.g. [3,4]",
+    r"\bPolicy\b": "a method that decides step by step, e.g. llada",
+}
+
+
+def describe_type(hint: Any) -> str:
+    """Return what an annotation allows, in words for somebody who types it on a command line."""
+    # Without modules: "Mapping[str, float]", not "collections.abc.Mapping[str, float]".
+    text = re.sub(r"\w+\.", "", inspect.formatannotation(hint))
+    for pattern, words in _TYPE_WORDS.items():
+        text = re.sub(pattern, words, text)
+    return text
+
+
+def fits(value: object, hint: Any) -> bool:
+    """Whether a value has the annotated type. A whole number is a float too, a truth value is no number."""
+    origin, args = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (Union, UnionType):
+        return any(fits(value, arg) for arg in args)
+    if hint in (int, float):
+        # A whole number beyond all floats is no float.
+        small = hint is int or isinstance(value, float) or (isinstance(value, int) and abs(value) <= sys.float_info.max)
+        return isinstance(value, (int, hint)) and not isinstance(value, bool) and small
+    if origin is Literal:
+        return any(value == arg and type(value) is type(arg) for arg in args)
+    if origin is tuple and args[1:] == (...,):
+        return isinstance(value, tuple | list) and all(fits(v, args[0]) for v in value)
+    if origin is tuple:
+        return isinstance(value, tuple | list) and len(value) == len(args) and all(map(fits, value, args))
+    if isinstance(value, Mapping):
+        return hint is dict or (origin in (Mapping, dict) and all(fits(v, args[1]) for v in value.values()))
+    if origin is Sequence:
+        return isinstance(value, tuple | list) and all(fits(v, args[0]) for v in value)
+    return isinstance(value, origin or hint)
+
+
+def check_keys(where: str, table: Any, required: Sequence[str], optional: Sequence[str] = ()) -> None:
+    """Refuse what is no table, an unknown key, and a table without a required key."""
+    keys = (*required, *optional)
+    require(isinstance(table, Mapping), where, table, f"a table of keys: {', '.join(keys)}", "write it so")
+    for key in table:
+        check_name(f"key of {where}", key, keys)
+    for key in required:
+        if key not in table:
+            raise ConfigError(
+                f"{where} has no {key!r}; allowed: every one of {', '.join(required)}, for none has a default; add it"
+            )
+
+
+def check_name(kind: str, name: Any, known: Collection[str]) -> None:
+    """Refuse a name that is not among the known ones; the message offers those close to it."""
+    if name not in known:
+        raise UnknownName(kind, str(name), known)
+
+
+def parse_part(owner: type[T], table: Any, where: str, required: Sequence[str] | None = None) -> T:
+    """Make the dataclass `owner` of a table; keys are its fields, all of them required unless `required` names some."""
+    names = [part.name for part in fields(owner)]  # type: ignore[arg-type]
+    wanted = names if required is None else required
+    check_keys(where, table, wanted, [name for name in names if name not in wanted])
+    check_types(owner, table, where)
+    try:
+        return owner(**table)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def parse_text(name: str, value: Any) -> str:
+    """Return a text that is not empty."""
+    require(isinstance(value, str) and bool(value), name, value, "a text", "write it in quotes")
+    return storable(value)
+
+
+def parse_whole(name: str, value: Any, least: int) -> int:
+    """Return a whole number that is at least `least`."""
+    ok = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    require(ok, name, value, f"a whole number, {least} or more", "change it")
+    return int(value)
+
+
+def parse_number(name: str, value: Any, least: float) -> float:
+    """Return a finite number that is at least `least`."""
+    ok = isinstance(value, int | float) and not isinstance(value, bool) and least <= value < float("inf")
+    require(ok, name, value, f"a number, {least:g} or more", "change it")
+    return float(value)
+
+
+def parse_names(name: str, value: Any) -> tuple[str, ...]:
+    """Return one name or more, each of them once."""
+    ok = isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value)
+    require(ok and len(set(value)) == len(value), name, value, "a list of names, none twice", "change the list")
+    return tuple(map(storable, value))
