@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from unmask.base.errors import DenoiserError, InvalidAction
 from unmask.core import RULES, Action, Prediction, State
 from unmask.core.prediction import Statistics
+from unmask.core.rows import concat, select
 from unmask.transition import FAULTS, apply, fill_after_eos
 
 MASK, VOCAB = 9, 8
-EMPTY, KAPPA, ALPHA, REMASK, MISSING, UNPROPOSED, LOGITS = (2**i for i in range(7))
+EMPTY, KAPPA, ALPHA, REMASK, MISSING, UNPROPOSED, LOGITS, OTHER_RULE = (2**i for i in range(8))
 NAN = float("nan")
 
 
@@ -263,7 +264,7 @@ def test_random_instances_reach_every_branch():
     for _ in range(3000):
         drift, attention = r.random() < 0.7, r.random() < 0.7
         outcomes.append(slow_apply(random_row(r, True, drift, attention)))
-    for flag in FAULTS:
+    for flag in FAULTS.keys() - {OTHER_RULE}:  # the blueprint has no `rule`
         assert sum(o.fault == flag for o in outcomes) > 5, FAULTS[flag]
     fine = [o for o in outcomes if not o.fault]
     assert len(fine) > 1000
@@ -483,6 +484,33 @@ def test_alpha_off_the_simplex(alpha):
     assert change.fault_B[0] & ALPHA
     with pytest.raises(InvalidAction, match=r"alpha is off the simplex; allowed:.*divide the weights"):
         change.checked()
+
+
+@pytest.mark.parametrize("edit", ["replaced", "written to", "scaled"])
+def test_alpha_may_not_contradict_the_named_rule(edit):
+    """Else a step would be ordered by another rule than the recorded one."""
+    state, prediction, action = tensors([row("gmmm", alpha=[1.0, 0, 0, 0, 0])] * 2)
+    named = replace(action, rule="confidence")
+    assert same(*(outcome(apply(state, prediction, a), 0, 4) for a in (action, named)))
+    if edit == "replaced":
+        named = replace(named, alpha_BJ=torch.tensor([[0.0, 1, 0, 0, 0], [1.0, 0, 0, 0, 0]]))
+    elif edit == "written to":
+        named.alpha_BJ[0] = torch.tensor([0.0, 1, 0, 0, 0])
+    else:
+        named.alpha_BJ[0, 0] = -1.0
+    change = apply(state, prediction, named)
+    assert change.fault_B.tolist() == [OTHER_RULE, 0]
+    with pytest.raises(InvalidAction, match=r"row 0.*`rule` names a scoring rule.*drop `rule`"):
+        change.checked()
+    with pytest.raises(InvalidAction, match="rule is 'confidenc'; allowed: confidence, margin"):
+        apply(state, prediction, replace(named, rule="confidenc"))
+
+
+def test_joined_actions_keep_a_rule_they_share():
+    action = replace(tensors([row("gmm")])[2], rule="confidence")
+    assert concat([action, action]).rule == "confidence"
+    assert concat([action, replace(action, rule=None)]).rule is None
+    assert select(action, torch.tensor([0])).rule == "confidence"
 
 
 def test_alpha_may_be_float32():

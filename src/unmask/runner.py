@@ -221,7 +221,7 @@ def record_of(
         state=traj.state,
         # Without hidden rows, and without what was derived from it: a record would keep that, too.
         prediction=replace(traj.seen, hidden_BNH=None),
-        action=action,
+        action=action if action.rule is None else replace(action, rule=None),
         revealed_BL=change.revealed_BL,
         remasked_BL=change.remasked_BL,
         confidence_BL=change.confidence_BL,

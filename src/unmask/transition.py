@@ -25,6 +25,8 @@ FAULTS = {
     "token; widen the view's wanted slots or pass `tokens`",
     64: "the denoiser returned NaN or infinite logits; allowed: finite numbers, -inf for barred tokens; check the "
     "checkpoint and the dtype",
+    128: "`rule` names a scoring rule, but alpha does not put all weight on it; allowed: the only rule with a weight, "
+    "or None; drop `rule` where alpha is changed",
 }
 
 
@@ -47,7 +49,7 @@ class Transition:
 
 def apply(state: State, prediction: Prediction, action: Action) -> Transition:
     """Re-mask, score, cut to the region, reveal the k best, commit. An invalid row is left as it was."""
-    _check_shapes(state, action)
+    _check_action(state, action)
     length = state.tokens_BL.shape[1]
     masked_before_BL = state.masked_BL
     remasked_BL = torch.zeros_like(masked_before_BL)
@@ -58,7 +60,7 @@ def apply(state: State, prediction: Prediction, action: Action) -> Transition:
         misplaced_B = (action.remask_BL & ~state.revisable_BL).any(-1)
         masked_BL = masked_before_BL | remasked_BL
 
-    score_BL = score.order(action.alpha_BJ, prediction, length)
+    score_BL = score.order(action.alpha_BJ, prediction, length, action.rule)
     eligible_BL = action.region_BL & masked_BL
     eligible_B = eligible_BL.sum(-1)
     k_B = reveal_count(action.kappa_B, eligible_B)
@@ -76,11 +78,12 @@ def apply(state: State, prediction: Prediction, action: Action) -> Transition:
     fault_B = _flags(
         masked_BL.any(-1) & (eligible_B == 0),
         action.kappa_B.clamp(0, 1) != action.kappa_B,
-        _off_simplex(action.alpha_BJ),
+        _off_simplex(action),
         misplaced_B,
         (score_BL.isnan() & eligible_BL & proposed_BL).any(-1),
         (revealed_BL & ~proposed_BL).any(-1),
         ~prediction.logz_BN.isfinite().all(-1),
+        _other_rule(action),
     )
     valid_B1 = (fault_B == 0)[:, None]
     # A proposed mask (only without `bar_mask`) reveals nothing.
@@ -102,11 +105,22 @@ def apply(state: State, prediction: Prediction, action: Action) -> Transition:
     )
 
 
-def _off_simplex(alpha_BJ: Tensor) -> Tensor:
-    """Rows whose weights are none; those of a single rule need no test."""
-    if score.only_rule(alpha_BJ) is not None:
+def _off_simplex(action: Action) -> Tensor:
+    """Rows whose weights are not on the simplex; those of a single rule are compared with that rule instead."""
+    alpha_BJ = action.alpha_BJ
+    if action.rule is not None:
         return torch.zeros(len(alpha_BJ), dtype=torch.bool, device=alpha_BJ.device)
     return ~((alpha_BJ >= 0).all(-1) & ((alpha_BJ.sum(-1) - 1).abs() < 1e-6))
+
+
+def _other_rule(action: Action) -> Tensor:
+    """Rows whose weights are not those of the named rule, e.g. because alpha was replaced or written to."""
+    alpha_BJ = action.alpha_BJ
+    if action.rule is None:
+        return torch.zeros(len(alpha_BJ), dtype=torch.bool, device=alpha_BJ.device)
+    # Compared column by column: a table of weights would be copied to the device in every step.
+    at = RULES.index(action.rule)
+    return (alpha_BJ[:, at] != 1) | (alpha_BJ.abs().sum(-1) != 1)
 
 
 def _flags(*wrong_B: Tensor) -> Tensor:
@@ -150,9 +164,11 @@ def fill_after_eos(change: Transition, eos_ids: tuple[int, ...]) -> Transition:
     )
 
 
-def _check_shapes(state: State, action: Action) -> None:
+def _check_action(state: State, action: Action) -> None:
     if not isinstance(action, Action):
         raise InvalidAction(f"the policy returned {action!r}; allowed: an Action; return one from act")
+    if action.rule is not None and action.rule not in RULES:
+        raise InvalidAction(f"rule is {action.rule!r}; allowed: {', '.join(RULES)} or None; leave it out")
     batch, length = state.tokens_BL.shape
     wanted: dict[str, tuple[Tensor | None, tuple[int, ...]]] = {
         "alpha": (action.alpha_BJ, (batch, len(RULES))),

@@ -274,10 +274,16 @@ class TestParts:
     def test_choose_takes_rows_whole(self, kit):
         state = kit.small().state
         no_BL = torch.zeros_like(state.fixed_BL)
-        base = Action(score.pure("margin", state), state.masked_BL, torch.zeros(3).double(), no_BL, notes={"n_B": 0})
+        base = Action(
+            score.rows("margin", state),
+            state.masked_BL,
+            torch.zeros(3).double(),
+            no_BL,
+            notes={"n_B": 0},
+        )
         one = replace(base, remask_BL=~no_BL, notes={"a_B": torch.ones(3), "b_B": torch.ones(3)})
         other = replace(
-            base, alpha_BJ=score.pure("stability", state), kappa_B=torch.ones(3).double(), commit_BL=~no_BL,
+            base, alpha_BJ=score.rows("stability", state), kappa_B=torch.ones(3).double(), commit_BL=~no_BL,
             tokens_BL=torch.ones_like(state.tokens_BL), notes={"b_B": torch.zeros(3), "c_B": torch.zeros(3)},
         )  # fmt: skip
         both = choose(torch.tensor([True, False, True]), one, other)

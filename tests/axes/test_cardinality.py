@@ -229,7 +229,7 @@ def test_steps_bound_every_rule_unless_it_says_below(text):
         return cardinality.reveal_count(kappa_B, start.masked_BL.sum(-1)).tolist()
 
     assert counts(rule) == [2, 3]
-    bare = Cardinality.parse(cardinality.below(str(text)))
+    bare = Cardinality.parse(cardinality.without_floor(str(text)))
     assert bare == replace(rule, below=True)
     assert counts(bare) == [1, 3]
 
@@ -244,7 +244,7 @@ def test_more_than_k_min_is_what_it_was(text):
 
 @pytest.mark.parametrize("text", ["schedule", "quota", "all", "count:2:below", "full"])
 def test_names_without_another_bare_form(text):
-    assert cardinality.below(text) == text
+    assert cardinality.without_floor(text) == text
 
 
 @pytest.mark.parametrize(

@@ -34,10 +34,10 @@ def seen() -> Prediction:
 
 
 def test_all_and_none():
-    assert commitment.everything(STATE).tolist() == [[True] * 4] * 2
-    assert commitment.nothing(STATE).tolist() == [[False] * 4] * 2
-    assert torch.equal(Commitment.parse("all")(STATE, seen()), commitment.everything(STATE))
-    assert torch.equal(Commitment.parse("none")(STATE, seen()), commitment.nothing(STATE))
+    assert commitment.commit_all(STATE).tolist() == [[True] * 4] * 2
+    assert commitment.commit_none(STATE).tolist() == [[False] * 4] * 2
+    assert torch.equal(Commitment.parse("all")(STATE, seen()), commitment.commit_all(STATE))
+    assert torch.equal(Commitment.parse("none")(STATE, seen()), commitment.commit_none(STATE))
 
 
 def test_thresholds_include_their_value_and_are_cut_to_the_canvas():

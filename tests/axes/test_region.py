@@ -117,7 +117,7 @@ rows_of_letters = st.one_of(
 
 
 def rule_of(name, size):
-    return Region(name) if name == "full" else Region(name, size)
+    return Region(name) if name == "full" else Region(name, (size,))
 
 
 @pytest.mark.parametrize("name", SLOW)
@@ -211,14 +211,6 @@ def test_growth_takes_whole_groups():
     assert only("dilated", "mmmmmmmm", 4, need=3) == [0, 2, 4, 6]
     assert only("block", "mmmmmmmm", 4, need=5) == [*range(8)]
     assert only("window", "cmmmmmmm", 3, need=4) == [1, 2, 3, 4, 5, 6]
-
-
-def test_subset():
-    state = state_of(["gmmr", "gmm"])
-    chosen = torch.ones(2, 4, dtype=torch.bool)
-    assert letters(region.subset(state, chosen), ["gmmr", "gmm"]) == [[1, 2], [1, 2]]
-    with pytest.raises(ConfigError, match=r"\(2, 3\); allowed: \(2, 4\).*one flag per"):
-        region.subset(state, chosen[:, :3])
 
 
 @pytest.mark.parametrize("text", ["full", "block:8", "last-block:16", "window:1", "dilated:2", "near:4"])

@@ -228,7 +228,7 @@ def test_unknown_rules():
 
 def test_rows_and_pure():
     three = state(rows=3)
-    assert score.pure("certainty", three).tolist() == [[0, 0, 1, 0, 0]] * 3
+    assert score.rows("certainty", three).tolist() == [[0, 0, 1, 0, 0]] * 3
     assert score.rows("uniform", three).tolist() == [[0.2] * 5] * 3
     assert score.rows("uniform", three).dtype == torch.float64
 
@@ -282,15 +282,20 @@ def test_a_single_rule_alone_has_the_bits_of_the_mixture(rule):
     state = State.from_prompts([[0]] * 2, new_tokens=2, steps=2, mask_id=5)
     for seen in (by_hand(), by_hand(wanted_BN=wanted_BN, drift_BN=holes, visible_BN=holes, confidence_BN=holes)):
         for length in (2, 3):
-            alpha_BJ = score.pure(rule, state)[:1]
-            assert score.only_rule(alpha_BJ) == rule
-            got = score.order(alpha_BJ, seen, length)
-            want = score.mix(alpha_BJ.clone(), score.landscape(seen, length))
+            alpha_BJ = score.rows(rule, state)[:1]
+            got = score.order(alpha_BJ, seen, length, rule)
+            want = score.order(alpha_BJ, seen, length)
             assert torch.equal(got.view(torch.int64), want.view(torch.int64))
 
 
-def test_weights_from_elsewhere_are_not_taken_for_a_rule():
+def test_single_rules_are_told_from_mixtures():
+    assert score.single_rule("margin") == score.single_rule({"margin": 1.0}) == "margin"
+    assert score.single_rule("uniform") is None
+    assert score.single_rule("confidence+margin") is None
+
+
+def test_weights_belong_to_the_caller():
+    """A policy that writes to its weights changes no other action, not even on a single row."""
     state = State.from_prompts([[0]], new_tokens=2, steps=2, mask_id=5)
-    assert score.only_rule(score.pure("margin", state).clone()) is None
-    assert score.only_rule(score.rows("uniform", state)) is None
-    assert score.only_rule(score.rows({"margin": 1.0}, state)) == "margin"
+    score.rows("confidence", state).fill_(0.2)
+    assert score.rows("confidence", state).tolist() == [[1, 0, 0, 0, 0]]

@@ -261,8 +261,8 @@ class Tell(Policy):
         region_BL = only_BL & state.masked_BL if len(self.said) == 1 else state.masked_BL
         tokens_BL = torch.arange(len(state.tokens_BL))[:, None].expand_as(state.tokens_BL)
         kappa_B = torch.ones(len(state.tokens_BL), dtype=torch.float64)
-        alpha_BJ = score.pure("confidence", state)
-        return Action(alpha_BJ, region_BL, kappa_B, commitment.everything(state), tokens_BL=tokens_BL)
+        alpha_BJ = score.rows("confidence", state)
+        return Action(alpha_BJ, region_BL, kappa_B, commitment.commit_all(state), tokens_BL=tokens_BL)
 
 
 @pytest.mark.parametrize("given", [{}, {0: 2}, {0: 1, 3: 0}])

@@ -25,16 +25,7 @@ from unmask.policies import (
     Revised,
     settings,
 )
-from unmask.policies.candidates import (
-    CANDIDATES,
-    OWN,
-    Instead,
-    around,
-    candidate,
-    candidates,
-    combined,
-    reference_of,
-)
+from unmask.policies.candidates import CANDIDATES, OWN, Instead, around, candidate, candidates, combined, reference_of
 from unmask.policies.check import check_policy
 
 MASK, VOCAB = 12, 12
@@ -231,7 +222,11 @@ def test_cardinality(kind, name):
     rule, _, value = name.partition(":")
     for floored in (True, False):
         masked, steps = 40, 20
-        policy = SETS[kind]["cardinality"][name] if floored else candidate(kind, "cardinality", cardinality.below(name))
+        policy = (
+            SETS[kind]["cardinality"][name]
+            if floored
+            else candidate(kind, "cardinality", cardinality.without_floor(name))
+        )
         for step, ranks in enumerate(revealed(run(policy))):
             k = min(int(value), masked) if rule == "count" else -(-masked * int(100 * float(value)) // 100)
             k = max(k, k_ref(masked, steps - step)) if floored else k

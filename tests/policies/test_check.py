@@ -112,10 +112,11 @@ def test_shadow_slots_are_refused_where_predictions_are_read_one_slot_early(name
 
 def _everything(state):
     return Action(
-        score.pure("confidence", state),
+        score.rows("confidence", state),
         state.masked_BL,
         torch.ones(state.batch, dtype=torch.float64),
-        commitment.everything(state),
+        commitment.commit_all(state),
+        rule="confidence",
     )
 
 

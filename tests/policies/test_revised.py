@@ -329,7 +329,7 @@ class CountLoop(Policy):
         stored_BL = sum((s.confidence_BL * ~s.remasked_BL for s in traj.steps), torch.zeros(state.tokens_BL.shape))
         worst_BL = score.best(-stored_BL, state.revisable_BL, looping_B.long())
         kappa_B = cardinality.fraction(1, state.masked_BL.sum(-1))
-        confidence_BJ = score.pure("confidence", state)
+        confidence_BJ = score.rows("confidence", state)
         return Action(confidence_BJ, state.masked_BL, kappa_B, torch.zeros_like(worst_BL), remask_BL=worst_BL)
 
 

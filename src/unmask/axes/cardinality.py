@@ -1,12 +1,14 @@
 """Cardinality: how many of the eligible positions to reveal now."""
 
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from unmask.base.errors import UnknownName, require
+from unmask.axes.rules import Number, Rule, parse_rule
+from unmask.base.errors import require
 from unmask.core import Action, Prediction, State
 
 CANDIDATES = ("schedule", "count:1", "count:2", "count:4", "count:8", "share:0.25", "share:0.5", "share:1.0")
@@ -34,12 +36,7 @@ def reveal_set(chosen_BL: Tensor, eligible_BL: Tensor) -> tuple[Tensor, Tensor]:
 
 def k_min(state: State) -> Tensor:
     """ceil(m_t / h_t): the smallest batch that still finishes within the horizon."""
-    return _ceil_div(state.masked_BL.sum(-1), state.remaining_B)
-
-
-def at_least(kappa_B: Tensor, k_B: Tensor, n_B: Tensor) -> Tensor:
-    """The kappa that reveals what it did, and k of n at least."""
-    return torch.maximum(kappa_B, fraction(k_B, n_B))
+    return -(-state.masked_BL.sum(-1) // state.remaining_B)
 
 
 def llada_quota(masks_B: Tensor, steps_B: Tensor, step_B: Tensor) -> Tensor:
@@ -67,23 +64,6 @@ def _grid(i_B: Tensor, steps_B: Tensor, eps: float) -> Tensor:
     from_left_B = 1 + stride_B * i_B
     from_right_B = end.double() - stride_B * (steps_B - i_B)
     return torch.where(i_B < (steps_B + 1) // 2, from_left_B, from_right_B).float()
-
-
-def linear_share(masks_B: Tensor, left_B: Tensor, steps_B: Tensor) -> Tensor:
-    """Info-Gain's schedule: round(masks * (1 - s/t)), halves to even, at least 1; s and t are times after and before.
-
-    Exactly that would be masks / left. The authors take the ratio of two float32 times and multiply in float64, which
-    puts some halves on one side and some on the other: 4 masks in 3 steps go 1, 1, 2. Tokens follow, so we do the same.
-    """
-    left_B = left_B.clamp(min=1)
-    before_B, after_B = (_noised(n_B / steps_B.double()) for n_B in (left_B, left_B - 1))
-    ratio_B = (after_B / before_B).double()
-    return (masks_B.double() * (1 - ratio_B)).round().long().clamp(min=1)
-
-
-def _noised(time_B: Tensor) -> Tensor:
-    """1 - alpha(t) of the linear schedule alpha(t) = 1 - t, rounded where the authors' float32 is."""
-    return 1 - (1 - time_B.float())
 
 
 def above(score_BL: Tensor, threshold: float, region_BL: Tensor) -> Tensor:
@@ -121,15 +101,36 @@ def entropy_budget(order_BL: Tensor, entropy_BL: Tensor, region_BL: Tensor, budg
     return torch.minimum(within_BL.long().cumprod(-1).sum(-1), region_BL.sum(-1))
 
 
-def _ceil_div(a_B: Tensor, b_B: Tensor) -> Tensor:
-    return -(-a_B // b_B)
+BELOW = ":below"
+"""End of a count that may fall below k_min."""
 
-
-RULES = ("schedule", "quota", "count", "share", "above", "factor", "eb", "all")
-_PLAIN = ("schedule", "quota", "all")
-_BOUNDED = ("schedule", "quota", "count", "share")
-BELOW = "below"
-"""What a count ends in that may fall below k_min."""
+_SHARE = Number("share", "X", "X in [0, 1]", 0.5)
+TABLE: dict[str, Rule] = {
+    "schedule": Rule(lambda state, **_: k_min(state)),
+    "quota": Rule(lambda state, **_: llada_quota(state.answer_BL.sum(-1), state.horizon_B, state.step_B)),
+    "count": Rule(
+        lambda state, number, **_: number,
+        (Number("count", "K", "K a whole number from 1 to 1000000", 4, low=1, high=1_000_000, whole=True),),
+    ),
+    "share": Rule(lambda state, number, **_: number, (_SHARE,)),
+    "above": Rule(
+        lambda state, number, confidence_BL, region_BL, **_: above(confidence_BL, number, region_BL),
+        (replace(_SHARE, name="threshold"),),
+    ),
+    "factor": Rule(
+        lambda state, number, confidence_BL, region_BL, **_: factor_count(confidence_BL, number, region_BL),
+        (Number("factor", "X", "X 0 or more", 1, high=sys.float_info.max),),
+    ),
+    "eb": Rule(
+        lambda state, number, entropy_BL, order_BL, region_BL, **_: entropy_budget(
+            -entropy_BL if order_BL is None else order_BL, entropy_BL, region_BL, number
+        ),
+        (Number("gamma", "X", "X 0 or more", 0.1, high=float("inf")),),
+    ),
+    "all": Rule(lambda state, **_: 1.0),
+}
+_BY_STEPS = ("schedule", "quota", "count", "share")
+_SHARES = ("share", "all")
 
 
 @dataclass(frozen=True)
@@ -144,116 +145,87 @@ class Cardinality:
     """
 
     rule: str
-    value: float = 0.0
+    number: float = 0.0
     below: bool = False
     """Whether it may fall below k_min before the last step."""
 
     @classmethod
-    def parse(cls, text: str | float | int, name: str = "kappa") -> "Cardinality":
-        """A number alone is kappa itself; `name` is what messages call the setting."""
-        alone = _number(text) if isinstance(text, str) else None
-        text = text if alone is None else alone
-        if isinstance(text, int | float):
-            require(0 <= text <= 1, name, text, "a share in [0, 1]", "e.g. 0.5 reveals half of the region")
-            return cls("share", float(text))
-        text, bare, below = text.partition(f":{BELOW}")
-        rule, _, raw = text.partition(":")
-        if rule not in RULES:
-            raise UnknownName("cardinality", rule, RULES)
-        ok = not bare or (rule not in _PLAIN and raw != "" and not below)
-        require(ok, name, text + bare + below, f"'{BELOW}' once, after a value", f"e.g. 'count:4:{BELOW}'")
-        if rule in _PLAIN:
-            require(not raw, name, text, f"'{rule}'", "this rule takes no value")
-            return cls(rule)
-        value = _number(raw)
-        if rule == "count":
-            ok = value is not None and 1 <= value <= 1e6 and value.is_integer()
-            require(ok, name, text, "'count:K', K a whole number from 1 to 1000000", "e.g. 'count:4'")
-        elif rule in ("factor", "eb"):
-            # An infinite budget is all at once; an infinite factor would be the same by a detour.
-            ok = value is not None and value >= 0 and (rule == "eb" or value < float("inf"))
-            require(ok, name, text, f"'{rule}:X', X 0 or more", f"e.g. '{rule}:{1 if rule == 'factor' else 0.1}'")
-        else:
-            ok = value is not None and 0 <= value <= 1
-            require(ok, name, text, f"'{rule}:X', X in [0, 1]", f"e.g. '{rule}:0.5'")
-        return cls(rule, value or 0.0, below=bool(bare))
+    def parse(cls, text: str | float, setting: str = "kappa") -> "Cardinality":
+        """Read a rule, or a number alone, which is kappa itself. `setting` is the word of messages."""
+        share = _as_number(text)
+        if share is not None:
+            require(0 <= share <= 1, setting, share, "a share in [0, 1]", "e.g. 0.5 reveals half of the region")
+            return cls("share", float(share))
+        assert isinstance(text, str)
+        rule, numbers = parse_rule(text.removesuffix(BELOW), TABLE, "cardinality", setting)
+        below = text.endswith(BELOW)
+        hint = f"e.g. 'count:4{BELOW}'"
+        require(bool(numbers) or not below, setting, text, f"'{BELOW[1:]}' after a number", hint)
+        return cls(rule, numbers[0] if numbers else 0.0, below)
 
     @property
     def bounded(self) -> bool:
         """Whether the rule goes by the steps; the others go on until nothing is left."""
-        return self.rule in _BOUNDED
+        return self.rule in _BY_STEPS
 
     @property
-    def spends(self) -> bool:
+    def needs_order(self) -> bool:
         """Whether the count depends on the order in which positions are revealed."""
         return self.rule == "eb"
 
     def __call__(
         self, state: State, prediction: Prediction, region_BL: Tensor, order_BL: Tensor | None = None
     ) -> Tensor:
-        """kappa_B over the given region; a budget is spent along `order_BL`, what positions are revealed by."""
-        n_B = region_BL.sum(-1)
-        if self.rule in ("share", "all"):
-            return torch.full_like(n_B, self.value if self.rule == "share" else 1.0, dtype=torch.float64)
-        return fraction(self._count(state, prediction, region_BL, order_BL), n_B)
+        """kappa_B over the given region; an entropy budget is spent along `order_BL`, the order of revealing."""
+        length, n_B = region_BL.shape[1], region_BL.sum(-1)
+        count = TABLE[self.rule].function(
+            state,
+            number=int(self.number) if self.rule == "count" else self.number,
+            confidence_BL=prediction.confidence_BN[:, :length],
+            entropy_BL=prediction.clean.entropy_BN[:, :length],
+            order_BL=order_BL,
+            region_BL=region_BL,
+        )
+        return torch.full_like(n_B, count, dtype=torch.float64) if self.rule in _SHARES else fraction(count, n_B)
 
     def within_steps(
         self, state: State, prediction: Prediction, region_BL: Tensor, order_BL: Tensor | None = None
     ) -> Tensor:
-        """The same for a decoder that has its steps and no more: k_min at least, and at the last step all of it."""
+        """The same for a decoder that has its steps and no more: at least k_min, and all of it at the last step."""
         kappa_B = self(state, prediction, region_BL, order_BL)
-        finishing_B = at_least(kappa_B, k_min(state), region_BL.sum(-1))
+        finishing_B = torch.maximum(kappa_B, fraction(k_min(state), region_BL.sum(-1)))
         return torch.where(state.remaining_B == 1, finishing_B, kappa_B) if self.below else finishing_B
 
-    def _count(self, state: State, prediction: Prediction, region_BL: Tensor, order_BL: Tensor | None) -> Tensor | int:
-        length = region_BL.shape[1]
-        confidence_BL = prediction.confidence_BN[:, :length]
-        if self.rule == "count":
-            return int(self.value)
-        if self.rule == "above":
-            return above(confidence_BL, self.value, region_BL)
-        if self.rule == "factor":
-            return factor_count(confidence_BL, self.value, region_BL)
-        if self.rule == "eb":
-            entropy_BL = prediction.clean.entropy_BN[:, :length]
-            return entropy_budget(-entropy_BL if order_BL is None else order_BL, entropy_BL, region_BL, self.value)
-        if self.rule == "quota":
-            return llada_quota(state.answer_BL.sum(-1), state.horizon_B, state.step_B)
-        return k_min(state)
-
-    @property
-    def described(self) -> dict[str, Any]:
-        """The rule, its value, and whether it goes by the steps."""
-        names = {"eb": "gamma", "above": "threshold"}
-        value = {} if self.rule in _PLAIN else {names.get(self.rule, self.rule): self.value}
+    def describe(self) -> dict[str, Any]:
+        """The rule, its number, and whether it goes by the steps."""
+        value = {number.name: self.number for number in TABLE[self.rule].numbers}
         below = {"below": True} if self.below else {}
         return {"rule": self.rule, **value, "within_steps": self.bounded, **below}
 
     def __str__(self) -> str:
-        if self.rule in _PLAIN:
+        if not TABLE[self.rule].numbers:
             return self.rule
-        value = int(self.value) if self.rule == "count" else self.value
-        return f"{self.rule}:{value}" + f":{BELOW}" * self.below
+        return f"{self.rule}:{int(self.number) if self.rule == 'count' else self.number}" + BELOW * self.below
 
 
-def below(name: str) -> str:
-    """The name of the same rule without the floor of k_min; of one that has no value of its own, the name it has."""
-    rule = "share" if _number(name) is not None else name.partition(":")[0]
-    bare = rule in _PLAIN or rule not in RULES or name.endswith(f":{BELOW}")
-    return name if bare else f"{Cardinality.parse(name)}:{BELOW}"
+def without_floor(name: str) -> str:
+    """The name of the same rule without the floor of k_min. A rule that has no number keeps its name."""
+    rule = "share" if _as_number(name) is not None else name.partition(":")[0]
+    plain = rule not in TABLE or not TABLE[rule].numbers or name.endswith(BELOW)
+    return name if plain else f"{Cardinality.parse(name)}{BELOW}"
 
 
-def _number(text: str) -> float | None:
+def _as_number(text: str | float) -> float | None:
     try:
-        return float(text)
+        return float(text) if isinstance(text, str) else text
     except ValueError:
         return None
 
 
 def distance(state: State, one: Action, other: Action, revealed_BL: Tensor) -> Tensor:
-    """Of the numbers of positions revealed."""
-    return (_count(state, one) - _count(state, other)).abs().double()
+    """Difference of the numbers of revealed positions."""
 
+    def count_B(action: Action) -> Tensor:
+        return reveal_count(action.kappa_B, (action.region_BL & state.masked_BL).sum(-1))
 
-def _count(state: State, action: Action) -> Tensor:
-    return reveal_count(action.kappa_B, (action.region_BL & state.masked_BL).sum(-1))
+    return (count_B(one) - count_B(other)).abs().double()

@@ -7,15 +7,14 @@ rule: a region smaller than k_min grows by its own next block, phase or band.
 Groups are cut on `State.rank_BL`, the index among answer positions, so that infilling works like generation.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from unmask.base.errors import ConfigError, UnknownName, require
+from unmask.axes.rules import Number, Rule, parse_rule
 from unmask.core import Action, State
 
 CANDIDATES = ("full", "block:8", "block:16", "block:32", "window:16", "dilated:2", "dilated:4", "last-block:16")
@@ -54,7 +53,7 @@ def last_open_block(state: State, size: int, need_B: Tensor | int = 1) -> Tensor
 
 
 def window(state: State, size: int, need_B: Tensor | int = 1) -> Tensor:
-    """`size` answer positions from the first mask on; slides as the first mask moves."""
+    """`size` answer positions from the first mask on; the window slides as the first mask moves."""
     return open_groups(state.masked_BL, (state.rank_BL - first_mask(state)[:, None]) // size, need_B)
 
 
@@ -84,22 +83,8 @@ def dilated_levels(size: int, base: int, start: int = 1) -> list[int]:
     return [next(at for at, level in enumerate(levels) if offset in level) for offset in range(size)]
 
 
-def spaced(order_BL: Tensor, chosen_BL: Tensor, gap_B: Tensor) -> Tensor:
-    """DUS's filter: of the chosen positions, best score first, those at least `gap` from every one kept before."""
-    key_BL = torch.where(chosen_BL, order_BL.double(), float("-inf"))
-    place_BL = key_BL.sort(dim=-1, descending=True, stable=True).indices
-    position_L = torch.arange(chosen_BL.shape[1], device=chosen_BL.device)
-    kept_BL = torch.zeros_like(chosen_BL)
-    for rank in range(int(chosen_BL.sum(-1).max())):
-        at_B1 = place_BL[:, rank : rank + 1]
-        near_BL = (position_L - at_B1).abs() < gap_B[:, None]
-        free_B1 = chosen_BL.gather(1, at_B1) & ~(kept_BL & near_BL).any(-1, keepdim=True)
-        kept_BL = kept_BL.scatter(1, at_B1, free_B1)
-    return kept_BL
-
-
 def sliding(state: State, size: int, longest: int | None = None, need_B: Tensor | int = 1) -> Tensor:
-    """DSB: `size` positions and as many more as are revealed, at most `longest` from the first mask on."""
+    """DSB: `size` positions and one more for every revealed one, at most `longest` from the first mask on."""
     end_B = size + state.revealed_BL.sum(-1)
     if longest is not None:
         end_B = torch.minimum(end_B, first_mask(state) + longest)
@@ -138,23 +123,13 @@ def neighbourhood(state: State, radius: int, need_B: Tensor | int = 1) -> Tensor
 
 @cache
 def on_device(table: tuple[int, ...], device: torch.device) -> Tensor:
-    """A small table, copied once: each copy makes the host wait, and none can be recorded."""
+    """A small table as a tensor, copied once: each copy makes the host wait, and no CUDA graph can hold one."""
     with torch.inference_mode(False):
         return torch.tensor(table, device=device)
 
 
-def subset(state: State, chosen_BL: Tensor) -> Tensor:
-    """An arbitrary set, cut to what is masked."""
-    if chosen_BL.shape != state.tokens_BL.shape:
-        raise ConfigError(
-            f"region has shape {tuple(chosen_BL.shape)}; allowed: {tuple(state.tokens_BL.shape)}, the canvas; "
-            "give one flag per canvas position"
-        )
-    return chosen_BL & state.masked_BL
-
-
 def _spread_phases(stride: int) -> list[int]:
-    """Opening order of the phases of a stride: each next phase lies as far as possible from the opened ones."""
+    """Place of each phase in the opening order: each next phase lies as far as possible from the opened ones."""
     opened = [0]
     while len(opened) < stride:
         gap = {
@@ -164,64 +139,57 @@ def _spread_phases(stride: int) -> list[int]:
     return [opened.index(p) for p in range(stride)]
 
 
-_RULES: dict[str, Callable[..., Tensor]] = {
-    "full": full,
-    "block": first_open_block,
-    "last-block": last_open_block,
-    "window": window,
-    "dilated": dilated,
-    "near": neighbourhood,
-    "sliding": sliding,
-    "masks": first_masks,
-    "groups": dilated_groups,
+_SIZE = Number("size", "SIZE", "SIZE from 1 to 1000000", 8, low=1, high=1_000_000, whole=True)
+_LONGEST = replace(_SIZE, name="longest", spelling="LONGEST")
+TABLE: dict[str, Rule] = {
+    "full": Rule(full),
+    "block": Rule(first_open_block, (_SIZE,)),
+    "last-block": Rule(last_open_block, (_SIZE,)),
+    "window": Rule(window, (_SIZE,)),
+    "dilated": Rule(dilated, (_SIZE,)),
+    "near": Rule(neighbourhood, (_SIZE,)),
+    "sliding": Rule(sliding, (_SIZE, _LONGEST), required=1),
+    "masks": Rule(first_masks, (_SIZE, _LONGEST), required=1),
+    "groups": Rule(dilated_groups, (_SIZE,)),
 }
-_TWO_SIZES = ("sliding", "masks")
-"""Rules whose second number is the longest stretch from the first mask on."""
 
 
 @dataclass(frozen=True)
 class Region:
     """A named region rule: "full", or "block:8", "last-block:16", "window:16", "dilated:2", "near:4", "groups:32".
 
-    "sliding:32" and "masks:16" may have a second number, the longest stretch: "sliding:32:64", "masks:16:128".
+    "sliding:32" and "masks:16" may have a second number, the longest stretch from the first mask on:
+    "sliding:32:64", "masks:16:128".
     """
 
     rule: str
-    size: int | None = None
-    longest: int | None = None
+    sizes: tuple[int, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> "Region":
-        rule, _, raw = text.partition(":")
-        if rule not in _RULES:
-            raise UnknownName("region", rule, _RULES)
-        if rule == "full":
-            require(not raw, "region", text, "'full'", "the full region takes no size")
-            return cls(rule)
-        sizes = raw.split(":") if rule in _TWO_SIZES else [raw]
-        ok = len(sizes) <= 2 and all(size.isdecimal() and 0 < int(size) <= 1_000_000 for size in sizes)
-        form = f"'{rule}:SIZE' or '{rule}:SIZE:LONGEST'" if rule in _TWO_SIZES else f"'{rule}:SIZE'"
-        require(ok, "region", text, f"{form}, SIZE from 1 to 1000000", f"e.g. '{rule}:8'")
-        # The sliding block of one number has a fixed width.
-        longest = int(sizes[-1]) if len(sizes) == 2 or rule == "sliding" else None
-        return cls(rule, int(sizes[0]), longest)
+        rule, sizes = parse_rule(text, TABLE, "region", "region")
+        if rule == "sliding" and len(sizes) == 1:
+            sizes = [*sizes, *sizes]  # a sliding block of one number has a fixed width
+        return cls(rule, tuple(int(size) for size in sizes))
 
     def __call__(self, state: State, need_B: Tensor | int = 1) -> Tensor:
-        sizes: tuple[int | None, ...] = () if self.size is None else (self.size,)
-        sizes += (self.longest,) if self.rule in _TWO_SIZES else ()
-        return _RULES[self.rule](state, *sizes, need_B=need_B)
+        return TABLE[self.rule].function(state, *self.sizes, need_B=need_B)  # type: ignore[no-any-return]
 
     @property
-    def described(self) -> dict[str, Any]:
+    def size(self) -> int | None:
+        """The first number; None of the full region."""
+        return self.sizes[0] if self.sizes else None
+
+    def describe(self) -> dict[str, Any]:
         """The rule and its sizes."""
-        sizes = {"size": self.size, "longest": self.longest}
-        return {"rule": self.rule, **{name: size for name, size in sizes.items() if size is not None}}
+        names = (number.name for number in TABLE[self.rule].numbers)
+        return {"rule": self.rule, **dict(zip(names, self.sizes, strict=False))}
 
     def __str__(self) -> str:
-        return ":".join(str(part) for part in (self.rule, self.size, self.longest) if part is not None)
+        return ":".join(map(str, (self.rule, *self.sizes)))
 
 
 def distance(state: State, one: Action, other: Action, revealed_BL: Tensor) -> Tensor:
-    """Masked positions in one region only, as a share of those in either."""
+    """Share of the masked positions of both regions that lie in one of them only."""
     one_BL, other_BL = one.region_BL & state.masked_BL, other.region_BL & state.masked_BL
     return (one_BL ^ other_BL).sum(-1).double() / (one_BL | other_BL).sum(-1).clamp(min=1)

@@ -9,30 +9,30 @@ import torch
 from torch import Tensor
 
 from unmask.base.errors import UnknownName, require
-from unmask.core import RULES, Action, Needs, Posterior, Prediction, State, Trajectory
+from unmask.core import RULES, Action, Needs, Prediction, State
 
 CANDIDATES = ("confidence", "margin", "certainty", "stability", "dependency", "uniform")
 
 Mixture = str | Mapping[str, float] | Sequence[float]
-"""A rule's name, "uniform", rules with a plus ("confidence+margin", "0.7*confidence+0.3*margin"), weights by rule name,
-or all J weights in the order of `RULES`."""
+"""The name of a rule, "uniform", a sum of rules ("confidence+margin", "0.7*confidence+0.3*margin"), weights by the
+name of the rule, or all J weights in the order of `RULES`."""
 
 ORDERS = ("entropy", "random")
-"""Orders that are no mixture of the rules: least entropy first (EB-Sampler's own), and by lot."""
+"""Orders that are not a mixture of the rules: least entropy first (EB-Sampler's), and at random."""
 
 
 def confidence(prediction: Prediction) -> Tensor:
-    """p(proposed token); the largest probability at temperature 0."""
+    """Clean probability of the sampled token; the largest probability at temperature 0."""
     return prediction.confidence_BN
 
 
 def margin(prediction: Prediction) -> Tensor:
-    """p1 - p2 of the clean posterior."""
+    """Difference of the two largest probabilities of the clean posterior."""
     return prediction.clean.margin_BN
 
 
 def certainty(prediction: Prediction) -> Tensor:
-    """1 - H / ln V."""
+    """One minus the entropy as a share of its maximum, ln V."""
     return (1 - prediction.clean.entropy_BN / math.log(prediction.vocab)).clamp(0, 1)
 
 
@@ -51,30 +51,24 @@ def dependency(prediction: Prediction) -> Tensor:
     return prediction.visible_BN.clamp(0, 1)
 
 
-_BY_NAME = {
-    "confidence": confidence,
-    "margin": margin,
-    "certainty": certainty,
-    "stability": stability,
-    "dependency": dependency,
-}
+_FUNCTIONS = dict(zip(RULES, (confidence, margin, certainty, stability, dependency), strict=True))
 
 
 def landscape(prediction: Prediction, length: int) -> Tensor:
-    """All rules on the canvas, s_BLJ: 0 at slots nobody asked about, NaN for a rule whose ingredient was not.
+    """Scores of all rules on the canvas, s_BLJ: 0 at unwanted slots, NaN for a rule whose ingredient was not asked for.
 
-    Kept with the prediction, whose tensors are never written to: several diagnostics and `apply` ask for the same one.
+    The result is kept with the prediction, because several diagnostics and `apply` ask for the same one. Tensors of a
+    prediction are never written to, so it cannot become stale.
     """
     kept: dict[int, Tensor] = prediction.__dict__.setdefault("landscapes", {})
     if length not in kept:
-        score_BLJ = torch.stack([_BY_NAME[name](prediction)[:, :length].double() for name in RULES], -1)
-        kept[length] = torch.where(prediction.wanted_BN[:, :length, None] | score_BLJ.isnan(), score_BLJ, 0.0)
+        kept[length] = torch.stack([_on_canvas(rule, prediction, length) for rule in RULES], -1)
     return kept[length]
 
 
-def only_rule(alpha_BJ: Tensor) -> str | None:
-    """The rule that `pure` made these weights of; None for any others, whatever they are: they are not looked at."""
-    return _VERTICES.get(alpha_BJ.data_ptr())
+def _on_canvas(rule: str, prediction: Prediction, length: int) -> Tensor:
+    score_BL = _FUNCTIONS[rule](prediction)[:, :length].double()
+    return torch.where(prediction.wanted_BN[:, :length] | score_BL.isnan(), score_BL, 0.0)
 
 
 def mix(alpha_BJ: Tensor, score_BLJ: Tensor) -> Tensor:
@@ -84,13 +78,13 @@ def mix(alpha_BJ: Tensor, score_BLJ: Tensor) -> Tensor:
     return terms_BLJ.sum(-1)
 
 
-def order(alpha_BJ: Tensor, prediction: Prediction, length: int) -> Tensor:
-    """What the mixture orders the canvas by. Of a single rule the others are not computed: the same bits."""
-    rule = only_rule(alpha_BJ)
-    if rule is None:
-        return mix(alpha_BJ, landscape(prediction, length))
-    score_BL = _BY_NAME[rule](prediction)[:, :length].double()
-    return torch.where(prediction.wanted_BN[:, :length] | score_BL.isnan(), score_BL, 0.0)
+def order(alpha_BJ: Tensor, prediction: Prediction, length: int, rule: str | None = None) -> Tensor:
+    """Score of each canvas position under the mixture.
+
+    `rule` names the only rule that has any weight, where the caller knows it: the other rules are then not computed.
+    The bits are the same, because a sum with zeros changes nothing.
+    """
+    return mix(alpha_BJ, landscape(prediction, length)) if rule is None else _on_canvas(rule, prediction, length)
 
 
 def best(score_BL: Tensor, eligible_BL: Tensor, k_B: Tensor) -> Tensor:
@@ -102,26 +96,12 @@ def best(score_BL: Tensor, eligible_BL: Tensor, k_B: Tensor) -> Tensor:
     return eligible_BL & (place_BL < k_B[:, None])
 
 
-def noisy(traj: Trajectory, posterior: Posterior, temperature: float) -> tuple[Tensor, Tensor]:
-    """Best token of z / temperature plus the step's Gumbel noise on every slot asked about, and its log p there."""
-    known_BL = posterior.slot_BN[:, : traj.state.tokens_BL.shape[1]] >= 0
-    row_R, position_R = known_BL.nonzero(as_tuple=True)
-    log_p_RV = posterior.log_prob(posterior.slot_BN[row_R, position_R]).double()
-    step_R = traj.state.step_B[row_R]
-    uniform_RV = traj.noise.uniform_vocab(step_R, position_R, row_R, log_p_RV.shape[1], "token")
-    best_R = (log_p_RV / temperature - uniform_RV.log().neg().log()).log_softmax(-1).max(-1)
-    score_BL = torch.zeros(known_BL.shape, dtype=torch.float64, device=known_BL.device)
-    token_BL = torch.zeros(known_BL.shape, dtype=torch.long, device=known_BL.device)
-    score_BL[known_BL], token_BL[known_BL] = best_R.values, best_R.indices
-    return token_BL, score_BL
-
-
 def weights(mixture: Mixture) -> list[float]:
     """The J weights of a mixture, checked to lie on the simplex."""
     if isinstance(mixture, str):
         if mixture == "uniform":
             return [1 / len(RULES)] * len(RULES)
-        mixture = _terms(mixture)
+        mixture = _parse_sum(mixture)
     if isinstance(mixture, Mapping):
         for name in mixture:
             if name not in RULES:
@@ -134,7 +114,30 @@ def weights(mixture: Mixture) -> list[float]:
     return alpha
 
 
-def described(mixture: Mixture) -> dict[str, Any]:
+def _parse_sum(text: str) -> dict[str, float]:
+    """The weights of a sum of rules; without any number all weigh the same."""
+    hint = "e.g. 'confidence+margin' or '0.7*confidence+0.3*margin'"
+    terms = [term.strip().rpartition("*") for term in text.split("+")]
+    names = [name.strip() for _, _, name in terms]
+    numbers = [number.strip() for number, star, _ in terms if star]
+    all_or_none = len(numbers) in (0, len(terms))
+    require(all_or_none, "score", text, "rules with a plus between, a weight before each or none", hint)
+    require(len(set(names)) == len(names), "score", text, "every rule once", hint)
+    try:
+        values = [float(number) for number in numbers] or [1 / len(names)] * len(names)
+    except ValueError:
+        require(False, "score", text, "rules with a plus between, a weight before each or none", hint)
+        raise
+    return dict(zip(names, values, strict=True))
+
+
+def single_rule(mixture: Mixture) -> str | None:
+    """The only rule that has any weight, for `Action.rule`; None for a true mixture."""
+    alpha = weights(mixture)
+    return RULES[alpha.index(1.0)] if sorted(alpha) == [0.0] * (len(RULES) - 1) + [1.0] else None
+
+
+def describe_mixture(mixture: Mixture) -> dict[str, Any]:
     """The rule of a composition, with the weights of a mixture."""
     if isinstance(mixture, str) and mixture in (*RULES, *ORDERS):
         return {"rule": mixture}
@@ -142,60 +145,30 @@ def described(mixture: Mixture) -> dict[str, Any]:
     return {"rule": named, "weights": {n: w for n, w in zip(RULES, weights(mixture), strict=True) if w}}
 
 
-def _terms(text: str) -> dict[str, float]:
-    """The weights of a sum of rules; without any number all weigh the same."""
-    terms = [term.strip() for term in text.split("+")]
-    pairs = [("", term) if "*" not in term else tuple(map(str.strip, term.split("*", 1))) for term in terms]
-    weighted = [weight for weight, _ in pairs if weight]
-    todo = "e.g. 'confidence+margin' or '0.7*confidence+0.3*margin'"
-    allowed = "rules with a plus between, a weight before each or none"
-    require(len(weighted) in (0, len(pairs)), "score", text, allowed, todo)
-    names = [name for _, name in pairs]
-    require(len(set(names)) == len(names), "score", text, "every rule once", todo)
-    try:
-        return {name: float(weight) if weighted else 1 / len(pairs) for weight, name in pairs}
-    except ValueError:
-        require(False, "score", text, allowed, todo)
-        raise
-
-
-def pure(name: str, state: State) -> Tensor:
-    """A vertex of the simplex for every row."""
-    return rows(name, state)
-
-
 def rows(mixture: Mixture, state: State) -> Tensor:
-    """The mixture as alpha_BJ."""
-    alpha = _of_text(mixture) if isinstance(mixture, str) else tuple(weights(mixture))
-    return _on_device(alpha, state.tokens_BL.device).expand(state.batch, len(RULES))
+    """The mixture as alpha_BJ, one copy per row that the caller owns."""
+    alpha = _parsed_weights(mixture) if isinstance(mixture, str) else tuple(weights(mixture))
+    return _weights_on_device(alpha, state.tokens_BL.device).repeat(state.batch, 1)
 
 
 @cache
-def _of_text(mixture: str) -> tuple[float, ...]:
-    """Read once, not in every step."""
+def _parsed_weights(mixture: str) -> tuple[float, ...]:
     return tuple(weights(mixture))
 
 
 @cache
-def _on_device(alpha: tuple[float, ...], device: torch.device) -> Tensor:
-    """Copied once: each copy makes the host wait, and none can be recorded. A policy's tensors are never written to."""
+def _weights_on_device(alpha: tuple[float, ...], device: torch.device) -> Tensor:
+    """The weights as a tensor, copied once: each copy makes the host wait, and no CUDA graph can hold one."""
     with torch.inference_mode(False):
-        made_J = torch.tensor(alpha, dtype=torch.float64, device=device)
-    if sorted(alpha) == [0.0] * (len(RULES) - 1) + [1.0]:
-        _VERTICES[made_J.data_ptr()] = RULES[alpha.index(1.0)]
-    return made_J
-
-
-_VERTICES: dict[int, str] = {}
-"""Where the weights of single rules lie; they are kept, so that nothing else can lie there."""
+        return torch.tensor(alpha, dtype=torch.float64, device=device)
 
 
 def needs(mixture: Mixture) -> Needs:
-    """What a policy with this mixture must ask of the denoiser."""
+    """Ingredients that a policy with this mixture must ask of the denoiser."""
     by_name = dict(zip(RULES, weights(mixture), strict=True))
     return Needs(divergence=by_name["stability"] > 0, attention=by_name["dependency"] > 0)
 
 
 def distance(state: State, one: Action, other: Action, revealed_BL: Tensor) -> Tensor:
-    """Of the mixtures, summed over rules."""
+    """Per-row L1 distance between mixture weights."""
     return (one.alpha_BJ.double() - other.alpha_BJ.double()).abs().sum(-1)

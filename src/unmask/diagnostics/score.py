@@ -56,7 +56,10 @@ class ScoreDiagnostic(Diagnostic):
         ingredients = {"mu_BJ": mu_BJ, "sigma_BJJ": sigma_BJJ, "alpha_BJ": alpha_BJ, "pairs_B": usable_BP.sum(-1)}
         proposed_BJ = torch.where(abstains_B[:, None], action.alpha_BJ.double(), alpha_BJ)
         return Reading(
-            signal(ingredients, action.alpha_BJ), abstains_B, replace(action, alpha_BJ=proposed_BJ), ingredients
+            signal(ingredients, action.alpha_BJ),
+            abstains_B,
+            replace(action, alpha_BJ=proposed_BJ, rule=None),
+            ingredients,
         )
 
 

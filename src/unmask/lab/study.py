@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.axes import AXES, CARDINALITY, POLICY, REGION, STUDY_AXES, ReMDM
-from unmask.axes.cardinality import below
+from unmask.axes.cardinality import without_floor
 from unmask.base.errors import ConfigError, require
 from unmask.base.options import (
     check_keys,
@@ -222,7 +222,7 @@ class Study:
                 continue
             names = tuple(default[axis]) if names is None else names
             if self.below_k_min and axis == CARDINALITY.name:
-                names = tuple(dict.fromkeys(below(name) for name in names))
+                names = tuple(dict.fromkeys(without_floor(name) for name in names))
             if self.region_holds == "share" and axis == REGION.name:
                 names = tuple(dict.fromkeys([*names[:1], *map(sharing, names[1:])]))
             chosen[axis] = {name: candidate(reference, axis, name, self.revision) for name in names}

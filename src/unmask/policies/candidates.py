@@ -94,14 +94,16 @@ class Instead(Policy):
         else:
             region_BL = self._where(state)
             kappa_B = self._how_many(traj, action, region_BL)
+        alpha_BJ, rule = self._mixture(state, action)
         return Action(
-            action.alpha_BJ if self.alpha is None else score.rows(self.alpha, state),
+            alpha_BJ,
             region_BL,
             kappa_B,
             action.commit_BL if self._commit is None else self._commit(state, traj.seen),
             remask_BL=action.remask_BL,
             tokens_BL=action.tokens_BL,
             notes=action.notes,
+            rule=rule,
         )
 
     def _where(self, state: State) -> Tensor:
@@ -115,9 +117,15 @@ class Instead(Policy):
             eligible_B = (action.region_BL & state.masked_BL).sum(-1)
             of_B = n_B if self.holds == "count" else state.masked_BL.sum(-1)
             return cardinality.fraction(cardinality.reveal_count(action.kappa_B, eligible_B), of_B)
-        alpha_BJ = action.alpha_BJ if self.alpha is None else score.rows(self.alpha, state)
-        order_BL = score.order(alpha_BJ, traj.seen, region_BL.shape[1]) if self._kappa.spends else None
+        alpha_BJ, rule = self._mixture(state, action)
+        order_BL = score.order(alpha_BJ, traj.seen, region_BL.shape[1], rule) if self._kappa.needs_order else None
         return self._kappa.within_steps(state, traj.seen, region_BL, order_BL)
+
+    def _mixture(self, state: State, action: Action) -> tuple[Tensor, str | None]:
+        """The weights of the scoring rules, and the only rule among them if there is one."""
+        if self.alpha is None:
+            return action.alpha_BJ, action.rule
+        return score.rows(self.alpha, state), score.single_rule(self.alpha)
 
     @cached_property
     def _region(self) -> Region | None:

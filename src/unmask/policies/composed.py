@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from unmask.axes import AXES, CARDINALITY, Cardinality, Commitment, Region, ReMDM, cardinality, score
-from unmask.axes.commitment import described, parse_revisable
+from unmask.axes.commitment import describe_commitment, parse_commitment
 from unmask.axes.score import ORDERS, Mixture
 from unmask.base.errors import UnknownName
 from unmask.base.options import check_types
@@ -75,8 +75,8 @@ class Composed(Policy):
     @property
     def resolved(self) -> dict[str, dict[str, Any]]:
         """The four axes, each with its rule and its parameters."""
-        rules = (score.described(self.score), self._region.described, self._cardinality.described)
-        return dict(zip(AXES, (*rules, described(*self._revisable)), strict=True))
+        rules = (score.describe_mixture(self.score), self._region.describe(), self._cardinality.describe())
+        return dict(zip(AXES, (*rules, describe_commitment(*self._revisable)), strict=True))
 
     def check(self, state: State) -> None:
         if self._by_blocks:
@@ -98,8 +98,9 @@ class Composed(Policy):
         if self._weights is None:
             k_B = cardinality.reveal_count(kappa_B, region_BL.sum(-1))
             region_BL, kappa_B = cardinality.reveal_set(score.best(order_BL, region_BL, k_B), region_BL)
-        alpha_BJ = score.rows(self._weights or "confidence", state)
-        action = Action(alpha_BJ, region_BL, kappa_B, self._commit(state, traj.seen))
+        mixture = self._weights or "confidence"
+        alpha_BJ, commit_BL = score.rows(mixture, state), self._commit(state, traj.seen)
+        action = Action(alpha_BJ, region_BL, kappa_B, commit_BL, rule=score.single_rule(mixture))
         return action if self._operator is None else revise(traj, action, self._operator)
 
     def _order(self, traj: Trajectory) -> Tensor:
@@ -109,7 +110,8 @@ class Composed(Policy):
             return traj.uniform("order")
         if self.score == "entropy":
             return -traj.seen.clean.entropy_BN[:, :length]
-        return score.order(score.rows(self._weights or "confidence", traj.state), traj.seen, length)
+        mixture = self._weights or "confidence"
+        return score.order(score.rows(mixture, traj.state), traj.seen, length, score.single_rule(mixture))
 
     def _where(self, traj: Trajectory, order_BL: Tensor) -> tuple[Tensor, Tensor]:
         """Where, and which share of it."""
@@ -150,7 +152,7 @@ class Composed(Policy):
 
     @cached_property
     def _revisable(self) -> tuple[Commitment, ReMDM | None]:
-        return parse_revisable(self.commitment)
+        return parse_commitment(self.commitment)
 
     @property
     def _commit(self) -> Commitment:

@@ -84,11 +84,12 @@ class CoRe(Policy):
         fill_BL = score.best(score_BL, now.open_BL, quota_B)
         chosen_BL = rewrite_BL | fill_BL
         return Action(
-            score.pure("confidence", state),
+            score.rows("confidence", state),
             *cardinality.reveal_set(chosen_BL, now.open_BL),
-            commitment.nothing(state),
+            commitment.commit_none(state),
             remask_BL=rewrite_BL,
             tokens_BL=tokens_BL,
+            rule="confidence",
         )
 
     def _rewrite(self, traj: Trajectory, look_ahead: LookAhead, now: Clock, quota_B: Tensor) -> tuple[Tensor, Tensor]:

@@ -79,9 +79,10 @@ class DCD(Policy):
         else:
             k_B = window_BL.sum(-1).clamp(max=self.per_step)
         return Action(
-            score.pure("confidence", state),
+            score.rows("confidence", state),
             *cardinality.reveal_set(score.best(score_BL, window_BL, k_B), window_BL),
-            commitment.everything(state),
+            commitment.commit_all(state),
+            rule="confidence",
         )
 
     def _score(self, traj: Trajectory) -> Tensor:

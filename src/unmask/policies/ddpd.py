@@ -117,11 +117,12 @@ class DDPD(LearnedPolicy):
         write_BL = torch.where(begin_B[:, None], state.masked_BL, write_BL | fill_BL)
         tokens_BL = torch.where(begin_B[:, None], self._random_tokens(traj), tokens_BL)
         return Action(
-            score.pure("confidence", state),
+            score.rows("confidence", state),
             *cardinality.reveal_set(write_BL, state.masked_BL | write_BL),
-            commitment.nothing(state),
+            commitment.commit_none(state),
             remask_BL=write_BL & state.revisable_BL,
             tokens_BL=torch.where(write_BL, tokens_BL, -1),
+            rule="confidence",
         )
 
     def _denoised(

@@ -96,9 +96,10 @@ class DEMASK(LearnedPolicy):
             depends_BLL = measured(traj, look_ahead, candidate_BL, self.outcomes)
         chosen_BL, _ = self.select(confidence_BL, candidate_BL, depends_BLL)
         return Action(
-            score.pure("confidence", state),
+            score.rows("confidence", state),
             *cardinality.reveal_set(chosen_BL, open_BL),
-            commitment.everything(state),
+            commitment.commit_all(state),
+            rule="confidence",
         )
 
     def candidates(self, confidence_BL: Tensor, open_BL: Tensor) -> Tensor:

@@ -73,9 +73,10 @@ class DOS(Policy):
             entropy_BL = traj.seen.clean.entropy_BN[:, : open_BL.shape[1]]
             k_B = cardinality.entropy_budget(dependency_BL, entropy_BL, open_BL, self.gamma)
         return Action(
-            score.pure("confidence", state),
+            score.rows("confidence", state),
             *cardinality.reveal_set(score.best(dependency_BL, open_BL, k_B), open_BL),
-            commitment.everything(state),
+            commitment.commit_all(state),
+            rule="confidence",
         )
 
     def _dependency(self, traj: Trajectory) -> Tensor:

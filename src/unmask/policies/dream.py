@@ -74,9 +74,10 @@ class Dream(Policy):
             k_B = cardinality.dream_count(masked_BL.sum(-1), state.horizon_B, state.step_B, self.eps)
             chosen_BL = score.best(self._scores(traj), masked_BL, k_B)
         return Action(
-            score.pure("confidence", state),
+            score.rows("confidence", state),
             *cardinality.reveal_set(chosen_BL, masked_BL),
-            commitment.everything(state),
+            commitment.commit_all(state),
+            rule="confidence",
         )
 
     def _scores(self, traj: Trajectory) -> Tensor:

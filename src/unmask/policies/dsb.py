@@ -57,7 +57,8 @@ class DSB(Policy):
         open_BL = region.sliding(state, self.block_length, self.max_block)
         chosen_BL = self.base.accept(traj.seen.confidence_BN[:, : open_BL.shape[1]], open_BL)
         return Action(
-            score.pure("confidence", state),
+            score.rows("confidence", state),
             *cardinality.reveal_set(chosen_BL, open_BL),
-            commitment.everything(state),
+            commitment.commit_all(state),
+            rule="confidence",
         )

@@ -82,9 +82,10 @@ class DUS(Policy):
         sure_BL = traj.seen.clean.p_BNK[:, : due_BL.shape[1], 0] >= self.skip
         last_B1 = now_B1 % self._levels == self._levels - 1
         return Action(
-            score.pure("confidence", state),
+            score.rows("confidence", state),
             *cardinality.reveal_set(due_BL & (sure_BL | last_B1), state.masked_BL),
-            commitment.everything(state),
+            commitment.commit_all(state),
+            rule="confidence",
         )
 
     @cached_property

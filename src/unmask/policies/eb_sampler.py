@@ -63,9 +63,10 @@ class EBSampler(Policy):
         if self.spacing:
             chosen_BL = keep_apart(chosen_BL, order_BL, open_BL, self.spacing, self.block_length)
         return Action(
-            score.pure("confidence", state),
+            score.rows("confidence", state),
             *cardinality.reveal_set(chosen_BL, open_BL),
-            commitment.everything(state),
+            commitment.commit_all(state),
+            rule="confidence",
         )
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unmask.axes import cardinality, commitment, region, score
+from unmask.axes import cardinality, commitment, score
 from unmask.base.errors import require
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.core.card import Card
@@ -70,9 +70,10 @@ class FastDLLM(Policy):
         if self.spacing:
             chosen_BL = keep_apart(chosen_BL, confidence_BL, open_BL, self.spacing, self.block_length)
         return Action(
-            score.pure("confidence", state),
+            score.rows("confidence", state),
             *cardinality.reveal_set(chosen_BL, open_BL),
-            commitment.everything(state),
+            commitment.commit_all(state),
+            rule="confidence",
         )
 
     def accept(self, confidence_BL: Tensor, open_BL: Tensor) -> Tensor:
@@ -137,9 +138,10 @@ class FastDLLMDream(Policy):
         looked_at_BL = score.best(p_BL, masked_BL, looked_at_B)
         chosen_BL = score.best(p_BL, looked_at_BL, cardinality.above(p_BL, self.threshold, looked_at_BL))
         return Action(
-            score.pure("confidence", state),
+            score.rows("confidence", state),
             *cardinality.reveal_set(chosen_BL, masked_BL),
-            commitment.everything(state),
+            commitment.commit_all(state),
+            rule="confidence",
         )
 
 
@@ -147,4 +149,18 @@ def keep_apart(chosen_BL: Tensor, order_BL: Tensor, open_BL: Tensor, spacing: in
     """DUS's distance between positions that are revealed together: max(2, floor(masks left x spacing / block))."""
     size = block_length or open_BL.shape[1]
     gap_B = (open_BL.sum(-1) * spacing // size).clamp(min=2)
-    return region.spaced(order_BL, chosen_BL, gap_B)
+    return keep_spaced(order_BL, chosen_BL, gap_B)
+
+
+def keep_spaced(order_BL: Tensor, chosen_BL: Tensor, gap_B: Tensor) -> Tensor:
+    """DUS's filter: of the chosen positions, best score first, those at least `gap` from every one kept before."""
+    key_BL = torch.where(chosen_BL, order_BL.double(), float("-inf"))
+    place_BL = key_BL.sort(dim=-1, descending=True, stable=True).indices
+    position_L = torch.arange(chosen_BL.shape[1], device=chosen_BL.device)
+    kept_BL = torch.zeros_like(chosen_BL)
+    for rank in range(int(chosen_BL.sum(-1).max())):
+        at_B1 = place_BL[:, rank : rank + 1]
+        near_BL = (position_L - at_B1).abs() < gap_B[:, None]
+        free_B1 = chosen_BL.gather(1, at_B1) & ~(kept_BL & near_BL).any(-1, keepdim=True)
+        kept_BL = kept_BL.scatter(1, at_B1, free_B1)
+    return kept_BL

@@ -49,9 +49,10 @@ class Fixed(Policy):
         state, prediction = traj.state, traj.seen
         region_BL = self._region(state, cardinality.k_min(state))
         alpha_BJ = score.rows(self.alpha, state)
-        order_BL = score.order(alpha_BJ, prediction, region_BL.shape[1]) if self._kappa.spends else None
+        rule = score.single_rule(self.alpha)
+        order_BL = score.order(alpha_BJ, prediction, region_BL.shape[1], rule) if self._kappa.needs_order else None
         kappa_B = self._kappa.within_steps(state, prediction, region_BL, order_BL)
-        return Action(alpha_BJ, region_BL, kappa_B, self._commit(state, prediction))
+        return Action(alpha_BJ, region_BL, kappa_B, self._commit(state, prediction), rule=rule)
 
     @cached_property
     def _region(self) -> Region:

@@ -123,10 +123,11 @@ class InfoGain(Policy):
         chosen_BL = torch.where(fill_B[:, None], now.open_BL, chosen_BL)
         tokens_BL = torch.where(fill_B[:, None], seen.token_BN[:, :length], tokens_BL)
         return Action(
-            score.pure("confidence", state),
+            score.rows("confidence", state),
             *cardinality.reveal_set(chosen_BL, state.masked_BL if self.leave_unfinished else now.open_BL),
-            commitment.everything(state),
+            commitment.commit_all(state),
             tokens_BL=torch.where(chosen_BL, tokens_BL, -1),
+            rule="confidence",
         )
 
     def _candidates(self, traj: Trajectory, open_BL: Tensor, k_B: Tensor) -> "_Candidates":
@@ -180,12 +181,29 @@ def _planned(now: Clock) -> Tensor:
     """
     planned_B = now.size_B
     for step in range(int(now.inner_B.max())):
-        rest_B = planned_B - cardinality.linear_share(planned_B, now.steps_B - step, now.steps_B)
+        rest_B = planned_B - linear_share(planned_B, now.steps_B - step, now.steps_B)
         planned_B = torch.where(step < now.inner_B, rest_B, planned_B)
-    return cardinality.linear_share(planned_B, now.steps_B - now.inner_B, now.steps_B)
+    return linear_share(planned_B, now.steps_B - now.inner_B, now.steps_B)
 
 
 def _mean_entropy(entropy_UL: Tensor, state: State) -> Tensor:
     """Hbar over all masks that are left, 0 if none."""
     masked_UL = state.masked_BL
     return (entropy_UL.double() * masked_UL).sum(-1) / masked_UL.sum(-1).clamp(min=1)
+
+
+def linear_share(masks_B: Tensor, left_B: Tensor, steps_B: Tensor) -> Tensor:
+    """Info-Gain's schedule: round(masks * (1 - s/t)), halves to even, at least 1; s and t are times after and before.
+
+    Exactly that would be masks / left. The authors take the ratio of two float32 times and multiply in float64, which
+    puts some halves on one side and some on the other: 4 masks in 3 steps go 1, 1, 2. Tokens follow, so we do the same.
+    """
+    left_B = left_B.clamp(min=1)
+    before_B, after_B = (_noised(n_B / steps_B.double()) for n_B in (left_B, left_B - 1))
+    ratio_B = (after_B / before_B).double()
+    return (masks_B.double() * (1 - ratio_B)).round().long().clamp(min=1)
+
+
+def _noised(time_B: Tensor) -> Tensor:
+    """1 - alpha(t) of the linear schedule alpha(t) = 1 - t, rounded where the authors' float32 is."""
+    return 1 - (1 - time_B.float())

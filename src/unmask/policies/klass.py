@@ -126,11 +126,12 @@ class KLASS(Policy):
         # Dream's loop writes the most probable token, whatever was drawn.
         token_BL = (seen.clean.top_BNK[..., 0] if self.variant == "dream" else seen.token_BN)[:, :length]
         return Action(
-            score.pure("confidence", state),
+            score.rows("confidence", state),
             *cardinality.reveal_set(chosen_BL, open_BL),
-            commitment.everything(state),
+            commitment.commit_all(state),
             tokens_BL=torch.where(chosen_BL & (token_BL != seen.token_BN[:, :length]), token_BL, -1),
             notes={"block_B": block_B, "inner_B": inner_B, "kl_BLW": window_BLW},
+            rule="confidence",
         )
 
     def _where(self, traj: Trajectory) -> tuple[Tensor, Tensor]:

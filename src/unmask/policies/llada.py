@@ -62,12 +62,13 @@ class LLaDA(Policy):
         state = traj.state
         now = clock(state, self.block_length)
         k_B = quota(now)
-        alpha_BJ = score.pure("confidence", state)
-        commit_BL = commitment.everything(state)
+        alpha_BJ, commit_BL = score.rows("confidence", state), commitment.commit_all(state)
         if self.remasking == "random":
             chosen_BL = score.best(traj.uniform("order"), now.open_BL, k_B)
-            return Action(alpha_BJ, *cardinality.reveal_set(chosen_BL, now.open_BL), commit_BL)
-        return Action(alpha_BJ, now.open_BL, cardinality.fraction(k_B, now.open_BL.sum(-1)), commit_BL)
+            region_BL, kappa_B = cardinality.reveal_set(chosen_BL, now.open_BL)
+        else:
+            region_BL, kappa_B = now.open_BL, cardinality.fraction(k_B, now.open_BL.sum(-1))
+        return Action(alpha_BJ, region_BL, kappa_B, commit_BL, rule="confidence")
 
 
 def quota(now: Clock) -> Tensor:

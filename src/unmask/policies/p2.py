@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
 from unmask.base.errors import require
-from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory, View
+from unmask.core import Action, LookAhead, Needs, Policy, Posterior, State, Trajectory, View
 from unmask.core.card import Card
 
 SCHEDULES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -107,18 +107,19 @@ class P2(Policy):
         masked_after_BL = self._lowest(state, score_BL)
         chosen_BL = state.masked_BL & ~masked_after_BL
         return Action(
-            score.pure("confidence", state),
+            score.rows("confidence", state),
             *cardinality.reveal_set(chosen_BL, state.masked_BL | masked_after_BL),
-            commitment.nothing(state),
+            commitment.commit_none(state),
             remask_BL=state.revisable_BL & masked_after_BL,
             tokens_BL=torch.where(chosen_BL, token_BL, -1) if self.noisy else None,
+            rule="confidence",
         )
 
     def _draft(self, traj: Trajectory) -> tuple[Tensor, Tensor]:
         """A token for every position that is not given, and the log-probability it was drawn with."""
         seen, length = traj.seen, traj.state.tokens_BL.shape[1]
         if self.noisy and seen.posterior is not None and traj.proposal and traj.proposal.temperature > 0:
-            return score.noisy(traj, seen.posterior, traj.proposal.temperature)
+            return sample_with_gumbel_noise(traj, seen.posterior, traj.proposal.temperature)
         # A probability of 0 times eta = 0 must be 0, not NaN.
         return seen.token_BN[:, :length], seen.proposed_BN[:, :length].double().clamp(min=1e-300).log()
 
@@ -148,3 +149,17 @@ class P2(Policy):
         cut_B1 = sorted_BL.gather(1, m_B.clamp(max=sorted_BL.shape[1] - 1)[:, None])
         everything_B1 = (m_B == sorted_BL.shape[1])[:, None]
         return able_BL & ((score_BL < cut_B1) | everything_B1)
+
+
+def sample_with_gumbel_noise(traj: Trajectory, posterior: Posterior, temperature: float) -> tuple[Tensor, Tensor]:
+    """Best token of z / temperature plus Gumbel noise at each wanted position, and its log probability there."""
+    known_BL = posterior.slot_BN[:, : traj.state.tokens_BL.shape[1]] >= 0
+    row_R, position_R = known_BL.nonzero(as_tuple=True)
+    log_p_RV = posterior.log_prob(posterior.slot_BN[row_R, position_R]).double()
+    step_R = traj.state.step_B[row_R]
+    uniform_RV = traj.noise.uniform_vocab(step_R, position_R, row_R, log_p_RV.shape[1], "token")
+    best_R = (log_p_RV / temperature - uniform_RV.log().neg().log()).log_softmax(-1).max(-1)
+    score_BL = torch.zeros(known_BL.shape, dtype=torch.float64, device=known_BL.device)
+    token_BL = torch.zeros(known_BL.shape, dtype=torch.long, device=known_BL.device)
+    score_BL[known_BL], token_BL[known_BL] = best_R.values, best_R.indices
+    return token_BL, score_BL

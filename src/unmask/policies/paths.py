@@ -61,10 +61,11 @@ def revealed(
     """The path with just these positions revealed; `tokens_BL` go before the proposal."""
     state = path.state
     action = Action(
-        score.pure("confidence", state),
+        score.rows("confidence", state),
         *cardinality.reveal_set(chosen_BL, state.masked_BL),
-        commitment.everything(state),
+        commitment.commit_all(state),
         tokens_BL=None if tokens_BL is None else torch.where(chosen_BL, tokens_BL, -1),
+        rule="confidence",
     )
     return run.take(path, name, action)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from unmask.axes import ReMDM, cardinality, commitment, score
-from unmask.axes.revision import loop_alpha, reveal_probability
+from unmask.axes.remasking import loop_alpha, reveal_probability
 from unmask.base.errors import require
 from unmask.core import Action, LookAhead, Policy, State, Trajectory, View
 from unmask.core.card import Card
@@ -84,12 +84,13 @@ class ReMDMSampler(Policy):
         remask_BL = state.revisable_BL & (traj.uniform("remask") < sigma_BL) & ~over_B[:, None]
         token_BL = traj.seen.clean.top_BNK[:, : chosen_BL.shape[1], 0]
         return Action(
-            score.pure("confidence", state),
+            score.rows("confidence", state),
             *cardinality.reveal_set(chosen_BL, state.masked_BL | remask_BL),
-            commitment.nothing(state),
+            commitment.commit_none(state),
             remask_BL=remask_BL,
             tokens_BL=torch.where(over_B[:, None] & chosen_BL, token_BL, -1),
             notes={"psi_BL": psi_BL},
+            rule="confidence",
         )
 
     def rates(self, state: State, psi_BL: Tensor) -> tuple[Tensor, Tensor]:
@@ -177,11 +178,12 @@ class ReMDMLLaDA(Policy):
         k_B = torch.where(now.dropping_B, self.k, 1)
         confidence_BL = traj.seen.confidence_BN[:, : open_BL.shape[1]]
         return Action(
-            score.pure("confidence", state),
+            score.rows("confidence", state),
             *cardinality.reveal_set(score.best(confidence_BL, open_BL, k_B), state.masked_BL | remask_BL),
-            commitment.nothing(state),
+            commitment.commit_none(state),
             remask_BL=remask_BL,
             notes={"psi_BL": confidence_when_revealed(traj)},
+            rule="confidence",
         )
 
     def _dropped(self, traj: Trajectory) -> Tensor:

@@ -77,10 +77,11 @@ class Swordsman(Policy):
         confidence_BL = traj.seen.clean.p_BNK[:, :length, 0]
         k_B = (open_BL & (confidence_BL >= tau_B[:, None])).sum(-1).clamp(min=1)
         return Action(
-            score.pure("confidence", state),
+            score.rows("confidence", state),
             *cardinality.reveal_set(score.best(confidence_BL, open_BL, k_B), open_BL),
-            commitment.everything(state),
+            commitment.commit_all(state),
             notes=notes,
+            rule="confidence",
         )
 
     def _block(self, traj: Trajectory, entropy_BL: Tensor) -> dict[str, Tensor]:

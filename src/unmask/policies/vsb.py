@@ -79,11 +79,12 @@ class VSB(Policy):
         confidence_BL = traj.seen.confidence_BN[:, : open_BL.shape[1]]
         k_B = cardinality.above(confidence_BL, self.threshold, open_BL)
         return Action(
-            score.pure("confidence", state),
+            score.rows("confidence", state),
             open_BL,
             cardinality.fraction(k_B, open_BL.sum(-1)),
-            commitment.everything(state),
+            commitment.commit_all(state),
             notes={"end_B": end_B},
+            rule="confidence",
         )
 
     def _end(self, traj: Trajectory, look_ahead: LookAhead) -> Tensor:

@@ -93,12 +93,13 @@ class WINO(Policy):
         cap_B = (7 * n_B // 10).clamp(5, 20)
         drafts_B = torch.minimum(torch.minimum(sure_BL.sum(-1).clamp(min=1), cap_B), n_B)
         return Action(
-            score.pure("confidence", state),
+            score.rows("confidence", state),
             open_BL,
             cardinality.fraction(drafts_B, n_B),
-            commitment.nothing(state),
+            commitment.commit_none(state),
             remask_BL=self._doubted(traj, block_B, drafts_B),
             notes={"block_B": block_B, "drafts_B": drafts_B},
+            rule="confidence",
         )
 
     def _doubted(self, traj: Trajectory, block_B: Tensor, drafts_B: Tensor) -> Tensor:

@@ -42,11 +42,12 @@ def token_by_hand(model: Model, state: State, position: int, token: int) -> Acti
     here_BL = torch.zeros_like(state.masked_BL)
     here_BL[0, position] = True
     return Action(
-        score.pure("confidence", state),
+        score.rows("confidence", state),
         here_BL,
         torch.ones(1, device=here_BL.device),
         commit_BL=here_BL,
         tokens_BL=torch.where(here_BL, token, -1),
+        rule="confidence",
     )
 
 

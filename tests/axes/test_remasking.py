@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import paths
-from unmask.axes import ReMDM, revision
+from unmask.axes import ReMDM, remasking
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import State
 
 GOLDEN = json.loads((paths.GOLDEN / "remdm.json").read_text())
-NAMES = {"remdm-cap": revision.sigma_cap, "remdm-rescale": revision.sigma_rescale}
+NAMES = {"remdm-cap": remasking.sigma_cap, "remdm-rescale": remasking.sigma_rescale}
 
 
 def number(x):
@@ -29,7 +29,7 @@ def posterior(sampler):
 def check_row(row, alpha_t, alpha_s, sigma):
     assert sigma.item() == pytest.approx(row["sigma"], abs=1e-11)
     assert sigma.item() == pytest.approx(row["remask"], abs=1e-11)
-    reveal = revision.reveal_probability(alpha_t, alpha_s, sigma)
+    reveal = remasking.reveal_probability(alpha_t, alpha_s, sigma)
     assert reveal.item() == pytest.approx(row["reveal"], abs=1e-10)
     assert 1 - reveal.item() == pytest.approx(row["stay_masked"], abs=1e-10)
 
@@ -37,20 +37,20 @@ def check_row(row, alpha_t, alpha_s, sigma):
 @posterior("mdlm")
 def test_no_revision_is_mdlm(row):
     alpha_t, alpha_s = number(1 - row["t"]), number(1 - row["s"])
-    check_row(row, alpha_t, alpha_s, revision.sigma_cap(alpha_t, alpha_s, 0.0))
-    check_row(row, alpha_t, alpha_s, revision.sigma_rescale(alpha_t, alpha_s, 0.0))
+    check_row(row, alpha_t, alpha_s, remasking.sigma_cap(alpha_t, alpha_s, 0.0))
+    check_row(row, alpha_t, alpha_s, remasking.sigma_rescale(alpha_t, alpha_s, 0.0))
 
 
 @posterior("remdm-cap")
 def test_cap_as_the_authors(row):
     alpha_t, alpha_s = number(1 - row["t"]), number(1 - row["s"])
-    check_row(row, alpha_t, alpha_s, revision.sigma_cap(alpha_t, alpha_s, row["eta"]))
+    check_row(row, alpha_t, alpha_s, remasking.sigma_cap(alpha_t, alpha_s, row["eta"]))
 
 
 @posterior("remdm-rescale")
 def test_rescale_as_the_authors(row):
     alpha_t, alpha_s = number(1 - row["t"]), number(1 - row["s"])
-    check_row(row, alpha_t, alpha_s, revision.sigma_rescale(alpha_t, alpha_s, row["eta"]))
+    check_row(row, alpha_t, alpha_s, remasking.sigma_rescale(alpha_t, alpha_s, row["eta"]))
 
 
 @posterior("remdm-conf")
@@ -59,10 +59,10 @@ def test_conf_as_the_authors(row):
     revealed_BL = torch.tensor([[p is not None for p in psi]])
     psi_BL = torch.tensor([[float("inf") if p is None else p for p in psi]], dtype=torch.float64)
     alpha_t_B, alpha_s_B = number([1 - row["t"]]), number([1 - row["s"]])
-    sigma_BL = revision.sigma_conf(alpha_t_B, alpha_s_B, psi_BL, revealed_BL)
+    sigma_BL = remasking.sigma_conf(alpha_t_B, alpha_s_B, psi_BL, revealed_BL)
     assert sigma_BL[revealed_BL].tolist() == pytest.approx(row["remask_revealed"], abs=1e-11)
     assert (sigma_BL[~revealed_BL] == 0).all()
-    reveal_BL = revision.reveal_probability(alpha_t_B[:, None], alpha_s_B[:, None], sigma_BL)
+    reveal_BL = remasking.reveal_probability(alpha_t_B[:, None], alpha_s_B[:, None], sigma_BL)
     assert reveal_BL[~revealed_BL].tolist() == pytest.approx(row["reveal_masked"], abs=1e-11)
 
 
@@ -71,13 +71,13 @@ def test_loop_as_the_authors(row):
     """Within a phase. A step that crosses an edge keeps, in their code, the alpha line of the phase it began in."""
     phases = row["t_on"], row["t_off"], row["a_on"]
     t, s = number(row["t"]), number(row["s"])
-    alpha_t, alpha_s = revision.loop_alpha(t, *phases), revision.loop_alpha(s, *phases)
+    alpha_t, alpha_s = remasking.loop_alpha(t, *phases), remasking.loop_alpha(s, *phases)
     if row["t"] > row["t_on"] > row["s"]:
         assert "note" in row
         alpha_s = (1 - s) * row["a_on"] / (1 - row["t_on"])
     elif row["t"] > row["t_off"] > row["s"]:
         alpha_s = alpha_t
-    check_row(row, alpha_t, alpha_s, revision.sigma_loop(t, row["eta"], row["t_on"], row["t_off"]))
+    check_row(row, alpha_t, alpha_s, remasking.sigma_loop(t, row["eta"], row["t_on"], row["t_off"]))
 
 
 def test_every_row_is_tested():
@@ -89,9 +89,9 @@ HALF = (number(0.5), number(0.6))
 
 
 def test_sigma_max_by_hand():
-    assert revision.sigma_max(*HALF).item() == pytest.approx(0.8)
-    assert revision.sigma_max(number(0.0), number(0.1)).item() == 1
-    assert revision.sigma_max(number(0.2), number(0.3)).item() == 1
+    assert remasking.sigma_max(*HALF).item() == pytest.approx(0.8)
+    assert remasking.sigma_max(number(0.0), number(0.1)).item() == 1
+    assert remasking.sigma_max(number(0.2), number(0.3)).item() == 1
 
 
 @pytest.mark.parametrize(
@@ -101,14 +101,14 @@ def test_sigma_max_by_hand():
 def test_one_step_by_hand(name, eta, sigma, reveal):
     found = NAMES[f"remdm-{name}"](*HALF, eta)
     assert found.item() == pytest.approx(sigma)
-    assert revision.reveal_probability(*HALF, found).item() == pytest.approx(reveal)
-    assert 1 - revision.reveal_probability(*HALF, found).item() == pytest.approx(1 - reveal)
+    assert remasking.reveal_probability(*HALF, found).item() == pytest.approx(reveal)
+    assert 1 - remasking.reveal_probability(*HALF, found).item() == pytest.approx(1 - reveal)
 
 
 def test_conf_by_hand():
     psi_BL = number([[0.90, 0.50, 0.99, float("inf")]])
     revealed_BL = torch.tensor([[True, True, True, False]])
-    sigma_BL = revision.sigma_conf(*(a[None] for a in HALF), psi_BL, revealed_BL)
+    sigma_BL = remasking.sigma_conf(*(a[None] for a in HALF), psi_BL, revealed_BL)
     assert (sigma_BL[0] / 0.8).tolist() == pytest.approx([0.293621, 0.438030, 0.268349, 0], abs=5e-7)
     assert sigma_BL[0].tolist() == pytest.approx([0.234896, 0.350424, 0.214679, 0], abs=1e-6)
 
@@ -116,18 +116,18 @@ def test_conf_by_hand():
 def test_loop_by_hand():
     phases = 0.55, 0.05, 0.9
     t = number([1, 0.8, 0.6, 0.55, 0.3, 0.05, 0.025, 0])
-    alpha = revision.loop_alpha(t, *phases)
+    alpha = remasking.loop_alpha(t, *phases)
     assert alpha.tolist() == pytest.approx([0, 0.4, 0.8, 0.9, 0.9, 0.9, 0.95, 1], abs=1e-12)
-    sigma = revision.sigma_loop(t, 0.02, 0.55, 0.05)
+    sigma = remasking.sigma_loop(t, 0.02, 0.55, 0.05)
     assert sigma.tolist() == [0, 0, 0, 0.02, 0.02, 0, 0, 0]
-    reveal = revision.reveal_probability(number(0.9), number(0.9), number(0.02))
+    reveal = remasking.reveal_probability(number(0.9), number(0.9), number(0.02))
     assert reveal.item() == pytest.approx(0.18)
     assert 0.1 * reveal.item() == pytest.approx(0.9 * 0.02), "balanced"
 
 
 def test_cap_near_the_end_by_hand():
-    assert revision.sigma_cap(number(1 - 0.02), number(1 - 0.01), 0.008).item() == 0.008
-    assert revision.sigma_cap(number(1 - 0.001), number(1.0), 0.008).item() == 0
+    assert remasking.sigma_cap(number(1 - 0.02), number(1 - 0.01), 0.008).item() == 0.008
+    assert remasking.sigma_cap(number(1 - 0.001), number(1.0), 0.008).item() == 0
 
 
 @given(
@@ -136,8 +136,8 @@ def test_cap_near_the_end_by_hand():
 )
 def test_marginals_stay_at_alpha_s_for_any_valid_sigma(alpha, share):
     alpha_t, alpha_s = number(alpha[0]), number(alpha[1])
-    sigma = share * revision.sigma_max(alpha_t, alpha_s)
-    reveal = revision.reveal_probability(alpha_t, alpha_s, sigma)
+    sigma = share * remasking.sigma_max(alpha_t, alpha_s)
+    reveal = remasking.reveal_probability(alpha_t, alpha_s, sigma)
     assert -1e-12 <= reveal.item() <= 1 + 1e-12
     clean = alpha_t * (1 - sigma) + (1 - alpha_t) * reveal
     assert clean.item() == pytest.approx(alpha_s.item(), abs=1e-12)
@@ -146,7 +146,7 @@ def test_marginals_stay_at_alpha_s_for_any_valid_sigma(alpha, share):
 @given(alpha=st.tuples(st.floats(0.01, 0.99), st.floats(0.01, 1.0)).map(sorted), eta=st.floats(0.0, 1.0))
 def test_published_rates_are_valid(alpha, eta):
     alpha_t, alpha_s = number(alpha[0]), number(alpha[1])
-    limit = revision.sigma_max(alpha_t, alpha_s)
+    limit = remasking.sigma_max(alpha_t, alpha_s)
     for rate in NAMES.values():
         assert 0 <= rate(alpha_t, alpha_s, eta) <= limit
 
@@ -165,7 +165,7 @@ def psi_of(state):
     return torch.where(state.revealed_BL, torch.linspace(0, 0.9, 12, dtype=torch.float64), float("inf"))
 
 
-@pytest.mark.parametrize("variant", revision.VARIANTS)
+@pytest.mark.parametrize("variant", remasking.VARIANTS)
 def test_only_revisable_positions_can_be_re_masked(variant):
     state = some_state(step=5)
     operator = ReMDM(variant, eta=0.1)
@@ -179,7 +179,7 @@ def test_only_revisable_positions_can_be_re_masked(variant):
     assert not operator.remask(state, psi_of(state), certain_BL).any()
 
 
-@pytest.mark.parametrize("variant", revision.VARIANTS)
+@pytest.mark.parametrize("variant", remasking.VARIANTS)
 def test_nothing_is_re_masked_on_the_last_step_or_after(variant):
     for step in (9, 10, 11):
         state = some_state(step)

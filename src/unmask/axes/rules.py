@@ -1,0 +1,67 @@
+"""Rules written as text, like "block:32": one table per axis parses them, prints them and describes them."""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from unmask.base.errors import UnknownName, require
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number behind the name of a rule, as the 32 of "block:32"."""
+
+    name: str
+    """Its key in descriptions."""
+    spelling: str
+    """What messages write in its place."""
+    allowed: str
+    example: float
+    low: float = 0.0
+    high: float = 1.0
+    whole: bool = False
+
+    def read(self, text: str) -> float | None:
+        """The number that the text spells; None where it is no number or out of range."""
+        try:
+            value = float(text) if re.fullmatch(r"[\w.+-]+", text, re.ASCII) and "_" not in text else math.nan
+        except ValueError:
+            return None
+        if not self.low <= value <= self.high or (self.whole and not value.is_integer()):
+            return None
+        return int(value) if self.whole else value
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A row of an axis's table: the function of a rule and the numbers that its text has."""
+
+    function: Callable[..., Any]
+    numbers: tuple[Number, ...] = ()
+    required: int | None = None
+    """How many of the numbers must be there; None for all of them."""
+
+
+def parse_rule(text: str, table: Mapping[str, Rule], axis: str, setting: str) -> tuple[str, list[float]]:
+    """Split "name:number:number" and check it against the table; `axis` and `setting` are the words of messages."""
+    name, colon, rest = text.partition(":")
+    if name not in table:
+        raise UnknownName(axis, name, table)
+    numbers, required = table[name].numbers, table[name].required
+    required = len(numbers) if required is None else required
+    written = rest.split(":") if colon else []
+    values = [number.read(part) for number, part in zip(numbers, written, strict=False)]
+    if numbers:
+        forms = [
+            ":".join((name, *(number.spelling for number in numbers[:count])))
+            for count in range(required, len(numbers) + 1)
+        ]
+        allowed = f"{' or '.join(map(repr, forms))}, {numbers[0].allowed}"
+        hint = f"e.g. '{name}:{numbers[0].example:g}'"
+    else:
+        allowed, hint = f"'{name}'", "this rule takes no number"
+    complete = required <= len(written) <= len(numbers) and None not in values
+    require(complete, setting, text, allowed, hint)
+    return name, [value for value in values if value is not None]
