@@ -246,7 +246,8 @@ def hash_json(value: Any) -> str:
 
 
 def _check_choice(table: str, name: str, value: str, choices: Sequence[str]) -> None:
-    require(value in choices, f"{name} of {table}", value, " or ".join(choices), "pick one")
+    allowed = f"{', '.join(choices[:-1])} or {choices[-1]}"
+    require(value in choices, f"{name} of {table}", value, allowed, "pick one")
 
 
 def _check_positive(table: str, values: object, *names: str) -> None:

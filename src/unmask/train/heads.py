@@ -128,6 +128,7 @@ def _check_same_head(
 def _fit_and_save(
     model: CalibratedModel, options: HeadOptions, folder: Path, folders: Folders, log: Callable[[str], None]
 ) -> HeadCard:
+    """Compute hidden rows and targets, fit the head to them, judge it on held-out texts, and write its folder."""
     texts = make_canvases(model, options.examples, options.seed, False, folders)
     held_out = make_canvases(model, options.held_out, options.seed, True, folders)
     log(f"{len(texts)} texts to learn from, {len(held_out)} to judge by")

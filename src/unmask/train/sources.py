@@ -177,7 +177,7 @@ class _Chunk(NamedTuple):
     seed: int
     held_out: bool
     start: int
-    count: int
+    size: int
     folders: Folders
 
 

@@ -267,6 +267,7 @@ class Trainer:
         return dict(zip(names, total_T.tolist(), strict=True))
 
     def _losses(self, rows: DeviceRows, batch: BatchTensors) -> Tensor:
+        """Loss at each place of a batch, in the run's precision."""
         column_N = torch.arange(rows.group.length, device=self.device)
         valid_BN = column_N < rows.length_E.index_select(0, batch.rows_B)[:, None]
         tokens_BN = rows.tokens_EN.index_select(0, batch.rows_B).long()
@@ -350,9 +351,9 @@ def train(
         def is_due(every: int) -> bool:
             return every > 0 and state.step % every == 0
 
-        began = time.monotonic()
-        start = began - state.seconds
-        timed_step, timed_from, is_warm = state.step, began, False
+        timed_step, timed_from, is_warm = state.step, time.monotonic(), False
+        # The curve counts the seconds of all attempts.
+        start = timed_from - state.seconds
         while state.step < steps:
             result = trainer.step(state.step)
             # Added up on the device: reading a loss would wait for the step, and the next one could not be prepared.
