@@ -67,19 +67,6 @@ def test_a_buffer_is_not_written_while_it_is_copied(groups):
     assert events == [(what, number) for number in (1, 0, 1, 0) for what in ("waited", "sent")]
 
 
-def test_the_next_step_is_drawn_ahead_and_none_beyond_the_last(config, data, monkeypatch):
-    trainer = Trainer(config, data, CPU)
-    drawn: list[int] = []
-    draw = Trainer.draw
-    monkeypatch.setattr(Trainer, "draw", lambda self, step: (drawn.append(step), draw(self, step))[1])
-    for step in range(config.optimizer.steps):
-        trainer.step(step)
-        assert drawn == list(range(min(step + 2, config.optimizer.steps)))
-    # Out of order it is drawn again.
-    trainer.step(2)
-    assert drawn[-2:] == [2, 3]
-
-
 # Recording
 
 

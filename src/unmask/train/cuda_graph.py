@@ -1,5 +1,6 @@
 """What a training step needs to be recorded as a CUDA graph: inputs that never move, and rehearsals without a trace."""
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -48,15 +49,14 @@ class StepInputs:
                 (torch.int64, (group.room,)),
                 (torch.float32, (group.room,)),
             ]
-        starts, size = [], 0
+        parts, size = [], 0
         for dtype, shape in shapes:
-            starts.append(size)
-            size += -(-dtype.itemsize * int(np.prod(shape, dtype=np.int64)) // ALIGNMENT) * ALIGNMENT
+            used = dtype.itemsize * math.prod(shape)
+            parts.append((slice(size, size + used), dtype, shape))
+            size += -(-used // ALIGNMENT) * ALIGNMENT
 
         def split_buffer(buffer: Tensor) -> list[Tensor]:
-            ends = [s + d.itemsize * int(np.prod(n, dtype=np.int64)) for s, (d, n) in zip(starts, shapes, strict=True)]
-            parts = zip(starts, ends, shapes, strict=True)
-            return [buffer[start:end].view(dtype).view(shape) for start, end, (dtype, shape) in parts]
+            return [buffer[place].view(dtype).view(shape) for place, dtype, shape in parts]
 
         cuda = device.type == "cuda"
         self._hosts = [torch.zeros(size, dtype=torch.uint8, pin_memory=cuda) for _ in range(2)]
