@@ -20,7 +20,7 @@ from unmask.lab.compare import FRESH, evaluate
 from unmask.policies import make
 from unmask.policies.examples import HOME
 from unmask.tasks import TASKS
-from unmask.train import Config
+from unmask.train import TrainConfig
 
 NAMES = ("mini", "mini-dream")
 CONSTRUCTED = [name for name, task in TASKS.items() if task.generator]
@@ -63,7 +63,7 @@ def test_small_enough_to_carry(name, models):
 @names
 def test_trained_as_the_committed_configuration_says(name):
     """All but how often a run looks at itself."""
-    config = Config.read(CONFIGS / f"{name}.toml").flat()
+    config = TrainConfig.read(CONFIGS / f"{name}.toml").flat()
     watching = {"run.log_every", "run.validate_every", "run.checkpoint_every", "run.score_every", "run.score_prompts"}
     wanted = json.loads(json.dumps({key: value for key, value in config.items() if key not in watching}))
     trained = {key: value for key, value in manifest(name)["config"].items() if key not in watching}

@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from tests.helpers.fresh_python import environment
-from tests.helpers.tiny_training import cache, config, pool, tables
+from tests.helpers.tiny_training import cache, config, data, tables
 from unmask.cli.app import main
 
-__all__ = ["cache", "config", "pool", "tables"]
+__all__ = ["cache", "config", "data", "tables"]
 
 
 class Ended:

@@ -9,10 +9,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import unmask.train.loop
 from unmask.base.errors import ConfigError
 from unmask.cli.train import train
-from unmask.train.learner import Learner
+from unmask.train.trainer import Trainer
 
 app = typer.Typer()
 app.command()(train)
@@ -83,13 +82,13 @@ def test_refusals_are_ours(file, cache, tmp_path):
 
 @pytest.mark.parametrize(("step", "said"), [(1, "no checkpoint yet"), (5, "goes on from")])
 def test_ctrl_c_says_how_to_go_on(file, cache, tmp_path, monkeypatch, step, said):
-    class Impatient(Learner):
+    class Impatient(Trainer):
         def step(self, number: int):
             if number == step:
                 raise KeyboardInterrupt
             return super().step(number)
 
-    monkeypatch.setattr(unmask.train.loop, "Learner", Impatient)
+    monkeypatch.setattr("unmask.train.trainer.Trainer", Impatient)
     result = call("--config", file, "--out", tmp_path / "out", "--device", "cpu", "--cache", cache)
     assert result.exit_code != 0
     assert said in result.output

@@ -9,7 +9,7 @@ import pytest
 from tests.helpers.fresh_python import environment
 from unmask.base.files import find_leftovers
 from unmask.policies.heads import store
-from unmask.train import journal
+from unmask.train.run_folder import LOCK
 
 FEW = ("--examples", "6", "--held-out", "4", "--steps", "2", "--batch", "2", "--size", "4", "--device", "cpu")
 
@@ -89,7 +89,7 @@ def test_a_run_that_was_stopped_starts_from_the_beginning(command, tmp_path, sen
     if sent == signal.SIGINT:
         assert process.returncode == 130
         assert f"stopped: nothing is kept in {str(tmp_path / 'made')!r}" in err
-    assert [path.name for path in (tmp_path / "made").iterdir()] == [journal.LOCK]
+    assert [path.name for path in (tmp_path / "made").iterdir()] == [LOCK]
     again = command("train", "head", "--kind", "ddpd", "--model", "mini", "--out", "made", *FEW)
     assert "did not finish, and kept nothing: this one starts from the beginning" in again.out
     assert (tmp_path / "made" / "head" / "head.json").is_file()
@@ -98,8 +98,8 @@ def test_a_run_that_was_stopped_starts_from_the_beginning(command, tmp_path, sen
 def test_what_a_kill_left_is_thrown_away_and_said(command, tmp_path):
     made = tmp_path / "made"
     (made / ".head.123.partial").mkdir(parents=True)
-    (made / journal.LOCK).touch()
+    (made / LOCK).touch()
     assert find_leftovers(made / "head")
     again = command("train", "head", "--kind", "ddpd", "--model", "mini", "--out", "made", *FEW)
     assert "did not finish, and kept nothing: this one starts from the beginning" in again.out
-    assert sorted(path.name for path in made.iterdir()) == sorted([journal.LOCK, "head"])
+    assert sorted(path.name for path in made.iterdir()) == sorted([LOCK, "head"])

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from unmask.train.config import Config
-from unmask.train.data import Pool, load
+from unmask.train.config import TrainConfig
+from unmask.train.data import TrainingData, load_data
 from unmask.train.sources import Folders
 
 TINY: dict[str, Any] = {
@@ -79,8 +79,8 @@ def tables() -> Make:
 
 
 @pytest.fixture(scope="session")
-def config() -> Config:
-    return Config.of(TINY)
+def config() -> TrainConfig:
+    return TrainConfig.of(TINY)
 
 
 @pytest.fixture(scope="session")
@@ -90,5 +90,5 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def pool(config: Config, cache: Path) -> Pool:
-    return load(config, Folders(), cache, lambda line: None, workers=1)
+def data(config: TrainConfig, cache: Path) -> TrainingData:
+    return load_data(config, Folders(), cache, lambda line: None, workers=1)

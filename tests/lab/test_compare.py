@@ -28,7 +28,7 @@ from unmask.report.compare_screen import screens
 from unmask.stats import Estimate, mean_interval, paired_difference
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Extraction, Verdict, examples, score, training
 from unmask.tasks.own import own
-from unmask.train.sources import STRIDE, Folders, generate
+from unmask.train.sources import STRIDE, Folders, generate_texts
 
 REFERENCE = Fixed()
 IN_ORDER = Fixed(region="window:1", kappa="count:1")
@@ -296,7 +296,10 @@ class TestFresh:
         seen = {e.prompt for split in SPLITS for e in examples(CARRY, split)}
         fresh = prompts_from(TASKS[CARRY], FRESH, prompts=50)
         trained = {
-            t.prompt for seed in (0, 7) for held in (False, True) for t in generate(CARRY, seed, held, 0, 50, Folders())
+            text.prompt
+            for seed in (0, 7)
+            for held in (False, True)
+            for text in generate_texts(CARRY, seed, held, 0, 50, Folders())
         }
         assert len({e.id for e in fresh}) == 50
         assert not {e.prompt for e in fresh} & (seen | trained)

@@ -17,7 +17,7 @@ from unmask.core import Logits, Needs, Prediction, Proposal, State, Trajectory, 
 from unmask.decode import decode
 from unmask.denoisers import Guided
 from unmask.denoisers.scripted import Scripted, TableNoise
-from unmask.train.heads import HeadConfig, train_head
+from unmask.train import HeadOptions, train_head
 
 MASK = 11
 
@@ -229,8 +229,8 @@ def toy_checks() -> dict[str, Any]:
 def _head(kind, tmp_path_factory):
     """A head for `mini`, trained on a few texts: good for nothing but to be read."""
     out = tmp_path_factory.mktemp(kind)
-    config = HeadConfig(kind, examples=6, held_out=4, steps=3, batch=2, size=4, probes=1, draws=1)
-    train_head(unmask.load("mini"), config, out)
+    options = HeadOptions(kind, examples=6, held_out=4, steps=3, batch=2, size=4, probes=1, draws=1)
+    train_head(unmask.load("mini"), options, out)
     return out / "head"
 
 

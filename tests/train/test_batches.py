@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unmask.train.batches import Batch, Group, _MaskNoise, draw, fit, fixed, groups
+from unmask.train.batches import Batch, Group, _MaskNoise, draw_batch, fit_places, make_groups, validation_batches
 from unmask.train.data import Rows
 
 LEAST = 0.001
@@ -27,7 +27,7 @@ def rows() -> Rows:
 
 
 def test_groups_share_out_rows_and_objective(rows):
-    found = groups(rows, (32, 64), [1.0, 2.0, 5.0], 40)
+    found = make_groups(rows, (32, 64), [1.0, 2.0, 5.0], 40)
     assert [g.length for g in found] == [32, 64]
     assert sorted(np.concatenate([g.chosen_E for g in found])) == list(range(300))
     assert np.isclose(sum(g.share for g in found), 1.0)
@@ -42,31 +42,31 @@ def test_groups_share_out_rows_and_objective(rows):
 
 def test_rare_lengths_are_drawn_but_count_little():
     rows = rows_of([20] * 99 + [60], [5] * 100, [0] * 100)
-    small, large = groups(rows, (32, 64), [1.0], 10)
+    small, large = make_groups(rows, (32, 64), [1.0], 10)
     assert (small.rows, large.rows) == (10, 1)
     assert np.isclose(large.share, 0.01)
 
 
 def test_draws_are_functions_of_seed_and_step(rows):
-    (_, group) = groups(rows, (32, 64), [1.0, 2.0, 5.0], 40)
-    first, again = draw(group, 1, 7, LEAST), draw(group, 1, 7, LEAST)
+    (_, group) = make_groups(rows, (32, 64), [1.0, 2.0, 5.0], 40)
+    first, again = draw_batch(group, 1, 7, LEAST), draw_batch(group, 1, 7, LEAST)
     for name in ("rows_B", "hidden_BN", "place_R", "weight_R"):
         assert np.array_equal(getattr(first, name), getattr(again, name))
-    for other in (draw(group, 1, 8, LEAST), draw(group, 2, 7, LEAST)):
+    for other in (draw_batch(group, 1, 8, LEAST), draw_batch(group, 2, 7, LEAST)):
         assert not np.array_equal(first.rows_B, other.rows_B)
 
 
 def test_draws_of_a_step_are_pinned(rows):
     """The numbers of one draw: a change here is a change of every model trained from a configuration."""
-    (group, _) = groups(rows, (32, 64), [1.0, 2.0, 5.0], 40)
-    batch = draw(group, 0, 0, LEAST)
+    (group, _) = make_groups(rows, (32, 64), [1.0, 2.0, 5.0], 40)
+    batch = draw_batch(group, 0, 0, LEAST)
     assert batch.rows_B[:6].tolist() == [37, 37, 12, 31, 116, 87]
     assert batch.place_R[:6].tolist() == [23, 24, 25, 26, 27, 81]
 
 
 def test_only_answers_are_masked_and_sources_come_in_proportion(rows):
-    for group in groups(rows, (32, 64), [1.0, 2.0, 5.0], 400):
-        batch = draw(group, 0, 3, LEAST)
+    for group in make_groups(rows, (32, 64), [1.0, 2.0, 5.0], 400):
+        batch = draw_batch(group, 0, 3, LEAST)
         assert np.array_equal(np.sort(masked(batch)), np.flatnonzero(batch.hidden_BN))
         row_R, column_R = np.divmod(masked(batch), group.length)
         picked_R = batch.rows_B[row_R]
@@ -79,8 +79,8 @@ def test_only_answers_are_masked_and_sources_come_in_proportion(rows):
 
 
 def test_ratios_are_stratified_and_weights_their_inverse(rows):
-    (_, group) = groups(rows, (32, 64), [1.0, 2.0, 5.0], 200)
-    batch = draw(group, 0, 3, LEAST)
+    (_, group) = make_groups(rows, (32, 64), [1.0, 2.0, 5.0], 200)
+    batch = draw_batch(group, 0, 3, LEAST)
     row_R = masked(batch) // group.length
     weight_R = batch.weight_R[batch.weight_R > 0].astype(float)
     # weight = share / (rows * answer * ratio): undo it.
@@ -95,9 +95,9 @@ def test_ratios_are_stratified_and_weights_their_inverse(rows):
 
 
 def test_validation_reads_every_row_once_and_never_changes(rows):
-    (group, _) = groups(rows, (32, 64), [1.0] * 3, 48)
+    (group, _) = make_groups(rows, (32, 64), [1.0] * 3, 48)
     weights = {0: 1.0, 1: 2.0, 2: 3.0}
-    batches = fixed(group, 5, LEAST, weights)
+    batches = validation_batches(group, 5, LEAST, weights)
     assert all(len(b.rows_B) == group.rows for b in batches)
     seen = np.concatenate([b.rows_B for b in batches])[: len(group.chosen_E)]
     assert sorted(seen) == list(range(len(group.chosen_E)))
@@ -108,7 +108,7 @@ def test_validation_reads_every_row_once_and_never_changes(rows):
     assert spare > 0
     assert (last.weight_R[filler_R] == 0).all()
     assert (last.weight_R[~filler_R & last.hidden_BN.flat[last.place_R]] > 0).all()
-    again = fixed(group, 5, LEAST, weights)
+    again = validation_batches(group, 5, LEAST, weights)
     assert all(np.array_equal(a.place_R, b.place_R) for a, b in zip(batches, again, strict=True))
 
 
@@ -119,7 +119,7 @@ def test_expected_weight_of_every_token_is_one_over_the_answer():
     group = Group(8, index, np.full(size, 3), np.full(size, n), (index,), np.ones(1), 1.0, size)
     total = np.zeros(8)
     for step in range(5):
-        batch = draw(group, 0, step, LEAST)
+        batch = draw_batch(group, 0, step, LEAST)
         np.add.at(total, batch.place_R % 8, batch.weight_R.astype(float) / 5)
     assert np.allclose(total[3:7], 1 / n, rtol=0.03)
     assert total[:3].sum() == total[7] == 0
@@ -129,8 +129,8 @@ def test_expected_weight_of_every_token_is_one_over_the_answer():
 
 
 def test_shapes_never_change_and_masked_tokens_hardly_ever_exceed_them(rows):
-    for group in groups(rows, (32, 64), [1.0, 2.0, 5.0], 40):
-        drawn = [draw(group, 0, step, LEAST) for step in range(300)]
+    for group in make_groups(rows, (32, 64), [1.0, 2.0, 5.0], 40):
+        drawn = [draw_batch(group, 0, step, LEAST) for step in range(300)]
         assert {batch.place_R.shape for batch in drawn} == {(group.room,)} == {batch.weight_R.shape for batch in drawn}
         assert max(batch.hidden_BN.sum() for batch in drawn) <= group.room
         # And the room is not wasted: far less than the longest answers would take.
@@ -138,15 +138,15 @@ def test_shapes_never_change_and_masked_tokens_hardly_ever_exceed_them(rows):
 
 
 def test_a_group_of_one_row_has_room_for_every_answer(rows):
-    (group, _) = groups(rows, (32, 64), [1.0] * 3, 2)
+    (group, _) = make_groups(rows, (32, 64), [1.0] * 3, 2)
     assert group.rows == 1
     for step in range(50):
-        batch = draw(group, 0, step, LEAST)
+        batch = draw_batch(group, 0, step, LEAST)
         assert batch.hidden_BN.sum() <= group.room == len(batch.place_R) < group.length
 
 
 def test_fillers_are_other_places_without_weight():
-    place_R, weight_R = fit(np.array([3, 5]), np.array([0.5, 2.0]), 6, 8, _MaskNoise("test", 0, 0, 8))
+    place_R, weight_R = fit_places(np.array([3, 5]), np.array([0.5, 2.0]), 6, 8, _MaskNoise("test", 0, 0, 8))
     assert place_R.tolist() == [3, 5, 1, 2, 4, 6]
     assert weight_R.tolist() == [0.5, 2.0, 0.0, 0.0, 0.0, 0.0]
     assert weight_R.dtype == np.float32
@@ -157,19 +157,19 @@ def test_too_many_masked_tokens_are_sampled_without_bias():
     place_R, weight_R = np.array([2, 3, 5, 7, 11]), np.array([0.5, 1.0, 2.0, 4.0, 8.0])
     total, draws = np.zeros(12), 10_000
     for step in range(draws):
-        place, weight = fit(place_R, weight_R, 3, 12, _MaskNoise("test", 0, step, 8))
+        place, weight = fit_places(place_R, weight_R, 3, 12, _MaskNoise("test", 0, step, 8))
         assert len(place) == len(np.unique(place)) == 3
         np.add.at(total, place, weight / draws)
     assert np.allclose(total[place_R], weight_R, rtol=0.03)
-    again = fit(place_R, weight_R, 3, 12, _MaskNoise("test", 0, step, 8))
+    again = fit_places(place_R, weight_R, 3, 12, _MaskNoise("test", 0, step, 8))
     assert np.array_equal(again[0], place)
 
 
 def test_a_batch_without_room_masks_all_the_same(rows):
-    (_, group) = groups(rows, (32, 64), [1.0, 2.0, 5.0], 40)
-    whole = draw(group, 0, 0, LEAST)
+    (_, group) = make_groups(rows, (32, 64), [1.0, 2.0, 5.0], 40)
+    whole = draw_batch(group, 0, 0, LEAST)
     vars(group)["room"] = 64
-    small = draw(group, 0, 0, LEAST)
+    small = draw_batch(group, 0, 0, LEAST)
     assert np.array_equal(small.hidden_BN, whole.hidden_BN)
     assert whole.hidden_BN.sum() > 64 == len(small.place_R)
     assert small.hidden_BN.flat[small.place_R].all()

@@ -10,22 +10,21 @@ import pytest
 
 from tests.helpers.paths import CONFIGS
 from unmask.base.errors import ConfigError, UnknownName
-from unmask.train import journal, train
-from unmask.train.config import Config, differences
-from unmask.train.loop import TrainingProgress
+from unmask.train import TrainConfig, TrainingProgress, train
+from unmask.train.config import describe_differences
+from unmask.train.run_folder import list_checkpoints
+from unmask.train.trainer import network_spec
 
 
 @pytest.mark.parametrize("name", ["mini", "mini-dream", "smoke"])
 def test_committed_configurations_are_read(name):
-    assert Config.read(CONFIGS / f"{name}.toml").digest
+    assert TrainConfig.read(CONFIGS / f"{name}.toml").digest
 
 
 @pytest.mark.parametrize("name", ["mini", "mini-dream"])
 def test_embedded_models_have_the_promised_size(name):
-    from unmask.train.learner import spec_of
-
-    config = Config.read(CONFIGS / f"{name}.toml")
-    assert 4_000_000 <= spec_of(config).parameters <= 7_000_000
+    config = TrainConfig.read(CONFIGS / f"{name}.toml")
+    assert 4_000_000 <= network_spec(config).parameters <= 7_000_000
     assert 2048 <= config.tokenizer.size <= 8192
 
 
@@ -74,13 +73,13 @@ def test_embedded_models_have_the_promised_size(name):
 )
 def test_impossible_values_are_refused_by_name(tables, key, value, named):
     with pytest.raises(ConfigError, match="allowed") as refusal:
-        Config.of(tables(**{key: value}))
+        TrainConfig.of(tables(**{key: value}))
     assert named in str(refusal.value)
 
 
 def test_scores_need_prompts(tables):
     with pytest.raises(ConfigError, match="score_prompts"):
-        Config.of(tables(**{"run.score_every": 2, "run.score_prompts": 0}))
+        TrainConfig.of(tables(**{"run.score_every": 2, "run.score_prompts": 0}))
 
 
 @pytest.mark.parametrize(
@@ -88,27 +87,30 @@ def test_scores_need_prompts(tables):
 )
 def test_unknown_keys_are_refused_with_a_hint(tables, key, hint):
     with pytest.raises(UnknownName, match=f"did you mean {hint}"):
-        Config.of(tables(**{key: {"weight": 1.0, "examples": 1}}))
+        TrainConfig.of(tables(**{key: {"weight": 1.0, "examples": 1}}))
 
 
 def test_a_missing_key_is_refused(tables):
     document = tables()
     del document["optimizer"]["clip"]
     with pytest.raises(ConfigError, match="has no 'clip'"):
-        Config.of(document)
+        TrainConfig.of(document)
 
 
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read"):
-        Config.read(tmp_path / "absent.toml")
+        TrainConfig.read(tmp_path / "absent.toml")
     (tmp_path / "broken.toml").write_text("seed = ")
     with pytest.raises(ConfigError, match="is not TOML"):
-        Config.read(tmp_path / "broken.toml")
+        TrainConfig.read(tmp_path / "broken.toml")
 
 
 def test_differences_name_what_differs(tables):
-    ours, theirs = Config.of(tables(**{"model.mlp": 64})), Config.of(tables(**{"optimizer.betas": [0.8, 0.9]}))
-    found = differences(ours.flat(), theirs.flat())
+    ours, theirs = (
+        TrainConfig.of(tables(**{"model.mlp": 64})),
+        TrainConfig.of(tables(**{"optimizer.betas": [0.8, 0.9]})),
+    )
+    found = describe_differences(ours.flat(), theirs.flat())
     assert found == ["model.mlp is 64, was 48", "optimizer.betas is [0.9, 0.95], was [0.8, 0.9]"]
 
 
@@ -171,7 +173,7 @@ def curve(out: Path) -> list[str]:
 
 
 def left_behind(
-    config: Config, out: Path, cache: Path, on_step: Callable[[TrainingProgress], None] = lambda progress: None
+    config: TrainConfig, out: Path, cache: Path, on_step: Callable[[TrainingProgress], None] = lambda progress: None
 ) -> dict[str, Any]:
     """All that somebody could notice, apart from the configuration itself and the time."""
     asked: list[tuple[int, int]] = []
@@ -181,7 +183,7 @@ def left_behind(
         asked.append((json.loads((folder / "manifest.json").read_text())["steps"], prompts))
         return {}
 
-    train(config, out, device="cpu", cache=cache, workers=1, score=score, say=lines.append, on_step=on_step)
+    train(config, out, device="cpu", cache=cache, workers=1, score=score, log=lines.append, on_step=on_step)
     model = out / "model"
     return {
         "files": {
@@ -189,7 +191,7 @@ def left_behind(
         },
         "validation": json.loads((model / "manifest.json").read_text())["validation"],
         "curve": curve(out),
-        "checkpoints": [path.name for path in journal.checkpoints(out)],
+        "checkpoints": [path.name for path in list_checkpoints(out)],
         "scored": asked,
         "ignored": [line for line in lines if "CUDA" in line],
     }
@@ -202,7 +204,7 @@ BASE = {"run.score_every": 4}
 def reference(
     cache: Path, tmp_path_factory: pytest.TempPathFactory, tables: Callable[..., dict[str, Any]]
 ) -> dict[str, Any]:
-    return left_behind(Config.of(tables(**BASE)), tmp_path_factory.mktemp("reference"), cache)
+    return left_behind(TrainConfig.of(tables(**BASE)), tmp_path_factory.mktemp("reference"), cache)
 
 
 def test_no_key_is_forgotten(config):
@@ -211,7 +213,7 @@ def test_no_key_is_forgotten(config):
 
 @pytest.mark.parametrize("key", OTHER)
 def test_a_key_changes_the_hash(config, tables, key):
-    assert Config.of(tables(**{key: OTHER[key]})).digest != config.digest
+    assert TrainConfig.of(tables(**{key: OTHER[key]})).digest != config.digest
 
 
 @pytest.mark.parametrize("key", OTHER)
@@ -221,7 +223,7 @@ def test_a_key_changes_what_a_run_leaves_behind(tables, cache, tmp_path, referen
         if lines != reference["curve"][: len(lines)]:
             raise Noticed
 
-    config = Config.of(tables(**{**BASE, key: OTHER[key]}))
+    config = TrainConfig.of(tables(**{**BASE, key: OTHER[key]}))
     try:
         other = left_behind(config, tmp_path, cache, watch)
     except Noticed:
@@ -230,4 +232,4 @@ def test_a_key_changes_what_a_run_leaves_behind(tables, cache, tmp_path, referen
 
 
 def test_an_equal_run_is_not_told_apart(tables, cache, tmp_path, reference):
-    assert left_behind(Config.of(tables(**BASE)), tmp_path, cache) == reference
+    assert left_behind(TrainConfig.of(tables(**BASE)), tmp_path, cache) == reference

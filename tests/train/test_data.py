@@ -7,10 +7,10 @@ import pytest
 
 from unmask.base.errors import ConfigError, SchemaError
 from unmask.tasks import find
-from unmask.train import data
-from unmask.train.config import Config
-from unmask.train.data import Rows, data_key, encode, load
-from unmask.train.sources import FILES, Folders, Text, generate
+from unmask.train import data as data_module
+from unmask.train.config import TrainConfig
+from unmask.train.data import Rows, data_key, encode_rows, load_data
+from unmask.train.sources import FILES, Folders, Text, generate_texts
 from unmask.train.tokenizer import CHATS
 
 
@@ -22,83 +22,83 @@ def cut(rows: Rows) -> list[list[int]]:
     return [part.tolist() for part in np.split(rows.tokens, np.cumsum(rows.length_E)[:-1])]
 
 
-def test_rows_are_prompt_answer_and_filler(pool, config):
+def test_rows_are_prompt_answer_and_filler(data, config):
     chat = CHATS[config.model.family]
-    rows = cut(pool.training)
-    texts = generate("carry-rtl", config.seed, False, 0, 60, Folders())
-    kept = [row for row, source in zip(rows, pool.training.source_E, strict=True) if source == 0]
-    prompts = pool.training.prompt_E[pool.training.source_E == 0]
+    rows = cut(data.training)
+    texts = generate_texts("carry-rtl", config.seed, False, 0, 60, Folders())
+    kept = [row for row, source in zip(rows, data.training.source_E, strict=True) if source == 0]
+    prompts = data.training.prompt_E[data.training.source_E == 0]
     assert 57 <= len(kept) <= 60
     written = {f"{chat.render(text.prompt)}{text.answer}{chat.turn}" for text in texts}
-    shown = [pool.tokenizer.decode(row, skip_special_tokens=False).replace(chat.eos, "") for row in kept]
+    shown = [data.tokenizer.decode(row, skip_special_tokens=False).replace(chat.eos, "") for row in kept]
     assert set(shown) <= written
     for row, prompt in zip(kept, prompts, strict=True):
         answer = row[prompt:]
         assert len(answer) == find("carry-rtl").horizon
-        end = answer.index(pool.ids.turn)
-        assert set(answer[end + 1 :]) == {pool.ids.eos}
-        assert pool.ids.mask not in row
+        end = answer.index(data.ids.turn)
+        assert set(answer[end + 1 :]) == {data.ids.eos}
+        assert data.ids.mask not in row
 
 
-def encoded(pool, texts, longest=200):
-    return encode(texts, pool.tokenizer, CHATS["llada"], pool.ids, longest)
+def encoded(data, texts, longest=200):
+    return encode_rows(texts, 0, data.tokenizer, CHATS["llada"], data.ids, longest)
 
 
-def test_an_answer_that_fills_its_room_has_no_end_of_turn(pool):
-    found = encoded(pool, [Text("a", "7" * n, 24) for n in (23, 24, 25)])
+def test_an_answer_that_fills_its_room_has_no_end_of_turn(data):
+    found = encoded(data, [Text("a", "7" * n, 24) for n in (23, 24, 25)])
     assert len(found.length_E) == 2, "an answer longer than its room is left out"
     first, second = np.split(found.tokens, [found.length_E[0]])
-    assert first[-1] == pool.ids.turn
-    assert second[-1] == pool.tokenizer.token_to_id("7")
+    assert first[-1] == data.ids.turn
+    assert second[-1] == data.tokenizer.token_to_id("7")
 
 
-def test_rows_that_are_too_long_are_left_out(pool):
-    assert len(encoded(pool, [Text("word " * 300, "7", 24)]).length_E) == 0
+def test_rows_that_are_too_long_are_left_out(data):
+    assert len(encoded(data, [Text("word " * 300, "7", 24)]).length_E) == 0
 
 
-def test_plain_text_begins_and_ends(pool):
-    found = encoded(pool, [Text(None, "some words", None), Text(None, "more", None)])
+def test_plain_text_begins_and_ends(data):
+    found = encoded(data, [Text(None, "some words", None), Text(None, "more", None)])
     first = found.tokens[: found.length_E[0]].tolist()
-    assert first[0] == pool.ids.bos
-    assert first[-1] == pool.ids.eos
-    assert pool.tokenizer.decode(first[1:-1]) == "some words"
+    assert first[0] == data.ids.bos
+    assert first[-1] == data.ids.eos
+    assert data.tokenizer.decode(first[1:-1]) == "some words"
     assert found.prompt_E.tolist() == [1, 1]
 
 
-def test_padded_rows(pool):
-    rows = pool.training
+def test_padded_rows(data):
+    rows = data.training
     chosen = np.array([5, 0, 17])
-    table = rows.padded(chosen, 240, filler=pool.ids.eos)
+    table = rows.padded(chosen, 240, filler=data.ids.eos)
     whole = cut(rows)
     for line, row in zip(table.tolist(), chosen, strict=True):
-        assert line == whole[row] + [pool.ids.eos] * (240 - len(whole[row]))
+        assert line == whole[row] + [data.ids.eos] * (240 - len(whole[row]))
 
 
-def test_the_cache_gives_back_what_was_put_in(pool, config, cache):
+def test_the_cache_gives_back_what_was_put_in(data, config, cache):
     lines: list[str] = []
-    again = load(config, Folders(), cache, lines.append, workers=1)
-    assert lines == [f"rows from {cache / f'rows-{pool.key[:16]}.safetensors'}"]
+    again = load_data(config, Folders(), cache, lines.append, workers=1)
+    assert lines == [f"rows from {cache / f'rows-{data.key[:16]}.safetensors'}"]
     for name in ("training", "held_out"):
         for part in ("tokens", "length_E", "prompt_E", "source_E"):
-            assert np.array_equal(getattr(getattr(again, name), part), getattr(getattr(pool, name), part))
-    assert again.tokenizer.to_str() == pool.tokenizer.to_str()
-    assert (again.ids, again.left_out, again.key) == (pool.ids, pool.left_out, pool.key)
+            assert np.array_equal(getattr(getattr(again, name), part), getattr(getattr(data, name), part))
+    assert again.tokenizer.to_str() == data.tokenizer.to_str()
+    assert (again.ids, again.left_out, again.key) == (data.ids, data.left_out, data.key)
 
 
-def test_building_twice_gives_the_same_rows(pool, config):
-    again = data.build(config, Folders(), pool.key, quiet, workers=1)
-    assert again.tokenizer.to_str() == pool.tokenizer.to_str()
-    assert np.array_equal(again.training.tokens, pool.training.tokens)
+def test_building_twice_gives_the_same_rows(data, config):
+    again = data_module.build_data(config, Folders(), data.key, quiet, workers=1)
+    assert again.tokenizer.to_str() == data.tokenizer.to_str()
+    assert np.array_equal(again.training.tokens, data.training.tokens)
 
 
-def test_a_damaged_or_foreign_cache_is_refused(pool, config, tmp_path):
-    path = tmp_path / f"rows-{pool.key[:16]}.safetensors"
+def test_a_damaged_or_foreign_cache_is_refused(data, config, tmp_path):
+    path = tmp_path / f"rows-{data.key[:16]}.safetensors"
     path.write_bytes(b"\x00" * 20)
     with pytest.raises(SchemaError, match="delete it"):
-        load(config, Folders(), tmp_path, quiet, workers=1)
-    data.write(replace(pool, key="other"), path)
+        load_data(config, Folders(), tmp_path, quiet, workers=1)
+    data_module.write_cache(replace(data, key="other"), path)
     with pytest.raises(SchemaError, match="other data"):
-        load(config, Folders(), tmp_path, quiet, workers=1)
+        load_data(config, Folders(), tmp_path, quiet, workers=1)
 
 
 @pytest.mark.parametrize(
@@ -114,18 +114,18 @@ def test_a_damaged_or_foreign_cache_is_refused(pool, config, tmp_path):
     ],
 )
 def test_the_key_follows_what_rows_follow(config, tables, key, value):
-    assert data_key(Config.of(tables(**{key: value})), Folders()) != data_key(config, Folders())
+    assert data_key(TrainConfig.of(tables(**{key: value})), Folders()) != data_key(config, Folders())
 
 
 @pytest.mark.parametrize(
     ("key", "value"), [("sources.english.weight", 5.0), ("optimizer.rate", 1e-3), ("model.mlp", 64)]
 )
 def test_the_key_follows_nothing_else(config, tables, key, value):
-    assert data_key(Config.of(tables(**{key: value})), Folders()) == data_key(config, Folders())
+    assert data_key(TrainConfig.of(tables(**{key: value})), Folders()) == data_key(config, Folders())
 
 
 def test_the_key_follows_the_texts(tables, tmp_path):
-    config = Config.of(tables(sources={FILES: {"weight": 1.0, "examples": 1}}))
+    config = TrainConfig.of(tables(sources={FILES: {"weight": 1.0, "examples": 1}}))
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     (tmp_path / "a" / "x.txt").write_text("one")
@@ -136,23 +136,23 @@ def test_the_key_follows_the_texts(tables, tmp_path):
 
 def test_texts_without_a_source_are_refused(config, tmp_path):
     with pytest.raises(ConfigError, match="both or neither"):
-        load(config, Folders(texts=str(tmp_path)), tmp_path, quiet)
+        load_data(config, Folders(texts=str(tmp_path)), tmp_path, quiet)
 
 
 def test_held_out_examples_of_a_finite_source_are_not_trained_on(tables, tmp_path):
     (tmp_path / "a.txt").write_text("\n\n".join(f"passage {i}" for i in range(40)), encoding="utf-8")
     folders = Folders(texts=str(tmp_path))
-    fits, greedy = (Config.of(tables(**{f"sources.{FILES}": {"weight": 1.0, "examples": n}})) for n in (32, 33))
-    pool = data.build(fits, folders, "key", quiet, workers=1)
-    held, seen = ({tuple(row) for row in cut(rows)} for rows in (pool.held_out, pool.training))
-    passages = {row for row in held if row[0] == pool.ids.bos and "passage" in pool.tokenizer.decode(list(row))}
+    fits, greedy = (TrainConfig.of(tables(**{f"sources.{FILES}": {"weight": 1.0, "examples": n}})) for n in (32, 33))
+    data = data_module.build_data(fits, folders, "key", quiet, workers=1)
+    held, seen = ({tuple(row) for row in cut(rows)} for rows in (data.held_out, data.training))
+    passages = {row for row in held if row[0] == data.ids.bos and "passage" in data.tokenizer.decode(list(row))}
     assert len(passages) == 8
     assert not passages & seen
     with pytest.raises(ConfigError, match="up to 32: it has 40, and 8 are held out"):
-        data.build(greedy, folders, "key", quiet, workers=1)
+        data_module.build_data(greedy, folders, "key", quiet, workers=1)
 
 
 def test_losing_much_of_a_source_is_refused(tables):
-    config = Config.of(tables(**{"data.lengths": [96]}))
+    config = TrainConfig.of(tables(**{"data.lengths": [96]}))
     with pytest.raises(ConfigError, match="carry-rtl left out"):
-        data.build(config, Folders(), "key", quiet, workers=1)
+        data_module.build_data(config, Folders(), "key", quiet, workers=1)

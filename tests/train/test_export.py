@@ -15,25 +15,25 @@ from unmask.checkpoints.config import CheckpointConfig as Published
 from unmask.checkpoints.dream import DREAM
 from unmask.checkpoints.llada import LLADA
 from unmask.core import Needs, State, View
-from unmask.train.config import Config
-from unmask.train.data import load
-from unmask.train.export import export
-from unmask.train.learner import SHIFT, Learner
+from unmask.train.config import TrainConfig
+from unmask.train.data import load_data
+from unmask.train.export import export_model
 from unmask.train.loss import token_losses
 from unmask.train.sources import Folders
+from unmask.train.trainer import SHIFT, Trainer
 
 FAMILIES = {"llada": LLADA, "dream": DREAM}
 
 
 @pytest.fixture(params=["llada", "dream"])
 def exported(request, tables, cache, tmp_path):
-    config = Config.of(tables(**{"model.family": request.param}))
-    pool = load(config, Folders(), cache, lambda line: None, workers=1)
-    learner = Learner(config, pool, torch.device("cpu"))
-    learner.step(0)
+    config = TrainConfig.of(tables(**{"model.family": request.param}))
+    data = load_data(config, Folders(), cache, lambda line: None, workers=1)
+    trainer = Trainer(config, data, torch.device("cpu"))
+    trainer.step(0)
     folder = tmp_path / "model"
-    manifest = export(learner.model, pool.tokenizer, config, folder, {"steps": 1})
-    return config, pool, learner.model, folder, manifest
+    manifest = export_model(trainer.model, data.tokenizer, config, folder, {"steps": 1})
+    return config, data, trainer.model, folder, manifest
 
 
 def test_tensors_have_published_names_and_come_back(exported):
@@ -50,56 +50,56 @@ def test_tensors_have_published_names_and_come_back(exported):
 
 def test_the_whole_folder_reads_as_a_checkpoint(exported):
     read = pytest.importorskip("unmask.checkpoints.read").read
-    config, pool, _, folder, _ = exported
+    config, data, _, folder, _ = exported
     checkpoint = read(folder, device=torch.device("cpu"), dtype=torch.float32)
     assert checkpoint.length == config.model.context
     assert checkpoint.network.shift == (config.model.family == "dream")
-    assert checkpoint.codec.mask_id == pool.ids.mask
+    assert checkpoint.codec.mask_id == data.ids.mask
 
 
 def test_decoding_sees_the_probabilities_that_training_saw(exported, tmp_path):
     """Same rows, same masks: the denoiser of the exported folder against the training loss."""
     read = pytest.importorskip("unmask.checkpoints.read").read
-    config, pool, model, _, _ = exported
+    config, data, model, _, _ = exported
     exact = replace(config, run=replace(config.run, export="fp32"))
-    export(model, pool.tokenizer, exact, tmp_path / "exact", {})
+    export_model(model, data.tokenizer, exact, tmp_path / "exact", {})
     network = read(tmp_path / "exact", device=torch.device("cpu"), dtype=torch.float32).network
-    rows = pool.training
+    rows = data.training
     canvas = rows.tokens[: rows.length_E[0]].astype(int)
     masked = rows.prompt_E[0] + np.array([0, 1, 4, 9])
     tokens = torch.from_numpy(canvas)[None]
     places, shift = torch.from_numpy(masked), SHIFT[config.model.family]
     hidden = torch.zeros_like(tokens, dtype=torch.bool).index_fill(1, places, True)
-    expected = token_losses(model, tokens, tokens >= 0, hidden, places, pool.ids.mask, shift)
+    expected = token_losses(model, tokens, tokens >= 0, hidden, places, data.ids.mask, shift)
     blanked = canvas.copy()
-    blanked[masked] = pool.ids.mask
-    state = State.from_canvases([blanked.tolist()], steps=1, mask_id=pool.ids.mask)
+    blanked[masked] = data.ids.mask
+    state = State.from_canvases([blanked.tolist()], steps=1, mask_id=data.ids.mask)
     logits = network(View.of(state, Needs()), Needs()).logits_RV
     found = F.cross_entropy(logits, torch.from_numpy(canvas[masked]), reduction="none")
     assert torch.allclose(found, expected, atol=1e-5)
 
 
 def test_configuration_keys_are_the_published_ones(exported):
-    config, pool, model, folder, _ = exported
+    config, data, model, folder, _ = exported
     settings = json.loads((folder / "config.json").read_text())
     assert set(settings) == KEYS[config.model.family]
-    assert settings["mask_token_id"] == pool.ids.mask
-    assert settings["eos_token_id"] == settings["pad_token_id"] == pool.ids.eos
-    assert settings["vocab_size"] == model.spec.vocab == pool.tokenizer.get_vocab_size()
+    assert settings["mask_token_id"] == data.ids.mask
+    assert settings["eos_token_id"] == settings["pad_token_id"] == data.ids.eos
+    assert settings["vocab_size"] == model.spec.vocab == data.tokenizer.get_vocab_size()
 
 
 def test_the_codec_reads_prompts_as_training_did(exported):
-    config, pool, _, folder, _ = exported
+    config, data, _, folder, _ = exported
     family = FAMILIES[config.model.family]
     codec = TextCodec.read(
-        folder, mask_id=pool.ids.mask, vocab=config.tokenizer.size, ends=(pool.ids.eos, *family.ends)
+        folder, mask_id=data.ids.mask, vocab=config.tokenizer.size, ends=(data.ids.eos, *family.ends)
     )
     from unmask.tasks import training
 
     example = next(training("carry-rtl", config.seed * 10**9))
-    row = pool.training.tokens[: pool.training.prompt_E[0]].tolist()
+    row = data.training.tokens[: data.training.prompt_E[0]].tolist()
     assert codec.encode(example.prompt) == row
-    answer = pool.training.tokens[pool.training.prompt_E[0] : pool.training.length_E[0]].tolist()
+    answer = data.training.tokens[data.training.prompt_E[0] : data.training.length_E[0]].tolist()
     assert codec.answer(answer) == f"<answer>{example.target}</answer>"
 
 
@@ -116,20 +116,20 @@ def test_the_manifest_vouches_for_every_file(exported):
 
 
 def test_exporting_again_replaces_the_folder(exported):
-    config, pool, model, folder, manifest = exported
+    config, data, model, folder, manifest = exported
     (folder / "stale").write_text("old")
-    assert export(model, pool.tokenizer, config, folder, {"steps": 1}) == manifest
+    assert export_model(model, data.tokenizer, config, folder, {"steps": 1}) == manifest
     assert not (folder / "stale").exists()
     assert sorted(path.name for path in folder.parent.iterdir()) == ["model"]
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("bf16", "BF16"), ("fp16", "F16"), ("fp32", "F32")])
-def test_weights_are_stored_in_the_type_asked_for(tables, pool, tmp_path, name, dtype):
+def test_weights_are_stored_in_the_type_asked_for(tables, data, tmp_path, name, dtype):
     from safetensors import safe_open
 
-    config = Config.of(tables(**{"run.export": name}))
-    model = Learner(config, pool, torch.device("cpu")).model
-    export(model, pool.tokenizer, config, tmp_path / "model", {})
+    config = TrainConfig.of(tables(**{"run.export": name}))
+    model = Trainer(config, data, torch.device("cpu")).model
+    export_model(model, data.tokenizer, config, tmp_path / "model", {})
     with safe_open(str(tmp_path / "model" / "model.safetensors"), "pt") as file:
         assert {file.get_slice(key).get_dtype() for key in file.keys()} == {dtype}  # noqa: SIM118
 

@@ -1,4 +1,4 @@
-"""Training of heads: they learn what forwards say, are judged on other texts, and leave whole folders."""
+"""Training of heads: targets are those of the model's own forwards, judging uses other texts, folders are whole."""
 
 import json
 
@@ -8,11 +8,12 @@ import torch
 
 import unmask
 from unmask.base.errors import ConfigError, UnknownName
+from unmask.core import Needs, State, View
+from unmask.core.proposal import Proposal
 from unmask.policies.heads import HEADS, load_head
-from unmask.train import journal
-from unmask.train.heads import HeadConfig, judge, predictions, train_head
-from unmask.train.heads_data import canvases
-from unmask.train.heads_rows import read_rows
+from unmask.train import HeadOptions, heads, train_head
+from unmask.train.heads import judge_head, make_canvases, predict_targets, read_rows
+from unmask.train.run_folder import hold_folder
 
 SMALL = {"examples": 6, "held_out": 4, "steps": 3, "batch": 4, "size": 4, "probes": 2, "draws": 1}
 
@@ -25,9 +26,9 @@ def mini():
 @pytest.fixture(scope="module")
 def trained(mini, tmp_path_factory):
     out = tmp_path_factory.mktemp("ddpd")
-    said = []
-    config = HeadConfig("ddpd", examples=18, held_out=9, steps=60, batch=6, size=8)
-    return out, config, train_head(mini, config, out, say=said.append), said
+    lines = []
+    options = HeadOptions("ddpd", examples=18, held_out=9, steps=60, batch=6, size=8)
+    return out, options, train_head(mini, options, out, log=lines.append), lines
 
 
 def test_a_planner_learns_what_is_noise(trained):
@@ -37,30 +38,30 @@ def test_a_planner_learns_what_is_noise(trained):
 
 
 def test_the_card_says_all(trained, mini):
-    out, config, card, said = trained
+    out, options, card, lines = trained
     stored = json.loads((out / "head" / "head.json").read_text(encoding="utf-8"))["body"]
     assert stored["fingerprint"] == mini.fingerprint
-    assert stored["settings"]["steps"] == config.steps
+    assert stored["settings"]["steps"] == options.steps
     assert stored["data"]["texts"] == 18
     assert "uniform" in stored["loss"]
     assert load_head(str(out / "head"), "ddpd").card == card
-    assert said[0] == "18 texts to learn from, 9 to judge by"
+    assert lines[0] == "18 texts to learn from, 9 to judge by"
 
 
 def test_a_finished_head_is_left_as_it_is(trained, mini):
-    out, config, card, _ = trained
+    out, options, card, _ = trained
     before = (out / "head" / "head.safetensors").stat().st_mtime_ns
-    said = []
-    assert train_head(mini, config, out, say=said.append) == card
-    assert said == [f"{out / 'head'} is finished; nothing to do"]
+    lines = []
+    assert train_head(mini, options, out, log=lines.append) == card
+    assert lines == [f"{out / 'head'} is finished; nothing to do"]
     assert (out / "head" / "head.safetensors").stat().st_mtime_ns == before
     with pytest.raises(ConfigError, match=r"holds another head.*use another --out"):
-        train_head(mini, HeadConfig("ddpd", **SMALL), out)
+        train_head(mini, HeadOptions("ddpd", **SMALL), out)
 
 
 def test_one_run_at_a_time(mini, tmp_path):
-    with journal.held(tmp_path, print), pytest.raises(ConfigError, match="in use by another run"):
-        train_head(mini, HeadConfig("ddpd", **SMALL), tmp_path)
+    with hold_folder(tmp_path, print), pytest.raises(ConfigError, match="in use by another run"):
+        train_head(mini, HeadOptions("ddpd", **SMALL), tmp_path)
     assert not (tmp_path / "head").exists()
 
 
@@ -70,10 +71,10 @@ def test_dependence_is_learned_from_forwards(mini, tmp_path, monkeypatch):
 
     def spied(network, kind, rows):
         seen.extend(rows)
-        return predictions(network, kind, rows)
+        return predict_targets(network, kind, rows)
 
-    monkeypatch.setattr("unmask.train.heads.predictions", spied)
-    card = train_head(mini, HeadConfig("demask", **SMALL), tmp_path)
+    monkeypatch.setattr("unmask.train.heads.predict_targets", spied)
+    card = train_head(mini, HeadOptions("demask", **SMALL), tmp_path)
     assert {"loss", "loss_of_the_mean", "mean_absolute_error", "rank_correlation"} <= set(card.quality)
     for rows in seen:
         known = rows.target[~rows.target.isnan()]
@@ -86,7 +87,7 @@ def test_dependence_is_learned_from_forwards(mini, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_dependence_head_holds_on_texts_it_has_not_seen(mini, tmp_path):
     """The product of the rows themselves, a form that was tried, is worse there than the mean."""
-    card = train_head(mini, HeadConfig("demask", examples=27, held_out=9, steps=40, batch=9, size=16), tmp_path)
+    card = train_head(mini, HeadOptions("demask", examples=27, held_out=9, steps=40, batch=9, size=16), tmp_path)
     assert card.quality["loss"] < 0.95 * card.quality["loss_of_the_mean"]
     assert card.quality["rank_correlation"] > 0.5
 
@@ -98,7 +99,7 @@ def test_shipped_heads_hold_on_texts_of_another_seed(mini, kind):
         read_rows(
             mini,
             kind,
-            canvases(mini, 6 if held_out else 2, 5, held_out),
+            make_canvases(mini, 6 if held_out else 2, 5, held_out),
             np.random.default_rng(1),
             batch=6,
             probes=2,
@@ -106,36 +107,36 @@ def test_shipped_heads_hold_on_texts_of_another_seed(mini, kind):
         )
         for held_out in (False, True)
     ]
-    quality = judge(load_head(f"{kind}-mini", kind).network, kind, rows[1], rows[0])
+    quality = judge_head(load_head(f"{kind}-mini", kind).network, kind, rows[1], rows[0])
     assert quality["loss"] < 0.8 * quality["loss_of_the_mean"]
     assert quality.get("rank_correlation", quality.get("auroc")) > 0.6
 
 
 def test_texts_together_are_what_each_is_alone(mini):
     """Padding changes nothing of what a head is asked, nor of what it should say."""
-    texts = canvases(mini, 5, 0, False)
+    texts = make_canvases(mini, 5, 0, False)
     for kind in ("demask", "ddpd"):
         rows = read_rows(mini, kind, texts, np.random.default_rng(0), batch=3, probes=2, draws=1)
         assert len({len(row.hidden_WH) for row in rows}) > 1
         network = HEADS[kind](rows[0].hidden_WH.shape[-1], 4).eval()
-        says, wants = predictions(network, kind, rows)
-        alone = [predictions(network, kind, [row]) for row in rows]
+        says, wants = predict_targets(network, kind, rows)
+        alone = [predict_targets(network, kind, [row]) for row in rows]
         torch.testing.assert_close(says, torch.cat([one[0] for one in alone]))
         assert torch.equal(wants, torch.cat([one[1] for one in alone]))
 
 
 def test_the_same_seed_gives_the_same_bytes(mini, tmp_path):
     before = [parameter.clone() for parameter in mini.denoiser.model.parameters()]
-    one, two = (train_head(mini, HeadConfig("ddpd", **SMALL), tmp_path / name) for name in ("one", "two"))
+    one, two = (train_head(mini, HeadOptions("ddpd", **SMALL), tmp_path / name) for name in ("one", "two"))
     assert one == two
-    other = train_head(mini, HeadConfig("ddpd", **SMALL, seed=1), tmp_path / "other")
+    other = train_head(mini, HeadOptions("ddpd", **SMALL, seed=1), tmp_path / "other")
     assert other.weights_sha256 != one.weights_sha256
     # The model itself stays as it is.
     assert all(torch.equal(a, b) for a, b in zip(before, mini.denoiser.model.parameters(), strict=True))
 
 
 def test_held_out_texts_are_others(mini):
-    ours, held = (canvases(mini, 40, 0, held_out) for held_out in (False, True))
+    ours, held = (make_canvases(mini, 40, 0, held_out) for held_out in (False, True))
     assert not {canvas.tokens for canvas in ours} & {canvas.tokens for canvas in held}
     assert len({canvas.source for canvas in ours}) > 5
     assert all(0 < canvas.start < len(canvas.tokens) for canvas in ours)
@@ -143,11 +144,64 @@ def test_held_out_texts_are_others(mini):
 
 def test_bad_input_is_refused(mini, tmp_path):
     with pytest.raises(UnknownName, match="unknown kind of head 'demas'; did you mean demask"):
-        HeadConfig("demas")
+        HeadOptions("demas")
     with pytest.raises(ConfigError, match="steps is 0; allowed: 1 or more"):
-        HeadConfig("ddpd", steps=0)
+        HeadOptions("ddpd", steps=0)
     with pytest.raises(ConfigError, match="exact needs no head"):
-        train_head(unmask.load("exact"), HeadConfig("demask"), tmp_path)
+        train_head(unmask.load("exact"), HeadOptions("demask"), tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="is a file; allowed: a folder"):
-        train_head(mini, HeadConfig("demask"), tmp_path / "file" / "inside")
+        train_head(mini, HeadOptions("demask"), tmp_path / "file" / "inside")
+
+
+# What heads learn from
+
+
+def mask_probabilities(model, tokens, start):
+    """Probabilities of the canvas's masks, by one forward of its own."""
+    mask_id = model.denoiser.vocabulary.mask_id
+    given = [[at < start for at in range(len(tokens))]]
+    state = State.from_canvases([list(map(int, tokens))], steps=1, mask_id=mask_id, given=given)
+    logits = model.denoiser(View.of(state, Needs()), Needs()).logits_RV.float().clone()
+    return Proposal().edit(model.denoiser.vocabulary).apply_(logits).softmax(-1)
+
+
+def test_dependence_is_what_forwards_say(mini, monkeypatch):
+    """Every number, from canvases that are built by hand, one at a time."""
+    texts, kept, drawn = make_canvases(mini, 3, 0, False), [], []
+    masked, draw = heads._mask_answers, heads._draw_tokens
+    monkeypatch.setattr(heads, "_mask_answers", lambda *args: kept.append(masked(*args)) or kept[-1])
+    monkeypatch.setattr(heads, "_draw_tokens", lambda *args: drawn.append(draw(*args)) or drawn[-1])
+    with torch.inference_mode():
+        rows = read_rows(mini, "demask", texts, np.random.default_rng(3), batch=3, probes=2, draws=2)
+        tokens, hidden = kept[0]
+        tries = iter(drawn[0])
+        for b, text in enumerate(texts):
+            before = mask_probabilities(mini, tokens[b], text.start)
+            for number, mask in enumerate(rows[b].probe.tolist()):
+                moved = torch.zeros(len(hidden[b]))
+                for token in next(tries):
+                    placed = tokens[b].copy()
+                    placed[hidden[b][mask]] = token
+                    others = [i for i in range(len(hidden[b])) if i != mask]
+                    moved[others] += (mask_probabilities(mini, placed, text.start) - before[others]).abs().sum(-1) / 4
+                moved[mask] = torch.nan
+                torch.testing.assert_close(rows[b].target[:, number], moved, equal_nan=True, atol=1e-5, rtol=1e-4)
+
+
+def test_tokens_are_drawn_as_often_as_they_are_probable():
+    p_TV = torch.tensor([[0.5, 0.0, 0.5], [0.1, 0.9, 0.0]])
+    drawn = torch.tensor(heads._draw_tokens(p_TV, np.random.default_rng(0), 4000))
+    shares = torch.stack([(drawn == token).double().mean(-1) for token in range(3)], 1)
+    assert (shares - p_TV).abs().max() < 0.03
+    assert bool((shares[p_TV == 0] == 0).all())
+
+
+def test_labels_say_which_tokens_were_replaced(mini):
+    """A replaced token is one that the model would hardly write."""
+    rows = read_rows(
+        mini, "ddpd", make_canvases(mini, 8, 0, False), np.random.default_rng(0), batch=4, probes=1, draws=1
+    )
+    p_W, noisy_W = (torch.cat([getattr(row, name) for row in rows]) for name in ("p_W", "target"))
+    assert set(noisy_W.tolist()) == {0.0, 1.0}
+    assert p_W[noisy_W == 0].mean() > 3 * p_W[noisy_W == 1].mean()

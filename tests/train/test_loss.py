@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unmask.denoisers.transformer import Spec, Transformer
-from unmask.train.batches import Group, draw
+from unmask.train.batches import Group, draw_batch
 from unmask.train.loss import token_losses
 
 MASK = 4
@@ -153,7 +153,7 @@ def test_drawn_masks_and_weights_have_the_formulas_expectation(truth):
     least, size, prompt, length = 0.05, 20_000, 2, 6
     index = np.arange(size)
     group = Group(length, index, np.full(size, prompt), np.full(size, ANSWER), (index,), np.ones(1), 1.0, size)
-    batch = draw(group, 0, 0, least)
+    batch = draw_batch(group, 0, 0, least)
     real = batch.weight_R > 0
     row_R, column_R = np.divmod(batch.place_R[real], length)
     masks: dict[int, list[int]] = {}
@@ -170,7 +170,7 @@ def test_weighted_sum_of_a_batch_by_hand():
     rows = 2
     index = np.arange(rows)
     group = Group(4, index, np.array([1, 2]), np.array([3, 2]), (index,), np.ones(1), 0.5, rows)
-    batch = draw(group, 0, 2, 0.001)
+    batch = draw_batch(group, 0, 2, 0.001)
     tokens = torch.tensor([[0, 1, 2, 3], [3, 2, 1, 0]])[torch.from_numpy(batch.rows_B)]
     places, weights = torch.from_numpy(batch.place_R), torch.from_numpy(batch.weight_R)
     losses = token_losses(model, tokens, tokens >= 0, torch.from_numpy(batch.hidden_BN), places, MASK, 0)

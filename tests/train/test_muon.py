@@ -5,10 +5,9 @@ import math
 import pytest
 import torch
 
-from unmask.train import train
-from unmask.train.config import Config
-from unmask.train.learner import Learner
-from unmask.train.muon import MOMENTUM, SCALE, Muon, matrices, orthogonal
+from unmask.train.config import TrainConfig
+from unmask.train.muon import MOMENTUM, SCALE, Muon, layer_matrices, orthogonalize
+from unmask.train.trainer import Trainer
 
 CPU = torch.device("cpu")
 
@@ -19,16 +18,16 @@ def test_singular_values_come_near_one(shape, size):
     noise = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     u, _, v = torch.linalg.svd(noise, full_matrices=False)
     x = size * (u * torch.linspace(0.1, 1.0, min(shape[1:]))) @ v
-    found = torch.linalg.svdvals(orthogonal(x))
+    found = torch.linalg.svdvals(orthogonalize(x))
     assert found.min() > 0.65
     assert found.max() < 1.25
     # Each matrix for itself, and in the same directions.
-    assert torch.allclose(orthogonal(x)[:1], orthogonal(x[:1]), atol=1e-5)
-    assert torch.nn.functional.cosine_similarity(orthogonal(x).flatten(), (u @ v).flatten(), dim=0) > 0.97
+    assert torch.allclose(orthogonalize(x)[:1], orthogonalize(x[:1]), atol=1e-5)
+    assert torch.nn.functional.cosine_similarity(orthogonalize(x).flatten(), (u @ v).flatten(), dim=0) > 0.97
 
 
 def test_no_gradient_gives_no_update():
-    assert not orthogonal(torch.zeros(2, 4, 6)).any()
+    assert not orthogonalize(torch.zeros(2, 4, 6)).any()
 
 
 def test_the_first_update_by_hand():
@@ -43,7 +42,7 @@ def test_the_first_update_by_hand():
     for old, p, rows in zip(before, (both, other), ((24, 16), (16,)), strict=True):
         for part, was, gradient in zip(p.detach().split(rows), old.split(rows), p.grad.split(rows), strict=True):
             size = SCALE * math.sqrt(max(part.shape))
-            expected = was * (1 - 0.01 * 0.5) - 0.01 * size * orthogonal(gradient[None])[0]
+            expected = was * (1 - 0.01 * 0.5) - 0.01 * size * orthogonalize(gradient[None])[0]
             assert torch.allclose(part, expected, atol=1e-5)
             # As large as AdamW's: about 0.2 per number and rate.
             step = (part - was * (1 - 0.01 * 0.5)) / 0.01
@@ -60,47 +59,31 @@ def test_momentum_is_nesterovs():
         optimizer.step()
         momentum = MOMENTUM * momentum + (1 - MOMENTUM) * gradient
         ahead = (1 - MOMENTUM) * gradient + MOMENTUM * momentum
-        value = value - SCALE * 2 * orthogonal(ahead[None])[0]
+        value = value - SCALE * 2 * orthogonalize(ahead[None])[0]
     assert torch.allclose(p.detach(), value, atol=1e-4)
 
 
 @pytest.mark.parametrize("family", ["llada", "dream"])
-def test_which_weights_it_moves(tables, pool, family):
-    config = Config.of(tables(**{"model.family": family, "optimizer.kind": "muon"}))
-    learner = Learner(config, pool, CPU)
-    names = {p: name for name, p in learner.model.named_parameters()}
-    found = {names[p]: rows for p, rows in matrices(learner.model).items()}
+def test_which_weights_it_moves(tables, data, family):
+    config = TrainConfig.of(tables(**{"model.family": family, "optimizer.kind": "muon"}))
+    trainer = Trainer(config, data, CPU)
+    names = {p: name for name, p in trainer.model.named_parameters()}
+    found = {names[p]: rows for p, rows in layer_matrices(trainer.model).items()}
     assert {name.split(".", 2)[2] for name in found} == {"qkv.weight", "out.weight", "gate_up.weight", "down.weight"}
     assert len(found) == 4 * config.model.layers
     assert found["layers.0.qkv.weight"] == (32, 16, 16)
     assert found["layers.1.gate_up.weight"] == (48, 48)
-    first, rest = learner.optimizers
+    first, rest = trainer.optimizers
     assert isinstance(first, Muon)
     assert isinstance(rest, torch.optim.AdamW)
-    moved = [p for optimizer in learner.optimizers for group in optimizer.param_groups for p in group["params"]]
+    moved = [p for optimizer in trainer.optimizers for group in optimizer.param_groups for p in group["params"]]
     assert sorted(names[p] for p in moved) == sorted(names.values()), "each by one"
     undecayed = {names[p] for group in rest.param_groups if group["weight_decay"] == 0 for p in group["params"]}
     assert undecayed == {name for p, name in names.items() if p.dim() == 1}
 
 
-def test_a_resumed_run_ends_in_the_same_bits(tables, cache, tmp_path):
-    config = Config.of(tables(**{"optimizer.kind": "muon"}))
-
-    def stop(progress):
-        if progress.step == 5:
-            raise KeyboardInterrupt
-
-    options = {"device": "cpu", "cache": cache, "workers": 1}
-    train(config, tmp_path / "whole", **options)
-    with pytest.raises(KeyboardInterrupt):
-        train(config, tmp_path / "broken", on_step=stop, **options)
-    train(config, tmp_path / "broken", **options)
-    manifests = [(tmp_path / name / "model" / "manifest.json").read_bytes() for name in ("whole", "broken")]
-    assert manifests[0] == manifests[1]
-
-
-def test_the_loss_falls(tables, pool):
-    config = Config.of(tables(**{"optimizer.kind": "muon", "optimizer.steps": 30, "optimizer.rate": 1e-2}))
-    learner = Learner(config, pool, CPU)
-    losses = [learner.step(step).loss.item() for step in range(30)]
+def test_the_loss_falls(tables, data):
+    config = TrainConfig.of(tables(**{"optimizer.kind": "muon", "optimizer.steps": 30, "optimizer.rate": 1e-2}))
+    trainer = Trainer(config, data, CPU)
+    losses = [trainer.step(step).loss.item() for step in range(30)]
     assert sum(losses[-5:]) < 0.75 * sum(losses[:5])

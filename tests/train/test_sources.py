@@ -13,7 +13,7 @@ from unmask.tasks import SPLITS, TASKS, examples, find, score, training
 from unmask.tasks.official import MissingData
 from unmask.tasks.scoring.extract import squeeze
 from unmask.train import sources
-from unmask.train.sources import CONSTRUCTED, FILES, STRIDE, WRITTEN, Folders, Text, generate, stream
+from unmask.train.sources import CONSTRUCTED, FILES, STRIDE, WRITTEN, Folders, Text, generate_texts, stream_texts
 
 
 @pytest.mark.parametrize("source", CONSTRUCTED)
@@ -21,14 +21,14 @@ def test_no_prompt_of_the_splits_is_trained_on(source):
     forbidden = {squeeze(e.prompt) for split in SPLITS for e in examples(source, split)}
     assert len(forbidden) > 600
     for held_out in (False, True):
-        drawn = generate(source, 0, held_out, 0, 300, Folders())
+        drawn = generate_texts(source, 0, held_out, 0, 300, Folders())
         assert not forbidden & {squeeze(text.prompt) for text in drawn}
 
 
 @pytest.mark.parametrize("source", CONSTRUCTED)
 def test_ids_are_those_of_the_training_stream(source):
     """The texts are the stream's, whose ids name it; an id of a split cannot occur."""
-    texts = generate(source, 2, False, 5, 8, Folders())
+    texts = generate_texts(source, 2, False, 5, 8, Folders())
     members = list(islice(training(source, 2 * STRIDE + 5), 8))
     assert [text.prompt for text in texts] == [e.prompt for e in members]
     assert all(e.split == "training" and "-training-" in e.id for e in members)
@@ -40,16 +40,16 @@ def test_a_leak_is_caught_while_texts_are_made(monkeypatch):
     leaked = examples("carry-rtl", "evaluation")[0]
     monkeypatch.setattr(sources, "training", lambda name, start: iter([leaked]))
     with pytest.raises(ContractError, match=leaked.id):
-        generate("carry-rtl", 0, False, 0, 1, Folders())
+        generate_texts("carry-rtl", 0, False, 0, 1, Folders())
     # Under a false flag it is known by its prompt.
     monkeypatch.setattr(sources, "training", lambda name, start: iter([replace(leaked, split="training")]))
     with pytest.raises(ContractError, match=leaked.id):
-        generate("carry-rtl", 0, False, 0, 1, Folders())
+        generate_texts("carry-rtl", 0, False, 0, 1, Folders())
 
 
 @pytest.mark.parametrize("source", CONSTRUCTED)
 def test_trained_answers_score_one(source):
-    texts = generate(source, 0, False, 0, 12, Folders())
+    texts = generate_texts(source, 0, False, 0, 12, Folders())
     for text, example in zip(texts, training(source, 0), strict=False):
         assert score(text.answer, example).utility == 1.0
         assert text.room == find(source).horizon
@@ -57,16 +57,16 @@ def test_trained_answers_score_one(source):
 
 @pytest.mark.parametrize("source", [*CONSTRUCTED[:2], *WRITTEN])
 def test_example_i_is_a_function_of_seed_and_i(source):
-    whole = generate(source, 1, False, 0, 20, Folders())
-    assert generate(source, 1, False, 13, 7, Folders()) == whole[13:]
-    assert generate(source, 0, False, 0, 20, Folders()) != whole
-    held_out = generate(source, 1, True, 0, 20, Folders())
+    whole = generate_texts(source, 1, False, 0, 20, Folders())
+    assert generate_texts(source, 1, False, 13, 7, Folders()) == whole[13:]
+    assert generate_texts(source, 0, False, 0, 20, Folders()) != whole
+    held_out = generate_texts(source, 1, True, 0, 20, Folders())
     assert held_out != whole
 
 
 @pytest.mark.parametrize("source", WRITTEN)
 def test_written_texts_vary_and_are_clean(source):
-    texts = generate(source, 0, False, 0, 400, Folders())
+    texts = generate_texts(source, 0, False, 0, 400, Folders())
     assert len(set(texts)) > 300
     assert len({text.room for text in texts}) >= 3, "answers of any length"
     for text in texts:
@@ -76,21 +76,21 @@ def test_written_texts_vary_and_are_clean(source):
 
 
 def test_written_sums_are_right_and_written_code_parses():
-    for text in generate("arithmetic", 0, False, 0, 300, Folders()):
+    for text in generate_texts("arithmetic", 0, False, 0, 300, Folders()):
         result = text.answer.rpartition("=")[2].strip()
         assert text.prompt is not None
         asked = text.prompt.replace("plus", "+").replace("minus", "-").replace("times", "*")
         sum_ = "".join(c for c in asked if c in "0123456789+-*")
         assert eval(sum_) == int(result)
-    for text in generate("code", 0, False, 0, 300, Folders()):
+    for text in generate_texts("code", 0, False, 0, 300, Folders()):
         ast.parse(text.answer)
 
 
 def test_processes_change_nothing(monkeypatch):
     monkeypatch.setattr(sources, "CHUNK", 200)
     wanted = {"carry-rtl": 900, "english": 900}
-    alone = [(s, t) for s, chunk in stream(wanted, 0, False, Folders(), 1) for t in chunk]
-    shared = [(s, t) for s, chunk in stream(wanted, 0, False, Folders(), 2) for t in chunk]
+    alone = [(s, t) for s, chunk in stream_texts(wanted, 0, False, Folders(), 1) for t in chunk]
+    shared = [(s, t) for s, chunk in stream_texts(wanted, 0, False, Folders(), 2) for t in chunk]
     assert alone == shared
     assert len(alone) == 1_800
 
@@ -99,7 +99,7 @@ def test_workers_load_no_torch_and_no_jsonschema():
     code = (
         "import sys; sys.modules['jsonschema'] = None\n"
         "from unmask.train import sources\n"
-        "sources.generate('constrained-json-fill', 0, False, 0, 2, sources.Folders())\n"
+        "sources.generate_texts('constrained-json-fill', 0, False, 0, 2, sources.Folders())\n"
         "assert 'torch' not in sys.modules and 'tokenizers' not in sys.modules"
     )
     run = fresh_python(code)
@@ -111,7 +111,7 @@ def test_workers_load_no_torch_and_no_jsonschema():
 
 def test_gsm8k_is_its_training_file_with_solutions(shared):
     folders = Folders(data=str(shared / "data"))
-    first = generate("gsm8k", 0, False, 0, 50, folders)
+    first = generate_texts("gsm8k", 0, False, 0, 50, folders)
     rows = [json.loads(line) for line in (shared / "data" / "gsm8k" / "train.jsonl").open(encoding="utf-8")]
     assert first[0].prompt is not None
     assert first[0].prompt.startswith(rows[0]["question"].strip())
@@ -119,8 +119,8 @@ def test_gsm8k_is_its_training_file_with_solutions(shared):
     for text, example in zip(first, training("gsm8k", 0, folders.data), strict=False):
         assert score(text.answer, example).utility == 1.0
     tests = {squeeze(e.prompt) for split in SPLITS for e in examples("gsm8k", split, folders.data)}
-    assert not tests & {squeeze(text.prompt) for text in generate("gsm8k", 0, False, 0, len(rows), folders)}
-    held_out = generate("gsm8k", 0, True, 0, 50, folders)
+    assert not tests & {squeeze(text.prompt) for text in generate_texts("gsm8k", 0, False, 0, len(rows), folders)}
+    held_out = generate_texts("gsm8k", 0, True, 0, 50, folders)
     assert not {text.prompt for text in held_out} & {text.prompt for text in first}
     assert held_out[0].prompt is not None
     assert held_out[0].prompt.startswith(rows[-1]["question"].strip())
@@ -128,7 +128,7 @@ def test_gsm8k_is_its_training_file_with_solutions(shared):
 
 def test_missing_gsm8k_is_an_error_not_a_gap(tmp_path):
     with pytest.raises(MissingData, match=r"train\.jsonl"):
-        generate("gsm8k", 0, False, 0, 1, Folders(data=str(tmp_path)))
+        generate_texts("gsm8k", 0, False, 0, 1, Folders(data=str(tmp_path)))
 
 
 # Texts of the user's
@@ -138,7 +138,7 @@ def test_passages_are_cut_in_order(tmp_path):
     (tmp_path / "b.txt").write_text("word " * 200 + "\n\nshort", encoding="utf-8")
     (tmp_path / "a.py").write_text("x = 1\n\n\n\ny = 2\n", encoding="utf-8")
     (tmp_path / "c.bin").write_bytes(b"\xff")
-    found = generate(FILES, 0, False, 0, 5, Folders(texts=str(tmp_path)))
+    found = generate_texts(FILES, 0, False, 0, 5, Folders(texts=str(tmp_path)))
     assert found[:2] == [Text(None, "x = 1", None), Text(None, "y = 2", None)]
     assert all(len(text.answer) <= sources.PASSAGE for text in found)
     assert "".join(text.answer for text in found[2:]).startswith("word word")
@@ -146,19 +146,19 @@ def test_passages_are_cut_in_order(tmp_path):
 
 def test_texts_that_are_missing_or_hold_a_prompt(tmp_path):
     with pytest.raises(ConfigError, match="--texts"):
-        generate(FILES, 0, False, 0, 1, Folders())
+        generate_texts(FILES, 0, False, 0, 1, Folders())
     with pytest.raises(ConfigError, match="has no text"):
-        generate(FILES, 0, False, 0, 1, Folders(texts=str(tmp_path)))
+        generate_texts(FILES, 0, False, 0, 1, Folders(texts=str(tmp_path)))
     leaked = examples("html-close-tags", "development")[3].prompt
     (tmp_path / "notes.md").write_text(f"Seen today:\n\n{leaked}\n", encoding="utf-8")
     with pytest.raises(ContractError, match="html-close-tags"):
-        generate(FILES, 0, False, 0, 1, Folders(texts=str(tmp_path)))
+        generate_texts(FILES, 0, False, 0, 1, Folders(texts=str(tmp_path)))
 
 
 def test_asking_for_more_than_there_is(tmp_path):
     (tmp_path / "a.txt").write_text("only this", encoding="utf-8")
     with pytest.raises(ConfigError, match="up to 1"):
-        generate(FILES, 0, False, 0, 2, Folders(texts=str(tmp_path)))
+        generate_texts(FILES, 0, False, 0, 2, Folders(texts=str(tmp_path)))
 
 
 def test_every_task_with_a_generator_is_a_source():

@@ -4,7 +4,7 @@ import pytest
 
 from unmask.base.errors import ConfigError
 from unmask.checkpoints.codec import TextCodec
-from unmask.train.tokenizer import CHATS, Ids, files, learn
+from unmask.train.tokenizer import CHATS, ControlIds, learn_tokenizer, tokenizer_files
 
 LESSONS = [
     "the lamp in the hall holds 42 candles; [1]=lamp",
@@ -20,7 +20,7 @@ def chat(request):
 
 @pytest.fixture(scope="module")
 def tokenizer(chat):
-    return learn(LESSONS, 300, chat)
+    return learn_tokenizer(LESSONS, 300, chat)
 
 
 def test_every_digit_is_a_token_of_its_own(tokenizer):
@@ -45,20 +45,20 @@ def test_round_trip(tokenizer, text):
 
 
 def test_learning_is_deterministic(tokenizer, chat):
-    assert learn(LESSONS, 300, chat).to_str() == tokenizer.to_str()
+    assert learn_tokenizer(LESSONS, 300, chat).to_str() == tokenizer.to_str()
     # Also when texts come in another order: only counts matter.
-    assert learn(LESSONS[::-1], 300, chat).to_str() == tokenizer.to_str()
+    assert learn_tokenizer(LESSONS[::-1], 300, chat).to_str() == tokenizer.to_str()
 
 
 def test_too_few_texts_for_the_size(chat):
     with pytest.raises(ConfigError, match="allowed: up to"):
-        learn(["one two three"], 2000, chat)
+        learn_tokenizer(["one two three"], 2000, chat)
 
 
 def test_files_read_back_and_the_template_writes_what_training_read(tokenizer, chat, tmp_path):
-    for name, text in files(tokenizer, chat, 512).items():
+    for name, text in tokenizer_files(tokenizer, chat, 512).items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-    ids = Ids.of(tokenizer, chat)
+    ids = ControlIds.of(tokenizer, chat)
     codec = TextCodec.read(tmp_path, mask_id=ids.mask, vocab=300, ends=(ids.eos, chat.turn))
     assert codec.mask == chat.mask
     assert codec.ends == (ids.eos, ids.turn)

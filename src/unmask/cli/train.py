@@ -1,5 +1,6 @@
 """`unmask train`: train a small masked diffusion model from a configuration file."""
 
+import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,11 +48,11 @@ def train(
     """
     from dataclasses import replace
 
-    from unmask.train import Config, train
-    from unmask.train.journal import checkpoints
+    from unmask.train import TrainConfig, train
+    from unmask.train.run_folder import list_checkpoints
     from unmask.train.sources import CONSTRUCTED, Folders
 
-    settings = Config.read(config)
+    settings = TrainConfig.read(config)
     if steps is not None:
         settings = replace(settings, optimizer=replace(settings.optimizer, steps=steps))
     folders = Folders(str(data_dir) if data_dir else None, str(texts) if texts else None)
@@ -60,21 +61,22 @@ def train(
     live = sys.stderr.isatty() and sys.stdout.isatty()
     try:
         with watching(_lines, lambda: _screen(settings.optimizer.steps), live=live) as show:
-            result = train(
+            model = train(
                 settings,
                 out,
                 device=device,
                 folders=folders,
                 cache=cache,
                 score=_scorer(scored, device) if scored else None,
-                say=say,
+                log=say,
                 on_step=show,
             )
     except KeyboardInterrupt:
-        kept = checkpoints(out)
+        kept = list_checkpoints(out)
         say(f"stopped; the same command {f'goes on from {kept[-1]}' if kept else 'starts again: no checkpoint yet'}")
         raise
-    say(f"model in {result.folder}: validation loss {result.manifest['validation']:.4f}")
+    validation = json.loads((model / "manifest.json").read_text(encoding="utf-8"))["validation"]
+    say(f"model in {model}: validation loss {validation:.4f}")
 
 
 def _scorer(tasks: Sequence[str], device: str) -> Callable[[Path, int], Mapping[str, float]]:

@@ -69,13 +69,13 @@ def head(
       unmask train head --kind demask --model mini --out out/demask-mini
       unmask generate --policy demask --set head=out/demask-mini/head
     """
-    from unmask.train.heads import HeadConfig, train_head
+    from unmask.train import HeadOptions, train_head
     from unmask.train.sources import Folders
 
-    config = HeadConfig(kind, **asdict(fit))
+    options = HeadOptions(kind, **asdict(fit))
     folders = Folders(texts=str(texts)) if texts is not None else None
     try:
-        card = train_head(load.load(model), config, out, folders=folders, say=say)
+        card = train_head(load.load(model), options, out, folders=folders, log=say)
     except KeyboardInterrupt:
         note(f"stopped: nothing is kept in {str(out)!r}; the same command starts from the beginning")
         raise

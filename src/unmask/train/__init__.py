@@ -1,19 +1,27 @@
-"""Training of small masked diffusion language models. Names are looked up on first use: workers need no torch."""
+"""Training of small masked diffusion language models, and of the heads that some methods need."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unmask.train.config import Config as Config
-    from unmask.train.loop import Result as Result
-    from unmask.train.loop import TrainingProgress as TrainingProgress
-    from unmask.train.loop import train as train
+    from unmask.train.config import TrainConfig as TrainConfig
+    from unmask.train.heads import HeadOptions as HeadOptions
+    from unmask.train.heads import train_head as train_head
+    from unmask.train.trainer import TrainingProgress as TrainingProgress
+    from unmask.train.trainer import train as train
 
-_HOME = {"Config": "config", "TrainingProgress": "loop", "Result": "loop", "train": "loop"}
-__all__ = ["Config", "Result", "TrainingProgress", "train"]
+_MODULES = {
+    "HeadOptions": "heads",
+    "TrainConfig": "config",
+    "TrainingProgress": "trainer",
+    "train": "trainer",
+    "train_head": "heads",
+}
+__all__ = ["HeadOptions", "TrainConfig", "TrainingProgress", "train", "train_head"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    # Imported on first use, because the processes that make training texts import this package without torch.
+    if name not in _MODULES:
         raise AttributeError(f"module 'unmask.train' has no attribute {name!r}; public names: {', '.join(__all__)}")
-    return getattr(import_module(f"unmask.train.{_HOME[name]}"), name)
+    return getattr(import_module(f"unmask.train.{_MODULES[name]}"), name)

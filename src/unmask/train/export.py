@@ -15,44 +15,70 @@ from unmask.base.errors import CheckpointError, SchemaError
 from unmask.base.files import atomic_folder, write_text
 from unmask.checkpoints import dream, llada, weights
 from unmask.checkpoints.manifest import MANIFEST, check_manifest, sealed, sha256_of
-from unmask.denoisers.transformer import Spec, Transformer
-from unmask.train.config import Config
-from unmask.train.tokenizer import CHATS, Ids, files
+from unmask.denoisers.transformer import Transformer
+from unmask.train.config import TrainConfig
+from unmask.train.tokenizer import CHATS, ControlIds, tokenizer_files
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-NAMES = {"llada": llada.NAMES, "dream": dream.NAMES}
+TENSOR_NAMES = {"llada": llada.NAMES, "dream": dream.NAMES}
+TEMPLATES = Path(__file__).with_name("export_templates.json")
+"""`config.json` and `generation_config.json` of each family with the published files' keys, in their order.
+
+Values such as "{width}" are filled in. There is no `auto_map`, because there is no code to run.
+"""
 
 
-def export(
-    model: Transformer, tokenizer: Tokenizer, config: Config, folder: Path, notes: dict[str, Any]
+def export_model(
+    model: Transformer, tokenizer: Tokenizer, config: TrainConfig, folder: Path, notes: dict[str, Any]
 ) -> dict[str, Any]:
     """Write the folder, complete or not at all, and return its manifest.
 
-    `notes` are what the manifest says beyond files, versions and configuration. Nothing in it depends on the time.
+    `notes` are added to the manifest's files, versions and configuration. The manifest holds no times and no paths, so
+    that two runs that agree have the same one.
     """
-    ids = Ids.of(tokenizer, CHATS[config.model.family])
-    settings, generation = _DOCUMENTS[config.model.family](model.spec, ids, config)
+    family, chat, spec = config.model.family, CHATS[config.model.family], model.spec
+    ids = ControlIds.of(tokenizer, chat)
+    values = {
+        "width": spec.width,
+        "layers": spec.layers,
+        "heads": spec.heads,
+        "kv_heads": spec.kv_heads,
+        "mlp": spec.mlp,
+        "vocab": spec.vocab,
+        "theta": spec.theta,
+        "norm_eps": spec.eps,
+        "init_std": config.model.init_std,
+        "context": config.model.context,
+        "bos": ids.bos,
+        "eos": ids.eos,
+        "mask": ids.mask,
+        "precision": f"amp_{config.run.dtype}",
+        "export_dtype": str(DTYPES[config.run.export]).removeprefix("torch."),
+    }
+    filled = {f"{{{name}}}": value for name, value in values.items()}
     with atomic_folder(folder) as partial:
-        _write_json(partial / "config.json", settings)
-        _write_json(partial / "generation_config.json", generation)
-        for name, text in files(tokenizer, CHATS[config.model.family], config.model.context).items():
+        for name, template in json.loads(TEMPLATES.read_text(encoding="utf-8"))[family].items():
+            document = {k: filled.get(v, v) if isinstance(v, str) else v for k, v in template.items()}
+            _write_json(partial / f"{name}.json", document)
+        for name, text in tokenizer_files(tokenizer, chat, config.model.context).items():
             write_text(partial / name, text)
-        weights.save(model, NAMES[config.model.family], partial, dtype=DTYPES[config.run.export])
-        said = {
-            "files": {path.name: sha256_of(path) for path in sorted(partial.iterdir())},
-            "parameters": model.spec.parameters,
-            "config_sha256": config.digest,
-            "config": config.flat(),
-            "versions": versions(),
-            **notes,
-        }
-        manifest = sealed(said)
+        weights.save(model, TENSOR_NAMES[family], partial, dtype=DTYPES[config.run.export])
+        manifest = sealed(
+            {
+                "files": {path.name: sha256_of(path) for path in sorted(partial.iterdir())},
+                "parameters": spec.parameters,
+                "config_sha256": config.digest,
+                "config": config.flat(),
+                "versions": library_versions(),
+                **notes,
+            }
+        )
         _write_json(partial / MANIFEST, manifest)
     return manifest
 
 
-def finished(folder: Path) -> dict[str, Any] | None:
-    """The manifest of an exported folder whose files are all as it says; None if there is none."""
+def read_finished(folder: Path) -> dict[str, Any] | None:
+    """Read the manifest of an exported folder and compare every file with it; None if there is no export."""
     try:
         return check_manifest(folder)
     except CheckpointError as error:
@@ -62,8 +88,8 @@ def finished(folder: Path) -> dict[str, Any] | None:
         ) from error
 
 
-def versions() -> dict[str, str]:
-    """What computed this."""
+def library_versions() -> dict[str, str]:
+    """Versions of the libraries that a result was computed with."""
     return {
         "unmask": __version__,
         "python": platform.python_version(),
@@ -75,107 +101,3 @@ def versions() -> dict[str, str]:
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-
-
-# config.json and generation_config.json with the published files' keys. No `auto_map`: there is no code to run.
-
-
-def _llada(spec: Spec, ids: Ids, config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
-    settings = {
-        "activation_type": "silu",
-        "alibi": False,
-        "alibi_bias_max": 8.0,
-        "architectures": ["LLaDAModelLM"],
-        "attention_dropout": 0.0,
-        "attention_layer_norm": False,
-        "attention_layer_norm_with_affine": True,
-        "bias_for_layer_norm": False,
-        "block_group_size": 1,
-        "block_type": "llama",
-        "d_model": spec.width,
-        "embedding_dropout": 0.0,
-        "embedding_size": spec.vocab,
-        "eos_token_id": ids.eos,
-        "flash_attention": False,
-        "include_bias": False,
-        "include_qkv_bias": False,
-        "init_cutoff_factor": None,
-        "init_device": "meta",
-        "init_fn": "normal",
-        "init_std": config.model.init_std,
-        "input_emb_norm": False,
-        "layer_norm_type": "rms",
-        "layer_norm_with_affine": True,
-        "mask_token_id": ids.mask,
-        "max_sequence_length": config.model.context,
-        "mlp_hidden_size": spec.mlp,
-        "mlp_ratio": 4,
-        "model_type": "llada",
-        "multi_query_attention": None,
-        "n_heads": spec.heads,
-        "n_kv_heads": spec.kv_heads,
-        "n_layers": spec.layers,
-        "pad_token_id": ids.eos,
-        "precision": f"amp_{config.run.dtype}",
-        "residual_dropout": 0.0,
-        "rms_norm_eps": spec.eps,
-        "rope": True,
-        "rope_full_precision": True,
-        "rope_theta": spec.theta,
-        "scale_logits": False,
-        "use_cache": False,
-        "vocab_size": spec.vocab,
-        "weight_tying": False,
-    }
-    generation = {"_from_model_config": True, "bos_token_id": ids.bos, "eos_token_id": ids.eos}
-    return settings, generation
-
-
-def _dream(spec: Spec, ids: Ids, config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
-    settings = {
-        "architectures": ["DreamModel"],
-        "attention_dropout": 0.0,
-        "bos_token_id": ids.eos,
-        "eos_token_id": ids.eos,
-        "hidden_act": "silu",
-        "hidden_size": spec.width,
-        "initializer_range": config.model.init_std,
-        "intermediate_size": spec.mlp,
-        "mask_token_id": ids.mask,
-        "max_position_embeddings": config.model.context,
-        "max_window_layers": spec.layers,
-        "model_type": "Dream",
-        "num_attention_heads": spec.heads,
-        "num_hidden_layers": spec.layers,
-        "num_key_value_heads": spec.kv_heads,
-        "pad_token_id": ids.eos,
-        "rms_norm_eps": spec.eps,
-        "rope_scaling": None,
-        "rope_theta": spec.theta,
-        "sliding_window": None,
-        "tie_word_embeddings": False,
-        "torch_dtype": str(DTYPES[config.run.export]).removeprefix("torch."),
-        "use_cache": True,
-        "use_mrope": False,
-        "use_sliding_window": False,
-        "vocab_size": spec.vocab,
-    }
-    generation = {
-        "_from_model_config": True,
-        "alg": "origin",
-        "alg_temp": None,
-        "bos_token_id": ids.eos,
-        "eos_token_id": ids.eos,
-        "eps": 0.001,
-        "mask_token_id": None,
-        "output_history": False,
-        "pad_token_id": ids.eos,
-        "steps": 512,
-        "temperature": 0.0,
-        "top_k": None,
-        "top_p": None,
-    }
-    return settings, generation
-
-
-_DOCUMENTS = {"llada": _llada, "dream": _dream}

@@ -1,15 +1,15 @@
 """Training of heads: small networks on the hidden rows of one loaded model, which itself stays as it is.
 
-Two stages, as DEMASK's authors do it: what the model says is computed once and kept, then the head is fitted to it. The
-model is handed in, so that one in memory (8 billion parameters on a user's GPU) is not loaded twice.
+Two stages, as DEMASK's authors do it: hidden rows and targets are computed once and kept, then the head is fitted to
+them. The model is passed in, so that one of 8 billion parameters is not loaded twice.
 """
 
 import math
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,41 +19,44 @@ from torch.nn.utils.rnn import pad_sequence
 
 from unmask.base.errors import ConfigError, UnknownName, UnmaskError, require
 from unmask.base.files import find_leftovers
+from unmask.core import Needs, State, View
+from unmask.core.proposal import Proposal
 from unmask.denoisers import Exact
 from unmask.policies.heads import HEADS, HeadCard, save_head
 from unmask.policies.heads.store import CARD, read_card
 from unmask.request import CalibratedModel
 from unmask.stats.ranking import auroc, spearman
-from unmask.train import journal
-from unmask.train.export import versions
-from unmask.train.heads_data import Canvas, canvases
-from unmask.train.heads_rows import HeadRows, read_rows
-from unmask.train.sources import Folders
+from unmask.train.export import library_versions
+from unmask.train.run_folder import LOCK, check_folder, hold_folder
+from unmask.train.sources import CONSTRUCTED, FILES, WRITTEN, Folders, generate_texts
 
 LOSSES = {
     "demask": "binary cross-entropy of the predicted dependence against total variation after one drawn token",
     "ddpd": "binary cross-entropy against whether a token was replaced by a uniform one",
 }
+"""Loss of each kind of head, in the words of its card."""
+LONGEST = 1024
+"""Tokens of a canvas. Longer texts are left out."""
 
 
 @dataclass(frozen=True)
-class HeadConfig:
+class HeadOptions:
     """What is trained, on how much, and for how long."""
 
     kind: str
     examples: int = 2000
     """Texts to learn from."""
     held_out: int = 200
-    """Texts to judge by, of which nothing was learned."""
+    """Other texts, on which the head is judged."""
     steps: int = 3000
     batch: int = 16
-    """Texts per step, and canvases that go through the model together."""
+    """Texts per step, and canvases in one forward of the model."""
     rate: float = 1e-3
     size: int = 64
     probes: int = 4
     """Positions of a text that are given a token (demask)."""
     draws: int = 4
-    """Tokens tried at each of them when a head is judged (demask)."""
+    """Tokens tried at each probe when a head is judged (demask)."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -67,117 +70,122 @@ class HeadConfig:
 
 def train_head(
     model: CalibratedModel,
-    config: HeadConfig,
+    options: HeadOptions,
     out: str | Path,
     *,
     folders: Folders | None = None,
-    say: Callable[[str], None] = lambda line: None,
+    log: Callable[[str], None] = lambda line: None,
 ) -> HeadCard:
-    """Train a head for the model and write its folder, whole or not at all; a finished one is left as it is.
+    """Train a head for the model and write its folder `out/head`, complete or not at all.
 
-    An interrupted run begins again: it keeps nothing half done. One run at a time has the folder.
+    A finished head is left as it is. An interrupted run keeps nothing and begins again. One run at a time has `out`.
     """
-    out = Path(out)
+    out, folders = Path(out), folders or Folders()
     if isinstance(model.denoiser, Exact):
         raise ConfigError(
             f"{model.name} needs no head: its hidden rows hold marginals only, and dependence is computed; allowed: "
             "models with a network; leave the head out"
         )
-    journal.check_place(out)
-    journal.check_writable(out)
-    folder, before, new = out / "head", (out / journal.LOCK).exists(), not out.exists()
-    with journal.held(out, say):
+    check_folder(out)
+    folder, was_interrupted, is_new = out / "head", (out / LOCK).exists(), not out.exists()
+    with hold_folder(out, log):
         if (folder / CARD).exists():
-            return _finished(read_card(folder), config, model, folders, folder, say)
-        _clear(folder)
-        if before:
-            say(f"a run in {out} did not finish, and kept nothing: this one starts from the beginning")
+            card = read_card(folder)
+            _check_same_head(card, options, model, folders, folder)
+            log(f"{folder} is finished; nothing to do")
+            return card
+        for path in find_leftovers(folder):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if was_interrupted:
+            log(f"a run in {out} did not finish, and kept nothing: this one starts from the beginning")
         try:
-            return _trained(model, config, folder, folders, say)
+            return _fit_and_save(model, options, folder, folders, log)
         except UnmaskError:
-            # What is refused leaves nothing; what was interrupted leaves its lock, and the next run says so.
-            if new:
-                (out / journal.LOCK).unlink(missing_ok=True)
+            # A refused run leaves nothing behind. An interrupted one leaves its lock, by which the next run knows it.
+            if is_new:
+                (out / LOCK).unlink(missing_ok=True)
                 out.rmdir()
             raise
 
 
-def _trained(
-    model: CalibratedModel,
-    config: HeadConfig,
-    folder: Path,
-    folders: Folders | None,
-    say: Callable[[str], None],
+def _check_same_head(
+    card: HeadCard, options: HeadOptions, model: CalibratedModel, folders: Folders, folder: Path
+) -> None:
+    """Refuse a folder that holds a head for another model, from other texts or with other settings."""
+    own = "the package's own"
+    stored = {"model": card.fingerprint, "texts": card.data.get("folder", own), **card.settings}
+    wanted = {"model": model.fingerprint, "texts": folders.texts or own, **asdict(options)}
+    differences = [
+        f"{key} {stored.get(key)} there, {value} asked for" for key, value in wanted.items() if stored.get(key) != value
+    ]
+    if differences:
+        raise ConfigError(
+            f"{folder} holds another head, {card.kind} for {card.model} ({'; '.join(differences)}); allowed: the same "
+            "command; use another --out"
+        )
+
+
+def _fit_and_save(
+    model: CalibratedModel, options: HeadOptions, folder: Path, folders: Folders, log: Callable[[str], None]
 ) -> HeadCard:
-    texts = canvases(model, config.examples, config.seed, False, folders)
-    judged = canvases(model, config.held_out, config.seed, True, folders)
-    say(f"{len(texts)} texts to learn from, {len(judged)} to judge by")
-    torch.manual_seed(config.seed)
-    rows = _rows(model, config, texts, 0, draws=1)
-    held = _rows(model, config, judged, 1, draws=config.draws)
-    width = rows[0].hidden_WH.shape[-1]
-    network = HEADS[config.kind](width, config.size).to(rows[0].hidden_WH.device)
-    _fit(network.train(), config, rows, say)
+    """Compute hidden rows and targets, fit the head to them, judge it on held-out texts, and write its folder."""
+    texts = make_canvases(model, options.examples, options.seed, False, folders)
+    held_out = make_canvases(model, options.held_out, options.seed, True, folders)
+    log(f"{len(texts)} texts to learn from, {len(held_out)} to judge by")
+    torch.manual_seed(options.seed)
+
+    def read(texts: Sequence[Canvas], stream: int, draws: int) -> list[HeadRows]:
+        rng = np.random.default_rng([options.seed, stream])
+        rows = read_rows(model, options.kind, texts, rng, batch=options.batch, probes=options.probes, draws=draws)
+        require(bool(rows), "texts with something to learn", 0, "1 or more", "take longer texts")
+        return rows
+
+    rows, held_out_rows = read(texts, 0, 1), read(held_out, 1, options.draws)
+    hidden_WH = rows[0].hidden_WH
+    width = hidden_WH.shape[-1]
+    network = HEADS[options.kind](width, options.size).to(hidden_WH.device)
+
+    network.train()
+    optimizer = torch.optim.AdamW(network.parameters(), lr=options.rate, weight_decay=0.1)
+    rng = np.random.default_rng([options.seed, 2])
+    for step in range(options.steps):
+        for group in optimizer.param_groups:
+            group["lr"] = options.rate * (1 + math.cos(math.pi * step / options.steps)) / 2
+        chosen = rng.integers(len(rows), size=options.batch)
+        logits, targets = predict_targets(network, options.kind, [rows[i] for i in chosen])
+        # The mean over all pairs, not over texts, as the head is judged.
+        loss = F.binary_cross_entropy_with_logits(logits, targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if (step + 1) % max(1, options.steps // 10) == 0:
+            log(f"step {step + 1}/{options.steps}  loss {float(loss.detach()):.4f}")
     network.eval()
-    quality = judge(network, config.kind, held, rows)
-    say("held-out: " + ", ".join(f"{name} {value:.4f}" for name, value in quality.items()))
-    data = {"texts": len(texts), "held_out": len(judged), "sources": ", ".join(sorted({c.source for c in texts}))}
+
+    quality = judge_head(network, options.kind, held_out_rows, rows)
+    log("held-out: " + ", ".join(f"{name} {value:.4f}" for name, value in quality.items()))
+    sources = ", ".join(sorted({canvas.source for canvas in texts}))
+    data: dict[str, Any] = {"texts": len(texts), "held_out": len(held_out), "sources": sources}
+    if folders.texts is not None:
+        data["folder"] = folders.texts
     card = HeadCard(
-        config.kind, model.name, model.fingerprint, width, config.size, "", LOSSES[config.kind],
-        data | _origin(folders), asdict(config), quality, versions(),
-    )  # fmt: skip
+        kind=options.kind,
+        model=model.name,
+        fingerprint=model.fingerprint,
+        width=width,
+        size=options.size,
+        weights_sha256="",
+        loss=LOSSES[options.kind],
+        data=data,
+        settings=asdict(options),
+        quality=quality,
+        versions=library_versions(),
+    )
     return save_head(folder, network, card)
 
 
-def _origin(folders: Folders | None) -> dict[str, str]:
-    """Where the texts came from, if not from the package."""
-    return {} if folders is None or folders.texts is None else {"folder": folders.texts}
-
-
-def _clear(folder: Path) -> None:
-    """Throw away what a kill left of a folder half written."""
-    for path in find_leftovers(folder):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def _finished(
-    card: HeadCard,
-    config: HeadConfig,
-    model: CalibratedModel,
-    folders: Folders | None,
-    folder: Path,
-    say: Callable[[str], None],
-) -> HeadCard:
-    """The head that is there, if it is the one asked for."""
-    usual = "the package's own"
-    theirs: dict[str, Any] = {"model": card.fingerprint, "texts": card.data.get("folder", usual), **card.settings}
-    ours: dict[str, Any] = {
-        "model": model.fingerprint,
-        "texts": _origin(folders).get("folder", usual),
-        **asdict(config),
-    }
-    differ = [f"{key} {theirs.get(key)} there, {ours[key]} asked for" for key in ours if theirs.get(key) != ours[key]]
-    if differ:
-        raise ConfigError(
-            f"{folder} holds another head, {card.kind} for {card.model} ({'; '.join(differ)}); allowed: the same "
-            "command; use another --out"
-        )
-    say(f"{folder} is finished; nothing to do")
-    return card
-
-
-def _rows(
-    model: CalibratedModel, config: HeadConfig, texts: Sequence[Canvas], stream: int, draws: int
-) -> list[HeadRows]:
-    """What the model says of the texts; of dependence only those with two masks say something."""
-    rng = np.random.default_rng([config.seed, stream])
-    rows = read_rows(model, config.kind, texts, rng, batch=config.batch, probes=config.probes, draws=draws)
-    require(bool(rows), "texts with something to learn", 0, "1 or more", "take longer texts")
-    return rows
-
-
-def predictions(network: nn.Module, kind: str, rows: Sequence[HeadRows]) -> tuple[Tensor, Tensor]:
-    """The head's logits of some texts and what they should be, one beside the other."""
+def predict_targets(network: nn.Module, kind: str, rows: Sequence["HeadRows"]) -> tuple[Tensor, Tensor]:
+    """Logits of the head on some texts, and their targets, flattened to the known ones."""
     hidden_BWH = pad_sequence([row.hidden_WH for row in rows], batch_first=True)
     if kind == "ddpd":
         known_BW = pad_sequence([torch.ones_like(row.p_W) for row in rows], batch_first=True) > 0
@@ -193,40 +201,221 @@ def predictions(network: nn.Module, kind: str, rows: Sequence[HeadRows]) -> tupl
     return logits_BWP[known_BWP], target_BWP[known_BWP]
 
 
-def _fit(network: nn.Module, config: HeadConfig, rows: Sequence[HeadRows], say: Callable[[str], None]) -> None:
-    """Adam with a cosine, a few texts a step."""
-    optimizer = torch.optim.AdamW(network.parameters(), lr=config.rate, weight_decay=0.1)
-    rng = np.random.default_rng([config.seed, 2])
-    for step in range(config.steps):
-        for group in optimizer.param_groups:
-            group["lr"] = config.rate * (1 + math.cos(math.pi * step / config.steps)) / 2
-        # All pairs count the same, as they do when the head is judged.
-        chosen = rng.integers(len(rows), size=config.batch)
-        says, wants = predictions(network, config.kind, [rows[i] for i in chosen])
-        loss = F.binary_cross_entropy_with_logits(says, wants)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if (step + 1) % max(1, config.steps // 10) == 0:
-            say(f"step {step + 1}/{config.steps}  loss {float(loss.detach()):.4f}")
-
-
-def judge(network: nn.Module, kind: str, held: Sequence[HeadRows], learned: Sequence[HeadRows]) -> dict[str, float]:
-    """The head on texts of which nothing was learned, beside what always says the mean of the others."""
+def judge_head(
+    network: nn.Module, kind: str, held_out: Sequence["HeadRows"], learned: Sequence["HeadRows"]
+) -> dict[str, float]:
+    """Quality of the head on held-out texts, beside that of always answering the mean of the learned ones."""
     mean = float(torch.cat([row.target.flatten() for row in learned]).double().nanmean())
     with torch.no_grad():
-        pairs = [predictions(network, kind, [row]) for row in held]
-    says, wants = (torch.cat(parts).double().cpu() for parts in zip(*pairs, strict=True))
-    said = says.sigmoid()
-    floor = torch.full_like(said, min(max(mean, 1e-6), 1 - 1e-6))
-    entropy = F.binary_cross_entropy
-    quality: dict[str, Any] = {
-        "loss": float(entropy(said, wants)),
-        "loss_of_the_mean": float(entropy(floor, wants)),
-        "mean_absolute_error": float((said - wants).abs().mean()),
-        "mean_absolute_error_of_the_mean": float((floor - wants).abs().mean()),
-        "explained_variance": 1 - float((said - wants).square().mean() / (floor - wants).square().mean()),
+        pairs = [predict_targets(network, kind, [row]) for row in held_out]
+    logits, targets = (torch.cat(parts).double().cpu() for parts in zip(*pairs, strict=True))
+    answers = logits.sigmoid()
+    constant = torch.full_like(answers, min(max(mean, 1e-6), 1 - 1e-6))
+    quality = {
+        "loss": float(F.binary_cross_entropy(answers, targets)),
+        "loss_of_the_mean": float(F.binary_cross_entropy(constant, targets)),
+        "mean_absolute_error": float((answers - targets).abs().mean()),
+        "mean_absolute_error_of_the_mean": float((constant - targets).abs().mean()),
+        "explained_variance": 1 - float((answers - targets).square().mean() / (constant - targets).square().mean()),
     }
     if kind == "demask":
-        return quality | {"rank_correlation": float(spearman(said.numpy(), wants.numpy())[0])}
-    return quality | {"auroc": float(auroc(said.numpy(), wants.numpy() > 0.5)[0])}
+        return quality | {"rank_correlation": float(spearman(answers.numpy(), targets.numpy())[0])}
+    return quality | {"auroc": float(auroc(answers.numpy(), targets.numpy() > 0.5)[0])}
+
+
+# The texts, and what the model computes on them.
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """Tokens of one text: the prompt, then the answer with its filler."""
+
+    source: str
+    tokens: tuple[int, ...]
+    start: int
+    """Position where the answer begins."""
+
+
+def make_canvases(
+    model: CalibratedModel, count: int, seed: int, held_out: bool, folders: Folders | None = None
+) -> list[Canvas]:
+    """Take `count` texts from the sources in turn. A folder of texts, where one is given, is the only source."""
+    folders = folders or Folders()
+    sources = (FILES,) if folders.texts is not None else (*CONSTRUCTED, *WRITTEN)
+    share = -(-count // len(sources))
+    ends, longest = model.denoiser.vocabulary.eos_ids, min(LONGEST, model.length or LONGEST)
+    canvases = []
+    for source in sources:
+        for text in generate_texts(source, seed, held_out, 0, share, folders):
+            prompt = [] if text.prompt is None else model.codec.encode(text.prompt)
+            answer: Sequence[int] = model.codec.canvas(text.answer)
+            if text.room is not None and ends:
+                answer = [*answer, *[ends[0]] * max(1, text.room - len(answer))]
+            if len(answer) >= 2 and len(prompt) + len(answer) <= longest:
+                canvases.append(Canvas(source, (*prompt, *answer), len(prompt)))
+    if not canvases:
+        raise ConfigError(
+            "no text is left to learn from: all are empty or longer than the model's canvas; allowed: one or more; "
+            "take shorter ones"
+        )
+    return [canvas for at in range(share) for canvas in canvases[at::share]][:count]
+
+
+@dataclass(frozen=True)
+class HeadRows:
+    """Features of W positions of one text, and the targets of the head there."""
+
+    hidden_WH: Tensor
+    p_W: Tensor
+    """Probability of the token that stands at each position (ddpd)."""
+    target: Tensor
+    """demask: (W, probes), how far each probe moved each position, NaN at itself. ddpd: (W,), 1 for noise."""
+    probe: Tensor
+    """Which of the W positions each probe is (demask)."""
+
+
+def read_rows(
+    model: CalibratedModel,
+    kind: str,
+    texts: Sequence[Canvas],
+    rng: np.random.Generator,
+    *,
+    batch: int,
+    probes: int,
+    draws: int,
+) -> list[HeadRows]:
+    """Compute features and targets of all texts, `batch` canvases in a forward."""
+    rows: list[HeadRows] = []
+    with torch.inference_mode():
+        for first in range(0, len(texts), batch):
+            part = texts[first : first + batch]
+            if kind == "demask":
+                rows += _read_dependence(model, part, rng, batch, probes, draws)
+            else:
+                rows += _read_noise(model, part, rng)
+    # Copied, because tensors made in inference mode may not enter a graph of gradients.
+    return [HeadRows(*(tensor.clone() for tensor in vars(row).values())) for row in rows]
+
+
+class _Probe(NamedTuple):
+    text: int
+    mask: int
+    """Which of the text's masks is given a token."""
+    number: int
+    """Which of the text's probes it is."""
+
+
+def _read_dependence(
+    model: CalibratedModel, part: Sequence[Canvas], rng: np.random.Generator, batch: int, probes: int, draws: int
+) -> list[HeadRows]:
+    """Mask some of each answer, give `probes` of the masks a drawn token each, and measure how far the others move."""
+    tokens, masks = _mask_answers(part, rng, model.denoiser.vocabulary.mask_id)
+    before = _forward(model, _make_state(model, part, tokens))
+    device = before.p_RV.device
+    # Rows of all masks lie one after the other: those of text b begin at first[b].
+    first = np.cumsum([0, *map(len, masks)])
+    tried = [_Probe(b, w, n) for b, m in enumerate(masks) for n, w in enumerate(rng.permutation(len(m))[:probes])]
+    row_T = torch.tensor([first[probe.text] + probe.mask for probe in tried], device=device)
+    drawn_TD = _draw_tokens(before.p_RV[row_T], rng, draws)
+    trials = [(probe, token) for probe, drawn in zip(tried, drawn_TD, strict=True) for token in drawn]
+    target_RP = torch.zeros((int(first[-1]), probes), device=device)
+    for start in range(0, len(trials), batch):
+        some = trials[start : start + batch]
+        canvases, rows, columns = [], [], []
+        for probe, token in some:
+            canvas = tokens[probe.text].copy()
+            canvas[masks[probe.text][probe.mask]] = token
+            canvases.append(canvas)
+            # The masks of this canvas are those of its text, without the one that got a token.
+            rows.append(first[probe.text] + np.delete(np.arange(len(masks[probe.text])), probe.mask))
+            columns.append(np.full(len(rows[-1]), probe.number))
+        after = _forward(model, _make_state(model, [part[probe.text] for probe, _ in some], canvases))
+        row_U, column_U = (torch.from_numpy(np.concatenate(numbers)).to(device) for numbers in (rows, columns))
+        moved_U = (after.p_RV - before.p_RV[row_U]).abs().sum(-1) / 2
+        target_RP.index_put_((row_U, column_U), moved_U.float() / draws, accumulate=True)
+    target_RP[row_T, torch.tensor([probe.number for probe in tried], device=device)] = math.nan
+    found = []
+    for b, (hidden_WH, target_WP) in enumerate(zip(before.hidden, target_RP.split([*map(len, masks)]), strict=True)):
+        probe_P = torch.tensor([probe.mask for probe in tried if probe.text == b], device=device)
+        no_p_W = torch.zeros(len(hidden_WH), device=device)
+        found.append(HeadRows(hidden_WH, no_p_W, target_WP[:, : len(probe_P)], probe_P))
+    return found
+
+
+def _mask_answers(
+    part: Sequence[Canvas], rng: np.random.Generator, mask_id: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Mask two or more positions of each answer. Returns tokens and masked positions of each text."""
+    tokens, masks = [], []
+    for canvas in part:
+        positions = np.arange(canvas.start, len(canvas.tokens))
+        masked = np.sort(rng.permutation(positions)[: rng.integers(2, len(positions) + 1)])
+        row = np.array(canvas.tokens)
+        row[masked] = mask_id
+        tokens.append(row)
+        masks.append(masked)
+    return tokens, masks
+
+
+def _draw_tokens(p_TV: Tensor, rng: np.random.Generator, draws: int) -> list[list[int]]:
+    """Draw tokens from every row of probabilities."""
+    total_TV = p_TV.double().cumsum(-1)
+    uniform_TD = torch.from_numpy(rng.random((len(p_TV), draws))).to(p_TV.device)
+    drawn_TD = torch.searchsorted(total_TV, uniform_TD * total_TV[:, -1:], right=True)
+    tokens: list[list[int]] = drawn_TD.clamp(max=p_TV.shape[1] - 1).tolist()
+    return tokens
+
+
+def _read_noise(model: CalibratedModel, part: Sequence[Canvas], rng: np.random.Generator) -> list[HeadRows]:
+    """Replace a random share of each answer by uniform tokens, and mask a share of it in half of the texts."""
+    vocabulary = model.denoiser.vocabulary
+    legal = np.array([t for t in range(vocabulary.size) if t != vocabulary.mask_id])
+    tokens, labels = [], []
+    for canvas in part:
+        row = np.array(canvas.tokens)
+        in_answer = np.arange(len(row)) >= canvas.start
+        noisy = in_answer & (rng.random(len(row)) < rng.random())
+        row[noisy] = rng.choice(legal, int(noisy.sum()))
+        masked = in_answer & (rng.random(len(row)) < rng.random()) & (rng.random() < 0.5)
+        row[masked] = vocabulary.mask_id
+        tokens.append(row)
+        labels.append(noisy[in_answer & ~masked])
+    output = _forward(model, _make_state(model, part, tokens), revealed=True)
+    no_probe = torch.zeros(0, dtype=torch.long)
+    return [
+        HeadRows(hidden_WH, p_W, torch.from_numpy(label_W).float().to(hidden_WH.device), no_probe)
+        for hidden_WH, p_W, label_W in zip(output.hidden, output.p_of_token, labels, strict=True)
+        if len(label_W)
+    ]
+
+
+def _make_state(model: CalibratedModel, part: Sequence[Canvas], tokens: Sequence[np.ndarray]) -> State:
+    """State whose prompts are given and whose answer positions are revealed or masked."""
+    given = [[True] * c.start + [False] * (len(c.tokens) - c.start) for c in part]
+    mask_id, device = model.denoiser.vocabulary.mask_id, model.denoiser.device
+    rows = [list(map(int, row)) for row in tokens]
+    # `from_canvases` refuses a row without a mask, because nothing is to be decoded there. A mask is put in for it.
+    masked = [row if mask_id in row else [*row[:-1], mask_id] for row in rows]
+    state = State.from_canvases(masked, steps=1, mask_id=mask_id, given=given, device=device)
+    width = state.tokens_BL.shape[1]
+    tokens_BL = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=device)
+    return State(tokens_BL, state.fixed_BL, state.committed_BL, state.length_B, state.step_B, state.horizon_B, mask_id)
+
+
+class _Output(NamedTuple):
+    hidden: Sequence[Tensor]
+    p_RV: Tensor
+    p_of_token: Sequence[Tensor]
+
+
+def _forward(model: CalibratedModel, state: State, revealed: bool = False) -> _Output:
+    """Hidden rows and probabilities at the masks of each text in turn, or at the answer tokens that stand."""
+    wanted_BL = state.revealed_BL if revealed else state.masked_BL
+    view = replace(View.of(state, Needs(revealed=revealed)), wanted_BN=wanted_BL)
+    logits = model.denoiser(view, Needs(hidden=True))
+    if logits.hidden_RH is None:
+        raise ConfigError(f"{model.name} gives no hidden rows; allowed: models that do; choose another")
+    z_RV = Proposal().edit(model.denoiser.vocabulary).apply_(logits.logits_RV.float().clone())
+    p_RV, counts = z_RV.softmax(-1), wanted_BL.sum(-1).tolist()
+    p_R = p_RV.gather(1, state.tokens_BL[wanted_BL][:, None]).squeeze(1) if revealed else p_RV[:, 0]
+    return _Output(logits.hidden_RH.split(counts), p_RV, p_R.split(counts))

@@ -23,15 +23,15 @@ def token_losses(
     mask_id: int,
     shift: int,
 ) -> Tensor:
-    """-log p of R tokens, given their rows with the hidden tokens masked; in float32.
+    """Compute -log p of R tokens in float32, given their rows with the hidden tokens masked.
 
-    `place_R` are places in the flattened batch. `valid_BN` tells tokens from padding, which nobody attends to.
+    `place_R` are places in the flattened batch. `valid_BN` tells tokens from padding, which no token attends to.
     With `shift` 1 the prediction for a place is read one slot before it.
     """
     target_R = tokens_BN.flatten().index_select(0, place_R)
     input_BN = tokens_BN.masked_fill(hidden_BN, mask_id)
     position_BN = torch.arange(tokens_BN.shape[1], device=tokens_BN.device).expand_as(tokens_BN)
-    # Attention reads a bias of the queries' own type and nothing else.
+    # The bias must have the type of the queries, which autocast decides: attention refuses any other.
     kind = tokens_BN.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else model.dtype
     bias_BN = torch.zeros_like(valid_BN, dtype=dtype).masked_fill(~valid_BN, float("-inf"))

@@ -14,17 +14,15 @@ from unmask.denoisers.transformer import Fused, Transformer
 MOMENTUM = 0.95
 ITERATIONS = 5
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of the polynomial that takes singular values from anywhere in (0, 1] near 1 in few iterations."""
+"""Coefficients of the polynomial that takes singular values from anywhere in (0, 1] near 1 in few iterations."""
 SCALE = 0.2
-"""Root mean square of an update, over the learning rate: about AdamW's."""
+"""Root mean square of an update over the learning rate, about that of AdamW."""
 
 
-def orthogonal(x: Tensor) -> Tensor:
-    """Each matrix of a stack with its singular values at about 1: between 0.65 and 1.25, but for the very smallest.
-
-    In bfloat16 on a GPU, where it is twice as fast and as good; the iteration corrects its own rounding.
-    """
+def orthogonalize(x: Tensor) -> Tensor:
+    """Bring the singular values of each matrix of a stack near 1: between 0.65 and 1.25, but for the very smallest."""
     a, b, c = COEFFICIENTS
+    # bfloat16 is twice as fast on a GPU and as good: the iteration corrects its own rounding.
     y = x.to(torch.bfloat16) if x.is_cuda else x
     wide = y.shape[1] <= y.shape[2]
     y = y if wide else y.mT
@@ -36,10 +34,11 @@ def orthogonal(x: Tensor) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Nesterov momentum, made orthogonal matrix by matrix; decay as AdamW's.
+    """Nesterov momentum, made orthogonal matrix by matrix, with AdamW's weight decay.
 
-    `parts` tells of each parameter how many rows belong to each of the matrices stored one above the other in it.
-    With a learning rate in a tensor a step can be recorded.
+    `parts` holds for each parameter the row counts of the matrices that are stored one above the other in it. Taking
+    such a parameter as one matrix, as `torch.optim.Muon` does, gives other numbers. With a learning rate in a tensor a
+    step can be recorded as a CUDA graph.
     """
 
     def __init__(
@@ -50,7 +49,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One update; every parameter has a gradient."""
+        """Update every parameter. All of them need a gradient."""
         (group,) = self.param_groups
         params = group["params"]
         grads = [p.grad for p in params]
@@ -60,7 +59,7 @@ class Muon(torch.optim.Optimizer):
         momenta = [self.state[p]["momentum"] for p in params]
         torch._foreach_lerp_(momenta, grads, 1 - MOMENTUM)
         ahead = torch._foreach_lerp(grads, momenta, MOMENTUM)
-        # Matrices of one shape go together, whichever parameter they are in.
+        # Matrices of one shape are stacked, whichever parameter they are in: one product instead of many small ones.
         kinds: dict[torch.Size, list[tuple[Tensor, Tensor]]] = {}
         for p, update, rows in zip(params, ahead, self._parts, strict=True):
             for weight, part in zip(p.detach().split(rows), update.split(rows), strict=True):
@@ -70,13 +69,13 @@ class Muon(torch.optim.Optimizer):
         for shape, pairs in kinds.items():
             weights = [weight for weight, _ in pairs]
             size = SCALE * math.sqrt(max(shape))
-            updates = orthogonal(torch.stack([part for _, part in pairs])) * (-size * rate)
+            updates = orthogonalize(torch.stack([part for _, part in pairs])) * (-size * rate)
             torch._foreach_mul_(weights, kept)
             torch._foreach_add_(weights, list(updates.unbind()))
 
 
-def matrices(model: Transformer) -> dict[Tensor, tuple[int, ...]]:
-    """The layers' matrices, and the rows of the maps each consists of: q, k and v; gate and up; or one."""
+def layer_matrices(model: Transformer) -> dict[Tensor, tuple[int, ...]]:
+    """Map each matrix of the layers to the row counts of its parts: q, k and v; gate and up; or one part."""
     rows_of: dict[Tensor, tuple[int, ...]] = {}
     for module in model.layers.modules():
         if isinstance(module, Fused):

@@ -1,6 +1,5 @@
 """Where training texts come from. Example i of a source is a function of (seed, i); nothing here loads torch."""
 
-import os
 import re
 import signal
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from unmask.base.errors import ConfigError, ContractError, require
-from unmask.tasks import CONTROLS, SPLITS, TASKS, TRAINING, Task, examples, training
+from unmask.tasks import CONTROLS, SPLITS, TASKS, TRAINING, examples, training
 from unmask.tasks.base import digest
 from unmask.tasks.draw import Draw
 from unmask.tasks.official import gsm8k
@@ -22,120 +21,116 @@ from unmask.tasks.scoring.extract import squeeze
 from unmask.train import texts
 
 WRITTEN: dict[str, Callable[[Draw], texts.Pair]] = {
-    "english": texts.english,
-    "arithmetic": texts.arithmetic,
-    "code": texts.code,
+    "english": texts.write_english,
+    "arithmetic": texts.write_arithmetic,
+    "code": texts.write_code,
 }
-"""Requests that this package writes itself."""
+"""Sources that this package writes itself."""
 ROOMS = (16, 24, 32, 48, 64, 96, 128)
-"""Room for their answers, in tokens, drawn for each: whoever asks a model something picks any length."""
+"""Tokens that a written answer may have, drawn for each one, because users ask for answers of any length."""
 FILES = "texts"
-"""Plain text from a folder that the user names."""
+"""Source of plain text from a folder that the user names."""
 CONSTRUCTED = tuple(name for name, task in {**TASKS, **CONTROLS}.items() if task.generator)
 GSM8K = gsm8k.TASK.name
 SOURCES = (*CONSTRUCTED, GSM8K, *WRITTEN, FILES)
 
 STRIDE = 10**9
-"""Seeds draw from different stretches of the endless streams; the second half of each is held out."""
+"""Distance between the stretches of the endless streams that two seeds read. The second half of each is held out."""
 CHUNK = 2000
+"""Examples that a process makes at once."""
 PASSAGE = 400
 """Characters of a passage of plain text, at most."""
 _SUFFIXES = (".txt", ".md", ".py")
-_CALCULATOR = re.compile(r"<<.*?>>")
 
 
 class Text(NamedTuple):
-    """One example before it is tokenised. Without a prompt it is a passage of plain text."""
+    """One example before it is tokenised. A passage of plain text has no prompt."""
 
     prompt: str | None
     answer: str
     room: int | None
-    """Tokens that the answer has, filler included; None for a text that is as long as it is."""
+    """Tokens that the answer takes, filler included; None for a text that is as long as it is."""
 
 
 @dataclass(frozen=True)
 class Folders:
-    """What the user's machine adds: official data, and texts to read."""
+    """Data on the user's machine: official data sets, and texts to read."""
 
     data: str | None = None
     texts: str | None = None
 
 
-def versions(source: str) -> str:
-    """What identifies a source's texts beyond its name: the version of a generator."""
+def source_version(source: str) -> str:
+    """Version of the generator that makes a source's texts."""
     return "1" if source in WRITTEN or source == FILES else {**TASKS, **CONTROLS}[source].prompts_version
 
 
-def available(source: str, folders: Folders) -> int | None:
-    """How many examples a source has, for training and validation together; None if they never end."""
+def count_available(source: str, folders: Folders) -> int | None:
+    """Examples that a source has, for training and validation together; None if they never end."""
     if source == GSM8K:
-        return len(_gsm8k(folders.data))
-    return len(passages(folders.texts)) if source == FILES else None
+        return len(_read_gsm8k(folders.data))
+    return len(read_passages(folders.texts)) if source == FILES else None
 
 
-def generate(source: str, seed: int, held_out: bool, start: int, count: int, folders: Folders) -> list[Text]:
-    """Examples `start` to `start + count` of a source; training and held-out ones have nothing in common."""
+def generate_texts(source: str, seed: int, held_out: bool, start: int, count: int, folders: Folders) -> list[Text]:
+    """Make examples `start` to `start + count` of a source. Training and held-out examples never overlap."""
     if source in (GSM8K, FILES):
-        everything = _gsm8k(folders.data) if source == GSM8K else passages(folders.texts)
-        # Counted from the end, so that held-out rows are the same however many are trained on.
-        chosen = everything[::-1] if held_out else everything
-        require(
-            start + count <= len(chosen), f"examples of {source}", start + count, f"up to {len(chosen)}", "lower it"
-        )
-        return list(chosen[start : start + count])
-    first = seed * STRIDE + (STRIDE // 2 if held_out else 0) + start
-    require(start + count <= STRIDE // 2, f"examples of {source}", start + count, f"up to {STRIDE // 2}", "lower it")
+        everything = _read_gsm8k(folders.data) if source == GSM8K else read_passages(folders.texts)
+        # Counted from the end, so that held-out rows stay the same however many rows are trained on.
+        ordered = everything[::-1] if held_out else everything
+        most = len(ordered)
+        require(start + count <= most, f"examples of {source}", start + count, f"up to {most}", "lower it")
+        return list(ordered[start : start + count])
+    half = STRIDE // 2
+    require(start + count <= half, f"examples of {source}", start + count, f"up to {half}", "lower it")
+    first = seed * STRIDE + (half if held_out else 0) + start
+    made = []
     if source in WRITTEN:
-        return [_written(source, i) for i in range(first, first + count)]
-    return list(_drawn({**TASKS, **CONTROLS}[source], first, count))
-
-
-def _written(source: str, i: int) -> Text:
-    draw = Draw(digest("unmask", "train", source, str(i)))
-    prompt, answer = WRITTEN[source](draw)
-    # A token has two characters or more nearly always.
-    return Text(prompt, answer, draw.choice([room for room in ROOMS if room > len(answer) // 2 + 1] or ROOMS[-1:]))
-
-
-def _drawn(task: Task, first: int, count: int) -> Iterator[Text]:
-    taken = split_prompts(task.name)
+        for i in range(first, first + count):
+            draw = Draw(digest("unmask", "train", source, str(i)))
+            prompt, answer = WRITTEN[source](draw)
+            # A token nearly always has two characters or more.
+            rooms = [room for room in ROOMS if room > len(answer) // 2 + 1] or ROOMS[-1:]
+            made.append(Text(prompt, answer, draw.choice(rooms)))
+        return made
+    task = {**TASKS, **CONTROLS}[source]
+    forbidden = split_prompts(task.name)
     for example in islice(training(task.name, first), count):
-        if example.split != TRAINING or squeeze(example.prompt) in taken:
+        if example.split != TRAINING or squeeze(example.prompt) in forbidden:
             raise ContractError(
                 f"{example.id} is an example of the {task.name} suite's splits; allowed: its training stream; training "
                 "on it would make every score worthless"
             )
-        yield Text(example.prompt, f"<answer>{example.target}</answer>", task.horizon)
+        made.append(Text(example.prompt, f"<answer>{example.target}</answer>", task.horizon))
+    return made
 
 
 @lru_cache(maxsize=16)
 def split_prompts(name: str) -> frozenset[str]:
-    """Every prompt that a model may never see in training, with whitespace normalised."""
+    """Every prompt of a task that a model may never see in training, with whitespace normalised."""
     return frozenset(squeeze(example.prompt) for split in SPLITS for example in examples(name, split))
 
 
 @lru_cache(maxsize=2)
-def _gsm8k(folder: str | None) -> tuple[Text, ...]:
-    """The official training file, solutions included, without its calculator's notes."""
-    return tuple(
-        Text(
-            example.prompt,
-            f"{_CALCULATOR.sub('', str(example.constraints['solution']))}\n<answer>{example.target}</answer>",
-            gsm8k.TASK.horizon,
-        )
-        for example in training(GSM8K, 0, folder)
-    )
+def _read_gsm8k(folder: str | None) -> tuple[Text, ...]:
+    """Read the official training file with its solutions, without the calculator's notes."""
+    found = []
+    for example in training(GSM8K, 0, folder):
+        solution = re.sub(r"<<.*?>>", "", str(example.constraints["solution"]))
+        found.append(Text(example.prompt, f"{solution}\n<answer>{example.target}</answer>", gsm8k.TASK.horizon))
+    return tuple(found)
 
 
 @lru_cache(maxsize=2)
-def passages(folder: str | None) -> tuple[Text, ...]:
-    """Passages of the text files in a folder, in the order of their names, paragraph by paragraph."""
+def read_passages(folder: str | None) -> tuple[Text, ...]:
+    """Read the text files of a folder in the order of their names, and cut every paragraph into passages."""
+    suffixes = ", ".join(_SUFFIXES)
     if folder is None:
         raise ConfigError(
             f"the configuration has [sources.{FILES}], but no folder of texts was given; allowed: a folder of "
-            f"{', '.join(_SUFFIXES)} files; name it with --texts, or take the table out"
+            f"{suffixes} files; name it with --texts, or take the table out"
         )
-    texts: list[Text] = []
+    passages: list[Text] = []
     for path in sorted(path for path in Path(folder).rglob("*") if path.suffix in _SUFFIXES and path.is_file()):
         try:
             content = path.read_text(encoding="utf-8")
@@ -143,18 +138,16 @@ def passages(folder: str | None) -> tuple[Text, ...]:
             raise ConfigError(
                 f"{str(path)!r} cannot be read ({error}); allowed: UTF-8 text; mend or move it"
             ) from error
-        _check_foreign(path, content)
+        _check_no_suite_prompt(path, content)
         for paragraph in content.split("\n\n"):
-            texts += (Text(None, piece, None) for piece in _pieces(paragraph.strip("\n")))
-    if not texts:
-        raise ConfigError(
-            f"{folder!r} has no text; allowed: a folder of {', '.join(_SUFFIXES)} files; name another with --texts"
-        )
-    return tuple(texts)
+            passages += (Text(None, piece, None) for piece in _cut_paragraph(paragraph.strip("\n")))
+    if not passages:
+        raise ConfigError(f"{folder!r} has no text; allowed: a folder of {suffixes} files; name another with --texts")
+    return tuple(passages)
 
 
-def _pieces(paragraph: str) -> Iterator[str]:
-    """A paragraph cut at spaces and line ends into passages of bounded length."""
+def _cut_paragraph(paragraph: str) -> Iterator[str]:
+    """Cut at spaces and line ends into passages of bounded length."""
     while len(paragraph) > PASSAGE:
         cut = max(paragraph.rfind(" ", 1, PASSAGE), paragraph.rfind("\n", 1, PASSAGE))
         cut = cut if cut > 0 else PASSAGE
@@ -164,8 +157,9 @@ def _pieces(paragraph: str) -> Iterator[str]:
         yield paragraph
 
 
-def _check_foreign(path: Path, content: str) -> None:
-    """No prompt of the suite may come in through a text file; all of them ask for an answer between tags."""
+def _check_no_suite_prompt(path: Path, content: str) -> None:
+    """Refuse a text file that holds a prompt of the suite."""
+    # Every prompt of the suite asks for an answer between these tags; comparing with all of them takes seconds.
     if "<answer>" not in content:
         return
     plain = squeeze(content)
@@ -178,10 +172,7 @@ def _check_foreign(path: Path, content: str) -> None:
                 )
 
 
-# In parallel
-
-
-class _Piece(NamedTuple):
+class _Chunk(NamedTuple):
     source: str
     seed: int
     held_out: bool
@@ -190,27 +181,28 @@ class _Piece(NamedTuple):
     folders: Folders
 
 
-def _work(piece: _Piece) -> list[Text]:
-    return generate(*piece)
+def _generate_chunk(chunk: _Chunk) -> list[Text]:
+    return generate_texts(*chunk)
 
 
-def stream(
-    wanted: dict[str, int], seed: int, held_out: bool, folders: Folders, workers: int
+def stream_texts(
+    counts: dict[str, int], seed: int, held_out: bool, folders: Folders, workers: int
 ) -> Iterator[tuple[str, list[Text]]]:
-    """All examples of several sources in order, chunk by chunk, made by several processes if there are many."""
-    pieces = [
-        _Piece(source, seed, held_out, start, min(CHUNK, count - start), folders)
-        for source, count in wanted.items()
+    """Yield (source, chunk of texts) for several sources in order. Several processes make them if there are many."""
+    chunks = [
+        _Chunk(source, seed, held_out, start, min(CHUNK, count - start), folders)
+        for source, count in counts.items()
         for start in range(0, count, CHUNK)
     ]
-    if workers < 2 or len(pieces) < 8:
-        yield from ((piece.source, _work(piece)) for piece in pieces)
+    if workers < 2 or len(chunks) < 8:
+        yield from ((chunk.source, _generate_chunk(chunk)) for chunk in chunks)
         return
-    # Spawned, not forked: a fork of a process with running threads (tokenizers, torch) can hang.
-    ignore = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent; it stops the workers.
-    pool = ProcessPoolExecutor(min(workers, len(pieces)), get_context("spawn"), signal.signal, ignore)
+    # Spawned, not forked: a fork of a process with running threads (tokenizers, torch) can hang. Workers ignore
+    # Ctrl-C, because the parent stops them; otherwise each of them would print a traceback.
+    ignore_ctrl_c = (signal.SIGINT, signal.SIG_IGN)
+    pool = ProcessPoolExecutor(min(workers, len(chunks)), get_context("spawn"), signal.signal, ignore_ctrl_c)
     try:
-        yield from zip((piece.source for piece in pieces), pool.map(_work, pieces), strict=True)
+        yield from zip((chunk.source for chunk in chunks), pool.map(_generate_chunk, chunks), strict=True)
     except BrokenProcessPool as error:
         raise ConfigError(
             f"the {workers} processes that make examples have died; allowed: enough memory for them, and in a script "
@@ -218,8 +210,3 @@ def stream(
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def cores() -> int:
-    """Processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

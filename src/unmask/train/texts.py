@@ -1,4 +1,8 @@
-"""Plain requests and answers written by this package: sentences, sums, small functions. Deterministic, no torch."""
+"""Plain requests and answers that this package writes itself: sentences, sums, small functions.
+
+A text is a function of the random numbers it is given. Changing a line here changes every model trained from a
+configuration that names its source.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,13 +18,13 @@ class Pair(NamedTuple):
     answer: str
 
 
-def english(draw: Draw) -> Pair:
-    """Something to say about everyday things."""
+def write_english(draw: Draw) -> Pair:
+    """Write a request about everyday things, with its answer."""
     return draw.choice(_ENGLISH)(draw)
 
 
-def arithmetic(draw: Draw) -> Pair:
-    """A sum with its result."""
+def write_arithmetic(draw: Draw) -> Pair:
+    """Write a sum or product, with its result."""
     first, second = draw.between(0, 999), draw.between(0, 99)
     first, second = (first, second) if draw.chance(0.5) else (second, first)
     if draw.chance(0.25):
@@ -31,7 +35,7 @@ def arithmetic(draw: Draw) -> Pair:
         sign, word, result = "-", "minus", first - second
     else:
         sign, word, result = "+", "plus", first + second
-    asked = draw.choice(
+    prompt = draw.choice(
         (
             f"What is {first} {sign} {second}?",
             f"How much is {first} {word} {second}?",
@@ -40,12 +44,12 @@ def arithmetic(draw: Draw) -> Pair:
         )
     )
     if draw.chance(0.5):
-        return Pair(asked, f"{first} {sign} {second} = {result}")
-    return Pair(f"{asked} Number only.", str(result))
+        return Pair(prompt, f"{first} {sign} {second} = {result}")
+    return Pair(f"{prompt} Number only.", str(result))
 
 
-def code(draw: Draw) -> Pair:
-    """A small Python function."""
+def write_code(draw: Draw) -> Pair:
+    """Write a request for a small Python function, with the function."""
     return draw.choice(_CODE)(draw)
 
 
@@ -54,10 +58,10 @@ def _describe(draw: Draw) -> Pair:
     quality, colour, material = draw.choice(words.ADJECTIVES), draw.choice(words.COLOURS), draw.choice(words.MATERIALS)
     first = words.sentence_case(f"{words.with_article(f'{quality} {thing}')} stands in the {site}.")
     second = f"It is {colour} and made of {material}."
-    asked = draw.choice(
+    prompt = draw.choice(
         (f"Describe the {thing}.", f"Tell me about the {thing} in the {site}.", f"What about the {thing}?")
     )
-    return Pair(asked, f"{first} {second}" if draw.chance(0.6) else first)
+    return Pair(prompt, f"{first} {second}" if draw.chance(0.6) else first)
 
 
 def _story(draw: Draw) -> Pair:
@@ -66,37 +70,37 @@ def _story(draw: Draw) -> Pair:
     day, mood, thing = draw.choice(words.DAYS), draw.choice(words.MOODS), draw.choice(words.THINGS)
     first = f"{name} is {words.with_article(job)} from {town}."
     second = f"Last {day} {name} {past} the {thing} and was {mood}."
-    asked = draw.choice(
+    prompt = draw.choice(
         (f"Who is {name}?", f"Tell a story about {name}.", f"Write two sentences about {words.with_article(job)}.")
     )
-    return Pair(asked, f"{first} {second}")
+    return Pair(prompt, f"{first} {second}")
 
 
 def _opposite(draw: Draw) -> Pair:
     first, second = draw.choice(words.OPPOSITES)
-    asked = draw.choice(
+    prompt = draw.choice(
         (f"What is the opposite of {first}?", f"Opposite of {first}:", f"Name the opposite of '{first}'.")
     )
-    return Pair(asked, f"The opposite of {first} is {second}.")
+    return Pair(prompt, f"The opposite of {first} is {second}.")
 
 
 def _plural(draw: Draw) -> Pair:
     noun = draw.choice(words.GOODS)
     many = words.plural(noun)
     n = draw.between(2, 99)
-    asked = draw.choice(
+    prompt = draw.choice(
         (f"One {noun}, {n} what?", f"What is the plural of {noun}?", f"Say that there are {n} of these: {noun}")
     )
     return Pair(
-        asked, f"There are {words.cardinal(n)} {many}." if str(n) in asked else f"The plural of {noun} is {many}."
+        prompt, f"There are {words.cardinal(n)} {many}." if str(n) in prompt else f"The plural of {noun} is {many}."
     )
 
 
 def _past(draw: Draw) -> Pair:
     verb, past, *_ = draw.choice(words.VERBS)
     who, thing = draw.choice(words.FIRST), draw.choice(words.THINGS)
-    asked = draw.choice((f"Put into the past: {who} will {verb} the {thing}.", f"What is the past tense of {verb}?"))
-    return Pair(asked, f"{who} {past} the {thing}." if who in asked else f"The past tense of {verb} is {past}.")
+    prompt = draw.choice((f"Put into the past: {who} will {verb} the {thing}.", f"What is the past tense of {verb}?"))
+    return Pair(prompt, f"{who} {past} the {thing}." if who in prompt else f"The past tense of {verb} is {past}.")
 
 
 def _choose(draw: Draw) -> Pair:
@@ -109,9 +113,9 @@ def _choose(draw: Draw) -> Pair:
 
 def _greet(draw: Draw) -> Pair:
     name, town, day = draw.choice(words.FIRST), draw.choice(words.TOWNS), draw.choice(words.DAYS)
-    asked = draw.choice((f"Greet {name}.", f"Say hello to {name} from {town}.", f"Wish {name} a good {day}."))
-    answer = f"Hello {name}, I wish you a good {day}." if day in asked else f"Hello {name}!"
-    return Pair(asked, f"Hello {name} from {town}!" if town in asked else answer)
+    prompt = draw.choice((f"Greet {name}.", f"Say hello to {name} from {town}.", f"Wish {name} a good {day}."))
+    answer = f"Hello {name}, I wish you a good {day}." if day in prompt else f"Hello {name}!"
+    return Pair(prompt, f"Hello {name} from {town}!" if town in prompt else answer)
 
 
 _ENGLISH: tuple[Callable[[Draw], Pair], ...] = (_describe, _story, _story, _opposite, _plural, _past, _choose, _greet)
@@ -128,40 +132,42 @@ _AGGREGATES = ("max", "min", "sum", "len", "sorted")
 def _operation(draw: Draw) -> Pair:
     name, does, sign = draw.choice(_OPERATIONS)
     first, second = draw.sample(("a", "b", "x", "y", "left", "right", "n", "m"), 2)
-    asked = draw.choice((f"Write a Python function that {does} two numbers.", f"Python: def {name}({first}, {second})"))
-    return Pair(asked, f"def {name}({first}, {second}):\n    return {first} {sign} {second}")
+    prompt = draw.choice(
+        (f"Write a Python function that {does} two numbers.", f"Python: def {name}({first}, {second})")
+    )
+    return Pair(prompt, f"def {name}({first}, {second}):\n    return {first} {sign} {second}")
 
 
 def _constant(draw: Draw) -> Pair:
     thing, n = draw.choice(words.THINGS), draw.between(2, 99)
-    asked = f"Write a Python function count_{thing} that returns its argument plus {n}."
-    return Pair(asked, f"def count_{thing}(n):\n    return n + {n}")
+    prompt = f"Write a Python function count_{thing} that returns its argument plus {n}."
+    return Pair(prompt, f"def count_{thing}(n):\n    return n + {n}")
 
 
 def _aggregate(draw: Draw) -> Pair:
     kind, noun = draw.choice(_AGGREGATES), words.plural(draw.choice(words.THINGS))
-    asked = f"Write a Python function {kind}_{noun} that returns the {kind} of a list of {noun}."
-    return Pair(asked, f"def {kind}_{noun}({noun}):\n    return {kind}({noun})")
+    prompt = f"Write a Python function {kind}_{noun} that returns the {kind} of a list of {noun}."
+    return Pair(prompt, f"def {kind}_{noun}({noun}):\n    return {kind}({noun})")
 
 
 def _filtered(draw: Draw) -> Pair:
     noun, limit = words.plural(draw.choice(words.GOODS)), draw.between(1, 99)
     word, sign = draw.choice((("above", ">"), ("below", "<"), ("equal to", "==")))
-    asked = f"Write a Python function that keeps the {noun} {word} {limit}."
-    return Pair(asked, f"def keep({noun}):\n    return [x for x in {noun} if x {sign} {limit}]")
+    prompt = f"Write a Python function that keeps the {noun} {word} {limit}."
+    return Pair(prompt, f"def keep({noun}):\n    return [x for x in {noun} if x {sign} {limit}]")
 
 
 def _loop(draw: Draw) -> Pair:
     noun = draw.choice(words.ANIMALS)
-    asked = f"Print '{noun}' {(n := draw.between(2, 20))} times in Python."
-    return Pair(asked, f"for i in range({n}):\n    print('{noun}')")
+    prompt = f"Print '{noun}' {(n := draw.between(2, 20))} times in Python."
+    return Pair(prompt, f"for i in range({n}):\n    print('{noun}')")
 
 
 def _lookup(draw: Draw) -> Pair:
     first, second = words.distinct(draw, words.GOODS, 2)
     n, m = draw.between(1, 99), draw.between(1, 99)
-    asked = f"Python dictionary of prices: {first} {n}, {second} {m}."
-    return Pair(asked, f"prices = {{'{first}': {n}, '{second}': {m}}}")
+    prompt = f"Python dictionary of prices: {first} {n}, {second} {m}."
+    return Pair(prompt, f"prices = {{'{first}': {n}, '{second}': {m}}}")
 
 
 _CODE: tuple[Callable[[Draw], Pair], ...] = (_operation, _constant, _aggregate, _filtered, _loop, _lookup)

@@ -1,4 +1,4 @@
-"""A byte-level BPE tokenizer of our own, in the form of the two families' files: control tokens, chat template."""
+"""A byte-level BPE tokenizer of our own, in the files of the two families: control tokens and chat template."""
 
 import json
 from collections.abc import Iterable
@@ -10,19 +10,19 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from unmask.base.errors import ConfigError
 
 SPLIT = r"\p{N}| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+"
-"""A digit is a token of its own; words take the space before them; signs and line ends do not mix with words."""
+"""Every digit is a token of its own. Words take the space before them. Signs and line ends do not mix with words."""
 
 
 @dataclass(frozen=True)
 class Chat:
-    """How a family writes one question and where the answer starts, with the tokens that takes."""
+    """Chat format of a family: control tokens, and what stands before and after a question."""
 
     control: tuple[str, ...]
-    """In the order of their ids, after all others."""
+    """Control tokens in the order of their ids, which follow all others."""
     bos: str
     eos: str
     turn: str
-    """Ends an answer; `eos` fills the rest."""
+    """Token that ends an answer; `eos` fills the rest of its room."""
     mask: str
     before: str
     after: str
@@ -30,7 +30,7 @@ class Chat:
     tokenizer_class: str
 
     def render(self, prompt: str) -> str:
-        """What the template writes for one user turn, up to where the answer starts."""
+        """Write one user turn as the template does, up to where the answer starts."""
         return f"{self.before}{prompt.strip()}{self.after}"
 
 
@@ -80,8 +80,8 @@ CHATS = {
 }
 
 
-def learn(texts: Iterable[str], size: int, chat: Chat) -> Tokenizer:
-    """Exactly `size` tokens: bytes, merges learnt from the texts, and the family's control tokens last."""
+def learn_tokenizer(texts: Iterable[str], size: int, chat: Chat) -> Tokenizer:
+    """Learn exactly `size` tokens: bytes, merges from the texts, and the family's control tokens last."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -106,8 +106,8 @@ def learn(texts: Iterable[str], size: int, chat: Chat) -> Tokenizer:
 
 
 @dataclass(frozen=True)
-class Ids:
-    """The control tokens' numbers."""
+class ControlIds:
+    """Ids of the control tokens."""
 
     bos: int
     eos: int
@@ -115,13 +115,14 @@ class Ids:
     mask: int
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, chat: Chat) -> "Ids":
+    def of(cls, tokenizer: Tokenizer, chat: Chat) -> "ControlIds":
+        """Look the ids up in a tokenizer."""
         known = tokenizer.get_vocab(with_added_tokens=True)
         return cls(bos=known[chat.bos], eos=known[chat.eos], turn=known[chat.turn], mask=known[chat.mask])
 
 
-def files(tokenizer: Tokenizer, chat: Chat, context: int) -> dict[str, str]:
-    """The tokenizer's files by name, as transformers and our own reader expect them."""
+def tokenizer_files(tokenizer: Tokenizer, chat: Chat, context: int) -> dict[str, str]:
+    """Text of each tokenizer file by its name, as transformers and our own loader expect them."""
     added = {
         str(tokenizer.token_to_id(text)): {
             "content": text,

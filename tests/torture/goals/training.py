@@ -1,7 +1,6 @@
 """Training: one run per folder, checkpoints that are what they say, files that follow the umask."""
 
 import os
-import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -46,21 +45,21 @@ class _Paused:
     """A training that waits in the middle of its steps until it is told to go on."""
 
     def __init__(self, folder: Path, at: int):
-        from unmask.train.learner import Learner
+        from unmask.train.trainer import Trainer
 
         told, self._tell = os.pipe()
         reached, reach = os.pipe()
-        step, count = Learner.step, [0]
+        step, count = Trainer.step, [0]
 
-        def waiting(learner: Any, *arguments: Any, **named: Any) -> Any:
+        def waiting(trainer: Any, *arguments: Any, **named: Any) -> Any:
             count[0] += 1
             if count[0] == at:
                 os.write(reach, b"x")
                 os.read(told, 1)
-            return step(learner, *arguments, **named)
+            return step(trainer, *arguments, **named)
 
         def first() -> None:
-            Learner.step = waiting  # type: ignore[method-assign]
+            Trainer.step = waiting  # type: ignore[method-assign]
 
         self._pid = os.fork()
         if not self._pid:
@@ -80,41 +79,12 @@ def _flipped(case: Case, folder: Path, made: Made) -> Failure | None:
     newest = sorted((folder / "trained" / "checkpoints").glob("step-*"))[-1]
     newest = case.rng.choice(sorted(p for p in newest.rglob("*") if p.is_file())) if newest.is_dir() else newest
     what = flip(newest, case.rng)
-    return _goes_on(what, folder, made)
-
-
-def _goes_on(what: str, folder: Path, made: Made) -> Failure | None:
     ended = WORK.run(folder)
     if ended.trouble:
         return Failure(f"{what}: {ended.trouble}")
     if ended.code == 0 and WORK.outcome(folder, ended) != made.outcome("training"):
         return Failure(f"{what}: other weights, silently")
     return None
-
-
-def _doctored(case: Case, folder: Path, made: Made) -> Failure | None:
-    """A checkpoint that torch reads, with keys or values that no run of ours writes."""
-    import torch
-
-    made.copy("training", folder)
-    _unfinished(folder)
-    path = sorted((folder / "trained" / "checkpoints").glob("step-*.pt"))[-1]
-    state = torch.load(path, weights_only=True)
-    what = _change(state, case.rng)
-    torch.save(state, path)
-    return _goes_on(f"a checkpoint with {what}", folder, made)
-
-
-def _change(state: Any, rng: random.Random) -> str:
-    key = rng.choice(sorted(state, key=str))
-    if rng.random() < 0.3:
-        del state[key]
-        return f"no {key}"
-    value = rng.choice((None, -1, 10**9, 2.5, float("nan"), "x", [], {}, [{}], {"a": 1}))
-    if hasattr(state[key], "shape") and rng.random() < 0.5:
-        value = state[key].double()[None]
-    state[key] = value
-    return f"{key} = {str(value)[:40]}"
 
 
 def _modes(case: Case, folder: Path, made: Made) -> Failure | None:
@@ -138,5 +108,5 @@ def _wrong(paths: set[Path], mask: int) -> Iterator[str]:
             yield f"{path.name} has mode {mode:o} and not {want:o}"
 
 
-KINDS: tuple[Callable[[Case, Path, Made], Failure | None], ...] = (_two, _flipped, _doctored, _modes)
+KINDS: tuple[Callable[[Case, Path, Made], Failure | None], ...] = (_two, _flipped, _modes)
 GOAL = Goal("training", "one run per folder, true checkpoints", try_case, sample=8, needs=("training",))
