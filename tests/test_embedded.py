@@ -12,6 +12,7 @@ import torch
 from safetensors import safe_open
 
 import unmask
+from tests.helpers.cases import each_case
 from tests.helpers.paths import CONFIGS, ROOT, SRC
 from unmask.catalog import EMBEDDED, EmbeddedOptions, load
 from unmask.checkpoints import hub
@@ -26,7 +27,7 @@ NAMES = ("mini", "mini-dream")
 CONSTRUCTED = [name for name, task in TASKS.items() if task.generator]
 SORT = "Sort these: pear, apple, fig. Reply in <answer>...</answer>."
 
-names = pytest.mark.parametrize("name", NAMES)
+names = each_case("name", NAMES)
 
 
 @pytest.fixture(scope="module")

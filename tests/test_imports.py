@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-import pytest
-
+from tests.helpers.cases import each_case
 from tests.helpers.fresh_python import fresh_python
 from tests.helpers.paths import SRC
 
@@ -48,7 +47,7 @@ def test_loading_a_model_needs_no_tables_and_no_cluster():
     assert not load(f"{PACKAGE}.catalog") & {"pyarrow", "ray", "typer"}
 
 
-@pytest.mark.parametrize("part", TORCH_FREE)
+@each_case("part", TORCH_FREE)
 def test_light_part_loads_no_torch(part):
     home = SRC / PACKAGE / part
     modules = [module_name(path) for path in [home.with_suffix(".py"), *home.rglob("*.py")] if path.exists()]

@@ -6,6 +6,7 @@ from typing import Literal
 
 import pytest
 
+from tests.helpers.cases import each_case
 from unmask.errors import ConfigError, UnknownName, require
 from unmask.options import (
     check_keys,
@@ -21,7 +22,7 @@ from unmask.options import (
 from unmask.policies import LLaDA, Revised, make
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "hint", "expected"),
     [
         (1, int, True),

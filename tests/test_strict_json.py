@@ -4,12 +4,11 @@ import json
 
 import pytest
 
+from tests.helpers.cases import each_case
 from unmask import strict_json
 
 
-@pytest.mark.parametrize(
-    "value", [None, 1, -2.5, "x", [1, {"a": []}], {"a": {"b": 1}, "b": {"b": 1}}, "9" * 5000, 1e300]
-)
+@each_case("value", [None, 1, -2.5, "x", [1, {"a": []}], {"a": {"b": 1}, "b": {"b": 1}}, "9" * 5000, 1e300])
 def test_what_json_writes_is_read(value):
     assert strict_json.loads(json.dumps(value)) == value
     assert strict_json.loads(json.dumps(value).encode()) == value
@@ -20,7 +19,7 @@ def test_a_byte_order_mark_is_dropped():
     assert strict_json.loads('["\ufeff"]') == ["\ufeff"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "message"),
     [
         ('{"a": 1, "a": 1}', "the key 'a' is given twice"),

@@ -2,8 +2,7 @@
 
 import time
 
-import pytest
-
+from tests.helpers.cases import each_case
 from tests.torture.__main__ import report
 from tests.torture.case import Case, Failure, Goal
 from tests.torture.flips import DAMAGE, edited, flip
@@ -72,7 +71,7 @@ def test_minutes_bound_a_run(tmp_path):
     assert run(tmp_path, goal("odd", odd, sample=0), minutes=0.01)["odd"].tried >= 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("ended", "fine"),
     [
         (Ended(0, "done", ""), True),
@@ -105,7 +104,7 @@ def test_damage_changes_files():
     assert value == {"a": {"b": [1, 2]}, "c": "d"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("judge", "good", "bad"),
     [
         (lambda text: html_faults(text, 0), "<p title='&lt;b>'>&lt;x-torture></p>", "<x-torture>"),

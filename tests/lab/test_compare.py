@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from tests.helpers.cases import each_case
 from tests.helpers.fresh_python import fresh_python
 from tests.helpers.oracle import CARRY, Oracle, oracle
 from unmask.catalog import load
@@ -400,7 +401,7 @@ class TestSummary:
                 report.check_folder(tmp_path, {"seed": 0})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "words"),
     [
         ({"split": "test"}, "unknown split 'test'"),
