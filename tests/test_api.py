@@ -74,6 +74,7 @@ class TestPackage:
         run = fresh_python(code)
         assert (run.returncode, run.stdout.split()) == (0, []), run.stderr
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "first", ["pass", "import unmask.decode", "from unmask.decode import decode", "unmask.policies"]
     )

@@ -12,7 +12,6 @@ import torch
 from safetensors import safe_open
 
 import unmask
-from tests.helpers.cases import each_case
 from tests.helpers.paths import CONFIGS, ROOT, SRC
 from unmask.catalog import EMBEDDED, EmbeddedOptions, load
 from unmask.checkpoints import hub
@@ -27,7 +26,7 @@ NAMES = ("mini", "mini-dream")
 CONSTRUCTED = [name for name, task in TASKS.items() if task.generator]
 SORT = "Sort these: pear, apple, fig. Reply in <answer>...</answer>."
 
-names = each_case("name", NAMES)
+names = pytest.mark.parametrize("name", NAMES)
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +79,7 @@ def test_the_card_shows_the_numbers_of_its_tables(name):
     assert all(task in card for task in CONSTRUCTED)
 
 
+@pytest.mark.slow
 def test_the_wheel_has_them(tmp_path):
     """Built, installed into an empty folder and loaded there, with no hub to ask."""
     source, target = tmp_path / "source", tmp_path / "target"
@@ -171,6 +171,7 @@ def test_a_batch_gives_what_each_prompt_gives_alone(name, models):
     assert list(together.texts) == [one.text for one in alone]
 
 
+@pytest.mark.slow
 @names
 def test_trained_and_not_blank(name, models):
     """On prompts that no split and no training run has: far above what an untrained network reaches, which is 0."""

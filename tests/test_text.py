@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from unmask.text import storable
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_text_that_utf8_holds_is_not_changed(text: str) -> None:
     assert storable(text) == text

@@ -32,6 +32,7 @@ def test_importing_the_package_settles_them():
     assert shown(f"import unmask; {SAY}") == ["PASSIVE", EXPECTED]
 
 
+@pytest.mark.slow
 def test_torch_computes_with_that_many():
     code = "import unmask, torch; from unmask.threads import count; print(torch.get_num_threads(), count())"
     assert shown(code) == [EXPECTED, EXPECTED]
@@ -59,6 +60,7 @@ def test_a_users_way_of_waiting_wins(name):
     assert shown(f"import unmask; {SAY}", **{name: "1"}) == [str(given["OMP_WAIT_POLICY"]), EXPECTED]
 
 
+@pytest.mark.slow
 def test_the_number_stands_in_results():
     code = (
         "import json, torch, unmask; torch.set_num_threads(int(os.environ['WANTED']));"

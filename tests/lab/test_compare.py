@@ -282,6 +282,7 @@ class TestMissing:
         with pytest.raises(ConfigError, match="block_length is 5"):
             evaluate(oracle(), [CARRY], split="development", prompts=2, policies={"reference": LLaDA(block_length=5)})
 
+    @pytest.mark.slow
     def test_everything_loads_without_jsonschema(self):
         code = (
             "import sys; sys.modules['jsonschema'] = None\n"

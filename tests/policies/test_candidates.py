@@ -424,6 +424,7 @@ class TestAround:
         assert torch.equal(plain.state.tokens_BL, varied.state.tokens_BL)
         assert any(bool(step.remasked_BL.any()) for step in varied.steps)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("axis", list(AXES))
     def test_contract(self, axis):
         for policy in candidates(around(FastDLLM(block_length=2)))[axis].values():

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import unmask
-from tests.helpers.cases import each_case
 from tests.helpers.device import DEVICE
 from unmask.axes import ReMDM, cardinality, commitment, score
 from unmask.core import Action, Noise, Policy, Search, State, row_key
@@ -48,7 +47,7 @@ OTHER_ROWS = {"fast-dllm-dream"}
 CASES = [(name, options) for name in METHODS if name not in OTHER_ROWS for options in VARIANTS.get(name, [{}])]
 
 
-@each_case(("name", "options"), CASES, ids=[f"{n}-{o}" for n, o in CASES])
+@pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{o}" for n, o in CASES])
 def test_every_registered_method_keeps_the_contract(name, options):
     assert kept(make(name, **options), Problem.default(device=DEVICE)) is None
 
@@ -84,7 +83,7 @@ def short(name):
     return own.get(name) or ({"head": make(name).without} if METHODS[name].card.learned else {})
 
 
-@each_case("name", METHODS)
+@pytest.mark.parametrize("name", METHODS)
 def test_every_method_keeps_the_contract_on_a_short_row_of_mini(name):
     assert kept(make(name, **short(name)), rows_of("mini", [ROWS[0][:4]], [2])) is None
 

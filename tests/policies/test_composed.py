@@ -117,6 +117,7 @@ def test_adaptive_counts_are_not_bound_by_the_steps():
     assert len(run(confidences(unsure), scheduled, 6, steps=2).steps) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy",
     [

@@ -120,6 +120,7 @@ def test_scores(alg, scripted):
     assert scores[alg][0].tolist() == pytest.approx(SCORES[alg], abs=5e-7)
 
 
+@pytest.mark.slow
 def test_draw_probabilities_of_positions(scripted):
     """alg_temp 0.1 on maskgit_plus scores: 20 000 rows draw their first position."""
     rows = 20_000

@@ -63,6 +63,7 @@ def test_an_impossible_gate_is_llada():
         assert revealed(ours.row(row)) == revealed(theirs.row(row))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy",
     [

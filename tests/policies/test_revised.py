@@ -149,6 +149,7 @@ def run_many(exact):
     return cache(lambda policy: run(exact, policy, rows=3000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "settings"),
     [
@@ -200,9 +201,10 @@ def test_a_full_row_keeps_revising_until_its_horizon(exact):
     assert (end.state.step_B == ANSWER).all()
 
 
-@each_case("eos_fill", [False, True])
-@each_case("variant", ["cap", "conf"])
-@each_case(
+@pytest.mark.slow
+@pytest.mark.parametrize("eos_fill", [False, True])
+@pytest.mark.parametrize("variant", ["cap", "conf"])
+@pytest.mark.parametrize(
     "base",
     [
         WINO(8),

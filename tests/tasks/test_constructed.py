@@ -113,7 +113,8 @@ def test_articles_agree(task: Task) -> None:
             assert given.lower() == words.article(word), draft.prompt
 
 
-@each
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ALL, ids=lambda task: task.name)
 def test_prompts_and_answers_are_varied(task: Task) -> None:
     all_drafts = list(everything(task))
     assert len({draft.prompt for draft in all_drafts}) >= 0.995 * len(all_drafts)

@@ -81,6 +81,7 @@ def test_training_example_does_not_depend_on_the_start(name):
     assert list(islice(training(name, 7), 3)) == list(islice(training(name), 7, 10))
 
 
+@pytest.mark.slow
 def test_same_bytes_in_another_interpreter():
     """Another hash seed, another locale and another time zone change nothing."""
     code = (

@@ -255,6 +255,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.slow
 def test_hostile_texts_take_linear_time():
     """No timing: a quadratic rule would need hours for these, and the limit is minutes."""
     code = (

@@ -277,6 +277,7 @@ json_values = st.recursive(
 objects = st.dictionaries(st.text(max_size=8), json_values, min_size=1, max_size=5)
 
 
+@pytest.mark.slow
 @given(gold=objects, data=st.data())
 def test_order_of_keys_does_not_matter(gold, data):
     shuffled = {key: gold[key] for key in data.draw(st.permutations(list(gold)))}
@@ -460,6 +461,7 @@ def test_a_schema_that_cannot_judge_is_the_examples_fault(schema, message):
         score('{"ssid": "x"}', e)
 
 
+@pytest.mark.slow
 def test_without_jsonschema_the_error_says_what_to_install():
     code = (
         "import sys; sys.modules['jsonschema'] = None\n"
