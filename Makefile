@@ -9,6 +9,9 @@ PYTEST_ARGS ?= -m "not slow and not cluster"
 # `make demo DEMO_OUT=elsewhere`: a folder of another version is not written to.
 DEMO_OUT ?= out/demo
 
+# `make cluster CLUSTER_TESTS=path::test`: only these.
+CLUSTER_TESTS ?= tests/lab/cluster tests/lab/test_compare_remote.py tests/cli/test_cluster.py tests/test_remote.py
+
 # `make torture MINUTES=20 SEED=7 GOAL="bits kills"`; 0 minutes is the sample that CI runs, the same cases every time.
 MINUTES ?= 60
 SEED ?=
@@ -38,7 +41,7 @@ UNFINISHED := $(VENV)/.unfinished
 .DELETE_ON_ERROR:
 # The steps share one environment and the tools use all cores themselves; `make -j clean test` keeps its order.
 .NOTPARALLEL:
-.PHONY: help setup demo test cluster torture lint format notebooks bench clean
+.PHONY: help setup demo test slow cluster torture wheel nightly lint format notebooks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -67,16 +70,26 @@ test: lint ## lint, then run the tests (PYTEST_ARGS= for the slow ones too)
 	@# Tensors in tests are tiny: a process per core is faster than a thread.
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(PYTEST_ARGS)
 
+slow: $(INSTALLED) ## the tests that `make test` leaves out for their time
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m "slow and not cluster"
+
 cluster: $(INSTALLED) ## studies on a Ray cluster of three nodes on this machine, while nodes are killed (five minutes)
-	$(BIN)/python -m pytest -m cluster tests/lab/cluster tests/lab/test_compare_remote.py tests/cli/test_cluster.py tests/test_remote.py
+	$(BIN)/python -m pytest -m cluster $(CLUSTER_TESTS)
 
 torture: $(INSTALLED) ## try to break every promise of docs/reliability.md (MINUTES=60, SEED=, GOAL=; MINUTES=0: a sample)
 	$(BIN)/python -m tests.torture $(if $(filter 0,$(MINUTES)),--sample,--minutes $(MINUTES)) \
 	  $(if $(SEED),--seed $(SEED)) $(foreach goal,$(GOAL),--only $(goal))
 
-lint: $(INSTALLED) ## check style, formatting and types
+wheel: $(INSTALLED) ## build the wheel and compare its files with those of the checkout
+	$(BIN)/python .ci/wheel_files.py
+
+# `make -k nightly` goes on after a part that failed. MINUTES and SEED are those of the torture.
+nightly: slow cluster torture wheel golden ## what is too long for every change: slow tests, clusters, torture, the whole golden dump
+
+lint: $(INSTALLED) ## check style, formatting, imports and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	PYTHONPATH=src $(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/mypy
 
 format: $(INSTALLED) ## fix what ruff can fix and format the code

@@ -12,6 +12,7 @@ import torch
 from hypothesis import settings
 
 from tests.helpers import scaled as scaled_checkpoints
+from tests.helpers.made_once import made_once
 from tests.helpers.paths import ROOT
 
 # Tensors in tests are tiny: a second thread only waits. What must hold with several threads sets them itself.
@@ -37,6 +38,14 @@ def shared() -> Path:
 def scaled() -> ModuleType:
     """tests/helpers/scaled.py: `scaled.llada(folder)` and `scaled.dream(folder)` write a small checkpoint."""
     return scaled_checkpoints
+
+
+@pytest.fixture(scope="session")
+def view_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small study of the package's own model, for pages and commands that show one; to be read only."""
+    from tests.helpers.view_server import run_small_study
+
+    return made_once(tmp_path_factory, "view-study", run_small_study)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import unmask
+from tests.helpers.cases import each_case
 from tests.helpers.fresh_python import fresh_python
 from unmask.api import Model
 from unmask.base.errors import ConfigError, UnknownName, UnmaskError
@@ -51,7 +52,7 @@ class TestPackage:
         assert (out.text, out.forwards) == (out.texts[0], 4)
         assert len(out.text) == 7
 
-    @pytest.mark.parametrize("name", unmask.__all__)
+    @each_case("name", unmask.__all__)
     def test_public_names_exist(self, name):
         assert getattr(unmask, name) is not None
         assert name in dir(unmask)
@@ -73,6 +74,7 @@ class TestPackage:
         run = fresh_python(code)
         assert (run.returncode, run.stdout.split()) == (0, []), run.stderr
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "first", ["pass", "import unmask.decode", "from unmask.decode import decode", "unmask.policies"]
     )
@@ -116,7 +118,7 @@ class TestLoad:
     def test_that_was_every_option(self):
         assert set(MODEL_OPTIONS) == {f.name for f in fields(ExactOptions)}
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("name", "options", "words"),
         [
             ("exakt", {}, ["'exakt'", "did you mean exact?"]),
@@ -207,7 +209,7 @@ class TestGeneration:
         assert [row["key"] for row in out.config["rows"]] == [row_key(5, canvas, 0), row_key(5, canvas, 1)]
         assert out.trajectory.noise.key_B.tolist() == [row["key"] for row in out.config["rows"]]
 
-    @pytest.mark.parametrize("policy", [name for name in METHODS if name != "fast-dllm-dream"])
+    @each_case("policy", [name for name in METHODS if name != "fast-dllm-dream"])
     def test_alone_as_in_a_batch(self, policy, model):
         prompts = ["a", "cab", "d", "bb"]
         options = {"policy": policy, "temperature": 0.9, "samples": 2, "steps": 3, **FITTING.get(policy, {})}
@@ -382,8 +384,8 @@ class TestEveryOption:
     def test_a_proposal_takes_its_part_with_the_same_defaults(self):
         assert DecodeOptions().proposal == {k: v for k, v in asdict(Proposal()).items() if k != "bar_mask"}
 
-    @pytest.mark.parametrize("temperature", [0.0, 0.8])
-    @pytest.mark.parametrize("option", [name for name, effect in EFFECTS.items() if not effect.other])
+    @each_case("temperature", [0.0, 0.8])
+    @each_case("option", [name for name, effect in EFFECTS.items() if not effect.other])
     def test_has_its_effect(self, option, temperature, model, ending):
         effect = EFFECTS[option]
         own = {"policy": effect.policy, "temperature": temperature}
@@ -396,8 +398,8 @@ class TestEveryOption:
         value = EFFECTS[option].value
         assert fingerprint(model.generate(PROMPTS, **{option: value})) == fingerprint(model.generate(PROMPTS))
 
-    @pytest.mark.parametrize("temperature", [0.0, 0.8])
-    @pytest.mark.parametrize("option", [n for n, e in EFFECTS.items() if not e.other and n != "max_new_tokens"])
+    @each_case("temperature", [0.0, 0.8])
+    @each_case("option", [n for n, e in EFFECTS.items() if not e.other and n != "max_new_tokens"])
     def test_infill_has_it_too(self, option, temperature, model, ending):
         effect = EFFECTS[option]
         own = {"policy": effect.policy, "temperature": temperature}
@@ -468,7 +470,7 @@ REFUSED = [
 
 
 class TestRefusals:
-    @pytest.mark.parametrize(("options", "words"), REFUSED, ids=[str(options)[:50] for options, _ in REFUSED])
+    @each_case(("options", "words"), REFUSED, ids=[str(options)[:50] for options, _ in REFUSED])
     def test_generate(self, options, words, model):
         with pytest.raises(UnmaskError) as refused:
             model.generate(**{"prompt": "a", **options})

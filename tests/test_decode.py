@@ -6,6 +6,7 @@ from typing import ClassVar
 import pytest
 import torch
 
+from tests.helpers.cases import each_case
 from tests.helpers.operations import Counted, Uncounted
 from unmask.base.errors import ConfigError, DenoiserError, InvalidAction, Unfinished
 from unmask.core import Logits, Needs, Noise, Policy, Proposal, State, Trajectory, Vocabulary, row_key
@@ -44,8 +45,8 @@ def test_a_thousand_rows_of_all_lengths_decode_like_single_ones():
         assert torch.equal(alone.state.tokens_BL, whole.state.tokens_BL[one])
 
 
-@pytest.mark.parametrize("policy", ["llada", "klass", "wino", "info-gain", "revised", "remdm"])
-@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@each_case("policy", ["llada", "klass", "wino", "info-gain", "revised", "remdm"])
+@each_case("temperature", [0.0, 0.9])
 def test_more_recorded_probabilities_change_nothing_else(policy, temperature):
     made = make(policy, **({"block_length": 4} if policy == "wino" else {}))
     proposal = Proposal(temperature=temperature, top_p=0.95)

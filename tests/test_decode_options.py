@@ -4,6 +4,7 @@ from dataclasses import fields
 
 import pytest
 
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.decode_options import ALIASES, OPTIONS, RECORDED, SPEC, DecodeOptions, option_fields
 
@@ -41,7 +42,7 @@ def test_what_is_recorded():
     assert DecodeOptions(record_top=5).recorded == DecodeOptions().recorded | {"record_top": 5}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("keywords", "words"),
     [
         ({"seed": 1.5}, "seed is 1.5; allowed: a whole number"),

@@ -79,6 +79,7 @@ def test_the_card_shows_the_numbers_of_its_tables(name):
     assert all(task in card for task in CONSTRUCTED)
 
 
+@pytest.mark.slow
 def test_the_wheel_has_them(tmp_path):
     """Built, installed into an empty folder and loaded there, with no hub to ask."""
     source, target = tmp_path / "source", tmp_path / "target"
@@ -170,6 +171,7 @@ def test_a_batch_gives_what_each_prompt_gives_alone(name, models):
     assert list(together.texts) == [one.text for one in alone]
 
 
+@pytest.mark.slow
 @names
 def test_trained_and_not_blank(name, models):
     """On prompts that no split and no training run has: far above what an untrained network reaches, which is 0."""

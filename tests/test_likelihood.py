@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import unmask
+from tests.helpers.cases import each_case
 from tests.helpers.duel import SHEET, worked_model
 from unmask.axes import score
 from unmask.base.errors import ConfigError, UnknownName
@@ -244,7 +245,7 @@ def test_a_method_that_leaves_masks_is_refused(model):
         model.score("abca", policy=StopsEarly())
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("options", "complaint"),
     [
         ({"bound": "elbo"}, "unknown bound 'elbo'"),

@@ -6,6 +6,7 @@ from itertools import permutations
 import pytest
 
 import unmask
+from tests.helpers.cases import each_case
 from tests.helpers.duel import SHEET, worked_model
 
 
@@ -32,8 +33,8 @@ def test_worked_example():
     assert (found.forwards, found.standard_error) == (7, None)
 
 
-@pytest.mark.parametrize("text", ["aab", "abb", "bba", "aaa"])
-@pytest.mark.parametrize("block", [1, 2, 3])
+@each_case("text", ["aab", "abb", "bba", "aaa"])
+@each_case("block", [1, 2, 3])
 def test_equal_to_trying_every_order(text, block):
     tokens = ["ab".index(letter) for letter in text]
     blocks = [range(first, min(first + block, 3)) for first in range(0, 3, block)]

@@ -7,6 +7,7 @@ from typing import ClassVar
 import pytest
 import torch
 
+from tests.helpers.cases import each_case
 from tests.helpers.recordable import OPEN, POLICIES, four
 from tests.helpers.tape import HostFree, HostRead, Recorded, Tape, TapeRecorder
 from unmask.adapt.selective import Selective
@@ -74,7 +75,7 @@ def test_methods_of_one_shape_are_recordable():
 # The same as the plain loop.
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@each_case("name", POLICIES)
 def test_a_step_can_be_recorded(name):
     """Nothing in it reads from or brings from the host, or makes shapes of values; a replay does what it would do."""
     recorder, network = TapeRecorder(rehearses=False), tiny()
@@ -95,7 +96,7 @@ def test_a_longer_memory_is_recorded_step_by_step():
     assert recorder.count["replayed"]
 
 
-@pytest.mark.parametrize("name", [*POLICIES][::6])
+@each_case("name", [*POLICIES][::6])
 def test_steps_are_those_of_the_plain_loop(name):
     """To the byte of the record, on rows that end at different times, at temperature 1 and with closed tails."""
     same_on_exact(POLICIES[name])
@@ -135,8 +136,8 @@ PROPOSALS = {
 }
 
 
-@pytest.mark.parametrize("proposal", PROPOSALS.values(), ids=PROPOSALS)
-@pytest.mark.parametrize("policy", [LLaDA(), make("klass", variant="dream")], ids=["llada", "klass"])
+@each_case("proposal", PROPOSALS.values(), ids=PROPOSALS)
+@each_case("policy", [LLaDA(), make("klass", variant="dream")], ids=["llada", "klass"])
 def test_every_proposal_can_be_recorded(policy, proposal):
     recorder, network = TapeRecorder(rehearses=False), tiny()
     plain, recorded = both(network, policy, rows(network, (6, 4)), recorder, proposal=proposal, eos_fill=True)
@@ -394,7 +395,7 @@ HOST = {
 }
 
 
-@pytest.mark.parametrize("work", HOST.values(), ids=HOST)
+@each_case("work", HOST.values(), ids=HOST)
 def test_the_tape_refuses_what_a_graph_cannot_hold(work):
     with pytest.raises(HostRead), torch.inference_mode(), HostFree(), Tape():
         work(torch.tensor([0, 1, 2]))

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import unmask
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, InvalidAction, OtherModel, SchemaError
 from unmask.core import Action, Policy, Proposal, Trajectory, row_key
 from unmask.decode import decode
@@ -40,7 +41,7 @@ def saved(generation, tmp_path):
 
 
 class TestInheritance:
-    @pytest.mark.parametrize("policy", [name for name in POLICIES if name != "fast-dllm-dream"])
+    @each_case("policy", [name for name in POLICIES if name != "fast-dllm-dream"])
     def test_a_branch_of_which_nothing_is_said_repeats_the_run(self, policy, model, tmp_path):
         options = {"policy": policy, "temperature": 1.0, "seed": 3, "samples": 2, "steps": 3, **FITTING.get(policy, {})}
         whole = model.generate(["a", "cb"], **options)
@@ -72,7 +73,7 @@ class TestInheritance:
         assert any(cold.text != run.text for cold, run in zip(greedy, runs, strict=True))
         assert all(cold.config["proposal"]["temperature"] == 0.0 for cold in greedy)
 
-    @pytest.mark.parametrize(
+    @each_case(
         "options",
         [
             {"top_p": 0.7, "temperature": 0.9},
@@ -160,7 +161,7 @@ class TestPoliciesOfOnesOwn:
             model.branch(path, step=3)
         assert steps_of(model.branch(path, step=3, policy=LeftToRight())) == steps_of(whole)
 
-    @pytest.mark.parametrize("name", METHODS)
+    @each_case("name", METHODS)
     def test_every_method_is_remade_from_its_settings(self, name):
         assert remade(json.loads(json.dumps(plain(settings(make(name)))))) == make(name)
 
@@ -409,8 +410,8 @@ def mini():
 class TestRefusedBeforeTheFirstForward:
     """Every method: what makes no sense is refused with its value and a remedy, and the model is not asked."""
 
-    @pytest.mark.parametrize("value", [-0.1, 1.1, float("nan")])
-    @pytest.mark.parametrize(("name", "setting"), [(n, s) for n, rows in PROBABILITIES.items() for s in rows])
+    @each_case("value", [-0.1, 1.1, float("nan")])
+    @each_case(("name", "setting"), [(n, s) for n, rows in PROBABILITIES.items() for s in rows])
     def test_probabilities(self, name, setting, value):
         with pytest.raises(ConfigError, match=r"is (-0\.1|1\.1|nan); allowed: .*1"):
             make(name, **{setting: value})
@@ -419,8 +420,8 @@ class TestRefusedBeforeTheFirstForward:
         named = {name for name in METHODS if {"threshold", "tau1", "skip"} & set(settings(make(name)))}
         assert named <= set(PROBABILITIES)
 
-    @pytest.mark.parametrize("value", [0, -1, 2_000_000])
-    @pytest.mark.parametrize("name", [name for name in METHODS if "block_length" in settings(make(name))])
+    @each_case("value", [0, -1, 2_000_000])
+    @each_case("name", [name for name in METHODS if "block_length" in settings(make(name))])
     def test_block_lengths(self, name, value):
         with pytest.raises(ConfigError, match=rf"block_length is {value}; allowed: 1 to 1000000"):
             make(name, block_length=value)
@@ -430,7 +431,7 @@ class TestRefusedBeforeTheFirstForward:
         with pytest.raises(ConfigError, match=r"block_length is 4; allowed: a divisor of the 6 new tokens; change"):
             mini.generate("a", policy=name, block_length=4, max_new_tokens=6, steps=6)
 
-    @pytest.mark.parametrize("name", [name for name in METHODS if name not in CACHED])
+    @each_case("name", [name for name in METHODS if name not in CACHED])
     def test_a_cache_under_what_does_not_fill_blocks(self, name, mini):
         with pytest.raises(ConfigError, match=r"cache is 'dual', but .*leave the cache out"):
             mini.generate("a", policy=name, cache="dual", max_new_tokens=6)
@@ -460,7 +461,7 @@ class TestRefusedBeforeTheFirstForward:
             blind.generate("a", max_new_tokens=6, **given)
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name != "fast-dllm-dream"])
+@each_case("name", [name for name in METHODS if name != "fast-dllm-dream"])
 def test_who_goes_beyond_the_steps_says_so(name):
     """On rows of two steps and many masks; ReMDM's one pass more is the authors' own end."""
     problem = Problem.default()
@@ -474,7 +475,7 @@ def test_who_goes_beyond_the_steps_says_so(name):
     assert policy.bound_by_steps == (taken <= 2 + (name == "remdm"))
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if not make(name).bound_by_steps])
+@each_case("name", [name for name in METHODS if not make(name).bound_by_steps])
 def test_whose_run_the_number_of_steps_changes(name):
     """KLASS falls back on a schedule, so that one step reveals all; for EB-Sampler any number is the same run."""
     # Dream's schedule shows where some positions are sure and others are not.

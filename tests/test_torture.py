@@ -1,12 +1,8 @@
 """The torture sees what it should see: failures, cases that hang or crash, pages on which something is alive."""
 
-import re
 import time
-from pathlib import Path
 
-import pytest
-
-from tests.helpers.paths import DOCS, ROOT
+from tests.helpers.cases import each_case
 from tests.torture.__main__ import report
 from tests.torture.case import Case, Failure, Goal
 from tests.torture.flips import DAMAGE, edited, flip
@@ -75,7 +71,7 @@ def test_minutes_bound_a_run(tmp_path):
     assert run(tmp_path, goal("odd", odd, sample=0), minutes=0.01)["odd"].tried >= 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("ended", "fine"),
     [
         (Ended(0, "done", ""), True),
@@ -108,7 +104,7 @@ def test_damage_changes_files():
     assert value == {"a": {"b": [1, 2]}, "c": "d"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("judge", "good", "bad"),
     [
         (lambda text: html_faults(text, 0), "<p title='&lt;b>'>&lt;x-torture></p>", "<x-torture>"),
@@ -124,11 +120,3 @@ def test_damage_changes_files():
 def test_judges_of_pages_tell_good_from_bad(judge, good, bad):
     assert not list(judge(good))
     assert list(judge(bad))
-
-
-def test_the_promises_name_goals_and_tests_that_exist():
-    text = (DOCS / "reliability.md").read_text(encoding="utf-8")
-    for name in re.findall(r"`(tests/[^`:]+)", text):
-        assert (ROOT / name).exists(), name
-    goals = {path.stem for path in (Path(__file__).parent / "torture" / "goals").glob("[!_]*.py")}
-    assert set(re.findall(r"\*\*(\w+)\*\*", text)) == goals

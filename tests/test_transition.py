@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.helpers.cases import each_case
 from unmask.base.errors import DenoiserError, InvalidAction
 from unmask.core import RULES, Action, Prediction, State
 from unmask.core.prediction import Statistics
@@ -545,8 +546,8 @@ def test_wrong_shapes(case):
         run(row("gmm"), **{name: value})
 
 
-@pytest.mark.parametrize("name", ["region", "commit", "remask"])
-@pytest.mark.parametrize("dtype", [torch.long, torch.float32, torch.uint8])
+@each_case("name", ["region", "commit", "remask"])
+@each_case("dtype", [torch.long, torch.float32, torch.uint8])
 def test_flags_must_be_boolean(name, dtype):
     with pytest.raises(InvalidAction, match=rf"{name} has dtype {dtype}; allowed: torch.bool"):
         run(row("gmm"), **{f"{name}_BL": torch.ones(1, 3, dtype=dtype)})
@@ -630,7 +631,7 @@ def bits(value):
     return repr(value)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@each_case("seed", range(10))
 def test_inputs_are_not_modified(seed):
     inputs = tensors(random_batch(seed, careless=True))
     before = [bits(copy.deepcopy(i)) for i in inputs]
@@ -653,7 +654,7 @@ def test_draws_nothing(seed):
     assert bits(apply(*inputs)) == first
 
 
-@pytest.mark.parametrize("seed", range(10))
+@each_case("seed", range(10))
 def test_a_row_does_not_depend_on_its_batch(seed):
     rows = random_batch(seed, careless=True)
     whole = apply(*tensors(rows))

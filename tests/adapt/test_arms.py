@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.helpers.cases import each_case
 from unmask.adapt import Arms, Lookup, Proposed, RandomGate, Selective, Staged, coverage
 from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError, UnknownName
@@ -13,8 +14,8 @@ KINDS = {"llada": Fixed(), "dream": Dream()}
 
 
 class TestCandidates:
-    @pytest.mark.parametrize("axis", AXES)
-    @pytest.mark.parametrize("kind", KINDS)
+    @each_case("axis", AXES)
+    @each_case("kind", KINDS)
     def test_by_name_and_combined_are_those_of_the_sets(self, kind, axis):
         for name, policy in candidates(kind)[axis].items():
             assert candidate(kind, axis, name) == policy
@@ -63,8 +64,8 @@ class TestArms:
         # Its own set is what the diagnostic of commitment reads.
         assert arms.always.base.base == KINDS[kind]
 
-    @pytest.mark.parametrize("axis", AXES)
-    @pytest.mark.parametrize("kind", KINDS)
+    @each_case("axis", AXES)
+    @each_case("kind", KINDS)
     def test_a_gate_that_never_opens_is_the_fixed_arm_and_one_that_always_does_the_always_arm(self, axis, kind, kit):
         for fixed in (0, 1, 3):
             never, ever = (kit.arms_of(axis, kind, fixed=fixed, tau=tau) for tau in (None, float("-inf")))

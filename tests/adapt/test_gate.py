@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 
 import unmask
+from tests.helpers.cases import each_case
 from unmask.adapt import EndToEnd, Gate, Lift, Selective, coverage
 from unmask.adapt import gate as gate_files
 from unmask.adapt.gate import FORMAT
@@ -51,9 +52,9 @@ def revised_file(gate, change):
 
 
 class TestFile:
-    @pytest.mark.parametrize("axis", AXES)
-    @pytest.mark.parametrize("kind", ["llada", "dream"])
-    @pytest.mark.parametrize("tau", [None, -INF, 0.05])
+    @each_case("axis", AXES)
+    @each_case("kind", ["llada", "dream"])
+    @each_case("tau", [None, -INF, 0.05])
     def test_round_trip(self, axis, kind, tau, gate_of, tmp_path):
         gate = gate_of(axis, kind, tau=tau, fixed=1)
         gate.save(tmp_path / "gate.json")
@@ -137,7 +138,7 @@ class TestFile:
         ):
             assert words in shown
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("change", "words"),
         [
             (lambda text: text.replace('"carry-rtl"', '"carry-ltr"'), "edited"),
@@ -156,7 +157,7 @@ class TestFile:
             Gate.load(tmp_path / "gate.json")
         assert str(tmp_path) in str(caught.value)
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("key", "value", "words"),
         [
             ("axis", "region", "describe a gate"),

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.helpers.cases import each_case
 from unmask.adapt import Coverage, Lookup, Proposed, RandomGate, Selective, Staged, coverage
 from unmask.adapt.gated import choose, memory_of
 from unmask.adapt.notes import without_record
@@ -79,8 +80,8 @@ class TestNoHostReads:
 
 
 class TestContract:
-    @pytest.mark.parametrize("axis", AXES)
-    @pytest.mark.parametrize("kind", BASES)
+    @each_case("axis", AXES)
+    @each_case("kind", BASES)
     def test_is_kept_by_every_arm(self, axis, kind, kit):
         for policy in arms(BASES[kind], DIAGNOSTICS[axis]()):
             assert check_policy(policy, kit.small()) is None
@@ -111,9 +112,9 @@ class TestSelective:
         deviated = [step.action.notes["cardinality/deviated_B"].tolist() for step in found.steps]
         assert deviated == [[False] * 3, [False] * 3, [True] * 3]
 
-    @pytest.mark.parametrize("axis", AXES)
-    @pytest.mark.parametrize("kind", BASES)
-    @pytest.mark.parametrize("temperature", [0.0, 0.9])
+    @each_case("axis", AXES)
+    @each_case("kind", BASES)
+    @each_case("temperature", [0.0, 0.9])
     def test_never_is_the_fixed_action_and_wherever_is_always(self, axis, kind, temperature, kit):
         fixed, diagnostic = BASES[kind], DIAGNOSTICS[axis]()
         how = {"proposal": Proposal(temperature=temperature)}
@@ -129,8 +130,8 @@ class TestSelective:
         assert ran["never"] == ran["fixed"]
         assert ran["wherever"] == ran["always"]
 
-    @pytest.mark.parametrize("axis", AXES)
-    @pytest.mark.parametrize("kind", BASES)
+    @each_case("axis", AXES)
+    @each_case("kind", BASES)
     def test_always_is_not_the_fixed_action(self, axis, kind, kit):
         """Or the test above would show nothing."""
         part = {"score": "alpha_BJ", "region": "region_BL", "cardinality": "kappa_B", "commitment": "commit_BL"}[axis]

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers.cases import each_case
 from unmask.axes import Cardinality, cardinality
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import State
@@ -136,7 +137,7 @@ def slow_dream(masks, steps, i):
     return [int(m * (1 - s / t)) if i < steps - 1 else int(m) for m in torch.tensor(masks, dtype=torch.float32)]
 
 
-@pytest.mark.parametrize("steps", [*range(1, 18), 25, 31, 32, 33, 48, 64])
+@each_case("steps", [*range(1, 18), 25, 31, 32, 33, 48, 64])
 def test_dream_counts_step_by_step(steps):
     masks = [0, 1, 2, 3, 5, 8, 13, 31, 32, 64, 100, 255, 256, 512]
     for i in range(steps):
@@ -247,7 +248,7 @@ def test_names_without_another_bare_form(text):
     assert cardinality.without_floor(text) == text
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "schedule:below",

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.helpers.cases import each_case
 from unmask.axes import Commitment, commitment
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import State
@@ -60,7 +61,7 @@ def test_names_round_trip(text):
     assert str(Commitment.parse(text)) == text
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     ["all:1", "none:0", "confidence", "confidence:", "confidence:x", "confidence:1.1", "margin:-0.1", "margin:nan"],
 )

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.helpers.cases import each_case
 from unmask.axes import Region, region
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import State
@@ -219,7 +220,7 @@ def test_names_round_trip(text):
     assert Region.parse(str(Region.parse(text))) == Region.parse(text)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     ["block", "block:", "block:0", "block:-1", "block:2.5", "block:x", "block:²", "near:", "full:3", "window: 4"],
 )

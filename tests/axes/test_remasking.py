@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import paths
+from tests.helpers.cases import each_case
 from unmask.axes import ReMDM, remasking
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import State
@@ -23,7 +24,7 @@ def number(x):
 
 def posterior(sampler):
     rows = [row for row in GOLDEN["posterior"] if row["sampler"] == sampler]
-    return pytest.mark.parametrize("row", rows, ids=lambda r: f"t{r['t']}-s{r['s']}-eta{r['eta']}")
+    return each_case("row", rows, ids=lambda r: f"t{r['t']}-s{r['s']}-eta{r['eta']}")
 
 
 def check_row(row, alpha_t, alpha_s, sigma):
@@ -237,7 +238,7 @@ def test_published_settings_are_the_defaults():
     assert (loop.t_on, loop.t_off, loop.alpha_on) == (0.55, 0.05, 0.9)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "options",
     [
         {"eta": -0.1},

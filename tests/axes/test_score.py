@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers.cases import each_case
 from unmask.axes import score
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import (
@@ -200,7 +201,7 @@ def test_weights():
         assert score.weights(name).index(1.0) == j
 
 
-@pytest.mark.parametrize(
+@each_case(
     "mixture",
     [
         [0.5, 0.5, 0.5, 0, 0],

@@ -4,14 +4,14 @@ import re
 
 import pytest
 
-from tests.helpers.view_server import exact, mini, serving, small_study
+from tests.helpers.view_server import exact, mini, serving
 
 ODD = "</pre><script>window.hurt = 1</script><img src=x onerror='window.hurt=1'>\u202e\U0001f600\u2028 two words"
 
 
 @pytest.fixture(scope="module")
-def client():
-    with serving({"mini": mini(), "exact": exact()}, small_study()) as client:
+def client(view_study):
+    with serving({"mini": mini(), "exact": exact()}, view_study) as client:
         yield client
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.helpers.cases import each_case
 from tests.helpers.checkpoint_texts import edit
 from unmask.base.errors import CheckpointError, ConfigError
 from unmask.checkpoints.chat_template import MOST_RENDERED, ChatTemplate
@@ -34,7 +35,7 @@ def test_a_template_may_refuse_a_conversation():
         template.render(HELLO)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "source",
     [
         "{{ ''.__class__.__mro__[1].__subclasses__() }}",

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers.cases import each_case
 from tests.helpers.checkpoint_texts import KINDS, MASK, ROWS, VARIANTS, edit, read
 from unmask.base.errors import CheckpointError, ConfigError
 
@@ -197,7 +198,7 @@ def test_any_ids_can_be_shown(kind, codecs, tokens):
 # Conversations.
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("prompt", "message"),
     [
         ([], r"prompt is \[\]; allowed: a text, or messages"),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.helpers.cases import each_case
 from tests.helpers.device import DEVICE
 from tests.helpers.paths import GOLDEN
 from unmask.checkpoints.read import read
@@ -61,7 +62,7 @@ def start(case, network):
     )
 
 
-@pytest.mark.parametrize("case", LLADA["cases"], ids=lambda c: c["id"])
+@each_case("case", LLADA["cases"], ids=lambda c: c["id"])
 def test_llada_decodes_the_authors_tokens(case, load):
     network = load("llada", case).network
     denoiser = Guided(network, case["cfg_scale"]) if case["cfg_scale"] else network
@@ -80,7 +81,7 @@ def dream_proposal(case):
     return Proposal(case["temperature"], case["top_p"] or 1.0, case["top_k"] or 0)
 
 
-@pytest.mark.parametrize("case", DREAM["cases"], ids=lambda c: c["id"])
+@each_case("case", DREAM["cases"], ids=lambda c: c["id"])
 def test_dream_decodes_the_authors_tokens(case, load):
     """Chance may fill the canvas before the last step: the authors' loop goes on with nothing to do, ours stops."""
     network = load("dream", case).network
@@ -96,8 +97,8 @@ def test_dream_decodes_the_authors_tokens(case, load):
         assert noise.used == [call["call"] for call in case["noise_calls"] if call["step"] < steps]
 
 
-@pytest.mark.parametrize("case", DREAM["batch_cases"], ids=lambda c: c["id"])
-@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1], [0], [1], [2]], ids=str)
+@each_case("case", DREAM["batch_cases"], ids=lambda c: c["id"])
+@each_case("order", [[0, 1, 2], [2, 0, 1], [0], [1], [2]], ids=str)
 def test_dream_decodes_the_authors_batches(case, order, load):
     """Padded on the left there, on the right here. The authors' count is the batch's mean of masks, ours each row's
     own: with as many masks and steps in every row the two are the same number, so that tokens can be compared.

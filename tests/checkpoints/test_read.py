@@ -8,12 +8,15 @@ import shutil
 import struct
 from collections import Counter
 from dataclasses import asdict
+from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from tests.helpers.cases import each_case
 from tests.helpers.mutations import mutated
 from unmask.base.errors import CheckpointError, ConfigError, NotEnoughMemory, UnmaskError
 from unmask.checkpoints import device, weights
@@ -45,7 +48,7 @@ def copy(published, tmp_path):
     """A checkpoint to spoil: `copy("llada", alibi=True)` changes its config.json, GONE takes a key away."""
 
     def make(kind="llada", **changes):
-        folder = shutil.copytree(published[kind], tmp_path / kind)
+        folder = shutil.copytree(published[kind], Path(mkdtemp(dir=tmp_path)) / kind)
         change_json(folder / "config.json", changes)
         return folder
 
@@ -129,8 +132,8 @@ def test_a_layer_lies_in_several_files(published):
     assert len({file for name, file in names.items() if ".blocks.0." in name}) > 1
 
 
-@pytest.mark.parametrize("stored", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("dtype", list(device.DTYPES.values()))
+@each_case("stored", ["float32", "float16", "bfloat16"])
+@each_case("dtype", list(device.DTYPES.values()))
 def test_any_stored_type_becomes_the_one_asked_for(stored, dtype, scaled, tmp_path):
     folder = scaled.llada(tmp_path, dtype=stored)
     model = load(folder, dtype=dtype).network.model
@@ -285,7 +288,7 @@ def test_no_key_is_forgotten(kind, published):
     assert set(KEYS[kind]) == set(json.loads((published[kind] / "config.json").read_text()))
 
 
-@pytest.mark.parametrize(("kind", "key"), EVERY_KEY)
+@each_case(("kind", "key"), EVERY_KEY)
 def test_a_key_with_another_value_is_used_or_refused(kind, key, copy, published, described):
     value, outcome = KEYS[kind][key]
     folder = copy(kind, **{key: value})
@@ -299,7 +302,7 @@ def test_a_key_with_another_value_is_used_or_refused(kind, key, copy, published,
     assert changed == ({} if outcome == INERT else outcome)
 
 
-@pytest.mark.parametrize(("kind", "key"), EVERY_KEY)
+@each_case(("kind", "key"), EVERY_KEY)
 def test_a_missing_key_is_not_guessed(kind, key, copy, published, described):
     folder = copy(kind, **{key: GONE})
     if KEYS[kind][key][1] == INERT or key in DEFAULTS:
@@ -330,7 +333,7 @@ UNKNOWN = {
 }
 
 
-@pytest.mark.parametrize("key", UNKNOWN)
+@each_case("key", UNKNOWN)
 @kinds
 def test_an_unknown_key_is_refused_by_name_and_can_be_accepted(kind, key, copy, published, described):
     folder = copy(kind, **{key: UNKNOWN[key]})
@@ -342,7 +345,7 @@ def test_an_unknown_key_is_refused_by_name_and_can_be_accepted(kind, key, copy, 
     assert described(folder, accept=[key]) == described(published[kind])
 
 
-@pytest.mark.parametrize("value", [None, False, "", [], {}])
+@each_case("value", [None, False, "", [], {}])
 @kinds
 def test_an_unknown_key_that_is_switched_off_is_noted(kind, value, copy):
     assert load(copy(kind, n_experts=value, yarn_factor=None)).ignored == ("n_experts", "yarn_factor")
@@ -425,7 +428,7 @@ def test_the_base_of_rotations_as_newer_tools_write_it(kind, copy, published, de
     assert described(folder) == described(published[kind]) | {"theta": 777.0}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "value",
     [
         {"type": "yarn", "factor": 4.0},
@@ -436,7 +439,7 @@ def test_the_base_of_rotations_as_newer_tools_write_it(kind, copy, published, de
         "yarn",
     ],
 )
-@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
+@each_case("key", ["rope_scaling", "rope_parameters"])
 @kinds
 def test_rotations_that_are_scaled(kind, key, value, copy, described):
     with pytest.raises(CheckpointError, match=rf"'{key}' in .*config\.json is .*; allowed: "):
@@ -482,23 +485,23 @@ def test_a_settings_file_without_end(copy):
 WHOLE = ["vocab_size", "d_model", "n_layers", "n_heads", "n_kv_heads", "mlp_hidden_size", "max_sequence_length"]
 
 
-@pytest.mark.parametrize("value", ["64", 64.0, True, 0, -64, None, [64], {}])
-@pytest.mark.parametrize("key", WHOLE)
+@each_case("value", ["64", 64.0, True, 0, -64, None, [64], {}])
+@each_case("key", WHOLE)
 def test_a_size_that_is_no_whole_number(key, value, copy, described):
     message = rf"'{key}' in .*config\.json is .*; allowed: a whole number from 1 to 2147483647; check that"
     with pytest.raises(CheckpointError, match=message):
         described(copy(**{key: value}))
 
 
-@pytest.mark.parametrize("key", ["mask_token_id", "eos_token_id"])
-@pytest.mark.parametrize("value", ["3", 3.0, True, -1, None])
+@each_case("key", ["mask_token_id", "eos_token_id"])
+@each_case("value", ["3", 3.0, True, -1, None])
 def test_an_id_that_is_no_whole_number(key, value, copy, described):
     with pytest.raises(CheckpointError, match=rf"'{key}' in .*config\.json is .*; allowed: a whole number from 0 to"):
         described(copy(**{key: value}))
 
 
-@pytest.mark.parametrize("key", ["rope_theta", "rms_norm_eps"])
-@pytest.mark.parametrize("value", ["1e-5", True, 0, -1e-5, None, float("nan"), float("inf")])
+@each_case("key", ["rope_theta", "rms_norm_eps"])
+@each_case("value", ["1e-5", True, 0, -1e-5, None, float("nan"), float("inf")])
 def test_a_number_that_is_none(key, value, copy, described):
     with pytest.raises(CheckpointError, match=rf"'{key}' in .*config\.json is .*; allowed: a number above 0; check"):
         described(copy(**{key: value}))
@@ -525,8 +528,8 @@ def test_sizes_that_fit_no_network(changes, message, copy, described):
         described(copy(**changes))
 
 
-@pytest.mark.parametrize("value", [2**31, 2**40, 10**30])
-@pytest.mark.parametrize("key", [*WHOLE, "mask_token_id", "eos_token_id"])
+@each_case("value", [2**31, 2**40, 10**30])
+@each_case("key", [*WHOLE, "mask_token_id", "eos_token_id"])
 def test_an_absurd_number(key, value, copy, described):
     message = rf"'{key}' in .*config\.json is {value}; allowed: a whole number from . to 2147483647"
     with pytest.raises(CheckpointError, match=message):
@@ -539,7 +542,7 @@ def test_a_huge_number_is_only_too_large_for_this_machine(key, copy, described):
         described(copy(**{key: 2**31 - 8}))
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b"null", b"\xff\xfe{}", b'{"model_type"', b"[" * 100_000])
+@each_case("content", [b"", b"{", b"[]", b"3", b"null", b"\xff\xfe{}", b'{"model_type"', b"[" * 100_000])
 def test_a_damaged_configuration(content, copy):
     folder = copy()
     (folder / "config.json").write_bytes(content)
@@ -656,7 +659,7 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("how", DAMAGE)
+@each_case("how", DAMAGE)
 def test_a_damaged_shard(how, copy, untouched):
     folder = copy()
     path = folder / SHARDS[1]
@@ -806,7 +809,7 @@ HEADERS = {
 }
 
 
-@pytest.mark.parametrize("how", HEADERS)
+@each_case("how", HEADERS)
 def test_a_header_that_lies(how, copy, untouched):
     path = home_of(copy(), NAMES[0])
     header, data = header_of(path)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.cases import each_case
 from tests.helpers.fresh_python import fresh_python
 from unmask.base.errors import CheckpointError
 from unmask.checkpoints import template_process
@@ -82,7 +83,7 @@ FAILING = {
 }
 
 
-@pytest.mark.parametrize("kind", FAILING)
+@each_case("kind", FAILING)
 def test_a_template_that_fails_is_named(kind):
     refusal(FAILING[kind])
     assert ChatTemplate("{{ messages[0].content }}").render(HELLO) == "Hello"

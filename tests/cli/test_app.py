@@ -282,6 +282,7 @@ class TestOddTerminals:
         assert shown("generate", "-m", "模型")[0] == 2
         assert "error: unknown model" in capsys.readouterr().err
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("variables", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
     def test_the_program(self, process, tmp_path, variables):
         made_studies.store(tmp_path / "study", made_studies.known())
@@ -290,6 +291,7 @@ class TestOddTerminals:
         assert (started.returncode, err) == (0, "")
         assert "How much" in out
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("closed", [1, 2])
     def test_a_closed_stream(self, process, closed):
         code = (

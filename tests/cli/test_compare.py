@@ -392,6 +392,7 @@ def test_steps_beyond_a_horizon(run, tiny, tmp_path):
     assert "1 to 16, the horizon of csv-missing-cells" in err
 
 
+@pytest.mark.slow
 def test_policy_all_is_every_method_that_suits_the_model(run, tiny, tmp_path):
     code, _, err = run(*quick(tiny, "--policy", "all", "--policy", "klass:window=3", "--out", tmp_path, "--quiet"))
     assert code == 0, err

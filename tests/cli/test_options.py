@@ -7,6 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.base.options import parse_settings, parse_value, split_commas
 from unmask.cli.options import expanded, policy_of
@@ -72,7 +73,7 @@ class TestExpanded:
         assert "Of Python alone." not in shown
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "value"),
     [
         ("4", 4),

@@ -94,6 +94,7 @@ def test_a_budget_that_is_spent(file, command):
     assert "study own: not complete" in ran.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
 )

@@ -10,7 +10,7 @@ import urllib.request
 import pytest
 
 from tests.helpers.fresh_python import environment
-from tests.helpers.view_server import exact, small_study
+from tests.helpers.view_server import exact
 from unmask.core.archive import pack, unpack
 
 
@@ -21,6 +21,7 @@ def run_file(tmp_path_factory):
     return place
 
 
+@pytest.mark.slow
 def test_it_prints_its_address_and_ends_with_ctrl_c(run_file):
     command = [sys.executable, "-m", "unmask.cli", "view", str(run_file), "--no-open"]
     with subprocess.Popen(
@@ -44,9 +45,10 @@ def test_a_run_is_exported(run, run_file, tmp_path):
     assert "2 futures" in page.read_text(encoding="utf-8")
 
 
-def test_a_study_is_exported(run, tmp_path):
-    study, page = small_study(), tmp_path / "study.html"
-    assert run("view", study, "--export", page)[0] == 0
+@pytest.mark.slow
+def test_a_study_is_exported(run, tmp_path, view_study):
+    page = tmp_path / "study.html"
+    assert run("view", view_study, "--export", page)[0] == 0
     assert "States of the study look" in page.read_text(encoding="utf-8")
 
 
@@ -85,8 +87,8 @@ def test_a_trajectory_of_another_version_is_refused_with_what_to_do(run, run_fil
     assert err.count("\n") == 1
 
 
-def test_a_damaged_study_is_refused_with_its_name(run, tmp_path):
-    study = shutil.copytree(small_study(), tmp_path / "study")
+def test_a_damaged_study_is_refused_with_its_name(run, tmp_path, view_study):
+    study = shutil.copytree(view_study, tmp_path / "study")
     shard = next((study / "shards").iterdir())
     (shard / "shard.json").write_text("{}")
     code, _, err = run("view", study, "--no-open")

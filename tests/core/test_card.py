@@ -5,6 +5,7 @@ from dataclasses import fields
 
 import pytest
 
+from tests.helpers.cases import each_case
 from unmask.core.card import OURS, RECONSTRUCTION, TAXONOMY, VERIFIED
 from unmask.policies import METHODS, make
 
@@ -22,7 +23,7 @@ DEFECTS = {
 OTHER_WAYS = {"p2": ("form", "exact", "noisy"), "swordsman": ("mean",), "klass": ("variant",), "dsb": ("max_block",)}
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@each_case("name", PUBLISHED)
 def test_the_file_says_the_row(name):
     method = METHODS[name]
     first = next(other for other in METHODS.values() if other.__module__ == method.__module__)
@@ -52,7 +53,7 @@ def test_labels():
     assert all(METHODS[name].card.differs for name in found)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@each_case("name", METHODS)
 def test_presets_are_settings_of_the_method(name):
     for preset, values in METHODS[name].card.presets.items():
         assert isinstance(make(name, **values), METHODS[name]), preset

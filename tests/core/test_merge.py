@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.catalog import load
 from unmask.core import Trajectory
@@ -24,8 +25,8 @@ def in_parts(model, prompts, groups, **options):
     return merge_runs([model.generate([prompts[at] for at in g], **options).trajectory for g in groups], groups)
 
 
-@pytest.mark.parametrize("policy", ["llada", "wino", "klass", "remdm", "fast-dllm", "dsb"])
-@pytest.mark.parametrize("groups", [[[0, 1], [2, 3, 4]], GROUPS])
+@each_case("policy", ["llada", "wino", "klass", "remdm", "fast-dllm", "dsb"])
+@each_case("groups", [[[0, 1], [2, 3, 4]], GROUPS])
 def test_equal_canvases_give_the_bytes_of_one_run(model, policy, groups):
     options = {"policy": policy, "temperature": 0.7, "steps": 4}
     whole = model.generate(PROMPTS, **options).trajectory

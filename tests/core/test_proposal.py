@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, DenoiserError
 from unmask.core import Logits, Needs, Noise, Posterior, Proposal, State, View, Vocabulary, propose
 
@@ -161,7 +162,7 @@ def test_greedy_keeps_everything_but_the_randomness():
     assert proposal.greedy == Proposal(eos_penalty=1.0, logits_eos_inf=True)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("option", "value"),
     [
         ({"temperature": -0.1}, "-0.1"),

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.core import State
 
@@ -154,7 +155,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@each_case("case", REFUSED)
 def test_refusals_say_what_what_else_and_what_now(case):
     build, value = REFUSED[case]
     with pytest.raises(ConfigError) as caught:

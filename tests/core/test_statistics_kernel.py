@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.helpers import kernel_cases
+from tests.helpers.cases import each_case
 from tests.helpers.fresh_python import environment
 from tests.helpers.paths import ROOT
 
@@ -21,7 +22,7 @@ def interpreted():
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("case", kernel_cases.CASES)
+@each_case("case", kernel_cases.CASES)
 def test_under_the_interpreter(case, interpreted):
     assert not interpreted[case]
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.helpers.cases import each_case
 from unmask.axes import cardinality, commitment, score
 from unmask.base.errors import ConfigError, SchemaError, StorageError
 from unmask.core import Action, LookAhead, Needs, Noise, Policy, Proposal, State, Trajectory
@@ -163,7 +164,7 @@ def nonsense(tmp_path, run) -> dict:
     return files
 
 
-@pytest.mark.parametrize(
+@each_case(
     "name",
     [
         "random bytes",
@@ -261,7 +262,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@each_case("name", HOSTILE)
 def test_arrays_that_make_no_trajectory_are_refused(name, run, tmp_path):
     run.save(tmp_path / "run.npz")
     with pytest.raises(SchemaError, match="is not a trajectory") as refused:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, DenoiserError
 from unmask.core import Needs, Noise, State, View, row_key
 from unmask.core.rows import select
@@ -17,8 +18,8 @@ CACHES = ["prefix", "dual"]
 CLOSE = 2e-5
 """Rounding of float32 between shapes or against float64, as a share of the largest logit (about 8)."""
 
-kinds = pytest.mark.parametrize("kind", KINDS)
-caches = pytest.mark.parametrize("cache", CACHES)
+kinds = each_case("kind", KINDS)
+caches = each_case("cache", CACHES)
 
 
 def tokens_of(lengths, seed=0):
@@ -137,7 +138,7 @@ def assert_is_fast_dllm(calls, state, net, reference, cache, block):
 
 @caches
 @kinds
-@pytest.mark.parametrize(("block", "steps"), [(4, 12), (4, 6), (6, 12), (12, 4)])
+@each_case(("block", "steps"), [(4, 12), (4, 6), (6, 12), (12, 4)])
 def test_blocks_are_decoded_as_fast_dllm_does(kind, cache, block, steps, network, reference):
     net = network(kind)
     state = start(net, tokens_of([5, 9, 1]), 12, steps)
@@ -198,7 +199,7 @@ def test_refreshes(refresh, sizes, network):
 
 @caches
 @kinds
-@pytest.mark.parametrize("policy", [LLaDA(4), LLaDA(), make("fixed", region="window:6", kappa="count:2")])
+@each_case("policy", [LLaDA(4), LLaDA(), make("fixed", region="window:6", kappa="count:2")])
 def test_a_refresh_at_every_step_is_the_plain_network_bit_by_bit(kind, cache, policy, network):
     net = network(kind)
     state = start(net, tokens_of([5, 9, 1]), [12, 8, 12], [12, 4, 6])
@@ -226,7 +227,7 @@ def test_reuse_is_an_approximation(network):
 
 @caches
 @kinds
-@pytest.mark.parametrize("given", [0, 1, 7])
+@each_case("given", [0, 1, 7])
 def test_an_unchanged_canvas_gives_the_full_pass_again(kind, cache, given, network):
     """Also at the block's first slot, which Dream reads one slot before it; and with nothing before it."""
     net = network(kind)

@@ -6,6 +6,7 @@ from math import log
 import numpy as np
 import pytest
 
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.denoisers.joint import MAX_ENTRIES, Joint
 
@@ -301,7 +302,7 @@ def test_bad_tables_are_refused(table, named):
         Joint(table)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "call",
     [
         lambda m: m.marginals({4: 0}),

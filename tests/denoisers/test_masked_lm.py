@@ -17,7 +17,9 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
+from tests.helpers.cases import each_case
 from tests.helpers.tiny_tokenizer import CLS, MASK, PAD, SEP, SPECIAL, tiny_tokenizer
 from unmask.api import Model
 from unmask.base.errors import CheckpointError, ConfigError, DenoiserError
@@ -29,7 +31,7 @@ from unmask.policies import Fixed, LLaDA, Revised, make
 from unmask.policies.check import Problem, check_policy
 
 tf = pytest.importorskip("transformers", reason="needs transformers: pip install 'unmask[hf]'")
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors  # noqa: E402
+from tokenizers import processors  # noqa: E402
 
 VOCAB = 48
 """Three more than there are words: many models pad their vocabulary."""
@@ -124,8 +126,8 @@ def plain_forward(folder, row, **options):
         return model.eval()(input_ids=ids, attention_mask=torch.ones_like(ids), **options)
 
 
-@pytest.mark.parametrize("attention", [False, True])
-@pytest.mark.parametrize("family", FAMILIES)
+@each_case("attention", [False, True])
+@each_case("family", FAMILIES)
 def test_answers_are_those_of_the_plain_forward(home, family, attention):
     denoiser, _ = load_masked_lm(home(family), attention=attention)
     assert denoiser.model.config.model_type == family.removesuffix("-rotary")
@@ -166,7 +168,7 @@ def test_chosen_layers_are_the_ones_averaged(home):
     torch.testing.assert_close(read_NN, plain.attentions[1][0].mean(0), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@each_case("family", FAMILIES)
 def test_a_row_does_not_notice_its_neighbours(home, family):
     """Bitwise at one shape: other neighbours, other lengths beside it, another order."""
     denoiser, _ = load_masked_lm(home(family))
@@ -408,7 +410,7 @@ class OneByOne:
 CANVASES = [[CLS, 7, MASK, MASK, MASK, MASK, SEP], [CLS, MASK, MASK, 9, MASK, SEP], [CLS, MASK, 8, MASK, MASK]]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "policy",
     [
         LLaDA(),

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, DenoiserError
 from unmask.core import Needs, Noise, State, View, Vocabulary, row_key
 from unmask.core.rows import concat
@@ -22,7 +23,7 @@ KINDS = ["llada", "dream", "mini", "mini-dream"]
 CLOSE = 2e-5
 """Rounding of float32 between shapes or against float64, as a share of the largest logit (about 8)."""
 
-kinds = pytest.mark.parametrize("kind", KINDS)
+kinds = each_case("kind", KINDS)
 
 
 def tokens_of(lengths, seed=0):
@@ -128,7 +129,7 @@ def test_what_was_counted_is_not_believed_of_other_rows(network):
 
 
 @kinds
-@pytest.mark.parametrize("floors", [False, True])
+@each_case("floors", [False, True])
 def test_only_wanted_slots_go_through_the_last_layer(kind, floors, network, monkeypatch):
     rows = tokens_of([50, 50, 40])
     view = view_of(rows, wanted=[{3, 0, 19}, {1, 13}, set()])
@@ -216,7 +217,7 @@ def test_dream_reads_each_position_one_slot_before(network, reference):
 
 
 @kinds
-@pytest.mark.parametrize("prompt", [0, 1, 6])
+@each_case("prompt", [0, 1, 6])
 def test_answers_of_one_position(kind, prompt, network, reference):
     """Also at the very start, where there is no slot before."""
     net = network(kind)
@@ -273,7 +274,7 @@ def test_where_extra_slots_are_read(positions, read_at, network):
 
 
 @kinds
-@pytest.mark.parametrize(("positions", "read_at"), EXTRA)
+@each_case(("positions", "read_at"), EXTRA)
 def test_predictions_of_extra_slots(kind, positions, read_at, network, reference):
     view, net = with_extra(tokens_of([6, 6]), [positions, positions]), network(kind)
     source = read_at if kind in ("dream", "mini-dream") else [6, 7, 8]
@@ -286,7 +287,7 @@ def test_predictions_of_extra_slots(kind, positions, read_at, network, reference
 
 
 @kinds
-@pytest.mark.parametrize("seed", range(4))
+@each_case("seed", range(4))
 def test_pairwise_attention_is_an_eager_mask(kind, seed, network, reference):
     """A slot may be forbidden to read itself."""
     rows = tokens_of([10, 7], seed)
@@ -405,7 +406,7 @@ def test_forward_passes_come_in_buckets_and_always_with_a_bias(network):
     assert seen == [((1, n), (1, 1, 1, n)) for n in (32, 32, 64)]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "policy", "options"),
     [
         ("llada", "llada", {"block_length": 4}),
@@ -493,7 +494,7 @@ def test_attention_of_extra_slots(reader):
     assert (got[:6, 6:] == 0).all()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@each_case("dtype", [torch.float32, torch.bfloat16])
 @kinds
 def test_asking_for_attention_changes_no_bit(kind, dtype, network):
     net = network(kind, dtype, readout=(0, 1, 2))

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 
+from tests.helpers.cases import each_case
 from tests.helpers.paths import GOLDEN
 from unmask.base.errors import ConfigError
 from unmask.checkpoints.config import CheckpointConfig
@@ -24,9 +25,9 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 CLOSE = 1e-5
 """Rounding of float32 on any machine, as a share of the largest logit (about 8)."""
 
-nets = pytest.mark.parametrize(("kind", "kv_heads", "variant"), NETS)
-sizes = pytest.mark.parametrize("size", SIZES)
-types = pytest.mark.parametrize("dtype", DTYPES)
+nets = each_case(("kind", "kv_heads", "variant"), NETS)
+sizes = each_case("size", SIZES)
+types = each_case("dtype", DTYPES)
 
 
 @cache
@@ -155,8 +156,8 @@ def test_bitwise_the_published_arithmetic(kind, kv_heads, variant, size, dtype, 
     assert torch.equal(logits_of(model, tokens_BN), expected)
 
 
-@types
-@nets
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("kind", "kv_heads", "variant"), NETS)
 def test_bitwise_the_authors_where_kernels_round_like_theirs(kind, kv_heads, variant, dtype, transformer, checkpoint):
     model, folder = transformer(kind, DTYPES[dtype], kv_heads=kv_heads).fuse(False), checkpoint(kind, kv_heads=kv_heads)
     for size in SIZES:
@@ -277,7 +278,7 @@ SWAPS = {
 }
 
 
-@pytest.mark.parametrize(("kind", "one", "other"), [(kind, *pair) for kind, pairs in SWAPS.items() for pair in pairs])
+@each_case(("kind", "one", "other"), [(kind, *pair) for kind, pairs in SWAPS.items() for pair in pairs])
 def test_swapped_tensors_would_show(kind, one, other, transformer):
     """With as many key as query heads, so that shapes tell nothing."""
     names = {"llada": LLADA, "dream": DREAM}[kind].names
@@ -302,7 +303,7 @@ PARTS = ["embed.weight", "norm.weight", "head.weight"] + [
 ]
 
 
-@pytest.mark.parametrize("part", PARTS)
+@each_case("part", PARTS)
 def test_no_parameter_is_idle(part, transformer):
     """Each third of q, k and v, and each half of gate and up, on its own."""
     model, tokens_BN = transformer("dream", kv_heads=4), golden("dream")["ids_1x24"]

@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 import pytest
 import torch
 
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.checkpoints.read import read
 from unmask.core import Noise, Proposal, State
@@ -68,7 +69,7 @@ def slow_history(kit):
     return kit.states_of(denoiser, start, proposal=Proposal(temperature=1.0))
 
 
-@pytest.mark.parametrize("axis", DIAGNOSTICS)
+@each_case("axis", DIAGNOSTICS)
 def test_only_its_own_axis_changes_and_the_action_is_valid(problem, slow_history, axis):
     history = [*problem[2], *slow_history]
     diagnostic = DIAGNOSTICS[axis]()
@@ -87,7 +88,7 @@ def test_only_its_own_axis_changes_and_the_action_is_valid(problem, slow_history
     assert changed
 
 
-@pytest.mark.parametrize("axis", DIAGNOSTICS)
+@each_case("axis", DIAGNOSTICS)
 def test_without_a_past_it_abstains(problem, axis):
     _, _, history = problem
     traj, action = history[0]
@@ -130,7 +131,7 @@ def test_no_rule_with_positive_evidence_makes_score_abstain(problem):
         assert torch.equal(reading.abstains_B, hopeless_B)
 
 
-@pytest.mark.parametrize("axis", DIAGNOSTICS)
+@each_case("axis", DIAGNOSTICS)
 def test_a_row_does_not_know_its_neighbours_their_order_or_the_padding(problem, kit, axis):
     denoiser, start, history = problem
     diagnostic = DIAGNOSTICS[axis]()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.helpers.cases import each_case
 from unmask.axes.cardinality import k_min, reveal_count
 from unmask.diagnostics import RegionDiagnostic
 from unmask.diagnostics.region import best_region, transport_radius
@@ -32,8 +33,8 @@ def rows(places_list, length):
     return open_BL
 
 
-@pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize("m", range(1, 13))
+@each_case("ties", [False, True])
+@each_case("m", range(1, 13))
 def test_program_is_brute_force_for_every_budget(m, ties):
     """With ties, scores, drift and gaps are powers of two, so that equal sums are equal floats."""
     rng = np.random.default_rng(m + 100 * ties)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.helpers import fake_cuda
+from tests.helpers.cases import each_case
 from unmask.checkpoints.read import read
 from unmask.core import Noise, State
 from unmask.core.rows import leaves, mapped, part
@@ -37,7 +38,7 @@ def test_leaves_and_what_is_put_back(kit):
     assert [bool(tensor.any()) for tensor in changed.values()] == [at % 2 == 1 for at in range(len(found))]
 
 
-@pytest.mark.parametrize("axis", DIAGNOSTICS)
+@each_case("axis", DIAGNOSTICS)
 def test_told_its_sizes_it_reads_the_same(kit, axis):
     diagnostic = DIAGNOSTICS[axis]()
     for traj, action in kit.states_of(*kit.exact_problem(seed=3, n=9, rows=(0, 2, 1, 1), steps=5, dependence=3.0))[1:]:
@@ -61,7 +62,7 @@ def test_sizes_cover_regions_that_the_horizon_widens(kit):
     assert RegionDiagnostic(budget=0.1).sized(last).loops[1] >= int(traj.state.masked_BL.sum(-1).max())
 
 
-@pytest.mark.parametrize("axes", [*([axis] for axis in DIAGNOSTICS), list(DIAGNOSTICS)])
+@each_case("axes", [*([axis] for axis in DIAGNOSTICS), list(DIAGNOSTICS)])
 def test_a_recording_of_one_state_reads_others_of_its_shape(kit, monkeypatch, axes):
     """Without a GPU; the recording is replayed, and what it gave earlier stays as it was."""
     events = fake_cuda.install(monkeypatch)

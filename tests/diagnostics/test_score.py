@@ -5,6 +5,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
+from tests.helpers.cases import each_case
 from unmask.axes import score as rules
 from unmask.core import Proposal
 from unmask.diagnostics import ScoreDiagnostic
@@ -34,7 +35,7 @@ def slow_optimum(mu, sigma):
     return best
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_case("seed", range(20))
 def test_optimum_matches_a_generic_optimiser(seed):
     mu, sigma = instance(seed)
     mu_BJ, sigma_BJJ = torch.from_numpy(mu)[None], torch.from_numpy(sigma)[None]
@@ -57,7 +58,7 @@ def test_optimum_is_the_theorem_in_the_interior_on_faces_and_where_there_is_none
     assert (ours_BJ[40:] == 0).any(-1).sum() > 50  # boundary optima are among them
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 5, 22, 23, 24, 25, 60])
+@each_case("n", [2, 3, 4, 5, 22, 23, 24, 25, 60])
 def test_pairs_are_distinct_members_and_all_of_them_where_few(n):
     both_BL = torch.zeros(2, 64, dtype=torch.bool)
     both_BL[0, torch.randperm(64, generator=torch.Generator().manual_seed(n))[:n]] = True

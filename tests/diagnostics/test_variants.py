@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.helpers.cases import each_case
 from unmask.axes import score as rules
 from unmask.axes.cardinality import k_min, reveal_count
 from unmask.core import Needs, Proposal
@@ -144,7 +145,7 @@ def test_regions_are_the_best_of_all_under_their_mixture(history, kind):
             assert int(reveal_count(reading.action.kappa_B[row], torch.tensor(size))) == want
 
 
-@pytest.mark.parametrize("name", [kind.name for kind in VARIANTS])
+@each_case("name", [kind.name for kind in VARIANTS])
 def test_each_differs_from_the_plain_one_somewhere(history, name):
     kind = DIAGNOSTICS[name]
     plain = DIAGNOSTICS[kind.axis]()

@@ -1,6 +1,5 @@
 """The explorer on a free port, and requests to it as a browser or somebody else would send them."""
 
-import atexit
 import http.client
 import json
 import threading
@@ -8,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from unmask.api import Model
 from unmask.catalog import load
@@ -43,14 +41,10 @@ def mini() -> Model:
     return load("mini", device="cpu", dtype="fp32")
 
 
-@cache
-def small_study() -> Path:
-    """A study of it that takes a second or two, made once for each test process; to be read only."""
-    made = TemporaryDirectory(prefix="unmask-view-")
-    atexit.register(made.cleanup)
-    study, folder = Study.parse(STUDY), Path(made.name) / "study"
+def run_small_study(folder: Path) -> None:
+    """Run a study of it that takes some seconds; the fixture `view_study` has it once for a run of the tests."""
+    study = Study.parse(STUDY)
     assert run_study(study, Store.create(folder, study.config), lambda spec: mini()).complete
-    return folder
 
 
 @dataclass

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from tests.helpers.made_once import made_once
 from tests.helpers.method_studies import judged, raw
 from tests.helpers.object_store import served
 from tests.helpers.own_tasks import LINES, SCORER
@@ -19,7 +20,7 @@ from unmask.tasks.own import own
 
 @pytest.fixture(scope="session")
 def tiny_folder(scaled, tmp_path_factory):
-    return scaled.llada(tmp_path_factory.mktemp("ck") / "llada", **SMALL)
+    return made_once(tmp_path_factory, "tiny-llada", lambda folder: scaled.llada(folder, **SMALL))
 
 
 @pytest.fixture(scope="session")
@@ -41,9 +42,11 @@ def tiny_study(tiny_folder):
 @pytest.fixture(scope="session")
 def tiny_run(tiny_study, tiny_load, tmp_path_factory):
     """An uninterrupted run; to be read only."""
-    place = Store.create(tmp_path_factory.mktemp("study") / "out", tiny_study.config)
-    assert run_study(tiny_study, place, tiny_load).complete
-    return place
+
+    def make(folder):
+        assert run_study(tiny_study, Store.create(folder, tiny_study.config), tiny_load).complete
+
+    return Store.open(made_once(tmp_path_factory, "tiny-run", make))
 
 
 @pytest.fixture(scope="session")
@@ -55,11 +58,13 @@ def methods_study(tiny_folder):
 @pytest.fixture(scope="session")
 def methods_run(methods_study, tiny_load, tmp_path_factory):
     """An uninterrupted run of it; to be read only."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Judge, "judge", judged)
-        store = Store.create(tmp_path_factory.mktemp("methods") / "out", methods_study.config)
-        assert run_study(methods_study, store, tiny_load).complete
-    return store
+
+    def make(folder):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Judge, "judge", judged)
+            assert run_study(methods_study, Store.create(folder, methods_study.config), tiny_load).complete
+
+    return Store.open(made_once(tmp_path_factory, "methods-run", make))
 
 
 @pytest.fixture

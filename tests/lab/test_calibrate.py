@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import unmask
+from tests.helpers.cases import each_case
 from unmask.adapt import EndToEnd, Gate
 from unmask.adapt.arms import Arms
 from unmask.base.errors import ConfigError, ContractError, NotComplete, OtherStudy, StorageError, UnknownName
@@ -424,7 +425,7 @@ def test_the_verdict_in_words():
     assert "The interval reaches 0, so this may be nothing" in verdict(unsure)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("runs", "words"),
     [
         (EndToEnd(0.904, 0.385, 0.385, -0.58, -0.46, 100, 60), "worse than the reference ([-0.580, -0.460]), so do"),

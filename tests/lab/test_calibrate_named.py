@@ -3,6 +3,7 @@
 import pytest
 
 import unmask
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 
 GOOD = {"task": "carry-rtl", "axis": "region"}
@@ -13,7 +14,7 @@ def model():
     return unmask.load("exact")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "message"),
     [
         ({"task": 3}, "task of calibrate is 3; allowed: str"),

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from tests.helpers.cases import each_case
 from tests.helpers.fresh_python import fresh_python
 from tests.helpers.oracle import CARRY, Oracle, oracle
 from unmask.base.errors import ConfigError, SchemaError, UnknownName
@@ -281,6 +282,7 @@ class TestMissing:
         with pytest.raises(ConfigError, match="block_length is 5"):
             evaluate(oracle(), [CARRY], split="development", prompts=2, policies={"reference": LLaDA(block_length=5)})
 
+    @pytest.mark.slow
     def test_everything_loads_without_jsonschema(self):
         code = (
             "import sys; sys.modules['jsonschema'] = None\n"
@@ -403,7 +405,7 @@ class TestSummary:
                 report.check_folder(tmp_path, {"seed": 0})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "words"),
     [
         ({"split": "test"}, "unknown split 'test'"),

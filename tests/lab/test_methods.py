@@ -6,6 +6,7 @@ from dataclasses import replace
 import pyarrow.compute as pc
 import pytest
 
+from tests.helpers.cases import each_case
 from tests.helpers.method_studies import NAMES, judged, raw
 from tests.helpers.own_policies import GOOD
 from tests.helpers.paths import ROOT
@@ -95,7 +96,7 @@ class TestTheFile:
         with pytest.raises(UnknownName):
             check_axis(POLICY)
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("changes", "said"),
         [
             ({"candidates": ...}, "the axis 'policy' has no candidates"),

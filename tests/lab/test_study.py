@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.helpers import own_tasks
+from tests.helpers.cases import each_case
 from tests.helpers.own_policies import GOOD
 from tests.helpers.own_tasks import parsed
 from tests.helpers.paths import STUDIES
@@ -33,7 +34,7 @@ class TestFiles:
         assert plan.continuation("score").policy == Fixed()
         assert isinstance(plan.continuation("commitment").policy, Revised)
 
-    @pytest.mark.parametrize("path", sorted(STUDIES.glob("*.toml")), ids=lambda path: path.stem)
+    @each_case("path", sorted(STUDIES.glob("*.toml")), ids=lambda path: path.stem)
     def test_the_ones_that_come_with_it(self, path):
         study = Study.read(path)
         assert study.states == (4 if path.stem == "demo" else 8)
@@ -97,14 +98,12 @@ class TestFiles:
         with pytest.raises(ConfigError, match=message):
             Study.parse(table(**changes))
 
-    @pytest.mark.parametrize(
-        "key", ["seed", "states", "rollouts", "temperature", "revision", "splits", "tasks", "axes"]
-    )
+    @each_case("key", ["seed", "states", "rollouts", "temperature", "revision", "splits", "tasks", "axes"])
     def test_what_alters_a_conclusion_has_no_default(self, key):
         with pytest.raises(ConfigError, match=f"no '{key}'.*allowed"):
             Study.parse(table(**{key: ...}))
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("changes", "message"),
         [
             ({"rollout": 4}, "did you mean rollouts"),

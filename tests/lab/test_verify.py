@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.catalog import load
 from unmask.core import Proposal
@@ -17,7 +18,7 @@ from unmask.stats.proportion import wilson
 
 
 class TestVerdict:
-    @pytest.mark.parametrize(
+    @each_case(
         ("right", "n", "figure", "expected"),
         [
             (1037, 1319, 78.6, Agreement.AGREES),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.helpers.cases import each_case
 from unmask.denoisers.joint import Joint
 from unmask.mechanisms.cardinality import context_balance
 
@@ -23,9 +24,9 @@ def sum_of_total_correlations(model, batches, evidence):
     return total
 
 
-@pytest.mark.parametrize("evidence", EVIDENCE)
-@pytest.mark.parametrize("structure", ["dense", "chain", "far"])
-@pytest.mark.parametrize("seed", range(3))
+@each_case("evidence", EVIDENCE)
+@each_case("structure", ["dense", "chain", "far"])
+@each_case("seed", range(3))
 def test_loss_is_the_sum_of_total_correlations(seed, structure, evidence):
     model = Joint.random(5, 3, dependence=1.5, seed=seed, structure=structure)
     rng = np.random.default_rng(seed)
@@ -42,8 +43,8 @@ def test_later_batches_are_judged_given_the_earlier_ones():
     assert model.schedule_loss([[0, 2], [1]]) > 1e-3
 
 
-@pytest.mark.parametrize("evidence", [{}, {5: 1}])
-@pytest.mark.parametrize("seed", range(6))
+@each_case("evidence", [{}, {5: 1}])
+@each_case("seed", range(6))
 def test_moving_a_position_changes_the_loss_by_the_context_balance(seed, evidence):
     model = Joint.random(6, 2, dependence=2.0, seed=seed)
     rng = np.random.default_rng(100 + seed)

@@ -8,6 +8,7 @@ import torch
 from scipy.optimize import brentq, minimize
 from scipy.special import softmax
 
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.mechanisms import commitment
 
@@ -123,8 +124,8 @@ def test_flip_radius_grows_with_the_margin_and_falls_with_the_runner_up():
     assert (commitment.flip_radius(torch.full((50,), 0.4), runner_up).diff() < 0).all()
 
 
-@pytest.mark.parametrize("factor", [1.05, 1.5, 4.0, 12.0])
-@pytest.mark.parametrize("seed", SEEDS)
+@each_case("factor", [1.05, 1.5, 4.0, 12.0])
+@each_case("seed", SEEDS)
 def test_revision_value_is_the_best_lead_any_token_can_take(seed, factor):
     p = posterior(seed)
     a, rho = p.argmax(), factor * radius(p)
@@ -133,8 +134,8 @@ def test_revision_value_is_the_best_lead_any_token_can_take(seed, factor):
     assert max(by_token, key=by_token.__getitem__) == np.argsort(p)[-2], "the runner-up leads at every radius"
 
 
-@pytest.mark.parametrize("factor", [1.001, 1.5, 4.0, 50.0])
-@pytest.mark.parametrize("seed", SEEDS)
+@each_case("factor", [1.001, 1.5, 4.0, 50.0])
+@each_case("seed", SEEDS)
 def test_revision_value_is_attained_on_the_sphere(seed, factor):
     """A distribution at exactly distance rho, in this direction of KL, has exactly this lead."""
     p = posterior(seed)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy.optimize import linprog
 
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.mechanisms import region
 
@@ -49,8 +50,8 @@ def test_robust_value_by_hand():
     assert region.robust_value(s, r, 0.5, torch.tensor([1.0, 3.0])).item() == 8 - 0.5 * 4
 
 
-@pytest.mark.parametrize("weighted", WEIGHTED)
-@pytest.mark.parametrize("seed", SEEDS)
+@each_case("weighted", WEIGHTED)
+@each_case("seed", SEEDS)
 def test_transport_keeps_the_total_score(seed, weighted):
     """Columns of an incidence matrix sum to 0, so whatever is moved, the whole answer is worth the same."""
     s, weights = instance(seed, weighted)
@@ -64,8 +65,8 @@ def test_transport_keeps_the_total_score(seed, weighted):
         assert whole.item() == pytest.approx(s.sum().item())
 
 
-@pytest.mark.parametrize("weighted", WEIGHTED)
-@pytest.mark.parametrize("seed", SEEDS)
+@each_case("weighted", WEIGHTED)
+@each_case("seed", SEEDS)
 def test_robust_value_is_the_worst_corner_of_the_uncertainty_set(seed, weighted):
     s, weights = instance(seed, weighted)
     nu = 0.4
@@ -77,8 +78,8 @@ def test_robust_value_is_the_worst_corner_of_the_uncertainty_set(seed, weighted)
     assert values(s, nu, weights).argmax().item() == worst.argmax()
 
 
-@pytest.mark.parametrize("weighted", WEIGHTED)
-@pytest.mark.parametrize("seed", SEEDS)
+@each_case("weighted", WEIGHTED)
+@each_case("seed", SEEDS)
 def test_no_interior_redistribution_is_worse(seed, weighted):
     s, weights = instance(seed, weighted)
     nu = 0.7
@@ -88,8 +89,8 @@ def test_no_interior_redistribution_is_worse(seed, weighted):
         assert region.robust_value(s, r, nu, weights).item() == pytest.approx(worst, abs=1e-9)
 
 
-@pytest.mark.parametrize("weighted", WEIGHTED)
-@pytest.mark.parametrize("seed", SEEDS)
+@each_case("weighted", WEIGHTED)
+@each_case("seed", SEEDS)
 def test_more_drift_never_means_more_cut(seed, weighted):
     s, weights = instance(seed, weighted)
     cuts = region.cut(REGIONS, weights)
@@ -104,8 +105,8 @@ def test_more_drift_never_means_more_cut(seed, weighted):
     assert first > least, "the sweep never changed regime, so it tested nothing"
 
 
-@pytest.mark.parametrize("weighted", WEIGHTED)
-@pytest.mark.parametrize("seed", SEEDS)
+@each_case("weighted", WEIGHTED)
+@each_case("seed", SEEDS)
 def test_the_optimal_value_is_convex_and_linear_between_thresholds(seed, weighted):
     s, weights = instance(seed, weighted)
 
@@ -129,8 +130,8 @@ def test_the_optimal_value_is_convex_and_linear_between_thresholds(seed, weighte
     assert len(slopes) > 1
 
 
-@pytest.mark.parametrize("weighted", WEIGHTED)
-@pytest.mark.parametrize("seed", SEEDS)
+@each_case("weighted", WEIGHTED)
+@each_case("seed", SEEDS)
 def test_two_regions_trade_places_at_their_threshold(seed, weighted):
     s, weights = instance(seed, weighted)
     a, b = torch.combinations(torch.arange(len(REGIONS))).T

@@ -9,6 +9,7 @@ import torch
 from scipy.optimize import minimize, minimize_scalar
 from scipy.stats import norm
 
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.mechanisms import score
 
@@ -113,8 +114,8 @@ def test_bound_promises_nothing_for_evidence_against_the_mixture():
     assert bound.tolist() == [1.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize("rho", [0.0, 0.3, 2.0])
-@pytest.mark.parametrize("seed", SEEDS)
+@each_case("rho", [0.0, 0.3, 2.0])
+@each_case("seed", SEEDS)
 def test_robust_margin_is_the_worst_case_over_the_ellipsoid(seed, rho):
     mu, sigma = instance(seed, J=3)
     alpha = np.random.default_rng(seed).random(3)
@@ -141,8 +142,8 @@ def test_psi_is_the_radius_at_which_the_robust_margin_vanishes(seed):
     assert score.robust_margin(alpha, mu, sigma, 1.01 * radius) < 0
 
 
-@pytest.mark.parametrize("J", [1, 2, 4, 5])
-@pytest.mark.parametrize("seed", SEEDS)
+@each_case("J", [1, 2, 4, 5])
+@each_case("seed", SEEDS)
 def test_closed_form_reaches_the_certificate_and_beats_its_neighbours(seed, J):
     mu, sigma = instance(seed, J, kind="inside")
     alpha = score.closed_form(mu, sigma)
@@ -170,8 +171,8 @@ def test_closed_form_is_nan_where_it_is_no_mixture():
     assert alpha[2].isnan().all(), "negative evidence everywhere must not turn into a mixture"
 
 
-@pytest.mark.parametrize("kind", ["inside", "face", "border", "any"])
-@pytest.mark.parametrize("seed", SEEDS)
+@each_case("kind", ["inside", "face", "border", "any"])
+@each_case("seed", SEEDS)
 def test_best_mixture_matches_a_generic_optimiser(seed, kind):
     mu, sigma = instance(seed, kind=kind)
     alpha = score.best_mixture(mu, sigma)
@@ -183,8 +184,8 @@ def test_best_mixture_matches_a_generic_optimiser(seed, kind):
     assert reached == pytest.approx(best, abs=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["inside", "face", "border", "any"])
-@pytest.mark.parametrize("J", [2, 5, 8])
+@each_case("kind", ["inside", "face", "border", "any"])
+@each_case("J", [2, 5, 8])
 def test_best_mixture_meets_the_kkt_conditions(kind, J):
     """Of min a'Sa/2 - mu'a, a >= 0: the slope S a - mu is zero on the support and nowhere negative."""
     for seed in SEEDS:

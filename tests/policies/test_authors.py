@@ -9,6 +9,7 @@ import math
 
 import pytest
 
+from tests.helpers.cases import each_case
 from tests.helpers.paths import GOLDEN
 from tests.policies.conftest import MASK, Replay, Toy
 from tests.policies.worked import revealed
@@ -31,7 +32,7 @@ for name in ("methods.json", "methods_drawn.json"):
 
 
 def cases(method):
-    return pytest.mark.parametrize("case", [pytest.param(c, id=c["id"]) for c in CASES[method]])
+    return each_case("case", [pytest.param(c, id=c["id"]) for c in CASES[method]])
 
 
 def run(case, policy, *, planner=None, eos_ids=(), eos_fill=False):

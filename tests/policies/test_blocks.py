@@ -2,17 +2,17 @@
 
 from dataclasses import fields, replace
 
-import pytest
 import torch
 
+from tests.helpers.cases import each_case
 from unmask.core import State
 from unmask.policies.blocks import Clock, clock
 
 MASK = 9
 
 
-@pytest.mark.parametrize("step", [0, 1, 3, 4, 7])
-@pytest.mark.parametrize("filled", [0, 2, 4])
+@each_case("step", [0, 1, 3, 4, 7])
+@each_case("filled", [0, 2, 4])
 def test_without_blocks_the_clock_is_that_of_one_block(step, filled):
     state = State.from_prompts([[1], [1, 2]], new_tokens=4, steps=4, mask_id=MASK)
     tokens_BL = state.tokens_BL.clone()

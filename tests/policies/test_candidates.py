@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
+from tests.helpers.cases import each_case
 from unmask.axes import AXES, CARDINALITY, COMMITMENT, REGION, SCORE, cardinality
 from unmask.base.errors import ConfigError, UnknownName, UnnamedPolicy
 from unmask.core import RULES, Logits, Needs, Noise, Search, State, View, Vocabulary
@@ -124,8 +125,8 @@ def test_score(name):
 BLOCKS = {"full": 40, "block:8": 8, "block:16": 16, "block:32": 32}
 
 
-@pytest.mark.parametrize("kind", SETS)
-@pytest.mark.parametrize("name", REGION.candidates)
+@each_case("kind", SETS)
+@each_case("name", REGION.candidates)
 def test_region(kind, name):
     """The rule, written out on the ranks of what is masked; the count is always the reference's."""
     traj = run(SETS[kind]["region"][name])
@@ -163,8 +164,8 @@ def _groups(name, masked):
     return [groups[key] for key in sorted(groups)]
 
 
-@pytest.mark.parametrize("kind", SETS)
-@pytest.mark.parametrize("name", ["block:8", "window:16", "dilated:2", "last-block:16"])
+@each_case("kind", SETS)
+@each_case("name", ["block:8", "window:16", "dilated:2", "last-block:16"])
 def test_a_region_that_holds_the_share_reveals_its_share_of_the_count(kind, name):
     """k = ceil(kappa |R|), kappa that of the reference; the region and the order are those of the same name."""
     counts = []
@@ -215,8 +216,8 @@ def test_a_region_smaller_than_k_min_grows():
     assert set(first) <= set(range(16))
 
 
-@pytest.mark.parametrize("kind", SETS)
-@pytest.mark.parametrize("name", CARDINALITY.candidates[1:])
+@each_case("kind", SETS)
+@each_case("name", CARDINALITY.candidates[1:])
 def test_cardinality(kind, name):
     """The count, or k_min = ceil(m / h) where that is more; the bare one stays below until the last step."""
     rule, _, value = name.partition(":")
@@ -302,8 +303,8 @@ class TestCommitment:
 class TestInstead:
     """Fixed policies and the reference with one axis replaced are two roads to one place."""
 
-    @pytest.mark.parametrize("field", ["alpha", "region", "kappa"])
-    @pytest.mark.parametrize("steps", [20, 13, 3])
+    @each_case("field", ["alpha", "region", "kappa"])
+    @each_case("steps", [20, 13, 3])
     def test_is_fixed_around_lladas_loop(self, field, steps):
         for name in {"alpha": SCORE.candidates, "region": REGION.candidates, "kappa": CARDINALITY.candidates}[field]:
             instead = Instead(LLaDA(), alpha="confidence") if name == "schedule" else Instead(LLaDA(), **{field: name})
@@ -370,7 +371,7 @@ class TestAround:
     def test_a_policy_that_fills_its_rows_can_be_one(self, policy):
         assert reference_of(candidates(around(policy))) == policy
 
-    @pytest.mark.parametrize(
+    @each_case(
         "policy",
         [
             DUS(4, leave_skipped=True),
@@ -418,6 +419,7 @@ class TestAround:
         assert torch.equal(plain.state.tokens_BL, varied.state.tokens_BL)
         assert any(bool(step.remasked_BL.any()) for step in varied.steps)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("axis", list(AXES))
     def test_contract(self, axis):
         for policy in candidates(around(FastDLLM(block_length=2)))[axis].values():

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.helpers.cases import each_case
 from tests.policies.worked import confidences, revealed, run
 from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError, UnknownName
@@ -60,14 +61,14 @@ def same_run(denoiser, one, other, state, noise, temperature):
     assert torch.equal(ours.forwards_B, theirs.forwards_B)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.9])
-@pytest.mark.parametrize(("method", "composed"), METHODS, ids=ids)
+@each_case("temperature", [0.0, 0.9])
+@each_case(("method", "composed"), METHODS, ids=ids)
 def test_a_method_as_a_composition(method, composed, temperature, exact):
     for steps in (4, 8):
         same_run(exact, composed, method, *start(exact, steps), temperature)
 
 
-@pytest.mark.parametrize(("method", "composed"), METHODS, ids=ids)
+@each_case(("method", "composed"), METHODS, ids=ids)
 def test_a_method_as_a_composition_on_a_network(method, composed, toy):
     state = State.from_prompts([[1, 2]], new_tokens=8, steps=8, mask_id=11)
     same_run(toy(3), composed, method, state, Noise.of([7]), 0.0)
@@ -116,6 +117,7 @@ def test_adaptive_counts_are_not_bound_by_the_steps():
     assert len(run(confidences(unsure), scheduled, 6, steps=2).steps) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy",
     [
@@ -145,7 +147,7 @@ def test_the_resolved_action():
     assert other["commitment"] == {"rule": "confidence", "threshold": 0.9, "operator": "remdm-cap", "eta": 0.02}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("wrong", "words"),
     [
         ({"score": "margn"}, "unknown scoring rule 'margn'; did you mean margin?"),

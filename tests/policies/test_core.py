@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.helpers import paths
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.core import Noise, Proposal, State, Trajectory
 from unmask.decode import decode
@@ -25,11 +26,6 @@ SKIPPED = {
     "core-c02": "random_remask is the authors' control, not part of the method",
 }
 NO_NOISE = Noise.of([0])
-
-
-def case_param(case):
-    reason = SKIPPED.get(case["id"])
-    return pytest.param(case, id=case["id"], marks=[pytest.mark.skip(reason=reason)] if reason else [])
 
 
 def positions(mask_BL):
@@ -58,7 +54,7 @@ def proposal(case):
     )
 
 
-@pytest.mark.parametrize("case", [case_param(c) for c in CASES])
+@each_case("case", [c for c in CASES if c["id"] not in SKIPPED], ids=lambda c: c["id"])
 def test_same_tokens_as_the_authors(case, replay):
     ours = replay(case, policy(case), proposal(case))
     assert ours.canvases == case["canvases"]
@@ -86,7 +82,7 @@ class Spy(Runner):
         return seen
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c["id"] not in SKIPPED], ids=lambda c: c["id"])
+@each_case("case", [c for c in CASES if c["id"] not in SKIPPED], ids=lambda c: c["id"])
 def test_probes_the_same_positions(case, toy, replay):
     """The jointly masked set of every probing step, at the authors' own canvas."""
     ours = replay(case, policy(case), proposal(case))

@@ -8,6 +8,7 @@ import torch
 
 import unmask
 from tests.helpers import paths
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.core import Noise, Proposal, State
 from unmask.core.rows import Selectable
@@ -59,9 +60,9 @@ def authors(policy, steps, noise, canvas, temperature):
     return tokens
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("weights", ["softmax", "sigmoid"])
-@pytest.mark.parametrize("start", ["masks", "uniform"])
+@each_case("temperature", [0.0, 1.0])
+@each_case("weights", ["softmax", "sigmoid"])
+@each_case("start", ["masks", "uniform"])
 def test_whole_runs_are_those_of_the_loop_written_out(start, weights, temperature):
     policy = DDPD(start, weights, head="self")
     for canvas, steps in (([3] * 6, 4), ([3] * 6, 15), ([1, 3, 3, 0, 3], 6)):
@@ -191,8 +192,8 @@ class Recorded(Selectable):
         return torch.from_numpy(np.broadcast_to(u[self.row], n).copy())
 
 
-@pytest.mark.parametrize("row", [0, 1])
-@pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case["id"])
+@each_case("row", [0, 1])
+@each_case("case", GOLDEN, ids=lambda case: case["id"])
 def test_the_authors_loop(case, row, toy):
     """Canvas by canvas, on the toy network, with the planner that `head=self` is."""
     policy = DDPD(

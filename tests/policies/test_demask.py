@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import unmask
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, OtherModel
 from unmask.core import Noise, Policy, Proposal, State, Trajectory
 from unmask.decode import Runner, decode
@@ -82,8 +83,8 @@ def adds_up(joint, order):
     return True
 
 
-@pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("budget", [0.05, 0.2, 0.5])
+@each_case("seed", range(12))
+@each_case("budget", [0.05, 0.2, 0.5])
 def test_what_is_revealed_together_keeps_the_bound(seed, budget):
     joint = Joint.random(5, 3, dependence=1.0, seed=seed)
     policy = DEMASK(budget, head="measured")

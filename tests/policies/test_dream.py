@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.helpers import paths
+from tests.helpers.cases import each_case
 from tests.policies.worked import table
 from unmask.axes import cardinality
 from unmask.base.errors import ConfigError
@@ -19,16 +20,11 @@ SKIPPED = {"dream-11": "more steps than masks: State refuses that (see the next 
 NO_NOISE = Noise.of([0])
 
 
-def case_param(case):
-    reason = SKIPPED.get(case["id"])
-    return pytest.param(case, id=case["id"], marks=[pytest.mark.skip(reason=reason)] if reason else [])
-
-
 def policy(case):
     return Dream(case["alg"], case["alg_temp"] or 0.0, case["eps"])
 
 
-@pytest.mark.parametrize("case", [case_param(c) for c in GOLDEN["cases"]])
+@each_case("case", [c for c in GOLDEN["cases"] if c["id"] not in SKIPPED], ids=lambda c: c["id"])
 def test_same_tokens_as_the_authors(case, replay):
     proposal = Proposal(case["temperature"], case["top_p"] or 1.0, case["top_k"] or 0)
     ours = replay(case, policy(case), proposal)
@@ -79,14 +75,14 @@ def test_time_grid(steps, grid):
     assert keep_B.double().cumprod(0).tolist() == pytest.approx(grid[1:], rel=1e-5)
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3, 7, 8, 24, 100, 128, 333, 512])
+@each_case("steps", [1, 2, 3, 7, 8, 24, 100, 128, 333, 512])
 def test_time_grid_is_the_float32_one_bit_for_bit(steps):
     grid = torch.linspace(1, 1e-3, steps + 1)
     keep_B = cardinality.dream_keep(torch.full((steps,), steps), torch.arange(steps))
     assert torch.equal(keep_B, grid[1:] / grid[:-1])
 
 
-@pytest.mark.parametrize("steps", [3, 5, 7, 8, 10, 13, 32, 128])
+@each_case("steps", [3, 5, 7, 8, 10, 13, 32, 128])
 def test_counts_are_computed_in_float32(steps):
     """Every number of masks at every step but the last, against the formula in the authors' number type."""
     grid = torch.linspace(1, 1e-3, steps + 1)
@@ -124,6 +120,7 @@ def test_scores(alg, scripted):
     assert scores[alg][0].tolist() == pytest.approx(SCORES[alg], abs=5e-7)
 
 
+@pytest.mark.slow
 def test_draw_probabilities_of_positions(scripted):
     """alg_temp 0.1 on maskgit_plus scores: 20 000 rows draw their first position."""
     rows = 20_000

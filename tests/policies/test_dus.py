@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.helpers.cases import each_case
 from tests.policies.worked import confidences, revealed, run, table
 from unmask.axes.region import dilated_levels
 from unmask.base.errors import ConfigError
@@ -11,7 +12,7 @@ from unmask.policies.dus import DUS
 (SKIP,) = table("dus", -1)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("size", "base", "start", "expected"),
     [
         (8, 2, 1, [[0, 4], [2, 6], [1, 3, 5, 7]]),

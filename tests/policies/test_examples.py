@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.policies import METHODS
 from unmask.policies.examples import cases, names, run_case, sheet
@@ -13,7 +14,7 @@ OWN = {"fast-dllm-dream", "best-of", "revised", "fixed", "composed"}
 CASES = [case for name in names() for case in cases(name)]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.method}: {case.title}")
+@each_case("case", CASES, ids=lambda case: f"{case.method}: {case.title}")
 def test_worked_example(case):
     result = run_case(case)
     assert result.as_expected, result.found
@@ -24,7 +25,7 @@ def test_every_method_of_the_sheets_has_one():
     assert all(sheet(name) for name in names())
 
 
-@pytest.mark.parametrize("name", names())
+@each_case("name", names())
 def test_another_outcome_is_noticed(name):
     case = cases(name)[0]
     wrong = {what: _other(value) for what, value in case.expected.items()}

@@ -49,6 +49,7 @@ def test_neutral_thresholds(threshold):
     assert torch.equal(steps_B, masked_B if threshold else torch.ones_like(answer_B))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy", [FastDLLM(block_length=2), FastDLLM("factor", block_length=None), FastDLLM(threshold=0.3, spacing=2)]
 )

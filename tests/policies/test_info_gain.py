@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.helpers import paths
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.core import Noise, Proposal, State
 from unmask.decode import decode
@@ -32,11 +33,6 @@ STANDALONE_STEPS = {
 # Their variant after LookUM compares candidates of this method by what they leave: it is not the method `lookum`.
 OBJECTIVES = {"info_gain": "info_gain", "lookum": "remaining"}
 NO_NOISE = Noise.of([0])
-
-
-def case_param(case):
-    reason = SKIPPED.get(case["id"])
-    return pytest.param(case, id=case["id"], marks=[pytest.mark.skip(reason=reason)] if reason else [])
 
 
 def positions(mask_L):
@@ -96,8 +92,9 @@ def decode_dllm(case, replay, **flags):
     return replay(case, policy, proposal, eos_ids=(eos,) if pad in (None, eos) else (eos, pad), eos_fill=True)
 
 
-@pytest.mark.parametrize("case", [case_param(c) for c in GOLDEN["cases"]])
+@each_case("case", [c for c in GOLDEN["cases"] if c["id"] not in SKIPPED], ids=lambda c: c["id"])
 def test_same_tokens_as_the_dllm_sampler(case, replay, looks):
+    looks.clear()
     ours = decode_dllm(case, replay)
     same = UNFINISHED_BLOCK.get(case["id"], len(case["canvases"]))
     assert ours.canvases[:same] == case["canvases"][:same]
@@ -122,7 +119,7 @@ def test_same_tokens_as_the_dllm_sampler(case, replay, looks):
         assert ours.forwards == case["forward_rows"] + (case["id"] in STALE_AFTER_EOS)
 
 
-@pytest.mark.parametrize("case", [c for c in GOLDEN["cases"] if c["id"] not in SKIPPED], ids=lambda c: c["id"])
+@each_case("case", [c for c in GOLDEN["cases"] if c["id"] not in SKIPPED], ids=lambda c: c["id"])
 def test_masks_are_left_where_the_authors_leave_them(case, replay):
     """To the end, the five runs above included."""
     ours = decode_dllm(case, replay, leave_unfinished=True)
@@ -136,9 +133,10 @@ def test_more_steps_than_masks_is_refused(case, replay):
         decode_dllm(case, replay)
 
 
-@pytest.mark.parametrize("case", [case_param(c) for c in GOLDEN["standalone_cases"]])
+@each_case("case", [c for c in GOLDEN["standalone_cases"] if c["id"] not in SKIPPED], ids=lambda c: c["id"])
 def test_same_tokens_as_the_stand_alone_sampler(case, replay, looks):
     """Without penalty, EOS fill and bypass (theirs asks all positions to be sure) the two agree."""
+    looks.clear()
     objective = OBJECTIVES[case["variant"]]
     policy = InfoGain(case["block_length"], case["candidate_number"], case["position_temperature"], None, objective)
     ours = replay(case, policy, Proposal(case["temperature"], sampler="gumbel"))
@@ -308,7 +306,7 @@ def test_quotas_are_the_authors_float32_ones(scripted):
             assert our_quotas(masks, steps, scripted) == authors_quotas(masks, steps), (masks, steps)
 
 
-@pytest.mark.parametrize("case", GOLDEN["cases"], ids=lambda c: c["id"])
+@each_case("case", GOLDEN["cases"], ids=lambda c: c["id"])
 def test_the_authors_own_quotas_are_told_right(case):
     """What the test above compares with is what their code did."""
     blocks = -(-case["gen_length"] // case["block_length"])

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.helpers.cases import each_case
 from tests.policies.worked import distributions, revealed, run, table
 from unmask.base.errors import ConfigError
 from unmask.decode import decode
@@ -62,6 +63,7 @@ def test_an_impossible_gate_is_llada():
         assert revealed(ours.row(row)) == revealed(theirs.row(row))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy",
     [
@@ -76,7 +78,7 @@ def test_contract(policy):
     check_policy(policy)
 
 
-@pytest.mark.parametrize("preset", KLASS.card.presets)
+@each_case("preset", KLASS.card.presets)
 def test_presets_are_settings(preset):
     assert KLASS(**KLASS.card.presets[preset]).window == 2
 

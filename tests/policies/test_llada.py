@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.helpers import paths
+from tests.helpers.cases import each_case
 from tests.policies.worked import table
 from unmask.axes import cardinality
 from unmask.base.errors import ConfigError
@@ -21,11 +22,6 @@ SKIPPED = {"llada-06": "more steps than masks: State refuses that (see the next 
 NO_NOISE = Noise.of([0])
 
 
-def case_param(case):
-    reason = SKIPPED.get(case["id"])
-    return pytest.param(case, id=case["id"], marks=[pytest.mark.skip(reason=reason)] if reason else [])
-
-
 def proposal(case):
     return Proposal(
         temperature=case["temperature"],
@@ -35,7 +31,7 @@ def proposal(case):
     )
 
 
-@pytest.mark.parametrize("case", [case_param(c) for c in GOLDEN["cases"]])
+@each_case("case", [c for c in GOLDEN["cases"] if c["id"] not in SKIPPED], ids=lambda c: c["id"])
 def test_same_tokens_as_the_authors(case, replay):
     ours = replay(case, LLaDA(case["block_length"], case["remasking"]), proposal(case))
     assert ours.canvases == case["canvases"]

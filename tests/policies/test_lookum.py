@@ -6,6 +6,7 @@ from math import inf
 import pytest
 import torch
 
+from tests.helpers.cases import each_case
 from tests.helpers.enumerated import free, remaining_entropy, told
 from unmask.base.errors import ConfigError
 from unmask.core import Noise, State
@@ -90,7 +91,7 @@ def test_particles_are_resampled_by_what_they_gained():
     assert int(end.forwards_B) <= 1 + 4 * 5
 
 
-@pytest.mark.parametrize(
+@each_case(
     "options",
     [
         {"paths": 0},

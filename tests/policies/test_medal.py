@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.helpers.cases import each_case
 from tests.helpers.enumerated import free, remaining_confidence, told
 from unmask.base.errors import ConfigError
 from unmask.core import Noise, State
@@ -26,8 +27,8 @@ def starts(joint, depth):
     return found
 
 
-@pytest.mark.parametrize("depth", [1, 2])
-@pytest.mark.parametrize("seed", range(4))
+@each_case("depth", [1, 2])
+@each_case("seed", range(4))
 def test_the_start_of_a_whole_tree_is_brute_force(seed, depth):
     joint, exact, state = problem(seed)
     end = decode(exact, MEDAL(depth=depth, start="confidence", **WHOLE), state, noise=Noise.of([0]))

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from math import inf
 
-import pytest
 import torch
 
 import unmask
+from tests.helpers.cases import each_case
 from tests.policies.conftest import MASK, Toy
 from unmask.axes import ReMDM
 from unmask.core import Noise, Policy, Proposal, Search, State
@@ -161,8 +161,8 @@ def order(traj, row):
     return [positions for positions in revealed if positions]
 
 
-@pytest.mark.parametrize("network", [toy_rows, exact_rows], ids=["toy", "exact"])
-@pytest.mark.parametrize("case", TABLE, ids=IDS)
+@each_case("network", [toy_rows, exact_rows], ids=["toy", "exact"])
+@each_case("case", TABLE, ids=IDS)
 def test_a_neutral_setting_is_a_simpler_method(case, network):
     if case.method.needs.attention and network is toy_rows:
         # The toy network has no attention to read out.

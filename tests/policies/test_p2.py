@@ -100,6 +100,7 @@ def test_as_many_are_revealed_as_scheduled(schedule):
         assert int(step.state.masked_BL.sum()) == int(8 * (1 - kappa(number / 8)) + 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy", [P2(), P2(2.0), P2(0.0, "sine"), P2(1.3, form="probability", exact=True), P2(noisy=True)]
 )

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import unmask
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.core import DenoiserAround, Noise, Proposal, State
 from unmask.decode import decode
@@ -20,7 +21,7 @@ SEARCHES = [
     MEDAL(),
 ]
 IDS = ["lookum", "lookum-smc", "soar", "order-token-search", "medal"]
-every_search = pytest.mark.parametrize("search", SEARCHES, ids=IDS)
+every_search = each_case("search", SEARCHES, ids=IDS)
 EOS = 2
 
 
@@ -49,7 +50,7 @@ def noise(count=1):
 
 
 @every_search
-@pytest.mark.parametrize("budget", [5, 6, 8, 13, 40, "1x", "1.5x", "3x"])
+@each_case("budget", [5, 6, 8, 13, 40, "1x", "1.5x", "3x"])
 def test_every_budget_is_kept_and_gives_a_whole_answer(search, budget):
     model = exact()
     end = decode(model, replace(search, budget=budget), rows(model, 3), noise=noise(3))

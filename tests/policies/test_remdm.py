@@ -33,6 +33,7 @@ def test_nothing_is_revealed_at_the_first_step_for_sure_and_no_rate_is_nan():
     assert sigma_L == [0.0] * 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["cap", "rescale", "conf", "loop"])
 def test_the_marginals_are_those_of_the_schedule(variant):
     """Over 400 rows of 16: the share revealed after each step is alpha, whatever is re-masked."""
@@ -96,6 +97,7 @@ def test_what_somebody_else_left_open_is_filled_after_the_last_round(step):
     assert not any(bool(one.remasked_BL.any()) for one in end.steps if int(one.state.step_B[0]) >= 16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy",
     [

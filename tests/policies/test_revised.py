@@ -10,6 +10,7 @@ from typing import ClassVar
 import pytest
 import torch
 
+from tests.helpers.cases import each_case
 from tests.helpers.paths import GOLDEN
 from unmask.axes import ReMDM, cardinality, score
 from unmask.core import ALL, Action, Needs, Noise, Policy, Proposal, State, Trajectory, View, propose
@@ -123,8 +124,8 @@ def test_variants_differ(exact):
         assert not torch.equal(end.state.tokens_BL, plain.state.tokens_BL)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize(
+@each_case("variant", VARIANTS)
+@each_case(
     "base", [Fixed(commit="none"), Fixed(commit="none", kappa="count:3"), Fixed(alpha="stability", commit="none")]
 )
 def test_without_re_masking_it_is_the_base_policy(base, variant, exact):
@@ -148,6 +149,7 @@ def run_many(exact):
     return cache(lambda policy: run(exact, policy, rows=3000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "settings"),
     [
@@ -199,6 +201,7 @@ def test_a_full_row_keeps_revising_until_its_horizon(exact):
     assert (end.state.step_B == ANSWER).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("eos_fill", [False, True])
 @pytest.mark.parametrize("variant", ["cap", "conf"])
 @pytest.mark.parametrize(
@@ -260,7 +263,7 @@ def test_by_name():
     assert policy.base == Fixed(commit="none")
 
 
-@pytest.mark.parametrize("row", REMDM["nucleus"], ids=lambda r: f"p{r['nucleus_p']}-at{r['position']}")
+@each_case("row", REMDM["nucleus"], ids=lambda r: f"p{r['nucleus_p']}-at{r['position']}")
 def test_our_nucleus_is_the_authors_plus_the_token_that_crosses(row, toy):
     """ReMDM drops the token whose mass crosses top_p, unless it is the first; our proposal keeps it, as Dream does."""
     state = State.from_canvases([REMDM["inputs"]["canvas"]], steps=1, mask_id=11)

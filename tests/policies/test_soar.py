@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.helpers import paths
+from tests.helpers.cases import each_case
 from tests.helpers.enumerated import told
 from tests.policies.conftest import MASK
 from unmask.base.errors import ConfigError
@@ -32,7 +33,7 @@ class Sharpened(DenoiserAround):
         return replace(logits, logits_RV=logits.logits_RV * self.scale)
 
 
-@pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case["id"])
+@each_case("case", GOLDEN, ids=lambda case: case["id"])
 def test_same_tokens_in_the_same_order_as_the_loop_for_llada(case, toy):
     n = case["gen_length"]
     state = State.from_prompts([case["prompt"]], new_tokens=n, steps=n, mask_id=MASK)
@@ -63,8 +64,8 @@ def best_order(joint):
     return max(found)
 
 
-@pytest.mark.parametrize("value", ["sum", "mean"])
-@pytest.mark.parametrize("seed", range(4))
+@each_case("value", ["sum", "mean"])
+@each_case("seed", range(4))
 def test_at_full_width_without_collapse_it_is_brute_force(seed, value):
     joint = Joint.random(5, 3, dependence=2.5, seed=seed)
     exact = Exact(joint)

@@ -51,6 +51,7 @@ def test_a_block_without_entropy():
     assert revealed(traj) == [[0, 1, 2]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [Swordsman(), Swordsman(0.5, 0.05, "masked"), Swordsman(0.7, 10.0)])
 def test_contract(policy):
     check_policy(policy)

@@ -84,6 +84,7 @@ def test_what_is_asked_for_is_counted():
     assert [int(step.forwards_B) for step in traj.steps] == [1 + 1 + 2, 1 + 1 + 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [VSB(window=3, least=1), VSB(window=4, least=2, delta=0.0, aggregate="max")])
 def test_contract(policy):
     check_policy(policy)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.helpers import paths
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.core import Noise, Proposal, State, Trajectory
 from unmask.decode import decode
@@ -27,7 +28,7 @@ def policy(case):
     return WINO(case["block_length"], case["threshold"], case["threshold_back"])
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c["id"])
+@each_case("case", CASES, ids=lambda c: c["id"])
 def test_same_tokens_as_the_authors(case, replay):
     ours = replay(case, policy(case), Proposal(temperature=case["temperature"], sampler="gumbel"))
     assert ours.canvases == case["canvases"]
@@ -119,7 +120,7 @@ def test_four_steps_by_hand(scripted):
         assert step.action.notes["drafts_B"].tolist() == [len(drafts)]
 
 
-@pytest.mark.parametrize(("n", "cap"), [(6, 5), (7, 5), (8, 5), (9, 6), (20, 14), (28, 19), (29, 20), (40, 20)])
+@each_case(("n", "cap"), [(6, 5), (7, 5), (8, 5), (9, 6), (20, 14), (28, 19), (29, 20), (40, 20)])
 def test_draft_cap(n, cap, scripted):
     """Seven tenths of what is masked, rounded down, between 5 and 20; the surest are drafted."""
     table = [({i: 0.99 - 0.001 * i for i in range(n)}, dict.fromkeys(range(n), 0.99))] * n

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from tests.helpers import made_reports
+from tests.helpers.cases import each_case
 from unmask.report.latex import escape, table_latex
 
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+(?:\{\})?|[{}$&#%_\\])")
@@ -26,7 +27,7 @@ def test_a_table():
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "latex"),
     [
         (r"a\b", r"a\textbackslash{}b"),

@@ -116,6 +116,7 @@ class TestCommand:
         del values["files"]
         assert values == json.loads(json.dumps(document(known_report)))
 
+    @pytest.mark.slow
     def test_diagnostics(self, diagnosed_store, tmp_path, run):
         code, said, _ = run("study", "report", diagnosed_store.folder, "--out", tmp_path / "r")
         assert code == 0
@@ -144,6 +145,7 @@ class TestCommand:
         assert code == 0
         assert [row["task"] for row in json.loads(out)["tables"]["e4-end-to-end"]] == [*GAINS, MEAN]
 
+    @pytest.mark.slow
     def test_figures_for_a_paper(self, known_store, known_report, tmp_path, run):
         code, said, _ = run("study", "report", known_store.folder, "--figures", "pdf", "--out", tmp_path / "r")
         assert code == 0

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.helpers.cases import each_case
 from unmask.stats import (
     Estimate,
     against,
@@ -205,7 +206,7 @@ PINNED = {
 }
 
 
-@pytest.mark.parametrize("case", PINNED)
+@each_case("case", PINNED)
 def test_pinned(case):
     """Seeds and the percentile rule decide these numbers; whoever changes either, changes every comparison."""
     call, expected = PINNED[case]
@@ -328,7 +329,7 @@ def test_coverage_of_a_paired_difference():
     assert 0.92 <= hit / studies <= 0.98
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("call", "words"),
     [
         (lambda: mean_interval([[1.0]], seed=0), "one number per prompt"),

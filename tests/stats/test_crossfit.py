@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from tests.helpers.cases import each_case
 from tests.helpers.cross_fit_table import BY_HAND
 from unmask.stats import cross_fit
 from unmask.stats.reversal import opportunity
@@ -156,7 +157,7 @@ def test_nothing_is_changed_in_place(q_SAR):
     np.testing.assert_array_equal(q_SAR, before)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("call", "words"),
     [
         (lambda: cross_fit(np.ones((2, 2)), 0), r"shape \(2, 2\); it must be states by actions by rollouts"),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.helpers.cases import each_case
 from unmask.stats import (
     NotEnough,
     auroc,
@@ -18,7 +19,7 @@ from unmask.stats import (
 NAN = float("nan")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "call",
     [
         lambda: choose_fixed([[[NAN], [0.5]], [[0.5], [NAN]]], reference=0),
@@ -38,7 +39,7 @@ def test_nothing_to_compute_it_from(call):
         call()
 
 
-@pytest.mark.parametrize(
+@each_case(
     "call",
     [
         lambda: choose_fixed(np.ones((2, 2))),

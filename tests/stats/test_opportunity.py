@@ -7,6 +7,7 @@ from dataclasses import astuple, fields
 import numpy as np
 import pytest
 
+from tests.helpers.cases import each_case
 from tests.helpers.paths import DOCS
 from unmask.stats import (
     COVERAGES,
@@ -292,7 +293,7 @@ def test_the_example_in_the_documentation_runs(capsys):
 Q = np.zeros((2, 2, 4))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("call", "words"),
     [
         (lambda: summary(Q, [0], fixed=0, seed=0), r"prompt_S has shape \(1,\); it must have one entry for each of 2"),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.helpers.cases import each_case
 from unmask.stats.reversal import (
     FrequencyMargin,
     adaptation_gap,
@@ -53,8 +54,8 @@ def test_weights_decide_which_action_is_fixed():
     assert adaptation_gap(q_SA, fixed=0, weights_S=[1, 3]) == pytest.approx(0.75)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("seed", SEEDS)
+@each_case("weighted", [False, True])
+@each_case("seed", SEEDS)
 def test_gap_is_the_best_adaptive_minus_the_best_fixed_utility(seed, weighted):
     q_SA, w_S = table(seed)
     weights = w_S if weighted else None
@@ -65,8 +66,8 @@ def test_gap_is_the_best_adaptive_minus_the_best_fixed_utility(seed, weighted):
     assert adaptation_gap(q_SA, weights_S=weights) == min(gaps) > 0
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("seed", SEEDS)
+@each_case("weighted", [False, True])
+@each_case("seed", SEEDS)
 def test_gap_is_frequency_times_margin(seed, weighted):
     q_SA, w_S = table(seed)
     weights = w_S if weighted else np.ones(len(q_SA))
@@ -88,7 +89,7 @@ def test_no_reversal_means_no_gap():
     assert parts == FrequencyMargin(0.0, 0.0, 0.0)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_case("seed", SEEDS)
 def test_any_challenger_and_margin_bound_the_gap_from_below(seed):
     q_SA, w_S = table(seed)
     gap = adaptation_gap(q_SA, weights_S=w_S)
@@ -109,9 +110,9 @@ def test_the_lower_bound_is_tight_when_every_reversal_has_the_same_margin():
     assert reversal_lower_bound(q_SA, 1, 0.5) == pytest.approx(adaptation_gap(q_SA)) == pytest.approx(0.15)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("shift", [-0.3, 0.0, 0.3])
-@pytest.mark.parametrize("seed", SEEDS)
+@each_case("weighted", [False, True])
+@each_case("shift", [-0.3, 0.0, 0.3])
+@each_case("seed", SEEDS)
 def test_pairwise_form_for_either_sign_of_the_mean(seed, shift, weighted):
     q_SA, w_S = pair(seed, shift)
     weights = w_S if weighted else np.ones(len(q_SA))
@@ -137,7 +138,7 @@ def test_an_action_that_always_wins_leaves_no_gap():
     assert pairwise_gap([-0.1, -3.0]) == pytest.approx(0, abs=1e-15)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "call",
     [
         lambda: best_fixed(np.ones(3)),

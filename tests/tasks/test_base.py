@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.cases import each_case
 from unmask.base.errors import UnknownName
 from unmask.tasks import CONTROLS, LEVELS, SPLITS, TASKS, Draft, Example, examples, find, listing, show
 from unmask.tasks.base import canonical, digest
@@ -85,7 +86,7 @@ def test_unknown_names():
         show("carry-rtl", 1, "test")
 
 
-@pytest.mark.parametrize("name", CONSTRUCTED)
+@each_case("name", CONSTRUCTED)
 def test_examples_are_what_a_draft_promises(name):
     assert all(1 <= e.level <= 4 for split in SPLITS for e in examples(name, split))
     assert {e.level for e in examples(name, "evaluation")} == set(LEVELS)

@@ -11,6 +11,7 @@ from collections import Counter
 
 import pytest
 
+from tests.helpers.cases import each_case
 from tests.helpers.constructed import LEVELS, PER_LEVEL, drafts, everything, many
 from unmask.base.errors import ConfigError
 from unmask.tasks import base, words
@@ -50,7 +51,7 @@ GOLDEN = {
     "html-close-tags": "48b32fb52a7a414c81574fd3d9fc56dd80876bdc74d8a12b7ad62e8762b6b127",
     "td07-clustered-mask": "caa2485af589a7370626f190fd1046875ad0d5c13f148943934be4708f0262f3",
 }
-each = pytest.mark.parametrize("task", ALL, ids=lambda task: task.name)
+each = each_case("task", ALL, ids=lambda task: task.name)
 
 
 def tokens(text: str) -> int:
@@ -112,7 +113,8 @@ def test_articles_agree(task: Task) -> None:
             assert given.lower() == words.article(word), draft.prompt
 
 
-@each
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ALL, ids=lambda task: task.name)
 def test_prompts_and_answers_are_varied(task: Task) -> None:
     all_drafts = list(everything(task))
     assert len({draft.prompt for draft in all_drafts}) >= 0.995 * len(all_drafts)
@@ -154,7 +156,7 @@ def test_levels_get_harder_by_size(task: Task) -> None:
 
 
 @each
-@pytest.mark.parametrize("level", [0, 5, -1])
+@each_case("level", [0, 5, -1])
 def test_other_levels_are_refused(task: Task, level: int) -> None:
     with pytest.raises(ConfigError, match="level"):
         task.generator(Draw(b""), level)

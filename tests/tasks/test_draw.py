@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.tasks.draw import Draw
 
@@ -72,7 +73,7 @@ def test_between_includes_both_ends_and_nothing_more(key: bytes, low: int, span:
     assert low <= Draw(key).between(low, low + span) <= low + span
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 6, 7, 64, 100])
+@each_case("n", [1, 2, 3, 5, 6, 7, 64, 100])
 def test_below_is_fair(n: int) -> None:
     draw = Draw(b"fair")
     rounds = 400 * n
@@ -111,7 +112,7 @@ def test_shuffling_keeps_every_item_and_its_input(key: bytes, items: list[int]) 
     assert items == before
 
 
-@pytest.mark.parametrize(
+@each_case(
     "ask",
     [
         lambda draw: draw.below(0),

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, SchemaError, StorageError, UnknownName
 from unmask.tasks import MissingData, examples, export, find, jsonl, score_predictions
 from unmask.tasks.base import canonical
@@ -119,7 +120,7 @@ def test_names_of_fields(tmp_path):
     assert score_predictions("carry-rtl", tmp_path / "p").summary.perfect == 3
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("content", "message"),
     [
         (b"", "has no predictions"),

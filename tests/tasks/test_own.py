@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.helpers.cases import each_case
 from tests.helpers.fresh_python import fresh_python
 from unmask.base.errors import ConfigError, ContractError, SchemaError, UnknownName
 from unmask.tasks import examples, find, score, score_all, training
@@ -157,7 +158,7 @@ class TestFiles:
 
 
 class TestRules:
-    @pytest.mark.parametrize(
+    @each_case(
         ("rule", "target", "text", "worth"),
         [
             ("exact", "a b", "thinking\n a b ", 1),

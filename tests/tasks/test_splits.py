@@ -8,6 +8,7 @@ from itertools import islice
 
 import pytest
 
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, ContractError
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Draft, examples, find, jsonl, splits, training
 from unmask.tasks.base import Task, TaskJudge, split_counts
@@ -52,12 +53,12 @@ FROZEN = {
 """Start of the hash of everything a generator's version stands for: who changes one changes its VERSION too."""
 
 
-@pytest.mark.parametrize("name", CONSTRUCTED)
+@each_case("name", CONSTRUCTED)
 def test_a_version_always_means_the_same_prompts(name):
     assert export_hash(name).startswith(FROZEN[name])
 
 
-@pytest.mark.parametrize("name", CONSTRUCTED)
+@each_case("name", CONSTRUCTED)
 def test_no_prompt_twice(name):
     by_split = prompts(name)
     ids = [e.id for split in SPLITS for e in examples(name, split)]
@@ -65,7 +66,7 @@ def test_no_prompt_twice(name):
     assert len(set().union(*by_split.values())) == len(ids) == len(set(ids))
 
 
-@pytest.mark.parametrize("name", CONSTRUCTED)
+@each_case("name", CONSTRUCTED)
 def test_training_is_disjoint(name):
     taken = set().union(*prompts(name).values())
     drawn = list(islice(training(name), 300))
@@ -75,11 +76,12 @@ def test_training_is_disjoint(name):
     assert len({e.id for e in drawn}) == 300
 
 
-@pytest.mark.parametrize("name", CONSTRUCTED)
+@each_case("name", CONSTRUCTED)
 def test_training_example_does_not_depend_on_the_start(name):
     assert list(islice(training(name, 7), 3)) == list(islice(training(name), 7, 10))
 
 
+@pytest.mark.slow
 def test_same_bytes_in_another_interpreter():
     """Another hash seed, another locale and another time zone change nothing."""
     code = (

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.tasks import words
 from unmask.tasks.draw import Draw
@@ -20,7 +21,7 @@ def test_word_lists_are_wide_clean_and_without_repeats() -> None:
     assert len({words.invented(Draw(b"%d" % i)) for i in range(2000)}) > 1900
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("one", "many"),
     [
         ("fox", "foxes"),

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from tests.helpers.cases import each_case
 from unmask.train.config import TrainConfig
 from unmask.train.muon import MOMENTUM, SCALE, Muon, layer_matrices, orthogonalize
 from unmask.train.trainer import Trainer
@@ -12,8 +13,8 @@ from unmask.train.trainer import Trainer
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("shape", [(3, 32, 32), (2, 48, 32), (2, 32, 80), (1, 8, 256)])
-@pytest.mark.parametrize("size", [1e-4, 1.0, 1e3])
+@each_case("shape", [(3, 32, 32), (2, 48, 32), (2, 32, 80), (1, 8, 256)])
+@each_case("size", [1e-4, 1.0, 1e3])
 def test_singular_values_come_near_one(shape, size):
     noise = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     u, _, v = torch.linalg.svd(noise, full_matrices=False)

@@ -7,6 +7,7 @@ from itertools import islice
 
 import pytest
 
+from tests.helpers.cases import each_case
 from tests.helpers.fresh_python import fresh_python
 from unmask.base.errors import ConfigError, ContractError
 from unmask.tasks import SPLITS, TASKS, examples, find, score, training
@@ -16,7 +17,7 @@ from unmask.train import sources
 from unmask.train.sources import CONSTRUCTED, FILES, STRIDE, WRITTEN, Folders, Text, generate_texts, stream_texts
 
 
-@pytest.mark.parametrize("source", CONSTRUCTED)
+@each_case("source", CONSTRUCTED)
 def test_no_prompt_of_the_splits_is_trained_on(source):
     forbidden = {squeeze(e.prompt) for split in SPLITS for e in examples(source, split)}
     assert len(forbidden) > 600
@@ -25,7 +26,7 @@ def test_no_prompt_of_the_splits_is_trained_on(source):
         assert not forbidden & {squeeze(text.prompt) for text in drawn}
 
 
-@pytest.mark.parametrize("source", CONSTRUCTED)
+@each_case("source", CONSTRUCTED)
 def test_ids_are_those_of_the_training_stream(source):
     """The texts are the stream's, whose ids name it; an id of a split cannot occur."""
     texts = generate_texts(source, 2, False, 5, 8, Folders())
@@ -47,7 +48,7 @@ def test_a_leak_is_caught_while_texts_are_made(monkeypatch):
         generate_texts("carry-rtl", 0, False, 0, 1, Folders())
 
 
-@pytest.mark.parametrize("source", CONSTRUCTED)
+@each_case("source", CONSTRUCTED)
 def test_trained_answers_score_one(source):
     texts = generate_texts(source, 0, False, 0, 12, Folders())
     for text, example in zip(texts, training(source, 0), strict=False):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.checkpoints.codec import TextCodec
 from unmask.train.tokenizer import CHATS, ControlIds, learn_tokenizer, tokenizer_files
@@ -39,7 +40,7 @@ def test_control_tokens_are_whole_and_come_last(tokenizer, chat):
         assert tokenizer.encode(f"a{text}b").ids[1] == number
 
 
-@pytest.mark.parametrize("text", ["", "  two  spaces\t\n\n", "Ünïcödé 日本 \U0001f600", "x" * 300, "0123456789"])
+@each_case("text", ["", "  two  spaces\t\n\n", "Ünïcödé 日本 \U0001f600", "x" * 300, "0123456789"])
 def test_round_trip(tokenizer, text):
     assert tokenizer.decode(tokenizer.encode(text).ids) == text
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from tests.helpers.view_server import exact, mini, serving, small_study
+from tests.helpers.view_server import exact, mini, serving
 
 
 @pytest.fixture(scope="package")
-def study():
+def study(view_study):
     """To be read only."""
-    return small_study()
+    return view_study
 
 
 @pytest.fixture(scope="package")

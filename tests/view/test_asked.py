@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.helpers.cases import each_case
 from tests.helpers.own_policies import GOOD
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.policies import METHODS
@@ -22,12 +23,12 @@ def test_code_is_never_named(name, tmp_path, monkeypatch):
     assert not (tmp_path / "hurt").exists()
 
 
-@pytest.mark.parametrize("name", METHODS)
+@each_case("name", METHODS)
 def test_every_registered_method_can_be_named(name):
     assert asked_run({**RUN, "policy": name}).policy == name
 
 
-@pytest.mark.parametrize(
+@each_case(
     "settings",
     [
         {"head": "auto"},
@@ -46,7 +47,7 @@ def test_a_setting_names_no_file_and_is_small(settings):
         asked_run({**RUN, "settings": settings})
 
 
-@pytest.mark.parametrize("name", ["gate", "planner", "record", "on_step", "policy", "samples", "force_gate", "unknown"])
+@each_case("name", ["gate", "planner", "record", "on_step", "policy", "samples", "force_gate", "unknown"])
 def test_an_option_that_names_a_file_or_a_function_is_unknown(name):
     with pytest.raises(UnknownName):
         asked_run({**RUN, "options": {name: 1}})
@@ -68,7 +69,7 @@ def test_half_a_character_does_not_get_in():
     assert asked_run({"model": "exact", "prompt": "a\ud800"}).prompt == "a\ufffd"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "instead",
     [
         {},

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.helpers.cases import each_case
 from tests.helpers.view_server import events, exact, mini
 from unmask.policies import METHODS
 from unmask.tasks import examples, find, score
@@ -83,7 +84,7 @@ def test_the_steps_of_a_branch_are_streamed_from_its_own_on(client, run):
     assert steps[1:] == record["steps"][2:]
 
 
-@pytest.mark.parametrize("name", METHODS)
+@each_case("name", METHODS)
 def test_any_method_can_go_on_or_says_why_not(client, run, name):
     asked = {"run": run["run"], "step": 1, "instead": {"policy": name}, "rest": True}
     told = dict(events(client.ask("POST", "api/branch", asked)[1]))
@@ -131,7 +132,7 @@ def test_bad_deviations_are_refused_in_one_line(client, run):
     assert "decode it again" in client.refused("api/branch", {"run": "x", "step": 0, "instead": {"policy": "llada"}})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("change", "why"),
     [
         ({"model": "unknown"}, "unknown model"),

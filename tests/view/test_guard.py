@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from tests.helpers.cases import each_case
 from tests.helpers.view_server import serving
 from unmask.view.guard import LARGEST_BODY, new_token
 
@@ -24,8 +25,8 @@ def test_its_own_page_is_let_in(client):
     assert client.told("api/run", RUN)["end"]["record"]["model"] == "exact"
 
 
-@pytest.mark.parametrize("host", ["example.org", "127.0.0.1", "evil.test:{port}", "127.0.0.1:{port}@evil.test", ""])
-@pytest.mark.parametrize(("method", "path", "body"), [("GET", "api/about", None), ("POST", "api/run", RUN)])
+@each_case("host", ["example.org", "127.0.0.1", "evil.test:{port}", "127.0.0.1:{port}@evil.test", ""])
+@each_case(("method", "path", "body"), [("GET", "api/about", None), ("POST", "api/run", RUN)])
 def test_another_host_is_refused(client, host, method, path, body):
     name = host.format(port=client.server.port)
     status, text = client.ask(method, path, body, headers={"Host": name})
@@ -38,8 +39,8 @@ def test_a_request_without_a_host_is_refused(client):
     assert status in (400, 403)
 
 
-@pytest.mark.parametrize("origin", ["http://evil.test", "null", "https://127.0.0.1:{port}", "http://127.0.0.1:1"])
-@pytest.mark.parametrize(("method", "path", "body"), [("GET", "api/about", None), ("POST", "api/run", RUN)])
+@each_case("origin", ["http://evil.test", "null", "https://127.0.0.1:{port}", "http://127.0.0.1:1"])
+@each_case(("method", "path", "body"), [("GET", "api/about", None), ("POST", "api/run", RUN)])
 def test_another_origin_is_refused(client, origin, method, path, body):
     given = {"Origin": origin.format(port=client.server.port)}
     status, text = client.ask(method, path, body, headers=given)
@@ -51,8 +52,8 @@ def test_what_changes_something_must_say_its_origin(client):
     assert client.ask("POST", "api/run", RUN, headers={"Origin": None})[0] == 403
 
 
-@pytest.mark.parametrize("token", ["", "x", "../api", "%00", "{start}", "{token}x", "%e9", "%ed%a0%80"])
-@pytest.mark.parametrize("path", ["", "api/about", "front/view.js"])
+@each_case("token", ["", "x", "../api", "%00", "{start}", "{token}x", "%e9", "%ed%a0%80"])
+@each_case("path", ["", "api/about", "front/view.js"])
 def test_without_the_token_nothing_is_told(client, token, path):
     right = client.server.token
     status, text = client.ask("GET", path, token=token.format(start=right[:-1], token=right))

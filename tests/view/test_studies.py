@@ -36,6 +36,7 @@ def test_prompts_are_listed_with_the_most_that_a_candidate_changes(client, promp
     assert all("\n" in row["text"] or row["text"] for row in prompts)
 
 
+@pytest.mark.slow
 def test_the_stored_branches_come_out_again(client, prompts):
     """From the reference's run to every candidate's answer: the same text and score as in the tables."""
     prompt = prompts[0]["prompt"]

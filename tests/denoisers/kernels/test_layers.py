@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.helpers.cases import each_case
 from tests.helpers.interpreted import kernels_of
 from unmask.denoisers.readout import run
 from unmask.denoisers.transformer import PLAIN, Rotation, Spec
@@ -15,8 +16,8 @@ TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 WIDTHS = [1, 7, 96, 257]
 HEADS = [(1, 1, 2), (4, 2, 16), (3, 1, 10), (28, 4, 128)]
 
-types = pytest.mark.parametrize("dtype", TYPES.values(), ids=TYPES)
-widths = pytest.mark.parametrize("width", WIDTHS)
+types = each_case("dtype", TYPES.values(), ids=TYPES)
+widths = each_case("width", WIDTHS)
 
 
 @pytest.fixture(scope="module")
@@ -100,9 +101,9 @@ def test_a_norm_of_zeros_and_of_what_is_not_a_number(fused):
 
 
 @types
-@pytest.mark.parametrize("wide", [True, False], ids=["float32", "own type"])
-@pytest.mark.parametrize(("heads", "kv_heads", "dim"), HEADS)
-@pytest.mark.parametrize("packed", [True, False], ids=["packed", "apart"])
+@each_case("wide", [True, False], ids=["float32", "own type"])
+@each_case(("heads", "kv_heads", "dim"), HEADS)
+@each_case("packed", [True, False], ids=["packed", "apart"])
 def test_rotation_is_the_plain_one_to_the_bit(heads, kv_heads, dim, wide, dtype, packed, fused):
     spec = spec_of(heads, kv_heads, dim, wide)
     position_BN = torch.tensor([[0, 1, 5], [700, 3, 4095]], device=DEVICE)

@@ -35,6 +35,7 @@ def test_bad_input_is_one_line_on_stderr(capsys):
     assert capsys.readouterr().err.startswith("error: unknown part of the bench 'nothing'")
 
 
+@pytest.mark.slow
 def test_it_needs_neither_tokenizers_nor_tables():
     """GPU hosts often have torch and little else."""
     heavy = ["typer", "rich", "pyarrow", "tokenizers", "safetensors", "jsonschema", "transformers", "huggingface_hub"]

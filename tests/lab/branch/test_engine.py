@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.helpers.cases import each_case
 from tests.helpers.gpu import gpu
 from unmask.adapt.gated import needs_of
 from unmask.axes import ReMDM
@@ -88,7 +89,7 @@ def merged_block(regime: str) -> BranchResult:
 
 
 class TestMergingChangesNothing:
-    @pytest.mark.parametrize("regime", REGIMES)
+    @each_case("regime", REGIMES)
     def test_same_tables_and_every_forward_accounted_for(self, regime):
         merged = merged_block(regime)
         naive = run(MODEL, REGIMES[regime], STARTS, EngineSettings(rows=16, merge=False))
@@ -233,8 +234,8 @@ def test_a_step_after_a_branch_is_read_once(monkeypatch):
 
 
 class TestSchedulingChangesNothing:
-    @pytest.mark.parametrize("regime", ["greedy", "drawn tokens", "drawn tokens, much revision", "history"])
-    @pytest.mark.parametrize(
+    @each_case("regime", ["greedy", "drawn tokens", "drawn tokens, much revision", "history"])
+    @each_case(
         "settings",
         [EngineSettings(rows=1), EngineSettings(rows=5, live=7, waiting=1), EngineSettings(rows=64, bucket=64)],
     )

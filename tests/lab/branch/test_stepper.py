@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import pytest
 
+from tests.helpers.cases import each_case
 from tests.helpers.method_branches import MODEL, STARTS, by_hand, noise_of, plan
 from unmask.adapt.gated import choose
 from unmask.axes import POLICY, ReMDM
@@ -91,7 +92,7 @@ def stepwise(reference, traj):
 
 
 class TestAgainstDecode:
-    @pytest.mark.parametrize(("name", "temperature"), REGIMES)
+    @each_case(("name", "temperature"), REGIMES)
     def test_a_branch_is_one_step_of_the_method_and_then_the_reference(self, name, temperature):
         reference, block = REFERENCES[name], merged_block(name, temperature)
         requests, states = {one.id: one for one in STARTS}, states_of(block)
@@ -153,7 +154,7 @@ class TestAgainstDecode:
 
 
 class TestMergingChangesNothing:
-    @pytest.mark.parametrize(("name", "temperature"), REGIMES)
+    @each_case(("name", "temperature"), REGIMES)
     def test_same_branches_and_every_forward_accounted_for(self, name, temperature):
         merged, naive = merged_block(name, temperature), naive_block(name, temperature)
         assert merged.branches == naive.branches

@@ -29,6 +29,7 @@ def written(tmp_path, monkeypatch):
     sys.modules.pop("lengths_of_mine", None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mine.py:score", "mine:score"])
 def test_code_by_its_file_or_module(written, name, tmp_path_factory):
     function = load_user_code(name)

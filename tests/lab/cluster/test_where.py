@@ -2,12 +2,13 @@
 
 import pytest
 
+from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.lab.cluster import Ray
 from unmask.lab.cluster.where import Resources, resources_of
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("setting", "said"),
     [
         ({"address": "nowhere"}, "address is 'nowhere'; allowed: auto, or HOST:PORT"),
@@ -32,7 +33,7 @@ def test_addresses():
     assert Ray("[::1]:6379").host_and_port == ("::1", 6379)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("taken", "node", "workers"),
     [
         (Resources(0), {"CPU": 1}, 1),

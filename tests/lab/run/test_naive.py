@@ -2,8 +2,7 @@
 
 import csv
 
-import pytest
-
+from tests.helpers.cases import each_case
 from tests.helpers.paths import RESULTS, STUDIES
 from tests.helpers.tiny_studies import table
 from unmask.denoisers import Exact, Joint
@@ -16,9 +15,9 @@ MODEL = Exact(Joint.random(9, 2, dependence=2.0, seed=0))
 ALL = {"axes": ["score", "region", "cardinality", "commitment"], "diagnostics": [], "candidates": ...}
 
 
-@pytest.mark.parametrize("below", [False, True])
-@pytest.mark.parametrize("reference", ["llada", "dream"])
-@pytest.mark.parametrize("steps", [3, 8])
+@each_case("below", [False, True])
+@each_case("reference", ["llada", "dream"])
+@each_case("steps", [3, 8])
 def test_are_those_of_the_engine_that_merges_nothing(reference, below, steps):
     """Eight blanks: shares and counts that end a branch early, and Dream's grid, which ends it late."""
     study = Study.parse(table(**ALL, models__0__reference=reference, below_k_min=below))

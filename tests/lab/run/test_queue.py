@@ -52,6 +52,7 @@ def spawn(study, loaded, out):
 
 
 class TestKilled:
+    @pytest.mark.slow
     def test_twenty_times_at_random_moments(self, study, loaded, tmp_path):
         # More shards that take less time each: some are done before the kill, and some are being written.
         splits = {role: replace(part, prompts=6) for role, part in study.splits.items()}

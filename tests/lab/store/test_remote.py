@@ -60,6 +60,7 @@ class TestWhatIsWrong:
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
         assert f"{endpoint} does not answer for 's3://b-b/x'" in refusal("s3://b-b/x")
 
+    @pytest.mark.slow
     def test_a_server_that_does_not_answer(self, bucket, monkeypatch):
         monkeypatch.setattr(remote, "ANSWER_WITHIN", 1)
         monkeypatch.setattr(remote, "ATTEMPTS", 1)

@@ -2,15 +2,14 @@
 
 from itertools import product
 
-import pytest
-
+from tests.helpers.cases import each_case
 from unmask.lab.store.shards import Shard, Unit, finished_names
 
 NAMES = ["模型", "é", "-", ".hidden", "..", "a/b", "x" * 300, "CON", "", " ", "\N{GRINNING FACE}", "..."]
 ALIKE = ["mini llada", "mini-llada", "Mini-LLaDA", "mini.llada", "-mini-llada", "y" * 300, "y" * 301, *NAMES]
 
 
-@pytest.mark.parametrize("model", NAMES)
+@each_case("model", NAMES)
 def test_any_name_is_a_visible_folder(model, tmp_path):
     for work in (Shard(model, "task", "validation", 0, "d"), Unit(model, "t" * 300, "d")):
         (tmp_path / work.name).mkdir()

@@ -37,6 +37,7 @@ def test_what_is_drawn_is_as_wide_as_the_paper():
     }
 
 
+@pytest.mark.slow
 def test_every_figure_of_a_report(whole_report):
     kinds = {type(figure.panels[0]): figure for figure in whole_report.figures}
     assert len(kinds) == 3

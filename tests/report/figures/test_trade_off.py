@@ -45,6 +45,7 @@ def labels(monkeypatch):
     return placed
 
 
+@pytest.mark.slow
 def test_members_of_the_front_are_named_others_numbered_and_none_covers_another(labels):
     draw([CostPanel("t", points())])
     named = {text for text, _, _ in labels if not text[0].isdigit()}
@@ -55,6 +56,7 @@ def test_members_of_the_front_are_named_others_numbered_and_none_covers_another(
     assert not [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])]
 
 
+@pytest.mark.slow
 def test_the_front_is_a_step_line_through_its_members(monkeypatch):
     drawn = []
     real = matplotlib.axes.Axes.step
@@ -70,6 +72,7 @@ def test_the_front_is_a_step_line_through_its_members(monkeypatch):
     assert (where, ys[-1]) == ("post", members[-1][1])
 
 
+@pytest.mark.slow
 def test_is_a_whole_picture_and_the_same_bytes_each_time():
     panels = [CostPanel(f"t{n}", points()[:5]) for n in range(2)]
     image = draw(panels)

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tests.helpers.cases import each_case
 from unmask.tasks import examples, score, score_all
 from unmask.tasks.base import TEXT_LIMIT
 from unmask.tasks.official import humaneval
@@ -78,8 +79,8 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("wrapping", WRAPPINGS.values(), ids=WRAPPINGS)
-@pytest.mark.parametrize("written", BROKEN.values(), ids=BROKEN)
+@each_case("wrapping", WRAPPINGS.values(), ids=WRAPPINGS)
+@each_case("written", BROKEN.values(), ids=BROKEN)
 def test_no_broken_solution_is_repaired(data, written, wrapping):
     for id, head, _, kept in completions(data, wrapping, written):
         with pytest.raises(SyntaxError):

@@ -151,6 +151,7 @@ def test_walls_that_let_signals_out_are_used_only_if_asked_for(monkeypatch):
         check_completion(PROBLEM, RIGHT)
 
 
+@pytest.mark.slow
 def test_trouble_in_clearing_up_does_not_undo_a_verdict(monkeypatch, tmp_path):
     """Or a wrong completion could leave the scoring by what it leaves in its folder."""
     monkeypatch.setattr(probe, "PROBES", {})

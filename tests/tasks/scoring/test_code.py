@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers.cases import each_case
 from unmask.tasks.scoring import code
 
 HEAD = 'import math\n\n\ndef double_all(xs):\n    """Double every number."""\n'
@@ -69,12 +70,12 @@ WHOLES = {
 }
 
 
-@pytest.mark.parametrize("text", BODIES.values(), ids=BODIES)
+@each_case("text", BODIES.values(), ids=BODIES)
 def test_body(text):
     assert result(text) == [2, 4]
 
 
-@pytest.mark.parametrize("text", WHOLES.values(), ids=WHOLES)
+@each_case("text", WHOLES.values(), ids=WHOLES)
 def test_whole_function(text):
     assert result(text) == [2, 4]
 
@@ -111,8 +112,8 @@ WRAPPINGS = {
 }
 
 
-@pytest.mark.parametrize("wrapping", WRAPPINGS.values(), ids=WRAPPINGS)
-@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
+@each_case("wrapping", WRAPPINGS.values(), ids=WRAPPINGS)
+@each_case("text", BROKEN.values(), ids=BROKEN)
 def test_broken_code_is_not_repaired(text, wrapping):
     completion = code.completion(wrapping.replace("{}", text), HEAD, "double_all")
     assert completion.normalised
@@ -120,8 +121,8 @@ def test_broken_code_is_not_repaired(text, wrapping):
         compile(HEAD + completion.normalised, "completed", "exec")
 
 
-@pytest.mark.parametrize("wrapping", WRAPPINGS.values(), ids=WRAPPINGS)
-@pytest.mark.parametrize("text", [*BODIES.values(), *WHOLES.values(), *BROKEN.values()])
+@each_case("wrapping", WRAPPINGS.values(), ids=WRAPPINGS)
+@each_case("text", [*BODIES.values(), *WHOLES.values(), *BROKEN.values()])
 def test_every_line_of_the_code_stays(text, wrapping):
     """Nothing inside the stretch that is taken for code is left out or changed, but for its indentation."""
     whole = wrapping.replace("{}", text)
@@ -149,7 +150,7 @@ def test_of_several_stretches_the_last_that_defines_the_function_counts():
     assert result(f"import math\n\nHere is the function:\n\n{HEAD}{BODY}") == [2, 4]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "how"),
     [
         (BODY, "whole text"),

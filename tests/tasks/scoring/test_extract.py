@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers.cases import each_case
 from unmask.tasks.scoring import extract
 
 words = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="<>\\{}"), max_size=30)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "how", "answer"),
     [
         ("<answer>25</answer>", "answer tag", "25"),
@@ -49,7 +50,7 @@ def test_answer_tags_win_over_what_surrounds_them(before, answer, after):
     assert extract.find(f"{before}<answer>{answer}</answer>{after}") == extract.RawAnswer("answer tag", answer.strip())
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "values"),
     [
         ("[1]=gate; [2]=courier", {1: ("gate",), 2: ("courier",)}),
@@ -71,7 +72,7 @@ def test_spans(text, values):
     assert dict(extract.spans(text)) == values
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "value"),
     [
         ("25", 25),
@@ -146,7 +147,7 @@ def test_items(text, items):
     assert extract.items(text) == items
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "names"),
     [
         ("</em></p>", ("em", "p")),
@@ -163,7 +164,7 @@ def test_closing_tags(text, names):
     assert extract.closing_tags(text) == names
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "value"),
     [
         ('{"a": 1}', {"a": 1}),
@@ -254,6 +255,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.slow
 def test_hostile_texts_take_linear_time():
     """No timing: a quadratic rule would need hours for these, and the limit is minutes."""
     code = (

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers.cases import each_case
 from unmask.tasks.scoring.prose import is_prose, stretches
 
 PROSE = [
@@ -69,12 +70,12 @@ CODE = [
 ]
 
 
-@pytest.mark.parametrize("line", PROSE)
+@each_case("line", PROSE)
 def test_prose(line):
     assert is_prose(line)
 
 
-@pytest.mark.parametrize("line", CODE)
+@each_case("line", CODE)
 def test_code(line):
     assert not is_prose(line)
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers.cases import each_case
 from tests.helpers.fresh_python import fresh_python
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Example, examples, explain, score, score_all, training
@@ -31,7 +32,7 @@ def utility(task: str, target: str, parts: list[str], text: str, **constraints) 
     return score(text, example(task, target, parts, **constraints)).utility
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("task", "target", "parts", "text", "ours", "paper"),
     [
         ("unique-list-commit", "a, b", ["a", "b"], "a, b, c", 2 / 3, 1.0),
@@ -60,8 +61,8 @@ def test_part_credit_is_a_share():
 # Every task
 
 
-@pytest.mark.parametrize("name", CONSTRUCTED)
-@pytest.mark.parametrize("split", SPLITS)
+@each_case("name", CONSTRUCTED)
+@each_case("split", SPLITS)
 def test_gold_scores_one(name, split):
     for e in examples(name, split):
         verdict = score(f"Let me think.\n<answer>{e.target}</answer>", e)
@@ -72,7 +73,7 @@ def test_gold_scores_one(name, split):
         assert len(verdict.parts) == len(e.parts)
 
 
-@pytest.mark.parametrize("name", CONSTRUCTED)
+@each_case("name", CONSTRUCTED)
 def test_gold_scores_one_in_other_dress(name):
     for e in some(name):
         for text in (
@@ -87,14 +88,14 @@ def test_gold_scores_one_in_other_dress(name):
             assert score(text, e).utility == 1.0, (e.id, text)
 
 
-@pytest.mark.parametrize("name", CONSTRUCTED)
+@each_case("name", CONSTRUCTED)
 def test_training_gold_scores_one(name):
     for e in islice(training(name), 40):
         assert score(f"<answer>{e.target}</answer>", e).utility == 1.0
 
 
-@pytest.mark.parametrize("name", CONSTRUCTED)
-@pytest.mark.parametrize(
+@each_case("name", CONSTRUCTED)
+@each_case(
     "garbage", ["", "\n", "I do not know.", "<answer></answer>", "<answer>%%%</answer>", "{", "\x00", "\\boxed{?}"]
 )
 def test_garbage_scores_zero(name, garbage):
@@ -102,7 +103,7 @@ def test_garbage_scores_zero(name, garbage):
         assert score(garbage, e).utility == 0.0
 
 
-@pytest.mark.parametrize("name", CONSTRUCTED)
+@each_case("name", CONSTRUCTED)
 def test_prompt_does_not_answer_itself(name):
     for e in some(name):
         assert score(e.prompt, e).utility < 1.0
@@ -174,7 +175,7 @@ def test_part_credit_counts_parts(name, data):
     assert [part.right for part in verdict.parts] == kept
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         ("[1]=gate; [2]=courier", 1),
@@ -199,7 +200,7 @@ def test_span_with_two_values_shows_both():
 # Lists and tags
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         ("cat,dog,elk,fox", 1),
@@ -221,7 +222,7 @@ def test_list(text, expected):
     assert utility("unique-list-commit", "cat,dog,elk,fox", ["cat", "dog", "elk", "fox"], text) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         ("</em></p></article>", 1),
@@ -243,7 +244,7 @@ def test_tags(text, expected):
 # Numbers
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("gold", "text", "expected"),
     [
         ("15", "12 + 8 = 20, and 20 - 5 = 15.", 1),
@@ -276,6 +277,7 @@ json_values = st.recursive(
 objects = st.dictionaries(st.text(max_size=8), json_values, min_size=1, max_size=5)
 
 
+@pytest.mark.slow
 @given(gold=objects, data=st.data())
 def test_order_of_keys_does_not_matter(gold, data):
     shuffled = {key: gold[key] for key in data.draw(st.permutations(list(gold)))}
@@ -301,7 +303,7 @@ def test_permuted_keys_of_real_examples(name):
         assert score(json.dumps({first: gold[first]}), e).utility == 1 / len(gold)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("a", "b", "equal"),
     [
         (1, 1.0, True),
@@ -331,7 +333,7 @@ def test_same(a, b, equal):
 GOLD = '{"event": "seminar", "start": 18, "end": 20, "room": "C"}'
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         (GOLD, 1),
@@ -359,7 +361,7 @@ SCHEMA = {
 }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected", "reason"),
     [
         ('{"ssid": "x", "band": 5}', 1, "2 of 2 fields"),
@@ -411,8 +413,8 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("name", ["json-mode-eval", "constrained-json-fill"])
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+@each_case("name", ["json-mode-eval", "constrained-json-fill"])
+@each_case("text", HOSTILE.values(), ids=HOSTILE)
 def test_no_json_is_worse_than_wrong(name, text):
     e = example(name, '{"ssid": "x", "band": 5}', ["", ""], schema=SCHEMA)
     verdict = score(text, e)
@@ -459,6 +461,7 @@ def test_a_schema_that_cannot_judge_is_the_examples_fault(schema, message):
         score('{"ssid": "x"}', e)
 
 
+@pytest.mark.slow
 def test_without_jsonschema_the_error_says_what_to_install():
     code = (
         "import sys; sys.modules['jsonschema'] = None\n"
