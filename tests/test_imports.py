@@ -35,7 +35,7 @@ ORDER = [
     "recorded",
     "decode",
     "denoisers",
-    "checkpoints",
+    "models",
     "policies",
     "diagnostics",
     "adapt",

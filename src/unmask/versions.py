@@ -18,7 +18,7 @@ COMPUTES = (
     "transition.py",
     "decode.py",
     "denoisers",
-    "checkpoints",
+    "models",
     "policies",
     "diagnostics",
     "adapt",

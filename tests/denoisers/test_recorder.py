@@ -14,11 +14,11 @@ from unmask.core.graphs import Recording
 from unmask.core.remarks import say_once
 from unmask.decode import decode
 from unmask.denoisers import recorder as module
-from unmask.denoisers.engines import use_engine
 from unmask.denoisers.network import Network
 from unmask.denoisers.recorder import CudaRecorder
 from unmask.denoisers.transformer import Spec, Transformer
 from unmask.errors import InvalidAction
+from unmask.models.execution import use_engine
 from unmask.past import NotRecorded
 from unmask.policies import Fixed, LLaDA, make
 

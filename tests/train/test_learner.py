@@ -34,8 +34,7 @@ def test_families_differ_where_they_should(tables):
 
 
 def test_shifts_are_those_of_the_published_families():
-    from unmask.checkpoints.dream import DREAM
-    from unmask.checkpoints.llada import LLADA
+    from unmask.models.checkpoints import DREAM, LLADA
 
     assert {"llada": LLADA.shift, "dream": DREAM.shift} == SHIFT
 

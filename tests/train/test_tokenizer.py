@@ -2,8 +2,8 @@
 
 import pytest
 
-from unmask.checkpoints.codec import TextCodec
 from unmask.errors import ConfigError
+from unmask.models.checkpoints import TextCodec
 from unmask.train.tokenizer import CHATS, Ids, files, learn
 
 LESSONS = [

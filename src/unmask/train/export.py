@@ -12,15 +12,14 @@ from tokenizers import Tokenizer
 
 from unmask import __version__
 from unmask.atomic import atomic_folder, write_text
-from unmask.checkpoints import dream, llada, weights
-from unmask.checkpoints.manifest import MANIFEST, check_manifest, sealed, sha256_of
 from unmask.denoisers.transformer import Spec, Transformer
 from unmask.errors import CheckpointError, SchemaError
+from unmask.models.checkpoints import DREAM, LLADA, MANIFEST, check_manifest, save_weights, sha256_of
 from unmask.train.config import Config
 from unmask.train.tokenizer import CHATS, Ids, files
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-NAMES = {"llada": llada.NAMES, "dream": dream.NAMES}
+NAMES = {family.name: family.names for family in (LLADA, DREAM)}
 
 
 def export(
@@ -37,8 +36,8 @@ def export(
         _write_json(partial / "generation_config.json", generation)
         for name, text in files(tokenizer, CHATS[config.model.family], config.model.context).items():
             write_text(partial / name, text)
-        weights.save(model, NAMES[config.model.family], partial, dtype=DTYPES[config.run.export])
-        said = {
+        save_weights(model, NAMES[config.model.family], partial, dtype=DTYPES[config.run.export])
+        manifest = {
             "files": {path.name: sha256_of(path) for path in sorted(partial.iterdir())},
             "parameters": model.spec.parameters,
             "config_sha256": config.digest,
@@ -46,7 +45,6 @@ def export(
             "versions": versions(),
             **notes,
         }
-        manifest = sealed(said)
         _write_json(partial / MANIFEST, manifest)
     return manifest
 

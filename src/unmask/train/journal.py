@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from unmask.atomic import atomic_write, leftovers, locked, sync, sync_folder, write_text
-from unmask.checkpoints.config import unique
 from unmask.errors import ConfigError, SchemaError
+from unmask.strict_json import unique
 from unmask.train.config import Config, differences
 
 IDENTITY, CURVE, SCORES = "run.json", "curve.csv", "scores.csv"

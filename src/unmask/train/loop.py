@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from unmask.checkpoints.device import resolve_device
 from unmask.errors import UnmaskError
+from unmask.models.execution import resolve_device
 from unmask.train import data, journal
 from unmask.train.config import Config
 from unmask.train.data import Pool

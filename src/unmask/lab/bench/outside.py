@@ -19,10 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unmask.checkpoints.llada import NAMES
 from unmask.denoisers.transformer import Spec, Transformer
 from unmask.errors import ConfigError, UnknownName, require
 from unmask.lab.bench.subject import Subject, twin
+from unmask.models.checkpoints import LLADA
 from unmask.plain_files import shown_path
 
 AUTHORS, FAST_DLLM = "authors", "fast-dllm"
@@ -156,7 +156,7 @@ def published_weights(model: Transformer) -> dict[str, Tensor]:
     own = model.state_dict()
     return {
         name: part
-        for ours, parts in NAMES.parts(model.spec).items()
+        for ours, parts in LLADA.names.parts(model.spec).items()
         for (name, _), part in zip(parts, own[ours].split([shape[0] for _, shape in parts]), strict=True)
     }
 
