@@ -167,6 +167,7 @@ def test_a_larger_vocabulary_needs_both_keys(spoil):
         ({"n_heads": 3}, r"config\.json .*width is 64; allowed: a multiple of 6, .*published"),
         ({"n_kv_heads": 3}, r"config\.json .*kv_heads is 3; allowed: a divisor of 4, .*published"),
         ({"hidden_size": 5}, "'hidden_size' in .* is 5; allowed: 64; the file contradicts itself"),
+        ({"layer_types": ["sliding_attention"] * 3}, "'layer_types' in .*; allowed: .full_attention. for every layer"),
         ({"head_dim": 5}, "'head_dim' in .* is 5; allowed: 16; the file contradicts itself"),
         ({"quantization_config": {"bits": 4}}, "'quantization_config' in .* would need quantised weights"),
         ({"num_experts": 64}, "'num_experts' in .* would need mixture-of-experts layers"),
@@ -204,6 +205,7 @@ def test_plain_rotations_are_read_and_scaled_ones_refused(kind, key, spoil, publ
 
 def test_keys_that_repeat_others_may_agree(spoil, published):
     same = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 3, "head_dim": 16}
+    same["layer_types"] = ["full_attention"] * 3
     assert described(spoil(**same)) == described(published["llada"])
 
 
@@ -212,7 +214,7 @@ OFF = {"is_decoder": False, "quantization_config": None, "pruned_heads": {}, "n_
 
 @kinds
 def test_unknown_keys_are_listed_and_change_nothing(kind, spoil, published):
-    folder = spoil(kind, own_scale=0.5, **OFF, _commit_hash="0", temperature=0.7)
+    folder = spoil(kind, own_scale=0.5, **OFF, _commit_hash="0", temperature=0.7, max_length=20)
     assert described(folder) == described(published[kind])
     assert read_config(folder)[1].unknown_keys == tuple(sorted([*OFF, "own_scale"]))
 

@@ -269,6 +269,12 @@ def test_a_pipe_is_no_file(file, spoil):
         load(folder)
 
 
+@pytest.mark.parametrize("key", ["mlp_hidden_size", "d_model", "n_layers"])
+def test_a_huge_network_is_only_too_large_for_this_machine(key, spoil):
+    with pytest.raises(NotEnoughMemory, match="the weights need"):
+        load(spoil(**{key: 2**31 - 8}))
+
+
 @pytest.mark.parametrize(("dtype", "need"), [(torch.float32, "0.7 GiB in fp32"), (torch.bfloat16, "0.4 GiB in bf16")])
 def test_weights_that_do_not_fit_in_memory(dtype, need, spoil, monkeypatch, untouched):
     """Refused before a shard is opened: there is none."""

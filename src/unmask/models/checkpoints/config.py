@@ -109,7 +109,7 @@ class CheckpointConfig(BaseModel):
     @property
     def unknown_keys(self) -> tuple[str, ...]:
         """Keys that neither the family nor the common tools write."""
-        known = self.inert | self._restated.keys()
+        known = self.inert | self._restated.keys() | {"layer_types"}
         return tuple(sorted(k for k in self.model_extra or {} if k not in known and not k.startswith("_")))
 
     @property
@@ -123,7 +123,6 @@ class CheckpointConfig(BaseModel):
             "num_attention_heads": self.heads,
             "num_key_value_heads": self.kv_heads,
             "head_dim": self.width // self.heads,
-            "layer_types": ["full_attention"] * self.layers,
         }
 
     @model_validator(mode="after")
@@ -139,6 +138,10 @@ class CheckpointConfig(BaseModel):
             value = stated.get(key)
             if value is not None and not (value == expected and type(value) is type(expected)):
                 raise _contradiction(key, json.dumps(expected))
+        # Not made as a list to compare with: a file may claim two billion layers.
+        kinds = stated.get("layer_types")
+        if kinds is not None and not (isinstance(kinds, list) and kinds == ["full_attention"] * len(kinds)):
+            raise _contradiction("layer_types", '"full_attention" for every layer')
         return self
 
 
@@ -337,10 +340,10 @@ NOT_COMPUTED = {
     "is_encoder_decoder": "an encoder beside the decoder",
     "tie_encoder_decoder": "an encoder beside the decoder",
     "tie_word_embeddings": "a head tied to the embedding",
-    "block_size": "block-causal attention",
-    "bd_size": "block-causal attention",
 }
 """Patterns of keys that change the forward pass when they are set, and what it would take to compute them."""
+_OF_OTHERS = NOT_COMPUTED | {"block_size": "block-causal attention", "bd_size": "block-causal attention"}
+"""In families that are not ours, sizes of blocks are sizes of attention. In ours they can only be about decoding."""
 
 
 def find_family(folder: Path) -> Family | None:
@@ -358,7 +361,9 @@ def read_config(folder: Path) -> tuple[Family, CheckpointConfig]:
             f"{path} describes a masked language model of transformers ({values.get('model_type')!r}); allowed: "
             f"{', '.join(FAMILIES)}; load it as masked-lm"
         )
-    for key, feature in _not_computed(values, family.config).items():
+    # Keys of the family itself are checked by its model.
+    strangers = {key: value for key, value in values.items() if key not in family.config.model_fields}
+    for key, feature in _not_computed(strangers, NOT_COMPUTED).items():
         raise CheckpointError(
             f"{key!r} in {path} is {shown(values[key], 200)}; allowed: null, false, 0 or empty; this network would "
             f"need {feature}, which unmask does not compute"
@@ -414,7 +419,7 @@ def _find_family(path: Path, values: dict[str, Any]) -> Family | None:
         return family
     if family is None and any("MaskedLM" in name for name in names):
         return None
-    features = _not_computed(values, None)
+    features = _not_computed(values, _OF_OTHERS)
     lacking = "; ".join(f"{feature} ({key})" for key, feature in features.items())
     supported = ", ".join(name for family in FAMILIES.values() for name in family.architectures)
     raise CheckpointError(
@@ -424,15 +429,13 @@ def _find_family(path: Path, values: dict[str, Any]) -> Family | None:
     )
 
 
-def _not_computed(values: dict[str, Any], config: type[CheckpointConfig] | None) -> dict[str, str]:
-    """Keys of a file that are set and that change the forward pass, each with what it would take."""
-    own = set() if config is None else set(config.model_fields)
+def _not_computed(values: dict[str, Any], table: dict[str, str]) -> dict[str, str]:
+    """Keys of a file that are set and match a pattern of the table, each with what it would take."""
     return {
         key: feature
         for key, value in values.items()
-        if value not in (None, False, "", [], {}) and key not in own and not key.startswith("_")
-        for pattern, feature in NOT_COMPUTED.items()
-        if fnmatchcase(key, pattern)
+        for pattern, feature in table.items()
+        if fnmatchcase(key, pattern) and not key.startswith("_") and value not in (None, False, "", [], {})
     }
 
 

@@ -88,7 +88,7 @@ def describe_checkpoint(folder: Path, *, chat: bool | None = None) -> Checkpoint
     """Configuration and tokenizer of a checkpoint; its weights need not be there."""
     family, config = read_config(folder)
     mask_id, spec = config.mask_token_id, config.spec
-    ends = (config.eos_token_id, *family.ends)
+    ends: tuple[int | str, ...] = (config.eos_token_id, *family.ends)
     codec = TextCodec.read(folder, mask_id=mask_id, vocab=spec.vocab, ends=ends, chat=chat)
     if codec.mask != family.mask:
         raise CheckpointError(

@@ -68,7 +68,7 @@ def load_weights(
 
 def save_weights(model: Transformer, names: TensorNames, folder: Path, dtype: torch.dtype | None = None) -> None:
     """Write the network under published names as one file, complete or not at all."""
-    tensors = {}
+    tensors: dict[str, torch.Tensor] = {}
     for parameter, published in names.parts(model.spec).items():
         rows = [shape[0] for _, shape in published]
         values = model.get_parameter(parameter).detach().to(dtype or model.dtype).split(rows)
