@@ -95,7 +95,7 @@ def _open_files(folder: Path, device: torch.device | str, stack: ExitStack) -> d
         except (OSError, SafetensorError) as error:
             raise CheckpointError(
                 f"{path} cannot be read ({type(error).__name__}: {error}); allowed: a complete safetensors file; it is "
-                "truncated or damaged, download it again"
+                "truncated or damaged, download it again (into the cache of the hub: hf download --force-download)"
             ) from error
         for name in handle.keys():  # noqa: SIM118  a handle cannot be iterated over
             if name in file_of:
