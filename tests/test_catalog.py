@@ -17,9 +17,9 @@ from unmask.base.errors import (
     UnmaskError,
 )
 from unmask.catalog import MODELS, CheckpointOptions, load, text_side_of
-from unmask.checkpoints.contents import fingerprint, pieces_of
 from unmask.cli import app as cli
 from unmask.denoisers import ApproximateCache
+from unmask.models.checkpoints.load import fingerprint, pieces_of
 from unmask.request import text_side
 
 QUESTION = "How many clips did Natalia sell?"
@@ -106,7 +106,7 @@ class TestLoad:
         refs = part.parent.parent / "refs"
         refs.mkdir()
         (refs / "main").write_text("abc")
-        monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
         for text in (text_side_of(str(folders["dream"]), {}), text_side_of("dream", {"device": "cuda"})):
             assert (text.vocab, text.length) == (whole.vocab, whole.length)
             assert text.codec.encode(QUESTION) == whole.codec.encode(QUESTION)
@@ -125,7 +125,7 @@ class TestOptions:
 
     EFFECTS = frozenset(
         {"path", "revision", "offline", "device", "dtype", "engine", "invariant", "wanted_only", "chat", "readout"}
-        | {"query", "accept"}
+        | {"query"}
     )
 
     def test_table_is_complete(self):
@@ -180,25 +180,12 @@ class TestOptions:
         with pytest.raises(ConfigError, match="query is 'both'; allowed: own or predicting"):
             load("mini-dream", device="cpu", query="both")
 
-    def test_accept(self, scaled, tmp_path):
-        folder = str(scaled.llada(tmp_path / "a", yarn_factor=4, n_experts=2, extra=None))
-        with pytest.raises(CheckpointError, match=r"'n_experts' in .*accept=n_experts"):
-            load(folder)
-        with pytest.raises(CheckpointError, match=r"'yarn_factor' in .*accept=yarn_factor"):
-            load(folder, accept=["n_experts"])
-        for accept in (["yarn_factor", "n_experts"], "yarn_factor, n_experts"):
-            model = load(folder, accept=accept)
-            assert model.options["accept"] == ("n_experts", "yarn_factor")
-            assert model.options["ignored"] == ("extra",)
-        config = model.generate(QUESTION, max_new_tokens=4).config["model"]
-        assert (config["accept"], config["ignored"]) == (["n_experts", "yarn_factor"], ["extra"])
-
-    def test_accept_in_a_shell(self, scaled, tmp_path, capsys):
-        folder = str(scaled.dream(tmp_path / "a", yarn_factor=4, n_experts=2, more=1))
-        given = ["--model-option", "accept=yarn_factor,more", "--model-option", "accept=n_experts"]
-        assert cli.main(["generate", "--model", folder, *given, "--max-new-tokens", "4", "--json"]) == 0
-        told = json.loads(capsys.readouterr().out)["config"]["model"]
-        assert told["accept"] == ["more", "n_experts", "yarn_factor"]
+    def test_unknown_keys_are_named(self, scaled, tmp_path):
+        """They stand in every result; one that says something is warned of when the model is loaded."""
+        folder = str(scaled.llada(tmp_path / "a", own_key=4, extra=None))
+        with pytest.warns(UserWarning, match=r"^'own_key' in .*config\.json is 4, a key that is not known here"):
+            model = load(folder)
+        assert model.generate(QUESTION, max_new_tokens=4).config["model"]["ignored"] == ["extra", "own_key"]
 
     def test_offline_and_revision_reach_the_hub(self, monkeypatch, folders):
         asked = []
@@ -207,11 +194,11 @@ class TestOptions:
             asked.append((place, options))
             return folders["llada"]
 
-        monkeypatch.setattr("unmask.catalog.hub.locate", locate)
+        monkeypatch.setattr("unmask.catalog.resolve_path", locate)
         load("llada", offline=True, revision="v2")
         load("GSAI-ML/LLaDA-1.5")
         assert asked[0] == ("GSAI-ML/LLaDA-8B-Instruct", {"revision": "v2", "offline": True})
-        assert asked[1] == ("GSAI-ML/LLaDA-1.5", {"revision": None, "offline": None})
+        assert asked[1] == ("GSAI-ML/LLaDA-1.5", {"revision": None, "offline": False})
 
 
 class TestRefused:
@@ -259,18 +246,18 @@ class TestRefused:
             load(folders["llada"] / "config.json")
 
     def test_offline_without_a_copy(self, monkeypatch, tmp_path):
-        monkeypatch.setenv("HF_HOME", str(tmp_path))
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
         with pytest.raises(HubError, match="no-such/model"):
             load("no-such/model", offline=True)
 
     def test_too_little_memory(self, monkeypatch, folders):
-        monkeypatch.setattr("unmask.checkpoints.device.free_memory", lambda device: 1000)
+        monkeypatch.setattr("unmask.models.execution.free_memory", lambda device: 1000)
         with pytest.raises(NotEnoughMemory, match="bf16"):
             load(str(folders["llada"]))
 
     @pytest.mark.parametrize("options", [{"dtpye": "bf16"}, {"dtype": "fp8"}, {"device": "tpu"}, {"engine": "warp"}])
     def test_options_are_looked_at_before_the_hub(self, options, monkeypatch):
-        monkeypatch.setattr("unmask.catalog.hub.locate", lambda *_, **__: pytest.fail("asked the hub"))
+        monkeypatch.setattr("unmask.catalog.resolve_path", lambda *_, **__: pytest.fail("asked the hub"))
         with pytest.raises(ConfigError):
             load("GSAI-ML/LLaDA-8B-Instruct", **options)
 

@@ -15,7 +15,6 @@ import unmask
 from tests.helpers.paths import CONFIGS, ROOT, SRC
 from unmask.base.errors import UnknownName
 from unmask.catalog import EMBEDDED, EmbeddedOptions, load
-from unmask.checkpoints import hub
 from unmask.lab.compare import FRESH, evaluate
 from unmask.policies import make
 from unmask.policies.examples import HOME
@@ -92,7 +91,7 @@ def test_the_wheel_has_them(tmp_path):
     # Weights hardly shrink, and bytecode is not what is tested: both cost seconds.
     quick = ["--no-compile", "--config-settings=--build-option=--compression=stored"]
     subprocess.run([*pip, *alone, *quick, str(source)], check=True)
-    assert sorted(path.name for path in (target / "unmask" / "models").iterdir()) == sorted(NAMES)
+    assert sorted(path.name for path in (target / "unmask" / "models" / "shipped").iterdir()) == sorted(NAMES)
     examples = target / "unmask" / "policies" / "examples"
     assert {path.name for path in examples.glob("*.json")} == {path.name for path in HOME.glob("*.json")}
     shutil.rmtree(source)
@@ -113,7 +112,7 @@ def test_the_wheel_has_them(tmp_path):
 
 @names
 def test_nothing_is_fetched(name, monkeypatch):
-    monkeypatch.setattr(hub, "locate", lambda *a, **k: pytest.fail("asked the hub"))
+    monkeypatch.setattr("unmask.catalog.resolve_path", lambda *a, **k: pytest.fail("asked the hub"))
     assert load(name).name == name
 
 

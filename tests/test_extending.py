@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.helpers.paths import DOCS
-from unmask.checkpoints.read import FAMILIES
+from unmask.models.checkpoints import FAMILIES
 
 PAGE = (DOCS / "extending.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.S)

@@ -1,5 +1,6 @@
 """The models that `load` knows, by name, and any checkpoint by its folder or hub id."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from importlib.util import find_spec
@@ -11,16 +12,21 @@ import torch
 from unmask.api import Model
 from unmask.base.errors import CheckpointError, ConfigError, UnknownName, require
 from unmask.base.options import check_types
-from unmask.checkpoints import hub
-from unmask.checkpoints.config import CheckpointConfig
-from unmask.checkpoints.contents import fingerprint
-from unmask.checkpoints.device import resolve_device, resolve_dtype, short_name
-from unmask.checkpoints.read import FAMILIES, Checkpoint, describe, read
 from unmask.core.fused import choose_statistics
 from unmask.denoisers import Exact, Joint, LetterCodec
-from unmask.denoisers.engines import choose_engine, resolve_engine
 from unmask.denoisers.masked_lm import load_masked_lm
 from unmask.lab.cluster.where import Ray
+from unmask.models.checkpoints import (
+    Checkpoint,
+    describe_checkpoint,
+    find_family,
+    find_local,
+    fingerprint,
+    is_cached,
+    load_checkpoint,
+    resolve_path,
+)
+from unmask.models.execution import choose_execution, dtype_name, resolve_device, resolve_dtype, resolve_engine
 from unmask.remote import ModelName, RemoteModel
 from unmask.request import TextSide, text_side
 
@@ -91,9 +97,6 @@ class EmbeddedOptions(DeviceOptions):
 class CheckpointOptions(EmbeddedOptions, PlaceOptions):
     """Options of LLaDA and Dream checkpoints: those of a place, then those of a network."""
 
-    accept: str | Sequence[str] = ()
-    """Keys of config.json that are not known here and are to be passed over; several also as "a,b"."""
-
 
 @dataclass(frozen=True)
 class MaskedLMOptions(DeviceOptions, PlaceOptions):
@@ -124,7 +127,9 @@ def running_here(entry: ModelEntry) -> dict[str, Any]:
     """
     options = entry.options()
     device = resolve_device(options.device) if isinstance(options, DeviceOptions) else torch.device("cpu")
-    engine = {"engine": asdict(choose_engine(options.engine, device))} if isinstance(options, EmbeddedOptions) else {}
+    engine = (
+        {"engine": asdict(choose_execution(options.engine, device))} if isinstance(options, EmbeddedOptions) else {}
+    )
     return engine | {"statistics": asdict(choose_statistics(device))}
 
 
@@ -185,7 +190,7 @@ def text_side_of(name_or_path: str | Path, options: Mapping[str, Any]) -> TextSi
     if folder is None:
         return None
     try:
-        described = describe(folder, chat=options.get("chat"), accept=_names(options.get("accept", ())))
+        described = describe_checkpoint(folder, chat=options.get("chat"))
     except CheckpointError:
         return None
     return TextSide(described.codec, described.spec.vocab, described.length)
@@ -196,7 +201,7 @@ def _at_hand(place: str, options: Mapping[str, Any]) -> Path | None:
     if isinstance(MODELS.get(place), ModelEntry) and MODELS[place].options is EmbeddedOptions:
         return EMBEDDED / place
     wanted = options.get("path") or PUBLISHED.get(place, place)
-    return hub.at_hand(wanted, options.get("revision"))
+    return find_local(wanted, options.get("revision"))
 
 
 def _build(name: str, options: Mapping[str, Any], on_progress: OnProgress | None) -> Model:
@@ -227,26 +232,17 @@ def _check_names(name: str, options: Mapping[str, Any], *kinds: type) -> dict[st
 
 def _kind(folder: Path) -> str:
     """The name under which a checkpoint of this folder is built."""
-    config = CheckpointConfig.read(folder)
-    if config.model_type in FAMILIES:
-        return FAMILIES[config.model_type].name
-    architectures = config.values.get("architectures") or []
-    if not any("MaskedLM" in str(name) for name in architectures):
-        raise CheckpointError(
-            f"'model_type' in {config.path} is {config.values.get('model_type')!r} and 'architectures' is "
-            f"{architectures!r}; allowed: {', '.join(FAMILIES)}, or a masked LM of transformers; this network is not "
-            "known here"
-        )
-    return "masked-lm"
+    family = find_family(folder)
+    return "masked-lm" if family is None else family.name
 
 
 def _is_place(name: str) -> bool:
     """A folder, something written like a path, or a hub id; the rest must be a name of ours."""
-    return "/" in name or name.startswith((".", "~")) or hub.is_folder(Path(name))
+    return "/" in name or name.startswith((".", "~")) or os.path.isdir(name)
 
 
 def _locate(place: str, revision: str | None, offline: bool) -> Path:
-    return hub.locate(place, revision=revision, offline=offline or None)
+    return resolve_path(place, revision=revision, offline=offline)
 
 
 def _exact(options: ExactOptions, on_progress: OnProgress | None) -> Model:
@@ -275,8 +271,7 @@ def _checkpoint(name: str, family: str, published: str) -> Callable[[CheckpointO
         folder = _locate(place, options.revision, options.offline)
         kind = _kind(folder)
         require(kind == family, f"path of {name}", place, f"a {family} checkpoint", f"load {kind} with this path")
-        options = replace(options, path=place, accept=_names(options.accept))
-        return _open(folder, options, place if place != published else name, on_progress, options.accept)
+        return _open(folder, replace(options, path=place), place if place != published else name, on_progress)
 
     return build
 
@@ -294,14 +289,12 @@ def _embedded(name: str) -> Callable[[EmbeddedOptions, OnProgress | None], Model
     return build
 
 
-def _open(
-    folder: Path, options: EmbeddedOptions, name: str, on_progress: OnProgress | None, accept: Sequence[str] = ()
-) -> Model:
+def _open(folder: Path, options: EmbeddedOptions, name: str, on_progress: OnProgress | None) -> Model:
     """A checkpoint as a model, with its options resolved."""
     device = resolve_device(options.device)
     dtype = resolve_dtype(options.dtype, device)
     engine = resolve_engine(options.engine, device)
-    checkpoint = read(
+    checkpoint = load_checkpoint(
         folder,
         device=device,
         dtype=dtype,
@@ -311,13 +304,12 @@ def _open(
         chat=options.chat,
         readout=options.readout,
         query=options.query,
-        accept=accept,
         on_tensor=on_progress,
     )
     resolved = replace(
         options,
         device=str(device),
-        dtype=short_name(dtype),
+        dtype=dtype_name(dtype),
         engine=engine,
         chat=checkpoint.codec.template is not None,
         readout=checkpoint.network.readout,
@@ -341,13 +333,8 @@ def _told(options: EmbeddedOptions) -> dict[str, Any]:
     return {name: value for name, value in asdict(options).items() if name not in usual or value != usual[name]}
 
 
-def _names(given: str | Sequence[str]) -> tuple[str, ...]:
-    texts = given.split(",") if isinstance(given, str) else given
-    return tuple(sorted({text.strip() for text in texts} - {""}))
-
-
 def _origin(checkpoint: Checkpoint, folder: Path) -> dict[str, Any]:
-    """Which checkpoint it is, and which keys of its config.json are unknown and switched off."""
+    """Which checkpoint it is, and which keys of its config.json are unknown."""
     ignored = {"ignored": checkpoint.ignored} if checkpoint.ignored else {}
     return {"family": checkpoint.family.model_type, "fingerprint": fingerprint(folder), **ignored}
 
@@ -365,7 +352,7 @@ def _masked_lm(options: MaskedLMOptions, on_progress: OnProgress | None) -> Mode
         folder, device=device, dtype=dtype, attention=options.attention, readout_layers=options.readout
     )
     layers = masked_lm.denoiser.readout_layers
-    resolved = replace(options, device=str(device), dtype=short_name(dtype), readout=layers)
+    resolved = replace(options, device=str(device), dtype=dtype_name(dtype), readout=layers)
     return Model(
         name=options.path,
         denoiser=masked_lm.denoiser,
@@ -379,7 +366,7 @@ def _masked_lm(options: MaskedLMOptions, on_progress: OnProgress | None) -> Mode
 
 def _hub_status(published: str) -> Callable[[], str]:
     def status() -> str:
-        return "ready: in the local cache" if hub.cached(published) else "not downloaded: loading it fetches it"
+        return "ready: in the local cache" if is_cached(published) else "not downloaded: loading it fetches it"
 
     return status
 
@@ -388,7 +375,7 @@ def _masked_lm_status() -> str:
     return "ready: give a path" if find_spec("transformers") else "needs `pip install unmask[hf]`"
 
 
-EMBEDDED = Path(__file__).parent / "models"
+EMBEDDED = Path(__file__).parent / "models" / "shipped"
 """Where the models of the package lie, each in its family's published format with a manifest and a card."""
 
 

@@ -4,7 +4,7 @@ import json
 
 from unmask.catalog import MODELS
 from unmask.cli import doctor
-from unmask.denoisers.engines import ENGINES
+from unmask.models.execution import ENGINES
 from unmask.tasks import TASKS
 
 
@@ -13,7 +13,7 @@ def by_name(document, part):
 
 
 def test_everything_is_there_as_json(command, tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.delenv("UNMASK_DATA", raising=False)
     document = command("doctor", "--json").json
     assert {"unmask", "torch", "python", "threads"} <= set(by_name(document, "versions"))
@@ -64,7 +64,7 @@ def test_data_that_is_not_the_right_file(command, tmp_path):
 
 def test_a_cache_that_cannot_be_written(command, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "file" / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "file" / "hub"))
     (cache,) = command("doctor", "--quick", "--json").json["cache"]
     assert not cache["ok"]
     assert "set HF_HOME" in cache["what"]

@@ -13,10 +13,10 @@ def bare(monkeypatch, tmp_path):
     def load(*given, **options):
         raise AssertionError("weights are loaded")
 
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "none"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "none"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr(catalog, "load", load)
-    monkeypatch.setattr("unmask.checkpoints.weights.load", load)
+    monkeypatch.setattr("unmask.models.checkpoints.load.load_weights", load)
 
 
 @pytest.mark.parametrize("name", ["paper", "llada-8b", "llada-1.5", "dream"])

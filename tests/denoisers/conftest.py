@@ -13,13 +13,11 @@ import torch
 from torch import Tensor
 
 from unmask.catalog import EMBEDDED
-from unmask.checkpoints import weights
-from unmask.checkpoints.config import CheckpointConfig
-from unmask.checkpoints.dream import DREAM
-from unmask.checkpoints.llada import LLADA
 from unmask.core import Vocabulary
 from unmask.denoisers.network import Network
 from unmask.denoisers.transformer import Transformer
+from unmask.models.checkpoints import DREAM, LLADA, load_weights, read_config
+from unmask.models.checkpoints.config import TensorNames
 
 FAMILIES = {"llada": LLADA, "dream": DREAM, "mini": LLADA, "mini-dream": DREAM}
 
@@ -110,10 +108,11 @@ def transformer(checkpoint: Callable[..., Path]) -> Callable[..., Transformer]:
     """A network of its own for every call: `transformer("dream", torch.bfloat16)`."""
 
     def load(
-        kind: str, dtype: torch.dtype = torch.float32, names: weights.Names | None = None, **options: Any
+        kind: str, dtype: torch.dtype = torch.float32, names: TensorNames | None = None, **options: Any
     ) -> Transformer:
         folder, family = checkpoint(kind, **options), FAMILIES[kind]
-        return weights.load(family.spec(CheckpointConfig.read(folder)), names or family.names, folder, "cpu", dtype)
+        spec = read_config(folder)[1].spec
+        return load_weights(spec, names or family.names, folder, "cpu", dtype)
 
     return load
 

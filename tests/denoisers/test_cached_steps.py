@@ -11,8 +11,8 @@ from tests.helpers.tape import TapeRecorder
 from unmask.core import Noise, Proposal, State, row_key
 from unmask.decode import decode
 from unmask.denoisers import ApproximateCache
-from unmask.denoisers.engines import choose_engine, use_engine
 from unmask.denoisers.graphs import Graphs
+from unmask.models.execution import choose_execution, use_engine
 from unmask.policies import LLaDA, make
 
 both = pytest.mark.parametrize("cache", ["prefix", "dual"])
@@ -106,7 +106,7 @@ def test_recorded_steps_on_a_gpu_are_those_of_the_plain_loop(kind, policy, cache
     """In float32 on small weights, with the default engine; and the tokens of the CPU."""
     slow = network(kind)
     net = replace(slow, model=transformer(kind).to("cuda:0"))
-    net = use_engine(net, choose_engine("auto", net.device).engine)
+    net = use_engine(net, choose_execution("auto", net.device).engine)
     for seed in range(3):
         state, noise = rows(net, [5, 14, 2, 9], [12, 8, 4, 12], seed, net.device)
         plain, fast = twice(replace(net, recorder=None), net.recorder, cache, policy, state, noise, refresh=3)

@@ -14,12 +14,12 @@ from unmask.base.errors import ConfigError, warn_once
 from unmask.catalog import load
 from unmask.core import Needs, Noise, Proposal, State, View
 from unmask.decode import decode
-from unmask.denoisers import engines
-from unmask.denoisers.engines import ENGINES, EngineChoice, choose_engine, resolve_engine, use_engine
 from unmask.denoisers.graphs import Graphs
 from unmask.denoisers.kernels import fused_ops, why_not
 from unmask.denoisers.readout import run
 from unmask.denoisers.transformer import PLAIN, Layer, Norm, attend_lse
+from unmask.models import execution
+from unmask.models.execution import ENGINES, ExecutionMode, choose_execution, resolve_engine, use_engine
 from unmask.policies import make
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
@@ -31,7 +31,7 @@ def _remarks_anew():
 
 
 def lacking(monkeypatch, reason):
-    monkeypatch.setattr(engines, "why_not", lambda device: reason)
+    monkeypatch.setattr(execution, "why_not", lambda device: reason)
 
 
 # The choice.
@@ -39,16 +39,16 @@ def lacking(monkeypatch, reason):
 
 def test_the_fast_engine_is_the_default_where_it_runs(monkeypatch):
     lacking(monkeypatch, None)
-    assert choose_engine("auto", CUDA) == EngineChoice("fused", "fused kernels run here")
+    assert choose_execution("auto", CUDA) == ExecutionMode("fused", "fused kernels run here")
     assert [resolve_engine(name, CUDA) for name in ENGINES] == list(ENGINES)
-    assert choose_engine("eager", CUDA).why == "asked for"
+    assert choose_execution("eager", CUDA).why == "asked for"
 
 
 def test_a_cpu_runs_one_operation_at_a_time():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert resolve_engine("auto", CPU) == resolve_engine("eager", CPU) == "eager"
-    assert choose_engine("auto", CPU).why == "cpu is not a CUDA device: no graphs and no kernels there"
+    assert choose_execution("auto", CPU).why == "cpu is not a CUDA device: no graphs and no kernels there"
 
 
 @pytest.mark.parametrize("asked", ["auto", "fused"])
@@ -91,7 +91,7 @@ def test_what_a_machine_lacks_is_said_once(capability, triton, reason, monkeypat
     with pytest.warns(UserWarning, match=f"^the engine is graph, not fused: {reason}") as caught:
         assert [resolve_engine("auto", CUDA) for _ in range(3)] == ["graph"] * 3
     assert len(caught) == 1
-    assert choose_engine("auto", CUDA).why.startswith("no fused kernels: ")
+    assert choose_execution("auto", CUDA).why.startswith("no fused kernels: ")
     why_not.cache_clear()
 
 

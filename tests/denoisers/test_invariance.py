@@ -13,10 +13,10 @@ from unmask.core import Needs, Noise, State, View, Vocabulary, row_key
 from unmask.core.rows import select
 from unmask.decode import decode
 from unmask.denoisers import ApproximateCache
-from unmask.denoisers.engines import choose_engine, use_engine
 from unmask.denoisers.invariance import SIZES, Bounds, Floors, find_bounds
 from unmask.denoisers.network import PACK, Network
 from unmask.denoisers.transformer import PlainOps, Spec, Transformer
+from unmask.models.execution import choose_execution, use_engine
 from unmask.policies import LLaDA, make
 
 CUDA = torch.device("cuda:0")
@@ -260,7 +260,7 @@ def wide():
 @pytest.mark.parametrize("engine", ["auto", "graph"])
 def test_one_row_and_many_have_equal_bits_on_a_gpu(engine, wanted_only, wide):
     wide = replace(wide, wanted_only=wanted_only)
-    net = use_engine(wide, choose_engine(engine, CUDA).engine, invariant=True)
+    net = use_engine(wide, choose_execution(engine, CUDA).engine, invariant=True)
     for lengths in ((96, 90, 70), (200, 33, 128)):  # the second pads some rows to several times their length
         view = a_view(net, 32, lengths, CUDA, new=32)
         for _ in range(3):  # plain, recorded, replayed
@@ -271,7 +271,7 @@ def test_one_row_and_many_have_equal_bits_on_a_gpu(engine, wanted_only, wide):
 @gpu
 @pytest.mark.parametrize("cache", ["prefix", "dual"])
 def test_one_cached_row_and_many_have_equal_bits_on_a_gpu(cache, wide):
-    net = use_engine(wide, choose_engine("auto", CUDA).engine, invariant=True)
+    net = use_engine(wide, choose_execution("auto", CUDA).engine, invariant=True)
     view = a_view(net, 8, (96, 90, 70), CUDA, new=32)
     view = replace(view, row_B=torch.arange(8, device=CUDA))
     seen = {}
@@ -285,7 +285,7 @@ def test_one_cached_row_and_many_have_equal_bits_on_a_gpu(cache, wide):
 @gpu
 def test_memory_of_a_large_batch(wide):
     """64 rows of 512 slots, half of them answers: what is added to the weights leaves LLaDA-8B below 60 GB."""
-    net = use_engine(wide, choose_engine("auto", CUDA).engine)
+    net = use_engine(wide, choose_execution("auto", CUDA).engine)
     view = a_view(net, 64, (256,), CUDA, new=256)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()

@@ -11,10 +11,10 @@ from unmask.base.errors import warn_once
 from unmask.core import Needs, Noise, State, View, row_key
 from unmask.decode import decode
 from unmask.denoisers import ApproximateCache
-from unmask.denoisers.engines import choose_engine, use_engine
 from unmask.denoisers.graphs import Graphs
 from unmask.denoisers.kv_buffers import RECORDED_BYTES, KVBuffers
 from unmask.denoisers.readout import run
+from unmask.models.execution import choose_execution, use_engine
 from unmask.policies import LLaDA, make
 
 both = pytest.mark.parametrize("cache", ["prefix", "dual"])
@@ -185,7 +185,7 @@ def test_the_default_engine_decodes_the_tokens_of_the_cpu(kind, cache, policy, n
     """In float32 on small weights; replayed passes are the plain ones to the bit."""
     slow = network(kind)
     net = replace(slow, model=transformer(kind).to("cuda:0"))
-    fast = use_engine(net, choose_engine("auto", net.device).engine)
+    fast = use_engine(net, choose_execution("auto", net.device).engine)
     plain = replace(forward(fast), floors=None)
     for seed in range(3):
         _, expected = passes(slow, cache, policy, start(slow, [5, 14, 2, 9], 12, seed), 3)
@@ -200,7 +200,7 @@ def test_the_default_engine_decodes_the_tokens_of_the_cpu(kind, cache, policy, n
 @both
 def test_the_steady_state_of_a_cache_records_nothing(cache, network, transformer):
     net = replace(network("llada"), model=transformer("llada", torch.bfloat16).to("cuda:0"))
-    fast = use_engine(net, choose_engine("auto", net.device).engine)
+    fast = use_engine(net, choose_execution("auto", net.device).engine)
     seen = []
     for seed in range(4):
         passes(fast, cache, LLaDA(4), start(fast, [20], 12, seed))

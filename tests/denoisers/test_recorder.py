@@ -14,10 +14,10 @@ from unmask.core import Noise, Proposal, State, Vocabulary, row_key
 from unmask.core.graphs import Recording
 from unmask.decode import decode
 from unmask.denoisers import recorder as module
-from unmask.denoisers.engines import use_engine
 from unmask.denoisers.network import Network
 from unmask.denoisers.recorder import CudaRecorder
 from unmask.denoisers.transformer import Spec, Transformer
+from unmask.models.execution import use_engine
 from unmask.past import NotRecorded
 from unmask.policies import Fixed, LLaDA, make
 

@@ -13,11 +13,9 @@ from safetensors.torch import load_file
 from tests.helpers.cases import each_case
 from tests.helpers.paths import GOLDEN
 from unmask.base.errors import ConfigError
-from unmask.checkpoints.config import CheckpointConfig
-from unmask.checkpoints.dream import DREAM
-from unmask.checkpoints.llada import LLADA
 from unmask.denoisers import transformer as module
 from unmask.denoisers.transformer import Rotation, Spec, Transformer, attend, attend_lse
+from unmask.models.checkpoints import DREAM, LLADA, read_config
 
 NETS = [("llada", 4, "mha"), ("llada", 2, "gqa"), ("dream", 2, "gqa")]
 SIZES = [f"{batch}x{length}" for length in (1, 7, 24, 33) for batch in (1, 3)]
@@ -359,7 +357,7 @@ def test_parameters_are_counted(change):
 )
 def test_published_sizes_without_their_memory(family, config, parameters, tensors, scaled, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(getattr(scaled, config)))
-    spec = family.spec(CheckpointConfig.read(tmp_path))
+    spec = read_config(tmp_path)[1].spec
     model = Transformer.empty(spec, "meta", torch.bfloat16)
     assert spec.parameters == sum(p.numel() for p in model.parameters()) == parameters
     assert model.device.type == "meta"

@@ -7,7 +7,6 @@ import torch
 
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
-from unmask.checkpoints.read import read
 from unmask.core import Noise, Proposal, State
 from unmask.core.rows import select
 from unmask.decode import decode
@@ -20,6 +19,7 @@ from unmask.diagnostics import (
 )
 from unmask.diagnostics.base import total
 from unmask.diagnostics.transfer import received, supplied
+from unmask.models.checkpoints import load_checkpoint
 from unmask.policies import Fixed, Revised
 from unmask.transition import apply
 
@@ -236,7 +236,7 @@ def test_revised_references_are_read_too(kit):
 
 
 def test_works_on_a_network(kit, scaled, tmp_path):
-    network = read(scaled.llada(tmp_path), device=torch.device("cpu"), dtype=torch.float32).network
+    network = load_checkpoint(scaled.llada(tmp_path), device=torch.device("cpu"), dtype=torch.float32).network
     start = State.from_prompts([[5, 6, 7], [9, 8, 7, 6]], new_tokens=12, steps=6, mask_id=network.vocabulary.mask_id)
     for traj, action in kit.states_of(network, start)[1:-1]:
         for diagnostic in kit.every_diagnostic():

@@ -7,12 +7,12 @@ import torch
 
 from tests.helpers import fake_cuda
 from tests.helpers.cases import each_case
-from unmask.checkpoints.read import read
 from unmask.core import Noise, State
 from unmask.core.rows import leaves, mapped, part
 from unmask.decode import decode
 from unmask.diagnostics import DIAGNOSTICS, RegionDiagnostic, replay
 from unmask.diagnostics.region import best_region
+from unmask.models.checkpoints import load_checkpoint
 
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -79,7 +79,7 @@ def test_a_recording_of_one_state_reads_others_of_its_shape(kit, monkeypatch, ax
 @gpu
 @pytest.mark.parametrize("axes", [*([axis] for axis in DIAGNOSTICS), list(DIAGNOSTICS)])
 def test_a_replay_is_the_plain_reading(kit, scaled, tmp_path, axes):
-    network = read(scaled.llada(tmp_path), device=torch.device("cuda"), dtype=torch.float32).network
+    network = load_checkpoint(scaled.llada(tmp_path), device=torch.device("cuda"), dtype=torch.float32).network
     diagnostics, mask_id = [DIAGNOSTICS[axis]() for axis in axes], network.vocabulary.mask_id
     replay._RECORDED.clear()
     # Other prompts of the same shape: from the second on their readings are replayed.

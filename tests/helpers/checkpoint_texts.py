@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from unmask.checkpoints.codec import TextCodec
+from unmask.models.checkpoints import TextCodec
 
 ROWS = 512
 FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")

@@ -9,12 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from unmask.checkpoints import weights
-from unmask.checkpoints.codec import TextCodec
-from unmask.checkpoints.config import CheckpointConfig as Published
-from unmask.checkpoints.dream import DREAM
-from unmask.checkpoints.llada import LLADA
 from unmask.core import Needs, State, View
+from unmask.models.checkpoints import DREAM, LLADA, TextCodec, load_checkpoint, load_weights, read_config
 from unmask.train.config import TrainConfig
 from unmask.train.data import load_data
 from unmask.train.export import export_model
@@ -38,20 +34,18 @@ def exported(request, tables, cache, tmp_path):
 
 def test_tensors_have_published_names_and_come_back(exported):
     config, _, model, folder, _ = exported
-    family = FAMILIES[config.model.family]
-    published = Published.read(folder)
-    assert published.model_type == family.model_type
-    spec = family.spec(published)
+    family, published = read_config(folder)
+    assert family is FAMILIES[config.model.family]
+    spec = published.spec
     assert spec == model.spec
-    loaded = weights.load(spec, family.names, folder, "cpu", torch.float32)
+    loaded = load_weights(spec, family.names, folder, "cpu", torch.float32)
     for (name, ours), theirs in zip(model.named_parameters(), loaded.parameters(), strict=True):
         assert torch.equal(ours.to(torch.bfloat16).float(), theirs), name
 
 
 def test_the_whole_folder_reads_as_a_checkpoint(exported):
-    read = pytest.importorskip("unmask.checkpoints.read").read
     config, data, _, folder, _ = exported
-    checkpoint = read(folder, device=torch.device("cpu"), dtype=torch.float32)
+    checkpoint = load_checkpoint(folder, device=torch.device("cpu"), dtype=torch.float32)
     assert checkpoint.length == config.model.context
     assert checkpoint.network.shift == (config.model.family == "dream")
     assert checkpoint.codec.mask_id == data.ids.mask
@@ -59,11 +53,10 @@ def test_the_whole_folder_reads_as_a_checkpoint(exported):
 
 def test_decoding_sees_the_probabilities_that_training_saw(exported, tmp_path):
     """Same rows, same masks: the denoiser of the exported folder against the training loss."""
-    read = pytest.importorskip("unmask.checkpoints.read").read
     config, data, model, _, _ = exported
     exact = replace(config, run=replace(config.run, export="fp32"))
     export_model(model, data.tokenizer, exact, tmp_path / "exact", {})
-    network = read(tmp_path / "exact", device=torch.device("cpu"), dtype=torch.float32).network
+    network = load_checkpoint(tmp_path / "exact", device=torch.device("cpu"), dtype=torch.float32).network
     rows = data.training
     canvas = rows.tokens[: rows.length_E[0]].astype(int)
     masked = rows.prompt_E[0] + np.array([0, 1, 4, 9])

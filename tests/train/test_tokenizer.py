@@ -4,7 +4,7 @@ import pytest
 
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
-from unmask.checkpoints.codec import TextCodec
+from unmask.models.checkpoints import TextCodec
 from unmask.train.tokenizer import CHATS, ControlIds, learn_tokenizer, tokenizer_files
 
 LESSONS = [

@@ -13,8 +13,7 @@ import torch
 
 from tests.helpers.fresh_python import fresh_python
 from tests.helpers.paths import CONFIGS
-from unmask.checkpoints.dream import DREAM
-from unmask.checkpoints.llada import LLADA
+from unmask.models.checkpoints import DREAM, LLADA
 from unmask.train import TrainConfig, TrainingProgress, train
 from unmask.train.batches import draw_batch
 from unmask.train.loss import token_losses

@@ -39,7 +39,6 @@ COMPUTES = (
     "decode.py",
     "denoisers",
     "models",
-    "checkpoints",
     "policies",
     "diagnostics",
     "adapt",

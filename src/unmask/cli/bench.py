@@ -46,8 +46,8 @@ class BenchOptions:
 
     def subject(self, plan: "BenchPlan") -> "Subject":
         """The network, loaded or made up."""
-        from unmask.checkpoints.device import resolve_device
         from unmask.lab.bench import asked, subject_of
+        from unmask.models.execution import resolve_device
 
         if self.shape is not None:
             return asked.shape_subject(self.shape, self.device, plan)

@@ -119,18 +119,17 @@ def _devices() -> list[Finding]:
 def _engines() -> list[Finding]:
     """Which one `auto` takes here, and why not another."""
     from unmask.base.errors import ConfigError
-    from unmask.checkpoints.device import resolve_device
     from unmask.core.fused import choose_statistics
-    from unmask.denoisers.engines import ENGINES, choose_engine
+    from unmask.models.execution import ENGINES, choose_execution, resolve_device
 
     device = resolve_device("auto")
-    chosen = choose_engine("auto", device)
+    chosen = choose_execution("auto", device)
     rows = [Finding(chosen.engine, True, f"in use on {device}: {chosen.why}")]
     for name in ENGINES:
         if name == chosen.engine:
             continue
         try:
-            other = choose_engine(name, device)
+            other = choose_execution(name, device)
         except ConfigError:
             rows.append(Finding(name, False, f"needs a CUDA device; this is {device}"))
             continue
@@ -200,9 +199,9 @@ def _lacking(part: OptionalPart) -> str:
 
 
 def _hub_cache() -> Path:
-    from unmask.checkpoints.hub import cache_folder
+    from huggingface_hub import constants
 
-    return cache_folder()
+    return Path(constants.HF_HUB_CACHE)
 
 
 def _cache() -> Finding:

@@ -13,14 +13,13 @@ from tokenizers import Tokenizer
 from unmask import __version__
 from unmask.base.errors import CheckpointError, SchemaError
 from unmask.base.files import atomic_folder, write_text
-from unmask.checkpoints import dream, llada, weights
-from unmask.checkpoints.manifest import MANIFEST, check_manifest, sealed, sha256_of
 from unmask.denoisers.transformer import Transformer
+from unmask.models.checkpoints import DREAM, LLADA, MANIFEST, check_manifest, save_weights, sha256_of
 from unmask.train.config import TrainConfig
 from unmask.train.tokenizer import CHATS, ControlIds, tokenizer_files
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-TENSOR_NAMES = {"llada": llada.NAMES, "dream": dream.NAMES}
+TENSOR_NAMES = {family.name: family.names for family in (LLADA, DREAM)}
 TEMPLATES = Path(__file__).with_name("export_templates.json")
 """`config.json` and `generation_config.json` of each family with the published files' keys, in their order.
 
@@ -62,17 +61,15 @@ def export_model(
             _write_json(partial / f"{name}.json", document)
         for name, text in tokenizer_files(tokenizer, chat, config.model.context).items():
             write_text(partial / name, text)
-        weights.save(model, TENSOR_NAMES[family], partial, dtype=DTYPES[config.run.export])
-        manifest = sealed(
-            {
-                "files": {path.name: sha256_of(path) for path in sorted(partial.iterdir())},
-                "parameters": spec.parameters,
-                "config_sha256": config.digest,
-                "config": config.flat(),
-                "versions": library_versions(),
-                **notes,
-            }
-        )
+        save_weights(model, TENSOR_NAMES[family], partial, dtype=DTYPES[config.run.export])
+        manifest = {
+            "files": {path.name: sha256_of(path) for path in sorted(partial.iterdir())},
+            "parameters": spec.parameters,
+            "config_sha256": config.digest,
+            "config": config.flat(),
+            "versions": library_versions(),
+            **notes,
+        }
         _write_json(partial / MANIFEST, manifest)
     return manifest
 

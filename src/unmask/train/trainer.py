@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from unmask.base.errors import UnmaskError
-from unmask.checkpoints.device import resolve_device
 from unmask.core.graphs import record
 from unmask.denoisers.graphs import compile_layers
 from unmask.denoisers.transformer import Spec, Transformer
+from unmask.models.execution import resolve_device
 from unmask.train import muon, run_folder
 from unmask.train.batches import Group, draw_batch, make_groups, validation_batches
 from unmask.train.config import OptimizerConfig, TrainConfig

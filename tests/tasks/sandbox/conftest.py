@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.sandboxed import SHORT, adopt, children, no_children, wait_until
-from unmask.checkpoints.template_process import _kept
 from unmask.tasks.sandbox import probe
 from unmask.tasks.sandbox import run as run_module
 from unmask.tasks.sandbox.walls import Walls
@@ -28,8 +27,6 @@ def nothing_left(tmp_path_factory, monkeypatch) -> Iterator[None]:
     folder = Path(tempfile.mkdtemp(prefix="unmask-test-"))
     folder.chmod(0o755)
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    # The process that renders prompts is kept for the next one; a test that ran here before may have started it.
-    _kept.end()
     adopt(True)
     yield
     try:

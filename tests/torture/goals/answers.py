@@ -175,7 +175,7 @@ def _compared(case: Case, folder: Path, made: Made) -> Failure | None:
         return None
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_file(str(SRC / "unmask" / "models" / "mini" / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(SRC / "unmask" / "models" / "shipped" / "mini" / "tokenizer.json"))
     body = RAISED["half a character raised"] if case.number < len(KINDS) else case.rng.choice([*RAISED.values()])
     end = tokenizer.token_to_id("<|endoftext|>")
     tokens = [*tokenizer.encode(body, add_special_tokens=False).ids, end]

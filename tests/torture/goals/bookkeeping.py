@@ -117,8 +117,9 @@ def _code(case: Case, folder: Path, made: Made) -> Failure | None:
 def _copied(place: Path) -> Path:
     """The package somewhere else; its models, which are large, by a link."""
     home = Path(unmask_package.__file__).parent
-    shutil.copytree(home, place / "unmask", ignore=shutil.ignore_patterns("__pycache__", "models"))
-    os.symlink(home / "models", place / "unmask" / "models")
+    shutil.copytree(home, place / "unmask", ignore=shutil.ignore_patterns("__pycache__", "mini", "mini-dream"))
+    for model in (home / "models" / "shipped").iterdir():
+        os.symlink(model, place / "unmask" / "models" / "shipped" / model.name)
     return place / "unmask"
 
 

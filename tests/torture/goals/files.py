@@ -54,10 +54,12 @@ def _checkpoint(case: Case, folder: Path, made: Made) -> Failure | None:
 
 
 def _template(case: Case, folder: Path, made: Made) -> Failure | None:
-    """Chat templates are programs: those that loop, or make gigabytes, are stopped."""
+    """Chat templates are programs: those that fail or reach for Python are refused. Nothing stops one that loops."""
     import json
 
     shutil.copytree(made.folder / "training" / "trained" / "model", folder / "model")
+    # Its hashes would refuse any other template before it is read.
+    (folder / "model" / "manifest.json").unlink()
     path = folder / "model" / "tokenizer_config.json"
     settings = json.loads(path.read_text(encoding="utf-8"))
     settings["chat_template"] = TEMPLATES[case.number // len(KINDS) % len(TEMPLATES)]
@@ -68,15 +70,12 @@ def _template(case: Case, folder: Path, made: Made) -> Failure | None:
 
 
 TEMPLATES = (
-    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
     "{{ 'x' * 100000000000 }}",
-    "{% for a in range(99999) %}{{ 'x' * 100000 }}{% endfor %}",
     "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
     "{{ messages.__class__.__mro__ }}",
     "{{ ''.__class__.__base__.__subclasses__() }}",
     "{% for m in messages %}{{ m.content",
     "{{ raise_exception('no') }}",
-    "{{ 9 ** 9 ** 9 ** 9 }}",
     "\ud800{{ messages[0].content }}",
     "{{ messages[99].content.nothing.at.all }}",
     "{% include 'x' %}",

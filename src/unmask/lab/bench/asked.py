@@ -10,12 +10,12 @@ import torch
 
 from unmask.base.errors import UnmaskError, require
 from unmask.base.files import write_text
-from unmask.checkpoints.device import resolve_device
 from unmask.lab.bench.lines import BenchResult
 from unmask.lab.bench.outside import checkouts
 from unmask.lab.bench.run import BenchPlan, chosen_parts, run_bench
 from unmask.lab.bench.subject import Subject, random_subject
 from unmask.lab.bench.table import text
+from unmask.models.execution import resolve_device
 
 REFUSED, FAILED = 2, 1
 

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from unmask.core import Needs, View
-from unmask.denoisers.engines import ENGINES, choose_engine, use_engine
 from unmask.denoisers.network import Network
 from unmask.lab.bench.clock import Effort, Stopwatch, Work, interleaved
 from unmask.lab.bench.lines import Found, Line, Ratio
 from unmask.lab.bench.subject import Subject, twin
+from unmask.models.execution import ENGINES, choose_execution, use_engine
 
 PART = "forward"
 PRODUCTS = "large products"
@@ -26,7 +26,7 @@ def engines(device: torch.device, quick: bool) -> list[str]:
     """Those that run here; compiling takes longer than all else in a quick run."""
     if device.type != "cuda":
         return ["eager"]
-    usable = [name for name in ENGINES if choose_engine(name, device).engine == name]
+    usable = [name for name in ENGINES if choose_execution(name, device).engine == name]
     return [name for name in usable if name != "compile"] if quick else usable
 
 
@@ -39,7 +39,7 @@ def measure(subject: Subject, batch: int, effort: Effort, clock: Stopwatch, quic
     peaks = {name: _peak(work, subject.device) for name, work in works.items()}
     times = interleaved({**works, PRODUCTS: products}, clock, effort)
     lines = {name: Line(PART, name, batch, "forward", times[name], peaks[name]) for name in networks}
-    default = choose_engine("auto", subject.device).engine
+    default = choose_execution("auto", subject.device).engine
     rate = products.flops / times[PRODUCTS].median
     reached = flops(subject, batch) / lines[default].times.median
     lines[default] = replace(lines[default], more={**peaks[default], "TFLOP/s": reached / 1e12})
@@ -65,7 +65,7 @@ def _networks(subject: Subject, quick: bool) -> dict[str, Network]:
 
     networks = {name: made(name) for name in engines(subject.device, quick)}
     if INVARIANT in signature(use_engine).parameters:
-        networks[INVARIANT] = made(choose_engine("auto", subject.device).engine, **{INVARIANT: True})
+        networks[INVARIANT] = made(choose_execution("auto", subject.device).engine, **{INVARIANT: True})
     return networks
 
 

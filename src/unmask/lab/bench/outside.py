@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.base.files import format_path
-from unmask.checkpoints.llada import NAMES
 from unmask.denoisers.transformer import Spec, Transformer
 from unmask.lab.bench.subject import Subject, twin
 
@@ -153,10 +152,12 @@ def published_settings(spec: Spec) -> dict[str, Any]:
 
 def published_weights(model: Transformer) -> dict[str, Tensor]:
     """Our tensors under the published names; parts of a fused one are views of it."""
+    # Not at the top: a host without tokenizers and safetensors can run every other part of the bench.
+    names = importlib.import_module("unmask.models.checkpoints").LLADA.names
     own = model.state_dict()
     return {
         name: part
-        for ours, parts in NAMES.parts(model.spec).items()
+        for ours, parts in names.parts(model.spec).items()
         for (name, _), part in zip(parts, own[ours].split([shape[0] for _, shape in parts]), strict=True)
     }
 

@@ -7,12 +7,11 @@ from typing import Any
 import torch
 
 from unmask.base.errors import ConfigError, NotEnoughMemory, UnknownName
-from unmask.checkpoints.device import free_memory, short_name
 from unmask.core import Denoiser, Noise, State, Vocabulary, row_key
-from unmask.denoisers.engines import choose_engine, use_engine
 from unmask.denoisers.network import Network
 from unmask.denoisers.readout import default_layers
 from unmask.denoisers.transformer import Spec, Transformer
+from unmask.models.execution import choose_execution, dtype_name, free_memory, use_engine
 
 LARGE = 10**9
 """Parameters from which a network gets the long canvas."""
@@ -129,7 +128,7 @@ class Subject:
             "layers": spec.layers,
             "width": spec.width,
             "vocabulary": spec.vocab,
-            "dtype": short_name(self.network.model.dtype),
+            "dtype": dtype_name(self.network.model.dtype),
             "prompt": self.canvas.prompt,
             "answer": self.canvas.answer,
             "steps": self.canvas.steps,
@@ -147,7 +146,7 @@ def random_subject(
     needed, free = memory_of(shape.spec, rows, dtype), free_memory(device)
     if free is not None and needed > free:
         raise NotEnoughMemory(
-            f"{name} needs {needed / 2**30:.1f} GiB in {short_name(dtype)} for its weights and {rows} rows; allowed: "
+            f"{name} needs {needed / 2**30:.1f} GiB in {dtype_name(dtype)} for its weights and {rows} rows; allowed: "
             f"{free / 2**30:.1f} GiB, what {device} has free; free some, use another device, or measure --model mini"
         )
     return _subject(name, random_network(shape, device, dtype), quick, random=True)
@@ -168,7 +167,7 @@ def random_network(shape: Shape, device: torch.device, dtype: torch.dtype) -> Ne
         for name, values in model.named_parameters():
             torch.nn.init.ones_(values) if "norm" in name else torch.nn.init.normal_(values, std=0.02)
     network = Network(model.requires_grad_(False), shape.vocabulary, shape.shift, default_layers(shape.spec.layers))
-    return use_engine(network, choose_engine("auto", device).engine)
+    return use_engine(network, choose_execution("auto", device).engine)
 
 
 def twin(model: Transformer) -> Transformer:

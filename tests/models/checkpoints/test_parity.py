@@ -11,10 +11,10 @@ import torch
 from tests.helpers.cases import each_case
 from tests.helpers.device import DEVICE
 from tests.helpers.paths import GOLDEN
-from unmask.checkpoints.read import read
 from unmask.core import Noise, Proposal, State
 from unmask.decode import decode
 from unmask.denoisers import Guided
+from unmask.models.checkpoints import load_checkpoint
 from unmask.policies import make
 
 LLADA, DREAM = (json.loads((GOLDEN / f"{kind}_decodes.json").read_text()) for kind in ("llada", "dream"))
@@ -28,7 +28,7 @@ def load(scaled, tmp_path_factory):
     @cache
     def once(kind, arguments):
         folder = getattr(scaled, kind)(tmp_path_factory.mktemp(kind), **dict(arguments))
-        return read(folder, device=DEVICE, dtype=torch.float32)
+        return load_checkpoint(folder, device=DEVICE, dtype=torch.float32)
 
     return lambda kind, case: once(kind, tuple(case["checkpoint"].items()))
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers.checkpoint_texts import FILES, PAIR_FILES, read
 from tests.helpers.paths import GOLDEN
-from unmask.checkpoints.codec import TextCodec
+from unmask.models.checkpoints import TextCodec
 
 
 @pytest.fixture(scope="session")
@@ -47,3 +47,31 @@ def copy(folders: dict[str, Path], tmp_path: Path) -> Callable[[str], Path]:
         return tmp_path
 
     return made
+
+
+GONE = object()
+
+
+@pytest.fixture(scope="session")
+def published(folders: dict[str, Path]) -> dict[str, Path]:
+    """Whole checkpoints that nobody may change."""
+    return {kind: folders[kind] for kind in ("llada", "dream")}
+
+
+@pytest.fixture
+def spoil(published: dict[str, Path], tmp_path: Path) -> Callable[..., Path]:
+    """A whole checkpoint to spoil: `spoil("llada", alibi=True)` changes its config.json, GONE takes a key away."""
+
+    def make(kind: str = "llada", **changes: Any) -> Path:
+        folder = shutil.copytree(published[kind], tmp_path / kind, dirs_exist_ok=True)
+        document = json.loads((published[kind] / "config.json").read_text()) | changes
+        text = json.dumps({key: value for key, value in document.items() if value is not GONE})
+        (folder / "config.json").write_text(text)
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def gone() -> object:
+    return GONE

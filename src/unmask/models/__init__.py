@@ -1,0 +1,1 @@
+"""Networks, the files they are published in, and the devices they run on."""

@@ -1,0 +1,39 @@
+"""Published checkpoints: where they are, what their files say, and how they become models."""
+
+from unmask.models.checkpoints.config import DREAM, FAMILIES, LLADA, Family, find_family, read_config
+from unmask.models.checkpoints.hub import find_local, is_cached, resolve_path
+from unmask.models.checkpoints.load import (
+    MANIFEST,
+    Checkpoint,
+    CheckpointInfo,
+    check_manifest,
+    describe_checkpoint,
+    fingerprint,
+    load_checkpoint,
+    sha256_of,
+)
+from unmask.models.checkpoints.text_codec import TextCodec
+from unmask.models.checkpoints.weights import load_weights, save_weights
+
+__all__ = [
+    "DREAM",
+    "FAMILIES",
+    "LLADA",
+    "MANIFEST",
+    "Checkpoint",
+    "CheckpointInfo",
+    "Family",
+    "TextCodec",
+    "check_manifest",
+    "describe_checkpoint",
+    "find_family",
+    "find_local",
+    "fingerprint",
+    "is_cached",
+    "load_checkpoint",
+    "load_weights",
+    "read_config",
+    "resolve_path",
+    "save_weights",
+    "sha256_of",
+]

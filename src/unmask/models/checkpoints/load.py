@@ -1,0 +1,184 @@
+"""From a checkpoint folder to a denoiser with its tokenizer. No code from the folder is ever executed."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from json import dumps
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unmask.base.errors import CheckpointError, format_value, require, warn_once
+from unmask.core import Vocabulary
+from unmask.denoisers.network import QUERIES, Network
+from unmask.denoisers.readout import default_layers
+from unmask.denoisers.transformer import Spec
+from unmask.models.checkpoints.config import Family, read_config, read_json
+from unmask.models.checkpoints.text_codec import TextCodec
+from unmask.models.checkpoints.weights import OnTensor, load_weights
+from unmask.models.execution import check_memory, resolve_engine, use_engine
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class CheckpointInfo:
+    """What a folder says of a network before its weights are read."""
+
+    family: Family
+    spec: Spec
+    codec: TextCodec
+    mask_id: int
+    length: int
+    """Positions of the longest canvas."""
+    ignored: tuple[str, ...]
+    """Keys of `config.json` that are not known here."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A network that reads and writes text."""
+
+    family: Family
+    network: Network
+    codec: TextCodec
+    length: int
+    ignored: tuple[str, ...] = ()
+
+
+def load_checkpoint(
+    folder: Path,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    engine: str = "auto",
+    invariant: bool = False,
+    wanted_only: bool = False,
+    chat: bool | None = None,
+    readout: Sequence[int] | None = None,
+    query: str = "own",
+    on_tensor: OnTensor | None = None,
+) -> Checkpoint:
+    """Read configuration, tokenizer and weights, in that order: what is cheap to refuse is refused first.
+
+    `invariant` gives a row the same bits alone and in a batch; `wanted_only` spares other slots half of the last layer.
+    """
+    check_manifest(folder)
+    about = describe_checkpoint(folder, chat=chat)
+    family, spec = about.family, about.spec
+    layers = default_layers(spec.layers) if readout is None else tuple(dict.fromkeys(readout))
+    fits = bool(layers) and all(0 <= layer < spec.layers for layer in layers)
+    require(fits, "readout", list(layers), f"layers 0 to {spec.layers - 1}, one or more", "leave it out for a default")
+    require(query in QUERIES, "query", query, " or ".join(QUERIES), "whose attention is read out for a position")
+    idle = query != "own" and not family.shift
+    require(not idle, "query", query, f"own with {family.name}, whose slots predict themselves", "leave it out")
+    engine = resolve_engine(engine, device)
+    check_memory(spec.parameters, dtype, device)
+    _warn_of_unknown_keys(folder, about.ignored)
+    model = load_weights(spec, family.names, folder, device, dtype, on_tensor)
+    vocabulary = Vocabulary(spec.vocab, about.mask_id, about.codec.eos_ids)
+    network = Network(model, vocabulary, family.shift, layers, query, wanted_only=wanted_only)
+    network = use_engine(network, engine, invariant=invariant)
+    return Checkpoint(family, network, about.codec, about.length, about.ignored)
+
+
+def describe_checkpoint(folder: Path, *, chat: bool | None = None) -> CheckpointInfo:
+    """Configuration and tokenizer of a checkpoint; its weights need not be there."""
+    family, config = read_config(folder)
+    mask_id, spec = config.mask_token_id, config.spec
+    ends: tuple[int | str, ...] = (config.eos_token_id, *family.ends)
+    codec = TextCodec.read(folder, mask_id=mask_id, vocab=spec.vocab, ends=ends, chat=chat)
+    if codec.mask != family.mask:
+        raise CheckpointError(
+            f"'mask_token_id' in {folder / 'config.json'} is {mask_id}, the token {codec.mask!r}; allowed: the id of "
+            f"{family.mask!r}; tokenizer and config.json belong to different models"
+        )
+    if codec.template is None and chat is None:
+        raise CheckpointError(
+            f"{folder} has no chat template; allowed: a tokenizer_config.json with one, as published; download it, or "
+            "load with chat=False to give the model plain prompts"
+        )
+    length = config.max_length if family.usable is None else min(config.max_length, family.usable)
+    return CheckpointInfo(family, spec, codec, mask_id, length, config.unknown_keys)
+
+
+def _warn_of_unknown_keys(folder: Path, keys: Sequence[str]) -> None:
+    """Warn of unknown keys that say something; null, false and empty ones are switched off."""
+    if not keys:
+        return
+    values = read_json(folder / "config.json")
+    for key in keys:
+        if values[key] not in (None, False, "", [], {}):
+            warn_once(
+                f"{key!r} in {folder / 'config.json'} is {format_value(values[key], 200)}, a key unknown here: "
+                "it is ignored, and predictions are wrong if it changes the network"
+            )
+
+
+# Which checkpoint it is.
+
+_DATA = (".json", ".safetensors", ".txt", ".jinja", ".model")
+_WHOLE = 64 << 20
+"""Up to this size a file is hashed whole."""
+
+
+def fingerprint(folder: Path) -> str:
+    """Which checkpoint this is: a hash of all its files but code, of large ones 256 pieces, both ends among them."""
+    digest = hashlib.sha256()
+    for path in sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in _DATA):
+        digest.update(dumps([path.name, path.stat().st_size]).encode())
+        with path.open("rb") as file:
+            for start, size in pieces_of(path.stat().st_size):
+                file.seek(start)
+                digest.update(file.read(size))
+    return digest.hexdigest()[:16]
+
+
+def pieces_of(size: int) -> list[tuple[int, int]]:
+    """Start and length of the pieces that are hashed of a file of this size."""
+    if size <= _WHOLE:
+        return [(0, size)]
+    piece = _WHOLE // 256
+    return [(i * (size - piece) // 255, piece) for i in range(256)]
+
+
+def check_manifest(folder: Path) -> dict[str, Any] | None:
+    """Manifest of a folder that `unmask train` exported, after comparing its files with their hashes.
+
+    None if there is none of ours: published folders have none, so that a flipped bit in their weights goes unnoticed.
+    """
+    path = folder / MANIFEST
+    if not path.exists():
+        return None
+    manifest = read_json(path)
+    # Every manifest of ours has this key; other programs' files of this name are left alone.
+    if "config_sha256" not in manifest:
+        return None
+    files = manifest.get("files")
+    if not isinstance(files, dict) or not all(Path(name).name == name for name in files):
+        raise CheckpointError(f"{path} was changed; allowed: what `unmask train` wrote; {_RESTORE}")
+    wrong = [name for name, digest in files.items() if _sha256(folder / name) != digest]
+    if wrong:
+        raise CheckpointError(
+            f"{folder} is not as its run left it: {', '.join(wrong)} missing or changed; allowed: the files of its "
+            f"{MANIFEST}; {_RESTORE}"
+        )
+    return manifest
+
+
+_RESTORE = f"restore the folder; or, if you changed it yourself, delete {MANIFEST} to load it as it is"
+
+
+def _sha256(path: Path) -> str | None:
+    """Hash of a file's bytes; None for a file that cannot be read."""
+    try:
+        return sha256_of(path) if path.is_file() else None
+    except (OSError, ValueError):
+        return None
+
+
+def sha256_of(path: Path) -> str:
+    """Hash of a file's bytes, read a piece at a time."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,384 @@
+"""Text and conversations of a published checkpoint to tokens and back, by its tokenizer and its chat template.
+
+Templates are programs of strangers. They run in Jinja's sandbox, which keeps them from files, modules and Python's
+internals. It limits neither their time nor their memory.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from itertools import groupby, takewhile
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from jinja2.ext import Extension
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+from unmask.base.errors import CheckpointError, ConfigError, format_value, require
+from unmask.denoisers.codec import MASK_WORD, Prompt, cut_at_blanks
+from unmask.models.checkpoints.config import read_json, read_text
+
+ROLES = ("system", "user", "assistant")
+
+# Tokenizers. The `tokenizers` package renumbers added tokens silently where their ids clash or leave holes, so that
+# every id is compared with the file.
+
+QWEN2 = ("DreamTokenizer", "Qwen2Tokenizer", "Qwen2TokenizerFast")
+QWEN2_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+
+
+def read_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a checkpoint folder: its tokenizer.json, or Qwen2's kind from vocab.json and merges.txt."""
+    path, settings = folder / "tokenizer.json", folder / "tokenizer_config.json"
+    if path.exists():
+        added = read_json(path).get("added_tokens") or []
+        try:
+            tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # the package raises nothing narrower
+            raise CheckpointError(
+                f"{path} is no tokenizer ({error}); allowed: what the tokenizers package writes; download it again, or "
+                "install a newer tokenizers"
+            ) from error
+        # Padding and the length of a text are the decoder's to decide.
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        _check_ids(tokenizer, [(entry["content"], entry["id"]) for entry in added], path)
+        if settings.exists() and "added_tokens_decoder" in read_json(settings):
+            _add_tokens(tokenizer, folder)
+        return tokenizer
+    if not settings.exists() and not (folder / "vocab.json").exists():
+        raise CheckpointError(
+            f"{folder} has no tokenizer; allowed: a tokenizer.json, or vocab.json, merges.txt and "
+            "tokenizer_config.json; download the missing files"
+        )
+    name = read_json(settings).get("tokenizer_class")
+    if name not in QWEN2:
+        raise CheckpointError(
+            f"'tokenizer_class' in {settings} is {name!r}, and there is no tokenizer.json; allowed: "
+            f"{', '.join(QWEN2)}, or any class with a tokenizer.json; save the tokenizer as a fast one (transformers: "
+            "save_pretrained)"
+        )
+    try:
+        pairs = models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
+    except Exception as error:  # the package raises nothing narrower
+        raise CheckpointError(
+            f"vocab.json and merges.txt in {folder} cannot be read ({error}); allowed: a vocabulary, and merges whose "
+            "parts and results are in it; download both files again"
+        ) from error
+    tokenizer = Tokenizer(pairs)
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(QWEN2_SPLIT), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    _add_tokens(tokenizer, folder)
+    return tokenizer
+
+
+def read_special_tokens(folder: Path) -> dict[str, str]:
+    """Texts of the named tokens that a template may write: bos_token, eos_token and so on."""
+    texts: dict[str, str] = {}
+    # The second file is the one transformers goes by.
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        path = folder / name
+        for key, value in (read_json(path) if path.exists() else {}).items():
+            text = value.get("content") if isinstance(value, dict) else value
+            if key.endswith("_token") and isinstance(text, str):
+                texts[key] = text
+    return texts
+
+
+def _add_tokens(tokenizer: Tokenizer, folder: Path) -> None:
+    """Add the tokens that tokenizer_config.json (or, in older folders, added_tokens.json) lists, under their ids."""
+    path, legacy = folder / "tokenizer_config.json", folder / "added_tokens.json"
+    settings = read_json(path)
+    entries = settings.get("added_tokens_decoder")
+    if entries is None:
+        # Without flags: tokens with a name, or in the list of special tokens, are special.
+        path, more = legacy, settings.get("additional_special_tokens")
+        special = [*read_special_tokens(folder).values(), *(more if isinstance(more, list) else [])]
+        ids = read_json(path) if path.exists() else {}
+        entries = {number: {"content": text, "special": text in special} for text, number in ids.items()}
+    try:
+        listed = []
+        for number, entry in sorted(entries.items(), key=lambda item: int(item[0])):
+            flags = {flag: entry[flag] for flag in _FLAGS if flag in entry}
+            listed.append(
+                (int(number), AddedToken(entry["content"], **{"normalized": not flags.get("special"), **flags}))
+            )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{path} lists added tokens that cannot be read ({type(error).__name__}: {error}); allowed: whole numbers, "
+            "each with a token's text and flags; download the file again"
+        ) from error
+    tokenizer.add_tokens([token for _, token in listed if tokenizer.token_to_id(token.content) is None])
+    _check_ids(tokenizer, [(token.content, number) for number, token in listed], path)
+
+
+def _check_ids(tokenizer: Tokenizer, added: Iterable[tuple[str, int]], path: Path) -> None:
+    for text, number in added:
+        got = tokenizer.token_to_id(text)
+        if got != number:
+            raise CheckpointError(
+                f"{path} gives the added token {text!r} the id {number}, but its place in the sequence is {got}; "
+                "allowed: ids that follow the vocabulary without a hole or a clash; download the tokenizer files again"
+            )
+
+
+# Chat templates.
+
+
+class TemplateRefusal(Exception):
+    """A template called raise_exception."""
+
+
+class GenerationTag(Extension):
+    """{% generation %} marks an answer for training; here it only shows what it encloses."""
+
+    tags = {"generation"}  # noqa: RUF012
+
+    def parse(self, parser: Any) -> Any:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+@lru_cache(maxsize=8)
+def _compile_template(source: str) -> jinja2.Template:
+    """The template in a sandbox with all that transformers gives to published ones."""
+
+    def refuse(message: object) -> None:
+        raise TemplateRefusal(str(message))
+
+    def to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
+        # Jinja's own filter would escape HTML.
+        return json.dumps(value, ensure_ascii=ensure_ascii, **options)
+
+    sandbox = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, "jinja2.ext.loopcontrols"]
+    )
+    sandbox.filters["tojson"] = to_json
+    sandbox.globals["raise_exception"] = refuse
+    sandbox.globals["strftime_now"] = lambda format: datetime.now().strftime(format)
+    return sandbox.from_string(source)
+
+
+@dataclass(frozen=True)
+class ChatTemplate:
+    """How a checkpoint writes a conversation: a Jinja template, rendered in Jinja's sandbox."""
+
+    source: str
+    tokens: Mapping[str, str] = field(default_factory=dict)
+    """Values of bos_token, eos_token and so on."""
+    origin: str = "the chat template"
+    """Its file, for messages."""
+
+    @classmethod
+    def read(cls, folder: Path) -> "ChatTemplate | None":
+        """The template of a checkpoint folder, or None if it has none; a file of its own goes before a key."""
+        source: Any = None
+        for name in ("chat_template.jinja", "chat_template.json", "tokenizer_config.json"):
+            path = folder / name
+            if source is None and path.exists():
+                source = read_text(path) if path.suffix == ".jinja" else read_json(path).get("chat_template")
+                origin = path
+        if source is None:
+            return None
+        if isinstance(source, list):
+            named = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}
+            source = named.get("default")
+        if not isinstance(source, str):
+            raise CheckpointError(
+                f"'chat_template' in {origin} is no template; allowed: a text, or a list of named templates with one "
+                "called default; download the file again, or load with chat=False"
+            )
+        return cls(source, read_special_tokens(folder), f"the chat template in {origin}")
+
+    def render(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> str:
+        """The conversation as the model was trained to read it; by default up to where the answer starts."""
+        values = {
+            "messages": [dict(message) for message in messages],
+            "tools": None,
+            "documents": None,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        try:
+            return _compile_template(self.source).render(values | dict(self.tokens))
+        except TemplateRefusal as error:
+            raise ConfigError(
+                f"{self.origin} refuses the conversation: {error}; allowed: what the template accepts; change the "
+                "messages"
+            ) from error
+        except SecurityError as error:
+            raise CheckpointError(
+                f"{self.origin} reaches out of its sandbox ({error}); allowed: templates that only write text; do not "
+                "trust this checkpoint, or load with chat=False"
+            ) from error
+        except Exception as error:  # a template can fail like any program
+            line = f" in line {error.lineno}" if isinstance(error, jinja2.TemplateSyntaxError) else ""
+            raise CheckpointError(
+                f"{self.origin} fails{line} ({type(error).__name__}: {str(error)[:500]}); allowed: templates that "
+                "render; download the file again, or load with chat=False"
+            ) from error
+
+
+# Both behind the codec's contract.
+
+
+@dataclass(frozen=True)
+class TextCodec:
+    """A checkpoint's tokenizer and chat template behind the codec's contract.
+
+    The text of a control token inside a prompt is read as that token, as the authors' programs do.
+    """
+
+    tokenizer: Tokenizer
+    mask_id: int
+    ends: tuple[int, ...] = ()
+    """Tokens that end an answer."""
+    template: ChatTemplate | None = None
+
+    @classmethod
+    def read(
+        cls, folder: Path, *, mask_id: int, vocab: int, ends: Sequence[int | str], chat: bool | None = None
+    ) -> "TextCodec":
+        """The codec of a checkpoint folder whose embedding has `vocab` rows; `ends` are ids or texts of tokens.
+
+        `chat` says whether prompts go through the chat template: None if there is one, True always, False never.
+        """
+        tokenizer = read_tokenizer(folder)
+        path = folder / ("tokenizer.json" if (folder / "tokenizer.json").exists() else "tokenizer_config.json")
+        last, number = max(tokenizer.get_vocab(with_added_tokens=True).items(), key=itemgetter(1))
+        if number >= vocab:
+            raise CheckpointError(
+                f"{path} has the token {last!r} with id {number}; allowed: ids below {vocab}, the rows of the "
+                "embedding; tokenizer and weights belong to different models"
+            )
+        if mask_id not in tokenizer.get_added_tokens_decoder():
+            ordinary = tokenizer.id_to_token(mask_id) if mask_id >= 0 else None
+            what = "no token" if ordinary is None else f"the ordinary token {ordinary!r}"
+            raise CheckpointError(
+                f"{path} has {what} under the mask id {mask_id}; allowed: the id of an added token; tokenizer and "
+                "config.json belong to different models"
+            )
+        end_ids: dict[int, None] = {}
+        for end in ends:
+            end_id = tokenizer.token_to_id(end) if isinstance(end, str) else end
+            if end_id is None or end_id < 0 or tokenizer.id_to_token(end_id) is None:
+                raise CheckpointError(
+                    f"{path} has no token {end!r}, which should end an answer; allowed: a token's text or id; "
+                    "tokenizer and config.json belong to different models"
+                )
+            end_ids[int(end_id)] = None
+        template = None if chat is False else ChatTemplate.read(folder)
+        if chat and template is None:
+            raise ConfigError(
+                f"chat is True, but {folder} has no chat template (a 'chat_template' in tokenizer_config.json, or a "
+                "chat_template.jinja); allowed: None or False for this checkpoint; leave chat out"
+            )
+        return cls(tokenizer, mask_id, tuple(end_ids), template)
+
+    @property
+    def mask(self) -> str:
+        """Text of the mask token."""
+        return str(self.tokenizer.id_to_token(self.mask_id))
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        return self.ends
+
+    @property
+    def closing(self) -> tuple[int, ...]:
+        return ()
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """Tokens of a prompt. With a chat template, a text is one user turn; without, only plain texts can be read."""
+        if self.template is None and not isinstance(prompt, str):
+            raise ConfigError(
+                f"prompt is {format_value(prompt, 80)}; allowed: one text, because there is no chat template in use; "
+                "pass a string, or load a checkpoint that has a template without chat=False"
+            )
+        messages = _conversation(prompt)
+        for message in messages:
+            content = message["content"]
+            if any(isinstance(part, int) for part in cut_at_blanks(content, self.mask)):
+                raise ConfigError(
+                    f"the prompt holds a blank: {format_value(content, 80)}; allowed: text without {MASK_WORD} and "
+                    f"{self.mask!r}; use infill to fill blanks"
+                )
+        if self.template is None:
+            return self._tokens(messages[0]["content"], "prompt", add_special_tokens=True)
+        # The template writes every control token itself.
+        return self._tokens(self.template.render(messages), "prompt")
+
+    def canvas(self, text: str) -> list[int]:
+        """Tokens of a text with blanks, never through the template. A blank is one token: most words hold the space
+        before them."""
+        tokens: list[int] = []
+        for part in cut_at_blanks(text, self.mask):
+            tokens += [self.mask_id] * part if isinstance(part, int) else self._tokens(part, "text")
+        return tokens
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Text of all tokens: control tokens by their names, and spare rows of the embedding as <id>."""
+        return self._text(tokens, skip_special_tokens=False)
+
+    def answer(self, tokens: Sequence[int]) -> str:
+        """Text up to the first end, without control tokens; masks that are left stay visible."""
+        return self._text(list(takewhile(lambda token: token not in self.ends, tokens)), skip_special_tokens=True)
+
+    def text(self, tokens: Sequence[int]) -> str:
+        return self.decode(tokens)
+
+    def _text(self, tokens: Sequence[int], skip_special_tokens: bool) -> str:
+        pieces: list[str] = []
+        for sign, group in groupby(tokens, key=self._sign):
+            run = list(group)
+            # A character of several tokens needs them decoded together.
+            plain = "" if sign else self.tokenizer.decode(run, skip_special_tokens=skip_special_tokens)
+            pieces.append(sign * len(run) or plain)
+        return "".join(pieces)
+
+    def _sign(self, token: int) -> str:
+        """What stands for a token that has no text, or that must be seen; empty for all others."""
+        if token == self.mask_id:
+            return self.mask
+        return "" if 0 <= token < 2**32 and self.tokenizer.id_to_token(token) is not None else f"<{token}>"
+
+    def _tokens(self, text: str, what: str, add_special_tokens: bool = False) -> list[int]:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ConfigError(
+                f"the {what} holds {text[error.start]!r} at character {error.start}, half of a character; allowed: "
+                "text that UTF-8 can write; repair how it was read"
+            ) from error
+        tokens: list[int] = self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        return tokens
+
+
+def _conversation(prompt: Prompt) -> list[dict[str, str]]:
+    """Checked messages, the last from the user: a model that is to answer must be asked."""
+    if isinstance(prompt, str):
+        return [{"role": "user", "content": prompt}]
+    allowed = 'a text, or messages such as {"role": "user", "content": "Hello"}'
+    require(isinstance(prompt, Sequence) and len(prompt) > 0, "prompt", prompt, allowed, "write one message or more")
+    for n, message in enumerate(prompt):
+        ok = isinstance(message, Mapping) and set(message) == {"role", "content"}
+        require(ok, f"message {n} of the prompt", message, "role and content", "write these two keys and no others")
+        role, content = message["role"], message["content"]
+        require(role in ROLES, f"role of message {n}", role, ", ".join(ROLES), "name who speaks")
+        require(isinstance(content, str), f"content of message {n}", content, "a text", "pass a string")
+    role = prompt[-1]["role"]
+    require(role == "user", "role of the last message", role, "user", "end with what the model is to answer")
+    return [{"role": message["role"], "content": message["content"]} for message in prompt]

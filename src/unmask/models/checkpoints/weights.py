@@ -1,0 +1,133 @@
+"""Weights between safetensors files under published names and our fused parameters, tensor by tensor."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from unmask.base.errors import CheckpointError
+from unmask.base.files import atomic_write
+from unmask.denoisers.transformer import Spec, Transformer
+from unmask.models.checkpoints.config import TensorNames, read_json
+
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+STORED = ("F32", "F16", "BF16")
+"""Types of stored weights. Quantised ones need their scales; without them a copy would load and predict nonsense."""
+
+OnTensor = Callable[[str, int], None]
+"""Called with a parameter's name and its bytes after each one is read."""
+
+
+def weight_files(folder: Path) -> list[str]:
+    """Names of the files with the weights: those that the index lists, or the only one."""
+    path = folder / INDEX
+    if not path.exists():
+        return [SINGLE]
+    table = read_json(path).get("weight_map")
+    files = list(table.values()) if isinstance(table, dict) else []
+    # A name with a folder in it could point anywhere on the disk.
+    if not files or not all(isinstance(f, str) and Path(f).name == f and f.endswith(".safetensors") for f in files):
+        raise CheckpointError(
+            f"{path} has no usable 'weight_map'; allowed: tensor names with safetensors files of this folder; download "
+            "it again"
+        )
+    return sorted(set(files))
+
+
+def load_weights(
+    spec: Spec,
+    names: TensorNames,
+    folder: Path,
+    device: torch.device | str,
+    dtype: torch.dtype,
+    on_tensor: OnTensor | None = None,
+) -> Transformer:
+    """The network with its weights, each tensor going straight to its device and type.
+
+    Names and shapes are compared with the configuration before memory is taken: exactly the tensors it implies.
+    """
+    parts = names.parts(spec)
+    with ExitStack() as stack:
+        file_of = _open_files(folder, device, stack)
+        _check_tensors(folder, file_of, {name: shape for tensors in parts.values() for name, shape in tensors})
+        model = Transformer.empty(spec, device, dtype).requires_grad_(False).eval()
+        for parameter, tensors in parts.items():
+            target, row = model.get_parameter(parameter), 0
+            for name, shape in tensors:
+                target[row : row + shape[0]].copy_(file_of[name][1].get_tensor(name))
+                row += shape[0]
+            if on_tensor is not None:
+                on_tensor(parameter, target.numel() * target.element_size())
+    return model
+
+
+def save_weights(model: Transformer, names: TensorNames, folder: Path, dtype: torch.dtype | None = None) -> None:
+    """Write the network under published names as one file, complete or not at all."""
+    tensors: dict[str, torch.Tensor] = {}
+    for parameter, published in names.parts(model.spec).items():
+        rows = [shape[0] for _, shape in published]
+        values = model.get_parameter(parameter).detach().to(dtype or model.dtype).split(rows)
+        tensors |= {name: part.contiguous() for (name, _), part in zip(published, values, strict=True)}
+    with atomic_write(folder / SINGLE) as part:
+        # Packed here and written by us: a full disk is then an OSError, which callers know, and not the library's own.
+        part.write_bytes(save(tensors, metadata={"format": "pt"}))
+    # The index of an older checkpoint would be read first.
+    (folder / INDEX).unlink(missing_ok=True)
+
+
+def _open_files(folder: Path, device: torch.device | str, stack: ExitStack) -> dict[str, tuple[Path, Any]]:
+    """For each tensor name, the file that holds it and its open handle."""
+    file_of: dict[str, tuple[Path, Any]] = {}
+    for path in (folder / file for file in weight_files(folder)):
+        if not path.is_file():
+            what = f"{folder} has no safetensors weights" if path.name == SINGLE else f"{path} does not exist"
+            raise CheckpointError(
+                f"{what}; allowed: {SINGLE}, or every shard that {INDEX} names (pickles such as *.bin are never read); "
+                "the download is incomplete, repeat it"
+            )
+        try:
+            handle = stack.enter_context(safe_open(path, framework="pt", device=str(device)))
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(
+                f"{path} cannot be read ({type(error).__name__}: {error}); allowed: a complete safetensors file; it is "
+                "truncated or damaged, download it again (into the cache of the hub: hf download --force-download)"
+            ) from error
+        for name in handle.keys():  # noqa: SIM118  a handle cannot be iterated over
+            if name in file_of:
+                raise CheckpointError(
+                    f"the tensor {name!r} is in {file_of[name][0]} and in {path}; allowed: every tensor once; the "
+                    "shards belong to different models, download them again"
+                )
+            file_of[name] = path, handle
+    return file_of
+
+
+def _check_tensors(folder: Path, file_of: dict[str, tuple[Path, Any]], expected: dict[str, tuple[int, ...]]) -> None:
+    for name, shape in expected.items():
+        if name not in file_of:
+            raise CheckpointError(
+                f"{folder} has no tensor {name!r}; allowed: every tensor its config.json implies; a shard is missing "
+                "or belongs to another model, download it again"
+            )
+        path, handle = file_of[name]
+        stored = handle.get_slice(name)
+        if stored.get_dtype() not in STORED:
+            raise CheckpointError(
+                f"tensor {name!r} in {path} is stored as {stored.get_dtype()}; allowed: {', '.join(STORED)}; quantised "
+                "checkpoints need their scales, which this code does not read"
+            )
+        if tuple(stored.get_shape()) != shape:
+            raise CheckpointError(
+                f"tensor {name!r} in {path} has shape {tuple(stored.get_shape())}; allowed: {shape}, by config.json; "
+                "config and weights belong to different models"
+            )
+    for name in sorted(set(file_of) - set(expected)):
+        raise CheckpointError(
+            f"{file_of[name][0]} holds the tensor {name!r}; allowed: the {len(expected)} tensors its config.json "
+            "implies; config and weights belong to different models"
+        )

@@ -1,0 +1,132 @@
+"""Where a network lives, in which type, and how its layers run: decided before a byte of it is read."""
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from unmask.base.errors import NotEnoughMemory, require, warn_once
+from unmask.denoisers.graphs import Graphs, compile_layers, uncompile_layers
+from unmask.denoisers.invariance import Floors
+from unmask.denoisers.kernels import fused_ops, why_not
+from unmask.denoisers.network import Network
+from unmask.denoisers.recorder import CudaRecorder
+from unmask.denoisers.transformer import PLAIN
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+ENGINES = ("eager", "graph", "fused", "compile")
+"""One operation at a time; the same replayed as CUDA graphs; with fused kernels, replayed; compiled and replayed."""
+
+
+def resolve_device(name: str) -> torch.device:
+    """Device of this name; `auto` is the first GPU, or the CPU where there is none."""
+    cuda = torch.cuda.is_available()
+    if name == "auto":
+        return torch.device("cuda:0" if cuda else "cpu")
+    allowed = ["auto", "cpu", *(["cuda", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))] if cuda else [])]
+    require(name in allowed, "device", name, ", ".join(allowed), "this machine has no other")
+    return torch.device("cuda:0" if name == "cuda" else name)
+
+
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+    """Type of this name; `auto` is bfloat16 on a GPU, as the published weights are, and float32 on a CPU."""
+    require(name in ("auto", *DTYPES), "dtype", name, ", ".join(("auto", *DTYPES)), "pick one")
+    if name == "auto":
+        name = "fp32" if device.type == "cpu" else "bf16"
+    return DTYPES[name]
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Our short name of a type, such as bf16."""
+    return next(name for name, known in DTYPES.items() if known == dtype)
+
+
+@dataclass(frozen=True)
+class ExecutionMode:
+    """How the layers of a network run, and the reason for it."""
+
+    engine: str
+    why: str
+
+
+def choose_execution(name: str, device: torch.device) -> ExecutionMode:
+    """Mode of this name. `auto` is `fused` on a GPU that can run it, `graph` on another, `eager` on a CPU."""
+    allowed = ENGINES if device.type == "cuda" else ("eager",)
+    known = name in ("auto", *allowed)
+    require(known, "engine", name, f"auto, {', '.join(allowed)} on {device}", "graphs need a CUDA device")
+    if name not in ("auto", "fused"):
+        return ExecutionMode(name, "asked for")
+    if device.type != "cuda":
+        return ExecutionMode("eager", f"{device} is not a CUDA device: no graphs and no kernels there")
+    lacking = why_not(device)
+    if lacking is None:
+        return ExecutionMode("fused", "fused kernels run here" if name == "auto" else "asked for")
+    return ExecutionMode("graph", f"no fused kernels: {lacking}")
+
+
+def resolve_engine(name: str, device: torch.device) -> str:
+    """Engine of the mode in use. Warns once of a GPU that has to do without fused kernels."""
+    mode = choose_execution(name, device)
+    if mode.engine != name and mode.engine == "graph":
+        warn_once(f"the engine is graph, not fused: {mode.why.removeprefix('no fused kernels: ')}")
+    return mode.engine
+
+
+def use_engine(network: Network, engine: str, *, invariant: bool = False) -> Network:
+    """The same network, run another way. It shares its layers, so that the last engine used is the one in force.
+
+    `invariant` fills small batches up, so that a row has the same bits alone and in a batch.
+    """
+    if invariant and network.device.type == "cuda":
+        half = network.model.dtype in (torch.bfloat16, torch.float16)
+        why = "kernels of fp32 products depend on the length of the canvas: load with dtype=bf16"
+        require(half, "invariant", f"True with {network.model.dtype}", "bf16 or fp16 on a GPU", why)
+    uncompile_layers(network.model)
+    network.model.use(fused_ops() if engine == "fused" else PLAIN)
+    network = replace(network, floors=Floors(network.model) if invariant else None)
+    if engine == "eager":
+        return replace(network, forward=None, recorder=None)
+    if engine == "compile":
+        compile_layers(network.model)
+    return replace(network, forward=Graphs(network.model), recorder=CudaRecorder(network.device))
+
+
+def check_memory(parameters: int, dtype: torch.dtype, device: torch.device) -> None:
+    """Refuse weights that cannot fit, instead of being killed half-way."""
+    needed, free = parameters * dtype.itemsize, free_memory(device)
+    if free is not None and needed > free:
+        raise NotEnoughMemory(
+            f"the weights need {needed / 2**30:.1f} GiB in {dtype_name(dtype)}; allowed: {free / 2**30:.1f} GiB, what "
+            f"{device} has free; free some, {'choose --dtype bf16, ' if dtype == torch.float32 else ''}or use another "
+            "device"
+        )
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Free bytes of a device, or None where the system does not say."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    known = [limit for limit in (_machine_memory(), _container_memory()) if limit is not None]
+    return min(known, default=None)
+
+
+def _machine_memory() -> int | None:
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def _container_memory() -> int | None:
+    """Bytes that a control group leaves; None where there is none, or no limit."""
+    try:
+        group = Path("/sys/fs/cgroup")
+        return int((group / "memory.max").read_text()) - int((group / "memory.current").read_text())
+    except (OSError, ValueError):
+        return None

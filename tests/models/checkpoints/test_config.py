@@ -1,0 +1,264 @@
+"""`config.json`: every key is used, refused by name, or known to change nothing; other families are named."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+from unmask.base.errors import CheckpointError
+from unmask.models.checkpoints import DREAM, FAMILIES, LLADA, find_family, read_config
+
+REFUSED, INERT = "refused", "inert"
+kinds = pytest.mark.parametrize("kind", ["llada", "dream"])
+
+KEYS = {
+    "llada": {
+        "activation_type": ("gelu", REFUSED),
+        "alibi": (True, REFUSED),
+        "alibi_bias_max": (4.0, INERT),
+        "architectures": (["LLaDAMoEModelLM"], REFUSED),
+        "attention_dropout": (0.1, REFUSED),
+        "attention_layer_norm": (True, REFUSED),
+        "attention_layer_norm_with_affine": (False, INERT),
+        "auto_map": ({}, INERT),
+        "bias_for_layer_norm": (True, REFUSED),
+        "block_group_size": (2, REFUSED),
+        "block_type": ("sequential", REFUSED),
+        "d_model": (128, {"width": 128}),
+        "embedding_dropout": (0.1, REFUSED),
+        "embedding_size": (520, REFUSED),
+        "eos_token_id": (487, {"eos_token_id": 487}),
+        "flash_attention": (True, INERT),
+        "include_bias": (True, REFUSED),
+        "include_qkv_bias": (True, REFUSED),
+        "init_cutoff_factor": (3.0, INERT),
+        "init_device": ("cpu", INERT),
+        "init_fn": ("normal", INERT),
+        "init_std": (0.1, INERT),
+        "input_emb_norm": (True, REFUSED),
+        "layer_norm_type": ("default", REFUSED),
+        "layer_norm_with_affine": (False, REFUSED),
+        "mask_token_id": (492, {"mask_token_id": 492}),
+        "max_sequence_length": (512, {"max_length": 512}),
+        "mlp_hidden_size": (96, {"mlp": 96}),
+        "mlp_ratio": (2, INERT),
+        "model_type": ("llama", REFUSED),
+        "multi_query_attention": (True, REFUSED),
+        "n_heads": (8, {"heads": 8}),
+        "n_kv_heads": (2, {"kv_heads": 2}),
+        "n_layers": (5, {"layers": 5}),
+        "pad_token_id": (3, INERT),
+        "precision": ("fp32", INERT),
+        "residual_dropout": (0.1, REFUSED),
+        "rms_norm_eps": (1e-6, {"eps": 1e-6}),
+        "rope": (False, REFUSED),
+        "rope_full_precision": (False, REFUSED),
+        "rope_theta": (1e4, {"theta": 1e4}),
+        "scale_logits": (True, REFUSED),
+        "transformers_version": ("5.0.0", INERT),
+        "use_cache": (True, INERT),
+        "vocab_size": (520, REFUSED),
+        "weight_tying": (True, REFUSED),
+    },
+    "dream": {
+        "_name_or_path": ("elsewhere", INERT),
+        "architectures": (["Qwen2ForCausalLM"], REFUSED),
+        "attention_dropout": (0.1, REFUSED),
+        "auto_map": ({}, INERT),
+        "bos_token_id": (3, INERT),
+        "eos_token_id": (485, {"eos_token_id": 485}),
+        "hidden_act": ("gelu", REFUSED),
+        "hidden_size": (128, {"width": 128}),
+        "initializer_range": (0.1, INERT),
+        "intermediate_size": (96, {"mlp": 96}),
+        "mask_token_id": (502, {"mask_token_id": 502}),
+        "max_position_embeddings": (512, {"max_length": 512}),
+        "max_window_layers": (1, INERT),
+        "model_type": ("qwen2", REFUSED),
+        "num_attention_heads": (8, {"heads": 8}),
+        "num_hidden_layers": (5, {"layers": 5}),
+        "num_key_value_heads": (4, {"kv_heads": 4}),
+        "pad_token_id": (3, INERT),
+        "rms_norm_eps": (1e-5, {"eps": 1e-5}),
+        "rope_scaling": ({"rope_type": "yarn", "factor": 4.0}, REFUSED),
+        "rope_theta": (1e4, {"theta": 1e4}),
+        "sliding_window": (4096, INERT),
+        "tie_word_embeddings": (True, REFUSED),
+        "torch_dtype": ("float32", INERT),
+        "transformers_version": ("5.0.0", INERT),
+        "use_cache": (False, INERT),
+        "use_mrope": (True, REFUSED),
+        "use_sliding_window": (True, REFUSED),
+        "vocab_size": (520, {"vocab": 520}),
+    },
+}
+"""Another value for every published key, and what comes of it."""
+
+EVERY_KEY = [(kind, key) for kind, keys in KEYS.items() for key in keys]
+OPTIONAL = {"layer_norm_with_affine", "multi_query_attention", "attention_dropout", "embedding_dropout"}
+OPTIONAL |= {"residual_dropout", "use_sliding_window", "use_mrope", "rope_scaling", "architectures"}
+"""Keys that younger files leave out; what is assumed is the only value that is allowed."""
+
+
+def described(folder):
+    """What a prediction depends on."""
+    _, config = read_config(folder)
+    keys = ("max_length", "mask_token_id", "eos_token_id")
+    return asdict(config.spec) | {key: getattr(config, key) for key in keys}
+
+
+@kinds
+def test_every_published_key_is_in_the_table(kind, published):
+    assert set(KEYS[kind]) == set(json.loads((published[kind] / "config.json").read_text()))
+    assert read_config(published[kind])[1].unknown_keys == ()
+
+
+@pytest.mark.parametrize(("kind", "key"), EVERY_KEY)
+def test_a_key_with_another_value_is_used_or_refused(kind, key, spoil, published):
+    value, outcome = KEYS[kind][key]
+    folder = spoil(kind, **{key: value})
+    if outcome == REFUSED:
+        named = {"vocab_size": "embedding_size"}.get(key, key)
+        with pytest.raises(CheckpointError, match=rf"'{named}' (in .*config\.json )?is .*; allowed: .*; .*"):
+            described(folder)
+        return
+    before, after = described(published[kind]), described(folder)
+    changed = {name: value for name, value in after.items() if value != before[name]}
+    assert changed == ({} if outcome == INERT else outcome)
+
+
+@pytest.mark.parametrize(("kind", "key"), EVERY_KEY)
+def test_a_missing_key_is_not_guessed(kind, key, spoil, published, gone):
+    folder = spoil(kind, **{key: gone})
+    if KEYS[kind][key][1] == INERT or key in OPTIONAL:
+        assert described(folder) == described(published[kind])
+    elif key == "model_type":
+        with pytest.raises(CheckpointError, match=r"'model_type' in .*config\.json is None .*; allowed: llada, Dream"):
+            described(folder)
+    else:
+        with pytest.raises(CheckpointError, match=rf"config\.json has no key '{key}'; .*restore the key"):
+            described(folder)
+
+
+def test_a_larger_vocabulary_needs_both_keys(spoil):
+    assert described(spoil(vocab_size=520, embedding_size=520))["vocab"] == 520
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        *(
+            ({key: value}, rf"'{key}' in .* is .*; allowed: a whole number from 1 to 2147483647; check that")
+            for key in ("d_model", "n_layers", "max_sequence_length")
+            for value in ("64", 64.0, True, 0, -64, None, [64], 2**31, 10**30)
+        ),
+        *(
+            ({key: value}, rf"'{key}' in .* is .*; allowed: a whole number from 0 to 2147483647; check that")
+            for key in ("mask_token_id", "eos_token_id")
+            for value in ("3", 3.0, True, -1, None)
+        ),
+        *(
+            ({key: value}, rf"'{key}' in .* is .*; allowed: a number above 0; check that")
+            for key in ("rope_theta", "rms_norm_eps")
+            for value in ("1e-5", True, 0, -1e-5, None)
+        ),
+        ({"weight_tying": "no"}, "'weight_tying' in .* is \"no\"; allowed: false; this network has no code"),
+        ({"alibi": None}, "'alibi' in .* is null; allowed: false; this network has no code"),
+        ({"n_heads": 3}, r"config\.json .*width is 64; allowed: a multiple of 6, .*published"),
+        ({"n_kv_heads": 3}, r"config\.json .*kv_heads is 3; allowed: a divisor of 4, .*published"),
+        ({"hidden_size": 5}, "'hidden_size' in .* is 5; allowed: 64; the file contradicts itself"),
+        ({"layer_types": ["sliding_attention"] * 3}, "'layer_types' in .*; allowed: .full_attention. for every layer"),
+        ({"head_dim": 5}, "'head_dim' in .* is 5; allowed: 16; the file contradicts itself"),
+        ({"quantization_config": {"bits": 4}}, "'quantization_config' in .* would need quantised weights"),
+        ({"num_experts": 64}, "'num_experts' in .* would need mixture-of-experts layers"),
+        ({"is_decoder": True}, "'is_decoder' in .* would need causal attention"),
+        ({"pruned_heads": {"0": [1]}}, "'pruned_heads' in .* would need pruned attention heads"),
+        ({"tie_word_embeddings": True}, "'tie_word_embeddings' in .* would need a head tied"),
+        ({"yarn_factor": 4}, "'yarn_factor' in .* would need scaled rotations"),
+    ],
+    ids=str,
+)
+def test_values_that_describe_no_network(changes, message, spoil):
+    with pytest.raises(CheckpointError, match=message):
+        read_config(spoil(**changes))
+
+
+@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
+@kinds
+def test_plain_rotations_are_read_and_scaled_ones_refused(kind, key, spoil, published, gone):
+    theta = json.loads((published[kind] / "config.json").read_text())["rope_theta"]
+    for value in (None, {}, {"rope_type": "default"}, {"type": "default", "rope_theta": theta}):
+        assert described(spoil(kind, **{key: value})) == described(published[kind])
+    newer = spoil(kind, rope_theta=gone, **{key: {"rope_type": "default", "rope_theta": 777.0}})
+    assert described(newer) == described(published[kind]) | {"theta": 777.0}
+    for value in (
+        {"type": "yarn", "factor": 4.0},
+        {"rope_type": "default", "rope_theta": 3.0},
+        {"rope_type": ["default"]},
+        {"factor": 2.0},
+        [1],
+        "yarn",
+    ):
+        with pytest.raises(CheckpointError, match=rf"'{key}' in .*config\.json is .*; allowed: "):
+            read_config(spoil(kind, **{key: value}))
+
+
+def test_keys_that_repeat_others_may_agree(spoil, published):
+    same = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 3, "head_dim": 16}
+    same["layer_types"] = ["full_attention"] * 3
+    assert described(spoil(**same)) == described(published["llada"])
+
+
+OFF = {"is_decoder": False, "quantization_config": None, "pruned_heads": {}, "n_experts": 0, "add_cross_attention": ""}
+
+
+@kinds
+def test_unknown_keys_are_listed_and_change_nothing(kind, spoil, published):
+    folder = spoil(kind, own_scale=0.5, **OFF, _commit_hash="0", temperature=0.7, max_length=20)
+    assert described(folder) == described(published[kind])
+    assert read_config(folder)[1].unknown_keys == tuple(sorted([*OFF, "own_scale"]))
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\xfe{}", b'{"a": 1, "a": 2}', b"[" * 100_000])
+def test_a_damaged_file_is_named(content, spoil):
+    path = spoil() / "config.json"
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=rf"{path} .*; allowed: a (JSON object|text file).*download it again"):
+        read_config(path.parent)
+
+
+def test_no_folder_is_no_checkpoint(tmp_path):
+    with pytest.raises(CheckpointError, match=r"nowhere/config\.json does not exist; .*check the path"):
+        read_config(tmp_path / "nowhere")
+
+
+class TestOtherFamilies:
+    @pytest.mark.parametrize(
+        ("changes", "needs"),
+        [
+            (
+                {"architectures": ["LLaDAMoEModelLM"], "num_experts": 64, "qk_layernorm": True},
+                r"mixture-of-experts layers \(num_experts\); norms of queries and keys \(qk_layernorm\)",
+            ),
+            ({"model_type": "llada2_moe", "num_experts": 256}, r"mixture-of-experts layers \(num_experts\)"),
+            ({"model_type": "sdar", "block_size": 4}, r"block-causal attention \(block_size\)"),
+            ({"model_type": "gpt2"}, r"an entry in unmask\.models\.checkpoints\.FAMILIES, or a Denoiser"),
+            ({"model_type": ["llada"]}, "an entry in"),
+        ],
+    )
+    def test_they_are_refused_with_what_they_would_need(self, changes, needs, spoil, gone):
+        """LLaDA-MoE says model_type llada and lacks LLaDA's keys: it is not told to restore them."""
+        folder = spoil(**changes, alibi=gone)
+        for read in (find_family, read_config):
+            with pytest.raises(CheckpointError, match=rf"allowed: llada, Dream .*this network would need {needs}"):
+                read(folder)
+
+    def test_masked_language_models_are_told_apart(self, spoil, published):
+        assert (find_family(published["llada"]), find_family(published["dream"])) == (LLADA, DREAM)
+        folder = spoil(model_type="bert", architectures=["BertForMaskedLM"])
+        assert find_family(folder) is None
+        with pytest.raises(CheckpointError, match=r"masked language model of transformers.*load it as masked-lm"):
+            read_config(folder)
+
+    def test_every_family_has_its_model_type(self):
+        assert {family.model_type: family for family in (LLADA, DREAM)} == FAMILIES
