@@ -24,8 +24,20 @@ import torch
 from torch import Tensor
 
 from unmask.checkpoints.read import use_engine
-from unmask.core import Edit, Needs, Noise, Posterior, Proposal, State, Trajectory, Vocabulary, fused, row_key
-from unmask.core.statistics import Pass, PassOptions, Sampling, one_pass
+from unmask.core import (
+    Edit,
+    Needs,
+    Noise,
+    Posterior,
+    Proposal,
+    State,
+    Trajectory,
+    Vocabulary,
+    row_key,
+    vocab_statistics_choice,
+    vocab_statistics_triton,
+)
+from unmask.core.vocab_statistics import StatsRequest, TokenDraw, VocabStats, vocab_stats
 from unmask.decode import decode
 from unmask.denoisers.network import Network
 from unmask.denoisers.transformer import Spec, Transformer
@@ -82,21 +94,21 @@ def cases() -> dict[str, str]:
     return found
 
 
-def made(kind: str, rows: int, vocab: int, dtype: torch.dtype, seed: int = 0) -> tuple[Tensor, PassOptions]:
+def made(kind: str, rows: int, vocab: int, dtype: torch.dtype, seed: int = 0) -> tuple[Tensor, StatsRequest]:
     """Logits on the GPU and a request: greedy, divergence, inverse, gumbel."""
     generator = torch.Generator(DEVICE).manual_seed(seed)
     z_RV = torch.randn(rows, vocab, generator=generator, device=DEVICE, dtype=torch.float32).mul_(3).to(dtype)
     edit = Edit((vocab - 8,), (float("-inf"),))
     if kind == "divergence":
         old_RV = torch.randn(rows, vocab, generator=generator, device=DEVICE, dtype=torch.float32).mul_(3).to(dtype)
-        logz_R = one_pass(old_RV, PassOptions(edit=edit)).logz_R
+        logz_R = vocab_stats(old_RV, StatsRequest(edit=edit)).logz_R
         every_R = torch.arange(rows, device=DEVICE)
-        return z_RV, PassOptions(
+        return z_RV, StatsRequest(
             edit=edit, previous=Posterior(old_RV, logz_R, every_R[:, None], edit), previous_R=every_R
         )
     if kind == "inverse":
         u_RD = torch.rand(rows, 1, generator=generator, device=DEVICE, dtype=torch.float64)
-        return z_RV, PassOptions(edit=edit, draw=Sampling(0.7, uniform_RD=u_RD), filtered=True)
+        return z_RV, StatsRequest(edit=edit, draw=TokenDraw(0.7, uniform_RD=u_RD), filtered=True)
     if kind == "gumbel":
         draw = kernel_cases.gumbel(0.7, rows, 1, 1)
         bits_RD = draw.bits_RD.to(DEVICE)
@@ -104,12 +116,12 @@ def made(kind: str, rows: int, vocab: int, dtype: torch.dtype, seed: int = 0) ->
         def uniform_vocab(row_C: Tensor) -> Tensor:
             return kernel_cases.entries(bits_RD[row_C, 0], vocab)[..., None]
 
-        return z_RV, PassOptions(edit=edit, draw=Sampling(0.7, uniform_vocab=uniform_vocab, bits_RD=bits_RD))
-    return z_RV, PassOptions(edit=edit)
+        return z_RV, StatsRequest(edit=edit, draw=TokenDraw(0.7, uniform_vocab=uniform_vocab, bits_RD=bits_RD))
+    return z_RV, StatsRequest(edit=edit)
 
 
-def run(z_RV: Tensor, request: PassOptions) -> Pass:
-    return fused.run(fused._kernels(), fused.Variant.of(z_RV, request), z_RV, request)
+def run(z_RV: Tensor, request: StatsRequest) -> VocabStats:
+    return vocab_statistics_triton.run_kernels(vocab_statistics_triton.KernelVariant.of(z_RV, request), z_RV, request)
 
 
 def large() -> dict[str, dict[str, object]]:
@@ -118,16 +130,16 @@ def large() -> dict[str, dict[str, object]]:
     for vocab, dtype, kinds in LARGE:
         for kind in kinds:
             z_RV, request = made(kind, ROWS, vocab, dtype)
-            got, want = run(z_RV, request), one_pass(z_RV, request)
-            worst = {f.name: difference(getattr(got, f.name), getattr(want, f.name)) for f in fields(Pass)}
+            got, want = run(z_RV, request), vocab_stats(z_RV, request)
+            worst = {f.name: difference(getattr(got, f.name), getattr(want, f.name)) for f in fields(VocabStats)}
             flips = {n: worst.pop(n) for n in ("top_RK", "token_RD", "filtered_top_RK")}
             again = run(z_RV, request)
             alone = all(
                 torch.equal(bits(getattr(part, f.name)), bits(getattr(got, f.name)[rows]))
                 for rows in (torch.tensor([ROWS - 1]), torch.tensor([3, 5]), torch.arange(ROWS // 2))
                 for part in (run(z_RV[rows.to(DEVICE)], kernel_cases.rows_of(request, rows.to(DEVICE))),)
-                for f in fields(Pass)
-            ) and all(torch.equal(bits(getattr(again, f.name)), bits(getattr(got, f.name))) for f in fields(Pass))
+                for f in fields(VocabStats)
+            ) and all(torch.equal(bits(getattr(again, f.name)), bits(getattr(got, f.name))) for f in fields(VocabStats))
             name = f"{vocab} {str(dtype)[6:]} {kind}"
             found[name] = {"worst": worst, "unequal": flips, "rows alone": alone}
             top = max(worst, key=lambda n: worst[n])
@@ -168,14 +180,14 @@ def milliseconds(work: Callable[[], object], repeats: int = 15) -> float:
 def pieces() -> dict[str, float]:
     """Other sizes of a piece and numbers of warps, for LLaDA's vocabulary: ms at 4,096 rows and at 32."""
     found = {}
-    before = fused.PIECE, fused.WARPS
+    before = vocab_statistics_triton.PIECE, vocab_statistics_triton.WARPS
     for kind in ("greedy", "divergence"):
         for rows in (4096, 32):
             z_RV, request = made(kind, rows, LLADA, torch.bfloat16)
             for piece, warps in PIECES:
-                fused.PIECE, fused.WARPS = piece, warps
+                vocab_statistics_triton.PIECE, vocab_statistics_triton.WARPS = piece, warps
                 found[f"{kind} {rows} rows, {piece}, {warps} warps"] = milliseconds(partial(run, z_RV, request))
-    fused.PIECE, fused.WARPS = before
+    vocab_statistics_triton.PIECE, vocab_statistics_triton.WARPS = before
     for name, ms in found.items():
         print(f"{name:45s} {ms:8.3f} ms")
     return found
@@ -194,9 +206,9 @@ def times() -> list[dict[str, object]]:
     ):
         for rows in sizes:
             z_RV, request = made(kind, rows, LLADA, torch.bfloat16)
-            plain = milliseconds(partial(one_pass, z_RV, request), 5)
+            plain = milliseconds(partial(vocab_stats, z_RV, request), 5)
             ours = milliseconds(partial(run, z_RV, request))
-            host = host_ms(partial(run, z_RV, request)), host_ms(partial(one_pass, z_RV, request))
+            host = host_ms(partial(run, z_RV, request)), host_ms(partial(vocab_stats, z_RV, request))
             read = rows * LLADA * 2 * (2 if kind == "divergence" else 1) / ours / 1e6
             found.append({"kind": kind, "rows": rows, "plain": plain, "fused": ours, "host": host, "GB/s": read})
             print(
@@ -226,12 +238,12 @@ def host_ms(work: Callable[[], object], repeats: int = 20) -> float:
 
 @contextmanager
 def chosen(path: str) -> Iterator[None]:
-    before = os.environ.get(fused.VARIABLE)
-    os.environ[fused.VARIABLE] = path
+    before = os.environ.get(vocab_statistics_choice.VARIABLE)
+    os.environ[vocab_statistics_choice.VARIABLE] = path
     yield
-    os.environ.pop(fused.VARIABLE)
+    os.environ.pop(vocab_statistics_choice.VARIABLE)
     if before is not None:
-        os.environ[fused.VARIABLE] = before
+        os.environ[vocab_statistics_choice.VARIABLE] = before
 
 
 def network() -> Network:

@@ -14,7 +14,7 @@ from unmask.checkpoints.config import CheckpointConfig
 from unmask.checkpoints.contents import fingerprint
 from unmask.checkpoints.device import resolve_device, resolve_dtype, short_name
 from unmask.checkpoints.read import FAMILIES, Checkpoint, describe, read
-from unmask.core.fused import choose_statistics
+from unmask.core.vocab_statistics_choice import choose_statistics
 from unmask.denoisers import Exact, Joint, LetterCodec
 from unmask.denoisers.engines import choose_engine, resolve_engine
 from unmask.denoisers.masked_lm import load_masked_lm

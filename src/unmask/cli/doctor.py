@@ -119,7 +119,7 @@ def _devices() -> list[Finding]:
 def _engines() -> list[Finding]:
     """Which one `auto` takes here, and why not another."""
     from unmask.checkpoints.device import resolve_device
-    from unmask.core.fused import choose_statistics
+    from unmask.core.vocab_statistics_choice import choose_statistics
     from unmask.denoisers.engines import ENGINES, choose_engine
     from unmask.errors import ConfigError
 
