@@ -4,6 +4,7 @@
 loaded, and prints what went wrong by case.
 """
 
+import gc
 import json
 import os
 import sys
@@ -269,6 +270,21 @@ def decodes(device: str) -> None:
     assert not vocab_statistics_choice._broken
 
 
+def many_temperatures(device: str) -> None:
+    """A server sees any number of temperatures: none of them leaves a tensor behind."""
+    z_RV = logits(0, 2, 7)
+
+    def tensors_left() -> int:
+        gc.collect()
+        return sum(isinstance(value, Tensor) for value in gc.get_objects())
+
+    run(z_RV, StatsRequest(draw=inverse(0.5, 0, 2, 1)), device)
+    before = tensors_left()
+    for step in range(20):
+        run(z_RV, StatsRequest(draw=inverse(1.0 + step / 100, 0, 2, 1)), device)
+    assert tensors_left() == before
+
+
 CASES: dict[str, Callable[[str], None]] = {
     "whole decodes": decodes,
     "ties": ties,
@@ -276,6 +292,7 @@ CASES: dict[str, Callable[[str], None]] = {
     "one-sided": one_sided,
     "small steps": small_steps,
     "edges of uniforms": edges_of_uniforms,
+    "many temperatures": many_temperatures,
     "not a number": lambda device: bad_logits(device, float("nan")),
     "infinite": lambda device: bad_logits(device, float("inf")),
     "all at once, 2 tokens": lambda device: all_at_once(device, 2, torch.float32, "inverse"),

@@ -10,7 +10,7 @@ imported where Triton is missing; its kernels then cannot run, and `TRITON_ERROR
 """
 
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -208,7 +208,13 @@ def run_kernels(variant: KernelVariant, logits_RV: Tensor, request: StatsRequest
 
 
 def _settings_tensor(variant: KernelVariant, request: StatsRequest) -> Tensor:
-    """Return what the kernels read as numbers: temperature, edits, untrusted tokens, edits of the previous logits."""
+    """Return what the kernels read as numbers: temperature, edits, untrusted tokens, edits of the previous logits.
+
+    They are not kernel arguments, since Triton passes floats as float32, and Gumbel draws need the temperature in
+    float64. The tensor is made anew in each call by two launches that carry the numbers as arguments. A copy from the
+    host could not be captured in a CUDA graph. A cache would grow with every temperature, or free a tensor that a graph
+    still reads; made here, the tensor lies in the memory of the graph that captures the call, and goes with it.
+    """
     old = request.previous.edit if request.previous is not None and variant.has_previous else Edit()
     values = (
         request.draw.temperature,
@@ -216,13 +222,9 @@ def _settings_tensor(variant: KernelVariant, request: StatsRequest) -> Tensor:
         *request.untrusted,
         *(*old.ids, *old.deltas),
     )
-    return _cached_settings(values, variant.device)
-
-
-@cache
-def _cached_settings(values: tuple[float, ...], device: torch.device) -> Tensor:
-    """On the device once for all: a graph that reads them is replayed long after."""
-    return torch.tensor(values, dtype=torch.float64, device=device)
+    settings = torch.zeros(len(values), dtype=torch.float64, device=variant.device)
+    torch._foreach_add_(settings.unbind(), [float(value) for value in values])
+    return settings
 
 
 def _contiguous_and_aligned(z_RV: Tensor) -> Tensor:
