@@ -11,6 +11,7 @@ import torch
 
 from tests.helpers import kernel_cases
 from tests.helpers.fresh_python import environment
+from tests.helpers.gpu import gpu
 from tests.helpers.paths import ROOT
 from unmask.core.graphs import record
 from unmask.core.vocab_statistics_triton import KernelVariant, run_kernels
@@ -30,13 +31,13 @@ def test_under_the_interpreter(case, interpreted):
     assert not interpreted[case]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@gpu
 @pytest.mark.parametrize("case", kernel_cases.CASES)
 def test_on_the_gpu(case):
     kernel_cases.CASES[case]("cuda")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@gpu
 @pytest.mark.parametrize("sampler", ["inverse", "gumbel"])
 def test_a_graph_keeps_its_settings(sampler):
     """Replayed after any number of other temperatures and after memory was reused: the same bits."""
