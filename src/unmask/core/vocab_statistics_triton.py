@@ -538,8 +538,7 @@ def _store_tempered(
     _store_row_top(
         numbers_P + LARGEST + K, tokens_P + K, mask_P, peak, log_sum, tokens, probabilities, rows, V, K, K_LANES
     )
-    entropy = _entropy(peak_P, sum_P, weighted_P, peak, log_sum)
-    tl.store(row_numbers + TEMPERED_ENTROPY * rows, entropy.to(tl.float32))
+    tl.store(row_numbers + TEMPERED_ENTROPY * rows, _entropy(peak_P, sum_P, weighted_P, peak, log_sum).to(tl.float32))
     tempered = tl.div_rn(z, tl.load(settings).to(tl.float32))
     tl.store(row_numbers + PROPOSED * rows, _probability(tempered, peak, log_sum))
 
@@ -650,8 +649,7 @@ def _divergences(
     """KL(new || old) and KL(old || new), never below 0; `numbers_P` points to the sums for the divergences."""
     logz = log_sum + peak.to(tl.float64)
     gain = logz - old_logz.to(tl.float64)
-    old_peak_P = tl.load(numbers_P + 6, mask=mask_P, other=0.0).to(tl.float64)
-    shift_P = _finite_peak(peak_P).to(tl.float64) - old_peak_P
+    shift_P = _finite_peak(peak_P).to(tl.float64) - tl.load(numbers_P + 6, mask=mask_P, other=0.0).to(tl.float64)
     gap_P = tl.load(numbers_P, mask=mask_P, other=0.0).to(tl.float64) + shift_P * sum_P.to(tl.float64)
     scale_P = _scales(peak_P, peak)
     drift = tl.sum(tl.where(scale_P > 0, scale_P * gap_P, 0.0), 0) / tl.exp(log_sum) - gain
