@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.helpers.fresh_python import environment, fresh_python
 from tests.helpers.kernel_cases import gumbel, inverse, logits
 from unmask import core
 from unmask.core import Edit, vocab_statistics_choice, vocab_statistics_triton
@@ -91,6 +92,20 @@ def test_the_choice_without_triton(without_triton):
     with pytest.warns(UserWarning, match="the plain path runs, since Triton cannot be loaded"):
         found = choose_statistics(torch.device("cpu"))
     assert found == StatisticsChoice("plain", "Triton cannot be loaded (No module named 'triton')")
+
+
+def test_a_cpu_never_imports_triton():
+    """It takes long, and a broken installation of Triton must not break a machine without a GPU."""
+    code = """
+import sys, torch
+from unmask.core.vocab_statistics import StatsRequest
+from unmask.core.vocab_statistics_choice import choose_statistics, fast_vocab_stats
+fast_vocab_stats(torch.zeros(2, 5), StatsRequest())
+choose_statistics(torch.device("cpu"))
+print("triton" in sys.modules)
+"""
+    done = fresh_python(code, env={k: v for k, v in environment().items() if k != VARIABLE})
+    assert done.stdout.split() == ["False"], done.stderr
 
 
 @pytest.mark.parametrize(

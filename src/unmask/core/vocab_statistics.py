@@ -140,13 +140,14 @@ def _chunk_stats(logits_RV: Tensor, row_C: Tensor, request: StatsRequest, buffer
     top_z_CK, top_CK = _top(z_CV, request.top_k)
     peak_C = top_z_CK[:, 0]
 
-    tempered_CV = None
-    if draw.temperature > 0 or (request.filtered and draw.has_filters):
+    greedy = draw.temperature == 0
+    tempers = not greedy or (request.filtered and draw.has_filters)
+    tempered_CV = z_CV
+    if tempers:
         # A tensor on the device: a GPU multiplies by the reciprocal of a plain number, which would draw other tokens.
         temperature = torch.full((), draw.temperature or 1.0, dtype=z_CV.dtype, device=z_CV.device)
         tempered_CV = filter_logits_(z_CV / temperature, draw)
-    greedy = draw.temperature == 0 or tempered_CV is None
-    token_CD = top_CK[:, :1] if tempered_CV is None or greedy else _draw_tokens(z_CV, tempered_CV, draw, row_C)
+    token_CD = top_CK[:, :1] if greedy else _draw_tokens(z_CV, tempered_CV, draw, row_C)
 
     # All that needs logits is read here, since they are overwritten by log p below.
     token_z_CD = top_z_CK[:, :1] if greedy else z_CV.gather(1, token_CD)
@@ -162,14 +163,13 @@ def _chunk_stats(logits_RV: Tensor, row_C: Tensor, request: StatsRequest, buffer
         trusted_peak_C1 = trusted_CV.amax(-1, keepdim=True)
         trusted_log_sum_C1 = trusted_CV.sub_(trusted_peak_C1).exp_().sum(-1, keepdim=True).log()
 
-    has_filtered = request.filtered and tempered_CV is not None
-    if request.filtered and tempered_CV is not None:
+    if request.filtered and tempers:
         filtered_z_CK, filtered_top_CK = _top(tempered_CV, request.top_k)
         filtered_p_CK, filtered_entropy_C, _ = _normalise_(tempered_CV, filtered_z_CK, exp_CV, work_CV)
         proposed_C = tempered_CV.gather(1, token_CD[:, :1]).squeeze(1).exp()
     # From here on `z_CV` holds log p, and `exp_CV` holds exp(z - peak) of the clean logits.
     p_CK, entropy_C, log_sum_C = _normalise_(z_CV, top_z_CK, exp_CV, work_CV)
-    if not has_filtered:
+    if not (request.filtered and tempers):
         filtered_top_CK, filtered_p_CK, filtered_entropy_C = top_CK, p_CK, entropy_C
         proposed_C = p_CK[:, 0] if greedy else z_CV.gather(1, token_CD[:, :1]).squeeze(1).exp()
 

@@ -168,6 +168,7 @@ def run_kernels(variant: KernelVariant, logits_RV: Tensor, request: StatsRequest
         "GUMBEL": variant.gumbel,
     }
     lanes = {"LANES": max(2, _next_power_of_two(pieces))}
+    # Triton launches on the current device, which may be another GPU than that of the logits.
     with torch.cuda.device_of(logits_RV):
         read_pieces[(rows * pieces,)](
             *(logits_RV, settings, noise, *old, piece_numbers, piece_tokens, piece_float64),
@@ -177,6 +178,7 @@ def run_kernels(variant: KernelVariant, logits_RV: Tensor, request: StatsRequest
         combine_pieces[(rows,)](
             *(logits_RV, settings, noise, piece_numbers, piece_tokens, piece_float64, tokens, numbers, rows),
             **(shape | kind | lanes | {"SIZE": size, "K_LANES": max(2, _next_power_of_two(k))}),
+            # A draw by inverse CDF searches a whole piece; everything else reads a few numbers per piece.
             num_warps=8 if draws and not variant.gumbel else 1,
         )
         if variant.has_given or variant.has_previous:
@@ -265,6 +267,7 @@ def _store_piece_top(
     """Store the K largest logits of a piece and their tokens, ties to the lower token."""
     for k in tl.static_range(K):
         best = tl.max(z, 0)
+        # NaN equals nothing, itself included; V - 1 keeps the token in range then, and no address is out of bounds.
         token = tl.min(tl.where(z == best, column, V - 1), 0)
         tl.store(numbers + k, best)
         tl.store(tokens + k, token)
@@ -326,6 +329,7 @@ def _splitmix64(x: tensor) -> tensor:
 @triton.jit
 def _log_exponential(bits: tensor, column: tensor) -> tensor:
     """log(-log U) for the uniform of each vocabulary entry: the bits of `Noise.uniform_vocab`."""
+    # The 0.5 keeps uniforms away from 0 and 1, so that both logarithms are finite.
     x = (bits ^ column.to(tl.int64)).to(tl.uint64, bitcast=True) + 0x9E3779B97F4A7C15
     uniform = ((_splitmix64(x) >> 12).to(tl.float64) + 0.5) * 2.220446049250313e-16
     return tl.log(-tl.log(uniform))
@@ -369,6 +373,7 @@ def read_pieces(
     GUMBEL: tl.constexpr,
 ) -> None:
     """Store largest tokens, sums and part of the draws of one piece of one row."""
+    # In int64: 17,000 rows of LLaDA's vocabulary have more logits than int32 can count.
     piece = tl.program_id(0).to(tl.int64)
     row = piece // PIECES
     column = (piece % PIECES).to(tl.int32) * SIZE + tl.arange(0, SIZE)
@@ -382,6 +387,7 @@ def read_pieces(
     if UNTRUSTED > 0:
         _store_trusted_sums(z, column, settings + 1 + 2 * EDITS, numbers + TRUSTED, UNTRUSTED)
     if OLD:
+        # A row without a previous distribution reads -inf instead; `compare_distributions` returns NaN for it.
         old = tl.load(old_row + row)
         source = tl.maximum(old, 0)
         old_z = tl.load(old_logits + source * V + column, mask=(column < V) & (old >= 0), other=NEVER).to(tl.float32)
@@ -473,6 +479,7 @@ def _store_row_top(
         token = tl.where(best == NEVER, 0, token)
         tl.store(tokens + k * rows, token.to(tl.int64))
         tl.store(probabilities + k * rows, _probability(best, peak, log_sum))
+        # Each token lies in one piece, so this removes one entry.
         value_PK = tl.where(token_PK == token, NEVER, value_PK)
 
 
@@ -499,6 +506,7 @@ def _draw_by_inverse_cdf(
     """The first token whose cumulative mass exceeds the uniform's share: find its piece, then search inside it."""
     piece_P = tl.arange(0, LANES)
     peak = tl.max(peak_P, 0)
+    # Running sums do not fall, and lanes behind the last piece add 0: their maximum is the mass of the row.
     until_P = tl.cumsum(_scales(peak_P, peak) * mass_P, 0)
     target = uniform * tl.max(until_P, 0)
     piece = tl.min(tl.where((until_P > target) & (piece_P < PIECES), piece_P, PIECES), 0)
