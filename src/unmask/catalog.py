@@ -12,7 +12,7 @@ import torch
 from unmask.api import Model
 from unmask.base.errors import CheckpointError, ConfigError, UnknownName, require
 from unmask.base.options import check_types
-from unmask.core.fused import choose_statistics
+from unmask.core.vocab_statistics_choice import choose_statistics
 from unmask.denoisers import Exact, Joint, LetterCodec
 from unmask.denoisers.masked_lm import load_masked_lm
 from unmask.lab.cluster.where import Ray

@@ -33,7 +33,7 @@ from unmask.core import (
     row_key,
 )
 from unmask.core.prediction import Edit
-from unmask.core.statistics import Sampling, filter_
+from unmask.core.vocab_statistics import TokenDraw, filter_logits_
 from unmask.decode import Runner, advance, step_limit
 from unmask.decode_options import DecodeOptions, check_whole
 from unmask.denoisers import Guided, Prompt
@@ -329,10 +329,10 @@ def _of_truth(traj: Trajectory, truth_BL: Tensor, revealed_BL: Tensor, proposal:
 
 def token_log_probs(logits_RV: Tensor, token_R: Tensor, edit: Edit, proposal: Proposal) -> Tensor:
     """log p of a token in each row, as the proposal draws: edited, tempered, filtered. -inf for what is cut off."""
-    draw = Sampling(proposal.temperature, proposal.top_p, proposal.top_k)
+    draw = TokenDraw(proposal.temperature, proposal.top_p, proposal.top_k)
     out = []
     for z_CV, token_C in zip(logits_RV.split(_ROWS), token_R.split(_ROWS), strict=True):
-        z_CV = filter_(edit.apply_(z_CV.double().clone()) / proposal.temperature, draw)
+        z_CV = filter_logits_(edit.apply_(z_CV.double().clone()) / proposal.temperature, draw)
         out.append(z_CV.log_softmax(-1).gather(1, token_C[:, None]).squeeze(1))
     return torch.cat(out) if out else logits_RV.new_zeros(0, dtype=torch.float64)
 

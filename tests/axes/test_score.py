@@ -25,7 +25,7 @@ from unmask.core import (
     Vocabulary,
     propose,
 )
-from unmask.core.statistics import PassOptions, one_pass
+from unmask.core.vocab_statistics import StatsRequest, vocab_stats
 
 MASK = 99
 
@@ -155,7 +155,7 @@ def test_every_rule_stays_in_the_unit_interval(seed, vocab, scale, offset, dtype
     z_RV = (torch.randn(6, vocab, generator=generator) * scale + offset).to(dtype)
     old_RV = torch.where(torch.rand(6, 1, generator=generator) < 0.5, z_RV, z_RV.flip(0))
     start = state()
-    made = one_pass(old_RV, PassOptions())
+    made = vocab_stats(old_RV, StatsRequest())
     previous = Posterior(old_RV, made.logz_R, Logits(old_RV, start.masked_BL).slot_BN)
     attention_BNN = torch.rand(2, 4, 4, generator=generator).softmax(-1)
     seen = predicted(z_RV, attention_BNN=attention_BNN, previous=previous, temperature=temperature)

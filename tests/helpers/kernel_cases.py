@@ -4,6 +4,7 @@
 loaded, and prints what went wrong by case.
 """
 
+import gc
 import json
 import os
 import sys
@@ -17,9 +18,18 @@ if __name__ == "__main__":
 import torch
 from torch import Tensor
 
-from unmask.core import Edit, Noise, Posterior, Proposal, State, Vocabulary, fused
+from unmask.core import (
+    Edit,
+    Noise,
+    Posterior,
+    Proposal,
+    State,
+    Vocabulary,
+    vocab_statistics_choice,
+    vocab_statistics_triton,
+)
 from unmask.core.rng import entries
-from unmask.core.statistics import Pass, PassOptions, Sampling, one_pass
+from unmask.core.vocab_statistics import StatsRequest, TokenDraw, VocabStats, vocab_stats
 from unmask.decode import decode
 from unmask.denoisers.network import Network
 from unmask.denoisers.transformer import Spec, Transformer
@@ -38,35 +48,35 @@ def logits(seed: int, rows: int, vocab: int, dtype: torch.dtype = torch.float32,
 
 
 def posterior(logits_RV: Tensor, edit: Edit) -> Posterior:
-    logz_R = one_pass(logits_RV, PassOptions(edit=edit)).logz_R
+    logz_R = vocab_stats(logits_RV, StatsRequest(edit=edit)).logz_R
     return Posterior(logits_RV, logz_R, torch.arange(len(logits_RV), device=logits_RV.device)[:, None], edit)
 
 
-def inverse(temperature: float, seed: int, rows: int, draws: int) -> Sampling:
+def inverse(temperature: float, seed: int, rows: int, draws: int) -> TokenDraw:
     generator = torch.Generator().manual_seed(seed)
-    return Sampling(temperature, uniform_RD=torch.rand(rows, draws, generator=generator, dtype=torch.float64))
+    return TokenDraw(temperature, uniform_RD=torch.rand(rows, draws, generator=generator, dtype=torch.float64))
 
 
-def gumbel(temperature: float, rows: int, vocab: int, draws: int) -> Sampling:
+def gumbel(temperature: float, rows: int, vocab: int, draws: int) -> TokenDraw:
     """As a proposal draws: counters of row, step, position and purpose."""
     position_R, zero_R = torch.arange(rows), torch.zeros(rows, dtype=torch.long)
     purposes = [f"token/{d}" for d in range(draws)]
     bits_RD = torch.stack([Noise.of([5]).bits(zero_R, position_R, zero_R, p) for p in purposes], -1)
     table_RVD = torch.stack([entries(bits_R, vocab) for bits_R in bits_RD.unbind(-1)], -1)
-    return Sampling(temperature, uniform_vocab=lambda row_C: table_RVD.to(row_C.device)[row_C], bits_RD=bits_RD)
+    return TokenDraw(temperature, uniform_vocab=lambda row_C: table_RVD.to(row_C.device)[row_C], bits_RD=bits_RD)
 
 
-def everything(seed: int, rows: int, vocab: int, dtype: torch.dtype, draw: Sampling) -> tuple[Tensor, PassOptions]:
+def everything(seed: int, rows: int, vocab: int, dtype: torch.dtype, draw: TokenDraw) -> tuple[Tensor, StatsRequest]:
     """Logits, and a request that asks for all there is."""
     z_RV, old_RV = logits(seed, rows, vocab, dtype), logits(seed + 1, rows, vocab, dtype)
     edit = Edit((vocab - 1, 0), (NEVER, -1.5)) if vocab > 3 else Edit()
     given_R, old_R = torch.arange(rows) % vocab - 1, torch.arange(rows).flip(0) - 1
     untrusted = (0, vocab // 2) if vocab > 3 else ()
-    request = PassOptions(3, edit, draw, True, untrusted, given_R, posterior(old_RV, edit), old_R)
+    request = StatsRequest(3, edit, draw, True, untrusted, given_R, posterior(old_RV, edit), old_R)
     return z_RV, request
 
 
-def moved(request: PassOptions, device: str) -> PassOptions:
+def moved(request: StatsRequest, device: str) -> StatsRequest:
     def there(tensor: Tensor | None) -> Tensor | None:
         return None if tensor is None else tensor.to(device)
 
@@ -79,23 +89,22 @@ def moved(request: PassOptions, device: str) -> PassOptions:
     )
 
 
-def run(z_RV: Tensor, request: PassOptions, device: str, piece: int = SMALL) -> Pass:
+def run(z_RV: Tensor, request: StatsRequest, device: str, piece: int = SMALL) -> VocabStats:
     """The kernels' answer, on the host."""
-    before, fused.PIECE = fused.PIECE, piece
+    before, vocab_statistics_triton.PIECE = vocab_statistics_triton.PIECE, piece
     try:
         z_RV, request = z_RV.to(device), moved(request, device)
-        assert fused.fits(z_RV, request)
-        kernels = fused._kernels()
-        assert kernels is not None
-        made = fused.run(kernels, fused.Variant.of(z_RV, request), z_RV, request)
-        return Pass(**{f.name: getattr(made, f.name).cpu() for f in fields(Pass)})
+        assert vocab_statistics_triton.kernels_support(z_RV, request)
+        variant = vocab_statistics_triton.KernelVariant.of(z_RV, request)
+        made = vocab_statistics_triton.run_kernels(variant, z_RV, request)
+        return VocabStats(**{f.name: getattr(made, f.name).cpu() for f in fields(VocabStats)})
     finally:
-        fused.PIECE = before
+        vocab_statistics_triton.PIECE = before
 
 
-def near(got: Pass, want: Pass, names: list[str] | None = None) -> None:
+def near(got: VocabStats, want: VocabStats, names: list[str] | None = None) -> None:
     """Equal tokens; numbers within the bound."""
-    for name in names or [f.name for f in fields(Pass)]:
+    for name in names or [f.name for f in fields(VocabStats)]:
         a, b = getattr(got, name), getattr(want, name)
         assert a.shape == b.shape, name
         assert a.dtype == b.dtype, name
@@ -107,16 +116,16 @@ def near(got: Pass, want: Pass, names: list[str] | None = None) -> None:
             assert torch.equal(a, b), name
 
 
-def same(one: Pass, other: Pass, rows: Tensor) -> None:
+def same(one: VocabStats, other: VocabStats, rows: Tensor) -> None:
     """Bitwise, NaN included: `one` is the given rows of `other`."""
-    for field in fields(Pass):
+    for field in fields(VocabStats):
         a, b = getattr(one, field.name), getattr(other, field.name)[rows]
         if a.is_floating_point():
             a, b = a.contiguous().view(torch.int32), b.contiguous().view(torch.int32)
         assert torch.equal(a, b), field.name
 
 
-def rows_of(request: PassOptions, rows: Tensor) -> PassOptions:
+def rows_of(request: StatsRequest, rows: Tensor) -> StatsRequest:
     draw = request.draw
     parts = {n: None if (t := getattr(draw, n)) is None else t[rows] for n in ("uniform_RD", "bits_RD")}
     return replace(
@@ -131,17 +140,17 @@ def all_at_once(device: str, vocab: int, dtype: torch.dtype, sampler: str) -> No
     rows = 4
     draw = inverse(0.7, vocab, rows, 2) if sampler == "inverse" else gumbel(0.7, rows, vocab, 2)
     z_RV, request = everything(vocab, rows, vocab, dtype, draw)
-    near(run(z_RV, request, device), one_pass(z_RV, request))
+    near(run(z_RV, request, device), vocab_stats(z_RV, request))
 
 
 def greedy(device: str, vocab: int, dtype: torch.dtype) -> None:
     z_RV = logits(vocab, 3, vocab, dtype)
     for request in (
-        PassOptions(),
-        PassOptions(5, Edit((1,), (NEVER,)), filtered=True, given_R=torch.tensor([0, -1, 1])),
+        StatsRequest(),
+        StatsRequest(5, Edit((1,), (NEVER,)), filtered=True, given_R=torch.tensor([0, -1, 1])),
     ):
         got = run(z_RV, request, device)
-        near(got, one_pass(z_RV, request))
+        near(got, vocab_stats(z_RV, request))
         assert torch.equal(got.confidence_RD[:, 0], got.p_RK[:, 0])
         assert torch.equal(got.proposed_R, got.p_RK[:, 0])
 
@@ -150,21 +159,21 @@ def ties(device: str) -> None:
     z_RV = torch.randint(0, 3, (6, 300), generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
     z_RV[5] = 1.0
     want_RK = z_RV.float().sort(dim=-1, descending=True, stable=True).indices[:, :6]
-    assert torch.equal(run(z_RV, PassOptions(top_k=6), device).top_RK, want_RK)
+    assert torch.equal(run(z_RV, StatsRequest(top_k=6), device).top_RK, want_RK)
     # Above temperature 0 other logits may be equal than at 0: the tempered ones count.
     near_RV = torch.tensor([[1.0, 1.0 + 2**-23, 0.5]])
-    request = PassOptions(draw=Sampling(3.0, uniform_RD=torch.full((1, 1), 0.5).double()), filtered=True)
-    near(run(near_RV, request, device), one_pass(near_RV, request))
+    request = StatsRequest(draw=TokenDraw(3.0, uniform_RD=torch.full((1, 1), 0.5).double()), filtered=True)
+    near(run(near_RV, request, device), vocab_stats(near_RV, request))
 
 
 def few_possible_tokens(device: str) -> None:
     z_RV = torch.full((4, 200), NEVER)
     z_RV[0, 150], z_RV[1, 0], z_RV[2, [70, 199]] = 2.0, 1.0, 3.0
     draw = inverse(1.0, 0, 4, 1)
-    for request in (PassOptions(top_k=3), PassOptions(top_k=3, draw=draw)):
-        got, want = run(z_RV, request, device), one_pass(z_RV, request)
+    for request in (StatsRequest(top_k=3), StatsRequest(top_k=3, draw=draw)):
+        got, want = run(z_RV, request, device), vocab_stats(z_RV, request)
         same_rows = torch.arange(3)
-        near(*(Pass(**{f.name: getattr(p, f.name)[same_rows] for f in fields(Pass)}) for p in (got, want)))
+        near(*(VocabStats(**{f.name: getattr(p, f.name)[same_rows] for f in fields(VocabStats)}) for p in (got, want)))
         assert got.logz_R.isfinite().tolist() == [True, True, True, False]
         assert got.token_RD[3, 0] in range(200)
 
@@ -175,8 +184,8 @@ def one_sided(device: str) -> None:
     z_RV[0, :20], old_RV[1, 5:30] = NEVER, NEVER
     z_RV[2, 64:128], old_RV[2, 200:] = torch.finfo(torch.float32).min, -1e9
     z_RV[3] -= 1e5
-    request = PassOptions(previous=posterior(old_RV, Edit((7,), (NEVER,))), previous_R=torch.arange(4))
-    near(run(z_RV, request, device), one_pass(z_RV, request), ["entropy_R", "drift_R", "displacement_R"])
+    request = StatsRequest(previous=posterior(old_RV, Edit((7,), (NEVER,))), previous_R=torch.arange(4))
+    near(run(z_RV, request, device), vocab_stats(z_RV, request), ["entropy_R", "drift_R", "displacement_R"])
 
 
 def small_steps(device: str) -> None:
@@ -184,11 +193,11 @@ def small_steps(device: str) -> None:
     old_RV = logits(0, 4, 300)
     z_RV = old_RV + 1e-3 * logits(1, 4, 300)
     previous = posterior(old_RV, Edit())
-    got = run(z_RV, PassOptions(previous=previous, previous_R=torch.arange(4)), device)
+    got = run(z_RV, StatsRequest(previous=previous, previous_R=torch.arange(4)), device)
     log_p, log_q = (t.double().log_softmax(-1) for t in (z_RV, old_RV))
     want_R = (log_p.exp() * (log_p - log_q)).sum(-1)
     assert (got.drift_R.double() - want_R).abs().max() < 2e-6
-    same_R = run(old_RV, PassOptions(previous=previous, previous_R=torch.arange(4)), device).drift_R
+    same_R = run(old_RV, StatsRequest(previous=previous, previous_R=torch.arange(4)), device).drift_R
     assert (same_R >= 0).all()
     assert same_R.max() < 2e-6
 
@@ -196,14 +205,14 @@ def small_steps(device: str) -> None:
 def edges_of_uniforms(device: str) -> None:
     z_RV = torch.tensor([[0.0, 0.0, 0.0, 0.0], [0.0, NEVER, NEVER, 0.0], [NEVER, 0.0, NEVER, NEVER]])
     u_RD = torch.tensor([[0.25, 0.5, 0.75]]).double().expand(3, 3)
-    assert run(z_RV, PassOptions(draw=Sampling(1.0, uniform_RD=u_RD)), device).token_RD.tolist() == [
+    assert run(z_RV, StatsRequest(draw=TokenDraw(1.0, uniform_RD=u_RD)), device).token_RD.tolist() == [
         [1, 2, 3],
         [0, 3, 3],
         [1, 1, 1],
     ]
     z_RV = torch.tensor([[0.0, 1.0, NEVER, 2.0], [NEVER, 1.0, 0.0, 1.0]])
     u_RD = torch.tensor([[2.0**-53, 1 - 2.0**-53]]).double().expand(2, 2)
-    got = run(z_RV, PassOptions(draw=Sampling(1.0, uniform_RD=u_RD)), device)
+    got = run(z_RV, StatsRequest(draw=TokenDraw(1.0, uniform_RD=u_RD)), device)
     assert got.token_RD.tolist() == [[0, 3], [1, 3]]
 
 
@@ -223,8 +232,8 @@ def bad_logits(device: str, bad: float) -> None:
     z_RV = logits(0, 4, 200)
     spoilt_RV = z_RV.clone()
     spoilt_RV[2, 150] = bad
-    for draw in (Sampling(), inverse(0.7, 0, 4, 1)):
-        clean, got = (run(t, PassOptions(draw=draw), device) for t in (z_RV, spoilt_RV))
+    for draw in (TokenDraw(), inverse(0.7, 0, 4, 1)):
+        clean, got = (run(t, StatsRequest(draw=draw), device) for t in (z_RV, spoilt_RV))
         assert got.logz_R.isfinite().tolist() == [True, True, False, True]
         assert torch.equal(got.p_RK[[0, 1, 3]], clean.p_RK[[0, 1, 3]])
         assert ((got.token_RD >= 0) & (got.token_RD < 200)).all()
@@ -247,18 +256,33 @@ def decodes(device: str) -> None:
     for proposal in proposals:
         ends = {}
         for path in ("plain", "fused"):
-            os.environ[fused.VARIABLE] = path
+            os.environ[vocab_statistics_choice.VARIABLE] = path
             try:
                 policy, noise = make("fixed", alpha="stability"), Noise.of([1, 2], device)
                 ends[path] = decode(denoiser, policy, start, noise=noise, proposal=proposal)
             finally:
-                del os.environ[fused.VARIABLE]
+                del os.environ[vocab_statistics_choice.VARIABLE]
         assert torch.equal(ends["plain"].state.tokens_BL, ends["fused"].state.tokens_BL)
         for one, other in zip(ends["plain"].steps, ends["fused"].steps, strict=True):
             assert torch.equal(one.revealed_BL, other.revealed_BL)
             torch.testing.assert_close(one.confidence_BL, other.confidence_BL, rtol=BOUND, atol=BOUND, equal_nan=True)
-    assert fused._proven
-    assert not fused._broken
+    assert vocab_statistics_choice._proven
+    assert not vocab_statistics_choice._broken
+
+
+def many_temperatures(device: str) -> None:
+    """A server sees any number of temperatures: none of them leaves a tensor behind."""
+    z_RV = logits(0, 2, 7)
+
+    def tensors_left() -> int:
+        gc.collect()
+        return sum(isinstance(value, Tensor) for value in gc.get_objects())
+
+    run(z_RV, StatsRequest(draw=inverse(0.5, 0, 2, 1)), device)
+    before = tensors_left()
+    for step in range(20):
+        run(z_RV, StatsRequest(draw=inverse(1.0 + step / 100, 0, 2, 1)), device)
+    assert tensors_left() == before
 
 
 CASES: dict[str, Callable[[str], None]] = {
@@ -268,6 +292,7 @@ CASES: dict[str, Callable[[str], None]] = {
     "one-sided": one_sided,
     "small steps": small_steps,
     "edges of uniforms": edges_of_uniforms,
+    "many temperatures": many_temperatures,
     "not a number": lambda device: bad_logits(device, float("nan")),
     "infinite": lambda device: bad_logits(device, float("inf")),
     "all at once, 2 tokens": lambda device: all_at_once(device, 2, torch.float32, "inverse"),

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from unmask.base.errors import DenoiserError, require
-from unmask.core.fused import statistics
 from unmask.core.prediction import Edit, Logits, Posterior, Prediction, Statistics
 from unmask.core.rng import Noise, entries
-from unmask.core.statistics import PassOptions, Sampling
 from unmask.core.view import Needs, View
+from unmask.core.vocab_statistics import StatsRequest, TokenDraw
+from unmask.core.vocab_statistics_choice import fast_vocab_stats
 
 NAN = float("nan")
 
@@ -105,9 +105,9 @@ def propose(
     edit = proposal.edit(vocabulary)
     slots = view.tokens_BN.shape[1]
     row_R, position_R = index_R // slots, view.position_BN.flatten()[index_R]
-    result = statistics(
+    result = fast_vocab_stats(
         logits.logits_RV,
-        PassOptions(
+        StatsRequest(
             top_k=max(needs.top_k, 2),
             edit=edit,
             draw=_draw(proposal, needs.draws, noise, (step_B[row_R], position_R, row_R), vocabulary.size),
@@ -177,11 +177,11 @@ def _visible(attention_BNN: Tensor | None, view: View, mask_id: int) -> Tensor |
     return (attention_BNN * visible_BN[:, None, :]).sum(-1)
 
 
-def _draw(proposal: Proposal, draws: int, noise: Noise, at: tuple[Tensor, Tensor, Tensor], vocab: int) -> Sampling:
+def _draw(proposal: Proposal, draws: int, noise: Noise, at: tuple[Tensor, Tensor, Tensor], vocab: int) -> TokenDraw:
     """The uniforms of each draw; `at` is (step, position, batch row) of the packed rows."""
     settings = (proposal.temperature, proposal.top_p, proposal.top_k)
     if proposal.temperature == 0:
-        return Sampling(*settings)
+        return TokenDraw(*settings)
     purposes = ["token", *(f"token/{d}" for d in range(1, draws))]
     if proposal.sampler == "gumbel" and type(noise).uniform_vocab is Noise.uniform_vocab:
         bits_RD = torch.stack([noise.bits(*at, p) for p in purposes], -1)
@@ -189,15 +189,15 @@ def _draw(proposal: Proposal, draws: int, noise: Noise, at: tuple[Tensor, Tensor
         def uniform_entries(row_C: Tensor) -> Tensor:
             return torch.stack([entries(bits_R, vocab) for bits_R in bits_RD[row_C].unbind(-1)], -1)
 
-        return Sampling(*settings, uniform_vocab=uniform_entries, bits_RD=bits_RD)
+        return TokenDraw(*settings, uniform_vocab=uniform_entries, bits_RD=bits_RD)
     if proposal.sampler == "gumbel":
 
         def uniform_vocab(row_C: Tensor) -> Tensor:
             step_C, position_C, batch_row_C = (x_R[row_C] for x_R in at)
             return torch.stack([noise.uniform_vocab(step_C, position_C, batch_row_C, vocab, p) for p in purposes], -1)
 
-        return Sampling(*settings, uniform_vocab=uniform_vocab)
-    return Sampling(*settings, uniform_RD=torch.stack([noise.uniform_packed(*at, p) for p in purposes], -1))
+        return TokenDraw(*settings, uniform_vocab=uniform_vocab)
+    return TokenDraw(*settings, uniform_RD=torch.stack([noise.uniform_packed(*at, p) for p in purposes], -1))
 
 
 def _previous_rows(previous: Posterior | None, index_R: Tensor, view: View) -> Tensor | None:

@@ -111,8 +111,8 @@ def _warn_of_unknown_keys(folder: Path, keys: Sequence[str]) -> None:
     for key in keys:
         if values[key] not in (None, False, "", [], {}):
             warn_once(
-                f"{key!r} in {folder / 'config.json'} is {format_value(values[key], 200)}, a key unknown here: "
-                "it is ignored, and predictions are wrong if it changes the network"
+                f"{key!r} in {folder / 'config.json'} is {format_value(values[key], 200)}, a key that is not "
+                "known here: it is ignored, and predictions are wrong if it changes the network"
             )
 
 

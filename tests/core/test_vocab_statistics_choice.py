@@ -8,24 +8,27 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.helpers.fresh_python import environment, fresh_python
 from tests.helpers.kernel_cases import gumbel, inverse, logits
+from unmask import core
 from unmask.base.errors import ConfigError, warn_once
-from unmask.core import Edit, fused
-from unmask.core.fused import StatisticsChoice, choose_statistics
-from unmask.core.statistics import PassOptions, Sampling, one_pass
+from unmask.core import Edit, vocab_statistics_choice, vocab_statistics_triton
+from unmask.core.vocab_statistics import StatsRequest, TokenDraw, vocab_stats
+from unmask.core.vocab_statistics_choice import VARIABLE, StatisticsChoice, choose_statistics, fast_vocab_stats
+from unmask.core.vocab_statistics_triton import kernels_support
 
-ASKED = PassOptions(edit=Edit((2,), (float("-inf"),)))
+ASKED = StatsRequest(edit=Edit((2,), (float("-inf"),)))
 
 
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch):
     """Nothing is remembered from one test to the next."""
-    monkeypatch.setattr(fused, "_proven", set())
-    monkeypatch.setattr(fused, "_broken", {})
-    for remembered in (fused._kernels, warn_once):
+    monkeypatch.setattr(vocab_statistics_choice, "_proven", set())
+    monkeypatch.setattr(vocab_statistics_choice, "_broken", {})
+    for remembered in (vocab_statistics_choice._load_kernels, vocab_statistics_choice._triton_missing, warn_once):
         remembered.cache_clear()
     yield
-    for remembered in (fused._kernels, warn_once):
+    for remembered in (vocab_statistics_choice._load_kernels, vocab_statistics_choice._triton_missing, warn_once):
         remembered.cache_clear()
 
 
@@ -39,18 +42,18 @@ def never(*arguments):
 
 @pytest.mark.parametrize("choice", [None, "auto", "plain"])
 def test_a_cpu_runs_the_plain_path(choice, monkeypatch):
-    monkeypatch.setattr(fused, "run", never)
-    monkeypatch.delenv(fused.VARIABLE, raising=False)
+    monkeypatch.setattr(vocab_statistics_triton, "run_kernels", never)
+    monkeypatch.delenv(VARIABLE, raising=False)
     if choice:
-        monkeypatch.setenv(fused.VARIABLE, choice)
+        monkeypatch.setenv(VARIABLE, choice)
     z_RV = logits(0, 3, 20)
-    assert same(fused.statistics(z_RV, ASKED), one_pass(z_RV, ASKED))
+    assert same(fast_vocab_stats(z_RV, ASKED), vocab_stats(z_RV, ASKED))
 
 
 def test_a_choice_that_is_none_is_refused(monkeypatch):
-    monkeypatch.setenv(fused.VARIABLE, "fast")
+    monkeypatch.setenv(VARIABLE, "fast")
     with pytest.raises(ConfigError, match="UNMASK_STATISTICS is 'fast'; allowed: auto or plain or fused"):
-        fused.statistics(logits(0, 3, 20), ASKED)
+        fast_vocab_stats(logits(0, 3, 20), ASKED)
 
 
 @pytest.fixture
@@ -62,10 +65,11 @@ def without_triton(monkeypatch):
             raise ImportError("No module named 'triton'")
         return real(name, *arguments, **keywords)
 
-    for name in ("unmask.core.statistics_kernel", "unmask.core.pieces_kernel"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    # The module is imported anew, and afterwards the one that was loaded before is back.
+    monkeypatch.setattr(core, "vocab_statistics_triton", vocab_statistics_triton)
+    monkeypatch.delitem(sys.modules, "unmask.core.vocab_statistics_triton")
     monkeypatch.setattr(builtins, "__import__", without)
-    monkeypatch.setenv(fused.VARIABLE, "fused")
+    monkeypatch.setenv(VARIABLE, "fused")
 
 
 def said_once(z_RV):
@@ -73,7 +77,7 @@ def said_once(z_RV):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(3):
-            assert same(fused.statistics(z_RV, ASKED), one_pass(z_RV, ASKED))
+            assert same(fast_vocab_stats(z_RV, ASKED), vocab_stats(z_RV, ASKED))
     (said,) = (str(warning.message) for warning in caught)
     return said
 
@@ -89,18 +93,32 @@ def test_the_choice_without_triton(without_triton):
     assert found == StatisticsChoice("plain", "Triton cannot be loaded (No module named 'triton')")
 
 
+def test_a_cpu_never_imports_triton():
+    """It takes long, and a broken installation of Triton must not break a machine without a GPU."""
+    code = """
+import sys, torch
+from unmask.core.vocab_statistics import StatsRequest
+from unmask.core.vocab_statistics_choice import choose_statistics, fast_vocab_stats
+fast_vocab_stats(torch.zeros(2, 5), StatsRequest())
+choose_statistics(torch.device("cpu"))
+print("triton" in sys.modules)
+"""
+    done = fresh_python(code, env={k: v for k, v in environment().items() if k != VARIABLE})
+    assert done.stdout.split() == ["False"], done.stderr
+
+
 @pytest.mark.parametrize(
     ("choice", "why"),
     [("auto", "cpu is not a CUDA device: no kernels there"), ("plain", "UNMASK_STATISTICS=plain")],
 )
 def test_the_choice_on_a_cpu(choice, why, monkeypatch):
-    monkeypatch.setenv(fused.VARIABLE, choice)
+    monkeypatch.setenv(VARIABLE, choice)
     assert choose_statistics(torch.device("cpu")) == StatisticsChoice("plain", why)
 
 
 def test_the_choice_where_kernels_cannot_run(monkeypatch):
     """Asked for on a CPU without the interpreter: one small pass shows it."""
-    monkeypatch.setenv(fused.VARIABLE, "fused")
+    monkeypatch.setenv(VARIABLE, "fused")
     with pytest.warns(UserWarning, match="the plain path runs, since the fused kernels cannot run on cpu"):
         found = choose_statistics(torch.device("cpu"))
     assert found.path == "plain"
@@ -115,8 +133,8 @@ def test_kernels_that_cannot_run_are_left_and_that_is_said_once(monkeypatch):
         asked.append(arguments)
         raise RuntimeError("no kernel image is available")
 
-    monkeypatch.setattr(fused, "run", broken)
-    monkeypatch.setenv(fused.VARIABLE, "fused")
+    monkeypatch.setattr(vocab_statistics_triton, "run_kernels", broken)
+    monkeypatch.setenv(VARIABLE, "fused")
     said = said_once(logits(0, 3, 20))
     assert len(asked) == 1
     assert "cannot run on cpu (RuntimeError: no kernel image is available)" in said
@@ -126,29 +144,29 @@ def test_too_little_memory_is_no_reason_to_go_on(monkeypatch):
     def full(*arguments):
         raise torch.OutOfMemoryError("out of memory")
 
-    monkeypatch.setattr(fused, "run", full)
-    monkeypatch.setenv(fused.VARIABLE, "fused")
+    monkeypatch.setattr(vocab_statistics_triton, "run_kernels", full)
+    monkeypatch.setenv(VARIABLE, "fused")
     with pytest.raises(torch.OutOfMemoryError):
-        fused.statistics(logits(0, 3, 20), ASKED)
+        fast_vocab_stats(logits(0, 3, 20), ASKED)
 
 
 def test_no_rows(monkeypatch):
-    monkeypatch.setattr(fused, "run", never)
-    monkeypatch.setenv(fused.VARIABLE, "fused")
-    assert fused.statistics(torch.zeros(0, 7), PassOptions(top_k=3)).top_RK.shape == (0, 3)
+    monkeypatch.setattr(vocab_statistics_triton, "run_kernels", never)
+    monkeypatch.setenv(VARIABLE, "fused")
+    assert fast_vocab_stats(torch.zeros(0, 7), StatsRequest(top_k=3)).top_RK.shape == (0, 3)
 
 
 def test_what_the_kernels_leave_to_the_plain_path():
     z_RV = logits(0, 3, 20)
     drawn = inverse(0.7, 0, 3, 1)
-    assert fused.fits(z_RV, ASKED)
-    assert fused.fits(z_RV, replace(ASKED, draw=drawn, filtered=True))
-    assert fused.fits(z_RV, replace(ASKED, draw=gumbel(0.7, 3, 20, 2)))
+    assert kernels_support(z_RV, ASKED)
+    assert kernels_support(z_RV, replace(ASKED, draw=drawn, filtered=True))
+    assert kernels_support(z_RV, replace(ASKED, draw=gumbel(0.7, 3, 20, 2)))
     # At temperature 0 filters act on the filtered statistics only.
-    assert fused.fits(z_RV, replace(ASKED, draw=Sampling(0.0, 0.9)))
-    assert not fused.fits(z_RV, replace(ASKED, draw=Sampling(0.0, 0.9), filtered=True))
-    assert not fused.fits(z_RV, replace(ASKED, draw=replace(drawn, top_p=0.9)))
-    assert not fused.fits(z_RV, replace(ASKED, draw=replace(drawn, top_k=3)))
-    assert not fused.fits(z_RV, replace(ASKED, draw=Sampling(0.7, uniform_vocab=lambda row_C: z_RV[row_C])))
-    assert not fused.fits(z_RV, replace(ASKED, top_k=17))
-    assert not fused.fits(z_RV.double(), ASKED)
+    assert kernels_support(z_RV, replace(ASKED, draw=TokenDraw(0.0, 0.9)))
+    assert not kernels_support(z_RV, replace(ASKED, draw=TokenDraw(0.0, 0.9), filtered=True))
+    assert not kernels_support(z_RV, replace(ASKED, draw=replace(drawn, top_p=0.9)))
+    assert not kernels_support(z_RV, replace(ASKED, draw=replace(drawn, top_k=3)))
+    assert not kernels_support(z_RV, replace(ASKED, draw=TokenDraw(0.7, uniform_vocab=lambda row_C: z_RV[row_C])))
+    assert not kernels_support(z_RV, replace(ASKED, top_k=17))
+    assert not kernels_support(z_RV.double(), ASKED)
