@@ -57,7 +57,7 @@ class Commitment:
         return cls(rule, tuple(thresholds))
 
     def __call__(self, state: State, prediction: Prediction) -> Tensor:
-        return TABLE[self.rule].function(state, prediction, *self.thresholds)  # type: ignore[no-any-return]
+        return TABLE[self.rule].function(state, prediction, *self.thresholds)
 
     def __str__(self) -> str:
         return ":".join((self.rule, *(f"{threshold:g}" for threshold in self.thresholds)))

@@ -173,7 +173,7 @@ class Region:
         return cls(rule, tuple(int(size) for size in sizes))
 
     def __call__(self, state: State, need_B: Tensor | int = 1) -> Tensor:
-        return TABLE[self.rule].function(state, *self.sizes, need_B=need_B)  # type: ignore[no-any-return]
+        return TABLE[self.rule].function(state, *self.sizes, need_B=need_B)
 
     @property
     def size(self) -> int | None:

@@ -84,9 +84,9 @@ def _first(rule: Cardinality, masks: int, left: int) -> int:
     if left == 1 or rule.rule in ("schedule", "quota"):
         return least
     if rule.rule == "count":
-        bare = min(int(rule.value), masks)
+        bare = min(int(rule.number), masks)
     else:
-        share = 1.0 if rule.rule == "all" else rule.value
+        share = 1.0 if rule.rule == "all" else rule.number
         bare = int(reveal_count(torch.tensor([share]), torch.tensor([masks])))
     return bare if rule.below else max(bare, least)
 
