@@ -81,4 +81,6 @@ def get(name: str) -> Any:
         for attribute in attributes.split():
             if hasattr(found, attribute):
                 return getattr(found, attribute)
-    raise LookupError(f"{name} is in none of {modules} under the names {attributes}: add its place to tests/gpu/names.py")
+    raise LookupError(
+        f"{name} is in none of {modules} under the names {attributes}: add its place to tests/gpu/names.py"
+    )
