@@ -4,8 +4,8 @@
     python tests/gpu/check.py times OLD [--out FOLDER]
 
 OLD is a folder with another version of the package in `src/unmask`. `values` runs the tests marked `gpu`, compares the
-bits of every kernel with the old tree's (kernel_bits.py), and compares decodes, options and gates with the old tree's or
-with stored values. `times` runs `bench` of LLaDA-8B's shape, old and new in alternating turns. The exit status is 1
+bits of every kernel with the old tree's (kernel_bits.py), and compares decodes, options and gates with the old tree's
+or with stored values. `times` runs `bench` of LLaDA-8B's shape, old and new in alternating turns. The exit status is 1
 where a test fails, a value differs, or a line is slower than noise explains. Logs and results go to FOLDER.
 
 A machine without a network needs the folder `.gpu`, which tests/gpu/pack fills: an old tree, wheels that the machine

@@ -23,18 +23,13 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-
-if __name__ == "__main__" and "--write" in sys.argv and "cpu" in sys.argv:
-    # Triton reads it when it is loaded.
-    os.environ["TRITON_INTERPRET"] = "1"
-
 import torch
 from torch import Tensor
 
 from tests.gpu.names import get
 from tests.gpu.networks import SHAPES, Shape, inputs, noise, random_network, start
 
+ROOT = Path(__file__).resolve().parents[2]
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 SAMPLE = 64
 """Numbers of each result that are kept beside its digest, so that the table can say how far apart two results are."""
@@ -400,18 +395,20 @@ def write(shape: str, device: str, names: list[str], path: Path) -> None:
 # Comparison.
 
 
-def environment(tree: Path) -> dict[str, str]:
+def environment(tree: Path, device: str) -> dict[str, str]:
     """Of a process that imports `unmask` from this tree, and `tests` from here."""
     inherited = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
     path = os.pathsep.join([str(tree / "src"), str(ROOT), *inherited])
-    return {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    # Triton reads its variable when it is loaded.
+    interpreted = {"TRITON_INTERPRET": "1"} if device == "cpu" else {}
+    return {**os.environ, **interpreted, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def run_tree(tree: Path, shape: str, device: str, names: list[str], path: Path) -> dict[str, Any]:
     """What a tree's process has written; one failure where it wrote nothing."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.gpu.kernel_bits", "--write", str(path)]
     command += ["--shapes", shape, "--device", device, "--only", *names]
-    done = subprocess.run(command, env=environment(tree), cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=environment(tree, device), cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode or not path.exists():
         return {"values": {}, "failures": {f"all|{shape}|all": done.stderr[-3000:] or f"exit {done.returncode}"}}
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

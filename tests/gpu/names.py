@@ -61,6 +61,7 @@ NAMES: dict[str, tuple[str, str]] = {
     "make_policy": ("methods policies", "make_policy make"),
     "DIAGNOSTICS": ("adapt.diagnostics diagnostics", "DIAGNOSTICS"),
     "read_all": ("adapt.diagnostics.graphs adapt.diagnostics.replay diagnostics.replay", "read_all"),
+    "record_readings": ("adapt.diagnostics.graphs adapt.diagnostics.replay diagnostics.replay", "_record"),
     "READING_GRAPHS": ("adapt.diagnostics.graphs adapt.diagnostics.replay diagnostics.replay", "_RECORDED"),
     "say_once": ("base.remarks core.remarks", "say_once"),
 }

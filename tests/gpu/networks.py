@@ -1,4 +1,4 @@
-"""Random networks of the published shapes, and canvases for them. Everything is drawn on the device with fixed seeds."""
+"""Random networks of the published shapes, and canvases for them. All is drawn on the device, with fixed seeds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
