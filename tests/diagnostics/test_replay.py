@@ -6,14 +6,13 @@ import pytest
 import torch
 
 from tests.helpers import fake_cuda
+from tests.helpers.gpu import gpu
 from unmask.checkpoints.read import read
 from unmask.core import Noise, State
 from unmask.core.rows import leaves, mapped, part
 from unmask.decode import decode
 from unmask.diagnostics import DIAGNOSTICS, RegionDiagnostic, replay
 from unmask.diagnostics.region import best_region
-
-gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 def same(one, other):

@@ -129,7 +129,7 @@ def attention(case: Case) -> Results:
 
 
 def readout(case: Case) -> Results:
-    for batch, slots in ((1, 32), (3, 96), (2, 200)) if case.on_gpu else ((2, 20),):
+    for batch, slots in ((1, 32), (3, 96), (2, 224)) if case.on_gpu else ((2, 20),):
         watched = []
         for _ in range(2):
             q, k, v, bias = attention_case(case, batch, slots)
@@ -236,7 +236,11 @@ def forward(case: Case) -> Results:
         network = random_network(case.name, case.dtype, case.device)
         network = get("use_engine")(network, "fused", invariant=True)
         for rows in (1, 4):
-            yield f"invariant/{rows}", network(inputs(network, PROMPTS[:rows], 32), get("Needs")()).logits_RV
+            try:
+                yield f"invariant/{rows}", network(inputs(network, PROMPTS[:rows], 32), get("Needs")()).logits_RV
+            except get("DenoiserError"):
+                # Some shapes cannot have it on some devices. Both trees must refuse alike.
+                yield f"invariant/{rows} refused", torch.zeros(1)
 
 
 def cache(case: Case) -> Results:

@@ -63,6 +63,7 @@ NAMES: dict[str, tuple[str, str]] = {
     "read_all": ("adapt.diagnostics.graphs adapt.diagnostics.replay diagnostics.replay", "read_all"),
     "record_readings": ("adapt.diagnostics.graphs adapt.diagnostics.replay diagnostics.replay", "_record"),
     "READING_GRAPHS": ("adapt.diagnostics.graphs adapt.diagnostics.replay diagnostics.replay", "_RECORDED"),
+    "DenoiserError": ("base.errors errors", "DenoiserError"),
     "say_once": ("base.remarks core.remarks", "say_once"),
 }
 

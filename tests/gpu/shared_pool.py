@@ -39,7 +39,8 @@ class PooledGraph(FakeGraph):
         for peer in list(self.peers):
             if peer is not self:
                 peer.spoil()
-        super().replay()
+        with torch.inference_mode():
+            super().replay()
 
     def spoil(self) -> None:
         """Fill what the capture allocated with garbage."""
