@@ -91,12 +91,20 @@ def prepare(old: Path, out: Path) -> None:
     wheels = sorted((PACKED / "wheels").glob("*.whl"))
     if wheels and not (out / "site").is_dir():
         install = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", out / "site"]
-        subprocess.run([*map(str, install), *map(str, wheels)], check=True, stderr=subprocess.DEVNULL)
+        done = subprocess.run([*map(str, install), *map(str, wheels)], check=False, capture_output=True, text=True)
+        if done.returncode:
+            print(f"packed wheels are not used: {done.stderr.strip()[-300:]}", flush=True)
     shipped = {path.parent.name: path for path in (ROOT / "src" / "unmask").rglob("model.safetensors")}
     for config in (old / "src" / "unmask").rglob("config.json"):
         weights = config.with_name("model.safetensors")
         if config.parent.name in shipped and not weights.exists():
             weights.symlink_to(shipped[config.parent.name])
+
+
+def has_gpu(tree: Path, out: Path) -> bool:
+    """Whether torch sees a CUDA device; without one all tests would be skipped."""
+    code = "import torch; raise SystemExit(not torch.cuda.is_available())"
+    return run([sys.executable, "-c", code], tree, out, "device.log", 120) == 0
 
 
 # Values.
@@ -252,6 +260,9 @@ def main() -> int:
     if not (old / "src" / "unmask").is_dir():
         parser.error(f"{given.old} has no src/unmask: name a checkout of the old version, or run tests/gpu/pack")
     prepare(old, out)
+    if not has_gpu(ROOT, out):
+        print("torch sees no CUDA device here: run this on a machine with a GPU")
+        return 1
     if given.part == "times":
         return check_times(old, out, given.shape, limit=200)
     return check_values(old, out, given.only)
