@@ -264,7 +264,7 @@ def main() -> int:
         print("torch sees no CUDA device here: run this on a machine with a GPU")
         return 1
     if given.part == "times":
-        return check_times(old, out, given.shape, limit=200)
+        return check_times(old, out, given.shape, limit=140)
     return check_values(old, out, given.only)
 
 
