@@ -41,7 +41,7 @@ UNFINISHED := $(VENV)/.unfinished
 .DELETE_ON_ERROR:
 # The steps share one environment and the tools use all cores themselves; `make -j clean test` keeps its order.
 .NOTPARALLEL:
-.PHONY: help setup demo test slow cluster torture wheel nightly lint format notebooks bench clean
+.PHONY: help setup demo test slow cluster torture wheel nightly lint format notebooks bench gpu-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -101,6 +101,11 @@ notebooks: $(INSTALLED) ## run notebooks/ again and keep their outputs
 
 bench: $(INSTALLED) ## ratios of one run on this machine: forward, step, decode, caches, study
 	$(BIN)/unmask bench
+
+# With PART=times it measures LLaDA-8B's shape instead; ONLY="tests bits" names some of the values; logs go to GPU_OUT.
+gpu-check: ## on a machine with a GPU: its tests, and bits and values beside those of OLD=folder
+	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) tests/gpu/check.py $(or $(PART),values) $(OLD) \
+	  $(if $(ONLY),--only $(ONLY)) --out $(or $(GPU_OUT),/tmp/unmask-gpu)
 
 clean: ## remove caches, build products and out/demo; keep .venv and other results
 	rm -rf out/demo build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

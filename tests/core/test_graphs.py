@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from tests.helpers import fake_cuda
+from tests.helpers.gpu import gpu
 from unmask.core.graphs import GraphMemory, Recording, copy_in, record
 
 CPU = torch.device("cpu")
-gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 @pytest.fixture

@@ -7,14 +7,13 @@ import torch
 
 from tests.helpers import fake_cuda
 from tests.helpers.cases import each_case
+from tests.helpers.gpu import gpu
 from unmask.core import Noise, State
 from unmask.core.rows import leaves, mapped, part
 from unmask.decode import decode
 from unmask.diagnostics import DIAGNOSTICS, RegionDiagnostic, replay
 from unmask.diagnostics.region import best_region
 from unmask.models.checkpoints import load_checkpoint
-
-gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 def same(one, other):

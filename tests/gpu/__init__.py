@@ -1,0 +1,1 @@
+"""What CI cannot check because it has no GPU: bits of every kernel, graphs, golden values and times. See check.py."""

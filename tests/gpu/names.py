@@ -1,0 +1,88 @@
+"""Where inner parts of the package stand, in trees of several versions.
+
+`kernel_bits` runs an old tree beside a new one, and modules are renamed between the two. Each part has the modules it
+has ever stood in and the names it has ever had, the newest first; `get` takes the first pair that exists. Add the new
+module and the new name at the front of both lists when a part is moved, and delete what the oldest tree in use no
+longer has.
+"""
+
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+_KERNELS = "models.triton_kernels models.kernels.layers denoisers.kernels.layers"
+_TRANSFORMER = "models.transformer denoisers.transformer"
+_STATISTICS = "core.vocab_statistics core.statistics"
+_INVARIANCE = "models.invariance denoisers.invariance"
+_CACHE = "models.block_cache models.cached denoisers.cached"
+
+NAMES: dict[str, tuple[str, str]] = {
+    # Kernels, and the plain operations that they must agree with.
+    "FusedOps": (_KERNELS, "FusedOps"),
+    "PLAIN": (_TRANSFORMER, "PLAIN"),
+    "Rotation": (_TRANSFORMER, "Rotation"),
+    "attend": (_TRANSFORMER, "attend"),
+    "attend_lse": (_TRANSFORMER, "attend_lse"),
+    "Watched": (_TRANSFORMER, "Watched"),
+    "fused_readout": ("models.triton_kernels models.kernels.readout denoisers.kernels.readout", "mean_attention"),
+    "fused_readout_takes": ("models.triton_kernels models.kernels.readout denoisers.kernels.readout", "takes"),
+    "plain_readout": ("models.attention_readout models.readout denoisers.readout", "mean_attention"),
+    "statistics": ("core.vocab_statistics_choice core.fused", "fast_vocab_stats statistics"),
+    "plain_statistics": (_STATISTICS, "vocab_stats one_pass"),
+    "StatsRequest": (_STATISTICS, "StatsRequest PassOptions"),
+    "TokenDraw": (_STATISTICS, "TokenDraw Sampling"),
+    "uniform_entries": ("core.noise core.rng", "entries"),
+    "best_region": ("adapt.diagnostics.region diagnostics.region", "best_region"),
+    "best_sets": (
+        "adapt.diagnostics.region_triton adapt.diagnostics.region_kernel diagnostics.region_kernel",
+        "best_sets",
+    ),
+    # Networks.
+    "TransformerSpec": (_TRANSFORMER, "TransformerSpec Spec"),
+    "Transformer": (_TRANSFORMER, "Transformer"),
+    "Network": ("models.network denoisers.network", "Network"),
+    "use_engine": ("models.execution models.engines denoisers.engines", "use_engine"),
+    "PassGraphs": ("models.cuda_graphs models.graphs denoisers.graphs", "Graphs"),
+    "StepGraphs": ("models.cuda_graphs models.recorder denoisers.recorder", "CudaRecorder"),
+    "run_layers": ("models.attention_readout models.readout denoisers.readout", "run"),
+    "BlockCache": (_CACHE, "BlockCache ApproximateCache"),
+    "Bounds": (_INVARIANCE, "Bounds"),
+    # Values and the loop.
+    "Edit": ("core.prediction", "Edit"),
+    "Posterior": ("core.prediction", "Posterior"),
+    "PackedSlots": ("core.prediction core.model_io", "PackedSlots"),
+    "ModelInput": ("core", "ModelInput View"),
+    "Needs": ("core", "Needs"),
+    "Noise": ("core", "Noise"),
+    "State": ("core", "State"),
+    "Vocabulary": ("core", "Vocabulary"),
+    "decode": ("engine.decode decode", "decode"),
+    "PendingFlags": ("engine.graphed_decode recorded", "PendingFlags _Looks"),
+    "make_policy": ("methods policies", "make_policy make"),
+    "DIAGNOSTICS": ("adapt.diagnostics diagnostics", "DIAGNOSTICS"),
+    "read_all": ("adapt.diagnostics.graphs adapt.diagnostics.replay diagnostics.replay", "read_all"),
+    "record_readings": ("adapt.diagnostics.graphs adapt.diagnostics.replay diagnostics.replay", "_record"),
+    "READING_GRAPHS": ("adapt.diagnostics.graphs adapt.diagnostics.replay diagnostics.replay", "_RECORDED"),
+    "DenoiserError": ("base.errors errors", "DenoiserError"),
+    "say_once": ("base.remarks core.remarks", "say_once"),
+}
+
+
+@cache
+def get(name: str) -> Any:
+    """The object of that name in the tree that this process imports `unmask` from."""
+    modules, attributes = NAMES[name]
+    for module in modules.split():
+        try:
+            found = import_module(f"unmask.{module}")
+        except ModuleNotFoundError as error:
+            # A missing dependency, such as Triton, is not a missing module of ours.
+            if not str(error.name).startswith("unmask"):
+                raise
+            continue
+        for attribute in attributes.split():
+            if hasattr(found, attribute):
+                return getattr(found, attribute)
+    raise LookupError(
+        f"{name} is in none of {modules} under the names {attributes}: add its place to tests/gpu/names.py"
+    )
