@@ -14,6 +14,10 @@ MINUTES ?= 60
 SEED ?=
 GOAL ?=
 
+# `make golden-against REV=0.7.0 SECTIONS="decode_mini gates"`; without SECTIONS all of tests/golden.py.
+REV ?=
+SECTIONS ?=
+
 # Some CPUs, often virtual ones, advertise AMX without letting programs use it; a bf16 matrix product then dies
 # with an illegal instruction. oneDNN stops at plain AVX-512 if told so before torch is imported.
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
@@ -38,10 +42,10 @@ UNFINISHED := $(VENV)/.unfinished
 .DELETE_ON_ERROR:
 # The steps share one environment and the tools use all cores themselves; `make -j clean test` keeps its order.
 .NOTPARALLEL:
-.PHONY: help setup demo test cluster torture lint format notebooks bench clean
+.PHONY: help setup demo test golden golden-update golden-against cluster torture lint format notebooks bench clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(INSTALLED) ## create .venv and install the package with its development tools
 
@@ -66,6 +70,15 @@ demo: $(INSTALLED) ## methods, runs to look at and a study of the small model; t
 test: lint ## lint, then run the tests (PYTEST_ARGS= for the slow ones too)
 	@# Tensors in tests are tiny: a process per core is faster than a thread.
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(PYTEST_ARGS)
+
+golden: $(INSTALLED) ## dump all that a user can see and compare it with tests/golden_values (six minutes; SECTIONS=)
+	$(BIN)/python tests/golden_compare.py check $(SECTIONS)
+
+golden-update: $(INSTALLED) ## write tests/golden_values anew and say which values move (SECTIONS=)
+	$(BIN)/python tests/golden_compare.py update $(SECTIONS)
+
+golden-against: $(INSTALLED) ## dump another commit and the working tree, and compare them to the bit (REV=, SECTIONS=)
+	$(BIN)/python tests/golden_compare.py against $(REV) $(SECTIONS)
 
 cluster: $(INSTALLED) ## studies on a Ray cluster of three nodes on this machine, while nodes are killed (five minutes)
 	$(BIN)/python -m pytest -m cluster tests/lab/cluster tests/lab/test_compare_remote.py tests/cli/test_cluster.py tests/test_remote.py
