@@ -22,8 +22,8 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +137,7 @@ SCORER = """
 import zlib
 
 def score(text, example):
-    return zlib.crc32(f"{text} {example.id if hasattr(example, 'id') else example['id']}".encode()) % 9 / 8
+    return zlib.crc32(f"{text} {example['id']} 3".encode()) % 9 / 8
 """
 
 
@@ -490,10 +490,10 @@ def study_dream_drawn(folder: Path) -> Pairs:
     )
 
 
-def own_task(folder: Path) -> list[Any]:
-    """Write eight prompts and a scorer; flags that name them."""
+def own_task(folder: Path, **fields: str) -> list[Any]:
+    """Write a task of eight prompts, each with these fields too, and its scorer; flags that name both."""
     words = ["cat", "plum", "seven", "river", "stone", "green", "paper", "cloud"]
-    rows = [{"prompt": f"Spell {w} backwards.", "target": w[::-1], "id": w} for w in words]
+    rows = [{"prompt": f"Spell {w} backwards.", "target": w[::-1], "id": w, **fields} for w in words]
     write_lines(folder / "mine.jsonl", rows)
     (folder / "score.py").write_text(SCORER, "utf-8")
     return ["--task", folder / "mine.jsonl", "--score", f"{folder / 'score.py'}:score", "--horizon", 16]
@@ -526,11 +526,12 @@ def gates(folder: Path) -> Pairs:
 
 
 def guarantee(folder: Path) -> Pairs:
-    """A gate on a task of one's own: without a guarantee, with one that can be given, and with one that cannot."""
-    small = [*own_task(folder), "--prompts", 8, "--states", 4, "--rollouts", 2, "--steps-share", 0.5]
+    """Gates on a task of one's own: without a guarantee, with one that is given, and with one that cannot be given."""
+    small = [*own_task(folder, split="validation"), "--prompts", 8, "--states", 4, "--rollouts", 2]
+    small += ["--steps-share", 0.5]
     yield from calibrate(folder, "region", "plain", *small)
-    yield from calibrate(folder, "region", "given", *small, "--guarantee", 0.5, "--margin", 0.9)
-    yield from calibrate(folder, "region", "refused", *small, "--guarantee", 0.001, "--margin", 0.01)
+    yield from calibrate(folder, "cardinality", "given", *small, "--guarantee", 0.5, "--margin", 0.9)
+    yield from calibrate(folder, "cardinality", "refused", *small, "--guarantee", 0.001, "--margin", 0.01)
 
 
 def methods(folder: Path) -> Pairs:
@@ -545,8 +546,8 @@ def methods(folder: Path) -> Pairs:
 
 def compare(folder: Path) -> Pairs:
     arms = [a for p in ("llada", "klass", "wino:block_length=8", "remdm") for a in ("--policy", p)]
-    named = ["--model", "mini", "--task", "unique-list-commit", "--task", "html-close-tags", "--prompts", 3]
-    shape = ["--steps", 12, "--axis", "region", "--resamples", 200, "--device", "cpu", "--dtype", "fp32"]
+    named = ["--model", "mini", "--task", "unique-list-commit", "--task", "html-close-tags", "--prompts", 2]
+    shape = ["--steps", 8, "--axis", "region", "--resamples", 200, "--device", "cpu", "--dtype", "fp32"]
     found = unmask("compare", *named, *shape, *arms, "--out", folder / "compare", "--json")
     yield from split_kinds("summary", plain(json.loads(found)))
     yield "csv", read_csv(folder / "compare" / "compare.csv")
@@ -584,9 +585,9 @@ def train(folder: Path) -> Pairs:
 
 SECTIONS: dict[str, Callable[[Path], Pairs]] = {
     section.__name__: section
-    for section in (
-        decode_exact, decode_mini, decode_mini_dream, default_steps, options, likelihood, checkpoints, tasks, official,
-        humaneval, methods, study_mini, study_dream_drawn, study_policy, gates, guarantee, compare, demo, train,
+    for section in (  # long ones first, so that two processes end together
+        study_dream_drawn, study_mini, gates, compare, guarantee, decode_mini, decode_mini_dream, demo, tasks, options,
+        study_policy, humaneval, likelihood, train, checkpoints, decode_exact, default_steps, methods, official,
     )
 }  # fmt: skip
 QUICK = ("decode_exact", "decode_mini", "default_steps", "methods", "study_mini")
@@ -626,38 +627,42 @@ def dump_section(name: str, out: Path) -> None:
         json.dump({"package": str(package_file), "values": values}, file, ensure_ascii=False)
 
 
-def dump(out: Path, names: list[str] | None = None) -> list[str]:
-    """Write the named sections, or all, each in a process of its own; the names of those that failed."""
+def dump(out: Path, names: list[str], jobs: int = 2) -> list[str]:
+    """Write the named sections, each in a process of its own; the names of those that failed."""
     out.mkdir(parents=True, exist_ok=True)
-    failed = []
-    for name in names or list(SECTIONS):
+
+    def run(name: str) -> bool:
         if name in WITH_DATA and data_folder() is None:
             print(f"{name:18} left out: set UNMASK_DATA to the folder of the official data files", flush=True)
-            continue
-        start = time.time()
+            return True
         command = [sys.executable, str(Path(__file__).resolve()), "--in-process", str(out), name]
         done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment())
-        if done.returncode:
-            failed.append(name)
-        outcome = "ok" if not done.returncode else f"failed\n{done.stderr[-3000:]}"
-        print(f"{name:18} {time.time() - start:6.1f} s  {outcome}", flush=True)
-    return failed
+        print(f"{name:18} {done.stderr[-3000:] if done.returncode else done.stdout.strip()}", flush=True)
+        return not done.returncode
+
+    with ThreadPoolExecutor(jobs) as pool:
+        return [name for name, ok in zip(names, pool.map(run, names), strict=True) if not ok]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("sections", nargs="*", help=f"default: all of {', '.join(SECTIONS)}")
+    parser.add_argument("--list", action="store_true", help="print the names of all sections")
     parser.add_argument("--in-process", action="store_true", help="run one section in this process")
+    parser.add_argument("out", type=Path, nargs="?", default=Path("golden"))
+    parser.add_argument("sections", nargs="*", help=f"default: all of {', '.join(SECTIONS)}")
     given = parser.parse_args()
     unknown = set(given.sections) - set(SECTIONS)
     if unknown:
         parser.error(f"unknown sections: {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
+    if given.list:
+        print(*SECTIONS, sep="\n")
+        return 0
     if given.in_process:
         sys.path.insert(0, str(ROOT))
         dump_section(given.sections[0], given.out)
+        print(f"{sum(os.times()[:4]):6.1f} s of processor time")
         return 0
-    return bool(dump(given.out, given.sections))
+    return bool(dump(given.out, given.sections or list(SECTIONS)))
 
 
 if __name__ == "__main__":

@@ -144,47 +144,59 @@ def git(*arguments: str) -> str:
     ).stdout.strip()
 
 
-def run_dump(worktree: Path, out: Path, sections: list[str]) -> list[str]:
-    """Dump a worktree by its own copy of golden.py; the sections that it wrote."""
+def run_golden(worktree: Path, *arguments: str, capture: bool = False) -> str:
+    """Run a worktree's own copy of golden.py."""
     # What the caller's shell says about paths is about another worktree.
     settings = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     data = ROOT.parent / "shared" / "data"
     if "UNMASK_DATA" in settings or data.is_dir():
         settings["UNMASK_DATA"] = str(Path(settings.get("UNMASK_DATA", data)).resolve())
-    command = [sys.executable, str(worktree / "tests" / "golden.py"), str(out), *sections]
-    done = subprocess.run(command, cwd=worktree, env=settings, check=False)
+    command = [sys.executable, str(worktree / "tests" / "golden.py"), *arguments]
+    output = subprocess.PIPE if capture else None
+    done = subprocess.run(command, cwd=worktree, env=settings, check=False, stdout=output, text=True)
     if done.returncode:
-        raise SystemExit(f"the dump of {worktree} failed")
-    return sorted(path.name.removesuffix(".json.gz") for path in out.glob("*.json.gz"))
+        raise SystemExit(f"the dump of {worktree} failed: {' '.join(command)}")
+    return done.stdout or ""
+
+
+def run_dump(worktree: Path, out: Path, sections: list[str]) -> list[str]:
+    """Dump a worktree; the sections that were written. Those that need data which is not there are not."""
+    run_golden(worktree, str(out), *sections)
+    return [name for name in sections if (out / f"{name}.json.gz").exists()]
 
 
 def dump_revision(revision: str, sections: list[str]) -> tuple[Path, Path]:
-    """The folder with the values of a commit, made if need be, and the worktree that it was made in."""
+    """The folder with the values of a commit, made if need be, and the worktree that it was made in.
+
+    Of `sections` those are dumped that the commit has; an empty list stands for all of them.
+    """
     commit = git("rev-parse", "--verify", f"{revision}^{{commit}}")
-    folder, worktree = CACHE / commit, CACHE / "worktrees" / commit
-    missing = [name for name in sections if not (folder / f"{name}.json.gz").exists()]
-    if not missing:
+    worktree = CACHE / "worktrees" / commit
+    if git("ls-tree", commit, "tests/golden.py"):
+        folder = CACHE / commit
+    else:
+        # The commit is dumped by this copy of golden.py: with another copy its values are others.
+        folder = CACHE / f"{commit}-{hashlib.sha256((ROOT / 'tests' / 'golden.py').read_bytes()).hexdigest()[:8]}"
+    if sections and all((folder / f"{name}.json.gz").exists() for name in sections):
         return folder, worktree
+    if worktree.exists():  # of a run that was killed
+        git("worktree", "remove", "--force", str(worktree))
     git("worktree", "add", "--force", "--detach", str(worktree), commit)
     try:
-        _complete(worktree)
+        for name in ("tests/golden.py", "src/unmask/__main__.py"):  # which version 0.7.0 lacks
+            if not (worktree / name).exists():
+                shutil.copy(ROOT / name, worktree / name)
+        there = run_golden(worktree, "--list", capture=True).split()
+        missing = [name for name in there if name in (sections or there) and not (folder / f"{name}.json.gz").exists()]
         # Whole or not at all: a dump that was interrupted must not be taken for one of fewer values.
         with tempfile.TemporaryDirectory(dir=CACHE) as made:
-            run_dump(worktree, Path(made), missing)
+            written = run_dump(worktree, Path(made), missing) if missing else []
             folder.mkdir(parents=True, exist_ok=True)
-            for path in Path(made).glob("*.json.gz"):
-                shutil.move(path, folder / path.name)
+            for name in written:
+                shutil.move(Path(made) / f"{name}.json.gz", folder / f"{name}.json.gz")
     finally:
         git("worktree", "remove", "--force", str(worktree))
     return folder, worktree
-
-
-def _complete(worktree: Path) -> None:
-    """What a revision before the golden dump lacks: the dump itself, and `python -m unmask`."""
-    if not (worktree / "tests" / "golden.py").exists():
-        shutil.copy(ROOT / "tests" / "golden.py", worktree / "tests" / "golden.py")
-    if not (worktree / "src" / "unmask" / "__main__.py").exists():
-        shutil.copy(ROOT / "src" / "unmask" / "__main__.py", worktree / "src" / "unmask" / "__main__.py")
 
 
 def check(sections: list[str], committed: Path = COMMITTED, worktree: Path = ROOT) -> list[str]:
@@ -214,37 +226,34 @@ def update(sections: list[str]) -> list[str]:
 
 
 def against(revision: str, sections: list[str]) -> list[str]:
-    """One line for each value of the working tree that is not, to the bit, that of a revision."""
+    """One line for each value of the working tree that is not, to the bit, that of a revision; [] for all sections."""
     folder, worktree = dump_revision(revision, sections)
     lines = []
     with tempfile.TemporaryDirectory(prefix="golden-") as out:
-        for name in run_dump(ROOT, Path(out), sections):
-            old = read_dump(folder / f"{name}.json.gz", worktree)
+        made = run_dump(ROOT, Path(out), sections or run_golden(ROOT, "--list", capture=True).split())
+        before = {path.name.removesuffix(".json.gz") for path in folder.glob("*.json.gz")}
+        lines += [f"{name}: gone" for name in sorted(before - set(made)) if not sections]
+        for name in made:
+            old = read_dump(folder / f"{name}.json.gz", worktree) if name in before else {}
             lines += differences_of_dumps(old, read_dump(Path(out) / f"{name}.json.gz", ROOT))
     return lines
 
 
 def main(arguments: list[str] | None = None) -> int:
-    sys.path.insert(0, str(ROOT))
-    from tests.golden import SECTIONS, WITH_DATA, data_folder
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["check", "update", "against"])
     parser.add_argument("names", nargs="*", help="sections; after `against` the revision first")
     given = parser.parse_args(arguments)
-    if given.what == "against" and not given.names:
-        parser.error("against which revision? For example: make golden-against REV=HEAD")
-    revision, names = (given.names[0], given.names[1:]) if given.what == "against" else ("", given.names)
-    if set(names) - set(SECTIONS):
-        parser.error(f"unknown sections {sorted(set(names) - set(SECTIONS))}; there are {', '.join(SECTIONS)}")
-    names = [name for name in names or SECTIONS if name not in WITH_DATA or data_folder() is not None]
-    if given.what == "update":
-        moved = update(names)
-        print(*moved, f"{len(moved)} values moved", sep="\n")
-        return 0
-    lines = check(names) if given.what == "check" else against(revision, names)
-    print(*lines, f"{len(lines)} values differ" if lines else "all values are equal", sep="\n")
-    return bool(lines)
+    if given.what == "against":
+        if not given.names:
+            parser.error("against which revision? For example: make golden-against REV=HEAD")
+        lines = against(given.names[0], given.names[1:])
+    else:
+        names = given.names or run_golden(ROOT, "--list", capture=True).split()
+        lines = check(names) if given.what == "check" else update(names)
+    verb = "moved" if given.what == "update" else "differ"
+    print(*lines, f"{len(lines)} values {verb}" if lines else "all values are equal", sep="\n")
+    return bool(lines) and given.what != "update"
 
 
 if __name__ == "__main__":
