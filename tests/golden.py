@@ -483,11 +483,27 @@ def study_mini(folder: Path) -> Pairs:
 
 
 def study_dream_drawn(folder: Path) -> Pairs:
-    """With drawn tokens, the learned detector and two searches."""
+    """With drawn tokens, two searches, and too few prompts for a learned detector."""
     more = 'learned = true\nsearches = ["lookum", "soar:width=2"]\n'
     yield from run_study(
         folder, STUDY.format(model="mini-dream", reference="dream", temperature=0.7, own="entropy", more=more)
     )
+
+
+def study_learned(folder: Path) -> Pairs:
+    """The learned detector, which needs ten validation prompts whose states have a signal."""
+    axes = '"score", "region", "cardinality", "commitment"'
+    text = STUDY.format(model="mini", reference="llada", temperature=0.0, own="confidence", more="learned = true\n")
+    for old, new in {
+        '"unique-list-commit", "carry-rtl"': '"unique-list-commit"',
+        axes: '"score"',
+        "end_to_end = true": "end_to_end = false",
+        "validation = 4": "validation = 14",
+        'region = ["full", "block:8", "dilated:2"]\ncommitment = ["all", "none"]\n[revision]\nvariant = "conf"\n': "",
+    }.items():
+        assert old in text, old
+        text = text.replace(old, new)
+    yield from run_study(folder, text)
 
 
 def own_task(folder: Path, **fields: str) -> list[Any]:
@@ -587,7 +603,8 @@ SECTIONS: dict[str, Callable[[Path], Pairs]] = {
     section.__name__: section
     for section in (  # long ones first, so that two processes end together
         study_dream_drawn, study_mini, gates, compare, guarantee, decode_mini, decode_mini_dream, demo, tasks, options,
-        study_policy, humaneval, likelihood, train, checkpoints, decode_exact, default_steps, methods, official,
+        study_policy, study_learned, humaneval, likelihood, train, checkpoints, decode_exact, default_steps, methods,
+        official,
     )
 }  # fmt: skip
 QUICK = ("decode_exact", "decode_mini", "default_steps", "methods", "study_mini")
