@@ -56,6 +56,7 @@ ORDER = [
     "notebook",
     "view",
     "cli",
+    "__main__",
 ]
 # These promise more than their place in the order asks for: here is all they may import of ours.
 ONLY = {"tasks": ["errors", "text", "strict_json", "plain_files", "atomic", "own_code"], "stats": []}

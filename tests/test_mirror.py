@@ -9,6 +9,7 @@ ACROSS = {
     "test_every_method.py": "every published method on every model of the package, from the shell",
     "test_extending.py": "the examples of docs/extending.md",
     "test_fuzz.py": "random arguments to all that a user calls",
+    "test_golden_values.py": "all that a user sees, against tests/golden_values",
     "test_house.py": "sizes and names in all of the source",
     "test_imports.py": "the order of imports in all of the source",
     "test_look_ahead.py": "what a method may rely on: the contracts of core, kept by decode",
