@@ -17,6 +17,10 @@ MINUTES ?= 60
 SEED ?=
 GOAL ?=
 
+# `make golden-against REV=0.7.0 SECTIONS="decode_mini gates"`; without SECTIONS all of tests/golden.py.
+REV ?=
+SECTIONS ?=
+
 # Some CPUs, often virtual ones, advertise AMX without letting programs use it; a bf16 matrix product then dies
 # with an illegal instruction. oneDNN stops at plain AVX-512 if told so before torch is imported.
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
@@ -41,10 +45,11 @@ UNFINISHED := $(VENV)/.unfinished
 .DELETE_ON_ERROR:
 # The steps share one environment and the tools use all cores themselves; `make -j clean test` keeps its order.
 .NOTPARALLEL:
-.PHONY: help setup demo test slow cluster torture wheel nightly lint format notebooks bench gpu-check clean
+.PHONY: help setup demo test golden golden-update golden-against slow cluster torture wheel nightly lint format notebooks bench \
+  gpu-check clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(INSTALLED) ## create .venv and install the package with its development tools
 
@@ -72,6 +77,15 @@ test: lint ## lint, then run the tests (PYTEST_ARGS= for the slow ones too)
 
 slow: $(INSTALLED) ## the tests that `make test` leaves out for their time
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m "slow and not cluster"
+
+golden: $(INSTALLED) ## dump all that a user can see and compare it with tests/golden_values (six minutes; SECTIONS=)
+	$(BIN)/python tests/golden_compare.py check $(SECTIONS)
+
+golden-update: $(INSTALLED) ## write tests/golden_values anew and say which values move (SECTIONS=)
+	$(BIN)/python tests/golden_compare.py update $(SECTIONS)
+
+golden-against: $(INSTALLED) ## dump another commit and the working tree, and compare them to the bit (REV=, SECTIONS=)
+	$(BIN)/python tests/golden_compare.py against $(REV) $(SECTIONS)
 
 cluster: $(INSTALLED) ## studies on a Ray cluster of three nodes on this machine, while nodes are killed (five minutes)
 	$(BIN)/python -m pytest -m cluster $(CLUSTER_TESTS)

@@ -90,6 +90,14 @@ class TestTies:
         assert fit.chosen_FS.tolist() == [[0], [0]]
         assert fit.g_S.tolist() == [0.0] == fit.naive_S.tolist()
 
+    @pytest.mark.parametrize(("apart", "chosen", "gain"), [(5e-10, 0, 0.0), (5e-9, 1, 5e-9), (5e-7, 1, 5e-7)])
+    def test_only_rounding_is_a_tie(self, apart, chosen, gain):
+        """Utilities that are 1e-9 apart or less are tied; more is a difference, however small."""
+        q = np.array([[[0.25] * 4, [0.25 + apart] * 4]])
+        fit = cross_fit(q, 0)
+        assert fit.chosen_FS.tolist() == [[chosen], [chosen]]
+        np.testing.assert_allclose(fit.g_S, [gain], rtol=1e-6)
+
 
 class TestOneRollout:
     q_SA = np.array([[0.25, 1.0], [0.5, 0.0]])
