@@ -15,7 +15,7 @@ from tests.helpers.fresh_python import fresh_python
 from unmask.api import Model
 from unmask.base.errors import ConfigError, UnknownName, UnmaskError
 from unmask.catalog import MODELS, ExactOptions
-from unmask.core import Needs, Policy, Proposal, View, row_key
+from unmask.core import ModelInput, Needs, Policy, SamplingParams, row_key
 from unmask.decode import decode
 from unmask.decode_options import ALIASES, OPTIONS, DecodeOptions, option_fields
 from unmask.policies import METHODS, Dream, Fixed, LLaDA
@@ -80,8 +80,8 @@ class TestPackage:
     )
     def test_decode_can_be_called_whatever_was_imported_before(self, first):
         code = (
-            f"import unmask; {first}; from unmask.denoisers import Exact, Joint; from unmask.policies import LLaDA\n"
-            "denoiser = Exact(Joint.random(3, 2, dependence=1.0, seed=0))\n"
+            f"import unmask; {first}; from unmask.denoisers import ExactDenoiser, JointDistribution; from unmask.policies import LLaDA\n"
+            "denoiser = ExactDenoiser(JointDistribution.random(3, 2, dependence=1.0, seed=0))\n"
             "state = unmask.State.from_prompts([[0]], new_tokens=2, steps=1, mask_id=2)\n"
             "one = unmask.decode(denoiser, LLaDA(), state, noise=unmask.Noise.of([1]))\n"
             "two = unmask.decode.decode(denoiser, LLaDA(), state, noise=unmask.Noise.of([1]))\n"
@@ -142,10 +142,10 @@ class TestLoad:
 class TestGeneration:
     def test_default_prompt_is_the_most_probable_first_token(self, model):
         first = int(model.denoiser.joint.prefix(1).p.argmax())
-        assert model.default_prompt() == "abcd"[first]
+        assert model.default_prompt == "abcd"[first]
         out = model.generate()
         assert out.config["default_prompt"] is True
-        assert fingerprint(out) == fingerprint(model.generate(model.default_prompt()))
+        assert fingerprint(out) == fingerprint(model.generate(model.default_prompt))
 
     def test_defaults_fill_the_canvas_in_half_as_many_steps(self, model):
         out = model.generate(["a", "bc"])
@@ -241,7 +241,7 @@ def test_reprs_fit_on_a_few_lines(model):
     out = model.generate(["a", "bc"] * 20, policy="info-gain", samples=3)
     step = out.trajectory.steps[0]
     values = [out, out.trajectory, out.trajectory.state, out.trajectory.noise, step, step.action, step.prediction]
-    values += [step.prediction.clean, View.of(step.state, Needs()), model, unmask.load("mini"), out.policy]
+    values += [step.prediction.clean, ModelInput.of(step.state, Needs()), model, unmask.load("mini"), out.policy]
     for value in values:
         assert type(value).__name__ in repr(value)
         assert len(repr(value)) < 500, type(value)
@@ -382,7 +382,7 @@ class TestEveryOption:
             assert set(spelt) == set(EFFECTS)
 
     def test_a_proposal_takes_its_part_with_the_same_defaults(self):
-        assert DecodeOptions().proposal == {k: v for k, v in asdict(Proposal()).items() if k != "bar_mask"}
+        assert DecodeOptions().sampling == {k: v for k, v in asdict(SamplingParams()).items() if k != "bar_mask"}
 
     @each_case("temperature", [0.0, 0.8])
     @each_case("option", [name for name, effect in EFFECTS.items() if not effect.other])

@@ -18,7 +18,7 @@ from unmask.base.errors import (
 )
 from unmask.catalog import MODELS, CheckpointOptions, load, text_side_of
 from unmask.cli import app as cli
-from unmask.denoisers import ApproximateCache
+from unmask.denoisers import BlockCache
 from unmask.models.checkpoints.load import fingerprint, pieces_of
 from unmask.request import text_side
 
@@ -58,7 +58,7 @@ class TestLoad:
         assert drawn(named.generate(QUESTION, max_new_tokens=8)) == drawn(llada.generate(QUESTION, max_new_tokens=8))
 
     def test_lengths(self, llada, dream):
-        assert (llada.length, dream.length) == (4096, 2048)
+        assert (llada.max_length, dream.max_length) == (4096, 2048)
 
     def test_configuration_is_resolved(self, llada):
         options = llada.options
@@ -108,10 +108,10 @@ class TestLoad:
         (refs / "main").write_text("abc")
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
         for text in (text_side_of(str(folders["dream"]), {}), text_side_of("dream", {"device": "cuda"})):
-            assert (text.vocab, text.length) == (whole.vocab, whole.length)
+            assert (text.vocab, text.max_length) == (whole.vocab, whole.max_length)
             assert text.codec.encode(QUESTION) == whole.codec.encode(QUESTION)
         assert text_side_of("mini", {}).canvas("Hi", 8) == text_side(load("mini", device="cpu")).canvas("Hi", 8)
-        assert text_side_of("exact", {"n": 6}).length == 6
+        assert text_side_of("exact", {"n": 6}).max_length == 6
         assert text_side_of("llada", {}) is None
         assert text_side_of("dream", {"path": str(tmp_path)}) is None
 
@@ -366,7 +366,7 @@ class TestApproximateCaches:
             llada.generate(QUESTION, max_new_tokens=8, steps=4, **options)
 
     def test_its_name(self):
-        assert "Approximate" in ApproximateCache.__name__
+        assert "Approximate" in BlockCache.__name__
 
 
 class TestCommandLine:

@@ -9,14 +9,14 @@ import torch
 from tests.helpers.cases import each_case
 from tests.helpers.operations import Counted, Uncounted
 from unmask.base.errors import ConfigError, DenoiserError, InvalidAction, Unfinished
-from unmask.core import Logits, Needs, Noise, Policy, Proposal, State, Trajectory, Vocabulary, row_key
+from unmask.core import ModelOutput, Needs, Noise, Policy, SamplingParams, State, Trajectory, Vocabulary, row_key
 from unmask.decode import decode
-from unmask.denoisers import Exact, Guided, Joint
-from unmask.policies import Fixed, InfoGain, LLaDA, Revised, make
+from unmask.denoisers import ExactDenoiser, GuidedDenoiser, JointDistribution
+from unmask.policies import Fixed, InfoGain, LLaDA, Revised, make_policy
 from unmask.runner import Runner
 
-JOINT = Joint.random(8, 4, dependence=1.5, seed=3)
-EXACT = Exact(JOINT, eos_ids=(2, 3))
+JOINT = JointDistribution.random(8, 4, dependence=1.5, seed=3)
+EXACT = ExactDenoiser(JOINT, eos_ids=(2, 3))
 
 
 def start(prompts, new_tokens, steps, seed=0):
@@ -48,9 +48,9 @@ def test_a_thousand_rows_of_all_lengths_decode_like_single_ones():
 @each_case("policy", ["llada", "klass", "wino", "info-gain", "revised", "remdm"])
 @each_case("temperature", [0.0, 0.9])
 def test_more_recorded_probabilities_change_nothing_else(policy, temperature):
-    made = make(policy, **({"block_length": 4} if policy == "wino" else {}))
-    proposal = Proposal(temperature=temperature, top_p=0.95)
-    plain, wide = (run(made, proposal=proposal, record_top=top) for top in (0, 4))
+    made = make_policy(policy, **({"block_length": 4} if policy == "wino" else {}))
+    sampling = SamplingParams(temperature=temperature, top_p=0.95)
+    plain, wide = (run(made, sampling=sampling, record_top=top) for top in (0, 4))
     assert torch.equal(plain.state.tokens_BL, wide.state.tokens_BL)
     assert torch.equal(plain.forwards_B, wide.forwards_B)
     for few, many in zip(plain.steps, wide.steps, strict=True):
@@ -71,7 +71,7 @@ def test_the_policy_sees_no_more_than_it_asks_for():
     class Watching(LLaDA):
         def act(self, traj, look_ahead):
             past = [step.prediction.clean.p_BNK.shape[-1] for step in traj.steps]
-            seen.append((traj.seen.clean.p_BNK.shape[-1], *past))
+            seen.append((traj.current_prediction.clean.p_BNK.shape[-1], *past))
             return super().act(traj, look_ahead)
 
     traj = run(Watching(), record_top=4)
@@ -112,7 +112,9 @@ def test_the_record_says_what_was_revealed_by_whom_with_what_confidence():
 
 
 def test_the_record_says_what_was_remasked():
-    policy = Revised(Fixed(commit="none"), make("revised", **{"operator.variant": "cap", "operator.eta": 0.9}).operator)
+    policy = Revised(
+        Fixed(commit="none"), make_policy("revised", **{"operator.variant": "cap", "operator.eta": 0.9}).operator
+    )
     traj = run(policy, steps=6)
     assert any(bool(s.remasked_BL.any()) for s in traj.steps)
     for row in range(2):
@@ -143,9 +145,9 @@ def test_on_step_sees_every_transition():
 
 
 def test_same_seed_same_tokens_other_seed_other_tokens():
-    hot = Proposal(temperature=1.5)
+    hot = SamplingParams(temperature=1.5)
     prompts = [(a, b) for a in range(4) for b in range(4)]
-    first, again, other = (run(prompts=prompts, proposal=hot, seed=s, steps=6) for s in (0, 0, 1))
+    first, again, other = (run(prompts=prompts, sampling=hot, seed=s, steps=6) for s in (0, 0, 1))
     assert torch.equal(first.state.tokens_BL, again.state.tokens_BL)
     assert not torch.equal(first.state.tokens_BL, other.state.tokens_BL)
 
@@ -155,13 +157,13 @@ def test_temperature_one_and_one_token_per_step_samples_the_joint():
 
     Not so under `confidence`, which looks at the drawn token before it picks the position.
     """
-    joint = Joint.random(3, 2, dependence=2.0, seed=5)
-    denoiser = Exact(joint)
+    joint = JointDistribution.random(3, 2, dependence=2.0, seed=5)
+    denoiser = ExactDenoiser(joint)
     rows = 4000
     state = State.from_prompts([[0]] * rows, new_tokens=2, steps=2, mask_id=denoiser.mask_id)
     noise = Noise.of([row_key(11, b"x", stream) for stream in range(rows)])
     for policy in (Fixed(alpha="margin", kappa="count:1"), Fixed(kappa="count:1", region="last-block:1")):
-        end = decode(denoiser, policy, state, noise=noise, proposal=Proposal(temperature=1.0), record=False)
+        end = decode(denoiser, policy, state, noise=noise, sampling=SamplingParams(temperature=1.0), record=False)
         counts = torch.zeros(2, 2, dtype=torch.float64)
         for a, b in end.state.tokens_BL[:, 1:].tolist():
             counts[a, b] += 1
@@ -173,9 +175,9 @@ def test_temperature_one_and_one_token_per_step_samples_the_joint():
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_guidance_changes_tokens_and_costs_a_second_forward(temperature):
     prompts = [(a, b) for a in range(4) for b in range(4)]
-    proposal = Proposal(temperature=temperature)
-    plain = run(prompts=prompts, proposal=proposal)
-    guided = run(prompts=prompts, proposal=proposal, denoiser=Guided(EXACT, 2.0))
+    sampling = SamplingParams(temperature=temperature)
+    plain = run(prompts=prompts, sampling=sampling)
+    guided = run(prompts=prompts, sampling=sampling, denoiser=GuidedDenoiser(EXACT, 2.0))
     assert not torch.equal(plain.state.tokens_BL, guided.state.tokens_BL)
     assert torch.equal(guided.forwards_B, 2 * plain.forwards_B)
     assert torch.equal(guided.processed_B, 2 * plain.processed_B)
@@ -184,16 +186,16 @@ def test_guidance_changes_tokens_and_costs_a_second_forward(temperature):
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_eos_fill_closes_the_tail_and_saves_forwards(temperature):
     prompts = [(a, b) for a in range(4) for b in range(4)]
-    proposal = Proposal(temperature=temperature)
-    plain = run(prompts=prompts, proposal=proposal, steps=6)
-    filled = run(prompts=prompts, proposal=proposal, steps=6, eos_fill=True)
+    sampling = SamplingParams(temperature=temperature)
+    plain = run(prompts=prompts, sampling=sampling, steps=6)
+    filled = run(prompts=prompts, sampling=sampling, steps=6, eos_fill=True)
     assert int(filled.forwards_B.sum()) < int(plain.forwards_B.sum())
     steps = [filled.row(b).steps for b in range(len(prompts))]
     assert any(bool(s.confidence_BL.isnan().any()) for row in steps for s in row)
 
 
 def test_eos_fill_without_an_end_of_text_token_does_nothing():
-    bare = Exact(JOINT)
+    bare = ExactDenoiser(JOINT)
     assert torch.equal(run(denoiser=bare).state.tokens_BL, run(denoiser=bare, eos_fill=True).state.tokens_BL)
 
 
@@ -201,7 +203,7 @@ def test_eos_fill_without_an_end_of_text_token_does_nothing():
 class Broken:
     """A denoiser that answers in a wrong way."""
 
-    inner: Exact
+    inner: ExactDenoiser
     how: str
     row: int = 1
 
@@ -210,12 +212,12 @@ class Broken:
         return replace(self.inner.vocabulary, size=5) if self.how == "columns" else self.inner.vocabulary
 
     def __call__(self, view, needs):
-        logits = self.inner(view, needs)
-        z_RV = logits.logits_RV.clone()
+        output = self.inner(view, needs)
+        z_RV = output.logits_RV.clone()
         if self.how in ("nan", "inf"):
-            rows_U = logits.index_R // view.tokens_BN.shape[1]
+            rows_U = output.index_R // view.tokens_BN.shape[1]
             z_RV[rows_U == self.row, 0] = float(self.how)
-        return replace(logits, logits_RV=z_RV)
+        return replace(output, logits_RV=z_RV)
 
 
 @pytest.mark.parametrize("how", ["nan", "inf"])
@@ -255,25 +257,25 @@ def test_an_invalid_action_is_reported_with_its_row_and_step():
 def test_a_prediction_is_not_there_before_the_forward():
     state, noise = start([[0]], 2, 1)
     with pytest.raises(ConfigError, match="no prediction yet"):
-        _ = Trajectory.start(state, noise).seen
+        _ = Trajectory.start(state, noise).current_prediction
 
 
 def test_looks_are_charged_to_their_owner_and_remembered():
     state, noise = start([[0], [1]], 4, 4)
-    runner = Runner(EXACT, Proposal())
+    runner = Runner(EXACT, SamplingParams())
     traj = Trajectory.start(state, noise)
-    view = LLaDA().view(traj)
-    runner.observe(traj, view, Needs())
+    inputs = LLaDA().model_input(traj)
+    runner.observe(traj, inputs, Needs())
     next_state = replace(state, tokens_BL=state.tokens_BL.clone().index_fill(1, torch.tensor([2]), 3))
-    runner.look(next_state, torch.tensor([0, 1]))
-    runner.look(next_state, torch.tensor([1, 1]))
+    runner.predict(next_state, torch.tensor([0, 1]))
+    runner.predict(next_state, torch.tensor([1, 1]))
     assert runner.forwards_B.tolist() == [2, 4]
     came_true = replace(traj, state=next_state)
-    again = runner.observe(came_true, LLaDA().view(came_true), Needs())
+    again = runner.observe(came_true, LLaDA().model_input(came_true), Needs())
     assert runner.forwards_B.tolist() == [0, 0]
-    fresh = Runner(EXACT, Proposal()).observe(came_true, LLaDA().view(came_true), Needs())
-    assert torch.equal(again.seen.confidence_BN, fresh.seen.confidence_BN)
-    assert torch.equal(again.seen.clean.entropy_BN, fresh.seen.clean.entropy_BN)
+    fresh = Runner(EXACT, SamplingParams()).observe(came_true, LLaDA().model_input(came_true), Needs())
+    assert torch.equal(again.current_prediction.confidence_BN, fresh.current_prediction.confidence_BN)
+    assert torch.equal(again.current_prediction.clean.entropy_BN, fresh.current_prediction.clean.entropy_BN)
 
 
 def test_a_look_ahead_that_comes_true_saves_the_next_forward():
@@ -288,11 +290,11 @@ def test_a_look_ahead_that_comes_true_saves_the_next_forward():
 @pytest.mark.parametrize("guidance", [0.0, 1.5])
 def test_a_resumed_look_ahead_reports_what_the_whole_run_does(guidance, tmp_path):
     """The forward that a look had paid for is run again, from memory or from a file, and counted once."""
-    denoiser = Guided(EXACT, guidance) if guidance else EXACT
+    denoiser = GuidedDenoiser(EXACT, guidance) if guidance else EXACT
     policy = InfoGain(threshold=None, candidates=4)
     traj = run(policy, prompts=((0,), (3,)), steps=6, denoiser=denoiser)
     traj.save(tmp_path / "run.npz")
-    assert any(bool(s.foreseen_B.any()) for s in traj.steps if s.foreseen_B is not None)
+    assert any(bool(s.prepaid_B.any()) for s in traj.steps if s.prepaid_B is not None)
     for source in (traj, Trajectory.load(tmp_path / "run.npz")):
         for step in range(6):
             resumed = decode(denoiser, policy, source.resume(1, step))
@@ -303,7 +305,7 @@ def test_a_resumed_look_ahead_reports_what_the_whole_run_does(guidance, tmp_path
 
 def test_a_method_that_does_not_look_pays_for_its_own_forward():
     traj = run(InfoGain(threshold=None, candidates=4), prompts=((0,),), steps=6)
-    step = next(i for i, s in enumerate(traj.steps) if s.foreseen_B is not None and bool(s.foreseen_B.any()))
+    step = next(i for i, s in enumerate(traj.steps) if s.prepaid_B is not None and bool(s.prepaid_B.any()))
     other = decode(EXACT, LLaDA(), traj.resume(0, step))
     assert [int(s.forwards_B) for s in other.steps[step:]] == [1] * (6 - step)
 
@@ -312,7 +314,7 @@ def test_the_start_is_never_modified():
     state, noise = start([[0], [1]], 6, 3)
     copies = [t.clone() for t in (state.tokens_BL, state.fixed_BL, state.committed_BL, state.step_B)]
     for name in ("llada", "wino", "core", "info-gain", "revised"):
-        decode(EXACT, make(name), state, noise=noise)
+        decode(EXACT, make_policy(name), state, noise=noise)
     now = (state.tokens_BL, state.fixed_BL, state.committed_BL, state.step_B)
     assert all(torch.equal(a, b) for a, b in zip(copies, now, strict=True))
 
@@ -332,7 +334,7 @@ def test_mismatched_wanted_slots_are_refused():
         vocabulary = Vocabulary(4, 4)
 
         def __call__(self, view, needs):
-            return Logits(torch.zeros(2, 4), view.wanted_BN[:, :3])
+            return ModelOutput(torch.zeros(2, 4), view.wanted_BN[:, :3])
 
     with pytest.raises(DenoiserError, match="slots of shape"):
         run(denoiser=Narrow())
@@ -341,7 +343,7 @@ def test_mismatched_wanted_slots_are_refused():
 def test_guided_look_ahead_does_not_mix_rows_that_share_a_canvas():
     """Two rows may reach one canvas with different given tokens; guidance hides those, so their logits differ."""
     for seed in range(12):
-        denoiser = Guided(Exact(Joint.random(5, 2, dependence=2.0, seed=seed)), 3.0)
+        denoiser = GuidedDenoiser(ExactDenoiser(JointDistribution.random(5, 2, dependence=2.0, seed=seed)), 3.0)
         m = denoiser.vocabulary.mask_id
         canvases = [[0, m, m, m, m], [m, 0, m, m, m], [m, m, 0, m, m], [0, 0, m, m, m], [m, 0, 0, m, m]]
         state = State.from_canvases(canvases, steps=[4, 4, 4, 3, 3], mask_id=m)
@@ -397,7 +399,7 @@ def test_a_state_of_another_model_and_missing_noise_are_refused():
 
 
 def test_other_noise_may_be_given_to_a_resumed_run():
-    policy = make("llada", remasking="random")
+    policy = make_policy("llada", remasking="random")
     traj = run(policy, prompts=((0,),), steps=6)
     ends = {
         tuple(int(s.revealed_BL[0].nonzero()[0]) for s in decode(EXACT, policy, traj.resume(0, 2), noise=n).steps)
@@ -407,13 +409,13 @@ def test_other_noise_may_be_given_to_a_resumed_run():
     assert len({order[:2] for order in ends}) == 1
 
 
-@pytest.mark.parametrize(("proposal", "most"), [(Proposal(), 205), (Proposal(temperature=0.7), 275)])
+@pytest.mark.parametrize(("proposal", "most"), [(SamplingParams(), 205), (SamplingParams(temperature=0.7), 275)])
 def test_a_step_takes_few_tensor_operations_beside_its_forward(proposal, most):
     """Of a short row nearly all of a step's time is their number, on a GPU of a small batch too."""
     counted = Counted()
     denoiser = Uncounted(EXACT, counted)
     states, noise = start([[0]], 6, 6)
     with torch.inference_mode(), counted:
-        decode(denoiser, LLaDA(), states, noise=noise, proposal=proposal)
+        decode(denoiser, LLaDA(), states, noise=noise, sampling=proposal)
     assert counted.forwards == 6
     assert counted.count / counted.forwards < most

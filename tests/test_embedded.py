@@ -16,7 +16,7 @@ from tests.helpers.paths import CONFIGS, ROOT, SRC
 from unmask.base.errors import UnknownName
 from unmask.catalog import EMBEDDED, EmbeddedOptions, load
 from unmask.lab.compare import FRESH, evaluate
-from unmask.policies import make
+from unmask.policies import make_policy
 from unmask.policies.examples import HOME
 from unmask.tasks import TASKS
 from unmask.train import TrainConfig
@@ -175,7 +175,9 @@ def test_a_batch_gives_what_each_prompt_gives_alone(name, models):
 def test_trained_and_not_blank(name, models):
     """On prompts that no split and no training run has: far above what an untrained network reaches, which is 0."""
     tasks = ["html-close-tags", "carry-rtl"]
-    found = evaluate(models[name], tasks, split=FRESH, prompts=4, policies={"reference": make(models[name].reference)})
+    found = evaluate(
+        models[name], tasks, split=FRESH, prompts=4, policies={"reference": make_policy(models[name].reference)}
+    )
     means = found.means()
     assert means["html-close-tags"] > 0.6
     assert means["carry-rtl"] > 0.5

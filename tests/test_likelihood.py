@@ -52,7 +52,7 @@ CASES = {case["title"]: case for case in SHEET["cases"]}
 def test_worked_example(worked, title):
     case = CASES[title]
     policy = LeftToRight() if case["policy"] == "left-to-right" else case["policy"]
-    found = worked.score(SHEET["text"], policy=policy, **case["settings"]).rows[0]
+    found = worked.log_likelihood(SHEET["text"], policy=policy, **case["settings"]).rows[0]
     assert found.log_likelihood == pytest.approx(case["log_likelihood"], abs=1e-4)
     assert [list(places) for places in found.order] == case["order"]
     assert found.log_probs == pytest.approx(case["log_probs"], abs=1e-4)
@@ -61,14 +61,14 @@ def test_worked_example(worked, title):
 def test_the_probabilities_of_all_texts_sum_to_one_where_orders_matter(worked):
     for case in CASES.values():
         policy = LeftToRight() if case["policy"] == "left-to-right" else case["policy"]
-        found = worked.score(texts_of(3, "ab"), policy=policy, **case["settings"])
+        found = worked.log_likelihood(texts_of(3, "ab"), policy=policy, **case["settings"])
         assert math.fsum(math.exp(row.log_likelihood) for row in found.rows) == pytest.approx(1, abs=1e-12)
 
 
 @pytest.mark.parametrize("policy", ["llada", "eb-sampler", "dos"])
 def test_one_token_at_a_time_is_the_joint_itself(model, policy):
     settings = {"gamma": 0.0} if policy == "eb-sampler" else {}
-    found = model.score(texts_of(4, "abc"), policy=policy, **settings)
+    found = model.log_likelihood(texts_of(4, "abc"), policy=policy, **settings)
     joint = model.denoiser.joint
     for row in found.rows:
         assert row.log_likelihood == pytest.approx(joint.log_prob(row.tokens), abs=1e-10)
@@ -78,7 +78,7 @@ def test_one_token_at_a_time_is_the_joint_itself(model, policy):
 def test_parallel_reveals_are_what_enumeration_says(model):
     """The way is found again from the joint alone: two most probable marginals first, then the rest."""
     joint = model.denoiser.joint
-    found = model.score(texts_of(4, "abc"), policy="llada", tokens_per_step=2)
+    found = model.log_likelihood(texts_of(4, "abc"), policy="llada", tokens_per_step=2)
     for row in found.rows:
         known, total = {}, 0.0
         while len(known) < 4:
@@ -97,12 +97,12 @@ def test_parallel_reveals_are_what_enumeration_says(model):
 def test_other_methods_are_normalised(model, policy, settings):
     if policy == "margin":
         policy, settings = "composed", {"score": "margin", "cardinality": "above:0.3"}
-    found = model.score(texts_of(4, "abc"), policy=policy, **settings)
+    found = model.log_likelihood(texts_of(4, "abc"), policy=policy, **settings)
     assert math.fsum(math.exp(row.log_likelihood) for row in found.rows) == pytest.approx(1, abs=1e-12)
 
 
 def test_a_prompt_is_given_and_not_scored(model):
-    found = model.score("ca", prompt="ab").rows[0]
+    found = model.log_likelihood("ca", prompt="ab").rows[0]
     joint = model.denoiser.joint
     expected = joint.log_prob([0, 1, 2, 0]) - math.log(joint.prefix(2).prob([0, 1]))
     assert found.log_likelihood == pytest.approx(expected, abs=1e-10)
@@ -111,17 +111,19 @@ def test_a_prompt_is_given_and_not_scored(model):
 
 def test_rows_ignore_their_neighbours(model):
     texts, prompts = ["ab", "cabc", "b", "aa"], ["c", None, "ab", "a"]
-    together = model.score(texts, prompt=prompts, policy="fast-dllm", threshold=0.5)
-    by_two = model.score(texts, prompt=prompts, policy="fast-dllm", threshold=0.5, batch=2)
+    together = model.log_likelihood(texts, prompt=prompts, policy="fast-dllm", threshold=0.5)
+    by_two = model.log_likelihood(texts, prompt=prompts, policy="fast-dllm", threshold=0.5, batch_size=2)
     for row, also, text, prompt in zip(together.rows, by_two.rows, texts, prompts, strict=True):
-        alone = model.score(text, prompt=None if prompt is None else [prompt], policy="fast-dllm", threshold=0.5)
+        alone = model.log_likelihood(
+            text, prompt=None if prompt is None else [prompt], policy="fast-dllm", threshold=0.5
+        )
         assert row == also == alone.rows[0]
 
 
 def test_temperature_and_filters_change_what_is_drawn(model):
-    cold = model.score(texts_of(2, "abc"), temperature=0.5)
+    cold = model.log_likelihood(texts_of(2, "abc"), temperature=0.5)
     assert math.fsum(math.exp(row.log_likelihood) for row in cold.rows) == pytest.approx(1, abs=1e-12)
-    cut = model.score(texts_of(2, "abc"), top_k=1)
+    cut = model.log_likelihood(texts_of(2, "abc"), top_k=1)
     assert sorted(row.log_likelihood for row in cut.rows)[-1] == pytest.approx(0)
     assert [row.log_likelihood for row in cut.rows].count(-math.inf) == 8
     assert cut.perplexity.value == math.inf
@@ -129,19 +131,19 @@ def test_temperature_and_filters_change_what_is_drawn(model):
 
 
 def test_forwards_are_counted(model):
-    assert model.score("abca").rows[0].forwards == 4
-    assert model.score("abca", tokens_per_step=4).rows[0].forwards == 1
-    assert model.score("ca", prompt="ab", cfg_scale=1.0).rows[0].forwards == 4
+    assert model.log_likelihood("abca").rows[0].forwards == 4
+    assert model.log_likelihood("abca", tokens_per_step=4).rows[0].forwards == 1
+    assert model.log_likelihood("ca", prompt="ab", cfg_scale=1.0).rows[0].forwards == 4
 
 
 def test_perplexity_of_several_texts_has_an_interval(model):
-    found = model.score(["abca", "bb", "cab"])
+    found = model.log_likelihood(["abca", "bb", "cab"])
     total, tokens = sum(row.log_likelihood for row in found.rows), 9
     assert found.perplexity.value == pytest.approx(math.exp(-total / tokens))
     assert found.perplexity.low < found.perplexity.value < found.perplexity.high
-    assert math.isnan(model.score("abca").perplexity.low)
+    assert math.isnan(model.log_likelihood("abca").perplexity.low)
     assert "exact log-likelihood" in found.quantity
-    assert "lower bound" in model.score("ab", bound="monte-carlo", samples=2).quantity
+    assert "lower bound" in model.log_likelihood("ab", estimator="monte-carlo", samples=2).quantity
 
 
 def expectation(worked, tokens):
@@ -163,7 +165,9 @@ def test_the_bound_is_unbiased(worked):
     exact = expectation(worked, tokens)
     orders = [sum(SHEET["orders"].values()) / 6]
     assert exact == pytest.approx(orders[0], abs=1e-4)
-    estimates = [worked.score("bab", bound="monte-carlo", samples=2, seed=s).log_likelihood for s in range(600)]
+    estimates = [
+        worked.log_likelihood("bab", estimator="monte-carlo", samples=2, seed=s).log_likelihood for s in range(600)
+    ]
     error = np.std(estimates) / math.sqrt(len(estimates))
     assert 0 < error < 0.05
     assert abs(np.mean(estimates) - exact) < 3 * error
@@ -171,20 +175,23 @@ def test_the_bound_is_unbiased(worked):
 
 
 def test_the_bound_is_tight_on_true_conditionals(model):
-    found = model.score("abca", bound="monte-carlo", samples=4000, batch=500).rows[0]
+    found = model.log_likelihood("abca", estimator="monte-carlo", samples=4000, batch_size=500).rows[0]
     assert found.standard_error < 0.1
     assert abs(found.log_likelihood - model.denoiser.joint.log_prob([0, 1, 2, 0])) < 4 * found.standard_error
     assert found.log_probs == found.order == ()
-    again = model.score("abca", bound="monte-carlo", samples=4000, batch=123).rows[0]
+    again = model.log_likelihood("abca", estimator="monte-carlo", samples=4000, batch_size=123).rows[0]
     assert again == found
-    assert model.score("abca", bound="monte-carlo", samples=4000, seed=1).rows[0].log_likelihood != found.log_likelihood
+    assert (
+        model.log_likelihood("abca", estimator="monte-carlo", samples=4000, seed=1).rows[0].log_likelihood
+        != found.log_likelihood
+    )
 
 
 def test_on_a_network():
     mini = unmask.load("mini")
-    found = mini.score(["the answer is 4", "4"], prompt="2+2", tokens_per_step=2)
+    found = mini.log_likelihood(["the answer is 4", "4"], prompt="2+2", tokens_per_step=2)
     assert all(math.isfinite(row.log_likelihood) and row.log_likelihood < 0 for row in found.rows)
-    bound = mini.score("the answer is 4", prompt="2+2", bound="monte-carlo", samples=4)
+    bound = mini.log_likelihood("the answer is 4", prompt="2+2", estimator="monte-carlo", samples=4)
     assert bound.rows[0].forwards == 4
 
 
@@ -206,7 +213,7 @@ def test_methods_without_one_way_are_refused(model, policy, why):
     settings = {key: {"0": 0.0}.get(value, value)} if key else {}
     settings |= {"block_length": 2} if name == "wino" else {}
     with pytest.raises(ConfigError, match=f"{name} gives a text no exact likelihood: {why}; allowed: a method that"):
-        model.score("abca", policy=name, **settings)
+        model.log_likelihood("abca", policy=name, **settings)
 
 
 @dataclass(frozen=True)
@@ -227,7 +234,7 @@ class TakesBack(LLaDA):
 
 def test_a_method_of_ones_own_that_takes_back_is_refused_when_it_does(model):
     with pytest.raises(ConfigError, match="takes-back gives a text no exact likelihood: it re-masks"):
-        model.score("abca", policy=TakesBack())
+        model.log_likelihood("abca", policy=TakesBack())
 
 
 @dataclass(frozen=True)
@@ -242,18 +249,18 @@ class StopsEarly(LLaDA):
 
 def test_a_method_that_leaves_masks_is_refused(model):
     with pytest.raises(ConfigError, match="masks that it leaves is 'some, with stops-early'; allowed: none"):
-        model.score("abca", policy=StopsEarly())
+        model.log_likelihood("abca", policy=StopsEarly())
 
 
 @each_case(
     ("options", "complaint"),
     [
-        ({"bound": "elbo"}, "unknown bound 'elbo'"),
-        ({"samples": 0, "bound": "monte-carlo"}, "samples is 0; allowed: 1 to 100000"),
+        ({"estimator": "elbo"}, "unknown estimator 'elbo'"),
+        ({"samples": 0, "estimator": "monte-carlo"}, "samples is 0; allowed: 1 to 100000"),
         ({"temperature": 0.0}, "temperature is 0.0; allowed: above 0"),
-        ({"policy": "llada", "bound": "oracle"}, "policy given; allowed: no method under bound='oracle'"),
-        ({"bound": "oracle", "oracle_block": 13}, "oracle_block is 13; allowed: 1 to 12"),
-        ({"policy": "llada", "bound": "monte-carlo"}, "policy given; allowed: no method under bound"),
+        ({"policy": "llada", "estimator": "oracle"}, "policy given; allowed: no method under estimator='oracle'"),
+        ({"estimator": "oracle", "oracle_block": 13}, "oracle_block is 13; allowed: 1 to 12"),
+        ({"policy": "llada", "estimator": "monte-carlo"}, "policy given; allowed: no method under estimator"),
         ({"tokens_per_step": 1.5}, "tokens_per_step is 1.5; allowed: a whole number"),
         ({"prompt": ["a", "b"]}, "the number of prompts is 2; allowed: 1 or 1"),
         ({"eos_fil": True}, "eos_fil"),
@@ -261,15 +268,15 @@ def test_a_method_that_leaves_masks_is_refused(model):
 )
 def test_bad_options_are_refused(model, options, complaint):
     with pytest.raises(ConfigError, match=complaint):
-        model.score("ab", **options)
+        model.log_likelihood("ab", **options)
 
 
 @pytest.mark.parametrize("text", ["a_b", "", "ab[MASK]"])
 def test_bad_texts_are_refused(model, text):
     with pytest.raises(ConfigError, match="text"):
-        model.score(text)
+        model.log_likelihood(text)
 
 
 def test_an_unknown_method_is_refused(model):
     with pytest.raises(UnknownName, match="unknown policy 'lada'"):
-        model.score("ab", policy="lada")
+        model.log_likelihood("ab", policy="lada")

@@ -8,16 +8,28 @@ import torch
 
 from unmask.base.errors import ConfigError, ContractError
 from unmask.catalog import load
-from unmask.core import NO_LOOK_AHEAD, Needs, Noise, NoNoise, Policy, Proposal, Search, State, Trajectory, View, row_key
+from unmask.core import (
+    NO_LOOK_AHEAD,
+    ForbiddenNoise,
+    ModelInput,
+    Needs,
+    Noise,
+    Policy,
+    SamplingParams,
+    Search,
+    State,
+    Trajectory,
+    row_key,
+)
 from unmask.decode import decode
-from unmask.denoisers import Exact, Joint
+from unmask.denoisers import ExactDenoiser, JointDistribution
 from unmask.policies import Fixed, LLaDA, Revised
 from unmask.runner import Runner, joined
 
-JOINT = Joint.random(7, 4, dependence=1.5, seed=3)
-EXACT = Exact(JOINT, eos_ids=(2,))
-PLANNER = Exact(Joint.random(7, 4, dependence=0.5, seed=9))
-WARM = Proposal(temperature=1.0)
+JOINT = JointDistribution.random(7, 4, dependence=1.5, seed=3)
+EXACT = ExactDenoiser(JOINT, eos_ids=(2,))
+PLANNER = ExactDenoiser(JointDistribution.random(7, 4, dependence=0.5, seed=9))
+WARM = SamplingParams(temperature=1.0)
 
 
 def begun(prompts=((0,), (1, 2)), new_tokens=5, steps=3):
@@ -35,24 +47,24 @@ class TestLook:
     def test_is_greedy_unless_it_is_given_noise(self):
         traj = begun()
         both = torch.arange(2)
-        greedy = runner(traj).look(traj.state, both)
+        greedy = runner(traj).predict(traj.state, both)
         assert torch.equal(greedy.token_BN, greedy.clean.top_BNK[..., 0])
-        drawn = [runner(traj).look(traj.state, both, noise=Noise.of([k, k + 1])).token_BN for k in range(40)]
+        drawn = [runner(traj).predict(traj.state, both, noise=Noise.of([k, k + 1])).token_BN for k in range(40)]
         assert any(not torch.equal(tokens, greedy.token_BN) for tokens in drawn)
-        again = runner(traj).look(traj.state, both, noise=Noise.of([3, 4])).token_BN
+        again = runner(traj).predict(traj.state, both, noise=Noise.of([3, 4])).token_BN
         assert torch.equal(again, drawn[3])
 
     def test_draws_what_the_run_itself_would_draw(self):
         """The rows' own noise at their own step: a look that comes true is the step."""
         traj = begun()
-        real = runner(traj).observe(traj, View.of(traj.state, Needs()), Needs()).seen
-        looked = runner(traj).look(traj.state, torch.arange(2), noise=traj.noise)
+        real = runner(traj).observe(traj, ModelInput.of(traj.state, Needs()), Needs()).current_prediction
+        looked = runner(traj).predict(traj.state, torch.arange(2), noise=traj.noise)
         assert torch.equal(looked.token_BN, real.token_BN)
         assert torch.equal(looked.confidence_BN, real.confidence_BN)
 
     def test_draws_several_tokens_at_once(self):
         traj = begun()
-        many = runner(traj).look(traj.state, torch.arange(2), Needs(draws=16), noise=traj.noise)
+        many = runner(traj).predict(traj.state, torch.arange(2), Needs(draws=16), noise=traj.noise)
         assert many.token_BND.shape[-1] == 16
         assert len(many.token_BND[0, traj.state.masked_BL[0]].unique()) > 1
 
@@ -61,9 +73,9 @@ class TestLook:
         mask_id = network.vocabulary.mask_id
         state = State.from_prompts([[5, 6, 7]], new_tokens=4, steps=2, mask_id=mask_id)
         traj = Trajectory.start(state, Noise.of([1]))
-        made = Runner(network, Proposal())
+        made = Runner(network, SamplingParams())
         made.reset_costs(traj)
-        seen = made.look(state, torch.tensor([0]), Needs(attention=True, hidden=True))
+        seen = made.predict(state, torch.tensor([0]), Needs(attention=True, hidden=True))
         assert seen.attention_BNN.shape == (1, 7, 7)
         torch.testing.assert_close(seen.attention_BNN[0, 3:].sum(-1), torch.ones(4))
         assert seen.hidden_BNH.shape[:2] == (1, 7)
@@ -76,28 +88,28 @@ class TestLook:
             [[5, 6, network.vocabulary.mask_id, 7]], steps=1, mask_id=network.vocabulary.mask_id
         )
         traj = Trajectory.start(state, Noise.of([1]))
-        made = Runner(network, Proposal())
+        made = Runner(network, SamplingParams())
         made.reset_costs(traj)
-        view = View.of(state, Needs())
-        past_only = replace(view, attend_BNN=torch.ones(1, 4, 4, dtype=torch.bool).tril())
-        blind = made.look(state, torch.tensor([0]), view=past_only)
-        full = made.look(state, torch.tensor([0]))
+        inputs = ModelInput.of(state, Needs())
+        past_only = replace(inputs, attend_BNN=torch.ones(1, 4, 4, dtype=torch.bool).tril())
+        blind = made.predict(state, torch.tensor([0]), inputs=past_only)
+        full = made.predict(state, torch.tensor([0]))
         assert not torch.equal(blind.logz_BN, full.logz_BN)
         changed = replace(past_only, tokens_BN=torch.tensor([[5, 6, network.vocabulary.mask_id, 8]]))
-        unmoved = made.look(state, torch.tensor([0]), view=changed)
+        unmoved = made.predict(state, torch.tensor([0]), inputs=changed)
         torch.testing.assert_close(unmoved.logz_BN, blind.logz_BN)
         assert made.forwards_B.tolist() == [3]
 
     def test_a_pass_with_its_own_attention_is_never_taken_for_the_real_one(self):
         traj = begun(prompts=((0,),))
-        made = runner(traj, Proposal())
+        made = runner(traj, SamplingParams())
         attend = torch.ones(1, 6, 6, dtype=torch.bool)
-        view = replace(View.of(traj.state, Needs()), attend_BNN=attend)
-        made.look(traj.state, torch.tensor([0]), view=view)
-        made.observe(traj, View.of(traj.state, Needs()), Needs())
+        inputs = replace(ModelInput.of(traj.state, Needs()), attend_BNN=attend)
+        made.predict(traj.state, torch.tensor([0]), inputs=inputs)
+        made.observe(traj, ModelInput.of(traj.state, Needs()), Needs())
         assert made.forwards_B.tolist() == [1], "the real forward was run"
-        made.look(traj.state, torch.tensor([0]))
-        made.observe(traj, View.of(traj.state, Needs()), Needs())
+        made.predict(traj.state, torch.tensor([0]))
+        made.observe(traj, ModelInput.of(traj.state, Needs()), Needs())
         assert made.forwards_B.tolist() == [0], "a look that comes true is not run again"
 
     def test_nobody_looks_who_does_not_say_so(self):
@@ -106,7 +118,7 @@ class TestLook:
             name: ClassVar[str] = "sly"
 
             def act(self, traj, look_ahead):
-                look_ahead.look(traj.state, torch.arange(traj.state.batch))
+                look_ahead.predict(traj.state, torch.arange(traj.state.batch))
                 return Fixed().act(traj, NO_LOOK_AHEAD)
 
         traj = begun()
@@ -184,13 +196,13 @@ class Leftmost(Search):
         for row in range(traj.state.batch):
             one = traj.select(torch.tensor([row]))
             while bool(one.state.masked_BL.any()):
-                seen = run.look(one.state, torch.tensor([row]))
+                seen = run.predict(one.state, torch.tensor([row]))
                 if self.draws:
                     traj.uniform("order")
                 first_BL = one.state.masked_BL & (one.state.masked_BL.long().cumsum(-1) == 1)
                 action = LLaDA().act(replace(one, prediction=seen), NO_LOOK_AHEAD)
                 action = replace(action, region_BL=first_BL, kappa_B=torch.ones_like(action.kappa_B))
-                one = run.take(replace(one, prediction=seen), self.name, action)
+                one = run.apply_action(replace(one, prediction=seen), self.name, action)
             ends.append(one)
         return joined(ends)
 
@@ -225,7 +237,7 @@ class TestSearch:
             def random(self):
                 return False
 
-        one = replace(begun(), noise=NoNoise(begun().noise.key_B)).select(torch.tensor([0]))
+        one = replace(begun(), noise=ForbiddenNoise(begun().noise.key_B)).select(torch.tensor([0]))
         with pytest.raises(ContractError, match="without saying so"):
             one.uniform("order")
         assert decode(EXACT, Leftmost(draws=True), begun()).noise.key_B.tolist() == begun().noise.key_B.tolist()
@@ -238,13 +250,13 @@ class TestClock:
         @dataclass(frozen=True)
         class Long(Revised):
             @property
-            def own_clock(self):
+            def extra_steps(self):
                 return True
 
         canvas = [[0, *[EXACT.mask_id] * 4]]
         with pytest.raises(ConfigError, match="1 to 4"):
             State.from_canvases(canvas, steps=9, mask_id=EXACT.mask_id)
-        state = State.from_canvases(canvas, steps=9, mask_id=EXACT.mask_id, own_clock=True)
+        state = State.from_canvases(canvas, steps=9, mask_id=EXACT.mask_id, extra_steps=True)
         with pytest.raises(ConfigError, match=r"steps of row 0 is 9; allowed: 1 to 4 .* with revised"):
             decode(EXACT, Revised(Fixed(commit="none")), state, noise=Noise.of([1]))
         model = load("exact", n=5)

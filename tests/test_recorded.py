@@ -13,15 +13,15 @@ from tests.helpers.tape import HostFree, HostRead, Recorded, Tape, TapeRecorder
 from unmask.adapt.selective import Selective
 from unmask.base.errors import DenoiserError, InvalidAction, Unfinished
 from unmask.catalog import load
-from unmask.core import Action, LookAhead, Noise, Policy, Proposal, State, Trajectory, Vocabulary, row_key
-from unmask.core.rows import leaves
+from unmask.core import Action, LookAhead, Noise, Policy, SamplingParams, State, Trajectory, Vocabulary, row_key
+from unmask.core.rows import tensors
 from unmask.decode import decode
-from unmask.denoisers import Exact, Joint, Network
-from unmask.denoisers.transformer import Spec, Transformer
+from unmask.denoisers import ExactDenoiser, JointDistribution, Network
+from unmask.denoisers.transformer import Transformer, TransformerSpec
 from unmask.diagnostics import DIAGNOSTICS
-from unmask.policies import METHODS, Fixed, LLaDA, make
+from unmask.policies import METHODS, Fixed, LLaDA, make_policy
 
-EXACT = Exact(Joint.random(9, 4, dependence=1.5, seed=3), eos_ids=(2, 3))
+EXACT = ExactDenoiser(JointDistribution.random(9, 4, dependence=1.5, seed=3), eos_ids=(2, 3))
 
 
 def rows(denoiser, new_tokens=(2, 6, 4, 5), steps=None, prompts=((0,), (1, 2), (3,), (2, 1))):
@@ -50,7 +50,7 @@ def with_recorder(denoiser, recorder):
 @cache
 def tiny() -> Network:
     """Two narrow layers; two tokens end the text, so that some tails are closed."""
-    model = Transformer.empty(Spec(24, 16, 2, 2, 1, 32, 1e4, 1e-5, True, True), "cpu", torch.float32)
+    model = Transformer.empty(TransformerSpec(24, 16, 2, 2, 1, 32, 1e4, 1e-5, True, True), "cpu", torch.float32)
     torch.manual_seed(1)
     for name, values in model.named_parameters():
         torch.nn.init.ones_(values) if "norm" in name else torch.nn.init.normal_(values, std=0.5)
@@ -62,14 +62,14 @@ def tiny() -> Network:
 
 def test_methods_of_one_shape_are_recordable():
     """The others look ahead, have slots of their own, or pick positions out."""
-    policies = {name: method for name in METHODS if isinstance(method := make(name), Policy)}
-    others = {name for name, policy in policies.items() if not policy.recordable}
+    policies = {name: method for name in METHODS if isinstance(method := make_policy(name), Policy)}
+    others = {name for name, policy in policies.items() if not policy.cuda_graph}
     assert others == {"wino", "core", "info-gain", "vsb", "demask", "ddpd"}
-    assert four().recordable
-    assert not make("fast-dllm", spacing=8).recordable
-    assert not make("p2", noisy=True).recordable
-    assert not make("revised", base=make("wino")).recordable
-    assert not Selective(make("fast-dllm", spacing=2), DIAGNOSTICS["score"](), OPEN).recordable
+    assert four().cuda_graph
+    assert not make_policy("fast-dllm", spacing=8).cuda_graph
+    assert not make_policy("p2", noisy=True).cuda_graph
+    assert not make_policy("revised", base=make_policy("wino")).cuda_graph
+    assert not Selective(make_policy("fast-dllm", spacing=2), DIAGNOSTICS["score"](), OPEN).cuda_graph
 
 
 # The same as the plain loop.
@@ -83,15 +83,15 @@ def test_a_step_can_be_recorded(name):
     assert plain.to_bytes() == recorded.to_bytes()
     assert not recorder.refused
     assert recorder.count["recorded"] >= min(2, len(plain.steps))
-    assert recorder.count["replayed"] or len(plain.steps) < 3 + POLICIES[name].memory
+    assert recorder.count["replayed"] or len(plain.steps) < 3 + POLICIES[name].past_steps
 
 
 def test_a_longer_memory_is_recorded_step_by_step():
     """Until it is full, every number of steps in it is a recording of its own."""
     recorder, network = TapeRecorder(rehearses=False), tiny()
-    plain, recorded = both(network, four(), rows(network, (7, 2)), recorder, proposal=Proposal(temperature=0.7))
+    plain, recorded = both(network, four(), rows(network, (7, 2)), recorder, sampling=SamplingParams(temperature=0.7))
     assert plain.to_bytes() == recorded.to_bytes()
-    assert four().memory == 4
+    assert four().past_steps == 4
     assert [steps.past.most for steps in recorder.kept.values()] == [4, 4], "two rows, then one"
     assert recorder.count["replayed"]
 
@@ -110,7 +110,7 @@ def test_all_steps_are_those_of_the_plain_loop(name):
     recorder, network = TapeRecorder(), tiny()
     for first in range(4):
         run = rows(network, (8, 2, 8, 4), (8, 2, 4, 2), prompts=((first, 8), (1, 2), (first,), (4, 4)))
-        options = {"proposal": Proposal(temperature=0.7), "eos_fill": True, "record": first > 1}
+        options = {"sampling": SamplingParams(temperature=0.7), "eos_fill": True, "record": first > 1}
         plain, recorded = both(network, POLICIES[name], run, recorder, **options)
         assert plain.to_bytes() == recorded.to_bytes()
     assert not recorder.refused
@@ -120,7 +120,7 @@ def test_all_steps_are_those_of_the_plain_loop(name):
 def same_on_exact(policy):
     run = rows(EXACT, (4, 6, 2), (2, 6, 2))
     recorder = TapeRecorder(replays=False)
-    plain, recorded = both(EXACT, policy, run, recorder, proposal=Proposal(temperature=1.0), eos_fill=True)
+    plain, recorded = both(EXACT, policy, run, recorder, sampling=SamplingParams(temperature=1.0), eos_fill=True)
     assert plain.to_bytes() == recorded.to_bytes()
     assert torch.equal(plain.remasks_B, recorded.remasks_B)
     assert recorder.count["at once"]
@@ -128,19 +128,19 @@ def same_on_exact(policy):
 
 
 PROPOSALS = {
-    "greedy": Proposal(),
-    "gumbel": Proposal(temperature=0.8, sampler="gumbel"),
-    "filtered": Proposal(temperature=0.8, top_p=0.9, top_k=5),
-    "ends": Proposal(confidence_eos_eot_inf=True, eos_penalty=0.5),
-    "no end": Proposal(temperature=0.5, logits_eos_inf=True, bar_mask=False),
+    "greedy": SamplingParams(),
+    "gumbel": SamplingParams(temperature=0.8, sampler="gumbel"),
+    "filtered": SamplingParams(temperature=0.8, top_p=0.9, top_k=5),
+    "ends": SamplingParams(confidence_eos_eot_inf=True, eos_penalty=0.5),
+    "no end": SamplingParams(temperature=0.5, logits_eos_inf=True, bar_mask=False),
 }
 
 
 @each_case("proposal", PROPOSALS.values(), ids=PROPOSALS)
-@each_case("policy", [LLaDA(), make("klass", variant="dream")], ids=["llada", "klass"])
+@each_case("policy", [LLaDA(), make_policy("klass", variant="dream")], ids=["llada", "klass"])
 def test_every_proposal_can_be_recorded(policy, proposal):
     recorder, network = TapeRecorder(rehearses=False), tiny()
-    plain, recorded = both(network, policy, rows(network, (6, 4)), recorder, proposal=proposal, eos_fill=True)
+    plain, recorded = both(network, policy, rows(network, (6, 4)), recorder, sampling=proposal, eos_fill=True)
     assert plain.to_bytes() == recorded.to_bytes()
     assert recorder.count["replayed"]
 
@@ -149,10 +149,13 @@ def test_every_proposal_can_be_recorded(policy, proposal):
 def test_the_shipped_models_decode_alike(model):
     network = load(model, device="cpu").denoiser
     prompts = tuple(tuple(range(20 + n, 26 + 2 * n)) for n in range(4))
-    for policy in (make("llada" if model == "mini" else "dream"), make("fast-dllm", threshold=0.3, block_length=4)):
+    for policy in (
+        make_policy("llada" if model == "mini" else "dream"),
+        make_policy("fast-dllm", threshold=0.3, block_length=4),
+    ):
         run = rows(network, (4, 8, 6, 8), (2, 8, 3, 4), prompts=prompts)
         recorder = TapeRecorder(replays=False)
-        plain, recorded = both(network, policy, run, recorder, eos_fill=True, proposal=Proposal(temperature=0.4))
+        plain, recorded = both(network, policy, run, recorder, eos_fill=True, sampling=SamplingParams(temperature=0.4))
         assert plain.to_bytes() == recorded.to_bytes()
         assert len(recorder.kept) > 1, "rows that are done leave in the end"
 
@@ -162,23 +165,25 @@ def test_blanks_between_given_tokens_are_filled_alike():
     canvases = [[blank, 3, 4, blank, blank, 2], [1, blank, blank, 6], [blank, blank, blank, blank, 9]]
     state = State.from_canvases(canvases, steps=[3, 1, 2], mask_id=blank)
     run = {"start": state, "noise": Noise.of([1, 2, 3])}
-    for policy in (LLaDA(), make("dream"), make("remdm"), four()):
-        plain, recorded = both(tiny(), policy, run, proposal=Proposal(temperature=1.0))
+    for policy in (LLaDA(), make_policy("dream"), make_policy("remdm"), four()):
+        plain, recorded = both(tiny(), policy, run, sampling=SamplingParams(temperature=1.0))
         assert plain.to_bytes() == recorded.to_bytes()
 
 
-@pytest.mark.parametrize("policy", [LLaDA(), make("remdm"), make("klass"), four()], ids=lambda policy: policy.name)
+@pytest.mark.parametrize(
+    "policy", [LLaDA(), make_policy("remdm"), make_policy("klass"), four()], ids=lambda policy: policy.name
+)
 def test_canvases_of_many_lengths_share_a_recording(policy):
     """They are padded, and what is returned and recorded is cut off again; also where recording fails on the way."""
     network = tiny()
     for recorder in (TapeRecorder(grain=16), TapeRecorder(grain=16, fails="no room")):
         for length in (1, 3, 7):
             run = rows(network, (4, 3), (4, 3), prompts=((2,) * length, (1, 2)))
-            plain, recorded = both(network, policy, run, recorder, proposal=Proposal(temperature=0.7))
+            plain, recorded = both(network, policy, run, recorder, sampling=SamplingParams(temperature=0.7))
             assert torch.equal(plain.state.tokens_BL, recorded.state.tokens_BL)
             assert torch.equal(plain.state.committed_BL, recorded.state.committed_BL)
             assert len(plain.steps) == len(recorded.steps)
-            for one, other in zip(leaves(plain.steps).values(), leaves(recorded.steps).values(), strict=True):
+            for one, other in zip(tensors(plain.steps).values(), tensors(recorded.steps).values(), strict=True):
                 # Sums over a longer canvas may differ in their last bits.
                 torch.testing.assert_close(one, other, equal_nan=True)
             Trajectory.from_bytes(recorded.to_bytes())
@@ -189,12 +194,12 @@ def test_canvases_of_many_lengths_share_a_recording(policy):
 def test_other_rows_are_taken_up_by_the_same_recording():
     """Prompts, noise, given tokens and lengths are numbers in buffers; nothing of the last run stays."""
     recorder, network = TapeRecorder(), tiny()
-    proposal = Proposal(temperature=0.7)
+    sampling = SamplingParams(temperature=0.7)
     for seed in range(4):
         prompts = ((seed, seed + 1), (3,), (seed, 4))
         run = rows(network, (4, 5, 4), (4, 5 - seed, 2), prompts=prompts)
         run["noise"] = Noise.of([seed, 7 * seed, 3])
-        plain, recorded = both(network, LLaDA(), run, recorder, proposal=proposal)
+        plain, recorded = both(network, LLaDA(), run, recorder, sampling=sampling)
         assert plain.to_bytes() == recorded.to_bytes()
         assert recorded.config is None
     batches = {steps.rows.state.batch for steps in recorder.kept.values()}
@@ -213,10 +218,16 @@ def test_a_configuration_is_that_of_its_own_run():
 def test_only_the_open_block_gets_logits_where_nothing_else_is_read():
     """Of a run that keeps no steps: tokens are the same, and the head has a fraction of the work."""
     recorder, network = TapeRecorder(), tiny()
-    for policy in (make("llada", block_length=2), make("fast-dllm", block_length=2), make("klass", block_length=2)):
+    for policy in (
+        make_policy("llada", block_length=2),
+        make_policy("fast-dllm", block_length=2),
+        make_policy("klass", block_length=2),
+    ):
         for record in (False, True):
             run = rows(network, (8, 6), (4, 3))
-            plain, recorded = both(network, policy, run, recorder, record=record, proposal=Proposal(temperature=0.7))
+            plain, recorded = both(
+                network, policy, run, recorder, record=record, sampling=SamplingParams(temperature=0.7)
+            )
             assert plain.to_bytes() == recorded.to_bytes()
     rows_of = [steps.wanted.rows for steps in recorder.kept.values() if steps.rows.state.batch == 2]
     # KLASS compares with the posteriors of the step before, wherever they are.
@@ -276,7 +287,7 @@ class Wrong(Policy):
     step: int
     row: int = 1
     kappa: float = 2.0
-    recordable = True
+    cuda_graph = True
 
     @property
     def bound_by_steps(self) -> bool:
@@ -306,8 +317,8 @@ def test_a_fault_of_a_row_that_is_done_is_none():
 def test_logits_that_are_no_numbers_are_the_models_fault():
     class Broken(Recorded):
         def __call__(self, view, needs):
-            logits = super().__call__(view, needs)
-            return replace(logits, logits_RV=logits.logits_RV * float("nan"))
+            output = super().__call__(view, needs)
+            return replace(output, logits_RV=output.logits_RV * float("nan"))
 
     run = rows(EXACT)
     broken = Recorded(Broken(EXACT, TapeRecorder()), TapeRecorder(replays=False))
@@ -327,7 +338,7 @@ def test_work_that_cannot_be_recorded_goes_on_in_the_plain_loop(policy):
     """From where it stood, with all records; and the next run does not try again."""
     recorder, run = TapeRecorder(fails="no room"), rows(tiny(), (6, 3, 6), (6, 3, 6))
     for _ in range(2):
-        plain, recorded = both(tiny(), policy, run, recorder, proposal=Proposal(temperature=0.7))
+        plain, recorded = both(tiny(), policy, run, recorder, sampling=SamplingParams(temperature=0.7))
         assert plain.to_bytes() == recorded.to_bytes()
     (why,) = recorder.refused.values()
     assert why == f"steps of {policy.name} over (3, 7) slots: no room"
@@ -339,7 +350,7 @@ class Forgetful(Policy):
     """Notes something at some steps and not at others: no memory of one form can hold that."""
 
     name: ClassVar[str] = "forgetful"
-    recordable = True
+    cuda_graph = True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         action = Fixed().act(traj, look_ahead)
@@ -351,10 +362,10 @@ class Nameless(Policy):
     """Notes something of which nobody can tell which axis is the canvas."""
 
     name: ClassVar[str] = "nameless"
-    recordable = True
+    cuda_graph = True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
-        return replace(Fixed().act(traj, look_ahead), notes={"seen": traj.seen.confidence_BN})
+        return replace(Fixed().act(traj, look_ahead), notes={"seen": traj.current_prediction.confidence_BN})
 
 
 def test_a_note_without_axes_in_its_name_is_not_recorded():

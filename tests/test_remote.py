@@ -71,7 +71,7 @@ def test_batches_follow_from_the_prompts_alone():
 
 @pytest.fixture(scope="module")
 def remote():
-    with local_ray(cores=3), unmask.load("mini", where=Ray(workers=2), device="cpu") as model:
+    with local_ray(cores=3), unmask.load("mini", cluster=Ray(workers=2), device="cpu") as model:
         yield model
 
 
@@ -145,14 +145,14 @@ class TestOnWorkers:
         with pytest.raises(ConfigError, match="branch continues one row"):
             remote.branch(None, step=1)
         with pytest.raises(ConfigError, match="score is not spread"):
-            remote.score("a")
+            remote.log_likelihood("a")
 
     def test_a_model_that_is_none(self, remote):
         with pytest.raises(ConfigError, match=r"unknown model .mimi."):
-            unmask.load("mimi", where=Ray(workers=1))
+            unmask.load("mimi", cluster=Ray(workers=1))
 
     def test_a_closed_one_says_so(self, remote):
-        with unmask.load("exact", where=Ray(workers=1)) as model:
+        with unmask.load("exact", cluster=Ray(workers=1)) as model:
             assert model.generate("a", record=False).texts == load("exact").generate("a").texts
         assert "closed" in repr(model)
         with pytest.raises(ConfigError, match="load it again"):
@@ -161,10 +161,10 @@ class TestOnWorkers:
 
 def test_where_is_a_value_of_ours():
     with pytest.raises(ConfigError, match="where is 'ray'; allowed: a Ray"):
-        unmask.load("mini", where="ray")
+        unmask.load("mini", cluster="ray")
 
 
 def test_without_ray_one_line_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r"Ray is not installed .*pip install 'unmask\[ray\]'"):
-        unmask.load("mini", where=Ray())
+        unmask.load("mini", cluster=Ray())

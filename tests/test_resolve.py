@@ -11,9 +11,9 @@ import torch
 import unmask
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, InvalidAction, OtherModel, SchemaError
-from unmask.core import Action, Policy, Proposal, Trajectory, row_key
+from unmask.core import Action, Policy, SamplingParams, Trajectory, row_key
 from unmask.decode import decode
-from unmask.policies import METHODS, P2, Composed, Fixed, LLaDA, Revised, compose, make, settings
+from unmask.policies import METHODS, P2, Composed, Fixed, LLaDA, Revised, compose, describe_policy, make_policy
 from unmask.policies.check import Problem
 from unmask.resolve import plain, remade
 
@@ -115,7 +115,7 @@ class TestInheritance:
     def test_another_policy_starts_with_its_own_settings(self, model):
         whole = model.generate("ab", policy="llada", steps=6, remasking="random")
         other = model.branch(whole, step=1, policy="dream")
-        assert other.config["policy"] == plain(settings(make("dream")))
+        assert other.config["policy"] == plain(describe_policy(make_policy("dream")))
         assert [s.policy for s in other.trajectory.steps[:2]] == ["llada", "dream"]
 
     def test_another_seed_draws_other_numbers(self, model, tmp_path):
@@ -163,11 +163,11 @@ class TestPoliciesOfOnesOwn:
 
     @each_case("name", METHODS)
     def test_every_method_is_remade_from_its_settings(self, name):
-        assert remade(json.loads(json.dumps(plain(settings(make(name)))))) == make(name)
+        assert remade(json.loads(json.dumps(plain(describe_policy(make_policy(name)))))) == make_policy(name)
 
     def test_nested_ones_too(self):
         policy = Revised(base=LLaDA(4, "random"))
-        assert remade(json.loads(json.dumps(plain(settings(policy))))) == policy
+        assert remade(json.loads(json.dumps(plain(describe_policy(policy))))) == policy
 
     @pytest.mark.parametrize(
         "described",
@@ -206,7 +206,7 @@ class TestAction:
         other = model.branch(whole, step=3, action=Fixed(kappa=1.0))
         assert [s.policy for s in other.trajectory.steps] == ["llada"] * 3 + ["fixed"]
         assert "_" not in other.text
-        assert other.trajectory.proposal == Proposal(temperature=1.0)
+        assert other.trajectory.sampling == SamplingParams(temperature=1.0)
 
     def test_a_branch_of_a_branch_takes_its_action_no_second_time(self, model):
         whole = model.generate("a", steps=7)
@@ -310,7 +310,7 @@ class TestComposition:
         assert model.generate("a", **{axis: self.RULES[axis]}).policy == Composed(**{axis: self.RULES[axis]})
 
     def test_a_policy_keeps_a_setting_of_that_name(self, model):
-        assert model.generate("a", policy="dcd", score="margin").policy == make("dcd", score="margin")
+        assert model.generate("a", policy="dcd", score="margin").policy == make_policy("dcd", score="margin")
         assert model.generate("a", policy="fixed", region="block:2").policy == Fixed(region="block:2")
 
     @pytest.mark.parametrize(
@@ -330,12 +330,12 @@ class TestComposition:
 class TestPresets:
     def test_the_family_chooses_and_settings_go_before(self, model):
         done = model.generate("a", policy="klass", preset="gsm8k", epsilon=0.5)
-        assert done.policy == make("klass", block_length=64, threshold=0.6, epsilon=0.5)
+        assert done.policy == make_policy("klass", block_length=64, threshold=0.6, epsilon=0.5)
         assert done.config["preset"] == "llada/gsm8k"
         dream = replace(model, reference="dream").generate("a", policy="klass", preset="gsm8k")
-        assert dream.policy == make("klass", **METHODS["klass"].card.presets["dream/gsm8k"])
+        assert dream.policy == make_policy("klass", **METHODS["klass"].card.presets["dream/gsm8k"])
         named = model.generate("a", policy="dsb", preset="greedy")
-        assert named.policy == make("dsb", max_block=None)
+        assert named.policy == make_policy("dsb", max_block=None)
         assert model.branch(done, step=0).texts == done.texts
 
     @pytest.mark.parametrize(
@@ -414,17 +414,17 @@ class TestRefusedBeforeTheFirstForward:
     @each_case(("name", "setting"), [(n, s) for n, rows in PROBABILITIES.items() for s in rows])
     def test_probabilities(self, name, setting, value):
         with pytest.raises(ConfigError, match=r"is (-0\.1|1\.1|nan); allowed: .*1"):
-            make(name, **{setting: value})
+            make_policy(name, **{setting: value})
 
     def test_the_table_has_every_threshold(self):
-        named = {name for name in METHODS if {"threshold", "tau1", "skip"} & set(settings(make(name)))}
+        named = {name for name in METHODS if {"threshold", "tau1", "skip"} & set(describe_policy(make_policy(name)))}
         assert named <= set(PROBABILITIES)
 
     @each_case("value", [0, -1, 2_000_000])
-    @each_case("name", [name for name in METHODS if "block_length" in settings(make(name))])
+    @each_case("name", [name for name in METHODS if "block_length" in describe_policy(make_policy(name))])
     def test_block_lengths(self, name, value):
         with pytest.raises(ConfigError, match=rf"block_length is {value}; allowed: 1 to 1000000"):
-            make(name, block_length=value)
+            make_policy(name, block_length=value)
 
     @pytest.mark.parametrize("name", ["llada", "core", "dos", "remdm-llada"])
     def test_blocks_that_do_not_divide(self, name, mini):
@@ -467,15 +467,15 @@ def test_who_goes_beyond_the_steps_says_so(name):
     problem = Problem.default()
     # Where one position at a time is ready, KLASS falls behind its schedule.
     one_ready = {"klass": {"strategy": "max_conf", "threshold": 0.0, "epsilon": 10.0, "window": 1}}
-    learned = {name: {"head": make(name).without} for name in METHODS if METHODS[name].card.learned}
-    policy = make(name, **(FITTING | one_ready | learned).get(name, {}))
+    learned = {name: {"head": make_policy(name).without} for name in METHODS if METHODS[name].card.learned}
+    policy = make_policy(name, **(FITTING | one_ready | learned).get(name, {}))
     state = replace(problem.state, horizon_B=torch.full_like(problem.state.horizon_B, 2))
     end = decode(problem.denoiser, policy, state, noise=problem.noise)
     taken = max(len(end.row(row).steps) for row in range(state.batch))
     assert policy.bound_by_steps == (taken <= 2 + (name == "remdm"))
 
 
-@each_case("name", [name for name in METHODS if not make(name).bound_by_steps])
+@each_case("name", [name for name in METHODS if not make_policy(name).bound_by_steps])
 def test_whose_run_the_number_of_steps_changes(name):
     """KLASS falls back on a schedule, so that one step reveals all; for EB-Sampler any number is the same run."""
     # Dream's schedule shows where some positions are sure and others are not.
@@ -485,7 +485,7 @@ def test_whose_run_the_number_of_steps_changes(name):
         model, prompt, tokens, choices = unmask.load("exact", n=8), "ab", 6, (1, 2, 6)
     runs = [model.generate(prompt, policy=name, steps=steps, max_new_tokens=tokens) for steps in choices]
     taken = {(run.texts[0], run.forwards) for run in runs}
-    assert make(name).reads_steps == (len(taken) > 1)
+    assert make_policy(name).reads_steps == (len(taken) > 1)
 
 
 def test_settings_in_the_name_of_a_policy():

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from unmask.core import Action as Action
     from unmask.core import Noise as Noise
     from unmask.core import Policy as Policy
-    from unmask.core import Proposal as Proposal
+    from unmask.core import SamplingParams as Proposal
     from unmask.core import State as State
     from unmask.core import Trajectory as Trajectory
     from unmask.lab.calibrate_named import calibrate as calibrate
@@ -48,7 +48,7 @@ _HOME = {
     "Action": "core",
     "Noise": "core",
     "Policy": "core",
-    "Proposal": "core",
+    "SamplingParams": "core",
     "State": "core",
     "Trajectory": "core",
     "UnmaskError": "base.errors",

@@ -18,22 +18,22 @@ from unmask.base.errors import ConfigError, OtherModel, SchemaError, require
 from unmask.base.options import fits
 from unmask.core import Action, Denoiser, Noise, Policy, Search, State, Trajectory, row_key
 from unmask.core.cost import AnswerCost, answer_tokens, total_cost
-from unmask.core.rows import mapped
+from unmask.core.rows import map_tensors
 from unmask.decode import GivenAction
 from unmask.decode_options import DecodeOptions, said
 from unmask.denoisers import Codec, Prompt
-from unmask.likelihood import TextScores, score_texts
+from unmask.likelihood import Likelihoods, log_likelihood
 from unmask.request import (
     Request,
-    after_tokens,
     check_length,
     entered,
     entered_texts,
-    infilling,
+    infill_request,
     is_conversation,
     steps_of,
+    token_request,
 )
-from unmask.resolve import Resolved, inherited, plain, resolve
+from unmask.resolve import ResolvedOptions, branch_options, plain, resolve
 
 
 @dataclass(frozen=True, repr=False)
@@ -126,11 +126,11 @@ class Model:
     denoiser: Denoiser = field(repr=False)
     codec: Codec = field(repr=False)
     options: Mapping[str, Any]
-    length: int | None = None
+    max_length: int | None = None
     """Positions of the longest canvas; None for no limit."""
-    opening: str = ""
+    default_prompt: str = ""
     """Stands in for a prompt nobody gave."""
-    horizon: int | None = None
+    max_new_tokens: int | None = None
     """New tokens when nobody says how many; None for the rest of the canvas."""
     reference: str = "llada"
     """The method its authors decode with: the policy when nobody names one."""
@@ -141,10 +141,6 @@ class Model:
         of_files = self.options.get("fingerprint")
         made_from = json.dumps([self.name, plain(self.options)], sort_keys=True)
         return str(of_files or hashlib.sha256(made_from.encode()).hexdigest()[:16])
-
-    def default_prompt(self) -> str:
-        """The prompt used when none is given."""
-        return self.opening
 
     def generate(
         self,
@@ -191,7 +187,7 @@ class Model:
         random numbers depend on seed, sample and its own first canvas, so a prompt gets the same answer in any batch.
         """
         resolved = resolve(self, DecodeOptions.of("generate", said("generate", locals())))
-        given: Any = self.default_prompt() if prompt is None else prompt
+        given: Any = self.default_prompt if prompt is None else prompt
         prompts = [entered(given)] if is_conversation(given) else entered_texts("prompt", given)
         requests = [self._generation(one, resolved) for one in prompts]
         return self._run("generate", prompts, requests, resolved, default_prompt=prompt is None)
@@ -231,17 +227,17 @@ class Model:
         """
         resolved = resolve(self, DecodeOptions.of("infill", said("infill", locals())))
         texts = entered_texts("text", text)
-        requests = [infilling(self, one, resolved.options.steps, resolved.share) for one in texts]
+        requests = [infill_request(self, one, resolved.options.steps, resolved.share) for one in texts]
         return self._run("infill", texts, requests, resolved, default_prompt=False)
 
-    def score(
+    def log_likelihood(
         self, text: str | Sequence[str], *, prompt: Prompt | Sequence[Prompt] | None = None, **options: Any
-    ) -> TextScores:
-        """How probable each text is after its prompt: exactly, under a method (`policy=`), or bounded (`bound=`).
+    ) -> Likelihoods:
+        """How probable each text is after its prompt: exactly, under a method (`policy=`), or bounded (`estimator=`).
 
         The options, and which quantity it is, are those of `unmask.likelihood.score_texts`.
         """
-        return score_texts(self, text, prompt, **options)
+        return log_likelihood(self, text, prompt, **options)
 
     def branch(
         self,
@@ -281,11 +277,11 @@ class Model:
         traj = _trajectory(generation)
         self._check_origin(traj)
         own = generation.policy if isinstance(generation, Generation) else None
-        options, gated = inherited(traj, said("branch", locals()), own)
+        options, gated = branch_options(traj, said("branch", locals()), own)
         resolved = resolve(self, options)
         start = traj.resume(row, step)
         self._check_tokens(start)
-        start = mapped(start, lambda tensor: tensor.to(self.denoiser.device))
+        start = map_tensors(start, lambda tensor: tensor.to(self.denoiser.device))
         key = self._key(start, seed)
         start = replace(start, noise=Noise.of([key], self.denoiser.device))
         if action is not None:
@@ -340,24 +336,30 @@ class Model:
         canvas = first.tokens_BL[0, : int(first.length_B[0])].tolist()
         return row_key(seed, np.array(canvas, "<i8").tobytes(), (start.config or {})["rows"][0]["sample"])
 
-    def _generation(self, prompt: Prompt, resolved: Resolved) -> Request:
+    def _generation(self, prompt: Prompt, resolved: ResolvedOptions) -> Request:
         tokens = self.codec.encode(prompt)
         count = self._new_tokens(len(tokens) + len(self.codec.closing), resolved.options.max_new_tokens)
         steps = resolved.options.steps
-        return after_tokens(self, tokens, count, steps_of(resolved.share, count) if steps is None else steps)
+        return token_request(self, tokens, count, steps_of(resolved.share, count) if steps is None else steps)
 
     def _new_tokens(self, taken: int, wanted: int | None) -> int:
         """How many tokens to add to a canvas of which so many positions are taken."""
-        if wanted is None and self.horizon is not None:
-            wanted = self.horizon if self.length is None else min(self.horizon, max(self.length - taken, 1))
-        if wanted is None and self.length is None:
+        if wanted is None and self.max_new_tokens is not None:
+            wanted = (
+                self.max_new_tokens
+                if self.max_length is None
+                else min(self.max_new_tokens, max(self.max_length - taken, 1))
+            )
+        if wanted is None and self.max_length is None:
             raise ConfigError(f"max_new_tokens is None; allowed: 1 or more with {self.name}; say how many")
         check_length(self, "prompt", taken + 1)
-        room = None if self.length is None else self.length - taken
+        room = None if self.max_length is None else self.max_length - taken
         if wanted is None:
             assert room is not None
             return room
-        allowed = "1 or more" if room is None else f"1 to {room} ({taken} of {self.length} positions are the prompt)"
+        allowed = (
+            "1 or more" if room is None else f"1 to {room} ({taken} of {self.max_length} positions are the prompt)"
+        )
         fits = wanted >= 1 and (room is None or wanted <= room)
         require(fits, "max_new_tokens", wanted, allowed, "change it, or shorten the prompt")
         return wanted
@@ -367,7 +369,7 @@ class Model:
         task: str,
         prompts: Sequence[Prompt],
         requests: Sequence[Request],
-        resolved: Resolved,
+        resolved: ResolvedOptions,
         default_prompt: bool,
     ) -> Generation:
         """Decode, and say of every row what was asked and what came out."""
@@ -390,7 +392,12 @@ class Model:
         return self._result(task, end, [request.answer for _, request, _ in asked], config, resolved)
 
     def _result(
-        self, task: str, end: Trajectory, spans: Sequence[tuple[int, int]], config: dict[str, Any], resolved: Resolved
+        self,
+        task: str,
+        end: Trajectory,
+        spans: Sequence[tuple[int, int]],
+        config: dict[str, Any],
+        resolved: ResolvedOptions,
     ) -> Generation:
         """The rows as texts; the trajectory says what made it."""
         lengths = end.state.length_B.tolist()
@@ -428,7 +435,7 @@ def _trajectory(run: Any) -> Trajectory:
 def _one_step_policy(action: Any, device: torch.device) -> Policy:
     """Who takes the first step of a branch."""
     if isinstance(action, Action):
-        return GivenAction(mapped(action, lambda tensor: tensor.to(device)))
+        return GivenAction(map_tensors(action, lambda tensor: tensor.to(device)))
     require(
         isinstance(action, Policy), "action", action, "an Action or a policy object", "e.g. action=Fixed(kappa=1.0)"
     )

@@ -13,7 +13,7 @@ from unmask.api import Model
 from unmask.base.errors import CheckpointError, ConfigError, UnknownName, require
 from unmask.base.options import check_types
 from unmask.core.vocab_statistics_choice import choose_statistics
-from unmask.denoisers import Exact, Joint, LetterCodec
+from unmask.denoisers import ExactDenoiser, JointDistribution, LetterCodec
 from unmask.denoisers.masked_lm import load_masked_lm
 from unmask.lab.cluster.where import Ray
 from unmask.models.checkpoints import (
@@ -139,10 +139,10 @@ def load(
 ) -> Model: ...
 @overload
 def load(
-    name_or_path: str | Path, *, on_progress: OnProgress | None = None, where: Ray, **options: Any
+    name_or_path: str | Path, *, on_progress: OnProgress | None = None, cluster: Ray, **options: Any
 ) -> RemoteModel: ...
 def load(
-    name_or_path: str | Path, *, on_progress: OnProgress | None = None, where: Ray | None = None, **options: Any
+    name_or_path: str | Path, *, on_progress: OnProgress | None = None, cluster: Ray | None = None, **options: Any
 ) -> Model | RemoteModel:
     """A model by name (`exact`, `llada`, `dream`, ...), hub id or checkpoint folder; `unmask models` lists them.
 
@@ -153,8 +153,8 @@ def load(
     ok = isinstance(name_or_path, str | Path)
     require(ok, "model", name_or_path, "a name, a hub id or a folder", "pass a string")
     place = str(name_or_path)
-    if where is not None:
-        return RemoteModel(where, load_named, ModelName(place, options))
+    if cluster is not None:
+        return RemoteModel(cluster, load_named, ModelName(place, options))
     if place in MODELS:
         return _build(place, options, on_progress)
     if not _is_place(place):
@@ -249,7 +249,7 @@ def _exact(options: ExactOptions, on_progress: OnProgress | None) -> Model:
     codec = LetterCodec(options.vocab)
     require(options.seed >= 0, "seed", options.seed, "0 or more", "choose another distribution")
     require(1 <= options.n <= 1000, "n", options.n, "1 or more, as far as the table fits in memory", "change it")
-    joint = Joint.random(
+    joint = JointDistribution.random(
         options.n, options.vocab, dependence=options.dependence, seed=options.seed, structure=options.structure
     )
     letters = options.eos or ""
@@ -257,11 +257,11 @@ def _exact(options: ExactOptions, on_progress: OnProgress | None) -> Model:
     first = int(joint.marginals({})[0].argmax())
     return Model(
         name="exact",
-        denoiser=Exact(joint, eos_ids=tuple(codec.encode(letters))),
+        denoiser=ExactDenoiser(joint, eos_ids=tuple(codec.encode(letters))),
         codec=codec,
         options=asdict(options),
-        length=joint.n,
-        opening=codec.decode([first]),
+        max_length=joint.n,
+        default_prompt=codec.decode([first]),
     )
 
 
@@ -284,7 +284,7 @@ _UNCLOSED = (
 def _embedded(name: str) -> Callable[[EmbeddedOptions, OnProgress | None], Model]:
     def build(options: EmbeddedOptions, on_progress: OnProgress | None) -> Model:
         model = _open(EMBEDDED / name, options, name, on_progress)
-        return replace(model, opening=_UNCLOSED, horizon=48)
+        return replace(model, default_prompt=_UNCLOSED, max_new_tokens=48)
 
     return build
 
@@ -319,9 +319,9 @@ def _open(folder: Path, options: EmbeddedOptions, name: str, on_progress: OnProg
         denoiser=checkpoint.network,
         codec=checkpoint.codec,
         options=_told(resolved) | _origin(checkpoint, folder),
-        length=checkpoint.length,
-        opening="Hello! What can you do?",
-        horizon=128,
+        max_length=checkpoint.length,
+        default_prompt="Hello! What can you do?",
+        max_new_tokens=128,
         reference=checkpoint.family.policy,
     )
 
@@ -358,9 +358,9 @@ def _masked_lm(options: MaskedLMOptions, on_progress: OnProgress | None) -> Mode
         denoiser=masked_lm.denoiser,
         codec=masked_lm.codec,
         options=asdict(resolved) | {"fingerprint": fingerprint(folder)},
-        length=masked_lm.denoiser.max_positions,
-        opening="Hello",
-        horizon=8,
+        max_length=masked_lm.denoiser.max_positions,
+        default_prompt="Hello",
+        max_new_tokens=8,
     )
 
 

@@ -19,14 +19,14 @@ from unmask.core import (
     LookAhead,
     Noise,
     Policy,
-    Proposal,
+    SamplingParams,
     Search,
     State,
     Trajectory,
 )
 from unmask.core.shapes import check_value
 from unmask.recorded import run_recorded
-from unmask.runner import Finished, Runner, added, advance, light_step, step_limit, unfinished
+from unmask.runner import Finished, Runner, added, append_step, light_step, step_limit, unfinished
 from unmask.search import searched
 from unmask.transition import raise_faults
 
@@ -37,7 +37,7 @@ def decode(
     start: State | Trajectory,
     *,
     noise: Noise | None = None,
-    proposal: Proposal | None = None,
+    sampling: SamplingParams | None = None,
     planner: Denoiser | None = None,
     eos_fill: bool = False,
     record: bool = True,
@@ -56,16 +56,16 @@ def decode(
     require(fits(record_top, int) and record_top >= 0, "record_top", record_top, "0 or more", "5 is common")
     require(on_step is None or callable(on_step), "on_step", on_step, "a function, or None", "leave it out")
     traj = _checked_start(denoiser, policy, start, noise)
-    proposal = proposal or traj.proposal or Proposal()
-    traj = replace(traj, proposal=proposal)
-    runner = Runner(denoiser, proposal, planner, denoiser.vocabulary.eos_ids if eos_fill else (), record_top)
+    sampling = sampling or traj.sampling or SamplingParams()
+    traj = replace(traj, sampling=sampling)
+    runner = Runner(denoiser, sampling, planner, denoiser.vocabulary.eos_ids if eos_fill else (), record_top)
     if isinstance(policy, Search):
         runner.remembers, runner.on_show = False, on_step
         return _search(policy, runner, traj, record)
     look_ahead = runner if policy.looks_ahead else NO_LOOK_AHEAD
-    traj = traj if policy.looks_ahead else replace(traj, foreseen_B=None)
+    traj = traj if policy.looks_ahead else replace(traj, prepaid_B=None)
     finished = Finished(traj, record)
-    traj = runner.recall(traj, policy.view, policy.needs)
+    traj = runner.recompute_last_step(traj, policy.model_input, policy.needs)
     limit = step_limit(traj.state)
     if on_step is None and not record_top:
         # As far as whole steps can be recorded and replayed: to the end, or not at all.
@@ -74,33 +74,33 @@ def decode(
         traj = finished.retire(traj, policy.done(traj))
         if traj.state.batch == 0:
             return finished.whole()
-        traj = runner.observe(traj, policy.view(traj), policy.needs)
+        traj = runner.observe(traj, policy.model_input(traj), policy.needs)
         action = policy.act(traj, look_ahead)
         change = runner.change(traj, action)
         step = runner.step(traj, policy.name, action, change)
         finished.record(runner.recorded(step), change.fault_B)
         # One step is always kept: notes and the previous posterior come from there.
-        traj = advance(traj, step, change.state, policy.memory or 1)
+        traj = append_step(traj, step, change.state, policy.past_steps or 1)
         if on_step is not None:
             on_step(traj)
     raise unfinished(policy, traj, limit)
 
 
-def one_step(
+def decode_one_step(
     denoiser: Denoiser, policy: Policy, start: Trajectory, *, eos_fill: bool = False, record_top: int = 0
 ) -> Trajectory:
     """The trajectory after one step of a policy: another may go on from there, with the notes of the one before."""
     traj = _checked_start(denoiser, policy, start, None)
     eos_ids = denoiser.vocabulary.eos_ids if eos_fill else ()
-    runner = Runner(denoiser, traj.proposal or Proposal(), eos_ids=eos_ids, record_top=record_top)
-    traj = runner.recall(traj, policy.view, policy.needs)
-    traj = runner.observe(traj, policy.view(traj), policy.needs)
+    runner = Runner(denoiser, traj.sampling or SamplingParams(), eos_ids=eos_ids, record_top=record_top)
+    traj = runner.recompute_last_step(traj, policy.model_input, policy.needs)
+    traj = runner.observe(traj, policy.model_input(traj), policy.needs)
     action = policy.act(traj, runner if policy.looks_ahead else NO_LOOK_AHEAD)
     action = replace(action, notes={**traj.notes, **action.notes})
     change = runner.change(traj, action)
     raise_faults(change.fault_B, traj.state.step_B, traj.rows_B)
     step = runner.recorded(runner.step(traj, policy.name, action, change))
-    return advance(traj, light_step(step), change.state, ALL)
+    return append_step(traj, light_step(step), change.state, ALL)
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class GivenAction(Policy):
 
 def _search(search: Search, runner: Runner, start: Trajectory, record: bool) -> Trajectory:
     runner.reset_costs(start)
-    end = searched(search, runner, replace(start, foreseen_B=None), record)
+    end = searched(search, runner, replace(start, prepaid_B=None), record)
     return replace(
         end,
         steps=end.steps if record else (),
@@ -153,7 +153,7 @@ def _checked_start(
 
 def _check_clock(policy: Policy | Search, state: State) -> None:
     """More steps than answer positions are for policies that say so; for others some steps would find nothing."""
-    if policy.own_clock:
+    if policy.extra_steps:
         return
     for row, (steps, most) in enumerate(torch.stack((state.horizon_B, state.answer_BL.sum(-1)), -1).tolist()):
         allowed = f"1 to {most} (the row's number of answer positions) with {policy.name}"

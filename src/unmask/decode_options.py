@@ -200,7 +200,7 @@ class DecodeOptions:
         return {name: value for name, value in values.items() if value is not None} | dict(self.settings)
 
     @property
-    def proposal(self) -> dict[str, Any]:
+    def sampling(self) -> dict[str, Any]:
         """What `core.Proposal` takes."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.metadata[SPEC].of_proposal}
 

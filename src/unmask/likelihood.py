@@ -21,25 +21,33 @@ from unmask.core import (
     NO_LOOK_AHEAD,
     Action,
     Denoiser,
+    ForbiddenNoise,
+    ModelInput,
     Needs,
     Noise,
-    NoNoise,
     Policy,
-    Proposal,
+    SamplingParams,
     Search,
     State,
     Trajectory,
-    View,
     row_key,
 )
 from unmask.core.prediction import Edit
 from unmask.core.vocab_statistics import TokenDraw, filter_logits_
-from unmask.decode import Runner, advance, step_limit
+from unmask.decode import Runner, append_step, step_limit
 from unmask.decode_options import DecodeOptions, check_whole
-from unmask.denoisers import Guided, Prompt
+from unmask.denoisers import GuidedDenoiser, Prompt
 from unmask.oracle import best_order, check_oracle_block
-from unmask.policies import settings as settings_of
-from unmask.request import CalibratedModel, Request, after_tokens, begin, check_length, entered_texts, is_conversation
+from unmask.policies import describe_policy
+from unmask.request import (
+    LoadedModel,
+    Request,
+    check_length,
+    entered_texts,
+    is_conversation,
+    start_trajectory,
+    token_request,
+)
 from unmask.resolve import plain, resolve
 from unmask.stats.bootstrap import Estimate, ratio_intervals
 from unmask.transition import Transition, raise_faults
@@ -62,7 +70,7 @@ ONE_WAY = (
 
 
 @dataclass(frozen=True)
-class TextScore:
+class TextLikelihood:
     """One text. Logarithms are natural."""
 
     text: str
@@ -84,11 +92,11 @@ class TextScore:
 
 
 @dataclass(frozen=True)
-class TextScores:
-    """What `Model.score` returns: a row per text, and the name of the quantity."""
+class Likelihoods:
+    """What `Model.log_likelihood` returns: a row per text, and the name of the quantity."""
 
     quantity: str
-    rows: tuple[TextScore, ...]
+    rows: tuple[TextLikelihood, ...]
     config: dict[str, Any]
 
     @property
@@ -126,65 +134,65 @@ class TextScores:
         return json.dumps(plain(document), indent=2, ensure_ascii=False)
 
 
-def score_texts(
-    model: CalibratedModel,
+def log_likelihood(
+    model: LoadedModel,
     text: str | Sequence[str],
     prompt: Prompt | Sequence[Prompt] | None = None,
     *,
-    bound: str = EXACT,
+    estimator: str = EXACT,
     samples: int = 128,
     seed: int = 0,
-    batch: int = 16,
+    batch_size: int = 16,
     tokens_per_step: int = 1,
     temperature: float = 1.0,
     oracle_block: int = 4,
     **options: Any,
-) -> TextScores:
+) -> Likelihoods:
     """The log-likelihood of each text after its prompt (one for all, or one each; none: the text alone).
 
-    bound="exact": under `policy` (default: the model's reference) with any of its settings, `tokens_per_step` tokens in
-    a step of its schedule; refused where the method draws positions, re-masks or writes tokens of its own.
-    bound="monte-carlo": LLaDA's bound from `samples` masked copies and a `seed`. bound="oracle": the best order inside
-    blocks of `oracle_block` tokens, 2^oracle_block - 1 forwards each. Tokens are drawn at `temperature`,
+    estimator="exact": under `policy` (default: the model's reference) with any of its settings, `tokens_per_step`
+    tokens in a step of its schedule; refused where the method draws positions, re-masks or writes tokens of its own.
+    estimator="monte-carlo": LLaDA's bound from `samples` masked copies and a `seed`. estimator="oracle": the best
+    order inside blocks of `oracle_block` tokens, 2^oracle_block - 1 forwards each. Tokens are drawn at `temperature`,
     with top_p, top_k, cfg_scale and the end-of-text options of `generate`; a token that a filter cuts off makes -inf.
-    `batch` canvases go through the model together; no row's result depends on the others.
+    `batch_size` canvases go through the model together; no row's result depends on the others.
     """
-    if bound not in QUANTITIES:
-        raise UnknownName("bound", str(bound), QUANTITIES)
-    for name, value in (("samples", samples), ("batch", batch), ("tokens_per_step", tokens_per_step)):
+    if estimator not in QUANTITIES:
+        raise UnknownName("estimator", str(estimator), QUANTITIES)
+    for name, value in (("samples", samples), ("batch_size", batch_size), ("tokens_per_step", tokens_per_step)):
         check_whole(name, value)
         require(1 <= value <= 100_000, name, value, "1 to 100000", "choose another")
     check_oracle_block(oracle_block)
     require(0 < temperature < math.inf, "temperature", temperature, "above 0, finite", "1 is the model itself")
-    resolved = resolve(model, _options(bound, options | {"seed": seed, "temperature": temperature}))
+    resolved = resolve(model, _options(estimator, options | {"seed": seed, "temperature": temperature}))
     texts = entered_texts("text", text)
     prompts = _prompts(prompt, len(texts))
     asked = [_asked(model, *pair, tokens_per_step) for pair in zip(texts, prompts, strict=True)]
     scale = resolved.options.cfg_scale
-    denoiser = Guided(model.denoiser, scale) if scale else model.denoiser
-    if bound == EXACT:
-        rows = _exact(denoiser, resolved.policy, resolved.proposal, asked, batch)
-    elif bound == ORACLE:
-        rows = [_in_best_order(denoiser, resolved.proposal, one, oracle_block, batch) for one in asked]
+    denoiser = GuidedDenoiser(model.denoiser, scale) if scale else model.denoiser
+    if estimator == EXACT:
+        rows = _exact(denoiser, resolved.policy, resolved.sampling, asked, batch_size)
+    elif estimator == ORACLE:
+        rows = [_in_best_order(denoiser, resolved.sampling, one, oracle_block, batch_size) for one in asked]
     else:
-        rows = [_estimated(denoiser, resolved.proposal, one, samples, seed, batch) for one in asked]
+        rows = [_estimated(denoiser, resolved.sampling, one, samples, seed, batch_size) for one in asked]
     named = {
-        EXACT: {"policy": plain(settings_of(resolved.policy)), "tokens_per_step": tokens_per_step},
+        EXACT: {"policy": plain(describe_policy(resolved.policy)), "tokens_per_step": tokens_per_step},
         MONTE_CARLO: {"samples": samples},
         ORACLE: {"oracle_block": oracle_block},
     }
     config = {
         "task": "score",
-        "bound": bound,
+        "bound": estimator,  # stored name
         "model": {"name": model.name, **plain(model.options)},
         "fingerprint": model.fingerprint,
-        **named[bound],
-        "proposal": plain(asdict(resolved.proposal)),
+        **named[estimator],
+        "proposal": plain(asdict(resolved.sampling)),
         "cfg_scale": scale,
         "seed": seed,
         "versions": versions(),
     }
-    return TextScores(QUANTITIES[bound], tuple(rows), config)
+    return Likelihoods(QUANTITIES[estimator], tuple(rows), config)
 
 
 @dataclass(frozen=True)
@@ -210,13 +218,13 @@ class _Asked:
 _OF_DECODING = ("preset", "top_p", "top_k", "cfg_scale", "logits_eos_inf", "eos_penalty", "seed", "temperature")
 
 
-def _options(bound: str, options: dict[str, Any]) -> DecodeOptions:
+def _options(estimator: str, options: dict[str, Any]) -> DecodeOptions:
     """Those of `generate` that say what is scored; everything else is a setting of the method."""
     named = {name: options[name] for name in ("policy", *_OF_DECODING) if options.get(name) is not None}
     others = {name: value for name, value in options.items() if name not in ("policy", *_OF_DECODING)}
-    if bound != EXACT and (others or {"policy", "preset"} & set(named)):
+    if estimator != EXACT and (others or {"policy", "preset"} & set(named)):
         given = sorted({*others, *({"policy", "preset"} & set(named))})
-        raise ConfigError(f"{', '.join(given)} given; allowed: no method under bound={bound!r}; leave them out")
+        raise ConfigError(f"{', '.join(given)} given; allowed: no method under estimator={estimator!r}; leave them out")
     return DecodeOptions(**named, settings=others)
 
 
@@ -230,7 +238,7 @@ def _prompts(prompt: Any, texts: int) -> list[Any]:
     return prompts
 
 
-def _asked(model: CalibratedModel, text: str, prompt: Any, tokens_per_step: int) -> _Asked:
+def _asked(model: LoadedModel, text: str, prompt: Any, tokens_per_step: int) -> _Asked:
     codec, frame = model.codec, model.codec.canvas("")
     opening, whole = frame[: len(frame) - len(codec.closing)], codec.canvas(text)
     tokens = tuple(whole[len(opening) : len(whole) - len(codec.closing)])
@@ -239,7 +247,7 @@ def _asked(model: CalibratedModel, text: str, prompt: Any, tokens_per_step: int)
     require(bool(tokens), "text", text, "one token or more", "write a text")
     before = opening if prompt is None else codec.encode(prompt)
     check_length(model, "text", len(before) + len(tokens) + len(codec.closing))
-    request = after_tokens(model, before, len(tokens), -(-len(tokens) // tokens_per_step))
+    request = token_request(model, before, len(tokens), -(-len(tokens) // tokens_per_step))
     return _Asked(text, plain(prompt), tokens, request)
 
 
@@ -255,7 +263,7 @@ def check_scorable(policy: Policy | Search) -> None:
         if so:
             raise ConfigError(
                 f"{policy.name} gives a text no exact likelihood: {why}; {ONE_WAY}; choose another, or "
-                "bound='monte-carlo'"
+                "estimator='monte-carlo'"
             )
 
 
@@ -269,7 +277,7 @@ def _check_step(policy: Policy, action: Action, change: Transition) -> None:
 
 
 @dataclass(frozen=True)
-class Forced:
+class TeacherForcing:
     """What rows said of a text that was written on them, place by place."""
 
     log_p_BL: Tensor
@@ -278,9 +286,9 @@ class Forced:
     forwards_B: Tensor
 
 
-def forced(
-    denoiser: Denoiser, policy: Policy | Search, proposal: Proposal, start: Trajectory, truth_BL: Tensor
-) -> Forced:
+def force_text(
+    denoiser: Denoiser, policy: Policy | Search, sampling: SamplingParams, start: Trajectory, truth_BL: Tensor
+) -> TeacherForcing:
     """The method's own way to a text: it chooses positions, and the text's tokens are written there.
 
     It never sees what stands behind a mask. Where it reads what was revealed, it reads the text.
@@ -288,9 +296,9 @@ def forced(
     check_scorable(policy)
     assert isinstance(policy, Policy)
     policy.check(start.state)
-    runner = Runner(denoiser, proposal.greedy)
+    runner = Runner(denoiser, sampling.greedy)
     needs = policy.needs | Needs(posterior=True)
-    traj = replace(start, noise=NoNoise(start.noise.key_B), proposal=proposal.greedy)
+    traj = replace(start, noise=ForbiddenNoise(start.noise.key_B), sampling=sampling.greedy)
     log_p_BL = torch.zeros(truth_BL.shape, dtype=torch.float64, device=truth_BL.device)
     step_BL, forwards_B = torch.full_like(truth_BL, -1), torch.zeros_like(start.forwards_B)
     for _ in range(step_limit(start.state)):
@@ -299,98 +307,102 @@ def forced(
         require(not left, "masks that it leaves", f"some, with {policy.name}", "none", "choose a method that fills all")
         traj = traj.select(open_B.nonzero().flatten())
         if traj.state.batch == 0:
-            return Forced(log_p_BL, step_BL, forwards_B)
+            return TeacherForcing(log_p_BL, step_BL, forwards_B)
         rows_B = traj.rows_B
-        traj = runner.observe(traj, policy.view(traj), needs)
+        traj = runner.observe(traj, policy.model_input(traj), needs)
         action = policy.act(traj, runner if policy.looks_ahead else NO_LOOK_AHEAD)
         change = runner.change(traj, action)
         raise_faults(change.fault_B, traj.state.step_B, rows_B)
         _check_step(policy, action, change)
-        said_BL = _of_truth(traj, truth_BL[rows_B], change.revealed_BL, proposal)
+        said_BL = _of_truth(traj, truth_BL[rows_B], change.revealed_BL, sampling)
         log_p_BL[rows_B] += said_BL
         step_BL[rows_B] = torch.where(change.revealed_BL, traj.state.step_B[:, None], step_BL[rows_B])
         change = replace(change, confidence_BL=torch.where(change.revealed_BL, said_BL.exp(), 0.0))
         tokens_BL = torch.where(change.revealed_BL, truth_BL[rows_B], change.state.tokens_BL)
         after = change.state.after(tokens_BL, change.state.committed_BL, change.state.step_B)
-        traj = advance(traj, runner.step(traj, policy.name, action, change), after, policy.memory or 1)
+        traj = append_step(traj, runner.step(traj, policy.name, action, change), after, policy.past_steps or 1)
         forwards_B[rows_B] = traj.forwards_B
     raise Unfinished(f"{policy.name} revealed nothing any more; allowed: a policy that finishes; look at its kappa")
 
 
-def _of_truth(traj: Trajectory, truth_BL: Tensor, revealed_BL: Tensor, proposal: Proposal) -> Tensor:
+def _of_truth(traj: Trajectory, truth_BL: Tensor, revealed_BL: Tensor, sampling: SamplingParams) -> Tensor:
     """log p of the text's tokens where they were revealed, 0 elsewhere."""
-    posterior = traj.seen.posterior
+    posterior = traj.current_prediction.posterior
     assert posterior is not None
     rows_R = posterior.slot_BN[:, : truth_BL.shape[1]][revealed_BL]
     out_BL = torch.zeros(truth_BL.shape, dtype=torch.float64, device=truth_BL.device)
-    out_BL[revealed_BL] = token_log_probs(posterior.logits_RV[rows_R], truth_BL[revealed_BL], posterior.edit, proposal)
+    out_BL[revealed_BL] = token_log_probs(posterior.logits_RV[rows_R], truth_BL[revealed_BL], posterior.edit, sampling)
     return out_BL
 
 
-def token_log_probs(logits_RV: Tensor, token_R: Tensor, edit: Edit, proposal: Proposal) -> Tensor:
+def token_log_probs(logits_RV: Tensor, token_R: Tensor, edit: Edit, sampling: SamplingParams) -> Tensor:
     """log p of a token in each row, as the proposal draws: edited, tempered, filtered. -inf for what is cut off."""
-    draw = TokenDraw(proposal.temperature, proposal.top_p, proposal.top_k)
+    draw = TokenDraw(sampling.temperature, sampling.top_p, sampling.top_k)
     out = []
     for z_CV, token_C in zip(logits_RV.split(_ROWS), token_R.split(_ROWS), strict=True):
-        z_CV = filter_logits_(edit.apply_(z_CV.double().clone()) / proposal.temperature, draw)
+        z_CV = filter_logits_(edit.apply_(z_CV.double().clone()) / sampling.temperature, draw)
         out.append(z_CV.log_softmax(-1).gather(1, token_C[:, None]).squeeze(1))
     return torch.cat(out) if out else logits_RV.new_zeros(0, dtype=torch.float64)
 
 
 def _exact(
-    denoiser: Denoiser, policy: Policy | Search, proposal: Proposal, asked: Sequence[_Asked], batch: int
-) -> list[TextScore]:
-    rows: list[TextScore] = []
+    denoiser: Denoiser, policy: Policy | Search, sampling: SamplingParams, asked: Sequence[_Asked], batch: int
+) -> list[TextLikelihood]:
+    rows: list[TextLikelihood] = []
     check_scorable(policy)
     for first in range(0, len(asked), batch):
         part = asked[first : first + batch]
-        start = begin(denoiser, [one.request for one in part], seed=0, own_clock=policy.own_clock)
+        start = start_trajectory(denoiser, [one.request for one in part], seed=0, extra_steps=policy.extra_steps)
         truth_BL = torch.stack([one.truth(start.state, row) for row, one in enumerate(part)])
-        found = forced(denoiser, policy, proposal, start, truth_BL)
+        found = force_text(denoiser, policy, sampling, start, truth_BL)
         for row, one in enumerate(part):
             span = slice(*one.request.answer)
             log_p, steps = found.log_p_BL[row, span].tolist(), found.step_BL[row, span].tolist()
             order = tuple(tuple(at for at, s in enumerate(steps) if s == t) for t in sorted(set(steps)))
             total, forwards = math.fsum(log_p), int(found.forwards_B[row])
-            rows.append(TextScore(one.text, one.prompt, one.tokens, total, None, tuple(log_p), order, forwards))
+            rows.append(TextLikelihood(one.text, one.prompt, one.tokens, total, None, tuple(log_p), order, forwards))
     return rows
 
 
-def _in_best_order(denoiser: Denoiser, proposal: Proposal, asked: _Asked, block: int, batch: int) -> TextScore:
-    start = begin(denoiser, [asked.request], seed=0)
-    truth_L, edit = asked.truth(start.state, 0), proposal.edit(denoiser.vocabulary)
+def _in_best_order(
+    denoiser: Denoiser, sampling: SamplingParams, asked: _Asked, block: int, batch: int
+) -> TextLikelihood:
+    start = start_trajectory(denoiser, [asked.request], seed=0)
+    truth_L, edit = asked.truth(start.state, 0), sampling.edit(denoiser.vocabulary)
     found = best_order(
         denoiser,
         start.state,
         truth_L,
         asked.request.answer,
-        lambda logits_RV, token_R: token_log_probs(logits_RV, token_R, edit, proposal),
+        lambda logits_RV, token_R: token_log_probs(logits_RV, token_R, edit, sampling),
         block,
         batch,
     )
     order = tuple((at,) for at in found.order)
     total = math.fsum(found.log_p)
-    return TextScore(asked.text, asked.prompt, asked.tokens, total, None, found.log_p, order, found.forwards)
+    return TextLikelihood(asked.text, asked.prompt, asked.tokens, total, None, found.log_p, order, found.forwards)
 
 
-def _estimated(denoiser: Denoiser, proposal: Proposal, asked: _Asked, samples: int, seed: int, batch: int) -> TextScore:
+def _estimated(
+    denoiser: Denoiser, sampling: SamplingParams, asked: _Asked, samples: int, seed: int, batch: int
+) -> TextLikelihood:
     """LLaDA's estimate: n / l times the sum of log p over l tokens masked at random, l stratified over 1..n."""
-    start = begin(denoiser, [asked.request], seed=0)
-    truth_L, edit = asked.truth(start.state, 0), proposal.edit(denoiser.vocabulary)
+    start = start_trajectory(denoiser, [asked.request], seed=0)
+    truth_L, edit = asked.truth(start.state, 0), sampling.edit(denoiser.vocabulary)
     hidden_UL, count_U = masked_sets(asked.request, samples, seed, truth_L.device)
     values: list[Tensor] = []
     for hidden_PL, count_P in zip(hidden_UL.split(batch), count_U.split(batch), strict=True):
         state = start.state.select(torch.zeros_like(count_P))
         state = replace(state, tokens_BL=torch.where(hidden_PL, state.mask_id, truth_L))
-        logits = denoiser(View.of(state, Needs()), Needs())
-        said_R = token_log_probs(logits.logits_RV, truth_L.expand_as(hidden_PL)[hidden_PL], edit, proposal)
+        output = denoiser(ModelInput.of(state, Needs()), Needs())
+        said_R = token_log_probs(output.logits_RV, truth_L.expand_as(hidden_PL)[hidden_PL], edit, sampling)
         sums_P = torch.zeros(len(count_P), dtype=torch.float64, device=said_R.device)
         sums_P = sums_P.index_add(0, hidden_PL.nonzero()[:, 0], said_R)
         values.append(sums_P * len(asked.tokens) / count_P)
     value_U = torch.cat(values).cpu().numpy()
     error = float(value_U.std(ddof=1) / math.sqrt(samples)) if samples > 1 else None
-    forwards = samples * logits.forwards
-    return TextScore(asked.text, asked.prompt, asked.tokens, float(value_U.mean()), error, (), (), forwards)
+    forwards = samples * output.forwards
+    return TextLikelihood(asked.text, asked.prompt, asked.tokens, float(value_U.mean()), error, (), (), forwards)
 
 
 def masked_sets(request: Request, samples: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:

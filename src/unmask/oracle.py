@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from unmask.base.errors import require
-from unmask.core import Denoiser, Needs, State, View
+from unmask.core import Denoiser, ModelInput, Needs, State
 
 LogProbs = Callable[[Tensor, Tensor], Tensor]
 """log p of a token in each row of logits."""
@@ -88,13 +88,13 @@ def _said(
             known_UB, truth_L[inside.start : inside.stop], state.mask_id
         )
         rows = replace(state.select(torch.zeros_like(subset_U)), tokens_BL=tokens_UL)
-        view = View.of(rows, Needs())
+        inputs = ModelInput.of(rows, Needs())
         wanted_UL = rows.masked_BL & (place_L >= inside.start) & (place_L < inside.stop)
-        logits = denoiser(replace(view, wanted_BN=wanted_UL), Needs())
+        output = denoiser(replace(inputs, wanted_BN=wanted_UL), Needs())
         out_UB = torch.zeros(known_UB.shape, dtype=torch.float64, device=truth_L.device)
-        out_UB[~known_UB] = log_probs(logits.logits_RV, truth_L.expand_as(wanted_UL)[wanted_UL])
+        out_UB[~known_UB] = log_probs(output.logits_RV, truth_L.expand_as(wanted_UL)[wanted_UL])
         found += out_UB.tolist()
-        forwards += logits.forwards * len(subset_U)
+        forwards += output.forwards * len(subset_U)
     return _BlockSaid(found, forwards)
 
 

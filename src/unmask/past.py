@@ -10,14 +10,14 @@ from unmask.core import Posterior, Step
 from unmask.core.graphs import copy_in
 from unmask.core.layout import Layout, axes_of, same_form
 from unmask.core.prediction import PackedSlots
-from unmask.core.rows import leaves, mapped, select
+from unmask.core.rows import map_tensors, select, tensors
 from unmask.runner import light_step
 
 ROOM = 16
 """Records that are made room for at a time."""
 
 
-class NotRecorded(Exception):
+class NotGraphable(Exception):
     """Why some work cannot be recorded."""
 
 
@@ -33,7 +33,7 @@ class _Heavy:
         return cls(step.prediction.posterior, step.prediction.attention_BNN)
 
 
-class Past:
+class HistoryBuffer:
     """At most so many steps in memory of their own, the newest last."""
 
     def __init__(self, most: int):
@@ -58,9 +58,9 @@ class Past:
         """Keep one more step, and the rows that took it."""
         heavy, layout = _Heavy.of(step), self._layout(step, took_B)
         if not same_form(self._heavy, heavy):
-            raise NotRecorded("what it reads of the posterior changes its shape")
+            raise NotGraphable("what it reads of the posterior changes its shape")
         self._shift_in(layout, (light_step(step), took_B))
-        copy_in(list(leaves(self._heavy).values()), list(leaves(heavy).values()))
+        copy_in(list(tensors(self._heavy).values()), list(tensors(heavy).values()))
 
     def load(self, steps: Sequence[Step], took_B: Tensor, rows: int) -> None:
         """Take up the past of other rows; posteriors have so many packed ones here."""
@@ -80,25 +80,25 @@ class Past:
             self.layout = Layout.of((light_step(step), took_B))
             with torch.inference_mode(False):
                 self.memory = torch.zeros(self.most, self.layout.size, dtype=torch.uint8, device=took_B.device)
-                self._heavy = mapped(_Heavy.of(step), lambda part: torch.zeros_like(part))
+                self._heavy = map_tensors(_Heavy.of(step), lambda part: torch.zeros_like(part))
         return self.layout
 
     def _shift_in(self, layout: Layout[tuple[Step, Tensor]], value: tuple[Step, Tensor]) -> None:
         if not layout.fits(value):
-            raise NotRecorded("what it keeps of a step changes from step to step")
+            raise NotGraphable("what it keeps of a step changes from step to step")
         if self.most > 1:
             self.memory[:-1].copy_(self.memory[1:].clone())
         layout.write(self.memory[-1], value)
 
 
-class Records:
+class StepLog:
     """Every step that was taken, out of the memory of the past."""
 
     def __init__(self) -> None:
         self._pieces: list[Tensor] = []
         self._count = 0
 
-    def add(self, past: Past) -> None:
+    def add(self, past: HistoryBuffer) -> None:
         """Keep the newest step."""
         if self._count % ROOM == 0:
             with torch.inference_mode(False):
@@ -106,7 +106,7 @@ class Records:
         self._pieces[-1][self._count % ROOM].copy_(past.memory[-1])
         self._count += 1
 
-    def steps(self, past: Past) -> list[Step]:
+    def steps(self, past: HistoryBuffer) -> list[Step]:
         """Each with the rows that took it, as the plain loop has them; those that nobody took are left out."""
         if past.layout is None or not self._count:
             return []
@@ -125,9 +125,9 @@ class Records:
 
 def _check_names(step: Step) -> None:
     """Canvases are padded: what is cut off again in the end is found by the letters of its axes."""
-    for path, part in leaves(step).items():
+    for path, part in tensors(step).items():
         if len(axes_of(path)) != part.dim():
-            raise NotRecorded(f"{path[-1]!r} of its action does not end in a letter for each of its {part.dim()} axes")
+            raise NotGraphable(f"{path[-1]!r} of its action does not end in a letter for each of its {part.dim()} axes")
 
 
 def _repacked(step: Step, rows: int) -> Step:

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from unmask.axes.region import first_open_block
-from unmask.core import NO_LOOK_AHEAD, Denoiser, Noise, Policy, State, Trajectory, View
+from unmask.core import NO_LOOK_AHEAD, Denoiser, ModelInput, Noise, Policy, State, Trajectory
 from unmask.core.graphs import copy_in
-from unmask.core.layout import rebuilt, shortened
+from unmask.core.layout import cut_canvas, replace_tensors
 from unmask.core.prediction import PackedSlots
-from unmask.core.rows import leaves
-from unmask.past import NotRecorded, Past, Records
-from unmask.runner import Finished, Runner, advance, step_limit, unfinished
+from unmask.core.rows import tensors
+from unmask.past import HistoryBuffer, NotGraphable, StepLog
+from unmask.runner import Finished, Runner, append_step, step_limit, unfinished
 from unmask.transition import Transition, raise_faults
 
 AHEAD = 1
@@ -30,7 +30,7 @@ AHEAD = 1
 whose end nobody can foresee costs as many steps that do nothing."""
 
 Perform = Callable[[Hashable, Callable[[], None]], None]
-"""Does some work: at once, or by replaying a recording of it that is kept under the key. Raises `NotRecorded`."""
+"""Does some work: at once, or by replaying a recording of it that is kept under the key. Raises `NotGraphable`."""
 
 
 class StepRecorder(Protocol):
@@ -45,7 +45,7 @@ class StepRecorder(Protocol):
         """The same denoiser without recordings of its own, to be recorded as a part of the step."""
         ...
 
-    def find(self, key: Hashable, make: "Callable[[Perform], RecordedSteps]") -> "RecordedSteps | None":
+    def find(self, key: Hashable, make: "Callable[[Perform], GraphedRows]") -> "GraphedRows | None":
         """The steps that are kept under the key; None where they were refused, or are not worth it yet."""
         ...
 
@@ -71,9 +71,9 @@ def _padded(recorder: StepRecorder, runner: Runner, policy: Policy, traj: Trajec
     traj = finished.retire(traj, policy.done(traj))
     parts, steps = len(finished.parts), len(finished.steps)
     padded = replace(traj, state=traj.state.pad_to(-(-length // recorder.grain) * recorder.grain))
-    rest = shortened(_run(recorder, runner, policy, padded, finished, limit), length)
-    finished.parts[parts:] = [shortened(part, length) for part in finished.parts[parts:]]
-    finished.steps[steps:] = [shortened(step, length) for step in finished.steps[steps:]]
+    rest = cut_canvas(_run(recorder, runner, policy, padded, finished, limit), length)
+    finished.parts[parts:] = [cut_canvas(part, length) for part in finished.parts[parts:]]
+    finished.steps[steps:] = [cut_canvas(step, length) for step in finished.steps[steps:]]
     finished.watch(rest)
     return rest
 
@@ -84,12 +84,12 @@ def _run(
     """Batches that get smaller, until no row is left or steps are refused."""
     going_B, left = torch.ones_like(traj.rows_B, dtype=torch.bool), limit
     while traj.state.batch:
-        wanted = Wanted.of(policy, traj.state, finished.keep)
+        wanted = LogitSlots.of(policy, traj.state, finished.keep)
         key = _key(runner, policy, traj, wanted)
 
-        def make(perform: Perform, traj: Trajectory = traj, wanted: Wanted = wanted) -> RecordedSteps:
-            inner = Runner(recorder.within(runner.denoiser), runner.proposal, eos_ids=runner.eos_ids)
-            return RecordedSteps(inner, policy.bounded(traj.state.tokens_BL.shape[1]), traj, wanted, perform)
+        def make(perform: Perform, traj: Trajectory = traj, wanted: LogitSlots = wanted) -> GraphedRows:
+            inner = Runner(recorder.within(runner.denoiser), runner.sampling, eos_ids=runner.eos_ids)
+            return GraphedRows(inner, policy.bounded(traj.state.tokens_BL.shape[1]), traj, wanted, perform)
 
         steps = recorder.find(key, make)
         if steps is None:
@@ -97,7 +97,7 @@ def _run(
         steps.load(traj, going_B)
         try:
             left -= steps.run(left, finished.keep)
-        except NotRecorded as error:
+        except NotGraphable as error:
             recorder.refuse(key, f"steps of {policy.name} over {tuple(traj.state.tokens_BL.shape)} slots: {error}")
             return steps.unload(finished, fill=False)[0]
         traj, going_B = steps.unload(finished)
@@ -108,9 +108,9 @@ def _run(
 
 def _suits(runner: Runner, policy: Policy, traj: Trajectory) -> bool:
     """Whether the policy's steps can be recorded, from a start without a past."""
-    whole = not traj.steps and policy.memory >= 0 and type(traj.noise) is Noise
+    whole = not traj.steps and policy.past_steps >= 0 and type(traj.noise) is Noise
     alone = not policy.looks_ahead and runner.planner is None
-    return policy.recordable and whole and alone and _hashable(policy)
+    return policy.cuda_graph and whole and alone and _hashable(policy)
 
 
 def _hashable(value: object) -> bool:
@@ -121,20 +121,20 @@ def _hashable(value: object) -> bool:
     return True
 
 
-def _key(runner: Runner, policy: Policy, traj: Trajectory, wanted: "Wanted") -> Hashable:
+def _key(runner: Runner, policy: Policy, traj: Trajectory, wanted: "LogitSlots") -> Hashable:
     """All that a recorded step depends on, except numbers on the device."""
-    shapes = tuple((path, part.shape, part.dtype) for path, part in leaves(_base(traj)).items())
-    settings = (policy, runner.proposal, runner.eos_ids, traj.state.mask_id, getattr(runner.denoiser, "variant", None))
+    shapes = tuple((path, part.shape, part.dtype) for path, part in tensors(_base(traj)).items())
+    settings = (policy, runner.sampling, runner.eos_ids, traj.state.mask_id, getattr(runner.denoiser, "variant", None))
     return (*settings, wanted, traj.rows_B.device, *shapes)
 
 
 def _base(traj: Trajectory) -> Trajectory:
     """Where the rows are, without how they got there."""
-    return replace(traj, steps=(), prediction=None, foreseen_B=None)
+    return replace(traj, steps=(), prediction=None, prepaid_B=None)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LogitSlots:
     """The slots that get logits: so many in every step, whatever is masked by then."""
 
     rows: int
@@ -142,42 +142,42 @@ class Wanted:
     """Answer positions per block where only the open block is read; None for all that the view wants."""
 
     @classmethod
-    def of(cls, policy: Policy, state: State, record: bool) -> "Wanted":
+    def of(cls, policy: Policy, state: State, record: bool) -> "LogitSlots":
         """Of a policy that fills block after block nobody sees the rest, unless steps are recorded."""
         counts, needs = state.answer_BL.sum(-1).tolist(), policy.needs
         elsewhere = needs.divergence or needs.posterior or needs.attention or needs.revealed or policy.outside_block
         block = None if record or elsewhere else getattr(policy, "block_length", None)
         return cls(sum(counts) if block is None else sum(min(block, count) for count in counts), block)
 
-    def packed(self, view: View, state: State) -> View:
+    def packed(self, inputs: ModelInput, state: State) -> ModelInput:
         """The view with as many rows to answer as there always are."""
-        wanted_BN = view.wanted_BN
+        wanted_BN = inputs.wanted_BN
         if self.block is not None:
             wanted_BN = wanted_BN & first_open_block(state, self.block)
         packed = PackedSlots(wanted_BN, self.rows)
-        return replace(view, wanted_BN=packed.wanted_BN, packed=packed)
+        return replace(inputs, wanted_BN=packed.wanted_BN, packed=packed)
 
 
-class RecordedSteps:
+class GraphedRows:
     """Rows of one shape in buffers of their own, and the step that moves them."""
 
-    def __init__(self, runner: Runner, policy: Policy, like: Trajectory, wanted: Wanted, perform: Perform):
+    def __init__(self, runner: Runner, policy: Policy, like: Trajectory, wanted: LogitSlots, perform: Perform):
         self.runner, self.policy, self.wanted, self.perform = runner, policy, wanted, perform
         self.base = _base(like)
         """What is not a tensor, of the rows that were loaded last."""
         with torch.inference_mode(False):
-            self.rows = rebuilt(self.base, [part.clone() for part in leaves(self.base).values()])
+            self.rows = replace_tensors(self.base, [part.clone() for part in tensors(self.base).values()])
             self.going_B = torch.ones_like(like.rows_B, dtype=torch.bool)
             self.fault_B, self.faulty_at_B = torch.zeros_like(like.rows_B), torch.zeros_like(like.rows_B)
             self.flags = torch.zeros(2, dtype=torch.long, device=like.rows_B.device)
-        self.past, self.depth = Past(policy.memory or 1), 0
-        self.records: Records | None = None
-        self._looks = _Looks(self.flags)
+        self.past, self.depth = HistoryBuffer(policy.past_steps or 1), 0
+        self.records: StepLog | None = None
+        self._looks = PendingFlags(self.flags)
 
     def load(self, traj: Trajectory, going_B: Tensor) -> None:
         """Take up other rows, of which some may be done."""
         self.base = _base(traj)
-        copy_in(list(leaves(self.rows).values()), list(leaves(self.base).values()))
+        copy_in(list(tensors(self.rows).values()), list(tensors(self.base).values()))
         self.going_B.copy_(going_B)
         self.fault_B.zero_()
         self.depth = len(traj.steps)
@@ -185,7 +185,7 @@ class RecordedSteps:
 
     def run(self, limit: int, record: bool) -> int:
         """Steps until no row is left, or so few that a smaller batch is worth it; how many were taken."""
-        self.records = Records() if record else None
+        self.records = StepLog() if record else None
         batch, certain = len(self.going_B), self._certain_steps()
         self._looks.clear()
         with torch.cuda.device_of(self.flags):
@@ -220,7 +220,7 @@ class RecordedSteps:
         kept = sorted(sorted(range(len(going)), key=lambda row: not going[row])[:size])
         gone = [row for row in range(len(going)) if row not in kept]
         rows_U, gone_U = (torch.tensor(rows, dtype=torch.long, device=self.going_B.device) for rows in (kept, gone))
-        whole = rebuilt(self.base, [part.clone() for part in leaves(self.rows).values()])
+        whole = replace_tensors(self.base, [part.clone() for part in tensors(self.rows).values()])
         finished.parts.append(whole.select(gone_U))
         if not count:
             return whole.select(rows_U), self.going_B[rows_U]
@@ -235,13 +235,13 @@ class RecordedSteps:
         """One step of all rows. Everything in it starts kernels and nothing else."""
         with torch.inference_mode():
             # Made anew, so that nothing that is derived from a state outlives its step.
-            now = replace(rebuilt(self.base, leaves(self.rows).values()), steps=self.past.steps(self.depth))
-            view = self.wanted.packed(self.policy.view(now), now.state)
-            seen = self.runner.observe(now, view, self.policy.needs)
+            now = replace(replace_tensors(self.base, tensors(self.rows).values()), steps=self.past.steps(self.depth))
+            inputs = self.wanted.packed(self.policy.model_input(now), now.state)
+            seen = self.runner.observe(now, inputs, self.policy.needs)
             action = self.policy.act(seen, NO_LOOK_AHEAD)
             change = self.runner.change(seen, action)
             step = self.runner.step(seen, self.policy.name, action, change)
-            later = advance(seen, step, change.state, self.past.most)
+            later = append_step(seen, step, change.state, self.past.most)
             next_B = self.going_B & ~self.policy.done(later)
             # First all that is read, then the buffers it was read from.
             moved = self._moved(now, later, change, next_B)
@@ -273,7 +273,7 @@ def _moving(traj: Trajectory) -> list[Tensor]:
     return [state.tokens_BL, state.committed_BL, state.step_B, *(count for count in counts if count is not None)]
 
 
-class _Looks:
+class PendingFlags:
     """The flags of the last steps on their way to the host, which reads them while the next one runs."""
 
     def __init__(self, flags: Tensor):

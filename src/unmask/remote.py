@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 from unmask.api import Generation, Model
 from unmask.base.errors import ConfigError, require
 from unmask.base.options import fits
-from unmask.core.merge import merge_runs
-from unmask.core.rows import mapped
+from unmask.core.merge import join_runs
+from unmask.core.rows import map_tensors
 from unmask.decode_options import DecodeOptions
 from unmask.denoisers import Prompt
 from unmask.lab.cluster.carry import Parcel, packed
@@ -51,13 +51,13 @@ class LoadOne:
 class RemoteModel:
     """A model that each worker of a cluster has loaded; `close` it, or use it as a context, to let them go."""
 
-    def __init__(self, where: Ray, load: Callable[[ModelName], Model], name: ModelName):
+    def __init__(self, cluster: Ray, load: Callable[[ModelName], Model], name: ModelName):
         """Connect, start workers and have the model loaded by one of them: what is wrong with it is heard now."""
-        require(isinstance(where, Ray), "where", where, "a Ray(...), or None for this process", "e.g. where=Ray()")
+        require(isinstance(cluster, Ray), "where", cluster, "a Ray(...), or None for this process", "e.g. where=Ray()")
         self.loader = LoadOne(load, name)
         """Whoever has workers of its own loads the same model."""
         with ExitStack() as stack:
-            self.workers: ModelWorkers = stack.enter_context(model_workers(where, load, name))
+            self.workers: ModelWorkers = stack.enter_context(model_workers(cluster, load, name))
             self.here: Model = self.workers.call(stand_in, what=f"loading {name.model}")
             """The model without its network: names, options, codec."""
             self.close = weakref.finalize(self, stack.pop_all().close)
@@ -89,7 +89,7 @@ class RemoteModel:
         self, prompt: Prompt | Sequence[Prompt] | None = None, *, batch: int = BATCH, **options: Any
     ) -> Generation:
         """`Model.generate` with the same options, `batch` rows of similar length at a time on each worker."""
-        given: Any = self.here.default_prompt() if prompt is None else prompt
+        given: Any = self.here.default_prompt if prompt is None else prompt
         prompts = [entered(given)] if is_conversation(given) else entered_texts("prompt", given)
         return self._decoded("generate", prompts, batch, options, default_prompt=prompt is None)
 
@@ -104,7 +104,7 @@ class RemoteModel:
             "branches from what this model returned"
         )
 
-    def score(self, *given: Any, **options: Any) -> NoReturn:
+    def log_likelihood(self, *given: Any, **options: Any) -> NoReturn:
         """Refused."""
         raise ConfigError(
             "score is not spread over workers; allowed: generate and infill on a cluster; load the model without where="
@@ -136,7 +136,7 @@ def _decode(model: Model, parcel: Parcel, prompts: Sequence[Any] | None) -> Gene
     """On a worker: one batch, with its tensors where every process can read them."""
     task, options = parcel.open()
     out: Generation = getattr(model, task)(prompts, **options)
-    return replace(out, trajectory=mapped(out.trajectory, lambda tensor: tensor.cpu()))
+    return replace(out, trajectory=map_tensors(out.trajectory, lambda tensor: tensor.cpu()))
 
 
 def in_batches(prompts: Sequence[Any], most: int) -> list[list[int]]:
@@ -159,7 +159,7 @@ def merged(generations: Sequence[Generation], rows: Sequence[Sequence[int]] | No
     if rows is None:
         ends = [sum(len(one.texts) for one in generations[:at]) for at in range(len(generations) + 1)]
         rows = [range(start, end) for start, end in pairwise(ends)]
-    run = merge_runs([one.trajectory for one in generations], rows)
+    run = join_runs([one.trajectory for one in generations], rows)
     config = _merged_config([one.config for one in generations], rows)
     order = sorted(range(len(config["rows"])), key=[place for own in rows for place in own].__getitem__)
 

@@ -19,7 +19,7 @@ STEPS_SHARE = 0.5
 """Steps / blanks when nobody says: two tokens per step."""
 
 
-class TextModel(Protocol):
+class LoadedModel(Protocol):
     """A denoiser that reads and writes text; `unmask.Model` is one."""
 
     @property
@@ -31,7 +31,11 @@ class TextModel(Protocol):
     @property
     def options(self) -> Mapping[str, Any]: ...
     @property
-    def length(self) -> int | None: ...
+    def max_length(self) -> int | None: ...
+    @property
+    def reference(self) -> str: ...
+    @property
+    def fingerprint(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class TextSide:
     codec: Codec
     vocab: int
     """Tokens that a position may hold."""
-    length: int | None
+    max_length: int | None
     """Positions of the longest canvas."""
 
     def canvas(self, prompt: Prompt, horizon: int) -> int:
@@ -49,18 +53,9 @@ class TextSide:
         return len(self.codec.encode(prompt)) + horizon + len(self.codec.closing)
 
 
-def text_side(model: TextModel) -> TextSide:
+def text_side(model: LoadedModel) -> TextSide:
     """Of a model that is loaded."""
-    return TextSide(model.codec, model.denoiser.vocabulary.size, model.length)
-
-
-class CalibratedModel(TextModel, Protocol):
-    """What a gate says about its model, and how it is decoded when nobody names a policy."""
-
-    @property
-    def reference(self) -> str: ...
-    @property
-    def fingerprint(self) -> str: ...
+    return TextSide(model.codec, model.denoiser.vocabulary.size, model.max_length)
 
 
 @dataclass(frozen=True)
@@ -85,25 +80,25 @@ class Request:
         """What random numbers know of the prompt: its first canvas, and nothing of its company."""
         return np.array(self.canvas, "<i8").tobytes()
 
-    def slots(self, bucket: int) -> int:
+    def padded_length(self, bucket: int) -> int:
         """The canvas rounded up to its bucket: a function of this prompt alone."""
         return -(-len(self.canvas) // bucket) * bucket
 
 
-def generation(model: TextModel, prompt: Prompt, horizon: int, steps: int, id: str = "") -> Request:
+def prompt_request(model: LoadedModel, prompt: Prompt, max_new_tokens: int, steps: int, id: str = "") -> Request:
     """A prompt followed by `horizon` blanks."""
-    return after_tokens(model, model.codec.encode(prompt), horizon, steps, id)
+    return token_request(model, model.codec.encode(prompt), max_new_tokens, steps, id)
 
 
-def after_tokens(model: TextModel, prompt: Sequence[int], horizon: int, steps: int, id: str = "") -> Request:
+def token_request(model: LoadedModel, prompt: Sequence[int], max_new_tokens: int, steps: int, id: str = "") -> Request:
     """The same for a prompt that is encoded already."""
     closing = model.codec.closing
-    canvas = (*prompt, *(model.denoiser.vocabulary.mask_id,) * horizon, *closing)
-    given = (*(True,) * len(prompt), *(False,) * horizon, *(True,) * len(closing))
-    return Request(id, canvas, given, steps, (len(prompt), len(prompt) + horizon))
+    canvas = (*prompt, *(model.denoiser.vocabulary.mask_id,) * max_new_tokens, *closing)
+    given = (*(True,) * len(prompt), *(False,) * max_new_tokens, *(True,) * len(closing))
+    return Request(id, canvas, given, steps, (len(prompt), len(prompt) + max_new_tokens))
 
 
-def infilling(model: TextModel, text: str, steps: int | None = None, share: float = STEPS_SHARE) -> Request:
+def infill_request(model: LoadedModel, text: str, steps: int | None = None, share: float = STEPS_SHARE) -> Request:
     """A text with blanks, all of it the answer; `steps` steps, or a share of the blanks."""
     canvas = tuple(model.codec.canvas(text))
     given = tuple(token != model.denoiser.vocabulary.mask_id for token in canvas)
@@ -113,11 +108,11 @@ def infilling(model: TextModel, text: str, steps: int | None = None, share: floa
     return Request("", canvas, given, steps_of(share, blanks) if steps is None else steps, (0, len(canvas)))
 
 
-def check_length(model: TextModel, name: str, needed: int) -> None:
+def check_length(model: LoadedModel, name: str, needed: int) -> None:
     """Refuse a prompt or text that needs a longer canvas than the model has."""
-    if model.length is not None and needed > model.length:
+    if model.max_length is not None and needed > model.max_length:
         raise ConfigError(
-            f"the {name} needs a canvas of {needed} positions; allowed: at most {model.length} with {model.name}; "
+            f"the {name} needs a canvas of {needed} positions; allowed: at most {model.max_length} with {model.name}; "
             f"shorten the {name}" + (", or load a longer canvas (n=...)" if model.name == "exact" else "")
         )
 
@@ -130,17 +125,17 @@ def steps_of(share: float, blanks: int) -> int:
     return max(math.ceil(share * blanks - 1e-9), 1)
 
 
-def begin(
+def start_trajectory(
     denoiser: Denoiser,
     requests: Sequence[Request],
     seed: int,
     slots: int | None = None,
     streams: Sequence[int] = (),
-    own_clock: bool = False,
+    extra_steps: bool = False,
 ) -> Trajectory:
     """The prompts before their first step, on canvases of `slots`; `streams` tell repeated prompts apart.
 
-    `own_clock` is the policy's: without it more steps than answer positions are refused.
+    `extra_steps` is the policy's: without it more steps than answer positions are refused.
     """
     device = denoiser.device
     state = State.from_canvases(
@@ -149,7 +144,7 @@ def begin(
         mask_id=denoiser.vocabulary.mask_id,
         given=[request.given for request in requests],
         device=device,
-        own_clock=own_clock,
+        extra_steps=extra_steps,
     )
     keys = [row_key(seed, request.key, s) for request, s in zip(requests, streams or [0] * len(requests), strict=True)]
     return Trajectory.start(state if slots is None else state.pad_to(slots), Noise.of(keys, device))

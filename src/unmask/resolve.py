@@ -11,29 +11,29 @@ from unmask.adapt import Gate
 from unmask.axes import AXES
 from unmask.base.errors import ConfigError, SchemaError, UnknownName, format_value, require, warn_caller
 from unmask.base.options import check_types
-from unmask.core import Denoiser, Policy, Proposal, Search, Trajectory
-from unmask.decode import decode, one_step
+from unmask.core import Denoiser, Policy, SamplingParams, Search, Trajectory
+from unmask.decode import decode, decode_one_step
 from unmask.decode_options import ALIASES, BRANCH, OPTIONS, DecodeOptions, option_fields
-from unmask.denoisers import ApproximateCache, Exact, Guided, Network
-from unmask.policies import METHODS, make, settings, standing
+from unmask.denoisers import BlockCache, ExactDenoiser, GuidedDenoiser, Network
+from unmask.policies import METHODS, describe_policy, make_policy, method_status
 from unmask.policies.candidates import around
 from unmask.policies.composed import Composed
 from unmask.policies.heads import fitted
 from unmask.policies.presets import family_of, preset_of
-from unmask.request import STEPS_SHARE, CalibratedModel, Request, begin, steps_of
+from unmask.request import STEPS_SHARE, LoadedModel, Request, start_trajectory, steps_of
 
 SELECTIVE = "selective"
 """The policy that a gate holds."""
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedOptions:
     """All that decides a result, apart from the prompts: options whose names have become what they name."""
 
-    model: CalibratedModel
+    model: LoadedModel
     options: DecodeOptions
     policy: Policy | Search
-    proposal: Proposal
+    sampling: SamplingParams
     gate: Gate | None
     preset: str | None = None
     """The key of the preset that the policy was made with."""
@@ -47,26 +47,28 @@ class Resolved:
         """Every request as often as there are samples, the samples of one side by side."""
         samples = range(self.options.samples)
         repeated = [request for request in requests for _ in samples]
-        return begin(
+        return start_trajectory(
             self.model.denoiser,
             repeated,
             self.options.seed,
             streams=[*samples] * len(requests),
-            own_clock=self.policy.own_clock,
+            extra_steps=self.policy.extra_steps,
         )
 
     def first(self, start: Trajectory, policy: Policy) -> Trajectory:
         """One step of another policy, as this run reads the model."""
-        start = replace(start, proposal=self.proposal)
+        start = replace(start, sampling=self.sampling)
         options = self.options
-        return one_step(self._denoiser(), policy, start, eos_fill=options.eos_fill, record_top=options.record_top)
+        return decode_one_step(
+            self._denoiser(), policy, start, eos_fill=options.eos_fill, record_top=options.record_top
+        )
 
     def decode(self, start: Trajectory) -> Trajectory:
         return decode(
             self._denoiser(),
             self.policy,
             start,
-            proposal=self.proposal,
+            sampling=self.sampling,
             planner=_network(self.options.planner),
             eos_fill=self.options.eos_fill,
             record=self.options.record,
@@ -81,13 +83,13 @@ class Resolved:
         return {
             "model": {"name": self.model.name, **plain(self.model.options)},
             "fingerprint": self.model.fingerprint,
-            "policy": plain(settings(self.policy)),
-            "method": standing(self.policy),
+            "policy": plain(describe_policy(self.policy)),
+            "method": method_status(self.policy),
             **({"action": plain(self.policy.resolved)} if isinstance(self.policy, Composed) else {}),
             **({"preset": self.preset} if self.preset else {}),
             **({"planner": _described(self.options.planner)} if self.options.planner is not None else {}),
             **({"gate": {**plain(self.gate.summary), "forced": forced}} if self.gate else {}),
-            "proposal": plain(asdict(self.proposal)),
+            "proposal": plain(asdict(self.sampling)),
             **self.options.recorded,
         }
 
@@ -105,14 +107,14 @@ class Resolved:
         """The model, with what was asked for around it; a cache is as old as the run."""
         denoiser, cache, cfg_scale = self.model.denoiser, self.options.cache, self.options.cfg_scale
         if cache is None:
-            return Guided(denoiser, cfg_scale) if cfg_scale else denoiser
+            return GuidedDenoiser(denoiser, cfg_scale) if cfg_scale else denoiser
         if not isinstance(denoiser, Network):
             raise ConfigError(f"cache is {cache!r}; allowed: None with {self.model.name}; leave it out")
         require(not cfg_scale, "cfg_scale", cfg_scale, "0 with a cache", "leave one of them out")
-        return ApproximateCache(denoiser, cache, _cached_block(self.policy, cache), self.options.cache_refresh)
+        return BlockCache(denoiser, cache, _cached_block(self.policy, cache), self.options.cache_refresh)
 
 
-def resolve(model: CalibratedModel, options: DecodeOptions) -> Resolved:
+def resolve(model: LoadedModel, options: DecodeOptions) -> ResolvedOptions:
     """Look up what the options name, and refuse what this model does not have."""
     given = options.policy if options.gate is not None and isinstance(options.policy, Policy) else None
     # The reference that the gate was calibrated around, if it is this one: its file holds no more than a name.
@@ -125,20 +127,20 @@ def resolve(model: CalibratedModel, options: DecodeOptions) -> Resolved:
     if gate is not None and not options.force_gate:
         gate.check_model(model.fingerprint)
     preset, policy = _policy(options, gate, model)
-    check_types(Proposal, options.proposal, "the proposal")
-    proposal = Proposal(**options.proposal)
+    check_types(SamplingParams, options.sampling, "the proposal")
+    sampling = SamplingParams(**options.sampling)
     _check_end_of_text(model, options)
     kept = not (isinstance(policy, Search) and options.record_top)
     require(kept, "record_top", options.record_top, f"0 with a search such as {policy.name}", "it keeps what it reads")
     _check_networks(model, options, policy)
-    resolved = Resolved(model, options, policy, proposal, gate, preset)
+    resolved = ResolvedOptions(model, options, policy, sampling, gate, preset)
     if options.cache is not None:
         resolved._denoiser()  # refused now, not when prompts have been read
-    exact = isinstance(model.denoiser, Exact)
+    exact = isinstance(model.denoiser, ExactDenoiser)
     return replace(resolved, policy=fitted(policy, model.name, model.fingerprint, exact))
 
 
-def inherited(
+def branch_options(
     traj: Trajectory, told: Mapping[str, Any], policy: Policy | Search | None
 ) -> tuple[DecodeOptions, Mapping[str, Any]]:
     """The options of a branch, and the gate's line where its gate goes on.
@@ -157,7 +159,7 @@ def inherited(
         kept |= {"cache": cache["cache"], "cache_refresh": cache["refresh"]}
         kept |= {"record_top": config.get("record_top", 0)} if told.get("record", True) else {}
         was, gate = config["policy"], {"gate": config["gate"]} if "gate" in config else {}
-        proposal = {name: getattr(traj.proposal, name) for name in DecodeOptions().proposal}
+        proposal = {name: getattr(traj.sampling, name) for name in DecodeOptions().sampling}
     except (LookupError, TypeError, AttributeError) as error:
         raise SchemaError(
             f"the run's configuration makes no sense ({error}); allowed: what generate writes; decode it again"
@@ -183,8 +185,8 @@ def remade(described: Mapping[str, Any]) -> Policy | Search:
             f"the run's policy is {name!r}; allowed: one of {', '.join(METHODS)}, or one you name; {remedy}"
         )
     try:
-        policy = make(str(name), **_given(described))
-        same = plain(settings(policy)) == plain(described)
+        policy = make_policy(str(name), **_given(described))
+        same = plain(describe_policy(policy)) == plain(described)
     except (ConfigError, TypeError) as error:
         raise ConfigError(f"the run's settings of {name} are not those of this version ({error}); {remedy}") from error
     require(same, f"settings of {name} in the run", dict(described), "settings of this version", remedy)
@@ -232,7 +234,7 @@ def _gate(gate: Any) -> Gate | None:
         ) from error
 
 
-def _policy(options: DecodeOptions, gate: Gate | None, model: CalibratedModel) -> tuple[str | None, Policy | Search]:
+def _policy(options: DecodeOptions, gate: Gate | None, model: LoadedModel) -> tuple[str | None, Policy | Search]:
     """The policy, and the key of the preset it was made with."""
     policy, given = options.policy, options.settings
     if gate is not None:
@@ -258,12 +260,12 @@ def _policy(options: DecodeOptions, gate: Gate | None, model: CalibratedModel) -
                 f"{given_there or 'KEY=VALUE'} beside it"
             )
         raise UnknownName("policy", policy, [*METHODS, SELECTIVE])
-    _refuse_misspelt(given, set(settings(make(policy))) - {"name"})
+    _refuse_misspelt(given, set(describe_policy(make_policy(policy))) - {"name"})
     if options.preset is None:
-        return None, make(policy, **given)
+        return None, make_policy(policy, **given)
     family = family_of(model.reference, model.options)
     key, published = preset_of(policy, METHODS[policy].card, options.preset, family)
-    return key, make(policy, **{**published, **given})
+    return key, make_policy(policy, **{**published, **given})
 
 
 def _composes(given: Mapping[str, Any]) -> str | None:
@@ -286,7 +288,7 @@ def _refuse_misspelt(given: Mapping[str, Any], of_policy: set[str]) -> None:
             raise UnknownName("option", key, OPTIONS | ALIASES | of_policy)
 
 
-def _check_end_of_text(model: CalibratedModel, options: DecodeOptions) -> None:
+def _check_end_of_text(model: LoadedModel, options: DecodeOptions) -> None:
     """An end-of-text option on a model that has no such token would silently do nothing."""
     for name, value in options.about_eos.items():
         if value and not model.denoiser.vocabulary.eos_ids:
@@ -296,7 +298,7 @@ def _check_end_of_text(model: CalibratedModel, options: DecodeOptions) -> None:
             )
 
 
-def _check_networks(model: CalibratedModel, options: DecodeOptions, policy: Policy | Search) -> None:
+def _check_networks(model: LoadedModel, options: DecodeOptions, policy: Policy | Search) -> None:
     """A planner where one is asked, and nowhere else; attention where it is read."""
     planner = _network(options.planner)
     if policy.asks_planner and planner is None:

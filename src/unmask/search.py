@@ -10,29 +10,29 @@ from torch import Tensor
 from unmask.base.errors import InvalidAction, Unfinished
 from unmask.core import (
     Action,
-    Logits,
+    ForbiddenNoise,
+    ModelInput,
+    ModelOutput,
     Needs,
     Noise,
-    NoNoise,
     Prediction,
     Search,
-    SearchRun,
+    SearchContext,
     State,
     Trajectory,
-    View,
 )
-from unmask.core.rows import concat, mapped
+from unmask.core.rows import concat, map_tensors
 
 T = TypeVar("T")
 
 
-def searched(search: Search, run: SearchRun, start: Trajectory, record: bool = True) -> Trajectory:
+def searched(search: Search, context: SearchContext, start: Trajectory, record: bool = True) -> Trajectory:
     """The end of a search, checked. What it spent is not in it yet: whoever counts fills that in."""
-    shown = start if search.random else replace(start, noise=NoNoise(start.noise.key_B))
+    shown = start if search.random else replace(start, noise=ForbiddenNoise(start.noise.key_B))
     device = start.rows_B.device
     if not stays(device):
-        run, shown = HostRun(run, device), _moved(shown, _HOST)
-    end = search.decode(run, shown)
+        context, shown = HostContext(context, device), _moved(shown, _HOST)
+    end = search.decode(context, shown)
     steps = end.steps[len(start.steps) :] if record else ()
     end = _moved(replace(end, noise=start.noise, prediction=None, steps=steps), device)
     _check_end(search, start.state, end.state)
@@ -44,52 +44,52 @@ def stays(device: torch.device) -> bool:
     return device.type == "cpu"
 
 
-class HostRun:
+class HostContext:
     """A search's run with its paths on the CPU: they are many and small, and telling a GPU takes longer than the work.
 
     Canvases go to the model, predictions come back, all of a look together; a posterior stays where it is.
     """
 
-    def __init__(self, run: SearchRun, device: torch.device):
-        self.run, self.device = run, device
+    def __init__(self, context: SearchContext, device: torch.device):
+        self.run, self.device = context, device
 
     @property
     def forwards_B(self) -> Tensor:
         return self.run.forwards_B.to(_HOST)
 
-    def look(
+    def predict(
         self,
         states: State,
         owner_U: Tensor,
         needs: Needs | None = None,
         given_UL: Tensor | None = None,
         *,
-        view: View | None = None,
+        inputs: ModelInput | None = None,
         noise: Noise | None = None,
         temperature: float | None = None,
     ) -> Prediction:
-        states, owner_U, given_UL, view, noise = _moved((states, owner_U, given_UL, view, noise), self.device)
-        seen = self.run.look(states, owner_U, needs, given_UL, view=view, noise=noise, temperature=temperature)
+        states, owner_U, given_UL, inputs, noise = _moved((states, owner_U, given_UL, inputs, noise), self.device)
+        seen = self.run.predict(states, owner_U, needs, given_UL, inputs=inputs, noise=noise, temperature=temperature)
         return replace(_moved(replace(seen, posterior=None), _HOST), posterior=seen.posterior)
 
     def ask_planner(
-        self, states: State, owner_U: Tensor, needs: Needs | None = None, *, view: View | None = None
-    ) -> Logits:
-        states, owner_U, view = _moved((states, owner_U, view), self.device)
-        return _moved(self.run.ask_planner(states, owner_U, needs, view=view), _HOST)
+        self, states: State, owner_U: Tensor, needs: Needs | None = None, *, inputs: ModelInput | None = None
+    ) -> ModelOutput:
+        states, owner_U, inputs = _moved((states, owner_U, inputs), self.device)
+        return _moved(self.run.ask_planner(states, owner_U, needs, inputs=inputs), _HOST)
 
-    def take(self, traj: Trajectory, policy: str, action: Action) -> Trajectory:
-        return self.run.take(traj, policy, action)
+    def apply_action(self, traj: Trajectory, policy: str, action: Action) -> Trajectory:
+        return self.run.apply_action(traj, policy, action)
 
-    def show(self, paths: Sequence[Trajectory]) -> None:
-        self.run.show(paths)
+    def report_paths(self, paths: Sequence[Trajectory]) -> None:
+        self.run.report_paths(paths)
 
 
 _HOST = torch.device("cpu")
 
 
 def _moved(value: T, device: torch.device) -> T:
-    return mapped(value, lambda tensor: tensor.to(device))
+    return map_tensors(value, lambda tensor: tensor.to(device))
 
 
 def together(paths: Sequence[Trajectory], forwards_B: Tensor) -> Trajectory:

@@ -12,7 +12,7 @@ from unmask.adapt import Arms
 from unmask.axes import ReMDM
 from unmask.core import Needs, Noise, State, row_key
 from unmask.decode import decode
-from unmask.denoisers import Exact, Joint
+from unmask.denoisers import ExactDenoiser, JointDistribution
 from unmask.diagnostics import DIAGNOSTICS, Diagnostic, Reading
 from unmask.policies.candidates import candidates
 from unmask.policies.check import Problem
@@ -50,7 +50,7 @@ def arms_of(axis, kind="llada", **choices):
 
 def small(seed=0, steps=(3, 2, 4)):
     """Three short rows: enough for every promise, and quick."""
-    denoiser = Exact(Joint.random(7, 3, dependence=2.0, seed=seed))
+    denoiser = ExactDenoiser(JointDistribution.random(7, 3, dependence=2.0, seed=seed))
     m = denoiser.mask_id
     canvases = [[0, m, m, m, m, m], [1, m, m, 2, m], [2, m, m, m, m, m, m]]
     state = State.from_canvases(canvases, steps=list(steps), mask_id=m)

@@ -12,7 +12,7 @@ from unmask.adapt.gated import choose, memory_of
 from unmask.adapt.notes import without_record
 from unmask.axes import ReMDM, score
 from unmask.base.errors import ConfigError
-from unmask.core import ALL, Action, Needs, Noise, Proposal, Trajectory
+from unmask.core import ALL, Action, Needs, Noise, SamplingParams, Trajectory
 from unmask.diagnostics import (
     DIAGNOSTICS,
     CardinalityDiagnostic,
@@ -117,7 +117,7 @@ class TestSelective:
     @each_case("temperature", [0.0, 0.9])
     def test_never_is_the_fixed_action_and_wherever_is_always(self, axis, kind, temperature, kit):
         fixed, diagnostic = BASES[kind], DIAGNOSTICS[axis]()
-        how = {"proposal": Proposal(temperature=temperature)}
+        how = {"sampling": SamplingParams(temperature=temperature)}
         ran = {
             name: kit.record(kit.run(policy, **how))
             for name, policy in {
@@ -252,14 +252,14 @@ class TestParts:
     def test_needs_memory_and_noise_are_unions(self):
         policy = Selective(Dream(alg_temp=0.5), CommitmentDiagnostic(window=6), NEVER, base=Fixed(alpha="stability"))
         assert policy.needs == Needs(filtered=True, divergence=True, attention=True)
-        assert (policy.memory, policy.random) == (6, True)
+        assert (policy.past_steps, policy.random) == (6, True)
         assert Selective(Fixed(), RegionDiagnostic(), NEVER).needs == Needs()
         assert not Proposed(Fixed(), RegionDiagnostic()).random
         assert RandomGate(Fixed(), RegionDiagnostic(), 0.0).random
 
     def test_all_of_the_past_is_more_than_any_number(self):
         class Reader(Fixed):
-            memory = ALL
+            past_steps = ALL
 
         assert memory_of([Fixed(), Reader()], [CommitmentDiagnostic()]) == ALL
 
@@ -301,7 +301,7 @@ class WholePast(Revised):
     """The same with all of its past."""
 
     @property
-    def memory(self):
+    def past_steps(self):
         return ALL
 
 
@@ -314,4 +314,4 @@ def test_an_operator_around_it_leaves_the_diagnostic_its_past(kit):
         for kind in (Revised, WholePast)
     )
     assert kept == whole
-    assert Revised(adaptive).memory == 4
+    assert Revised(adaptive).past_steps == 4

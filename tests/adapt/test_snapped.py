@@ -52,8 +52,11 @@ class TestSnapped:
         for traj in seen:
             mine, theirs = policy.read(traj), plain.read(traj)
             assert torch.equal(mine.signal_B.nan_to_num(-1), theirs.signal_B.nan_to_num(-1))
-            done = apply(traj.state, traj.seen, policy.act(traj, NO_LOOK_AHEAD)).checked().state
-            others = [apply(traj.state, traj.seen, c.act(traj, NO_LOOK_AHEAD)).state for c in members(kind, axis)]
+            done = apply(traj.state, traj.current_prediction, policy.act(traj, NO_LOOK_AHEAD)).checked().state
+            others = [
+                apply(traj.state, traj.current_prediction, c.act(traj, NO_LOOK_AHEAD)).state
+                for c in members(kind, axis)
+            ]
             for row in (~mine.abstains_B).nonzero().flatten().tolist():
                 assert any(torch.equal(done.tokens_BL[row], other.tokens_BL[row]) for other in others)
                 taken += 1

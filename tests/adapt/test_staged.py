@@ -60,7 +60,7 @@ class TestStaged:
     def test_unions(self):
         policy = Staged((Fixed(), Fixed(alpha="dependency"), Dream(alg="origin"), Fixed(alpha="stability")))
         assert (policy.needs.attention, policy.needs.divergence, policy.needs.filtered) == (True, True, True)
-        assert (policy.memory, policy.random) == (1, True)
+        assert (policy.past_steps, policy.random) == (1, True)
         assert not Staged((Fixed(),)).random
 
     def test_refused(self):

@@ -13,17 +13,17 @@ from unmask.axes import score
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import (
     RULES,
-    Logits,
+    ModelInput,
+    ModelOutput,
     Needs,
     Noise,
     Posterior,
     Prediction,
-    Proposal,
+    SamplingParams,
     State,
     Statistics,
-    View,
     Vocabulary,
-    propose,
+    sample,
 )
 from unmask.core.vocab_statistics import StatsRequest, vocab_stats
 
@@ -37,11 +37,11 @@ def state(rows=2, answer=3) -> State:
 def predicted(logits_RV, *, start=None, attention_BNN=None, previous=None, temperature=0.0) -> Prediction:
     start = start or state()
     needs = Needs(divergence=previous is not None)
-    view = View.of(start, needs)
-    return propose(
-        Logits(logits_RV, view.wanted_BN, attention_BNN=attention_BNN),
-        view,
-        Proposal(temperature=temperature),
+    inputs = ModelInput.of(start, needs)
+    return sample(
+        ModelOutput(logits_RV, inputs.wanted_BN, attention_BNN=attention_BNN),
+        inputs,
+        SamplingParams(temperature=temperature),
         needs,
         Vocabulary(logits_RV.shape[1], MASK),
         noise=Noise.of(list(range(start.batch))),
@@ -104,7 +104,7 @@ def test_stability_is_confidence_without_history():
 
 def test_stability_reads_the_new_posterior_first():
     new, old = (torch.tensor([p] * 6, dtype=torch.float64).log() for p in ([0.5, 0.5], [0.75, 0.25]))
-    previous = Posterior(old, torch.zeros(6, dtype=torch.float64), Logits(old, state().masked_BL).slot_BN)
+    previous = Posterior(old, torch.zeros(6, dtype=torch.float64), ModelOutput(old, state().masked_BL).slot_BN)
     seen = predicted(new, previous=previous)
     # exp(-0.5 ln(4/3)), not exp(-(0.75 ln(3/2) - 0.25 ln 2)).
     torch.testing.assert_close(
@@ -156,7 +156,7 @@ def test_every_rule_stays_in_the_unit_interval(seed, vocab, scale, offset, dtype
     old_RV = torch.where(torch.rand(6, 1, generator=generator) < 0.5, z_RV, z_RV.flip(0))
     start = state()
     made = vocab_stats(old_RV, StatsRequest())
-    previous = Posterior(old_RV, made.logz_R, Logits(old_RV, start.masked_BL).slot_BN)
+    previous = Posterior(old_RV, made.logz_R, ModelOutput(old_RV, start.masked_BL).slot_BN)
     attention_BNN = torch.rand(2, 4, 4, generator=generator).softmax(-1)
     seen = predicted(z_RV, attention_BNN=attention_BNN, previous=previous, temperature=temperature)
     values = score.landscape(seen, 4)[start.masked_BL]

@@ -22,7 +22,7 @@ from unmask.base.options import (
     parse_whole,
     read_toml,
 )
-from unmask.policies import LLaDA, Revised, make
+from unmask.policies import LLaDA, Revised, make_policy
 
 
 class Inner(Options):
@@ -181,15 +181,15 @@ def test_the_message_names_setting_owner_value_and_type():
 
 def test_a_policy_refuses_settings_of_the_wrong_type():
     with pytest.raises(ConfigError, match="block_length of llada"):
-        make("llada", block_length="four")
+        make_policy("llada", block_length="four")
     with pytest.raises(ConfigError, match=r"eta of revised\.operator"):
-        make("revised", **{"operator.eta": "much"})
+        make_policy("revised", **{"operator.eta": "much"})
     with pytest.raises(ConfigError, match="no parts"):
-        make("llada", **{"block_length.x": 1})
+        make_policy("llada", **{"block_length.x": 1})
 
 
 def test_a_part_that_is_a_policy_may_be_named():
-    policy = make("revised", base="llada", **{"base.block_length": 2, "operator.variant": "cap"})
+    policy = make_policy("revised", base="llada", **{"base.block_length": 2, "operator.variant": "cap"})
     assert isinstance(policy, Revised)
     assert policy.base == LLaDA(block_length=2)
     assert policy.operator.variant == "cap"
@@ -197,10 +197,10 @@ def test_a_part_that_is_a_policy_may_be_named():
 
 def test_the_word_none_reaches_settings_that_know_it():
     """A command line reads `none` as None; where None makes no sense the word is meant."""
-    assert make("fixed", commit=None) == make("fixed", commit="none")
-    assert make("info-gain", threshold=None).threshold is None
+    assert make_policy("fixed", commit=None) == make_policy("fixed", commit="none")
+    assert make_policy("info-gain", threshold=None).threshold is None
     with pytest.raises(ConfigError, match="remasking"):
-        make("llada", remasking=None)
+        make_policy("llada", remasking=None)
 
 
 @dataclass(frozen=True)

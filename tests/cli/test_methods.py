@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests.helpers import methods_page
 from unmask.cli.options import policy_of
 from unmask.core.card import LABELS, TAXONOMY
-from unmask.policies import METHODS, examples, make, settings
+from unmask.policies import METHODS, describe_policy, examples, make_policy
 
 PAPER = {
     "llada": ("confidence", "scheduled", "full", "irreversible", "none"),
@@ -63,7 +63,7 @@ def test_every_method_has_a_whole_card(command):
         assert row["label"] in LABELS
         assert all(row[name] for name in ("citation", *TAXONOMY))
         for preset in row["presets"].values():
-            assert settings(make(row["name"], **preset))["name"] == row["name"]
+            assert describe_policy(make_policy(row["name"], **preset))["name"] == row["name"]
 
 
 def test_the_rows_are_the_papers(command):
@@ -100,7 +100,9 @@ def test_presets_are_shown_as_policies_are_typed(command):
     for name, method in METHODS.items():
         lines = [line for line in command("methods", "show", name).out.splitlines() if line.startswith("  preset  ")]
         typed = [line.partition("--policy ")[2] for line in lines]
-        assert [policy_of(text) for text in typed] == [make(name, **preset) for preset in method.card.presets.values()]
+        assert [policy_of(text) for text in typed] == [
+            make_policy(name, **preset) for preset in method.card.presets.values()
+        ]
 
 
 def test_the_command_of_the_worked_example_works(command):

@@ -11,7 +11,7 @@ EXACT = ("-m", "exact", "--model-option", "n=4", "--model-option", "vocab=3")
 
 def test_texts_and_json(command):
     document = command("score", "abca", "bb", *EXACT, "--policy", "fast-dllm:threshold=0.5", "--json").json
-    expected = load("exact", n=4, vocab=3).score(["abca", "bb"], policy="fast-dllm", threshold=0.5)
+    expected = load("exact", n=4, vocab=3).log_likelihood(["abca", "bb"], policy="fast-dllm", threshold=0.5)
     assert document == json.loads(expected.to_json())
     assert document["quantity"].startswith("exact log-likelihood")
     assert document["perplexity"]["low"] <= document["perplexity"]["value"] <= document["perplexity"]["high"]

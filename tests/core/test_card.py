@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.cases import each_case
 from unmask.core.card import OURS, RECONSTRUCTION, TAXONOMY, VERIFIED
-from unmask.policies import METHODS, make
+from unmask.policies import METHODS, make_policy
 
 PUBLISHED = [name for name, method in METHODS.items() if method.card.label != OURS]
 
@@ -33,8 +33,8 @@ def test_the_file_says_the_row(name):
 
 @pytest.mark.parametrize(("name", "flag"), DEFECTS.items())
 def test_mended_defects_can_be_brought_back(name, flag):
-    assert getattr(make(name), flag) is False
-    assert getattr(make(name, **{flag: True}), flag) is True
+    assert getattr(make_policy(name), flag) is False
+    assert getattr(make_policy(name, **{flag: True}), flag) is True
     assert any(flag in line for line in METHODS[name].card.differs)
 
 
@@ -56,4 +56,4 @@ def test_labels():
 @each_case("name", METHODS)
 def test_presets_are_settings_of_the_method(name):
     for preset, values in METHODS[name].card.presets.items():
-        assert isinstance(make(name, **values), METHODS[name]), preset
+        assert isinstance(make_policy(name, **values), METHODS[name]), preset

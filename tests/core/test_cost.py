@@ -10,7 +10,7 @@ from unmask.catalog import load
 from unmask.core import State, Trajectory
 from unmask.core.cost import AnswerCost, answer_tokens, cost_columns, total_cost
 from unmask.decode import decode
-from unmask.policies import make
+from unmask.policies import make_policy
 
 METHODS = {"wino": {"block_length": 4, "tau1": 0.3}, "info-gain": {}, "remdm": {}, "p2": {"eta": 4.0}, "llada": {}}
 
@@ -71,13 +71,13 @@ def test_a_file_has_the_same_counts(model, tmp_path):
 
 def test_planner_passes_are_counted_apart():
     from tests.helpers.oracle import CARRY
-    from unmask.request import after_tokens, begin
+    from unmask.request import start_trajectory, token_request
     from unmask.tasks import examples
 
     model = oracle()
     prompt = model.codec.encode(examples(CARRY, "development")[0].prompt)
-    start = begin(model.denoiser, [after_tokens(model, prompt, 8, 4)], 0)
-    end = decode(model.denoiser, make("p2", planner=True), start, planner=model.denoiser, record=False)
+    start = start_trajectory(model.denoiser, [token_request(model, prompt, 8, 4)], 0)
+    end = decode(model.denoiser, make_policy("p2", planner=True), start, planner=model.denoiser, record=False)
     cost = total_cost(end)
     assert cost.planner_forwards > 0
     assert cost.forwards == int(end.state.step_B.sum())

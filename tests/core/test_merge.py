@@ -9,8 +9,8 @@ from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.catalog import load
 from unmask.core import Trajectory
-from unmask.core.merge import merge_runs
-from unmask.core.rows import leaves
+from unmask.core.merge import join_runs
+from unmask.core.rows import tensors
 
 PROMPTS = ["ab", "cd", "ba", "dc", "aa"]
 GROUPS = [[4, 0], [2], [3, 1]]
@@ -22,7 +22,7 @@ def model():
 
 
 def in_parts(model, prompts, groups, **options):
-    return merge_runs([model.generate([prompts[at] for at in g], **options).trajectory for g in groups], groups)
+    return join_runs([model.generate([prompts[at] for at in g], **options).trajectory for g in groups], groups)
 
 
 @each_case("policy", ["llada", "wino", "klass", "remdm", "fast-dllm", "dsb"])
@@ -59,8 +59,8 @@ def test_longer_canvases_beside_shorter_ones(model, policy):
         alone = model.generate(prompt, **options).trajectory
         own, whole = alone.state.tokens_BL.shape[1], merged.row(row)
         assert len(whole.steps) == len(alone.steps)
-        wide = leaves(whole.steps)
-        for path, tensor in leaves(alone.steps).items():
+        wide = tensors(whole.steps)
+        for path, tensor in tensors(alone.steps).items():
             assert torch.equal(cut_to(wide[path], path[-1], tensor, own), tensor.nan_to_num(-1)), path
 
 
@@ -83,12 +83,12 @@ def test_it_can_be_branched_from(model):
 @pytest.mark.parametrize("rows", [[[0], [1]], [[0, 1], [1]], [[0, 1]], [[1, 2], [3]], []])
 def test_rows_that_fit_no_runs(model, rows):
     parts = [model.generate(PROMPTS[:2]).trajectory, model.generate(PROMPTS[2]).trajectory]
-    assert merge_runs(parts, [[0, 2], [1]]).state.batch == 3
+    assert join_runs(parts, [[0, 2], [1]]).state.batch == 3
     with pytest.raises(ConfigError, match="the place of every row"):
-        merge_runs(parts, rows)
+        join_runs(parts, rows)
 
 
 def test_runs_of_two_models_are_refused(model):
     other = load("exact", n=8, vocab=3)
     with pytest.raises(ConfigError, match="merge those of one call"):
-        merge_runs([model.generate("ab").trajectory, other.generate("ab").trajectory], [[0], [1]])
+        join_runs([model.generate("ab").trajectory, other.generate("ab").trajectory], [[0], [1]])

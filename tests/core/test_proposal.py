@@ -7,7 +7,7 @@ import torch
 
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, DenoiserError
-from unmask.core import Logits, Needs, Noise, Posterior, Proposal, State, View, Vocabulary, propose
+from unmask.core import ModelInput, ModelOutput, Needs, Noise, Posterior, SamplingParams, State, Vocabulary, sample
 
 EOS, EOT, MASK, SIZE = 3, 4, 6, 7
 VOCABULARY = Vocabulary(SIZE, MASK, (EOS, EOT))
@@ -18,23 +18,25 @@ def state(rows=3, answer=6) -> State:
     return State.from_prompts([[1, 2]] * rows, new_tokens=answer, steps=1, mask_id=MASK)
 
 
-def logits(view: View, seed=0, **columns: float) -> Logits:
+def logits(inputs: ModelInput, seed=0, **columns: float) -> ModelOutput:
     """Random logits of the wanted slots, with some columns moved: `t3=2.0` adds 2 to token 3."""
     generator = torch.Generator().manual_seed(seed)
-    z_RV = torch.randn(int(view.wanted_BN.sum()), SIZE, generator=generator, dtype=torch.float64)
+    z_RV = torch.randn(int(inputs.wanted_BN.sum()), SIZE, generator=generator, dtype=torch.float64)
     for name, delta in columns.items():
         z_RV[:, int(name[1:])] += delta
-    return Logits(z_RV, view.wanted_BN)
+    return ModelOutput(z_RV, inputs.wanted_BN)
 
 
-def run(proposal: Proposal, needs: Needs = FULL, start: State | None = None, seed=0, previous=None, **columns: float):
+def run(
+    sampling: SamplingParams, needs: Needs = FULL, start: State | None = None, seed=0, previous=None, **columns: float
+):
     start = start or state()
-    view = View.of(start, needs)
+    inputs = ModelInput.of(start, needs)
     noise = Noise.of(list(range(start.batch)))
-    return propose(
-        logits(view, seed, **columns),
-        view,
-        proposal,
+    return sample(
+        logits(inputs, seed, **columns),
+        inputs,
+        sampling,
         needs,
         VOCABULARY,
         noise=noise,
@@ -64,18 +66,21 @@ BOTH = (0.0, 0.7)
 
 
 def test_temperature():
-    greedy, drawn = run(Proposal()), run(Proposal(temperature=0.7))
+    greedy, drawn = run(SamplingParams()), run(SamplingParams(temperature=0.7))
     assert torch.equal(wanted(greedy, greedy.token_BN), wanted(greedy, greedy.clean.top_BNK[..., 0]))
     assert changed("token", greedy, drawn)
     assert changed("filtered", greedy, drawn)
     assert not changed("clean", greedy, drawn)
-    assert changed("token", drawn, run(Proposal(temperature=5.0)))
+    assert changed("token", drawn, run(SamplingParams(temperature=5.0)))
 
 
 @pytest.mark.parametrize("temperature", BOTH)
 @pytest.mark.parametrize("option", [{"top_p": 0.4}, {"top_k": 2}])
 def test_filters_move_the_filtered_statistics_always_and_the_token_above_zero(temperature, option):
-    plain, filtered = run(Proposal(temperature=temperature)), run(Proposal(temperature=temperature, **option))
+    plain, filtered = (
+        run(SamplingParams(temperature=temperature)),
+        run(SamplingParams(temperature=temperature, **option)),
+    )
     assert changed("filtered", plain, filtered)
     assert changed("entropy", plain, filtered)
     assert changed("proposed", plain, filtered)
@@ -84,24 +89,24 @@ def test_filters_move_the_filtered_statistics_always_and_the_token_above_zero(te
 
 
 def test_a_filter_of_one_token_is_greedy():
-    greedy = run(Proposal())
+    greedy = run(SamplingParams())
     for option in ({"top_k": 1}, {"top_p": 1e-6}):
-        only = run(Proposal(temperature=0.7, **option))
+        only = run(SamplingParams(temperature=0.7, **option))
         assert torch.equal(only.token_BN, greedy.token_BN)
         assert torch.equal(wanted(only, only.proposed_BN), torch.ones(18, dtype=torch.float64))
 
 
 def test_sampler():
-    inverse, gumbel = (run(Proposal(temperature=0.7, sampler=s)) for s in ("inverse", "gumbel"))
+    inverse, gumbel = (run(SamplingParams(temperature=0.7, sampler=s)) for s in ("inverse", "gumbel"))
     assert changed("token", inverse, gumbel)
     assert not changed("clean", inverse, gumbel)
-    assert not changed("token", run(Proposal()), run(Proposal(sampler="gumbel")))
+    assert not changed("token", run(SamplingParams()), run(SamplingParams(sampler="gumbel")))
 
 
 @pytest.mark.parametrize("temperature", BOTH)
 def test_logits_eos_inf_bars_end_of_text_only(temperature):
-    plain = run(Proposal(temperature=temperature), t3=3.0, t4=2.0)
-    barred = run(Proposal(temperature=temperature, logits_eos_inf=True), t3=3.0, t4=2.0)
+    plain = run(SamplingParams(temperature=temperature), t3=3.0, t4=2.0)
+    barred = run(SamplingParams(temperature=temperature, logits_eos_inf=True), t3=3.0, t4=2.0)
     assert (wanted(plain, plain.token_BN) == EOS).any()
     assert not (wanted(barred, barred.token_BN) == EOS).any()
     assert (wanted(barred, barred.token_BN) == EOT).any()
@@ -110,8 +115,8 @@ def test_logits_eos_inf_bars_end_of_text_only(temperature):
 
 @pytest.mark.parametrize("temperature", BOTH)
 def test_confidence_eos_eot_inf(temperature):
-    plain = run(Proposal(temperature=temperature), t3=1.0, t4=1.0)
-    distrusted = run(Proposal(temperature=temperature, confidence_eos_eot_inf=True), t3=1.0, t4=1.0)
+    plain = run(SamplingParams(temperature=temperature), t3=1.0, t4=1.0)
+    distrusted = run(SamplingParams(temperature=temperature, confidence_eos_eot_inf=True), t3=1.0, t4=1.0)
     assert not changed("token", plain, distrusted)
     ending = (plain.token_BN == EOS) | (plain.token_BN == EOT)
     for token in (EOS, EOT):
@@ -124,42 +129,42 @@ def test_confidence_eos_eot_inf(temperature):
 
 @pytest.mark.parametrize("temperature", BOTH)
 def test_eos_penalty(temperature):
-    plain = run(Proposal(temperature=temperature), t3=1.0, t4=1.0)
-    some = run(Proposal(temperature=temperature, eos_penalty=1.0), t3=1.0, t4=1.0)
+    plain = run(SamplingParams(temperature=temperature), t3=1.0, t4=1.0)
+    some = run(SamplingParams(temperature=temperature, eos_penalty=1.0), t3=1.0, t4=1.0)
     assert changed("token", plain, some)
     assert changed("clean", plain, some)
     # Moved up by one and down by one is not moved at all.
-    torch.testing.assert_close(some.clean.p_BNK, run(Proposal(temperature=temperature)).clean.p_BNK)
-    much = run(Proposal(temperature=temperature, eos_penalty=100.0), t3=1.0, t4=1.0)
+    torch.testing.assert_close(some.clean.p_BNK, run(SamplingParams(temperature=temperature)).clean.p_BNK)
+    much = run(SamplingParams(temperature=temperature, eos_penalty=100.0), t3=1.0, t4=1.0)
     assert not torch.isin(wanted(much, much.token_BN), torch.tensor([EOS, EOT])).any()
 
 
 @pytest.mark.parametrize("temperature", BOTH)
 def test_bar_mask(temperature):
-    barred = run(Proposal(temperature=temperature), t6=3.0)
+    barred = run(SamplingParams(temperature=temperature), t6=3.0)
     assert not (wanted(barred, barred.token_BN) == MASK).any()
     assert not (wanted(barred, barred.clean.top_BNK) == MASK).any()
-    free = run(Proposal(temperature=temperature, bar_mask=False), t6=3.0)
+    free = run(SamplingParams(temperature=temperature, bar_mask=False), t6=3.0)
     assert (wanted(free, free.token_BN) == MASK).any()
     # Its probability goes to the others: as if the column had never been there.
-    assert torch.equal(barred.clean.p_BNK, run(Proposal(temperature=temperature), t6=-50.0).clean.p_BNK)
+    assert torch.equal(barred.clean.p_BNK, run(SamplingParams(temperature=temperature), t6=-50.0).clean.p_BNK)
 
 
 def test_a_mask_outside_the_vocabulary_needs_no_bar():
-    assert Proposal().edit(Vocabulary(5, 5)).ids == ()
-    assert Proposal().edit(Vocabulary(5, 4)).ids == (4,)
+    assert SamplingParams().edit(Vocabulary(5, 5)).ids == ()
+    assert SamplingParams().edit(Vocabulary(5, 4)).ids == (4,)
 
 
 def test_edits_combine():
-    edit = Proposal(logits_eos_inf=True, eos_penalty=2.0).edit(VOCABULARY)
+    edit = SamplingParams(logits_eos_inf=True, eos_penalty=2.0).edit(VOCABULARY)
     inf = float("inf")
     assert dict(zip(edit.ids, edit.deltas, strict=True)) == {MASK: -inf, EOS: -inf, EOT: -2.0}
-    assert Proposal(logits_eos_inf=True).edit(Vocabulary(7, 7)).ids == ()
+    assert SamplingParams(logits_eos_inf=True).edit(Vocabulary(7, 7)).ids == ()
 
 
 def test_greedy_keeps_everything_but_the_randomness():
-    proposal = Proposal(temperature=0.7, sampler="gumbel", eos_penalty=1.0, logits_eos_inf=True)
-    assert proposal.greedy == Proposal(eos_penalty=1.0, logits_eos_inf=True)
+    sampling = SamplingParams(temperature=0.7, sampler="gumbel", eos_penalty=1.0, logits_eos_inf=True)
+    assert sampling.greedy == SamplingParams(eos_penalty=1.0, logits_eos_inf=True)
 
 
 @each_case(
@@ -178,7 +183,7 @@ def test_greedy_keeps_everything_but_the_randomness():
 )
 def test_refusals(option, value):
     with pytest.raises(ConfigError) as caught:
-        Proposal(**option)
+        SamplingParams(**option)
     what, allowed, todo = str(caught.value).split("; ")
     assert value in what
     assert allowed.startswith("allowed: ")
@@ -186,57 +191,63 @@ def test_refusals(option, value):
 
 
 def test_wrong_number_of_columns():
-    view = View.of(state(), FULL)
-    wide = Logits(torch.zeros(18, SIZE + 1), view.wanted_BN)
+    inputs = ModelInput.of(state(), FULL)
+    wide = ModelOutput(torch.zeros(18, SIZE + 1), inputs.wanted_BN)
     with pytest.raises(DenoiserError, match=r"8 logit columns; allowed: 7.*tokenizer"):
-        propose(wide, view, Proposal(), FULL, VOCABULARY, noise=Noise.of([0, 1, 2]), step_B=state().step_B)
+        sample(wide, inputs, SamplingParams(), FULL, VOCABULARY, noise=Noise.of([0, 1, 2]), step_B=state().step_B)
 
 
 def test_wrong_slots():
-    view = View.of(state(), FULL)
-    longer = Logits(torch.zeros(18, SIZE), torch.nn.functional.pad(view.wanted_BN, (0, 1)))
+    inputs = ModelInput.of(state(), FULL)
+    longer = ModelOutput(torch.zeros(18, SIZE), torch.nn.functional.pad(inputs.wanted_BN, (0, 1)))
     with pytest.raises(DenoiserError, match=r"\(3, 9\); allowed: \(3, 8\)"):
-        propose(longer, view, Proposal(), FULL, VOCABULARY, noise=Noise.of([0, 1, 2]), step_B=state().step_B)
+        sample(longer, inputs, SamplingParams(), FULL, VOCABULARY, noise=Noise.of([0, 1, 2]), step_B=state().step_B)
 
 
 @pytest.mark.parametrize("rows", [1, 17, 24])
 def test_wrong_number_of_rows(rows):
     """One row too: it must not be spread over all slots."""
-    view = View.of(state(), FULL)
-    few = Logits(torch.zeros(rows, SIZE), view.wanted_BN)
+    inputs = ModelInput.of(state(), FULL)
+    few = ModelOutput(torch.zeros(rows, SIZE), inputs.wanted_BN)
     with pytest.raises(DenoiserError, match=rf"{rows} logit rows; allowed: 18"):
-        propose(few, view, Proposal(), FULL, VOCABULARY, noise=Noise.of([0, 1, 2]), step_B=state().step_B)
+        sample(few, inputs, SamplingParams(), FULL, VOCABULARY, noise=Noise.of([0, 1, 2]), step_B=state().step_B)
 
 
 def test_answers_land_on_their_slots():
     """Rows of different length, infilling, and zeros where nothing was wanted."""
     start = State.from_canvases([[MASK, 1, MASK], [2, 2, 1, MASK, 0]], steps=1, mask_id=MASK)
-    view = View.of(start, FULL)
+    inputs = ModelInput.of(start, FULL)
     z_RV = torch.full((3, SIZE), -10.0)
     for row, token in enumerate((5, 2, 1)):
         z_RV[row, token] = 10.0
-    seen = propose(
-        Logits(z_RV, view.wanted_BN), view, Proposal(), FULL, VOCABULARY, noise=Noise.of([0, 1]), step_B=start.step_B
+    seen = sample(
+        ModelOutput(z_RV, inputs.wanted_BN),
+        inputs,
+        SamplingParams(),
+        FULL,
+        VOCABULARY,
+        noise=Noise.of([0, 1]),
+        step_B=start.step_B,
     )
     assert seen.token_BN.tolist() == [[5, 0, 2, 0, 0], [0, 0, 0, 1, 0]]
-    assert (seen.confidence_BN > 0.99).tolist() == view.wanted_BN.tolist()
-    assert (seen.logz_BN != 0).tolist() == view.wanted_BN.tolist()
-    assert (seen.clean.p_BNK[~view.wanted_BN] == 0).all()
+    assert (seen.confidence_BN > 0.99).tolist() == inputs.wanted_BN.tolist()
+    assert (seen.logz_BN != 0).tolist() == inputs.wanted_BN.tolist()
+    assert (seen.clean.p_BNK[~inputs.wanted_BN] == 0).all()
     assert seen.vocab == SIZE
 
 
 def test_a_row_proposes_the_same_alone_and_padded():
-    proposal = Proposal(temperature=0.7)
+    sampling = SamplingParams(temperature=0.7)
     start = state()
-    view = View.of(start, FULL)
-    packed, noise = logits(view), Noise.of([0, 1, 2])
-    whole = propose(packed, view, proposal, FULL, VOCABULARY, noise=noise, step_B=start.step_B)
+    inputs = ModelInput.of(start, FULL)
+    packed, noise = logits(inputs), Noise.of([0, 1, 2])
+    whole = sample(packed, inputs, sampling, FULL, VOCABULARY, noise=noise, step_B=start.step_B)
     row = torch.tensor([1])
     long = start.select(row).pad_to(20)
-    alone = propose(
-        Logits(packed.logits_RV[6:12], long.masked_BL),
-        View.of(long, FULL),
-        proposal,
+    alone = sample(
+        ModelOutput(packed.logits_RV[6:12], long.masked_BL),
+        ModelInput.of(long, FULL),
+        sampling,
         FULL,
         VOCABULARY,
         noise=noise.select(row),
@@ -247,41 +258,41 @@ def test_a_row_proposes_the_same_alone_and_padded():
 
 
 def test_noise_follows_the_step_and_the_slots_position():
-    proposal, start = Proposal(temperature=2.0), state(1, 6)
-    view = View.of(start, FULL)
-    packed, noise = logits(view), Noise.of([4])
+    sampling, start = SamplingParams(temperature=2.0), state(1, 6)
+    inputs = ModelInput.of(start, FULL)
+    packed, noise = logits(inputs), Noise.of([4])
 
     def tokens(view, step):
-        seen = propose(packed, view, proposal, FULL, VOCABULARY, noise=noise, step_B=torch.tensor([step]))
+        seen = sample(packed, view, sampling, FULL, VOCABULARY, noise=noise, step_B=torch.tensor([step]))
         return wanted(seen, seen.token_BN).tolist()
 
-    assert tokens(view, 0) == tokens(view, 0) != tokens(view, 1)
-    moved = replace(view, position_BN=view.position_BN + 1)
-    assert tokens(view, 0) != tokens(moved, 0)
-    u = noise.uniform(torch.tensor([0]), view.position_BN, "token")[0, 2:]
+    assert tokens(inputs, 0) == tokens(inputs, 0) != tokens(inputs, 1)
+    moved = replace(inputs, position_BN=inputs.position_BN + 1)
+    assert tokens(inputs, 0) != tokens(moved, 0)
+    u = noise.uniform(torch.tensor([0]), inputs.position_BN, "token")[0, 2:]
     p_RV = packed.logits_RV[:, :MASK].div(2.0).softmax(-1)
-    assert tokens(view, 0) == [int((row.cumsum(0) > x).nonzero()[0]) for row, x in zip(p_RV, u, strict=True)]
+    assert tokens(inputs, 0) == [int((row.cumsum(0) > x).nonzero()[0]) for row, x in zip(p_RV, u, strict=True)]
 
 
 def test_several_draws():
-    seen = run(Proposal(temperature=2.0), replace(FULL, draws=3))
+    seen = run(SamplingParams(temperature=2.0), replace(FULL, draws=3))
     assert seen.token_BND.shape == seen.confidence_BND.shape == (3, 8, 3)
     assert torch.equal(seen.token_BND[..., 0], seen.token_BN)
-    assert torch.equal(seen.token_BN, run(Proposal(temperature=2.0)).token_BN)
+    assert torch.equal(seen.token_BN, run(SamplingParams(temperature=2.0)).token_BN)
     assert len({tuple(wanted(seen, seen.token_BND[..., d]).tolist()) for d in range(3)}) == 3
-    gumbel = run(Proposal(temperature=2.0, sampler="gumbel"), replace(FULL, draws=3))
+    gumbel = run(SamplingParams(temperature=2.0, sampler="gumbel"), replace(FULL, draws=3))
     assert len({tuple(wanted(gumbel, gumbel.token_BND[..., d]).tolist()) for d in range(3)}) == 3
 
 
 def test_given_tokens():
     start = state()
-    view = View.of(start, FULL)
+    inputs = ModelInput.of(start, FULL)
     asked = torch.full((3, 8), -1)
     asked[0, 2], asked[1, 7], asked[2, 3] = 5, 0, MASK
-    packed = logits(view)
+    packed = logits(inputs)
     noise = Noise.of([0, 1, 2])
-    seen = propose(
-        packed, replace(view, given_BN=asked), Proposal(), FULL, VOCABULARY, noise=noise, step_B=start.step_B
+    seen = sample(
+        packed, replace(inputs, given_BN=asked), SamplingParams(), FULL, VOCABULARY, noise=noise, step_B=start.step_B
     )
     p_RV = packed.logits_RV.clone()
     p_RV[:, MASK] = float("-inf")
@@ -289,22 +300,22 @@ def test_given_tokens():
     want = torch.zeros(3, 8, dtype=torch.float64)
     want[0, 2], want[1, 7] = p_RV[0, 5], p_RV[11, 0]
     torch.testing.assert_close(seen.given_BN, want)
-    assert run(Proposal()).given_BN is None
+    assert run(SamplingParams()).given_BN is None
 
 
 def test_the_posterior_sums_to_one_and_knows_the_edits():
-    seen = run(Proposal(eos_penalty=0.5), replace(FULL, posterior=True))
+    seen = run(SamplingParams(eos_penalty=0.5), replace(FULL, posterior=True))
     dense = seen.posterior.dense()
     assert dense.shape == (3, 8, SIZE)
     torch.testing.assert_close(dense.sum(-1), seen.wanted_BN.double())
     assert (dense[..., MASK] == 0).all()
     top = dense.sort(-1, descending=True)
     torch.testing.assert_close(top.values[..., :3], seen.clean.p_BNK)
-    assert run(Proposal()).posterior is None
+    assert run(SamplingParams()).posterior is None
 
 
 def test_log_prob_is_finite_where_tokens_are_barred():
-    posterior = run(Proposal(), replace(FULL, posterior=True)).posterior
+    posterior = run(SamplingParams(), replace(FULL, posterior=True)).posterior
     log_p = posterior.log_prob(torch.tensor([0, 5]))
     assert log_p.isfinite().all()
     assert (log_p[:, MASK] == -1e4).all()
@@ -313,44 +324,44 @@ def test_log_prob_is_finite_where_tokens_are_barred():
 
 def test_drift_is_nan_without_a_previous_posterior():
     needs = replace(FULL, divergence=True)
-    first = run(Proposal(), needs)
+    first = run(SamplingParams(), needs)
     assert first.drift_BN.isnan().all()
     assert first.displacement_BN.isnan().all()
-    again = run(Proposal(), needs, seed=1, previous=first.posterior)
+    again = run(SamplingParams(), needs, seed=1, previous=first.posterior)
     assert torch.equal(again.drift_BN.isnan(), ~again.wanted_BN)
     p, q = again.posterior.dense()[..., :MASK], first.posterior.dense()[..., :MASK]
     seen = again.wanted_BN
     torch.testing.assert_close(again.drift_BN[seen], (p * (p / q).log()).sum(-1)[seen])
     torch.testing.assert_close(again.displacement_BN[seen], (q * (q / p).log()).sum(-1)[seen])
-    assert run(Proposal(), FULL, previous=first.posterior).drift_BN is None
+    assert run(SamplingParams(), FULL, previous=first.posterior).drift_BN is None
 
 
 def test_drift_only_of_positions_masked_at_both_steps():
     needs = replace(FULL, divergence=True)
     before = State.from_canvases([[MASK, 1, MASK, MASK]], steps=1, mask_id=MASK)
-    first = run(Proposal(), needs, before)
+    first = run(SamplingParams(), needs, before)
     # Position 2 was revealed, position 1 (say) re-opened.
     after = State.from_canvases([[MASK, MASK, 2, MASK]], steps=1, mask_id=MASK)
-    second = run(Proposal(), needs, after, seed=1, previous=first.posterior)
+    second = run(SamplingParams(), needs, after, seed=1, previous=first.posterior)
     assert second.drift_BN.isnan().tolist() == [[False, True, True, False]]
-    longer = run(Proposal(), needs, after.pad_to(9), seed=1, previous=first.posterior)
+    longer = run(SamplingParams(), needs, after.pad_to(9), seed=1, previous=first.posterior)
     assert torch.equal(longer.drift_BN[:, [0, 3]], second.drift_BN[:, [0, 3]])
     assert longer.drift_BN[:, 4:].isnan().all()
 
 
 def test_visible_attention_mass():
     start = State.from_canvases([[1, MASK, MASK, 2], [1, MASK, 0]], steps=1, mask_id=MASK)
-    view = View.of(start, FULL)
+    inputs = ModelInput.of(start, FULL)
     attention = torch.tensor([0.1, 0.2, 0.3, 0.4]).expand(2, 4, 4)
-    packed = replace(logits(view), attention_BNN=attention)
-    seen = propose(packed, view, Proposal(), FULL, VOCABULARY, noise=Noise.of([0, 1]), step_B=start.step_B)
+    packed = replace(logits(inputs), attention_BNN=attention)
+    seen = sample(packed, inputs, SamplingParams(), FULL, VOCABULARY, noise=Noise.of([0, 1]), step_B=start.step_B)
     # Row 0 sees tokens at 0 and 3; row 1 at 0 and 2, its last slot is padding.
     torch.testing.assert_close(seen.visible_BN, torch.tensor([[0.5] * 4, [0.4] * 4]))
-    assert run(Proposal()).visible_BN is None
+    assert run(SamplingParams()).visible_BN is None
 
 
 def test_light_drops_what_grows():
-    seen = run(Proposal(), replace(FULL, posterior=True))
+    seen = run(SamplingParams(), replace(FULL, posterior=True))
     heavy = replace(seen, attention_BNN=torch.zeros(3, 8, 8), hidden_BNH=torch.zeros(3, 8, 2))
     light = heavy.light
     assert light.attention_BNN is light.hidden_BNH is light.posterior is None
@@ -360,12 +371,12 @@ def test_light_drops_what_grows():
 def test_nothing_wanted():
     start = State.from_canvases([[MASK, 1]], steps=1, mask_id=MASK)
     done = replace(start, tokens_BL=torch.tensor([[2, 1]]))
-    seen = run(Proposal(temperature=0.7), replace(FULL, divergence=True), done)
+    seen = run(SamplingParams(temperature=0.7), replace(FULL, divergence=True), done)
     assert not seen.wanted_BN.any()
     assert (seen.confidence_BN == 0).all()
 
 
 def test_revealed_positions_on_request():
     start = replace(state(1, 3), tokens_BL=torch.tensor([[1, 2, MASK, 5, MASK]]))
-    assert View.of(start, Needs()).wanted_BN.tolist() == [[False, False, True, False, True]]
-    assert View.of(start, Needs(revealed=True)).wanted_BN.tolist() == [[False, False, True, True, True]]
+    assert ModelInput.of(start, Needs()).wanted_BN.tolist() == [[False, False, True, False, True]]
+    assert ModelInput.of(start, Needs(revealed=True)).wanted_BN.tolist() == [[False, False, True, True, True]]

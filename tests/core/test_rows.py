@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from unmask.core import Edit, Logits, Noise, Posterior
+from unmask.core import Edit, ModelOutput, Noise, Posterior
 from unmask.core.rows import Selectable, concat, select
 
 
@@ -75,10 +75,10 @@ def test_concat_undoes_a_split():
 
 def test_a_posterior_selects_slots_and_keeps_its_packed_rows():
     wanted_BN = torch.tensor([[True, False], [True, True]])
-    logits = Logits(torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), wanted_BN)
-    assert logits.slot_BN.tolist() == [[0, -1], [1, 2]]
-    assert logits.index_R.tolist() == [0, 2, 3]
-    whole = Posterior(logits.logits_RV, logits.logits_RV.logsumexp(-1), logits.slot_BN, Edit())
+    output = ModelOutput(torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), wanted_BN)
+    assert output.slot_BN.tolist() == [[0, -1], [1, 2]]
+    assert output.index_R.tolist() == [0, 2, 3]
+    whole = Posterior(output.logits_RV, output.logits_RV.logsumexp(-1), output.slot_BN, Edit())
     for rows in (torch.tensor([1, 0]), torch.tensor([1]), torch.tensor([0, 1, 0])):
         assert torch.equal(select(whole, rows).dense(), whole.dense()[rows])
 

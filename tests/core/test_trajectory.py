@@ -13,13 +13,13 @@ from torch import Tensor
 from tests.helpers.cases import each_case
 from unmask.axes import cardinality, commitment, score
 from unmask.base.errors import ConfigError, SchemaError, StorageError
-from unmask.core import Action, LookAhead, Needs, Noise, Policy, Proposal, State, Trajectory
+from unmask.core import Action, LookAhead, Needs, Noise, Policy, SamplingParams, State, Trajectory
 from unmask.core.archive import pack, unpack
 from unmask.decode import decode
-from unmask.denoisers import Exact, Joint
+from unmask.denoisers import ExactDenoiser, JointDistribution
 
 MASK = 3
-DENOISER = Exact(Joint.random(7, 3, dependence=1.5, seed=0))
+DENOISER = ExactDenoiser(JointDistribution.random(7, 3, dependence=1.5, seed=0))
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Busy(Policy):
         return score.needs("uniform")
 
     @property
-    def memory(self) -> int:
+    def past_steps(self) -> int:
         return 1
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
@@ -42,7 +42,7 @@ class Busy(Policy):
         remask_BL = state.revisable_BL & ((state.step_B == 1) & (state.horizon_B > 2))[:, None]
         override_BL = torch.where(state.masked_BL & (state.rank_BL == 3), 1, -1)
         kappa_B = cardinality.fraction(cardinality.k_min(state), state.masked_BL.sum(-1))
-        commit_BL = commitment.by_confidence(state, traj.seen, 0.8)
+        commit_BL = commitment.by_confidence(state, traj.current_prediction, 0.8)
         return Action(
             score.rows("uniform", state),
             state.masked_BL,
@@ -58,7 +58,7 @@ class Busy(Policy):
 def run() -> Trajectory:
     """Rows of different prompt length and horizon, so that they finish at different steps."""
     state = State.from_prompts([[0, 1], [2], [1]], new_tokens=[4, 6, 5], steps=[2, 6, 3], mask_id=MASK)
-    return decode(DENOISER, Busy(), state, noise=Noise.of([1, 2, 3]), proposal=Proposal(temperature=0.7))
+    return decode(DENOISER, Busy(), state, noise=Noise.of([1, 2, 3]), sampling=SamplingParams(temperature=0.7))
 
 
 def assert_same(a, b, path="trajectory"):
@@ -328,19 +328,19 @@ def test_rows_and_steps_are_whole_numbers(run, bad):
 
 def test_a_resumed_run_goes_on_with_its_proposal(run, tmp_path):
     """Also from a file; another may be given."""
-    assert run.proposal == Proposal(temperature=0.7)
+    assert run.sampling == SamplingParams(temperature=0.7)
     run.save(tmp_path / "run.npz")
     for source in (run, Trajectory.load(tmp_path / "run.npz")):
         assert_same(decode(DENOISER, Busy(), source.resume(1, 1)), run.row(1))
-    other = Proposal(temperature=5.0)
-    ends = [decode(DENOISER, Busy(), run.resume(row, 0), proposal=other) for row in range(3)]
-    assert all(end.proposal == other for end in ends)
+    other = SamplingParams(temperature=5.0)
+    ends = [decode(DENOISER, Busy(), run.resume(row, 0), sampling=other) for row in range(3)]
+    assert all(end.sampling == other for end in ends)
     assert any(not torch.equal(end.state.tokens_BL[0], run.state.tokens_BL[row]) for row, end in enumerate(ends))
 
 
 def test_an_endless_penalty_is_stored(tmp_path):
     state = State.from_prompts([[0]], new_tokens=2, steps=1, mask_id=MASK)
-    done = decode(DENOISER, Busy(), state, noise=Noise.of([1]), proposal=Proposal(eos_penalty=float("inf")))
+    done = decode(DENOISER, Busy(), state, noise=Noise.of([1]), sampling=SamplingParams(eos_penalty=float("inf")))
     done.save(tmp_path / "run.npz")
     assert_same(Trajectory.load(tmp_path / "run.npz"), done)
 
@@ -369,7 +369,7 @@ def test_a_rows_own_history(run, row):
 def test_a_row_is_what_it_would_have_been_alone(run):
     rows = torch.tensor([1])
     alone = decode(
-        DENOISER, Busy(), run.steps[0].state.select(rows), noise=Noise.of([2]), proposal=Proposal(temperature=0.7)
+        DENOISER, Busy(), run.steps[0].state.select(rows), noise=Noise.of([2]), sampling=SamplingParams(temperature=0.7)
     )
     assert_same(run.row(1), alone)
 
@@ -388,7 +388,7 @@ def test_resume_from_every_step_replays_the_run(run):
             assert_same(start.state, own.steps[step].state)
             assert len(start.steps) == step
             assert int(start.forwards_B) == step
-            again = decode(DENOISER, Busy(), start, noise=start.noise, proposal=Proposal(temperature=0.7))
+            again = decode(DENOISER, Busy(), start, noise=start.noise, sampling=SamplingParams(temperature=0.7))
             assert_same(again, own)
 
 
@@ -416,7 +416,7 @@ def test_canvases(run):
 def test_asking_for_a_prediction_too_early(run):
     assert run.prediction is None
     with pytest.raises(ConfigError, match=r"no prediction yet; allowed: .*; call this from act"):
-        _ = run.seen
+        _ = run.current_prediction
 
 
 def test_a_fresh_trajectory_has_no_past():
@@ -424,7 +424,7 @@ def test_a_fresh_trajectory_has_no_past():
     start = Trajectory.start(state, Noise.of([9, 8]))
     assert start.last is None
     assert start.notes == {}
-    assert start.posterior is None
+    assert start.previous_posterior is None
     assert start.rows_B.tolist() == [0, 1]
     assert start.forwards_B.tolist() == start.processed_B.tolist() == [0, 0]
 

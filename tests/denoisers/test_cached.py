@@ -7,11 +7,11 @@ import torch
 
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, DenoiserError
-from unmask.core import Needs, Noise, State, View, row_key
+from unmask.core import ModelInput, Needs, Noise, State, row_key
 from unmask.core.rows import select
 from unmask.decode import decode
-from unmask.denoisers import ApproximateCache
-from unmask.policies import LLaDA, make
+from unmask.denoisers import BlockCache
+from unmask.policies import LLaDA, make_policy
 
 KINDS = ["llada", "dream"]
 CACHES = ["prefix", "dual"]
@@ -36,8 +36,8 @@ def start(net, prompts, new, steps=None) -> State:
     return State.from_prompts(prompts, new_tokens=new, steps=steps or new, mask_id=net.vocabulary.mask_id)
 
 
-def view_of(state) -> View:
-    return replace(View.of(state, Needs()), row_B=torch.arange(state.batch))
+def view_of(state) -> ModelInput:
+    return replace(ModelInput.of(state, Needs()), row_B=torch.arange(state.batch))
 
 
 def put(state, row, changes) -> State:
@@ -142,7 +142,7 @@ def assert_is_fast_dllm(calls, state, net, reference, cache, block):
 def test_blocks_are_decoded_as_fast_dllm_does(kind, cache, block, steps, network, reference):
     net = network(kind)
     state = start(net, tokens_of([5, 9, 1]), 12, steps)
-    recorder = Recorder(ApproximateCache(net, cache, block))
+    recorder = Recorder(BlockCache(net, cache, block))
     run(recorder, LLaDA(block), state)
     assert_is_fast_dllm(recorder.calls, state, net, reference, cache, block)
 
@@ -155,7 +155,7 @@ def test_given_tokens_inside_a_block(kind, cache, network, reference):
     m = net.vocabulary.mask_id
     canvases = [[m, 7, m, m, 8, 9, m, m, m, 3], [1, 2, m, 4, m, m, m, 5, m, m, 6], [m, m, m, m, m, m]]
     state = State.from_canvases(canvases, steps=6, mask_id=m)
-    recorder = Recorder(ApproximateCache(net, cache, 3))
+    recorder = Recorder(BlockCache(net, cache, 3))
     run(recorder, LLaDA(3), state)
     assert_is_fast_dllm(recorder.calls, state, net, reference, cache, 3)
 
@@ -172,7 +172,7 @@ def test_given_tokens_inside_a_block(kind, cache, network, reference):
 def test_spans(kind, cache, sizes, network):
     """Three tokens of prompt, four blocks of two: Dream's span begins a slot early."""
     net = network(kind)
-    end = run(ApproximateCache(net, cache, 2), LLaDA(2), start(net, tokens_of([3]), 8))
+    end = run(BlockCache(net, cache, 2), LLaDA(2), start(net, tokens_of([3]), 8))
     assert [int(step.processed_B) for step in end.steps] == sizes
     assert int(end.processed_B) == sum(sizes)
     assert end.forwards_B.tolist() == [8]
@@ -190,7 +190,7 @@ def test_spans(kind, cache, sizes, network):
 )
 def test_refreshes(refresh, sizes, network):
     net = network("llada")
-    end = run(ApproximateCache(net, "dual", 6, refresh), LLaDA(6), start(net, tokens_of([4]), 6))
+    end = run(BlockCache(net, "dual", 6, refresh), LLaDA(6), start(net, tokens_of([4]), 6))
     assert [int(step.processed_B) for step in end.steps] == sizes
 
 
@@ -199,11 +199,11 @@ def test_refreshes(refresh, sizes, network):
 
 @caches
 @kinds
-@each_case("policy", [LLaDA(4), LLaDA(), make("fixed", region="window:6", kappa="count:2")])
+@each_case("policy", [LLaDA(4), LLaDA(), make_policy("fixed", region="window:6", kappa="count:2")])
 def test_a_refresh_at_every_step_is_the_plain_network_bit_by_bit(kind, cache, policy, network):
     net = network(kind)
     state = start(net, tokens_of([5, 9, 1]), [12, 8, 12], [12, 4, 6])
-    plain, cached = Recorder(net), Recorder(ApproximateCache(net, cache, 4, refresh=1))
+    plain, cached = Recorder(net), Recorder(BlockCache(net, cache, 4, refresh=1))
     ends = [run(denoiser, policy, state) for denoiser in (plain, cached)]
     assert len(plain.calls) == len(cached.calls)
     for (_, expected), (_, got) in zip(plain.calls, cached.calls, strict=True):
@@ -217,7 +217,7 @@ def test_reuse_is_an_approximation(network):
     """Else these tests could not tell a cache from the plain network."""
     net = network("llada")
     state = start(net, tokens_of([5]), 12)
-    cache = ApproximateCache(net, "dual", 4)
+    cache = BlockCache(net, "dual", 4)
     cache(view_of(state), Needs())
     filled = put(state, 0, {5: 17, 7: 30})
     stale, exact = (by_slot(denoiser(view_of(filled), Needs())) for denoiser in (cache, net))
@@ -234,13 +234,13 @@ def test_an_unchanged_canvas_gives_the_full_pass_again(kind, cache, given, netwo
     m = net.vocabulary.mask_id
     state = State.from_canvases([[*tokens_of([given])[0], *[m] * 12]], steps=12, mask_id=m)
     state = put(state, 0, {given + i: 40 + i for i in (0, 1, 2, 3, 5)})
-    wrapper, view = ApproximateCache(net, cache, 4), view_of(state)
-    full, stale = wrapper(view, Needs()), wrapper(view, Needs())
-    assert is_fresh(full, view)
+    wrapper, inputs = BlockCache(net, cache, 4), view_of(state)
+    full, stale = wrapper(inputs, Needs()), wrapper(inputs, Needs())
+    assert is_fresh(full, inputs)
     block = {(0, given + i) for i in (4, 6, 7)}
     behind = {(0, given + i) for i in (8, 9, 10, 11)} if cache == "prefix" else set()
     assert set(by_slot(stale)) == block | behind
-    assert torch.equal(full.logits_RV, net(view, Needs()).logits_RV)
+    assert torch.equal(full.logits_RV, net(inputs, Needs()).logits_RV)
     for at, logits in by_slot(stale).items():
         assert_close(logits, by_slot(full)[at])
 
@@ -250,9 +250,9 @@ def test_an_unchanged_canvas_gives_the_full_pass_again(kind, cache, given, netwo
 def test_the_first_block_from_the_first_position(kind, cache, network):
     net = network(kind)
     m = net.vocabulary.mask_id
-    view = view_of(State.from_canvases([[m] * 9], steps=9, mask_id=m))
-    wrapper = ApproximateCache(net, cache, 3)
-    full, stale = by_slot(wrapper(view, Needs())), by_slot(wrapper(view, Needs()))
+    inputs = view_of(State.from_canvases([[m] * 9], steps=9, mask_id=m))
+    wrapper = BlockCache(net, cache, 3)
+    full, stale = by_slot(wrapper(inputs, Needs())), by_slot(wrapper(inputs, Needs()))
     assert set(stale) == {(0, i) for i in range(3 if cache == "dual" else 9)}
     for at, logits in stale.items():
         assert_close(logits, full[at])
@@ -262,12 +262,12 @@ def test_the_first_block_from_the_first_position(kind, cache, network):
 @kinds
 def test_hidden_states_of_a_reused_pass(kind, cache, network):
     net = network(kind)
-    view, wrapper = view_of(start(net, tokens_of([5, 9]), 8)), ApproximateCache(net, cache, 4)
+    inputs, wrapper = view_of(start(net, tokens_of([5, 9]), 8)), BlockCache(net, cache, 4)
     for _ in range(2):
-        answer = wrapper(view, Needs(hidden=True))
+        answer = wrapper(inputs, Needs(hidden=True))
         assert len(answer.hidden_RH) == len(answer.logits_RV)
         assert_close(net.model.head_of(answer.hidden_RH), answer.logits_RV)
-    assert wrapper(view, Needs()).hidden_RH is None
+    assert wrapper(inputs, Needs()).hidden_RH is None
 
 
 # When reuse must stop.
@@ -291,14 +291,14 @@ def test_only_masks_filled_in_the_span_keep_the_memory(kind, cache, network):
         "the block filled": ({10: 9, 12: 9, 13: 9}, False),
     }
     for what, (change, reused) in changes.items():
-        wrapper = ApproximateCache(net, cache, 4)
+        wrapper = BlockCache(net, cache, 4)
         for _ in range(2):
             wrapper(view_of(base), Needs())
-        view = view_of(put(base, 0, change))
-        answer = wrapper(view, Needs())
-        assert is_fresh(answer, view) != reused, what
+        inputs = view_of(put(base, 0, change))
+        answer = wrapper(inputs, Needs())
+        assert is_fresh(answer, inputs) != reused, what
         if not reused:
-            assert torch.equal(answer.logits_RV, net(view, Needs()).logits_RV), what
+            assert torch.equal(answer.logits_RV, net(inputs, Needs()).logits_RV), what
 
 
 @caches
@@ -306,18 +306,18 @@ def test_a_row_that_begins_anew_leaves_its_neighbours_alone(cache, network):
     """Row 1 loses a token and is computed as a whole; rows 0 and 2 are not, in one answer, in row order."""
     net = network("llada")
     state = put(start(net, tokens_of([6, 4, 9]), 8), 1, {4: 7})
-    wrapper = ApproximateCache(net, cache, 4)
+    wrapper = BlockCache(net, cache, 4)
     wrapper(view_of(state), Needs(hidden=True))
     changed = put(put(state, 1, {4: net.vocabulary.mask_id}), 0, {7: 30})
-    view = view_of(changed)
-    answer = wrapper(view, Needs(hidden=True))
+    inputs = view_of(changed)
+    answer = wrapper(inputs, Needs(hidden=True))
     span = 8 if cache == "prefix" else 4
     assert answer.processed_B.tolist() == [span, 12, span]
     for b in range(3):
-        alone = ApproximateCache(net, cache, 4)
+        alone = BlockCache(net, cache, 4)
         for s in (state, changed):
             one = s.select(torch.tensor([b]))
-            got = alone(replace(View.of(one, Needs()), row_B=torch.tensor([b])), Needs(hidden=True))
+            got = alone(replace(ModelInput.of(one, Needs()), row_B=torch.tensor([b])), Needs(hidden=True))
         mine = {at[1]: logits for at, logits in by_slot(answer).items() if at[0] == b}
         assert list(mine) == [at[1] for at in by_slot(got)]
         for at, logits in by_slot(got).items():
@@ -329,10 +329,10 @@ def test_a_row_that_begins_anew_leaves_its_neighbours_alone(cache, network):
 @kinds
 def test_another_decode_with_the_same_cache(kind, cache, network):
     net = network(kind)
-    used = ApproximateCache(net, cache, 4)
+    used = BlockCache(net, cache, 4)
     for seed, steps in [(0, 8), (1, 8), (0, 8), (0, 4), (2, 2)]:
         state = start(net, tokens_of([5, 9], seed), 8, steps)
-        again, fresh = run(used, LLaDA(4), state), run(ApproximateCache(net, cache, 4), LLaDA(4), state)
+        again, fresh = run(used, LLaDA(4), state), run(BlockCache(net, cache, 4), LLaDA(4), state)
         assert torch.equal(again.state.tokens_BL, fresh.state.tokens_BL)
         assert torch.equal(again.processed_B, fresh.processed_B)
 
@@ -340,10 +340,10 @@ def test_another_decode_with_the_same_cache(kind, cache, network):
 @caches
 def test_another_decode_of_other_shape(cache, network):
     net = network("llada")
-    used = ApproximateCache(net, cache, 4)
+    used = BlockCache(net, cache, 4)
     for lengths in ([5, 9], [5], [5, 9, 3], [40, 9]):
         state = start(net, tokens_of(lengths), 8)
-        again, fresh = run(used, LLaDA(4), state), run(ApproximateCache(net, cache, 4), LLaDA(4), state)
+        again, fresh = run(used, LLaDA(4), state), run(BlockCache(net, cache, 4), LLaDA(4), state)
         assert torch.equal(again.state.tokens_BL, fresh.state.tokens_BL)
 
 
@@ -352,12 +352,12 @@ def test_what_was_padding_is_not_remembered_as_a_token(cache, network):
     """The same numbers on the canvas, but the last is padding now."""
     net = network("llada")
     m = net.vocabulary.mask_id
-    wrapper = ApproximateCache(net, cache, 2)
+    wrapper = BlockCache(net, cache, 2)
     whole, short = [[m, m, 5, 0], [m, m, 5, 1]], [[m, m, 5], [m, m, 5, 1]]
     for canvases in (whole, short):
-        view = view_of(State.from_canvases(canvases, steps=1, mask_id=m))
-        answer = wrapper(view, Needs())
-    exact = by_slot(net(view, Needs()))
+        inputs = view_of(State.from_canvases(canvases, steps=1, mask_id=m))
+        answer = wrapper(inputs, Needs())
+    exact = by_slot(net(inputs, Needs()))
     for at, logits in by_slot(answer).items():
         assert_close(logits, exact[at])
 
@@ -367,7 +367,7 @@ def test_looks_pass_by(cache, network):
     net = network("llada")
     state = start(net, tokens_of([5, 9]), 8)
     look = replace(view_of(put(state, 0, {2: 77})), row_B=None)
-    quiet, disturbed = ApproximateCache(net, cache, 4), ApproximateCache(net, cache, 4)
+    quiet, disturbed = BlockCache(net, cache, 4), BlockCache(net, cache, 4)
     for wrapper in (quiet, disturbed):
         wrapper(view_of(state), Needs())
     answer = disturbed(look, Needs())
@@ -385,10 +385,10 @@ def test_looks_pass_by(cache, network):
 def test_rows_decode_alone_as_in_a_batch(kind, cache, network):
     """Blocks end when their tokens are sure enough, so that rows begin new ones, and refresh, at different times."""
     net, prompts, news = network(kind), tokens_of([5, 14, 2, 9], seed=3), [12, 16, 7, 12]
-    policy = make("fixed", region="block:4", kappa="above:0.12", commit="all")
+    policy = make_policy("fixed", region="block:4", kappa="above:0.12", commit="all")
 
     def decoded(rows):
-        recorder = Recorder(ApproximateCache(net, cache, 4, refresh=3))
+        recorder = Recorder(BlockCache(net, cache, 4, refresh=3))
         state = start(net, [prompts[b] for b in rows], [news[b] for b in rows])
         end = run(recorder, policy, state, keys=rows)
         ends = [end.state.tokens_BL[i, : int(end.state.length_B[i])].tolist() for i in range(len(rows))]
@@ -408,7 +408,7 @@ def test_memory_goes_by_row_and_not_by_place(cache, rows, network):
     net = network("llada")
     state = start(net, tokens_of([9, 9, 9]), 8)
     filled = put(put(state, 0, {9: 5}), 2, {10: 6, 11: 7})
-    whole, some = ApproximateCache(net, cache, 4), ApproximateCache(net, cache, 4)
+    whole, some = BlockCache(net, cache, 4), BlockCache(net, cache, 4)
     for wrapper in (whole, some):
         wrapper(view_of(state), Needs())
     expected = by_slot(whole(view_of(filled), Needs()))
@@ -418,14 +418,14 @@ def test_memory_goes_by_row_and_not_by_place(cache, rows, network):
         assert_close(logits, expected[rows[at], slot])
 
 
-LOOKING = make("info-gain", block_length=4, candidates=3, threshold=0.2)
+LOOKING = make_policy("info-gain", block_length=4, candidates=3, threshold=0.2)
 """Looks that come true are not run again, so some rows are missing from a pass."""
 
 
 @caches
 def test_a_policy_that_looks_ahead(cache, network):
     net = network("llada")
-    recorder = Recorder(ApproximateCache(net, cache, 4))
+    recorder = Recorder(BlockCache(net, cache, 4))
     end = run(recorder, LOOKING, start(net, tokens_of([5, 9, 3], seed=1), 8))
     assert not end.state.masked_BL.any()
     assert {len(view.tokens_BN) for view, _ in recorder.calls if view.row_B is not None} == {1, 2, 3}
@@ -445,19 +445,19 @@ def test_a_policy_that_looks_ahead(cache, network):
 )
 def test_what_a_cache_cannot_answer(needs, attend, what, network):
     net = network("llada", readout=(1,))
-    view = view_of(start(net, tokens_of([5]), 4))
+    inputs = view_of(start(net, tokens_of([5]), 4))
     if attend:
-        view = replace(view, attend_BNN=torch.ones(1, 9, 9, dtype=torch.bool))
+        inputs = replace(inputs, attend_BNN=torch.ones(1, 9, 9, dtype=torch.bool))
     message = rf"the policy asks for {what}; allowed: predictions of masked slots under an approximate cache; choose"
     with pytest.raises(DenoiserError, match=message):
-        ApproximateCache(net, "dual", 4)(view, needs)
+        BlockCache(net, "dual", 4)(inputs, needs)
 
 
-@pytest.mark.parametrize("policy", [make("wino", block_length=4), make("core", block_length=4)])
+@pytest.mark.parametrize("policy", [make_policy("wino", block_length=4), make_policy("core", block_length=4)])
 def test_policies_that_read_more_are_refused(policy, network):
     net = network("llada")
     with pytest.raises(DenoiserError, match="under an approximate cache"):
-        run(ApproximateCache(net, "dual", 4), policy, start(net, tokens_of([5]), 8))
+        run(BlockCache(net, "dual", 4), policy, start(net, tokens_of([5]), 8))
 
 
 @pytest.mark.parametrize(
@@ -470,13 +470,13 @@ def test_policies_that_read_more_are_refused(policy, network):
 )
 def test_wrong_settings(options, message, network):
     with pytest.raises(ConfigError, match=message):
-        ApproximateCache(network("llada"), **{"kind": "dual", "block": 4, "refresh": 0} | options)
+        BlockCache(network("llada"), **{"kind": "dual", "block": 4, "refresh": 0} | options)
 
 
 def test_its_name_says_that_it_is_approximate(network):
     net = network("llada")
-    wrapper = ApproximateCache(net, "dual", 4)
-    assert repr(wrapper).startswith("ApproximateCache(")
+    wrapper = BlockCache(net, "dual", 4)
+    assert repr(wrapper).startswith("BlockCache(")
     assert wrapper.vocabulary == net.vocabulary
     assert wrapper.device == net.device
-    assert wrapper == ApproximateCache(net, "dual", 4)
+    assert wrapper == BlockCache(net, "dual", 4)

@@ -8,18 +8,18 @@ import torch
 from tests.helpers import fake_cuda
 from tests.helpers.gpu import gpu
 from tests.helpers.tape import TapeRecorder
-from unmask.core import Noise, Proposal, State, row_key
+from unmask.core import Noise, SamplingParams, State, row_key
 from unmask.decode import decode
-from unmask.denoisers import ApproximateCache
+from unmask.denoisers import BlockCache
 from unmask.denoisers.graphs import Graphs
 from unmask.models.execution import choose_execution, use_engine
-from unmask.policies import LLaDA, make
+from unmask.policies import LLaDA, make_policy
 
 both = pytest.mark.parametrize("cache", ["prefix", "dual"])
 POLICIES = {
     "together": LLaDA(4),
-    "apart": make("fixed", region="block:4", kappa="above:0.12", commit="all"),
-    "sure": make("fast-dllm", block_length=4, threshold=0.2),
+    "apart": make_policy("fixed", region="block:4", kappa="above:0.12", commit="all"),
+    "sure": make_policy("fast-dllm", block_length=4, threshold=0.2),
 }
 policies = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 
@@ -45,8 +45,8 @@ def rows(net, lengths, new, seed=0, device="cpu"):
 
 def twice(net, recorder, cache, policy, state, noise, refresh=0, **options):
     """What the plain loop gives, and what recorded steps give."""
-    plain = ApproximateCache(net, cache, 4, refresh)
-    fast = ApproximateCache(replace(net, recorder=recorder), cache, 4, refresh)
+    plain = BlockCache(net, cache, 4, refresh)
+    fast = BlockCache(replace(net, recorder=recorder), cache, 4, refresh)
     return [decode(denoiser, policy, state, noise=noise, **options) for denoiser in (plain, fast)]
 
 
@@ -71,7 +71,7 @@ def test_draws_are_those_of_the_plain_loop(cache, graphs):
     net, recorder = graphs("llada"), TapeRecorder()
     for seed in range(3):
         state, noise = rows(net, [5, 9], 12, seed)
-        plain, fast = twice(net, recorder, cache, LLaDA(4), state, noise, proposal=Proposal(0.8), eos_fill=False)
+        plain, fast = twice(net, recorder, cache, LLaDA(4), state, noise, sampling=SamplingParams(0.8), eos_fill=False)
         assert torch.equal(plain.state.tokens_BL, fast.state.tokens_BL)
         assert len(plain.steps) == len(fast.steps)
         for one, other in zip(plain.steps, fast.steps, strict=True):
@@ -113,7 +113,7 @@ def test_recorded_steps_on_a_gpu_are_those_of_the_plain_loop(kind, policy, cache
         assert torch.equal(plain.state.tokens_BL, fast.state.tokens_BL)
         assert torch.equal(plain.processed_B, fast.processed_B)
         state, noise = rows(slow, [5, 14, 2, 9], [12, 8, 4, 12], seed)
-        end = decode(ApproximateCache(slow, cache, 4, 3), policy, state, noise=noise)
+        end = decode(BlockCache(slow, cache, 4, 3), policy, state, noise=noise)
         assert torch.equal(end.state.tokens_BL, fast.state.tokens_BL.cpu())
     assert not net.recorder._refused
     assert net.recorder._kept

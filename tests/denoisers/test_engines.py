@@ -12,7 +12,7 @@ from tests.helpers.gpu import gpu
 from tests.helpers.paths import GOLDEN
 from unmask.base.errors import ConfigError, warn_once
 from unmask.catalog import load
-from unmask.core import Needs, Noise, Proposal, State, View
+from unmask.core import ModelInput, Needs, Noise, SamplingParams, State
 from unmask.decode import decode
 from unmask.denoisers.graphs import Graphs
 from unmask.denoisers.kernels import fused_ops, why_not
@@ -20,7 +20,7 @@ from unmask.denoisers.readout import run
 from unmask.denoisers.transformer import PLAIN, Layer, Norm, attend_lse
 from unmask.models import execution
 from unmask.models.execution import ENGINES, ExecutionMode, choose_execution, resolve_engine, use_engine
-from unmask.policies import make
+from unmask.policies import make_policy
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
 
@@ -131,7 +131,7 @@ def a_view(net, rows=4, prompt=20, seed=0):
     draw = torch.Generator().manual_seed(seed)
     prompts = [torch.randint(0, 200, (prompt - b % 3,), generator=draw).tolist() for b in range(rows)]
     state = State.from_prompts(prompts, new_tokens=12, steps=6, mask_id=net.vocabulary.mask_id, device=CUDA)
-    return View.of(state, Needs())
+    return ModelInput.of(state, Needs())
 
 
 @gpu
@@ -241,13 +241,13 @@ def authors_start(case):
 
 def authors_policy(kind, case):
     if kind == "llada":
-        return make(kind, block_length=case["block_length"], remasking=case["remasking"])
-    return make(kind, alg=case["alg"], alg_temp=case["alg_temp"] or 0.0, eps=case["eps"])
+        return make_policy(kind, block_length=case["block_length"], remasking=case["remasking"])
+    return make_policy(kind, alg=case["alg"], alg_temp=case["alg_temp"] or 0.0, eps=case["eps"])
 
 
 def authors_draws(kind, case):
     filters = (case["top_p"] or 1.0, case["top_k"] or 0) if kind == "dream" else ()
-    return {"noise": Noise.of([0], CUDA), "proposal": Proposal(case["temperature"], *filters)}
+    return {"noise": Noise.of([0], CUDA), "sampling": SamplingParams(case["temperature"], *filters)}
 
 
 @gpu

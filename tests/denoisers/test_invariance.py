@@ -9,15 +9,15 @@ from tests.helpers.device import DEVICE
 from tests.helpers.gpu import gpu
 from unmask.base.errors import DenoiserError
 from unmask.catalog import load
-from unmask.core import Needs, Noise, State, View, Vocabulary, row_key
+from unmask.core import ModelInput, Needs, Noise, State, Vocabulary, row_key
 from unmask.core.rows import select
 from unmask.decode import decode
-from unmask.denoisers import ApproximateCache
+from unmask.denoisers import BlockCache
 from unmask.denoisers.invariance import SIZES, Bounds, Floors, find_bounds
 from unmask.denoisers.network import PACK, Network
-from unmask.denoisers.transformer import PlainOps, Spec, Transformer
+from unmask.denoisers.transformer import PlainOps, Transformer, TransformerSpec
 from unmask.models.execution import choose_execution, use_engine
-from unmask.policies import LLaDA, make
+from unmask.policies import LLaDA, make_policy
 
 CUDA = torch.device("cuda:0")
 
@@ -67,7 +67,7 @@ def a_view(net, rows, lengths=(20, 18, 7), device="cpu", new=12):
     draw = torch.Generator().manual_seed(0)
     prompts = [torch.randint(0, 200, (lengths[b % len(lengths)],), generator=draw).tolist() for b in range(rows)]
     state = State.from_prompts(prompts, new_tokens=new, steps=6, mask_id=net.vocabulary.mask_id, device=device)
-    return View.of(state, Needs())
+    return ModelInput.of(state, Needs())
 
 
 def of_rows(denoiser, view, rows):
@@ -155,7 +155,7 @@ def test_cached_rows_too(cache, uneven):
     view = replace(a_view(net, 5), row_B=torch.arange(5))
 
     def third(denoiser, rows):
-        wrapper = ApproximateCache(denoiser, cache, 4)
+        wrapper = BlockCache(denoiser, cache, 4)
         for _ in range(2):
             of_rows(wrapper, view, rows)
         return of_rows(wrapper, view, rows)
@@ -176,7 +176,7 @@ def test_cached_rows_in_a_short_last_block(uneven):
     view = replace(view, tokens_BN=tokens_BN, wanted_BN=wanted_BN, row_B=torch.arange(6))
 
     def second(rows):
-        wrapper = ApproximateCache(net, "dual", 40)
+        wrapper = BlockCache(net, "dual", 40)
         of_rows(wrapper, view, rows)
         return of_rows(wrapper, view, rows)
 
@@ -212,7 +212,7 @@ def test_a_cpu_needs_no_dummies_for_a_model_of_the_package(network):
 @pytest.mark.parametrize("dtype", ["fp32" if DEVICE.type == "cpu" else "bf16"])
 @pytest.mark.parametrize(
     ("name", "policy"),
-    [("mini", LLaDA(8)), ("mini", make("fast-dllm", block_length=8)), ("mini-dream", make("dream"))],
+    [("mini", LLaDA(8)), ("mini", make_policy("fast-dllm", block_length=8)), ("mini-dream", make_policy("dream"))],
     ids=lambda value: getattr(value, "name", value),
 )
 def test_rows_decode_alone_as_in_a_batch(name, dtype, policy):
@@ -247,7 +247,7 @@ def told(row):
 @pytest.fixture(scope="module")
 def wide():
     """Four layers of LLaDA-8B's width, in bfloat16."""
-    spec = Spec(126464, 4096, 4, 32, 32, 12288, 5e5, 1e-5, qkv_bias=False, rope_float32=True)
+    spec = TransformerSpec(126464, 4096, 4, 32, 32, 12288, 5e5, 1e-5, qkv_bias=False, rope_float32=True)
     model = Transformer.empty(spec, CUDA, torch.bfloat16).requires_grad_(False)
     draw = torch.Generator(CUDA).manual_seed(0)
     for name, values in model.named_parameters():
@@ -276,7 +276,7 @@ def test_one_cached_row_and_many_have_equal_bits_on_a_gpu(cache, wide):
     view = replace(view, row_B=torch.arange(8, device=CUDA))
     seen = {}
     for size in (8, 1, 2, 3, 4):
-        wrapper = ApproximateCache(net, cache, 16)
+        wrapper = BlockCache(net, cache, 16)
         for _ in range(3):
             seen[size] = of_rows(wrapper, view, size)
         assert all(torch.equal(a, b) for a, b in zip(seen[size], seen[8], strict=False)), size

@@ -8,14 +8,14 @@ import pytest
 
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, UnknownName
-from unmask.denoisers.joint import MAX_ENTRIES, Joint
+from unmask.denoisers.joint import MAX_ENTRIES, JointDistribution
 
 STRUCTURES = ("dense", "chain", "pairs", "far")
 EVIDENCE = ({}, {0: 1}, {3: 2, 1: 0}, {0: 2, 1: 2, 2: 2, 3: 2})
 
 
 def joint(seed=0, n=4, vocab=3, dependence=1.5, structure="dense"):
-    return Joint.random(n, vocab, dependence=dependence, seed=seed, structure=structure)
+    return JointDistribution.random(n, vocab, dependence=dependence, seed=seed, structure=structure)
 
 
 def sequences(model):
@@ -58,7 +58,7 @@ def test_random_is_a_positive_table_and_repeats_byte_for_byte(structure):
 
 def test_the_table_cannot_be_changed_through_the_joint_or_its_source():
     source = np.full((2, 2), 0.25)
-    model = Joint(source)
+    model = JointDistribution(source)
     source[0, 0] = 9
     assert model.prob((0, 0)) == 0.25
     with pytest.raises(ValueError, match="read-only"):
@@ -154,7 +154,7 @@ def test_entropy_by_definition(evidence):
 
 
 def test_entropy_of_a_known_table():
-    model = Joint(np.array([[0.4, 0.1], [0.1, 0.4]]))
+    model = JointDistribution(np.array([[0.4, 0.1], [0.1, 0.4]]))
     assert model.entropy((0,)) == pytest.approx(log(2))
     h2 = -(0.8 * log(0.8) + 0.2 * log(0.2))
     assert model.entropy((1,), given=(0,)) == pytest.approx(h2)
@@ -205,7 +205,7 @@ def test_coupling_of_a_lone_pair_points_at_its_partner():
     weight = joint(n=5, structure="pairs").coupling({})
     assert weight[0, 1] == weight[1, 0] == weight[2, 3] == weight[3, 2] == 1
     np.testing.assert_array_equal(weight[4], [0.25, 0.25, 0.25, 0.25, 0])
-    np.testing.assert_array_equal(Joint.random(1, 3, dependence=1.0, seed=0).coupling({}), [[0]])
+    np.testing.assert_array_equal(JointDistribution.random(1, 3, dependence=1.0, seed=0).coupling({}), [[0]])
 
 
 @pytest.mark.parametrize("evidence", EVIDENCE)
@@ -223,8 +223,8 @@ def test_mode_is_the_most_probable_completion(evidence):
 def test_ties_in_the_mode_go_to_the_smallest_sequence():
     p = np.full((2, 2, 2), 0.1)
     p[0, 1, 1] = p[1, 0, 0] = 0.2
-    assert Joint(p).mode({}).tokens == (0, 1, 1)
-    assert Joint(p).mode({0: 1}).tokens == (1, 0, 0)
+    assert JointDistribution(p).mode({}).tokens == (0, 1, 1)
+    assert JointDistribution(p).mode({0: 1}).tokens == (1, 0, 0)
 
 
 def test_factorised_is_a_product_of_conditionals():
@@ -244,7 +244,7 @@ def test_one_at_a_time_loses_nothing():
 
 
 def test_schedule_loss_puts_the_truth_first():
-    model = Joint(np.array([[0.7, 0.1], [0.1, 0.1]]))
+    model = JointDistribution(np.array([[0.7, 0.1], [0.1, 0.1]]))
     q = np.outer([0.8, 0.2], [0.8, 0.2])
     forward = float((model.p * np.log(model.p / q)).sum())
     backward = float((q * np.log(q / model.p)).sum())
@@ -299,7 +299,7 @@ def test_the_largest_table_is_allowed():
 )
 def test_bad_tables_are_refused(table, named):
     with pytest.raises(ConfigError, match=named):
-        Joint(table)
+        JointDistribution(table)
 
 
 @each_case(

@@ -8,18 +8,18 @@ import torch
 from tests.helpers import fake_cuda
 from tests.helpers.gpu import gpu
 from unmask.base.errors import warn_once
-from unmask.core import Needs, Noise, State, View, row_key
+from unmask.core import ModelInput, Needs, Noise, State, row_key
 from unmask.decode import decode
-from unmask.denoisers import ApproximateCache
+from unmask.denoisers import BlockCache
 from unmask.denoisers.graphs import Graphs
 from unmask.denoisers.kv_buffers import RECORDED_BYTES, KVBuffers
 from unmask.denoisers.readout import run
 from unmask.models.execution import choose_execution, use_engine
-from unmask.policies import LLaDA, make
+from unmask.policies import LLaDA, make_policy
 
 both = pytest.mark.parametrize("cache", ["prefix", "dual"])
 kinds = pytest.mark.parametrize("kind", ["llada", "dream"])
-SURE = make("fixed", region="block:4", kappa="above:0.12", commit="all")
+SURE = make_policy("fixed", region="block:4", kappa="above:0.12", commit="all")
 """Blocks end when their tokens are sure enough: rows begin new ones at different times."""
 
 
@@ -58,7 +58,7 @@ class Heard:
 
 def passes(net, cache, policy, state, refresh=0):
     """The logits of every pass, and the last tokens."""
-    heard = Heard(ApproximateCache(net, cache, 4, refresh))
+    heard = Heard(BlockCache(net, cache, 4, refresh))
     noise = Noise.of([row_key(0, b) for b in range(state.batch)], net.device)
     return heard.answers, decode(heard, policy, state, noise=noise).state.tokens_BL
 
@@ -117,13 +117,13 @@ def test_rows_in_different_blocks_have_few_shapes(cache, network, events):
 def test_two_decodes_at_once_have_their_own_memory(cache, network, events):
     fast = recorded(network("llada"))
     states = [start(fast, [5, 9], 8, seed) for seed in range(2)]
-    views = [replace(View.of(state, Needs()), row_B=torch.arange(2)) for state in states]
+    views = [replace(ModelInput.of(state, Needs()), row_B=torch.arange(2)) for state in states]
     alone = []
-    for view in views:
-        wrapper = ApproximateCache(fast, cache, 4)
-        alone.append([wrapper(view, Needs()) for _ in range(3)])
-    wrappers = [ApproximateCache(fast, cache, 4) for _ in views]
-    together = [[wrapper(view, Needs()) for wrapper, view in zip(wrappers, views, strict=True)] for _ in range(3)]
+    for inputs in views:
+        wrapper = BlockCache(fast, cache, 4)
+        alone.append([wrapper(inputs, Needs()) for _ in range(3)])
+    wrappers = [BlockCache(fast, cache, 4) for _ in views]
+    together = [[wrapper(inputs, Needs()) for wrapper, inputs in zip(wrappers, views, strict=True)] for _ in range(3)]
     for at in range(2):
         assert same([answers[at] for answers in together], alone[at])
 
@@ -131,18 +131,18 @@ def test_two_decodes_at_once_have_their_own_memory(cache, network, events):
 @both
 def test_a_pass_that_fails_leaves_nothing_behind(cache, network, monkeypatch):
     net = network("llada")
-    view = replace(View.of(start(net, [5], 8), Needs()), row_B=torch.arange(1))
-    wrapper = ApproximateCache(net, cache, 4)
-    wrapper(view, Needs())
+    inputs = replace(ModelInput.of(start(net, [5], 8), Needs()), row_B=torch.arange(1))
+    wrapper = BlockCache(net, cache, 4)
+    wrapper(inputs, Needs())
 
     def full(*args):
         raise torch.OutOfMemoryError("no room")
 
     monkeypatch.setattr(KVBuffers, "reuse", full)
     with pytest.raises(torch.OutOfMemoryError):
-        wrapper(view, Needs())
+        wrapper(inputs, Needs())
     monkeypatch.undo()
-    assert wrapper(view, Needs()).processed_B is None, "a complete pass"
+    assert wrapper(inputs, Needs()).processed_B is None, "a complete pass"
 
 
 def test_large_memories_are_not_kept(network, events, monkeypatch):

@@ -23,11 +23,11 @@ from tests.helpers.cases import each_case
 from tests.helpers.tiny_tokenizer import CLS, MASK, PAD, SEP, SPECIAL, tiny_tokenizer
 from unmask.api import Model
 from unmask.base.errors import CheckpointError, ConfigError, DenoiserError
-from unmask.core import Logits, Needs, Noise, Proposal, State, View, row_key
+from unmask.core import ModelInput, ModelOutput, Needs, Noise, SamplingParams, State, row_key
 from unmask.core.rows import select
 from unmask.decode import decode
 from unmask.denoisers.masked_lm import BUCKET, MaskedLM, load_masked_lm
-from unmask.policies import Fixed, LLaDA, Revised, make
+from unmask.policies import Fixed, LLaDA, Revised, make_policy
 from unmask.policies.check import Problem, check_policy
 
 tf = pytest.importorskip("transformers", reason="needs transformers: pip install 'unmask[hf]'")
@@ -111,10 +111,10 @@ def ask(denoiser, rows, needs=None, slots=0, revealed=False):
     needs = needs or Needs(revealed=revealed)
     state = State.from_canvases(rows, steps=1, mask_id=MASK)
     state = state.pad_to(max(slots, state.tokens_BL.shape[1]))
-    return denoiser(View.of(state, needs), needs)
+    return denoiser(ModelInput.of(state, needs), needs)
 
 
-def logits_by_row(answer: Logits):
+def logits_by_row(answer: ModelOutput):
     return [answer.logits_RV[slots[wanted]] for slots, wanted in zip(answer.slot_BN, answer.wanted_BN, strict=True)]
 
 
@@ -229,11 +229,11 @@ def test_padding_takes_no_positions(home):
 def test_revealed_slots_are_answered_too_and_none_is_no_error(home):
     denoiser, _ = load_masked_lm(home("distilbert"))
     state = State.from_canvases([ROWS[0]], steps=1, mask_id=MASK, given=[[True, False, False, True, True]])
-    view = View.of(state, Needs(revealed=True))
-    answer = denoiser(view, Needs(revealed=True))
+    inputs = ModelInput.of(state, Needs(revealed=True))
+    answer = denoiser(inputs, Needs(revealed=True))
     expected = plain_forward(home("distilbert"), ROWS[0]).logits[0, 1:3]
     torch.testing.assert_close(answer.logits_RV, expected, rtol=1e-5, atol=1e-5)
-    nothing = denoiser(replace(view, wanted_BN=torch.zeros_like(view.wanted_BN)), Needs(hidden=True))
+    nothing = denoiser(replace(inputs, wanted_BN=torch.zeros_like(inputs.wanted_BN)), Needs(hidden=True))
     assert nothing.logits_RV.shape == (0, VOCAB)
     assert nothing.hidden_RH.shape == (0, 32)
 
@@ -241,15 +241,15 @@ def test_revealed_slots_are_answered_too_and_none_is_no_error(home):
 def test_views_it_cannot_read_are_refused(home):
     denoiser, _ = load_masked_lm(home("bert"))
     state = State.from_canvases(ROWS, steps=1, mask_id=MASK)
-    view = View.of(state, Needs())
+    inputs = ModelInput.of(state, Needs())
     with pytest.raises(DenoiserError, match="attention=True"):
-        denoiser(view, Needs(attention=True))
+        denoiser(inputs, Needs(attention=True))
     with pytest.raises(DenoiserError, match="positions 0 to 37 in order"):
-        denoiser(replace(view, position_BN=view.position_BN + 1), Needs())
+        denoiser(replace(inputs, position_BN=inputs.position_BN + 1), Needs())
     with pytest.raises(DenoiserError, match="holds token 48; allowed: 0 to 47"):
-        denoiser(replace(view, tokens_BN=torch.where(view.tokens_BN == 7, 48, view.tokens_BN)), Needs())
+        denoiser(replace(inputs, tokens_BN=torch.where(inputs.tokens_BN == 7, 48, inputs.tokens_BN)), Needs())
     with pytest.raises(DenoiserError, match="wino"):
-        decode(denoiser, make("wino"), state, noise=Noise.of([1, 2, 3]))
+        decode(denoiser, make_policy("wino"), state, noise=Noise.of([1, 2, 3]))
 
 
 def test_another_tokenizer_can_stand_in(home):
@@ -397,12 +397,12 @@ class OneByOne:
     def __init__(self, inner: MaskedLM):
         self.inner, self.vocabulary, self.device = inner, inner.vocabulary, inner.device
 
-    def __call__(self, view: View, needs: Needs) -> Logits:
-        parts = [self.inner(select(view, torch.tensor([row])), needs) for row in range(len(view.tokens_BN))]
+    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
+        parts = [self.inner(select(inputs, torch.tensor([row])), needs) for row in range(len(inputs.tokens_BN))]
         attention = [part.attention_BNN for part in parts]
-        return Logits(
+        return ModelOutput(
             torch.cat([part.logits_RV for part in parts]),
-            view.wanted_BN,
+            inputs.wanted_BN,
             attention_BNN=torch.cat(attention) if needs.attention else None,
         )
 
@@ -419,9 +419,9 @@ CANVASES = [[CLS, 7, MASK, MASK, MASK, MASK, SEP], [CLS, MASK, MASK, 9, MASK, SE
         Fixed(alpha="dependency", kappa="above:0.9"),
         Fixed(alpha="stability", region="window:3"),
         Revised(),
-        make("dream"),
-        make("core", revise_every=1, tail=0, candidates=2),
-        make("info-gain", candidates=2),
+        make_policy("dream"),
+        make_policy("core", revise_every=1, tail=0, candidates=2),
+        make_policy("info-gain", candidates=2),
     ],
     ids=repr,
 )
@@ -438,18 +438,18 @@ def test_a_batch_decodes_to_what_its_rows_do(home, family):
     state = State.from_canvases([*CANVASES, *ROWS], steps=[2, 3, 2, 1, 1, 5], mask_id=MASK)
     noise = Noise.of(range(6))
     for policy in (LLaDA(), Revised()):
-        proposal = Proposal(temperature=0.7)
-        end = decode(denoiser, policy, state, noise=noise, proposal=proposal)
+        sampling = SamplingParams(temperature=0.7)
+        end = decode(denoiser, policy, state, noise=noise, sampling=sampling)
         assert not end.state.masked_BL.any()
         for row in range(6):
             one = torch.tensor([row])
-            alone = decode(denoiser, policy, state.select(one), noise=noise.select(one), proposal=proposal)
+            alone = decode(denoiser, policy, state.select(one), noise=noise.select(one), sampling=sampling)
             assert torch.equal(alone.state.tokens_BL[0], end.state.tokens_BL[row])
 
 
 def test_text_goes_in_and_comes_out(home):
     denoiser, codec = load_masked_lm(home("roberta"))
-    model = Model("tiny", denoiser, codec, options={}, length=denoiser.max_positions)
+    model = Model("tiny", denoiser, codec, options={}, max_length=denoiser.max_positions)
     filled = model.infill("w7 [MASK*3] w9", steps=2)
     assert filled.text.startswith("w7 ")
     assert filled.tokens[0][:2] == (CLS, 7)

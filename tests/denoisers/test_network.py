@@ -8,15 +8,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, DenoiserError
-from unmask.core import Needs, Noise, State, View, Vocabulary, row_key
+from unmask.core import ModelInput, Needs, Noise, State, Vocabulary, row_key
 from unmask.core.rows import concat
 from unmask.decode import decode
-from unmask.denoisers import Guided, Network
+from unmask.denoisers import GuidedDenoiser, Network
 from unmask.denoisers.invariance import Floors
 from unmask.denoisers.network import BUCKET, PACK, attention_bias, pad_view
 from unmask.denoisers.readout import default_layers, mean_attention, run
-from unmask.denoisers.transformer import Layer, Spec, Transformer
-from unmask.policies import make
+from unmask.denoisers.transformer import Layer, Transformer, TransformerSpec
+from unmask.policies import make_policy
 
 KINDS = ["llada", "dream", "mini", "mini-dream"]
 """Scaled down with random weights, and trained: the models of the package."""
@@ -31,7 +31,7 @@ def tokens_of(lengths, seed=0):
     return [torch.randint(0, 480, (n,), generator=draw).tolist() for n in lengths]
 
 
-def view_of(rows, wanted=None, slots=None) -> View:
+def view_of(rows, wanted=None, slots=None) -> ModelInput:
     """Rows of tokens without a prompt; every slot is asked for unless `wanted` lists some."""
     slots = slots or max(map(len, rows))
     tokens_BN = torch.tensor([[*row, *[0] * (slots - len(row))] for row in rows])
@@ -39,7 +39,7 @@ def view_of(rows, wanted=None, slots=None) -> View:
     wanted_BN = valid_BN.clone()
     if wanted is not None:
         wanted_BN = torch.tensor([[i in chosen for i in range(slots)] for chosen in wanted])
-    return View(
+    return ModelInput(
         tokens_BN=tokens_BN,
         position_BN=torch.arange(slots).expand(len(rows), slots),
         valid_BN=valid_BN,
@@ -73,8 +73,8 @@ def shifted(logits_NV, kind):
 @kinds
 def test_logits_are_those_of_the_network(kind, network, reference):
     rows = tokens_of([9, 17])
-    view, net = view_of(rows), network(kind)
-    for row, got in zip(rows, rows_of(net(view, Needs()), view), strict=True):
+    inputs, net = view_of(rows), network(kind)
+    for row, got in zip(rows, rows_of(net(inputs, Needs()), inputs), strict=True):
         assert_close(got, shifted(reference(net.model, row).logits_NV, kind))
 
 
@@ -106,14 +106,14 @@ class Operations(TorchDispatchMode):
 @kinds
 def test_wanted_slots_are_counted_once_and_before_the_pass(kind, network):
     """A count waits for the device: behind the pass, the device would then wait for the host."""
-    net, view = network(kind), view_of(tokens_of([20, 14]), wanted=[{3, 0, 19}, {1, 13}])
+    net, inputs = network(kind), view_of(tokens_of([20, 14]), wanted=[{3, 0, 19}, {1, 13}])
     with Operations() as seen:
 
         def forward(*args, **options):
             seen.names.append("pass")
             return run(net.model, *args, **options)
 
-        answer = replace(net, forward=forward)(view, Needs())
+        answer = replace(net, forward=forward)(inputs, Needs())
         assert answer.index_R.tolist() == [0, 3, 19, 21, 33]
     counting = {"nonzero", "masked_select"}
     before, behind = seen.names[: seen.names.index("pass")], seen.names[seen.names.index("pass") :]
@@ -132,13 +132,13 @@ def test_what_was_counted_is_not_believed_of_other_rows(network):
 @each_case("floors", [False, True])
 def test_only_wanted_slots_go_through_the_last_layer(kind, floors, network, monkeypatch):
     rows = tokens_of([50, 50, 40])
-    view = view_of(rows, wanted=[{3, 0, 19}, {1, 13}, set()])
+    inputs = view_of(rows, wanted=[{3, 0, 19}, {1, 13}, set()])
     plain = network(kind)
     short = replace(plain, wanted_only=True, floors=Floors(plain.model) if floors else None)
     seen, finish = [], Layer.finish
-    expected = plain(view, Needs(hidden=True))
+    expected = plain(inputs, Needs(hidden=True))
     monkeypatch.setattr(Layer, "finish", lambda layer, x, mixed: seen.append(x.shape[:2]) or finish(layer, x, mixed))
-    got = short(view, Needs(hidden=True))
+    got = short(inputs, Needs(hidden=True))
     layers = plain.model.spec.layers
     assert seen[-layers:] == [(3, 64)] * (layers - 1) + [(1, 64)]
     assert_close(got.logits_RV, expected.logits_RV)
@@ -148,8 +148,8 @@ def test_only_wanted_slots_go_through_the_last_layer(kind, floors, network, monk
 def test_the_last_layer_is_whole_where_most_slots_are_wanted(network):
     """And the read-out, which is of all slots, is the plain one."""
     plain = network("llada", readout=(1, 2))
-    short, view, needs = replace(plain, wanted_only=True), view_of(tokens_of([50, 50])), Needs(attention=True)
-    assert torch.equal(short(view, needs).logits_RV, plain(view, needs).logits_RV)
+    short, inputs, needs = replace(plain, wanted_only=True), view_of(tokens_of([50, 50])), Needs(attention=True)
+    assert torch.equal(short(inputs, needs).logits_RV, plain(inputs, needs).logits_RV)
     some = view_of(tokens_of([50, 50]), wanted=[{3}, {7}])
     assert torch.equal(short(some, needs).attention_BNN, plain(some, needs).attention_BNN)
     nothing = view_of(tokens_of([50]), wanted=[set()])
@@ -185,11 +185,11 @@ def test_nothing_wanted(kind, network):
 
 @kinds
 def test_hidden_states_are_what_the_head_reads(kind, network):
-    view, net = view_of(tokens_of([7, 12]), [{2, 5}, {0, 11}]), network(kind)
-    answer = net(view, Needs(hidden=True))
+    inputs, net = view_of(tokens_of([7, 12]), [{2, 5}, {0, 11}]), network(kind)
+    answer = net(inputs, Needs(hidden=True))
     assert answer.hidden_RH.shape == (4, net.model.spec.width)
     assert_close(net.model.head_of(answer.hidden_RH), answer.logits_RV)
-    assert torch.equal(answer.logits_RV, net(view, Needs()).logits_RV)
+    assert torch.equal(answer.logits_RV, net(inputs, Needs()).logits_RV)
 
 
 @pytest.mark.parametrize("token", [-1, 512, 10**6])
@@ -224,13 +224,13 @@ def test_answers_of_one_position(kind, prompt, network, reference):
     [given] = tokens_of([prompt])
     row = [*given, net.vocabulary.mask_id]
     state = State.from_canvases([row], steps=1, mask_id=net.vocabulary.mask_id)
-    answer = net(View.of(state, Needs()), Needs())
+    answer = net(ModelInput.of(state, Needs()), Needs())
     assert_close(answer.logits_RV[0], shifted(reference(net.model, row).logits_NV, kind)[-1])
-    end = decode(net, make("dream" if net.shift else "llada"), state, noise=Noise.of([0]))
+    end = decode(net, make_policy("dream" if net.shift else "llada"), state, noise=Noise.of([0]))
     assert end.state.tokens_BL[0].tolist() == [*given, int(answer.logits_RV.argmax())]
 
 
-def with_extra(rows, positions) -> View:
+def with_extra(rows, positions) -> ModelInput:
     """Masks behind the canvas at positions of it; nobody reads them but they read everything."""
     plain, slots = view_of(rows), len(positions[0])
     batch, length = plain.tokens_BN.shape
@@ -265,10 +265,10 @@ the position before, else in the canvas."""
 
 @pytest.mark.parametrize(("positions", "read_at"), EXTRA)
 def test_where_extra_slots_are_read(positions, read_at, network):
-    view = with_extra(tokens_of([6, 6]), [positions, [2, 3, 4]])
-    own = network("llada").source(view)
+    inputs = with_extra(tokens_of([6, 6]), [positions, [2, 3, 4]])
+    own = network("llada").source(inputs)
     assert own.flatten().tolist() == list(range(18))
-    dream = network("dream").source(view)
+    dream = network("dream").source(inputs)
     assert dream[0].tolist() == [0, 0, 1, 2, 3, 4, *read_at]
     assert dream[1].tolist() == [9 + i for i in (0, 0, 1, 2, 3, 4, 1, 6, 7)]
 
@@ -276,10 +276,10 @@ def test_where_extra_slots_are_read(positions, read_at, network):
 @kinds
 @each_case(("positions", "read_at"), EXTRA)
 def test_predictions_of_extra_slots(kind, positions, read_at, network, reference):
-    view, net = with_extra(tokens_of([6, 6]), [positions, positions]), network(kind)
+    inputs, net = with_extra(tokens_of([6, 6]), [positions, positions]), network(kind)
     source = read_at if kind in ("dream", "mini-dream") else [6, 7, 8]
-    for b, got in enumerate(rows_of(net(view, Needs()), view)):
-        expected = reference(net.model, view.tokens_BN[b], view.position_BN[b], view.attend_BNN[b]).logits_NV
+    for b, got in enumerate(rows_of(net(inputs, Needs()), inputs)):
+        expected = reference(net.model, inputs.tokens_BN[b], inputs.position_BN[b], inputs.attend_BNN[b]).logits_NV
         assert_close(got[-3:], expected[source])
 
 
@@ -294,8 +294,8 @@ def test_pairwise_attention_is_an_eager_mask(kind, seed, network, reference):
     draw = torch.Generator().manual_seed(seed)
     attend_BNN = torch.rand(2, 10, 10, generator=draw) < 0.5
     attend_BNN[:, :, 0] = True
-    view, net = replace(view_of(rows), attend_BNN=attend_BNN), network(kind)
-    for b, got in enumerate(rows_of(net(view, Needs()), view)):
+    inputs, net = replace(view_of(rows), attend_BNN=attend_BNN), network(kind)
+    for b, got in enumerate(rows_of(net(inputs, Needs()), inputs)):
         n = len(rows[b])
         expected = reference(net.model, rows[b], allowed_NK=attend_BNN[b, :n, :n]).logits_NV
         assert_close(got, shifted(expected, kind))
@@ -303,16 +303,16 @@ def test_pairwise_attention_is_an_eager_mask(kind, seed, network, reference):
 
 @kinds
 def test_an_open_attention_mask_changes_nothing(kind, network):
-    view = view_of(tokens_of([10, 7]))
-    everything = replace(view, attend_BNN=torch.ones(2, 10, 10, dtype=torch.bool))
-    assert_close(network(kind)(everything, Needs()).logits_RV, network(kind)(view, Needs()).logits_RV)
+    inputs = view_of(tokens_of([10, 7]))
+    everything = replace(inputs, attend_BNN=torch.ones(2, 10, 10, dtype=torch.bool))
+    assert_close(network(kind)(everything, Needs()).logits_RV, network(kind)(inputs, Needs()).logits_RV)
 
 
 def test_a_slot_with_nothing_to_read_reads_itself(network):
-    view = view_of(tokens_of([10]))
+    inputs = view_of(tokens_of([10]))
     attend_BNN = torch.ones(1, 10, 10, dtype=torch.bool)
     attend_BNN[:, 4], attend_BNN[:, :, 4] = False, False
-    answer = network("llada", readout=(1,))(replace(view, attend_BNN=attend_BNN), Needs(attention=True))
+    answer = network("llada", readout=(1,))(replace(inputs, attend_BNN=attend_BNN), Needs(attention=True))
     assert answer.logits_RV.isfinite().all()
     assert answer.attention_BNN[0, 4].tolist() == pytest.approx([float(i == 4) for i in range(10)])
     assert (answer.attention_BNN[0, [0, 9], 4] == 0).all()
@@ -322,20 +322,20 @@ def test_positions_and_not_slots_place_a_token(network):
     """Slots in another order with their positions: the same answers in that order (LLaDA reads each where it is)."""
     [row] = tokens_of([12])
     order = torch.randperm(12, generator=torch.Generator().manual_seed(3))
-    view = view_of([row])
-    straight = network("llada")(view, Needs()).logits_RV
-    moved = replace(view, tokens_BN=view.tokens_BN[:, order], position_BN=view.position_BN[:, order])
+    inputs = view_of([row])
+    straight = network("llada")(inputs, Needs()).logits_RV
+    moved = replace(inputs, tokens_BN=inputs.tokens_BN[:, order], position_BN=inputs.position_BN[:, order])
     assert_close(network("llada")(moved, Needs()).logits_RV, straight[order])
-    unmoved = replace(view, tokens_BN=view.tokens_BN[:, order])
+    unmoved = replace(inputs, tokens_BN=inputs.tokens_BN[:, order])
     assert (network("llada")(unmoved, Needs()).logits_RV - straight[order]).abs().max() > 0.1
 
 
 @kinds
 def test_padding_is_not_read(kind, network):
-    view = view_of(tokens_of([5, 40]))
-    spoilt = view.tokens_BN.clone()
+    inputs = view_of(tokens_of([5, 40]))
+    spoilt = inputs.tokens_BN.clone()
     spoilt[0, 5:] = 77
-    answers = [network(kind)(replace(view, tokens_BN=t), Needs()).logits_RV for t in (view.tokens_BN, spoilt)]
+    answers = [network(kind)(replace(inputs, tokens_BN=t), Needs()).logits_RV for t in (inputs.tokens_BN, spoilt)]
     assert torch.equal(*answers)
 
 
@@ -348,8 +348,8 @@ LENGTHS = [20, 33, 7, 40]
 def test_bitwise_at_one_shape(kind, network):
     """In another order, and among other neighbours."""
     rows, net = tokens_of(LENGTHS), network(kind)
-    view = view_of(rows, slots=40)
-    whole = rows_of(net(view, Needs()), view)
+    inputs = view_of(rows, slots=40)
+    whole = rows_of(net(inputs, Needs()), inputs)
     order = [2, 0, 3, 1]
     for b, got in zip(order, rows_of(net(other := view_of([rows[b] for b in order]), Needs()), other), strict=True):
         assert torch.equal(got, whole[b])
@@ -364,7 +364,7 @@ def test_bitwise_at_one_shape(kind, network):
 def test_equal_to_rounding_across_shapes(kind, network):
     """Alone, and in longer buckets."""
     rows, net = tokens_of(LENGTHS), network(kind)
-    whole = rows_of(net(view := view_of(rows), Needs()), view)
+    whole = rows_of(net(inputs := view_of(rows), Needs()), inputs)
     for b, row in enumerate(rows):
         alone = view_of([row])
         for slots in (len(row), 64, 96, 200):
@@ -380,13 +380,13 @@ def test_lengths_in_one_bucket_share_their_bits(kind, network):
 
 
 def test_padding_a_view_adds_slots_that_mean_nothing():
-    view = replace(with_extra(tokens_of([6, 4]), [[0, 1, 2], [1, 2, 3]]), given_BN=torch.full((2, 9), 5))
-    padded = pad_view(view, 12)
-    assert pad_view(view, 9) is view
+    inputs = replace(with_extra(tokens_of([6, 4]), [[0, 1, 2], [1, 2, 3]]), given_BN=torch.full((2, 9), 5))
+    padded = pad_view(inputs, 12)
+    assert pad_view(inputs, 9) is inputs
     assert padded.tokens_BN.shape == padded.position_BN.shape == padded.given_BN.shape == (2, 12)
     assert padded.attend_BNN.shape == (2, 12, 12)
     for field in ("valid_BN", "fixed_BN", "wanted_BN"):
-        assert torch.equal(getattr(padded, field)[:, :9], getattr(view, field))
+        assert torch.equal(getattr(padded, field)[:, :9], getattr(inputs, field))
         assert not getattr(padded, field)[:, 9:].any()
     assert (padded.given_BN[:, 9:] == -1).all()
     assert not padded.attend_BNN[:, 9:].any()
@@ -426,7 +426,7 @@ def test_forward_passes_come_in_buckets_and_always_with_a_bias(network):
 def test_decoded_tokens_do_not_depend_on_neighbours_or_padding(kind, policy, options, network):
     net, prompts = network(kind, readout=(1, 2)), tokens_of([3, 30, 11], seed=2)
     news = [16, 8, 16] if policy == "llada" else [13, 8, 16]
-    policy = make(policy, **options)
+    policy = make_policy(policy, **options)
 
     def run(rows, pad=0):
         state = State.from_prompts(
@@ -482,8 +482,8 @@ def test_attention_under_a_pairwise_mask(reader, reference):
     [row] = tokens_of([14])
     attend = torch.rand(14, 14, generator=torch.Generator().manual_seed(1)) < 0.6
     attend[:, 3] = True
-    view = replace(view_of([row]), attend_BNN=attend[None])
-    got = reader(view, Needs(attention=True)).attention_BNN[0]
+    inputs = replace(view_of([row]), attend_BNN=attend[None])
+    got = reader(inputs, Needs(attention=True)).attention_BNN[0]
     assert_same_attention(got, mean_of(reference(reader.model, row, allowed_NK=attend)))
     assert (got[~attend] == 0).all()
 
@@ -498,8 +498,8 @@ def test_attention_of_extra_slots(reader):
 @kinds
 def test_asking_for_attention_changes_no_bit(kind, dtype, network):
     net = network(kind, dtype, readout=(0, 1, 2))
-    for view in (view_of(tokens_of([12, 40])), with_extra(tokens_of([6, 9]), [[2, 3, 4]] * 2)):
-        assert torch.equal(net(view, Needs(attention=True)).logits_RV, net(view, Needs()).logits_RV)
+    for inputs in (view_of(tokens_of([12, 40])), with_extra(tokens_of([6, 9]), [[2, 3, 4]] * 2)):
+        assert torch.equal(net(inputs, Needs(attention=True)).logits_RV, net(inputs, Needs()).logits_RV)
 
 
 def test_rows_sum_to_one_in_bfloat16_too(network):
@@ -515,9 +515,9 @@ def test_nobody_asks_and_nothing_is_watched(network):
         return output
 
     net = replace(network("llada", readout=(0, 2)), forward=spy)
-    view = view_of(tokens_of([12]))
-    assert net(view, Needs()).attention_BNN is None
-    net(view, Needs(attention=True))
+    inputs = view_of(tokens_of([12]))
+    assert net(inputs, Needs()).attention_BNN is None
+    net(inputs, Needs(attention=True))
     assert [watch for watch, _ in seen] == [(), (0, 2)]
     assert [output.attention_BNN is None for _, output in seen] == [True, False]
 
@@ -564,8 +564,8 @@ def test_some_rows_columns_and_heads(reader, heads, rows, columns, reference):
 def test_some_rows_and_columns_under_a_pairwise_mask(network, rows, columns):
     """A cut of the whole is the whole's cut."""
     attend = torch.rand(2, 40, 40, generator=torch.Generator().manual_seed(0)) < 0.5
-    view = replace(view_of(tokens_of([12, 40])), attend_BNN=attend)
-    watched, bias = watched_pass(network("dream", readout=(0, 2)), view)
+    inputs = replace(view_of(tokens_of([12, 40])), attend_BNN=attend)
+    watched, bias = watched_pass(network("dream", readout=(0, 2)), inputs)
     assert bias.shape == (2, 1, 64, 64)
     whole = mean_attention(watched, bias)
     got = mean_attention(watched, bias, rows_BQ=rows, columns_BS=columns)
@@ -595,10 +595,10 @@ def test_rows_in_several_goes(network, monkeypatch):
 def test_guidance(kind, network):
     net, prompts = network(kind), tokens_of([4, 9])
     state = State.from_prompts(prompts, new_tokens=[5, 3], steps=1, mask_id=net.vocabulary.mask_id)
-    view = View.of(state, Needs())
-    hidden = replace(view, tokens_BN=torch.where(view.fixed_BN, net.vocabulary.mask_id, view.tokens_BN))
-    z, u = (net(v, Needs()).logits_RV for v in (view, hidden))
-    answer = Guided(net, 1.5)(view, Needs())
+    inputs = ModelInput.of(state, Needs())
+    hidden = replace(inputs, tokens_BN=torch.where(inputs.fixed_BN, net.vocabulary.mask_id, inputs.tokens_BN))
+    z, u = (net(v, Needs()).logits_RV for v in (inputs, hidden))
+    answer = GuidedDenoiser(net, 1.5)(inputs, Needs())
     assert_close(answer.logits_RV, u + 2.5 * (z - u), 1e-4)
     assert (answer.logits_RV - z).abs().max() > 0.1
     assert answer.forwards == 2
@@ -620,7 +620,7 @@ def lookup_network(query, shift=1) -> Network:
 
     Queries and keys live in the slow dimensions of the rotation, where positions do not matter.
     """
-    spec = Spec(6, 32, 1, 1, 1, 8, theta=1e12, eps=1e-6, qkv_bias=False, rope_float32=True)
+    spec = TransformerSpec(6, 32, 1, 1, 1, 8, theta=1e12, eps=1e-6, qkv_bias=False, rope_float32=True)
     model = Transformer(spec).eval()
     for parameter in model.parameters():
         torch.nn.init.zeros_(parameter)

@@ -10,16 +10,16 @@ from tests.helpers.gpu import gpu
 from tests.helpers.recordable import POLICIES, four
 from unmask.base.errors import InvalidAction, warn_once
 from unmask.catalog import load
-from unmask.core import Noise, Proposal, State, Vocabulary, row_key
+from unmask.core import Noise, SamplingParams, State, Vocabulary, row_key
 from unmask.core.graphs import Recording
 from unmask.decode import decode
 from unmask.denoisers import recorder as module
 from unmask.denoisers.network import Network
 from unmask.denoisers.recorder import CudaRecorder
-from unmask.denoisers.transformer import Spec, Transformer
+from unmask.denoisers.transformer import Transformer, TransformerSpec
 from unmask.models.execution import use_engine
-from unmask.past import NotRecorded
-from unmask.policies import Fixed, LLaDA, make
+from unmask.past import NotGraphable
+from unmask.policies import Fixed, LLaDA, make_policy
 
 CUDA = torch.device("cuda:0")
 
@@ -96,7 +96,7 @@ def test_a_failed_capture_says_why(monkeypatch):
     monkeypatch.setattr(module, "record", record)
     perform = found(CudaRecorder(CUDA), "key", lambda perform: perform)
     perform(0, lambda: None)
-    with pytest.raises(NotRecorded, match=r"^no room$"):
+    with pytest.raises(NotGraphable, match=r"^no room$"):
         perform(0, lambda: None)
 
 
@@ -126,7 +126,7 @@ def twice(network, policy, seeds=(0, 1, 2, 3), **options):
 
 def a_network(shift=0, dtype=torch.float32):
     """Random weights of a shape that all kernels take."""
-    spec = Spec(256, 128, 2, 2, 1, 256, 1e4, 1e-5, bool(shift), not shift)
+    spec = TransformerSpec(256, 128, 2, 2, 1, 256, 1e4, 1e-5, bool(shift), not shift)
     model = Transformer.empty(spec, CUDA, dtype)
     torch.manual_seed(shift)
     for name, values in model.named_parameters():
@@ -145,7 +145,7 @@ def test_recorded_steps_are_those_of_the_plain_loop(name):
     network = a_network()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for plain, recorded in twice(network, POLICIES[name], proposal=Proposal(temperature=0.7), record=False):
+        for plain, recorded in twice(network, POLICIES[name], sampling=SamplingParams(temperature=0.7), record=False):
             assert torch.equal(plain.state.tokens_BL, recorded.state.tokens_BL)
             assert torch.equal(plain.forwards_B, recorded.forwards_B)
             assert torch.equal(plain.state.step_B, recorded.state.step_B)
@@ -153,11 +153,13 @@ def test_recorded_steps_are_those_of_the_plain_loop(name):
 
 @gpu
 @pytest.mark.parametrize("shift", [0, 1])
-@pytest.mark.parametrize("proposal", [Proposal(), Proposal(temperature=0.8, sampler="gumbel"), Proposal(0.7, 0.9, 20)])
+@pytest.mark.parametrize(
+    "proposal", [SamplingParams(), SamplingParams(temperature=0.8, sampler="gumbel"), SamplingParams(0.7, 0.9, 20)]
+)
 def test_the_record_is_that_of_the_plain_loop(shift, proposal):
     network = a_network(shift)
-    policy = make("dream") if shift else LLaDA()
-    for plain, recorded in twice(network, policy, proposal=proposal, eos_fill=True):
+    policy = make_policy("dream") if shift else LLaDA()
+    for plain, recorded in twice(network, policy, sampling=proposal, eos_fill=True):
         assert len(plain.steps) == len(recorded.steps)
         for one, other in zip(plain.steps, recorded.steps, strict=True):
             assert torch.equal(one.rows_B, other.rows_B)
@@ -169,7 +171,7 @@ def test_the_record_is_that_of_the_plain_loop(shift, proposal):
 @gpu
 def test_the_steady_state_records_and_allocates_nothing():
     network = a_network()
-    policy = make("llada", block_length=8)
+    policy = make_policy("llada", block_length=8)
     run = a_run(network, steps=(8, 8, 8, 8))
     for _ in range(4):
         decode(network, policy, **run, record=False)
@@ -232,7 +234,7 @@ def test_a_fault_is_named_by_row_and_step():
 def test_steps_of_one_shape_are_the_same_bits_in_bfloat16():
     """All rows end together, so that the network runs the same shapes either way."""
     network = a_network(dtype=torch.bfloat16)
-    for policy in (make("llada", block_length=8), four()):
+    for policy in (make_policy("llada", block_length=8), four()):
         for seed in range(4):
             run = a_run(network, steps=(8, 8, 8, 8), seed=seed)
             recorded = decode(network, policy, **run)

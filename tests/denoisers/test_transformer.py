@@ -14,7 +14,7 @@ from tests.helpers.cases import each_case
 from tests.helpers.paths import GOLDEN
 from unmask.base.errors import ConfigError
 from unmask.denoisers import transformer as module
-from unmask.denoisers.transformer import Rotation, Spec, Transformer, attend, attend_lse
+from unmask.denoisers.transformer import Rotation, Transformer, TransformerSpec, attend, attend_lse
 from unmask.models.checkpoints import DREAM, LLADA, read_config
 
 NETS = [("llada", 4, "mha"), ("llada", 2, "gqa"), ("dream", 2, "gqa")]
@@ -320,7 +320,7 @@ def test_no_parameter_is_idle(part, transformer):
 # The specification.
 
 
-SPEC = Spec(
+SPEC = TransformerSpec(
     vocab=32, width=16, layers=2, heads=4, kv_heads=2, mlp=24, theta=1e4, eps=1e-6, qkv_bias=True, rope_float32=True
 )
 

@@ -9,8 +9,8 @@ import pytest
 
 from unmask.core import Action, LookAhead, Needs, Noise, Policy, State, Trajectory
 from unmask.decode import decode
-from unmask.denoisers import Exact
-from unmask.denoisers.joint import Joint
+from unmask.denoisers import ExactDenoiser
+from unmask.denoisers.joint import JointDistribution
 from unmask.diagnostics import DIAGNOSTICS, Diagnostic
 from unmask.policies import Fixed
 
@@ -31,7 +31,7 @@ class Watched(Policy):
         return NEEDS
 
     @property
-    def memory(self) -> int:
+    def past_steps(self) -> int:
         return MEMORY
 
     @property
@@ -61,7 +61,7 @@ def every_diagnostic() -> list[Diagnostic]:
 
 def exact_problem(seed=0, n=8, vocab=3, rows: Sequence[int] = (0, 2, 1), steps=4, dependence=1.5):
     """An `exact` denoiser and a start with one row per prompt token."""
-    denoiser = Exact(Joint.random(n, vocab, dependence=dependence, seed=seed))
+    denoiser = ExactDenoiser(JointDistribution.random(n, vocab, dependence=dependence, seed=seed))
     prompts = [[token] for token in rows]
     return denoiser, State.from_prompts(prompts, new_tokens=n - 1, steps=steps, mask_id=vocab)
 

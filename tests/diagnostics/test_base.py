@@ -7,7 +7,7 @@ import torch
 
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
-from unmask.core import Noise, Proposal, State
+from unmask.core import Noise, SamplingParams, State
 from unmask.core.rows import select
 from unmask.decode import decode
 from unmask.diagnostics import (
@@ -47,26 +47,26 @@ def assert_same_reading(one, other):
 @pytest.fixture(scope="module")
 def problem(kit):
     denoiser, start = kit.exact_problem(seed=3, n=9, rows=(0, 2, 1, 1), steps=5, dependence=3.0)
-    return denoiser, start, kit.states_of(denoiser, start, proposal=Proposal(temperature=1.0))
+    return denoiser, start, kit.states_of(denoiser, start, sampling=SamplingParams(temperature=1.0))
 
 
 def test_registry_names_the_axes():
     assert [name for name in DIAGNOSTICS if ":" not in name] == ["score", "region", "cardinality", "commitment"]
     assert all(kind.name == name and kind.axis == name.partition(":")[0] for name, kind in DIAGNOSTICS.items())
-    assert {kind.axis: kind().memory for kind in DIAGNOSTICS.values()} == {
+    assert {kind.axis: kind().past_steps for kind in DIAGNOSTICS.values()} == {
         "score": 1,
         "region": 1,
         "cardinality": 1,
         "commitment": 4,
     }
-    assert CommitmentDiagnostic(window=2).memory == 2
+    assert CommitmentDiagnostic(window=2).past_steps == 2
 
 
 @pytest.fixture(scope="module")
 def slow_history(kit):
     """With more steps: a support of half the answer is no wider than k_min and one more at the other pace."""
     denoiser, start = kit.exact_problem(seed=3, n=9, rows=(0, 2, 1, 1), steps=7, dependence=3.0)
-    return kit.states_of(denoiser, start, proposal=Proposal(temperature=1.0))
+    return kit.states_of(denoiser, start, sampling=SamplingParams(temperature=1.0))
 
 
 @each_case("axis", DIAGNOSTICS)
@@ -83,7 +83,7 @@ def test_only_its_own_axis_changes_and_the_action_is_valid(problem, slow_history
                 assert mine is theirs
             elif reading.abstains_B.any():
                 assert torch.equal(mine[reading.abstains_B], theirs[reading.abstains_B])
-        apply(traj.state, traj.seen, reading.action).checked()
+        apply(traj.state, traj.current_prediction, reading.action).checked()
         changed += any(not torch.equal(getattr(reading.action, name), getattr(action, name)) for name in mine_alone)
     assert changed
 
@@ -135,7 +135,7 @@ def test_no_rule_with_positive_evidence_makes_score_abstain(problem):
 def test_a_row_does_not_know_its_neighbours_their_order_or_the_padding(problem, kit, axis):
     denoiser, start, history = problem
     diagnostic = DIAGNOSTICS[axis]()
-    padded = kit.states_of(denoiser, start.pad_to(23), proposal=Proposal(temperature=1.0))
+    padded = kit.states_of(denoiser, start.pad_to(23), sampling=SamplingParams(temperature=1.0))
     for (traj, action), (wide, wide_action) in zip(history, padded, strict=True):
         reading = diagnostic.read(traj, action)
         for rows in ([2], [3, 1, 0, 2], [1, 1]):
@@ -200,7 +200,9 @@ def test_impossible_settings_are_refused(kind, setting):
 def test_a_prediction_without_the_needs_is_refused(problem, axis):
     _, _, history = problem
     traj, action = history[2]
-    poor = replace(traj, prediction=replace(traj.seen, drift_BN=None, displacement_BN=None, attention_BNN=None))
+    poor = replace(
+        traj, prediction=replace(traj.current_prediction, drift_BN=None, displacement_BN=None, attention_BNN=None)
+    )
     with pytest.raises(ConfigError, match="needs"):
         DIAGNOSTICS[axis]().read(poor, action)
     last = replace(traj.last, prediction=replace(traj.last.prediction, drift_BN=None, attention_BNN=None))
@@ -231,7 +233,7 @@ def test_revised_references_are_read_too(kit):
         for diagnostic in kit.every_diagnostic():
             reading = diagnostic.read(traj, action)
             assert torch.equal(reading.signal_B.isnan(), reading.abstains_B)
-            apply(traj.state, traj.seen, reading.action).checked()
+            apply(traj.state, traj.current_prediction, reading.action).checked()
     assert remasked > 0
 
 
@@ -244,4 +246,4 @@ def test_works_on_a_network(kit, scaled, tmp_path):
             assert torch.equal(reading.signal_B.isnan(), reading.abstains_B)
             if diagnostic.axis != "score":
                 assert not reading.abstains_B.any()
-            apply(traj.state, traj.seen, reading.action).checked()
+            apply(traj.state, traj.current_prediction, reading.action).checked()

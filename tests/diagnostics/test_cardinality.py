@@ -13,7 +13,7 @@ from unmask.diagnostics.cardinality import balance, value
 def transfer(traj, row, epsilon, swapped=False):
     """D(i -> j) of one row, entry by entry."""
     last, L = traj.last, traj.state.tokens_BL.shape[1]
-    new_NV, old_NV = traj.seen.posterior.dense()[row], last.prediction.posterior.dense()[row]
+    new_NV, old_NV = traj.current_prediction.posterior.dense()[row], last.prediction.posterior.dense()[row]
     D = np.zeros((L, L))
     for j in range(L):
         if not (traj.state.masked_BL[row, j] and last.state.masked_BL[row, j]):
@@ -26,7 +26,11 @@ def transfer(traj, row, epsilon, swapped=False):
         )
         tau = delta / (epsilon + supplied)
         for i in range(L):
-            D[i, j] = float(traj.seen.clean.p_BNK[row, i, 0]) * tau * float(traj.seen.attention_BNN[row, j, i])
+            D[i, j] = (
+                float(traj.current_prediction.clean.p_BNK[row, i, 0])
+                * tau
+                * float(traj.current_prediction.attention_BNN[row, j, i])
+            )
     return D
 
 
@@ -34,7 +38,7 @@ def slow_values(traj, action, row, epsilon, swapped=False):
     """V(k) for k from k_min to b by the sums of the appendix."""
     D = transfer(traj, row, epsilon, swapped)
     region = (action.region_BL & traj.state.masked_BL)[row].nonzero().flatten().tolist()
-    s_L = rules.mix(action.alpha_BJ, rules.landscape(traj.seen, action.region_BL.shape[1]))[row].tolist()
+    s_L = rules.mix(action.alpha_BJ, rules.landscape(traj.current_prediction, action.region_BL.shape[1]))[row].tolist()
     order = sorted(region, key=lambda i: (-s_L[i], i))
     least = int(k_min(traj.state)[row])
     values, total = {least: 0.0}, 0.0

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.optimize import minimize_scalar
 
-from unmask.core import Proposal
+from unmask.core import SamplingParams
 from unmask.diagnostics import CommitmentDiagnostic
 from unmask.diagnostics.commitment import displacement
 from unmask.transition import apply
@@ -34,7 +34,10 @@ def slow_displacement(history, row, i, window):
     moves = []
     for (before, _), (after, _) in list(pairwise(history))[-window:]:
         if before.state.masked_BL[row, i] and after.state.masked_BL[row, i]:
-            old, new = before.seen.posterior.dense()[row, i], after.seen.posterior.dense()[row, i]
+            old, new = (
+                before.current_prediction.posterior.dense()[row, i],
+                after.current_prediction.posterior.dense()[row, i],
+            )
             moves.append(kl(old, new))
     return max(moves, default=None)
 
@@ -43,17 +46,17 @@ def slow_displacement(history, row, i, window):
 def test_decision_is_value_against_pressure(kit, seed):
     denoiser, start = kit.exact_problem(seed=seed, n=9, rows=(0, 2, 1, 1), steps=5, dependence=5.0)
     # Drawn tokens surprise, so that posteriors move enough for some to be overturned.
-    history = kit.states_of(denoiser, start, proposal=Proposal(temperature=1.0))
+    history = kit.states_of(denoiser, start, sampling=SamplingParams(temperature=1.0))
     overturned = 0
     for t in range(1, len(history)):
         traj, action = history[t]
         reading = CommitmentDiagnostic().read(traj, action)
-        new_BL = apply(traj.state, traj.seen, action).revealed_BL
+        new_BL = apply(traj.state, traj.current_prediction, action).revealed_BL
         for row in range(traj.state.batch):
             excess = []
             for i in new_BL[row].nonzero().flatten().tolist():
                 rho = slow_displacement(history[: t + 1], row, i, 4)
-                p_V = traj.seen.posterior.dense()[row, i]
+                p_V = traj.current_prediction.posterior.dense()[row, i]
                 eta = max(0.0, rho - slow_flip(p_V))
                 beta = 0.0
                 for j in (traj.state.masked_BL[row] & ~new_BL[row]).nonzero().flatten().tolist():
@@ -63,9 +66,11 @@ def test_decision_is_value_against_pressure(kit, seed):
                         float(last.prediction.clean.p_BNK[row, r, 0] * last.prediction.attention_BNN[row, j, r])
                         for r in sources
                     )
-                    tau = kl(traj.seen.posterior.dense()[row, j], last.prediction.posterior.dense()[row, j])
+                    tau = kl(
+                        traj.current_prediction.posterior.dense()[row, j], last.prediction.posterior.dense()[row, j]
+                    )
                     tau = tau / (1e-3 + heard)
-                    beta += float(p_V.max()) * tau * float(traj.seen.attention_BNN[row, j, i])
+                    beta += float(p_V.max()) * tau * float(traj.current_prediction.attention_BNN[row, j, i])
                 assert float(reading.ingredients["eta_BL"][row, i]) == pytest.approx(eta, abs=1e-7)
                 assert float(reading.ingredients["beta_BL"][row, i]) == pytest.approx(beta, rel=1e-9, abs=1e-12)
                 if abs(beta - eta) > 1e-6:
@@ -82,8 +87,10 @@ def test_displacement_has_the_old_posterior_first(kit):
     denoiser, start = kit.exact_problem(seed=1, n=8, steps=5, dependence=4.0)
     traj, _ = kit.states_of(denoiser, start)[1]
     rho_BL = displacement(traj, 4)
-    torch.testing.assert_close(rho_BL[traj.state.masked_BL], traj.seen.displacement_BN[traj.state.masked_BL])
-    new, old = traj.seen.posterior.dense(), traj.last.prediction.posterior.dense()
+    torch.testing.assert_close(
+        rho_BL[traj.state.masked_BL], traj.current_prediction.displacement_BN[traj.state.masked_BL]
+    )
+    new, old = traj.current_prediction.posterior.dense(), traj.last.prediction.posterior.dense()
     i = int(traj.state.masked_BL[0].nonzero()[0])
     assert float(rho_BL[0, i]) == pytest.approx(kl(old[0, i], new[0, i]))
     assert abs(float(rho_BL[0, i]) - kl(new[0, i], old[0, i])) > 1e-4

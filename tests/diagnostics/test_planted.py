@@ -20,8 +20,8 @@ from scipy.stats import binomtest
 from unmask.axes.cardinality import fraction
 from unmask.core import Needs, Noise, Policy, State
 from unmask.decode import decode
-from unmask.denoisers import Exact
-from unmask.denoisers.joint import Joint
+from unmask.denoisers import ExactDenoiser
+from unmask.denoisers.joint import JointDistribution
 from unmask.diagnostics import (
     CardinalityDiagnostic,
     CommitmentDiagnostic,
@@ -61,7 +61,7 @@ def bayes_net(n, vocab, roots, leaves):
             odds = odds + (table if parent < at else table.T).reshape(shape(parent, at))
         log_p = log_p + odds - np.log(np.exp(odds).sum(at, keepdims=True))
     p = np.exp(log_p)
-    return Exact(Joint(p / p.sum()))
+    return ExactDenoiser(JointDistribution(p / p.sum()))
 
 
 def start(denoiser, steps):
@@ -106,7 +106,7 @@ def coupled_pairs(seed, across, strength):
         table = strength * rng.standard_normal((V, V))
         log_p = log_p + table.reshape([V if a in pair else 1 for a in range(n)])
     p = np.exp(log_p - log_p.max())
-    return Exact(Joint(p / p.sum()))
+    return ExactDenoiser(JointDistribution(p / p.sum()))
 
 
 def overturned(seed, spent):
@@ -145,7 +145,7 @@ class Once(Policy):
         return Needs(divergence=True, attention=True)
 
     @property
-    def memory(self):
+    def past_steps(self):
         return 4
 
     def act(self, traj, look_ahead):
@@ -195,7 +195,7 @@ def freed_gain(kit, denoiser, at=1, steps=3):
     traj, action = kit.states_of(denoiser, start(denoiser, steps))[at]
     reading = CommitmentDiagnostic().read(traj, action)
     judged = (~reading.ingredients["beta_BL"][0].isnan()).nonzero().flatten().tolist()
-    token = traj.seen.token_BN[0].tolist()
+    token = traj.current_prediction.token_BN[0].tolist()
     shown = {i: t for i, t in enumerate(traj.state.tokens_BL[0].tolist()) if t != denoiser.mask_id}
     evidence = shown | {i: token[i] for i in judged}
     gains: dict[bool, list[float]] = {True: [], False: []}

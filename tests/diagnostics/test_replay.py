@@ -9,7 +9,7 @@ from tests.helpers import fake_cuda
 from tests.helpers.cases import each_case
 from tests.helpers.gpu import gpu
 from unmask.core import Noise, State
-from unmask.core.rows import leaves, mapped, part
+from unmask.core.rows import map_tensors, part, tensors
 from unmask.decode import decode
 from unmask.diagnostics import DIAGNOSTICS, RegionDiagnostic, replay
 from unmask.diagnostics.region import best_region
@@ -18,7 +18,7 @@ from unmask.models.checkpoints import load_checkpoint
 
 def same(one, other):
     """Bit for bit, NaN included."""
-    mine, theirs = leaves(one), leaves(other)
+    mine, theirs = tensors(one), tensors(other)
     assert list(mine) == list(theirs)
     for path, value in mine.items():
         assert torch.equal(value.nan_to_num(123.0), theirs[path].nan_to_num(123.0)), path
@@ -27,12 +27,12 @@ def same(one, other):
 def test_leaves_and_what_is_put_back(kit):
     traj, action = kit.states_of(*kit.exact_problem())[2]
     value = (traj, replace(action, notes={"seen": torch.ones(3)}))
-    found = leaves(value)
+    found = tensors(value)
     assert found[0, "steps", 0, "prediction", "clean", "p_BNK"] is traj.steps[0].prediction.clean.p_BNK
     assert found[1, "notes", "seen"].tolist() == [1, 1, 1]
     assert all(part(value, path) is tensor for path, tensor in found.items())
     fresh = iter([torch.full_like(tensor, at % 2) for at, tensor in enumerate(found.values())])
-    changed = leaves(mapped(value, lambda _: next(fresh)))
+    changed = tensors(map_tensors(value, lambda _: next(fresh)))
     assert list(changed) == list(found)
     assert [bool(tensor.any()) for tensor in changed.values()] == [at % 2 == 1 for at in range(len(found))]
 

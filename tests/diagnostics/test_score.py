@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 
 from tests.helpers.cases import each_case
 from unmask.axes import score as rules
-from unmask.core import Proposal
+from unmask.core import SamplingParams
 from unmask.diagnostics import ScoreDiagnostic
 from unmask.diagnostics.score import Pairs, draw_pairs, moments, signal, signed_evidence, simplex_optimum
 from unmask.mechanisms import best_mixture, psi
@@ -100,8 +100,8 @@ def test_evidence_uses_the_drift_with_the_new_posterior_first(kit):
     apart = 0.0
     for seed in range(6):
         denoiser, start = kit.exact_problem(seed=seed, dependence=6.0)
-        traj, action = kit.states_of(denoiser, start, proposal=Proposal(temperature=1.0))[1]
-        new_BNV, old_BNV = traj.seen.posterior.dense(), traj.last.prediction.posterior.dense()
+        traj, action = kit.states_of(denoiser, start, sampling=SamplingParams(temperature=1.0))[1]
+        new_BNV, old_BNV = traj.current_prediction.posterior.dense(), traj.last.prediction.posterior.dense()
         before_BLJ = rules.landscape(traj.last.prediction, start.tokens_BL.shape[1])
         pair = draw_pairs(traj.state.masked_BL, traj.state.step_B, 256)
 

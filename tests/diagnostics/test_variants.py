@@ -10,7 +10,7 @@ import torch
 from tests.helpers.cases import each_case
 from unmask.axes import score as rules
 from unmask.axes.cardinality import k_min, reveal_count
-from unmask.core import Needs, Proposal
+from unmask.core import Needs, SamplingParams
 from unmask.diagnostics import DIAGNOSTICS, CardinalityDiagnostic, RegionDiagnostic, ScoreDiagnostic
 from unmask.diagnostics.region import transport_radius
 from unmask.diagnostics.variants import VARIANTS
@@ -27,7 +27,7 @@ def history(kit):
     found = []
     for seed, steps in ((3, 7), (4, 8), (5, 4)):
         denoiser, start = kit.exact_problem(seed=seed, n=9, rows=(0, 2, 1), steps=steps, dependence=3.0)
-        found += kit.states_of(denoiser, start, proposal=Proposal(temperature=1.0))[1:]
+        found += kit.states_of(denoiser, start, sampling=SamplingParams(temperature=1.0))[1:]
     return found
 
 
@@ -38,7 +38,7 @@ def scores(traj, action, mixture):
         found = ScoreDiagnostic().read(traj, action)
         alpha_BJ = torch.where(found.abstains_B[:, None], alpha_BJ.double(), found.ingredients["alpha_BJ"])
     L = action.region_BL.shape[1]
-    return [rules.mix(alpha_BJ, rules.landscape(seen, L)) for seen in (traj.seen, traj.last.prediction)]
+    return [rules.mix(alpha_BJ, rules.landscape(seen, L)) for seen in (traj.current_prediction, traj.last.prediction)]
 
 
 def brute_region(s_L, positions, nu, size):
@@ -68,9 +68,13 @@ def transfers(traj, row, epsilon=1e-3):
     for j in (traj.state.masked_BL & last.state.masked_BL)[row].nonzero().flatten().tolist():
         given = last.revealed_BL[row].nonzero().flatten().tolist()
         p, phi = last.prediction.clean.p_BNK[row, :, 0], last.prediction.attention_BNN[row]
-        tau = float(traj.seen.drift_BN[row, j]) / (epsilon + sum(float(p[r] * phi[j, r]) for r in given))
+        tau = float(traj.current_prediction.drift_BN[row, j]) / (epsilon + sum(float(p[r] * phi[j, r]) for r in given))
         for i in range(L):
-            D[i, j] = float(traj.seen.clean.p_BNK[row, i, 0]) * tau * float(traj.seen.attention_BNN[row, j, i])
+            D[i, j] = (
+                float(traj.current_prediction.clean.p_BNK[row, i, 0])
+                * tau
+                * float(traj.current_prediction.attention_BNN[row, j, i])
+            )
     return D
 
 

@@ -21,7 +21,7 @@ from tests.helpers.recordable import four
 from tests.helpers.tape import HostFree, Tape, TapeRecorder
 from unmask.core import Action, LookAhead, Trajectory
 from unmask.decode import decode
-from unmask.policies import Fixed, make
+from unmask.policies import Fixed, make_policy
 
 CYCLES = 50_000_000
 """Of the device's clock: about 30 ms."""
@@ -110,8 +110,8 @@ class HandsOn(Fixed):
 
     name: ClassVar[str] = "hands-on"
     # How many past steps it reads and that it may be recorded, under the old names and under the new ones.
-    memory = past_steps = 3
-    recordable = cuda_graph = True
+    past_steps = past_steps = 3
+    cuda_graph = cuda_graph = True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         now_B = traj.state.step_B + 0
@@ -274,9 +274,9 @@ def test_the_answer_of_a_pass_outlives_the_next_replays_on_a_gpu(dtype, replays,
 
 
 POLICIES = {
-    "llada": lambda: make("llada", block_length=4),
-    "klass": lambda: make("klass", threshold=0.3),
-    "fixed": lambda: make("fixed", alpha="stability"),
+    "llada": lambda: make_policy("llada", block_length=4),
+    "klass": lambda: make_policy("klass", threshold=0.3),
+    "fixed": lambda: make_policy("fixed", alpha="stability"),
     "four diagnostics": four,
 }
 policies = pytest.mark.parametrize("policy", POLICIES)

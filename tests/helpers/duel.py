@@ -4,7 +4,7 @@ import json
 
 from unmask.api import Model
 from unmask.denoisers import LetterCodec
-from unmask.denoisers.scripted import Scripted
+from unmask.denoisers.scripted import ScriptedDenoiser
 from unmask.policies.examples import HOME
 
 SHEET = json.loads((HOME / "likelihood" / "duel.json").read_text(encoding="utf-8"))
@@ -18,4 +18,4 @@ def worked_model() -> Model:
         z = b[slot] + sum(w[slot][j] * (1 if t == 1 else -1) for j, t in enumerate(tokens) if t != 2 and j != slot)
         return [0.0, z]
 
-    return Model("worked", Scripted(answer, 2), LetterCodec(2), {}, length=3)
+    return Model("worked", ScriptedDenoiser(answer, 2), LetterCodec(2), {}, max_length=3)

@@ -2,25 +2,25 @@
 
 import numpy as np
 
-from unmask.denoisers import Joint
+from unmask.denoisers import JointDistribution
 
 
-def told(joint: Joint, canvas: dict[int, int]) -> np.ndarray:
+def told(joint: JointDistribution, canvas: dict[int, int]) -> np.ndarray:
     """Probabilities of every token at every position, given the tokens that stand (by position)."""
     return joint.marginals(canvas)
 
 
-def free(joint: Joint, canvas: dict[int, int]) -> list[int]:
+def free(joint: JointDistribution, canvas: dict[int, int]) -> list[int]:
     return [at for at in range(joint.n) if at not in canvas]
 
 
-def remaining_entropy(joint: Joint, canvas: dict[int, int]) -> float:
+def remaining_entropy(joint: JointDistribution, canvas: dict[int, int]) -> float:
     """Mean entropy of what is masked, 0 where nothing is."""
     p = told(joint, canvas)[free(joint, canvas)]
     return float(-(p * np.log(p)).sum(-1).mean()) if len(p) else 0.0
 
 
-def remaining_confidence(joint: Joint, canvas: dict[int, int]) -> float:
+def remaining_confidence(joint: JointDistribution, canvas: dict[int, int]) -> float:
     """Mean of the largest probabilities of what is masked, 1 where nothing is."""
     places = free(joint, canvas)
     return float(told(joint, canvas)[places].max(-1).mean()) if places else 1.0

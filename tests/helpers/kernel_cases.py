@@ -22,7 +22,7 @@ from unmask.core import (
     Edit,
     Noise,
     Posterior,
-    Proposal,
+    SamplingParams,
     State,
     Vocabulary,
     vocab_statistics_choice,
@@ -32,8 +32,8 @@ from unmask.core.rng import entries
 from unmask.core.vocab_statistics import StatsRequest, TokenDraw, VocabStats, vocab_stats
 from unmask.decode import decode
 from unmask.denoisers.network import Network
-from unmask.denoisers.transformer import Spec, Transformer
-from unmask.policies import make
+from unmask.denoisers.transformer import Transformer, TransformerSpec
+from unmask.policies import make_policy
 
 NEVER = float("-inf")
 BOUND = 5e-6
@@ -241,7 +241,7 @@ def bad_logits(device: str, bad: float) -> None:
 
 def decodes(device: str) -> None:
     """Whole runs: the same tokens and probabilities as the plain path's, greedy and drawn, with divergences."""
-    spec = Spec(131, 32, 1, 2, 2, 64, 1e4, 1e-5, False, True)
+    spec = TransformerSpec(131, 32, 1, 2, 2, 64, 1e4, 1e-5, False, True)
     model = Transformer.empty(spec, device, torch.float32)
     draw = torch.Generator().manual_seed(0)
     for name, values in model.named_parameters():
@@ -252,14 +252,18 @@ def decodes(device: str) -> None:
         )
     denoiser = Network(model.requires_grad_(False), Vocabulary(131, 130, (129,)))
     start = State.from_prompts([[1, 2], [3, 4]], new_tokens=4, steps=2, mask_id=130, device=device)
-    proposals = (Proposal(confidence_eos_eot_inf=True), Proposal(0.7), Proposal(0.7, sampler="gumbel"))
-    for proposal in proposals:
+    proposals = (
+        SamplingParams(confidence_eos_eot_inf=True),
+        SamplingParams(0.7),
+        SamplingParams(0.7, sampler="gumbel"),
+    )
+    for sampling in proposals:
         ends = {}
         for path in ("plain", "fused"):
             os.environ[vocab_statistics_choice.VARIABLE] = path
             try:
-                policy, noise = make("fixed", alpha="stability"), Noise.of([1, 2], device)
-                ends[path] = decode(denoiser, policy, start, noise=noise, proposal=proposal)
+                policy, noise = make_policy("fixed", alpha="stability"), Noise.of([1, 2], device)
+                ends[path] = decode(denoiser, policy, start, noise=noise, sampling=sampling)
             finally:
                 del os.environ[vocab_statistics_choice.VARIABLE]
         assert torch.equal(ends["plain"].state.tokens_BL, ends["fused"].state.tokens_BL)

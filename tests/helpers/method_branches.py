@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 from unmask.axes import POLICY, ReMDM
-from unmask.core import Noise, Proposal, Trajectory, row_key
-from unmask.decode import decode, one_step
-from unmask.denoisers import Exact, Joint
+from unmask.core import Noise, SamplingParams, Trajectory, row_key
+from unmask.decode import decode, decode_one_step
+from unmask.denoisers import ExactDenoiser, JointDistribution
 from unmask.lab.branch import Plan, stream
 from unmask.request import Request
 
 N, V, PROMPT = 8, 3, 2
-MODEL = Exact(Joint.random(N, V, dependence=2.0, seed=0))
+MODEL = ExactDenoiser(JointDistribution.random(N, V, dependence=2.0, seed=0))
 MASK = MODEL.mask_id
 SEED = 1
 
@@ -40,11 +40,11 @@ def by_hand(reference, guest, state: Trajectory, noise, temperature):
 
     Written with what `decode` offers; returns the step and the end.
     """
-    proposal = Proposal(temperature=temperature)
-    begin = replace(state, noise=noise, proposal=proposal)
+    sampling = SamplingParams(temperature=temperature)
+    begin = replace(state, noise=noise, sampling=sampling)
     bare = tuple(replace(step, action=replace(step.action, notes={})) for step in begin.steps)
-    after = one_step(MODEL, guest, replace(begin, steps=bare))
+    after = decode_one_step(MODEL, guest, replace(begin, steps=bare))
     own = after.steps[-1]
     kept = replace(own, action=replace(own.action, notes=dict(begin.notes)))
-    going_on = replace(after, steps=(*after.steps[:-1], kept), foreseen_B=None)
+    going_on = replace(after, steps=(*after.steps[:-1], kept), prepaid_B=None)
     return own, decode(MODEL, reference, going_on)

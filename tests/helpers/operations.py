@@ -4,8 +4,8 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from unmask.core import Denoiser, Logits, Needs, View
-from unmask.core.contracts import DenoiserAround
+from unmask.core import Denoiser, ModelInput, ModelOutput, Needs
+from unmask.core.contracts import DenoiserWrapper
 
 
 class Counted(TorchDispatchMode):
@@ -20,16 +20,16 @@ class Counted(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-class Uncounted(DenoiserAround):
+class Uncounted(DenoiserWrapper):
     """A denoiser whose operations are left out."""
 
     def __init__(self, denoiser: Denoiser, counted: Counted) -> None:
         self.denoiser, self.counted = denoiser, counted
 
-    def __call__(self, view: View, needs: Needs) -> Logits:
+    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
         self.counted.inside = True
         self.counted.forwards += 1
         try:
-            return self.denoiser(view, needs)
+            return self.denoiser(inputs, needs)
         finally:
             self.counted.inside = False

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from unmask.core import Logits, Needs, View, Vocabulary
+from unmask.core import ModelInput, ModelOutput, Needs, Vocabulary
 from unmask.tasks import examples
 
 EOS, MASK = 256, 257
@@ -45,19 +45,19 @@ class Oracle:
         known = {bytes(e.prompt.encode()): e for name in self.names for e in examples(name, self.split)}
         object.__setattr__(self, "known", known)
 
-    def __call__(self, view: View, needs: Needs) -> Logits:
-        logits_BNV = torch.zeros(*view.tokens_BN.shape, 258, dtype=torch.float64)
-        self.shapes.append(len(view.tokens_BN))
-        for b, tokens in enumerate(view.tokens_BN.tolist()):
-            start = int(view.fixed_BN[b].sum())
-            end = int(view.valid_BN[b].sum())
+    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
+        logits_BNV = torch.zeros(*inputs.tokens_BN.shape, 258, dtype=torch.float64)
+        self.shapes.append(len(inputs.tokens_BN))
+        for b, tokens in enumerate(inputs.tokens_BN.tolist()):
+            start = int(inputs.fixed_BN[b].sum())
+            end = int(inputs.valid_BN[b].sum())
             example = self.known[bytes(tokens[:start])]
             answer = gold(example)[: end - start]
             for i in range(start, end):
                 sees = i == start or tokens[i - 1] != MASK
                 token = answer[i - start] if sees else ord("?")
                 logits_BNV[b, i, token] = 8 + (i * 7919 % 13) / 10
-        return Logits(logits_BNV[view.wanted_BN], view.wanted_BN)
+        return ModelOutput(logits_BNV[inputs.wanted_BN], inputs.wanted_BN)
 
 
 @dataclass(frozen=True)

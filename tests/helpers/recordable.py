@@ -8,7 +8,7 @@ from unmask.adapt.selective import Selective
 from unmask.adapt.staged import Staged
 from unmask.core import Policy
 from unmask.diagnostics import DIAGNOSTICS, FOUR
-from unmask.policies import METHODS, Composed, Fixed, LLaDA, Revised, make
+from unmask.policies import METHODS, Composed, Fixed, LLaDA, Revised, make_policy
 from unmask.policies.candidates import Instead, candidates
 
 OPEN = Lookup((0.0, 0.05), (0.2, None, 0.1), 0.1)
@@ -43,7 +43,7 @@ def recordable() -> dict[str, Policy]:
     found: dict[str, Policy] = {}
     for name in METHODS:
         for options in SETTINGS.get(name, [{}]):
-            found[f"{name} {options}"] = make(name, **options)
+            found[f"{name} {options}"] = make_policy(name, **options)
     regions = ("block:2", "last-block:2", "window:2", "dilated:2", "near:1", "groups:2", "sliding:2:3", "masks:2:3")
     found |= {f"region {rule}": Fixed(region=rule) for rule in regions}
     counts = ("quota", "count:2", "share:0.5", "above:0.5", "factor:1", "eb:0.1", "all", 0.3)
@@ -58,7 +58,7 @@ def recordable() -> dict[str, Policy]:
         "random": RandomGate(Fixed(), DIAGNOSTICS["score"](), 0.5),
     }
     found |= {"instead": Instead(LLaDA(), region="block:2", kappa="count:2")}
-    return {name: policy for name, policy in found.items() if isinstance(policy, Policy) and policy.recordable}
+    return {name: policy for name, policy in found.items() if isinstance(policy, Policy) and policy.cuda_graph}
 
 
 POLICIES = recordable()

@@ -16,9 +16,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from tests.helpers.fake_cuda import FakeCapture, FakeGraph
-from unmask.core import Denoiser, DenoiserAround, Logits, Needs, View
-from unmask.past import NotRecorded
-from unmask.recorded import Perform, RecordedSteps
+from unmask.core import Denoiser, DenoiserWrapper, ModelInput, ModelOutput, Needs
+from unmask.past import NotGraphable
+from unmask.recorded import GraphedRows, Perform
 
 
 class HostRead(RuntimeError):
@@ -75,14 +75,14 @@ class TapeRecorder:
     def __init__(self, replays: bool = True, rehearses: bool = True, fails: str = "", grain: int = 1) -> None:
         self.replays, self.rehearses, self.fails, self.grain = replays, rehearses, fails, grain
         self.busy = Lock()
-        self.kept: dict[Hashable, RecordedSteps] = {}
+        self.kept: dict[Hashable, GraphedRows] = {}
         self.refused: dict[Hashable, str] = {}
         self.count = {"at once": 0, "recorded": 0, "replayed": 0}
 
     def within(self, denoiser: Any) -> Denoiser:
         return Packing(denoiser.denoiser) if isinstance(denoiser, Recorded) else replace(denoiser, recorder=None)
 
-    def find(self, key: Hashable, make: Callable[[Perform], RecordedSteps]) -> RecordedSteps | None:
+    def find(self, key: Hashable, make: Callable[[Perform], GraphedRows]) -> GraphedRows | None:
         if key in self.refused:
             return None
         if key not in self.kept:
@@ -106,7 +106,7 @@ class TapeRecorder:
                 tapes[key] = None
                 return work()
             if self.fails:
-                raise NotRecorded(self.fails)
+                raise NotGraphable(self.fails)
             self.count["recorded"] += 1
             tapes[key] = tape = Tape()
             # This does the work, too; a graph would have to be replayed for that.
@@ -116,29 +116,29 @@ class TapeRecorder:
         return perform
 
 
-class Recorded(DenoiserAround):
+class Recorded(DenoiserWrapper):
     """Any denoiser with a recorder: as a part of a step that is not replayed, it need not be made of operations."""
 
     def __init__(self, denoiser: Denoiser, recorder: TapeRecorder):
         self.denoiser, self.recorder = denoiser, recorder
 
-    def __call__(self, view: View, needs: Needs) -> Logits:
-        return self.denoiser(view, needs)
+    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
+        return self.denoiser(inputs, needs)
 
 
-class Packing(DenoiserAround):
+class Packing(DenoiserWrapper):
     """Answers for the packed slots of a view, as a network does."""
 
     def __init__(self, denoiser: Denoiser):
         self.denoiser = denoiser
 
-    def __call__(self, view: View, needs: Needs) -> Logits:
-        packed = view.packed
+    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
+        packed = inputs.packed
         assert packed is not None
-        logits = self.denoiser(replace(view, packed=None), needs)
-        if not len(logits.logits_RV):
-            none_RV = logits.logits_RV.new_zeros(len(packed.index_R), self.vocabulary.size)
-            return replace(logits, logits_RV=none_RV, counted=packed)
+        output = self.denoiser(replace(inputs, packed=None), needs)
+        if not len(output.logits_RV):
+            none_RV = output.logits_RV.new_zeros(len(packed.index_R), self.vocabulary.size)
+            return replace(output, logits_RV=none_RV, counted=packed)
         row_R = packed.row_BN.flatten()[packed.index_R].clamp(min=0)
-        hidden_RH = None if logits.hidden_RH is None else logits.hidden_RH[row_R]
-        return replace(logits, logits_RV=logits.logits_RV[row_R], hidden_RH=hidden_RH, counted=packed)
+        hidden_RH = None if output.hidden_RH is None else output.hidden_RH[row_R]
+        return replace(output, logits_RV=output.logits_RV[row_R], hidden_RH=hidden_RH, counted=packed)

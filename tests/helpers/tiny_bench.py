@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import torch
 
 from unmask.core import Vocabulary
-from unmask.denoisers.transformer import Spec
+from unmask.denoisers.transformer import TransformerSpec
 from unmask.lab.bench import CanvasShape, Stopwatch, Subject
 from unmask.lab.bench.subject import Shape, random_network
 
-SPEC = Spec(64, 32, 2, 2, 2, 48, 1e4, 1e-5, False, True)
+SPEC = TransformerSpec(64, 32, 2, 2, 2, 48, 1e4, 1e-5, False, True)
 CANVAS = CanvasShape(prompt=8, answer=8, steps=4, block=4)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from unmask.api import Model
 from unmask.catalog import load
-from unmask.core.contracts import DenoiserAround
+from unmask.core.contracts import DenoiserWrapper
 from unmask.lab.run.driver import run_study
 from unmask.lab.store import Store
 from unmask.lab.study import Study
@@ -48,7 +48,7 @@ def run_small_study(folder: Path) -> None:
 
 
 @dataclass
-class Held(DenoiserAround):
+class Held(DenoiserWrapper):
     """A slow model: every forward waits to be let go, up to a minute."""
 
     denoiser: object

@@ -65,7 +65,7 @@ def test_turns_come_before_every_prompt(scaled, tmp_path):
     turns = ({"role": "user", "content": "one"}, {"role": "assistant", "content": "two"})
     shown = shown_first(model, turns)
     assert shown.codec.encode("three") == model.codec.encode([*turns, {"role": "user", "content": "three"}])
-    assert (shown.name, shown.length, shown.codec.mask) == (model.name, model.length, model.codec.mask)
+    assert (shown.name, shown.max_length, shown.codec.mask) == (model.name, model.max_length, model.codec.mask)
     assert shown_first(model, ()) is model
 
 

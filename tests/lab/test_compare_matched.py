@@ -24,11 +24,11 @@ def spent(evaluation, arm):
 
 
 def test_every_search_has_a_base_that_decides_step_by_step():
-    assert LookUM(block_length=4).base_method == Fixed(region="block:4")
-    assert MEDAL().base_method == LLaDA()
-    assert OrderTokenSearch().base_method == Fixed(region="block:32")
-    assert SOAR(threshold=0.9).base_method == FastDLLM(threshold=0.9, block_length=None)
-    assert BestOf().base_method is None
+    assert LookUM(block_length=4).baseline == Fixed(region="block:4")
+    assert MEDAL().baseline == LLaDA()
+    assert OrderTokenSearch().baseline == Fixed(region="block:32")
+    assert SOAR(threshold=0.9).baseline == FastDLLM(threshold=0.9, block_length=None)
+    assert BestOf().baseline is None
 
 
 def test_bases_and_controls_are_arms_of_their_own_and_none_twice():
@@ -36,7 +36,7 @@ def test_bases_and_controls_are_arms_of_their_own_and_none_twice():
     assert [*arms] == ["reference", "greedy", "lookum", "soar", "base of soar"]
     assert controls == {
         "best of n like lookum": MatchedControl("lookum", "greedy", BestOf(LLaDA())),
-        "best of n like soar": MatchedControl("soar", "base of soar", BestOf(SOAR().base_method)),
+        "best of n like soar": MatchedControl("soar", "base of soar", BestOf(SOAR().baseline)),
     }
 
 

@@ -10,8 +10,8 @@ from unmask.lab.demo_runs import SHOWN, ShownMethod, demo_runs
 from unmask.lab.run.jobs import prompts_of, request_of
 from unmask.lab.run.judging import Judge
 from unmask.lab.study import Study
-from unmask.policies import make
-from unmask.request import begin
+from unmask.policies import make_policy
+from unmask.request import start_trajectory
 
 METHODS = (ShownMethod("a", "llada", "one by one"), ShownMethod("b", "fast-dllm", "all sure ones"), SHOWN[2])
 
@@ -27,7 +27,7 @@ def made(tmp_path_factory):
 def alone(model, study, example, method):
     """The answer's tokens and utility, decoded and judged by itself."""
     request = request_of(model, study.task("mine"), study.steps["mine"], example)
-    end = decode(model.denoiser, make(method), begin(model.denoiser, [request], study.seed))
+    end = decode(model.denoiser, make_policy(method), start_trajectory(model.denoiser, [request], study.seed))
     tokens = end.state.tokens_BL[0].tolist()[slice(*request.answer)]
     return tokens, Judge(model, [example]).judge([(example.id, tokens)])[0].utility
 

@@ -136,7 +136,7 @@ class TestTheFile:
                 return traj
 
         monkeypatch.setitem(METHODS, "beam", Beam)
-        monkeypatch.setattr("unmask.policies.own.make", lambda name, **settings: Beam())
+        monkeypatch.setattr("unmask.policies.own.make_policy", lambda name, **settings: Beam())
         with pytest.raises(ConfigError, match="'beam' is a search, which owns its loop"):
             methods_of(["llada", "beam"], tmp_path)
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from unmask.core import Proposal
+from unmask.core import SamplingParams
 from unmask.lab.published import DEFAULT, DREAM, LLADA, LLADA_15, PUBLISHED, by_family, by_name
 from unmask.policies import LLaDA
 
@@ -30,10 +30,10 @@ def test_figures_are_those_of_the_sheet(shared, model, name, tokens, block, figu
 
 
 def test_end_of_text_is_treated_as_the_authors_do():
-    assert LLADA.run("gsm8k").proposal == Proposal()
-    assert LLADA.run("gsm8k-pure").proposal == Proposal(confidence_eos_eot_inf=True)
-    assert LLADA.run("humaneval").proposal == Proposal(logits_eos_inf=True)
-    assert {run.proposal for run in LLADA_15.runs} == {Proposal(confidence_eos_eot_inf=True)}
+    assert LLADA.run("gsm8k").proposal == SamplingParams()
+    assert LLADA.run("gsm8k-pure").proposal == SamplingParams(confidence_eos_eot_inf=True)
+    assert LLADA.run("humaneval").proposal == SamplingParams(logits_eos_inf=True)
+    assert {run.proposal for run in LLADA_15.runs} == {SamplingParams(confidence_eos_eot_inf=True)}
 
 
 def test_a_figure_has_a_source_and_no_figure_none():

@@ -9,7 +9,7 @@ import pytest
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.catalog import load
-from unmask.core import Proposal
+from unmask.core import SamplingParams
 from unmask.lab import published
 from unmask.lab.published import LLADA
 from unmask.lab.verify import Agreement, Target, chosen_tasks, measure, prepare, target_of, verdict
@@ -120,7 +120,7 @@ class TestRuns:
 
     def test_the_proposal_decodes_and_is_recorded(self, tiny, data):
         barred = replace(
-            ONE, of=short(LLADA, shots=1, proposal=Proposal(eos_penalty=math.inf, confidence_eos_eot_inf=True))
+            ONE, of=short(LLADA, shots=1, sampling=SamplingParams(eos_penalty=math.inf, confidence_eos_eot_inf=True))
         )
         (prepared,) = prepare(tiny, barred, ["gsm8k"], prompts=1, data_dir=data)
         found = measure(tiny, prepared, barred)

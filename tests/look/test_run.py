@@ -90,7 +90,7 @@ def test_confidence_is_that_of_the_proposal_when_it_was_committed(exact):
 def test_a_position_that_is_refilled_in_its_step_is_marked():
     """Re-masked and revealed with the token it had: the canvas does not move, the record says it."""
     from unmask.core import Action
-    from unmask.decode import GivenAction, one_step
+    from unmask.decode import GivenAction, decode_one_step
 
     model = load("exact", n=6)
     whole = model.generate("ab", policy="fixed", commit="none", steps=2)
@@ -104,7 +104,7 @@ def test_a_position_that_is_refilled_in_its_step_is_marked():
         remask_BL=there,
         tokens_BL=torch.where(there, start.state.tokens_BL, -1),
     )
-    run = one_step(model.denoiser, GivenAction(action), start)
+    run = decode_one_step(model.denoiser, GivenAction(action), start)
     last = run_record(run, 0, model.codec)["steps"][-1]
     places = there[0].nonzero().flatten().tolist()
     assert [change[0] for change in last["changes"] if change[1] is None] == places

@@ -13,10 +13,20 @@ from torch import Tensor
 
 import unmask
 from tests.helpers.paths import GOLDEN
-from unmask.core import Logits, Needs, Prediction, Proposal, State, Trajectory, View, Vocabulary, propose
+from unmask.core import (
+    ModelInput,
+    ModelOutput,
+    Needs,
+    Prediction,
+    SamplingParams,
+    State,
+    Trajectory,
+    Vocabulary,
+    sample,
+)
 from unmask.decode import decode
-from unmask.denoisers import Guided
-from unmask.denoisers.scripted import Scripted, TableNoise
+from unmask.denoisers import GuidedDenoiser
+from unmask.denoisers.scripted import ScriptedDenoiser, TableNoise
 from unmask.train import HeadOptions, train_head
 
 MASK = 11
@@ -38,18 +48,18 @@ class Toy:
         rng = np.random.default_rng(self.seed)
         return rng.standard_normal((64, 12)), rng.standard_normal((64, 12, 12))
 
-    def __call__(self, view: View, needs: Needs) -> Logits:
+    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
         rows = []
-        for b in range(len(view.tokens_BN)):
-            visible_N = (view.valid_BN[b] & (view.tokens_BN[b] != MASK)).numpy()
+        for b in range(len(inputs.tokens_BN)):
+            visible_N = (inputs.valid_BN[b] & (inputs.tokens_BN[b] != MASK)).numpy()
             reads_NN = np.broadcast_to(visible_N, (len(visible_N), len(visible_N))) & ~np.eye(
                 len(visible_N), dtype=bool
             )
-            if view.attend_BNN is not None:
-                reads_NN = reads_NN & view.attend_BNN[b].numpy()
-            rows.append(self._logits(view.tokens_BN[b].numpy(), view.position_BN[b].numpy(), reads_NN))
+            if inputs.attend_BNN is not None:
+                reads_NN = reads_NN & inputs.attend_BNN[b].numpy()
+            rows.append(self._logits(inputs.tokens_BN[b].numpy(), inputs.position_BN[b].numpy(), reads_NN))
         logits_BNV = torch.from_numpy(np.stack(rows)).float()
-        return Logits(logits_BNV[view.wanted_BN], view.wanted_BN)
+        return ModelOutput(logits_BNV[inputs.wanted_BN], inputs.wanted_BN)
 
     def _logits(self, token_N: np.ndarray, position_N: np.ndarray, reads_NN: np.ndarray) -> np.ndarray:
         own, pair = self._tables
@@ -161,14 +171,16 @@ class Run:
         return self.noise.unused(len(self.canvases))
 
 
-def _replay(case: dict[str, Any], policy: Any, proposal: Proposal, eos_ids: tuple[int, ...], eos_fill: bool) -> Run:
+def _replay(
+    case: dict[str, Any], policy: Any, sampling: SamplingParams, eos_ids: tuple[int, ...], eos_fill: bool
+) -> Run:
     toy: Any = Toy(case["toy_seed"], eos_ids)
     if case.get("cfg_scale"):
-        toy = Guided(toy, case["cfg_scale"])
+        toy = GuidedDenoiser(toy, case["cfg_scale"])
     new = case.get("gen_length", case.get("max_new_tokens"))
     state = State.from_prompts([case["prompt"]], new_tokens=new, steps=case.get("steps", new), mask_id=MASK)
     noise = Replay(case)
-    traj = decode(toy, policy, state, noise=noise, proposal=proposal, eos_fill=eos_fill)
+    traj = decode(toy, policy, state, noise=noise, sampling=sampling, eos_fill=eos_fill)
     return Run(traj.row(0), noise)
 
 
@@ -178,8 +190,8 @@ def toy() -> type[Toy]:
 
 
 @pytest.fixture(scope="session")
-def scripted() -> type[Scripted]:
-    return Scripted
+def scripted() -> type[ScriptedDenoiser]:
+    return ScriptedDenoiser
 
 
 @pytest.fixture(scope="session")
@@ -192,7 +204,7 @@ def replay() -> Callable[..., Run]:
     """Decode a golden case with its own network and its recorded noise."""
 
     def run(case, policy, proposal=None, eos_ids=(9, 10), eos_fill=False):
-        return _replay(case, policy, proposal or Proposal(), eos_ids, eos_fill)
+        return _replay(case, policy, proposal or SamplingParams(), eos_ids, eos_fill)
 
     return run
 
@@ -206,12 +218,12 @@ def predict() -> Callable[..., Prediction]:
         length, vocab = rows_LV.shape
         needs = needs or Needs()
         state = State.from_canvases([[vocab] * length], steps=1, mask_id=vocab)
-        view = View.of(state, needs)
+        inputs = ModelInput.of(state, needs)
         vocabulary = Vocabulary(vocab, vocab, eos_ids)
-        return propose(
-            Logits(rows_LV, view.wanted_BN),
-            view,
-            proposal or Proposal(),
+        return sample(
+            ModelOutput(rows_LV, inputs.wanted_BN),
+            inputs,
+            proposal or SamplingParams(),
             needs,
             vocabulary,
             noise=noise,

@@ -14,7 +14,7 @@ from tests.helpers.paths import GOLDEN
 from tests.policies.conftest import MASK, Replay, Toy
 from tests.policies.worked import revealed
 from unmask.axes import ReMDM
-from unmask.core import Noise, Proposal, State
+from unmask.core import Noise, SamplingParams, State
 from unmask.decode import decode
 from unmask.policies.dcd import DCD
 from unmask.policies.dsb import DSB
@@ -39,14 +39,14 @@ def run(case, policy, *, planner=None, eos_ids=(), eos_fill=False):
     new = case["gen_length"]
     given = [True] * len(case["prompt"]) + [False] * new
     canvas, steps = [*case["prompt"], *[MASK] * new], case.get("steps", new)
-    state = State.from_canvases([canvas], steps=steps, mask_id=MASK, given=[given], own_clock=policy.own_clock)
+    state = State.from_canvases([canvas], steps=steps, mask_id=MASK, given=[given], extra_steps=policy.extra_steps)
     temperature = case.get("temperature", 0.0)
     noise = Replay(case) if "noise_calls" in case else Noise.of([0])
     sampler = case.get("sampler", "gumbel" if temperature else "inverse")
     # ReMDM's parametrisation gives the mask no probability; the others let it compete, at a logit of -30.
-    proposal = Proposal(temperature, case.get("top_p") or 1.0, sampler=sampler, bar_mask="operator" in case)
+    sampling = SamplingParams(temperature, case.get("top_p") or 1.0, sampler=sampler, bar_mask="operator" in case)
     toy = Toy(case["toy_seed"], eos_ids)
-    traj = decode(toy, policy, state, noise=noise, proposal=proposal, planner=planner, eos_fill=eos_fill)
+    traj = decode(toy, policy, state, noise=noise, sampling=sampling, planner=planner, eos_fill=eos_fill)
     assert temperature == 0 or not noise.unused(len(traj.steps))
     return traj
 

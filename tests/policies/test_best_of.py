@@ -8,9 +8,9 @@ import torch
 
 from tests.policies.test_paths import Listening, exact, noise, rows
 from unmask.base.errors import ConfigError
-from unmask.core import Noise, Proposal
+from unmask.core import Noise, SamplingParams
 from unmask.decode import decode
-from unmask.policies import KLASS, BestOf, EBSampler, FastDLLM, InfoGain, LLaDA, Revised, make
+from unmask.policies import KLASS, BestOf, EBSampler, FastDLLM, InfoGain, LLaDA, Revised, make_policy
 from unmask.policies.best_of import log_probability
 from unmask.policies.check import check_search
 
@@ -22,9 +22,9 @@ def test_it_keeps_the_contract_of_searches(base):
 
 def test_one_decode_is_the_base_method():
     model = exact()
-    for proposal in (Proposal(), Proposal(temperature=0.7)):
-        one = decode(model, BestOf(n=1), rows(model, 3), noise=noise(3), proposal=proposal)
-        base = decode(model, LLaDA(), rows(model, 3), noise=noise(3), proposal=proposal)
+    for sampling in (SamplingParams(), SamplingParams(temperature=0.7)):
+        one = decode(model, BestOf(n=1), rows(model, 3), noise=noise(3), sampling=sampling)
+        base = decode(model, LLaDA(), rows(model, 3), noise=noise(3), sampling=sampling)
         assert torch.equal(one.state.tokens_BL, base.state.tokens_BL)
         assert one.forwards_B.tolist() == base.forwards_B.tolist()
 
@@ -35,9 +35,9 @@ def test_the_most_probable_of_independent_decodes_is_kept():
     end = decode(model, BestOf(n=5, temperature=0.9), state, noise=noise(3))
     found = []
     for number in range(5):
-        keys = noise(3) if number == 0 else noise(3).another(f"decode/{number}")
-        drawn = Proposal(temperature=0.9 if number else 0.0)
-        found.append(decode(model, LLaDA(), state, noise=keys, proposal=drawn))
+        keys = noise(3) if number == 0 else noise(3).derive(f"decode/{number}")
+        drawn = SamplingParams(temperature=0.9 if number else 0.0)
+        found.append(decode(model, LLaDA(), state, noise=keys, sampling=drawn))
     worth = [[log_probability(run.row(row)) for run in found] for row in range(3)]
     best = [values.index(max(values)) for values in worth]
     assert len({tuple(run.state.tokens_BL[0].tolist()) for run in found}) > 1
@@ -64,7 +64,7 @@ def test_rows_that_are_full_are_not_run_again():
     assert len(set(end.forwards_B.tolist())) > 1
 
 
-@pytest.mark.parametrize("base", [KLASS(), InfoGain(), Revised(), make("p2", planner=True), make("wino")])
+@pytest.mark.parametrize("base", [KLASS(), InfoGain(), Revised(), make_policy("p2", planner=True), make_policy("wino")])
 def test_bases_that_need_more_than_one_prediction_are_refused(base):
     with pytest.raises(ConfigError, match=rf"base of best-of is {base.name}; allowed: methods that decide from one"):
         BestOf(base)
@@ -78,7 +78,7 @@ def test_bad_settings_are_refused():
 
 
 def test_other_noise_is_independent_and_the_same_every_time():
-    one, two = (Noise.of([3, 4]).another(name) for name in ("a", "b"))
+    one, two = (Noise.of([3, 4]).derive(name) for name in ("a", "b"))
     assert not bool((one.key_B == two.key_B).any())
-    assert torch.equal(one.key_B, Noise.of([3, 4]).another("a").key_B)
-    assert torch.equal(one.select(torch.tensor([1])).key_B, Noise.of([4]).another("a").key_B)
+    assert torch.equal(one.key_B, Noise.of([3, 4]).derive("a").key_B)
+    assert torch.equal(one.select(torch.tensor([1])).key_B, Noise.of([4]).derive("a").key_B)

@@ -8,7 +8,7 @@ import torch
 from tests.helpers.cases import each_case
 from unmask.axes import AXES, CARDINALITY, COMMITMENT, REGION, SCORE, cardinality
 from unmask.base.errors import ConfigError, UnknownName, UnnamedPolicy
-from unmask.core import RULES, Logits, Needs, Noise, Search, State, View, Vocabulary
+from unmask.core import RULES, ModelInput, ModelOutput, Needs, Noise, Search, State, Vocabulary
 from unmask.decode import decode
 from unmask.policies import (
     DUS,
@@ -24,7 +24,7 @@ from unmask.policies import (
     LLaDA,
     ReMDMLLaDA,
     Revised,
-    settings,
+    describe_policy,
 )
 from unmask.policies.candidates import CANDIDATES, OWN, Instead, around, candidate, candidates, combined, reference_of
 from unmask.policies.check import check_policy
@@ -40,17 +40,17 @@ class Scripted:
     device = torch.device("cpu")
     vocabulary = Vocabulary(VOCAB, MASK)
 
-    def __call__(self, view: View, needs: Needs) -> Logits:
-        slots = view.tokens_BN.shape[1]
-        visible_B11 = (view.valid_BN & (view.tokens_BN != MASK)).sum(-1).float()[:, None, None]
+    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
+        slots = inputs.tokens_BN.shape[1]
+        visible_B11 = (inputs.valid_BN & (inputs.tokens_BN != MASK)).sum(-1).float()[:, None, None]
         slot_N1 = torch.arange(slots)[:, None]
         wave_BNV = torch.sin(7.3 * slot_N1 + 1.7 * torch.arange(VOCAB) * slot_N1 + 0.9 * visible_B11)
         logits_BNV = (3 + 37 * (slot_N1 % 2)) * wave_BNV
         near_NN = torch.sin(torch.arange(slots)[:, None] * 1.3 + torch.arange(slots)[None, :] * 2.1).exp()
-        attention_BNN = (near_NN * view.valid_BN[:, None, :]).double()
-        return Logits(
-            logits_BNV[view.wanted_BN],
-            view.wanted_BN,
+        attention_BNN = (near_NN * inputs.valid_BN[:, None, :]).double()
+        return ModelOutput(
+            logits_BNV[inputs.wanted_BN],
+            inputs.wanted_BN,
             attention_BNN=attention_BNN / attention_BNN.sum(-1, keepdim=True) if needs.attention else None,
         )
 
@@ -94,7 +94,7 @@ class TestSets:
 
     def test_can_be_written_down(self, kind):
         for found in SETS[kind].values():
-            assert all(settings(policy)["name"] for policy in found.values())
+            assert all(describe_policy(policy)["name"] for policy in found.values())
 
     def test_cannot_be_changed(self, kind):
         with pytest.raises(TypeError):

@@ -12,8 +12,8 @@ from tests.helpers.device import DEVICE
 from unmask.axes import ReMDM, cardinality, commitment, score
 from unmask.base.errors import ContractError, DenoiserError, UnmaskError
 from unmask.core import Action, Noise, Policy, Search, State, row_key
-from unmask.denoisers import Guided
-from unmask.policies import METHODS, Fixed, LLaDA, Revised, make
+from unmask.denoisers import GuidedDenoiser
+from unmask.policies import METHODS, Fixed, LLaDA, Revised, make_policy
 from unmask.policies.check import Problem, check_policy, check_search
 from unmask.runner import joined
 
@@ -49,7 +49,7 @@ CASES = [(name, options) for name in METHODS if name not in OTHER_ROWS for optio
 
 @pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{o}" for n, o in CASES])
 def test_every_registered_method_keeps_the_contract(name, options):
-    assert kept(make(name, **options), Problem.default(device=DEVICE)) is None
+    assert kept(make_policy(name, **options), Problem.default(device=DEVICE)) is None
 
 
 def kept(method, problem=None):
@@ -80,17 +80,17 @@ def rows_of(name, canvases, steps):
 def short(name):
     """Settings that suit an answer of two positions."""
     own = {"wino": {"block_length": 2}, "vsb": {"window": 2, "least": 1}}
-    return own.get(name) or ({"head": make(name).without} if METHODS[name].card.learned else {})
+    return own.get(name) or ({"head": make_policy(name).without} if METHODS[name].card.learned else {})
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_keeps_the_contract_on_a_short_row_of_mini(name):
-    assert kept(make(name, **short(name)), rows_of("mini", [ROWS[0][:4]], [2])) is None
+    assert kept(make_policy(name, **short(name)), rows_of("mini", [ROWS[0][:4]], [2])) is None
 
 
 @pytest.mark.parametrize("name", ["dream", "fast-dllm-dream"])
 def test_methods_for_dream_keep_the_contract_on_a_short_row_of_mini_dream(name):
-    assert check_policy(make(name), rows_of("mini-dream", [ROWS[0][:4]], [2])) is None
+    assert check_policy(make_policy(name), rows_of("mini-dream", [ROWS[0][:4]], [2])) is None
 
 
 @pytest.mark.slow
@@ -99,15 +99,15 @@ def test_methods_for_dream_keep_the_contract_on_a_short_row_of_mini_dream(name):
 def test_every_method_keeps_the_contract_on_trained_networks(name, options, model):
     if model == "mini-dream" and name in SHADOWS:
         with pytest.raises(DenoiserError, match="shadow slots"):
-            check_policy(make(name, **options), rows_of(model, ROWS, [2, 4]))
+            check_policy(make_policy(name, **options), rows_of(model, ROWS, [2, 4]))
         return
-    assert kept(make(name, **options), rows_of(model, ROWS, [2, 4])) is None
+    assert kept(make_policy(name, **options), rows_of(model, ROWS, [2, 4])) is None
 
 
 @pytest.mark.parametrize("name", SHADOWS)
 def test_shadow_slots_are_refused_where_predictions_are_read_one_slot_early(name):
     with pytest.raises(DenoiserError, match="allowed: policies without shadow slots"):
-        check_policy(make(name, **short(name)), rows_of("mini-dream", [ROWS[0][:4]], [2]))
+        check_policy(make_policy(name, **short(name)), rows_of("mini-dream", [ROWS[0][:4]], [2]))
 
 
 def _everything(state):
@@ -249,7 +249,7 @@ class BestOfGreedy(Search):
     def _complete(self, run, traj, owner_U, first):
         value, turn = 0.0, 0
         while bool(traj.state.masked_BL.any()):
-            seen = run.look(traj.state, owner_U)
+            seen = run.predict(traj.state, owner_U)
             confidence_BL = torch.where(traj.state.masked_BL, seen.confidence_BN, -1.0)
             order = confidence_BL[0].sort(descending=True, stable=True).indices
             at = int(order[min(first if turn == 0 else 0, int(traj.state.masked_BL.sum()) - 1)])
@@ -257,7 +257,7 @@ class BestOfGreedy(Search):
             region_BL[0, at] = True
             value += float(confidence_BL[0, at].log())
             action = replace(_everything(traj.state), region_BL=region_BL)
-            traj = run.take(replace(traj, prediction=seen), self.name, action)
+            traj = run.apply_action(replace(traj, prediction=seen), self.name, action)
             turn += 1
         return traj, value
 
@@ -298,7 +298,7 @@ class Spends(BestOfGreedy):
 
     budget: int | str = "1.5x"
 
-    def base_forwards(self, state):
+    def baseline_forwards(self, state):
         return state.masked_BL.sum(-1)
 
 
@@ -317,11 +317,13 @@ def test_a_search_that_takes_any_budget_is_caught():
         check_search(NeverAsks())
 
 
-@pytest.mark.parametrize("method", [LLaDA(), make("info-gain", threshold=None), make("core", revise_every=1, tail=0)])
+@pytest.mark.parametrize(
+    "method", [LLaDA(), make_policy("info-gain", threshold=None), make_policy("core", revise_every=1, tail=0)]
+)
 def test_the_contract_holds_under_guidance(method):
     """Rows that reach one canvas with different given tokens must not share logits."""
     plain = Problem.default()
-    assert check_policy(method, Problem(Guided(plain.denoiser, 2.0), plain.state, plain.noise)) is None
+    assert check_policy(method, Problem(GuidedDenoiser(plain.denoiser, 2.0), plain.state, plain.noise)) is None
 
 
 def test_revised_wraps_any_policy():

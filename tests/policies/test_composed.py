@@ -7,10 +7,10 @@ from tests.helpers.cases import each_case
 from tests.policies.worked import confidences, revealed, run
 from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError, UnknownName
-from unmask.core import Noise, Proposal, State
+from unmask.core import Noise, SamplingParams, State
 from unmask.decode import decode
-from unmask.denoisers import Exact, Joint
-from unmask.policies import DCD, DSB, DUS, Composed, EBSampler, FastDLLM, Fixed, LLaDA, Revised, compose, make
+from unmask.denoisers import ExactDenoiser, JointDistribution
+from unmask.policies import DCD, DSB, DUS, Composed, EBSampler, FastDLLM, Fixed, LLaDA, Revised, compose, make_policy
 from unmask.policies.check import check_policy
 
 TABLE = [[0.95, 0.40, 0.99, 0.97, 0.91, 0.60, 0.93, 0.30]]
@@ -49,12 +49,12 @@ def start(exact, steps):
 
 @pytest.fixture(scope="module")
 def exact():
-    return Exact(Joint.random(9, 3, dependence=2.0, seed=1))
+    return ExactDenoiser(JointDistribution.random(9, 3, dependence=2.0, seed=1))
 
 
 def same_run(denoiser, one, other, state, noise, temperature):
-    proposal = Proposal(temperature=temperature)
-    ours, theirs = (decode(denoiser, policy, state, noise=noise, proposal=proposal) for policy in (one, other))
+    sampling = SamplingParams(temperature=temperature)
+    ours, theirs = (decode(denoiser, policy, state, noise=noise, sampling=sampling) for policy in (one, other))
     assert torch.equal(ours.state.tokens_BL, theirs.state.tokens_BL)
     for row in range(state.batch):
         assert revealed(ours.row(row)) == revealed(theirs.row(row))
@@ -87,7 +87,7 @@ VARIED = {
 @pytest.mark.parametrize("axis", VARIED)
 def test_every_rule_has_an_effect(axis):
     """No two rules of an axis give the same runs: what is revealed and re-masked when, over many rows."""
-    exact = Exact(Joint.random(9, 3, dependence=0.7, seed=2))
+    exact = ExactDenoiser(JointDistribution.random(9, 3, dependence=0.7, seed=2))
     prompts = [[token] for token in (0, 1, 2)] * 4
     state = State.from_prompts(prompts, new_tokens=8, steps=8 if axis == "region" else 6, mask_id=exact.mask_id)
     seen = {}
@@ -181,9 +181,9 @@ def test_an_uneven_quota_is_refused_before_the_first_forward(scripted):
 
 
 def test_by_name():
-    assert make("composed", score="margin", cardinality=0.5) == Composed("margin", cardinality=0.5)
+    assert make_policy("composed", score="margin", cardinality=0.5) == Composed("margin", cardinality=0.5)
     with pytest.raises(UnknownName, match="setting of composed"):
-        make("composed", kappa="eb:0.1")
+        make_policy("composed", kappa="eb:0.1")
 
 
 def test_a_rule_that_is_no_text():

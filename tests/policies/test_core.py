@@ -10,9 +10,9 @@ import torch
 from tests.helpers import paths
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
-from unmask.core import Noise, Proposal, State, Trajectory
+from unmask.core import Noise, SamplingParams, State, Trajectory
 from unmask.decode import decode
-from unmask.denoisers import Guided
+from unmask.denoisers import GuidedDenoiser
 from unmask.policies import CoRe, LLaDA
 from unmask.policies.examples import cases
 from unmask.runner import Runner
@@ -46,7 +46,7 @@ def policy(case):
 
 def proposal(case):
     """These authors' confidence_eos_eot_inf is no trick on confidences: it bars both tokens in every forward."""
-    return Proposal(
+    return SamplingParams(
         temperature=case["temperature"],
         sampler="gumbel",
         logits_eos_inf=case["logits_eos_inf"],
@@ -76,7 +76,7 @@ def test_more_steps_than_masks_is_refused(case, replay):
 class Spy(Runner):
     """A door that remembers what was looked at."""
 
-    def look(self, states, owner_U, needs=None, given_UL=None):
+    def predict(self, states, owner_U, needs=None, given_UL=None):
         seen = super().look(states, owner_U, needs, given_UL)
         self.looks = [*getattr(self, "looks", []), (states, seen)]
         return seen
@@ -87,7 +87,7 @@ def test_probes_the_same_positions(case, toy, replay):
     """The jointly masked set of every probing step, at the authors' own canvas."""
     ours = replay(case, policy(case), proposal(case))
     network = toy(case["toy_seed"])
-    spy = Spy(Guided(network, case["cfg_scale"]) if case["cfg_scale"] else network, proposal(case))
+    spy = Spy(GuidedDenoiser(network, case["cfg_scale"]) if case["cfg_scale"] else network, proposal(case))
     for number, theirs in enumerate(case["steps_detail"]):
         spy.looks = []
         traj = ours.traj.resume(0, number)
@@ -164,10 +164,10 @@ def test_joint_reevaluation_renews_scores_and_tokens(joint, after, forwards, scr
 def test_margins_and_instability_by_hand(scripted):
     """Margins of the visible tokens, then instability, replacement and its probability under the probe."""
     policy = CoRe(candidates=3, tail=0, revise_every=1)
-    spy = Spy(scripted(script, vocab=3), Proposal())
+    spy = Spy(scripted(script, vocab=3), SamplingParams())
     traj = Trajectory.start(example(6, 2), NO_NOISE)
-    traj = spy.observe(traj, policy.view(traj), policy.needs)
-    margin = traj.seen.clean.margin_BN[0]
+    traj = spy.observe(traj, policy.model_input(traj), policy.needs)
+    margin = traj.current_prediction.clean.margin_BN[0]
     assert margin[[0, 1, 2, 4]].tolist() == pytest.approx([0.84, 0.15, 0.20, 0.30])
     policy.act(traj, spy)
     (probed, seen), *more = spy.looks

@@ -4,7 +4,7 @@ import pytest
 
 from tests.policies.worked import VOCAB, confidences, peaked, revealed, run, table
 from unmask.base.errors import ConfigError
-from unmask.denoisers.scripted import Scripted
+from unmask.denoisers.scripted import ScriptedDenoiser
 from unmask.policies.check import check_policy
 from unmask.policies.dcd import DCD
 
@@ -20,7 +20,7 @@ def test_end_of_text_closes_the_row():
             row[5], row[1] = row[1], row[5]
         return row
 
-    traj = run(Scripted(answer, VOCAB, (5,)), DCD(0.9, 2, 128), 6, eos_fill=True)
+    traj = run(ScriptedDenoiser(answer, VOCAB, (5,)), DCD(0.9, 2, 128), 6, eos_fill=True)
     assert revealed(traj) == [[0], [2], [3, 4, 5], [1]]
     assert traj.state.tokens_BL[0, 3:].tolist() == [5, 5, 5]
 

@@ -10,21 +10,21 @@ import unmask
 from tests.helpers import paths
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
-from unmask.core import Noise, Proposal, State
+from unmask.core import Noise, SamplingParams, State
 from unmask.core.rows import Selectable
 from unmask.decode import decode
-from unmask.denoisers import Exact, Joint
-from unmask.policies import DDPD, make
+from unmask.denoisers import ExactDenoiser, JointDistribution
+from unmask.policies import DDPD, make_policy
 from unmask.policies.check import Problem, check_policy
 from unmask.policies.heads import store
 
-JOINT = Joint.random(6, 3, dependence=2.0, seed=4)
-MODEL = Exact(JOINT)
+JOINT = JointDistribution.random(6, 3, dependence=2.0, seed=4)
+MODEL = ExactDenoiser(JOINT)
 
 
 def run(policy, steps, canvas=None, temperature=0.0, keys=(0,)):
-    state = State.from_canvases([canvas or [3] * 6] * len(keys), steps=steps, mask_id=3, own_clock=True)
-    return decode(MODEL, policy, state, noise=Noise.of(list(keys)), proposal=Proposal(temperature))
+    state = State.from_canvases([canvas or [3] * 6] * len(keys), steps=steps, mask_id=3, extra_steps=True)
+    return decode(MODEL, policy, state, noise=Noise.of(list(keys)), sampling=SamplingParams(temperature))
 
 
 def authors(policy, steps, noise, canvas, temperature):
@@ -145,7 +145,7 @@ def test_without_a_head_the_way_to_it_is_told(tmp_path, monkeypatch):
 )
 def test_bad_settings_are_refused(settings, complaint):
     with pytest.raises(ConfigError, match=complaint):
-        make("ddpd", **settings)
+        make_policy("ddpd", **settings)
 
 
 def test_it_says_that_it_is_an_adaptation():
@@ -159,7 +159,7 @@ def test_the_contract_holds_with_a_trained_head(ddpd_head):
     denoiser = unmask.load("mini").denoiser
     mask = denoiser.vocabulary.mask_id
     state = State.from_canvases([[5, 9, mask, mask]], steps=2, mask_id=mask)
-    assert check_policy(make("ddpd", head=str(ddpd_head)), Problem(denoiser, state, Noise.of([3]))) is None
+    assert check_policy(make_policy("ddpd", head=str(ddpd_head)), Problem(denoiser, state, Noise.of([3]))) is None
 
 
 GOLDEN = json.loads((paths.GOLDEN / "ddpd.json").read_text(encoding="utf-8"))["cases"]
@@ -203,8 +203,10 @@ def test_the_authors_loop(case, row, toy):
         fill=case["fill"],
         head="self",
     )
-    state = State.from_canvases([[11] * case["length"]], steps=case["steps"], mask_id=11, own_clock=True)
-    end = decode(toy(case["toy_seed"]), policy, state, noise=Recorded(case, row), proposal=Proposal(case["x1_temp"]))
+    state = State.from_canvases([[11] * case["length"]], steps=case["steps"], mask_id=11, extra_steps=True)
+    end = decode(
+        toy(case["toy_seed"]), policy, state, noise=Recorded(case, row), sampling=SamplingParams(case["x1_temp"])
+    )
     ours = [canvas.tolist() for canvas in end.row(0).canvases()]
     # Their last record is before the fill, which is part of our last step.
     assert ours[2:-1] == [canvas[row] for canvas in case["canvases"][:-1]]

@@ -10,10 +10,10 @@ import torch
 import unmask
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, OtherModel
-from unmask.core import Noise, Policy, Proposal, State, Trajectory
+from unmask.core import Noise, Policy, SamplingParams, State, Trajectory
 from unmask.decode import Runner, decode
-from unmask.denoisers import Exact, Joint
-from unmask.policies import DEMASK, make
+from unmask.denoisers import ExactDenoiser, JointDistribution
+from unmask.policies import DEMASK, make_policy
 from unmask.policies.check import Problem, check_policy
 from unmask.policies.demask import measured
 from unmask.policies.heads import store
@@ -29,16 +29,16 @@ def dependence(joint, i, j, seen=None):
 
 def said_by(policy, joint, canvas):
     """The policy's measured dependence on a canvas, and the trajectory before its step."""
-    denoiser = Exact(joint)
+    denoiser = ExactDenoiser(joint)
     state = State.from_canvases([canvas], steps=1, mask_id=denoiser.mask_id)
-    runner = Runner(denoiser, Proposal())
+    runner = Runner(denoiser, SamplingParams())
     traj = Trajectory.start(state, Noise.of([0]))
-    traj = runner.observe(traj, policy.view(traj), policy.needs)
+    traj = runner.observe(traj, policy.model_input(traj), policy.needs)
     return measured(traj, runner, state.masked_BL, policy.outcomes)[0].numpy(), traj
 
 
 def test_measured_dependence_is_that_of_the_joint():
-    joint, policy = Joint.random(4, 3, dependence=2.0, seed=3), DEMASK(head="measured")
+    joint, policy = JointDistribution.random(4, 3, dependence=2.0, seed=3), DEMASK(head="measured")
     found, _ = said_by(policy, joint, [3, 3, 1, 3])
     for i, j in product((0, 1, 3), repeat=2):
         expected = 0.0 if i == j else dependence(joint, i, j, {2: 1})
@@ -53,7 +53,7 @@ def test_measured_dependence_is_that_of_the_joint():
 def test_the_bound_of_two_positions_is_tight():
     """The sheet's joint: D = 0.3, and so far is the product from it."""
     table = np.array([[0.4, 0.1], [0.1, 0.4]])
-    found, _ = said_by(DEMASK(head="measured"), Joint(table), [2, 2])
+    found, _ = said_by(DEMASK(head="measured"), JointDistribution(table), [2, 2])
     product_VV = np.outer(table.sum(1), table.sum(0))
     assert found[0, 1] == found[1, 0] == pytest.approx(0.3)
     assert np.abs(table - product_VV).sum() / 2 == pytest.approx(0.3)
@@ -86,9 +86,9 @@ def adds_up(joint, order):
 @each_case("seed", range(12))
 @each_case("budget", [0.05, 0.2, 0.5])
 def test_what_is_revealed_together_keeps_the_bound(seed, budget):
-    joint = Joint.random(5, 3, dependence=1.0, seed=seed)
+    joint = JointDistribution.random(5, 3, dependence=1.0, seed=seed)
     policy = DEMASK(budget, head="measured")
-    denoiser = Exact(joint)
+    denoiser = ExactDenoiser(joint)
     state = State.from_canvases([[3] * 5], steps=5, mask_id=3)
     done = decode(denoiser, policy, state, noise=Noise.of([0]))
     first = done.steps[0]
@@ -102,7 +102,7 @@ def test_what_is_revealed_together_keeps_the_bound(seed, budget):
 
 
 def test_pairs_keep_the_bound_always():
-    joint = Joint.random(5, 3, dependence=2.5, seed=1)
+    joint = JointDistribution.random(5, 3, dependence=2.5, seed=1)
     for i, j in combinations(range(5), 2):
         assert distance(joint, [i, j]) == pytest.approx(dependence(joint, i, j), abs=1e-12)
 
@@ -130,9 +130,9 @@ def test_ties_go_to_the_lower_position():
 
 def test_forwards_of_measuring_are_counted():
     """One forward of the step, and one for each candidate and outcome."""
-    joint = Joint.random(3, 2, dependence=1.0, seed=0)
+    joint = JointDistribution.random(3, 2, dependence=1.0, seed=0)
     state = State.from_canvases([[2, 2, 2]], steps=1, mask_id=2)
-    done = decode(Exact(joint), DEMASK(float("inf"), head="measured"), state, noise=Noise.of([0]))
+    done = decode(ExactDenoiser(joint), DEMASK(float("inf"), head="measured"), state, noise=Noise.of([0]))
     assert done.forwards_B.tolist() == [1 + 3 * 2]
 
 
@@ -162,7 +162,7 @@ class TestHead:
         monkeypatch.setattr(store, "SHIPPED", tmp_path)
         with pytest.raises(ConfigError, match="train one: unmask train head --kind demask --model mini-dream --out"):
             unmask.load("mini-dream").generate("a", policy="demask")
-        exact = Exact(Joint.random(3, 2, dependence=1.0, seed=0))
+        exact = ExactDenoiser(JointDistribution.random(3, 2, dependence=1.0, seed=0))
         state = State.from_canvases([[2, 2, 2]], steps=1, mask_id=2)
         with pytest.raises(ConfigError, match=r"head of demask is 'auto'.*train one: unmask train head --kind demask"):
             decode(exact, DEMASK(), state, noise=Noise.of([0]))
@@ -174,7 +174,7 @@ class TestHead:
             unmask.load("mini").generate("a", policy="ddpd", head=str(demask_head))
 
     def test_for_rows_of_another_width_is_refused(self, demask_head):
-        exact = Exact(Joint.random(3, 2, dependence=1.0, seed=0))
+        exact = ExactDenoiser(JointDistribution.random(3, 2, dependence=1.0, seed=0))
         state = State.from_canvases([[2, 2, 2]], steps=1, mask_id=2)
         with pytest.raises(ConfigError, match="width of the hidden rows is 2; allowed: 256, the head's"):
             decode(exact, DEMASK(head=str(demask_head)), state, noise=Noise.of([0]))
@@ -196,7 +196,7 @@ def test_bad_settings_are_refused(settings, complaint):
 
 
 def test_it_says_what_it_is():
-    policy = make("demask")
+    policy = make_policy("demask")
     assert isinstance(policy, Policy)
     assert policy.card.learned
     assert replace(policy, head="measured").looks_ahead
@@ -207,4 +207,4 @@ def test_the_contract_holds_with_a_trained_head(demask_head):
     denoiser = unmask.load("mini").denoiser
     mask = denoiser.vocabulary.mask_id
     state = State.from_canvases([[5, 9, mask, mask]], steps=2, mask_id=mask)
-    assert check_policy(make("demask", head=str(demask_head)), Problem(denoiser, state, Noise.of([3]))) is None
+    assert check_policy(make_policy("demask", head=str(demask_head)), Problem(denoiser, state, Noise.of([3]))) is None

@@ -11,7 +11,7 @@ from tests.helpers.cases import each_case
 from tests.policies.worked import table
 from unmask.axes import cardinality
 from unmask.base.errors import ConfigError
-from unmask.core import Needs, Noise, Proposal, State
+from unmask.core import Needs, Noise, SamplingParams, State
 from unmask.decode import decode
 from unmask.policies import Dream
 
@@ -26,8 +26,8 @@ def policy(case):
 
 @each_case("case", [c for c in GOLDEN["cases"] if c["id"] not in SKIPPED], ids=lambda c: c["id"])
 def test_same_tokens_as_the_authors(case, replay):
-    proposal = Proposal(case["temperature"], case["top_p"] or 1.0, case["top_k"] or 0)
-    ours = replay(case, policy(case), proposal)
+    sampling = SamplingParams(case["temperature"], case["top_p"] or 1.0, case["top_k"] or 0)
+    ours = replay(case, policy(case), sampling)
     assert ours.canvases == case["canvases"]
     assert ours.final == case["final"]
     assert ours.forwards == case["forward_calls"]
@@ -127,7 +127,7 @@ def test_draw_probabilities_of_positions(scripted):
     denoiser = scripted(lambda tokens, slot, call: logs(ABC[slot]), vocab=4)
     state = State.from_canvases([[4] * 3] * rows, steps=2, mask_id=4)
     policy = Dream("maskgit_plus", alg_temp=0.1)
-    end = decode(denoiser, policy, state, noise=Noise(torch.arange(rows)), proposal=Proposal())
+    end = decode(denoiser, policy, state, noise=Noise(torch.arange(rows)), sampling=SamplingParams())
     drawn_BL = end.steps[0].revealed_BL
     assert (drawn_BL.sum(-1) == 1).all()
     expected = torch.tensor([0.412327, 0.250089, 0.337585], dtype=torch.float64)
@@ -150,17 +150,17 @@ def test_temperature_then_nucleus(predict, constant):
     needs = Needs(filtered=True, top_k=4)
     noise = constant({"token": [0.5]})
     row = [logs([0.5, 0.3, 0.15, 0.05])]
-    tempered = predict(row, Proposal(temperature=0.5), needs, noise).filtered
+    tempered = predict(row, SamplingParams(temperature=0.5), needs, noise).filtered
     assert tempered.p_BNK[0, 0].tolist() == pytest.approx([0.684932, 0.246575, 0.061644, 0.006849], abs=5e-7)
     assert tempered.p_BNK[0, 0].cumsum(0).tolist() == pytest.approx([0.684932, 0.931507, 0.993151, 1], abs=1e-6)
-    kept = predict(row, Proposal(temperature=0.5, top_p=0.95), needs, noise).filtered.p_BNK[0, 0]
+    kept = predict(row, SamplingParams(temperature=0.5, top_p=0.95), needs, noise).filtered.p_BNK[0, 0]
     assert (kept > 0).tolist() == [True, True, True, False]
     assert kept[:3].tolist() == pytest.approx([p / 0.993151 for p in (0.684932, 0.246575, 0.061644)], abs=2e-6)
 
 
 def test_the_token_that_reaches_top_p_exactly_does_not_close_the_nucleus(predict):
     """Only mass above top_p does: two tokens alike, top_p = 1/2, both stay."""
-    kept = predict([[0.0, 0.0]], Proposal(top_p=0.5), Needs(filtered=True)).filtered.p_BNK[0, 0]
+    kept = predict([[0.0, 0.0]], SamplingParams(top_p=0.5), Needs(filtered=True)).filtered.p_BNK[0, 0]
     assert kept.tolist() == pytest.approx([0.5, 0.5])
 
 
@@ -168,7 +168,7 @@ def test_scores_are_those_of_the_filtered_distribution(scripted):
     """At temperature 0 the token is the same, but top_p moves the score: B keeps two of its four tokens."""
     denoiser = scripted(lambda tokens, slot, call: logs(ABC[slot]), vocab=4)
     state = State.from_canvases([[4] * 3], steps=2, mask_id=4)
-    end = decode(denoiser, Dream("maskgit_plus"), state, noise=NO_NOISE, proposal=Proposal(top_p=0.6))
+    end = decode(denoiser, Dream("maskgit_plus"), state, noise=NO_NOISE, sampling=SamplingParams(top_p=0.6))
     seen = end.steps[0].prediction
     assert seen.proposed_BN[0].tolist() == pytest.approx([0.55 / 0.99, 0.50 / 0.67, 0.53], abs=1e-9)
     assert seen.confidence_BN[0].tolist() == pytest.approx([0.55, 0.50, 0.53], abs=1e-9)

@@ -10,7 +10,7 @@ import torch
 from tests.helpers import paths
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
-from unmask.core import Noise, Proposal, State
+from unmask.core import Noise, SamplingParams, State
 from unmask.decode import decode
 from unmask.policies import InfoGain
 from unmask.policies.examples import cases
@@ -88,8 +88,8 @@ def decode_dllm(case, replay, **flags):
         OBJECTIVES[case["variant"]],
         **flags,
     )
-    proposal = Proposal(case["temperature"], sampler="gumbel", eos_penalty=8.0 if pad == eos else 4.0)
-    return replay(case, policy, proposal, eos_ids=(eos,) if pad in (None, eos) else (eos, pad), eos_fill=True)
+    sampling = SamplingParams(case["temperature"], sampler="gumbel", eos_penalty=8.0 if pad == eos else 4.0)
+    return replay(case, policy, sampling, eos_ids=(eos,) if pad in (None, eos) else (eos, pad), eos_fill=True)
 
 
 @each_case("case", [c for c in GOLDEN["cases"] if c["id"] not in SKIPPED], ids=lambda c: c["id"])
@@ -139,7 +139,7 @@ def test_same_tokens_as_the_stand_alone_sampler(case, replay, looks):
     looks.clear()
     objective = OBJECTIVES[case["variant"]]
     policy = InfoGain(case["block_length"], case["candidate_number"], case["position_temperature"], None, objective)
-    ours = replay(case, policy, Proposal(case["temperature"], sampler="gumbel"))
+    ours = replay(case, policy, SamplingParams(case["temperature"], sampler="gumbel"))
     same = STANDALONE_STEPS.get(case["id"], len(case["canvases"]))
     assert ours.canvases[:same] == case["canvases"][:same]
     assert not ours.noise.unused(same)
@@ -254,9 +254,9 @@ def test_bypass_takes_the_most_probable_token_whatever_was_drawn(scripted, const
     state = State.from_canvases([[3] * 3], steps=3, mask_id=3)
     always_last = [1e-9, 1e-9, 1 - 1e-9]
     noise = constant({"token": always_last})
-    proposal = Proposal(temperature=1.0, sampler="gumbel")
+    sampling = SamplingParams(temperature=1.0, sampler="gumbel")
     policy = InfoGain(candidates=1, threshold=0.8)
-    end = decode(scripted(lambda t, slot, call: rows[slot], vocab=3), policy, state, noise=noise, proposal=proposal)
+    end = decode(scripted(lambda t, slot, call: rows[slot], vocab=3), policy, state, noise=noise, sampling=sampling)
     assert positions(end.steps[0].revealed_BL[0]) == [0]
     assert end.state.tokens_BL[0].tolist() == [0, 2, 2]
 

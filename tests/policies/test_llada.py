@@ -11,9 +11,9 @@ from tests.helpers.cases import each_case
 from tests.policies.worked import table
 from unmask.axes import cardinality
 from unmask.base.errors import ConfigError
-from unmask.core import Needs, Noise, Proposal, State, View
+from unmask.core import ModelInput, Needs, Noise, SamplingParams, State
 from unmask.decode import decode
-from unmask.denoisers import Guided
+from unmask.denoisers import GuidedDenoiser
 from unmask.policies import LLaDA
 from unmask.policies.examples import cases, denoiser
 
@@ -23,7 +23,7 @@ NO_NOISE = Noise.of([0])
 
 
 def proposal(case):
-    return Proposal(
+    return SamplingParams(
         temperature=case["temperature"],
         sampler="gumbel",
         logits_eos_inf=case["logits_eos_inf"],
@@ -90,10 +90,10 @@ def test_gumbel(temperature, values, token, confidence, predict, constant):
     """The values themselves show in how far a rival's logit must rise to win: ln of the ratio of two values."""
     logits = torch.tensor([1.0, 0.5, 0.0])
     noise = constant({"token": [0.1, 0.9, 0.5]})
-    proposal = Proposal(temperature=temperature, sampler="gumbel")
+    sampling = SamplingParams(temperature=temperature, sampler="gumbel")
 
     def drawn(logits):
-        return predict(logits[None], proposal, noise=noise)
+        return predict(logits[None], sampling, noise=noise)
 
     seen = drawn(logits)
     assert seen.token_BN.item() == token
@@ -111,9 +111,9 @@ def test_guidance(scale, guided, scripted):
     def script(tokens, slot, call):
         return [2.0, 1.0, 0.0] if tokens[0] == 0 else [1.0, 1.0, 1.0]
 
-    denoiser = Guided(scripted(script, vocab=3), scale)
+    denoiser = GuidedDenoiser(scripted(script, vocab=3), scale)
     state = State.from_prompts([[0]], new_tokens=1, steps=1, mask_id=3)
-    answer = denoiser(View.of(state, Needs()), Needs())
+    answer = denoiser(ModelInput.of(state, Needs()), Needs())
     assert answer.logits_RV.tolist() == [guided]
     assert answer.forwards == 2
     assert decode(denoiser, LLaDA(), state, noise=NO_NOISE).forwards_B.tolist() == [2]
@@ -131,9 +131,9 @@ def test_eos_trick(trick, confidences, first, temperature, scripted, constant):
     """Equal uniforms leave the proposals alone, so temperature must change nothing."""
     denoiser = scripted(lambda tokens, slot, call: EOS_LOGITS[slot], vocab=4, eos_ids=(2, 3))
     state = State.from_canvases([[4] * 3], steps=3, mask_id=4)
-    proposal = Proposal(temperature=temperature, sampler="gumbel", confidence_eos_eot_inf=trick)
+    sampling = SamplingParams(temperature=temperature, sampler="gumbel", confidence_eos_eot_inf=trick)
     noise = constant({"token": [0.5] * 4})
-    step = decode(denoiser, LLaDA(), state, noise=noise, proposal=proposal).steps[0]
+    step = decode(denoiser, LLaDA(), state, noise=noise, sampling=sampling).steps[0]
     assert step.prediction.token_BN[0].tolist() == [2, 0, 3]
     assert step.prediction.confidence_BN[0].tolist() == pytest.approx(confidences, abs=5e-7)
     assert step.revealed_BL[0].nonzero().flatten().tolist() == [first]
@@ -141,13 +141,13 @@ def test_eos_trick(trick, confidences, first, temperature, scripted, constant):
 
 def test_published_eos_trick_at_a_temperature(predict, constant):
     """What the authors' code computes there: the same confidences as if EoT alone were distrusted."""
-    proposal = Proposal(temperature=1.0, sampler="gumbel", confidence_eos_eot_inf=True)
-    seen = predict(EOS_LOGITS, proposal, noise=constant({"token": [0.5] * 4}), eos_ids=(3,))
+    sampling = SamplingParams(temperature=1.0, sampler="gumbel", confidence_eos_eot_inf=True)
+    seen = predict(EOS_LOGITS, sampling, noise=constant({"token": [0.5] * 4}), eos_ids=(3,))
     assert seen.confidence_BN[0].tolist() == pytest.approx([0.843795, 0.786986, 0], abs=5e-7)
 
 
 def test_logits_eos_inf_bars_end_of_text_but_not_end_of_turn(predict):
-    seen = predict(EOS_LOGITS, Proposal(logits_eos_inf=True), eos_ids=(2, 3))
+    seen = predict(EOS_LOGITS, SamplingParams(logits_eos_inf=True), eos_ids=(2, 3))
     assert seen.token_BN[0].tolist() == [1, 0, 3]
 
 

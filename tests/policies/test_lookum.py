@@ -11,13 +11,13 @@ from tests.helpers.enumerated import free, remaining_entropy, told
 from unmask.base.errors import ConfigError
 from unmask.core import Noise, State
 from unmask.decode import decode
-from unmask.denoisers import Exact, Joint
+from unmask.denoisers import ExactDenoiser, JointDistribution
 from unmask.policies import LookUM
 
 
 def problem(seed, n=6, steps=3):
-    joint = Joint.random(n, 3, dependence=2.5, seed=seed)
-    exact = Exact(joint)
+    joint = JointDistribution.random(n, 3, dependence=2.5, seed=seed)
+    exact = ExactDenoiser(joint)
     return joint, exact, State.from_canvases([[exact.mask_id] * n], steps=steps, mask_id=exact.mask_id)
 
 

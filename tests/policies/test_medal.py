@@ -7,15 +7,15 @@ from tests.helpers.enumerated import free, remaining_confidence, told
 from unmask.base.errors import ConfigError
 from unmask.core import Noise, State
 from unmask.decode import decode
-from unmask.denoisers import Exact, Joint
+from unmask.denoisers import ExactDenoiser, JointDistribution
 from unmask.policies import MEDAL, LLaDA
 
 WHOLE = {"positions": 99, "tokens": 99, "actions": 999, "simulations": 10**6, "budget": "1000x"}
 
 
 def problem(seed, n=4):
-    joint = Joint.random(n, 3, dependence=2.5, seed=seed)
-    exact = Exact(joint)
+    joint = JointDistribution.random(n, 3, dependence=2.5, seed=seed)
+    exact = ExactDenoiser(joint)
     return joint, exact, State.from_canvases([[exact.mask_id] * n], steps=n, mask_id=exact.mask_id)
 
 

@@ -9,9 +9,9 @@ import unmask
 from tests.helpers.cases import each_case
 from tests.policies.conftest import MASK, Toy
 from unmask.axes import ReMDM
-from unmask.core import Noise, Policy, Proposal, Search, State
+from unmask.core import Noise, Policy, SamplingParams, Search, State
 from unmask.decode import decode
-from unmask.denoisers import Exact, Joint
+from unmask.denoisers import ExactDenoiser, JointDistribution
 from unmask.policies import (
     DCD,
     DDPD,
@@ -135,7 +135,7 @@ def toy_rows():
 
 
 def exact_rows():
-    exact = Exact(Joint.random(8, 3, dependence=2.0, seed=5))
+    exact = ExactDenoiser(JointDistribution.random(8, 3, dependence=2.0, seed=5))
     mask = exact.mask_id
     return exact, [[0, *[mask] * 4], [1, 2, *[mask] * 4], [2, *[mask] * 2, 0, *[mask] * 2, 1, 1]], mask
 
@@ -151,8 +151,8 @@ def run(rows, policy, case):
     answers = [canvas.count(mask) for canvas in canvases]
     steps = [1 if case.share is None else round(case.share * n) for n in answers]
     state = State.from_canvases(canvases, steps=steps, mask_id=mask)
-    sampling = Proposal(case.temperature)
-    return decode(denoiser, policy, state, noise=Noise.of(list(range(len(canvases)))), proposal=sampling)
+    sampling = SamplingParams(case.temperature)
+    return decode(denoiser, policy, state, noise=Noise.of(list(range(len(canvases)))), sampling=sampling)
 
 
 def order(traj, row):

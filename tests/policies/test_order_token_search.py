@@ -8,14 +8,14 @@ from tests.helpers.enumerated import told
 from unmask.base.errors import ConfigError
 from unmask.core import Noise, State
 from unmask.decode import decode
-from unmask.denoisers import Exact, Joint
+from unmask.denoisers import ExactDenoiser, JointDistribution
 from unmask.policies import OrderTokenSearch
 from unmask.policies.order_token_search import block_score, ranked
 
 
 def run(search, seed=0, n=6, steps=6, key=3):
-    joint = Joint.random(n, 3, dependence=2.5, seed=seed)
-    exact = Exact(joint)
+    joint = JointDistribution.random(n, 3, dependence=2.5, seed=seed)
+    exact = ExactDenoiser(joint)
     state = State.from_canvases([[exact.mask_id] * n], steps=steps, mask_id=exact.mask_id)
     return joint, decode(exact, search, state, noise=Noise.of([key]))
 

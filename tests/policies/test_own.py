@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.own_policies import GOOD
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.catalog import load
-from unmask.policies import make, settings
+from unmask.policies import describe_policy, make_policy
 from unmask.policies.check import check_policy
 from unmask.policies.own import own_policy
 
@@ -27,14 +27,14 @@ def test_it_decodes_with_its_settings():
 
 
 def test_its_settings_are_recorded_with_its_code(mine):
-    shown = settings(own_policy("mine.py:Counted", {}))
+    shown = describe_policy(own_policy("mine.py:Counted", {}))
     assert {key: shown[key] for key in ("name", "count")} == {"name": "counted", "count": 2}
     assert shown["class"].startswith("Counted, code ")
     mine.write_text(GOOD.replace("count: int = 2", "count: int = 2  # two"), encoding="utf-8")
-    other = settings(own_policy("mine.py:Counted", {}))
+    other = describe_policy(own_policy("mine.py:Counted", {}))
     assert other["count"] == 2
     assert other["class"] != shown["class"]
-    assert "class" not in settings(make("wino"))
+    assert "class" not in describe_policy(make_policy("wino"))
 
 
 def test_a_setting_without_a_default():
@@ -73,6 +73,6 @@ def test_refusals(name, options, words):
 def test_names_from_elsewhere_run_nothing():
     """A server or a file that looks a policy up by its name must not run code."""
     with pytest.raises(UnknownName):
-        make("mine.py:Counted")
+        make_policy("mine.py:Counted")
     with pytest.raises(UnknownName):
         load("exact").generate("a", policy="mine.py:Counted")

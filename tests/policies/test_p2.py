@@ -8,9 +8,9 @@ import torch
 
 from tests.policies.worked import VOCAB, confidences, peaked, revealed, run, table
 from unmask.base.errors import ConfigError
-from unmask.core import Logits, Noise, State, Trajectory, Vocabulary
+from unmask.core import ModelOutput, Noise, State, Trajectory, Vocabulary
 from unmask.decode import decode
-from unmask.denoisers.scripted import Scripted
+from unmask.denoisers.scripted import ScriptedDenoiser
 from unmask.policies.check import Problem, check_policy
 from unmask.policies.p2 import P2
 
@@ -58,7 +58,7 @@ class Planner:
     def __call__(self, view, needs):
         self.canvases.append(view.tokens_BN[0].tolist())
         rows = [peaked(self.p[at]) for _, at in view.wanted_BN.nonzero().tolist()]
-        return Logits(torch.tensor(rows).double(), view.wanted_BN)
+        return ModelOutput(torch.tensor(rows).double(), view.wanted_BN)
 
 
 def test_a_planner_judges_what_stands():
@@ -95,7 +95,7 @@ def test_as_many_are_revealed_as_scheduled(schedule):
     def answer(tokens, slot, call):
         return peaked(0.2 + 0.1 * ((slot * 5 + call) % 7) + slot / 1000)
 
-    traj = run(Scripted(answer, VOCAB), P2(1.3, schedule), 8)
+    traj = run(ScriptedDenoiser(answer, VOCAB), P2(1.3, schedule), 8)
     for number, step in enumerate(traj.steps[1:], 1):
         assert int(step.state.masked_BL.sum()) == int(8 * (1 - kappa(number / 8)) + 1e-6)
 

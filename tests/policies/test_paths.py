@@ -8,9 +8,9 @@ import torch
 import unmask
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
-from unmask.core import DenoiserAround, Noise, Proposal, State
+from unmask.core import DenoiserWrapper, Noise, SamplingParams, State
 from unmask.decode import decode
-from unmask.denoisers import Exact, Guided, Joint
+from unmask.denoisers import ExactDenoiser, GuidedDenoiser, JointDistribution
 from unmask.policies import MEDAL, SOAR, BestOf, LLaDA, LookUM, OrderTokenSearch
 
 SEARCHES = [
@@ -25,7 +25,7 @@ every_search = each_case("search", SEARCHES, ids=IDS)
 EOS = 2
 
 
-class Listening(DenoiserAround):
+class Listening(DenoiserWrapper):
     """Which canvases it was shown, pass by pass."""
 
     def __init__(self, inner):
@@ -37,7 +37,7 @@ class Listening(DenoiserAround):
 
 
 def exact(n=6, seed=4):
-    return Exact(Joint.random(n, 3, dependence=2.0, seed=seed), eos_ids=(EOS,))
+    return ExactDenoiser(JointDistribution.random(n, 3, dependence=2.0, seed=seed), eos_ids=(EOS,))
 
 
 def rows(denoiser, count=1, n=6):
@@ -83,7 +83,7 @@ def test_a_budget_below_a_base_decode_is_refused(search):
 
 @every_search
 def test_under_guidance_a_look_is_two_forwards(search):
-    model = Guided(exact(), 2.0)
+    model = GuidedDenoiser(exact(), 2.0)
     state = rows(model)
     with pytest.raises(ConfigError, match="budget is 9; allowed: 10 or more"):
         decode(model, replace(search, budget=9), state, noise=noise())
@@ -118,7 +118,7 @@ def test_the_tail_after_an_end_of_text_is_closed(search):
     """By the first revealed end of text, on every path."""
     model = exact(seed=9)
     state = rows(model, 3)
-    end = decode(model, search, state, noise=noise(3), proposal=Proposal(temperature=1.0), eos_fill=True)
+    end = decode(model, search, state, noise=noise(3), sampling=SamplingParams(temperature=1.0), eos_fill=True)
     closed = 0
     for row in range(3):
         for step in end.row(row).steps:
@@ -179,16 +179,16 @@ def test_the_base_of_each_is_what_it_says():
 @every_search
 def test_paths_on_the_host_are_the_same_search(search, monkeypatch):
     """Beside a GPU they live on the CPU; here everything does, so only the way there and back is taken."""
-    model, proposal = exact(), Proposal(temperature=0.7)
-    plain = decode(model, search, rows(model, 2), noise=noise(2), proposal=proposal)
+    model, sampling = exact(), SamplingParams(temperature=0.7)
+    plain = decode(model, search, rows(model, 2), noise=noise(2), sampling=sampling)
     monkeypatch.setattr("unmask.search.stays", lambda device: False)
     seen = []
-    host = decode(model, search, rows(model, 2), noise=noise(2), proposal=proposal, on_step=seen.append)
+    host = decode(model, search, rows(model, 2), noise=noise(2), sampling=sampling, on_step=seen.append)
     assert torch.equal(host.state.tokens_BL, plain.state.tokens_BL)
     assert host.forwards_B.tolist() == plain.forwards_B.tolist()
     assert [step.revealed_BL.tolist() for step in host.steps] == [step.revealed_BL.tolist() for step in plain.steps]
     assert seen
-    bare = decode(model, search, rows(model, 2), noise=noise(2), proposal=proposal, record=False)
+    bare = decode(model, search, rows(model, 2), noise=noise(2), sampling=sampling, record=False)
     assert bare.steps == ()
     assert torch.equal(bare.state.tokens_BL, plain.state.tokens_BL)
 
@@ -200,10 +200,10 @@ def test_a_search_beside_a_gpu(search):
     model = unmask.load("mini", device="cuda", dtype="fp32", engine="eager").denoiser
     mask = model.vocabulary.mask_id
     state = State.from_canvases([[5, 9, *[mask] * 6], [7, *[mask] * 6]], steps=6, mask_id=mask, device="cuda")
-    keys, proposal = Noise.of([1, 2], device="cuda"), Proposal(temperature=0.7)
+    keys, sampling = Noise.of([1, 2], device="cuda"), SamplingParams(temperature=0.7)
     shown = []
     one, two = (
-        decode(model, search, state, noise=keys, proposal=proposal, eos_fill=True, on_step=shown.append)
+        decode(model, search, state, noise=keys, sampling=sampling, eos_fill=True, on_step=shown.append)
         for _ in range(2)
     )
     assert one.state.tokens_BL.is_cuda

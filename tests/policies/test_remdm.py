@@ -8,16 +8,16 @@ import torch
 from tests.policies.worked import VOCAB, confidences, peaked, run
 from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError
-from unmask.core import Noise, Proposal, State, row_key
+from unmask.core import Noise, SamplingParams, State, row_key
 from unmask.decode import decode
-from unmask.denoisers.scripted import Scripted
+from unmask.denoisers.scripted import ScriptedDenoiser
 from unmask.policies.check import check_policy
 from unmask.policies.examples import cases, denoiser
 from unmask.policies.remdm import ReMDMLLaDA, ReMDMSampler
 
 
 def rates(operator, step, steps, revealed=()):
-    state = State.from_canvases([[VOCAB] * 6], steps=steps, mask_id=VOCAB, own_clock=True)
+    state = State.from_canvases([[VOCAB] * 6], steps=steps, mask_id=VOCAB, extra_steps=True)
     tokens_BL = state.tokens_BL.clone()
     psi_BL = torch.full(tokens_BL.shape, float("inf"), dtype=torch.float64)
     for at, psi in enumerate(revealed):
@@ -38,11 +38,11 @@ def test_nothing_is_revealed_at_the_first_step_for_sure_and_no_rate_is_nan():
 def test_the_marginals_are_those_of_the_schedule(variant):
     """Over 400 rows of 16: the share revealed after each step is alpha, whatever is re-masked."""
     rows, length, steps = 400, 16, 8
-    denoiser = Scripted(lambda tokens, slot, call: peaked(0.5), VOCAB)
+    denoiser = ScriptedDenoiser(lambda tokens, slot, call: peaked(0.5), VOCAB)
     state = State.from_canvases([[VOCAB] * length] * rows, steps=steps, mask_id=VOCAB)
     noise = Noise.of([row_key(7, bytes([row % 256, row // 256])) for row in range(rows)])
     operator = ReMDM(variant, 0.1)
-    end = decode(denoiser, ReMDMSampler(operator), state, noise=noise, proposal=Proposal(temperature=1.0))
+    end = decode(denoiser, ReMDMSampler(operator), state, noise=noise, sampling=SamplingParams(temperature=1.0))
     remasked = 0
     for number, step in enumerate(end.steps[1:steps], 1):
         t = 1 - (1 - 1e-5) * number / steps
@@ -76,7 +76,7 @@ def test_the_least_sure_is_dropped_before_the_forward_that_refills():
         seen.append((call, tuple(tokens)))
         return peaked({2: 0.3}.get(slot, 0.9 - slot / 100))
 
-    traj = run(Scripted(answer, VOCAB), ReMDMLLaDA(8, 1), 8)
+    traj = run(ScriptedDenoiser(answer, VOCAB), ReMDMLLaDA(8, 1), 8)
     dropping = traj.steps[7]
     at = dropping.remasked_BL[0].nonzero().flatten().tolist()
     psi = dropping.action.notes["psi_BL"][0]
@@ -89,7 +89,7 @@ def test_the_least_sure_is_dropped_before_the_forward_that_refills():
 def test_what_somebody_else_left_open_is_filled_after_the_last_round(step):
     """The clock has passed the first block, of which two masks are left; its own rounds leave none."""
     canvas = [1, VOCAB, VOCAB, 1, *[1] * 4]
-    start = State.from_canvases([canvas], steps=8, mask_id=VOCAB, given=[[False] * 8], own_clock=True)
+    start = State.from_canvases([canvas], steps=8, mask_id=VOCAB, given=[[False] * 8], extra_steps=True)
     start = replace(start, step_B=torch.tensor([step]))
     end = decode(confidences([[0.9] * 8]), ReMDMLLaDA(4, 1), start, noise=Noise.of([0]))
     assert not bool(end.state.masked_BL.any())

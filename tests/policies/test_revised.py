@@ -13,21 +13,21 @@ import torch
 from tests.helpers.cases import each_case
 from tests.helpers.paths import GOLDEN
 from unmask.axes import ReMDM, cardinality, score
-from unmask.core import ALL, Action, Needs, Noise, Policy, Proposal, State, Trajectory, View, propose
+from unmask.core import ALL, Action, ModelInput, Needs, Noise, Policy, SamplingParams, State, Trajectory, sample
 from unmask.decode import decode
-from unmask.denoisers import Exact, Joint
-from unmask.policies import WINO, CoRe, Dream, Fixed, InfoGain, LLaDA, Revised, make
+from unmask.denoisers import ExactDenoiser, JointDistribution
+from unmask.policies import WINO, CoRe, Dream, Fixed, InfoGain, LLaDA, Revised, make_policy
 
 REMDM = json.loads((GOLDEN / "remdm.json").read_text())
 VARIANTS = ("cap", "rescale", "conf", "loop")
 NO_NOISE = Noise.of([0])
 ANSWER = 6
-SAMPLED = Proposal(temperature=1.0)
+SAMPLED = SamplingParams(temperature=1.0)
 
 
 @pytest.fixture(scope="module")
 def exact():
-    return Exact(Joint.random(ANSWER + 1, 3, dependence=1.0, seed=4))
+    return ExactDenoiser(JointDistribution.random(ANSWER + 1, 3, dependence=1.0, seed=4))
 
 
 def start_of(exact, rows=1, steps=ANSWER):
@@ -40,7 +40,7 @@ def revised(variant="conf", base=None, **settings):
 
 
 def run(exact, policy, rows=64, steps=ANSWER, proposal=SAMPLED):
-    return decode(exact, policy, start_of(exact, rows, steps), noise=Noise(torch.arange(rows)), proposal=proposal)
+    return decode(exact, policy, start_of(exact, rows, steps), noise=Noise(torch.arange(rows)), sampling=proposal)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -108,7 +108,7 @@ def test_psi_survives_a_resume(exact):
     policy, rows = revised("conf"), 8
     whole = run(exact, policy, rows)
     for row in range(rows):
-        again = decode(exact, policy, whole.resume(row, 3), noise=Noise(torch.tensor([row])), proposal=SAMPLED)
+        again = decode(exact, policy, whole.resume(row, 3), noise=Noise(torch.tensor([row])), sampling=SAMPLED)
         assert torch.equal(again.state.tokens_BL[0], whole.state.tokens_BL[row])
         theirs = [s.remasked_BL[0].tolist() for s in whole.row(row).steps]
         assert [s.remasked_BL[0].tolist() for s in again.steps] == theirs
@@ -221,7 +221,7 @@ def test_any_method_can_be_the_base(base, variant, eos_fill, toy):
         start = State.from_prompts([[1, 2], [3], [4, 5, 6]], new_tokens=16, steps=[8, 16, 4], mask_id=11)
         noise = Noise(torch.arange(3))
         policy = revised(variant, base, eta=0.2)
-        end = decode(toy(seed), policy, start, noise=noise, proposal=SAMPLED, eos_fill=eos_fill)
+        end = decode(toy(seed), policy, start, noise=noise, sampling=SAMPLED, eos_fill=eos_fill)
         assert not end.state.masked_BL.any()
         assert (end.state.step_B >= end.state.horizon_B).all()
         assert not any((s.remasked_BL & s.state.committed_BL).any() for s in end.steps)
@@ -247,7 +247,7 @@ def test_memory_is_at_least_the_notes():
     @dataclass(frozen=True)
     class Historian(Fixed):
         @property
-        def memory(self):
+        def past_steps(self):
             return ALL
 
     assert revised(base=Historian(commit="none")).memory == ALL
@@ -258,7 +258,7 @@ def test_one_forward_per_step(exact):
 
 
 def test_by_name():
-    policy = make("revised", **{"operator.variant": "cap", "operator.eta": 0.04, "base.commit": "none"})
+    policy = make_policy("revised", **{"operator.variant": "cap", "operator.eta": 0.04, "base.commit": "none"})
     assert policy.operator == ReMDM("cap", eta=0.04)
     assert policy.base == Fixed(commit="none")
 
@@ -267,12 +267,12 @@ def test_by_name():
 def test_our_nucleus_is_the_authors_plus_the_token_that_crosses(row, toy):
     """ReMDM drops the token whose mass crosses top_p, unless it is the first; our proposal keeps it, as Dream does."""
     state = State.from_canvases([REMDM["inputs"]["canvas"]], steps=1, mask_id=11)
-    view = View.of(state, Needs())
+    inputs = ModelInput.of(state, Needs())
     network = toy(REMDM["inputs"]["toy_seed"])
-    seen = propose(
-        network(view, Needs()),
-        view,
-        Proposal(top_p=row["nucleus_p"]),
+    seen = sample(
+        network(inputs, Needs()),
+        inputs,
+        SamplingParams(top_p=row["nucleus_p"]),
         Needs(filtered=True, top_k=12),
         network.vocabulary,
         noise=NO_NOISE,
@@ -295,7 +295,7 @@ def whole_row(statistics, position):
 def test_our_nucleus_by_hand(predict):
     """top_p 0.9 on (.5, .3, .15, .05): ReMDM keeps (.625, .375), ours the third token too."""
     logits = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).double().log()
-    kept = predict(logits, Proposal(top_p=0.9), Needs(filtered=True, top_k=4)).filtered.p_BNK[0, 0]
+    kept = predict(logits, SamplingParams(top_p=0.9), Needs(filtered=True, top_k=4)).filtered.p_BNK[0, 0]
     assert kept.tolist() == pytest.approx([0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0])
     assert (kept[:2] / kept[:2].sum()).tolist() == pytest.approx([0.625, 0.375])
 
@@ -306,7 +306,7 @@ def test_a_start_with_tokens_of_unknown_origin_leaves_them_alone(exact):
     tokens_BL = start.tokens_BL.clone()
     tokens_BL[0, 1] = 0
     traj = Trajectory.start(replace(start, tokens_BL=tokens_BL), NO_NOISE)
-    end = decode(exact, revised("conf"), traj, noise=NO_NOISE, proposal=SAMPLED)
+    end = decode(exact, revised("conf"), traj, noise=NO_NOISE, sampling=SAMPLED)
     assert end.state.tokens_BL[0, 1] == 0
     assert not end.state.masked_BL.any()
 
@@ -319,7 +319,7 @@ class CountLoop(Policy):
     block: int = 8
 
     @property
-    def memory(self):
+    def past_steps(self):
         return ALL
 
     def done(self, traj):
@@ -338,7 +338,7 @@ class CountLoop(Policy):
 
 def test_the_count_loop_of_the_sheet():
     """B = 8, one position: 7 reveals, eight rounds of drop and refill, the last reveal; sixteen forwards."""
-    exact = Exact(Joint.random(9, 2, dependence=1.0, seed=4))
+    exact = ExactDenoiser(JointDistribution.random(9, 2, dependence=1.0, seed=4))
     state = State.from_prompts([[0]], new_tokens=8, steps=8, mask_id=exact.mask_id)
     traj = decode(exact, CountLoop(), state, noise=NO_NOISE)
     after = [*(s.state for s in traj.steps[1:]), traj.state]

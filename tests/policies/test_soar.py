@@ -12,9 +12,9 @@ from tests.helpers.cases import each_case
 from tests.helpers.enumerated import told
 from tests.policies.conftest import MASK
 from unmask.base.errors import ConfigError
-from unmask.core import DenoiserAround, Noise, Proposal, State, Trajectory
+from unmask.core import DenoiserWrapper, Noise, SamplingParams, State, Trajectory
 from unmask.decode import Runner, decode
-from unmask.denoisers import Exact, Joint
+from unmask.denoisers import ExactDenoiser, JointDistribution
 from unmask.denoisers.scripted import logs
 from unmask.policies import SOAR
 from unmask.policies.soar import _Item
@@ -22,15 +22,15 @@ from unmask.policies.soar import _Item
 GOLDEN = json.loads((paths.GOLDEN / "soar.json").read_text())["cases"]
 
 
-class Sharpened(DenoiserAround):
+class Sharpened(DenoiserWrapper):
     """The toy network with its logits multiplied: sure of some tokens."""
 
     def __init__(self, inner, scale):
         self.denoiser, self.scale = inner, scale
 
     def __call__(self, view, needs):
-        logits = self.denoiser(view, needs)
-        return replace(logits, logits_RV=logits.logits_RV * self.scale)
+        output = self.denoiser(view, needs)
+        return replace(output, logits_RV=output.logits_RV * self.scale)
 
 
 @each_case("case", GOLDEN, ids=lambda case: case["id"])
@@ -67,8 +67,8 @@ def best_order(joint):
 @each_case("value", ["sum", "mean"])
 @each_case("seed", range(4))
 def test_at_full_width_without_collapse_it_is_brute_force(seed, value):
-    joint = Joint.random(5, 3, dependence=2.5, seed=seed)
-    exact = Exact(joint)
+    joint = JointDistribution.random(5, 3, dependence=2.5, seed=seed)
+    exact = ExactDenoiser(joint)
     state = State.from_canvases([[exact.mask_id] * 5], steps=5, mask_id=exact.mask_id)
     search = SOAR(width=1000, threshold=1.0, collapse=None, value=value, budget="1000x")
     end = decode(exact, search, state, noise=Noise.of([0]))
@@ -81,8 +81,8 @@ def test_a_narrow_beam_may_miss_the_best_order():
     """So that the test above is one."""
     gaps = []
     for seed in range(8):
-        joint = Joint.random(5, 3, dependence=2.5, seed=seed)
-        exact = Exact(joint)
+        joint = JointDistribution.random(5, 3, dependence=2.5, seed=seed)
+        exact = ExactDenoiser(joint)
         state = State.from_canvases([[exact.mask_id] * 5], steps=5, mask_id=exact.mask_id)
         end = decode(exact, SOAR(width=1, threshold=1.0), state, noise=Noise.of([0]))
         gaps.append(best_order(joint)[0] - float(end.steps[-1].action.notes["value"]))
@@ -103,7 +103,7 @@ def test_a_single_sure_token(collapse, kept, scripted):
         return logs([p, *[(1 - p) / 3] * 3])
 
     search = SOAR(threshold=0.9, value="mean", collapse=collapse)
-    runner = Runner(scripted(answer, vocab=4), Proposal())
+    runner = Runner(scripted(answer, vocab=4), SamplingParams())
     root = Trajectory.start(State.from_canvases([[4] * 4], steps=4, mask_id=4), Noise.of([0]))
     runner.reset_costs(root)
     beam = []
@@ -112,7 +112,7 @@ def test_a_single_sure_token(collapse, kept, scripted):
         if stands == (0, 2):
             tokens_BL[0, 2] = 1  # another token there, so that the two paths do not meet
         path = replace(root, state=replace(root.state, tokens_BL=tokens_BL))
-        seen = runner.look(path.state, torch.tensor([0]))
+        seen = runner.predict(path.state, torch.tensor([0]))
         beam.append(_Item(replace(path, prediction=seen), 2 * average, 2))
     children, accelerated = search._children(runner, beam)
     assert accelerated

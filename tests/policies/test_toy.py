@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from unmask.core import Needs, View
+from unmask.core import ModelInput, Needs
 
 
 def test_logits(toy, toy_checks):
@@ -11,7 +11,7 @@ def test_logits(toy, toy_checks):
         tokens_BN = torch.tensor([check["tokens"]])
         every_BN = torch.ones_like(tokens_BN, dtype=torch.bool)
         rows = check["attention_rows"]
-        view = View(
+        inputs = ModelInput(
             tokens_BN=tokens_BN,
             position_BN=torch.tensor([check["position_ids"]]),
             valid_BN=every_BN,
@@ -19,7 +19,7 @@ def test_logits(toy, toy_checks):
             wanted_BN=every_BN,
             attend_BNN=None if rows is None else torch.tensor([[[c == "1" for c in row] for row in rows]]),
         )
-        answer = toy(check["toy_seed"])(view, Needs())
+        answer = toy(check["toy_seed"])(inputs, Needs())
         assert answer.logits_RV.dtype == torch.float32
         torch.testing.assert_close(answer.logits_RV, torch.tensor(check["logits"]), rtol=1e-6, atol=1e-6)
 
@@ -27,9 +27,9 @@ def test_logits(toy, toy_checks):
 def test_padding_and_unwanted_slots_change_nothing(toy):
     tokens_BN = torch.tensor([[3, 11, 7, 11]])
     every_BN = torch.ones_like(tokens_BN, dtype=torch.bool)
-    plain = View(tokens_BN, torch.arange(4)[None], every_BN, ~every_BN, every_BN)
+    plain = ModelInput(tokens_BN, torch.arange(4)[None], every_BN, ~every_BN, every_BN)
     pad = torch.nn.functional.pad
-    padded = View(
+    padded = ModelInput(
         pad(tokens_BN, (0, 2), value=5),
         torch.arange(6)[None],
         pad(every_BN, (0, 2), value=False),

@@ -7,8 +7,8 @@ import torch
 
 from tests.policies.worked import logs, revealed, run
 from unmask.base.errors import ConfigError
-from unmask.core import Logits, Posterior
-from unmask.denoisers.scripted import Scripted
+from unmask.core import ModelOutput, Posterior
+from unmask.denoisers.scripted import ScriptedDenoiser
 from unmask.policies.check import check_policy
 from unmask.policies.examples import cases
 from unmask.policies.vsb import VSB, _jensen_shannon, longest_within
@@ -44,7 +44,7 @@ def test_choice_of_the_sheet():
     assert int(longest_within(only_four, 0.01)) + 1 == 4
 
 
-class _Reader(Scripted):
+class _Reader(ScriptedDenoiser):
     """What a slot says depends on the last canvas token it may read: the future matters to every position."""
 
     def __call__(self, view, needs):
@@ -59,11 +59,11 @@ class _Reader(Scripted):
             ]
             view_rows.append(self.logits(tokens[b], slot, max(reads, default=-1)))
         self.calls.append(view)
-        return Logits(torch.tensor(view_rows, dtype=torch.float64).reshape(-1, self.vocab), view.wanted_BN)
+        return ModelOutput(torch.tensor(view_rows, dtype=torch.float64).reshape(-1, self.vocab), view.wanted_BN)
 
 
 def test_a_future_that_does_not_matter_makes_the_longest_blocks():
-    traj = run(Scripted(lambda tokens, slot, call: logs([0.95, 0.05]), 2), VSB(window=3, least=1), 6)
+    traj = run(ScriptedDenoiser(lambda tokens, slot, call: logs([0.95, 0.05]), 2), VSB(window=3, least=1), 6)
     assert revealed(traj) == [[0, 1, 2], [3, 4, 5]]
 
 
@@ -80,7 +80,7 @@ def test_a_future_that_matters_shortens_them():
 
 def test_what_is_asked_for_is_counted():
     """One forward of the step, one aware, and one for each length from `least` on, for every block."""
-    traj = run(Scripted(lambda tokens, slot, call: logs([0.95, 0.05]), 2), VSB(window=3, least=2), 6)
+    traj = run(ScriptedDenoiser(lambda tokens, slot, call: logs([0.95, 0.05]), 2), VSB(window=3, least=2), 6)
     assert [int(step.forwards_B) for step in traj.steps] == [1 + 1 + 2, 1 + 1 + 2]
 
 

@@ -10,7 +10,7 @@ import torch
 from tests.helpers import paths
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
-from unmask.core import Noise, Proposal, State, Trajectory
+from unmask.core import Noise, SamplingParams, State, Trajectory
 from unmask.decode import decode
 from unmask.policies import WINO
 from unmask.policies.examples import cases
@@ -30,7 +30,7 @@ def policy(case):
 
 @each_case("case", CASES, ids=lambda c: c["id"])
 def test_same_tokens_as_the_authors(case, replay):
-    ours = replay(case, policy(case), Proposal(temperature=case["temperature"], sampler="gumbel"))
+    ours = replay(case, policy(case), SamplingParams(temperature=case["temperature"], sampler="gumbel"))
     assert ours.canvases == case["canvases"]
     assert ours.final == case["final"]
     assert ours.forwards == case["forward_calls"]
@@ -64,14 +64,14 @@ def test_mask_check_by_hand():
     """Prompt of 2, answer of 4, blocks of 2: slots 6 and 7 are the shadows."""
     start = State.from_prompts([[0, 0]], new_tokens=4, steps=4, mask_id=9)
     policy = WINO(block_length=2)
-    first = policy.view(Trajectory.start(start, NO_NOISE))
+    first = policy.model_input(Trajectory.start(start, NO_NOISE))
     assert first.position_BN[0].tolist() == [0, 1, 2, 3, 4, 5, 2, 3]
     for row in range(6):
         assert attended(first, row) == {0, 1, 2, 3, 4, 5}
     assert attended(first, 6) == {0, 1, 3, 4, 5, 6, 7}
     assert attended(first, 7) == {0, 1, 2, 4, 5, 6, 7}
     filled_BL = torch.tensor([[0, 0, 1, 1, 9, 9]])
-    second = policy.view(Trajectory.start(replace(start, tokens_BL=filled_BL), NO_NOISE))
+    second = policy.model_input(Trajectory.start(replace(start, tokens_BL=filled_BL), NO_NOISE))
     assert second.position_BN[0].tolist() == [0, 1, 2, 3, 4, 5, 4, 5]
     assert attended(second, 6) == {0, 1, 2, 3, 5, 6, 7}
 

@@ -6,7 +6,7 @@ from typing import Any
 from unmask.core import Noise, Policy, State, Trajectory
 from unmask.decode import decode
 from unmask.denoisers import scripted
-from unmask.denoisers.scripted import Scripted, logs
+from unmask.denoisers.scripted import ScriptedDenoiser, logs
 from unmask.policies.examples import VOCAB, cases, follow
 
 __all__ = ["VOCAB", "confidences", "distributions", "first", "follow", "logs", "peaked", "revealed", "run", "table"]
@@ -21,7 +21,7 @@ def table(method: str, case: int = 0) -> Any:
     return cases(method)[case].script["table"]
 
 
-def confidences(table: Sequence[Sequence[float | None]]) -> Scripted:
+def confidences(table: Sequence[Sequence[float | None]]) -> ScriptedDenoiser:
     """The table's row of each forward pass, the last one for all after; None where nobody should ask."""
 
     def answer(tokens: list[int], slot: int, call: int) -> list[float]:
@@ -29,19 +29,19 @@ def confidences(table: Sequence[Sequence[float | None]]) -> Scripted:
         assert p is not None, (slot, call)
         return peaked(p)
 
-    return Scripted(answer, VOCAB)
+    return ScriptedDenoiser(answer, VOCAB)
 
 
-def distributions(table: Sequence[Sequence[Sequence[float]]]) -> Scripted:
+def distributions(table: Sequence[Sequence[Sequence[float]]]) -> ScriptedDenoiser:
     """Whole distributions by forward pass and position."""
     vocab = len(table[0][0])
-    return Scripted(lambda tokens, slot, call: logs(table[min(call, len(table) - 1)][slot]), vocab)
+    return ScriptedDenoiser(lambda tokens, slot, call: logs(table[min(call, len(table) - 1)][slot]), vocab)
 
 
-def run(denoiser: Scripted, policy: Policy, n: int, steps: int | None = None, **options: Any) -> Trajectory:
+def run(denoiser: ScriptedDenoiser, policy: Policy, n: int, steps: int | None = None, **options: Any) -> Trajectory:
     """From n masks to the end."""
     state = State.from_canvases(
-        [[denoiser.vocab] * n], steps=steps or n, mask_id=denoiser.vocab, own_clock=policy.own_clock
+        [[denoiser.vocab] * n], steps=steps or n, mask_id=denoiser.vocab, extra_steps=policy.extra_steps
     )
     return decode(denoiser, policy, state, noise=Noise.of([0]), **options)
 
@@ -51,6 +51,6 @@ def revealed(traj: Trajectory) -> list[list[int]]:
     return [step.revealed_BL[0].nonzero().flatten().tolist() for step in traj.steps]
 
 
-def first(denoiser: Scripted, policy: Policy, n: int, steps: int | None = None) -> list[int]:
+def first(denoiser: ScriptedDenoiser, policy: Policy, n: int, steps: int | None = None) -> list[int]:
     """What the first step reveals."""
     return revealed(run(denoiser, policy, n, steps))[0]

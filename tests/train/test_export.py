@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from unmask.core import Needs, State, View
+from unmask.core import ModelInput, Needs, State
 from unmask.models.checkpoints import DREAM, LLADA, TextCodec, load_checkpoint, load_weights, read_config
 from unmask.train.config import TrainConfig
 from unmask.train.data import load_data
@@ -67,7 +67,7 @@ def test_decoding_sees_the_probabilities_that_training_saw(exported, tmp_path):
     blanked = canvas.copy()
     blanked[masked] = data.ids.mask
     state = State.from_canvases([blanked.tolist()], steps=1, mask_id=data.ids.mask)
-    logits = network(View.of(state, Needs()), Needs()).logits_RV
+    logits = network(ModelInput.of(state, Needs()), Needs()).logits_RV
     found = F.cross_entropy(logits, torch.from_numpy(canvas[masked]), reduction="none")
     assert torch.allclose(found, expected, atol=1e-5)
 

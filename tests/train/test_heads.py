@@ -8,8 +8,8 @@ import torch
 
 import unmask
 from unmask.base.errors import ConfigError, UnknownName
-from unmask.core import Needs, State, View
-from unmask.core.proposal import Proposal
+from unmask.core import ModelInput, Needs, State
+from unmask.core.proposal import SamplingParams
 from unmask.policies.heads import HEADS, load_head
 from unmask.train import HeadOptions, heads, train_head
 from unmask.train.heads import judge_head, make_canvases, predict_targets, read_rows
@@ -162,8 +162,8 @@ def mask_probabilities(model, tokens, start):
     mask_id = model.denoiser.vocabulary.mask_id
     given = [[at < start for at in range(len(tokens))]]
     state = State.from_canvases([list(map(int, tokens))], steps=1, mask_id=mask_id, given=given)
-    logits = model.denoiser(View.of(state, Needs()), Needs()).logits_RV.float().clone()
-    return Proposal().edit(model.denoiser.vocabulary).apply_(logits).softmax(-1)
+    logits = model.denoiser(ModelInput.of(state, Needs()), Needs()).logits_RV.float().clone()
+    return SamplingParams().edit(model.denoiser.vocabulary).apply_(logits).softmax(-1)
 
 
 def test_dependence_is_what_forwards_say(mini, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from unmask.denoisers.transformer import Spec, Transformer
+from unmask.denoisers.transformer import Transformer, TransformerSpec
 from unmask.train.batches import Group, draw_batch
 from unmask.train.loss import token_losses
 
@@ -18,7 +18,7 @@ MASK = 4
 def network(layers: int = 0, shift: int = 0) -> Transformer:
     torch.manual_seed(0)
     model = Transformer(
-        Spec(
+        TransformerSpec(
             vocab=5,
             width=8,
             layers=layers,

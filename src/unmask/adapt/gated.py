@@ -38,7 +38,7 @@ class Gated(Policy):
         return needs_of([self.fixed, self._base], [self.diagnostic])
 
     @property
-    def memory(self) -> int:
+    def past_steps(self) -> int:
         return memory_of([self.fixed, self._base], [self.diagnostic])
 
     @property
@@ -50,8 +50,8 @@ class Gated(Policy):
         self._base.check(state)
 
     @property
-    def recordable(self) -> bool:
-        return self.fixed.recordable and self._base.recordable and self.diagnostic.replays
+    def cuda_graph(self) -> bool:
+        return self.fixed.cuda_graph and self._base.cuda_graph and self.diagnostic.replays
 
     def bounded(self, length: int) -> Policy:
         base = None if self.base is None else self.base.bounded(length)
@@ -128,7 +128,7 @@ def plain(*policies: Policy) -> None:
 def _overrides(policy: Policy, method: str) -> bool:
     if method == "look-ahead":
         return policy.looks_ahead
-    return policy.own_end if method == "done" else type(policy).view is not Policy.view
+    return policy.own_end if method == "done" else type(policy).model_input is not Policy.model_input
 
 
 def needs_of(policies: Sequence[Policy], diagnostics: Sequence[Diagnostic] = ()) -> Needs:
@@ -138,5 +138,5 @@ def needs_of(policies: Sequence[Policy], diagnostics: Sequence[Diagnostic] = ())
 
 def memory_of(policies: Sequence[Policy], diagnostics: Sequence[Diagnostic] = ()) -> int:
     """As many past steps as the one that reads most."""
-    read = [*(policy.memory for policy in policies), *(diagnostic.memory for diagnostic in diagnostics)]
+    read = [*(policy.past_steps for policy in policies), *(diagnostic.past_steps for diagnostic in diagnostics)]
     return ALL if ALL in read else max(read)

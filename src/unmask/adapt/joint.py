@@ -45,7 +45,7 @@ class JointPolicy(Policy):
         return needs_of([self.fixed, self._base], self.diagnostics)
 
     @property
-    def memory(self) -> int:
+    def past_steps(self) -> int:
         return memory_of([self.fixed, self._base], self.diagnostics)
 
     @property
@@ -56,9 +56,9 @@ class JointPolicy(Policy):
         self.fixed.check(state)
 
     @property
-    def recordable(self) -> bool:
+    def cuda_graph(self) -> bool:
         policies = (self.fixed, self._base)
-        return all(policy.recordable for policy in policies) and all(one.replays for one in self.diagnostics)
+        return all(policy.cuda_graph for policy in policies) and all(one.replays for one in self.diagnostics)
 
     def bounded(self, length: int) -> Policy:
         diagnostics = tuple(diagnostic.bounded(length) for diagnostic in self.diagnostics)

@@ -33,13 +33,13 @@ class _NearestCandidate(Gated):
         return super().needs | needs_of(self.candidates)
 
     @property
-    def memory(self) -> int:
+    def past_steps(self) -> int:
         return memory_of([self.fixed, self._base, *self.candidates], [self.diagnostic])
 
     def read(self, traj: Trajectory) -> Reading:
         reading = super().read(traj)
         actions = [policy.act(traj, NO_LOOK_AHEAD) for policy in self.candidates]
-        revealed_BL = apply(traj.state, traj.seen, reading.action).revealed_BL
+        revealed_BL = apply(traj.state, traj.current_prediction, reading.action).revealed_BL
         at_B = nearest(self.diagnostic.axis, traj.state, reading.action, revealed_BL, actions)
         snapped = reduce(lambda kept, at: choose(at_B == at[0], at[1], kept), enumerate(actions), actions[0])
         return replace(reading, action=snapped)

@@ -27,7 +27,7 @@ class Staged(Policy):
         return needs_of(self.policies)
 
     @property
-    def memory(self) -> int:
+    def past_steps(self) -> int:
         return memory_of(self.policies)
 
     @property
@@ -39,8 +39,8 @@ class Staged(Policy):
             policy.check(state)
 
     @property
-    def recordable(self) -> bool:
-        return all(policy.recordable for policy in self.policies)
+    def cuda_graph(self) -> bool:
+        return all(policy.cuda_graph for policy in self.policies)
 
     def bounded(self, length: int) -> Policy:
         return replace(self, policies=tuple(policy.bounded(length) for policy in self.policies))

@@ -31,11 +31,11 @@ class ClusterOptions:
     @contextmanager
     def opened(self, load: LoadOptions, name: str) -> "Iterator[tuple[Model, ModelWorkers | None]]":
         """A model of this process; or one that stands for that of a cluster's workers, and those."""
-        where = self.where
-        if where is None:
+        cluster = self.where
+        if cluster is None:
             yield load.load(name), None
             return
-        with load.remote(name, where) as model:
+        with load.remote(name, cluster) as model:
             yield model.here, model.workers
 
     @contextmanager
@@ -44,11 +44,11 @@ class ClusterOptions:
         from unmask.lab.cluster.connect import connected
         from unmask.lab.whole_runs import Cluster
 
-        where = self.where
-        if where is None:
+        cluster = self.where
+        if cluster is None:
             yield load.load(name), None
             return
-        with connected(where):
-            with load.remote(name, replace(where, workers=1)) as model:
+        with connected(cluster):
+            with load.remote(name, replace(cluster, workers=1)) as model:
                 here, loader = model.here, model.loader
-            yield here, Cluster(where, loader)
+            yield here, Cluster(cluster, loader)

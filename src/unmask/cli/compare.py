@@ -297,11 +297,11 @@ def _arms(
     model: "Model", policies: "dict[str, Policy | Search]", matched: bool
 ) -> "tuple[dict[str, Policy | Search], dict[str, MatchedControl]]":
     """The policies with the heads of this model, and the controls of its searches where they are asked for."""
-    from unmask.denoisers import Exact
+    from unmask.denoisers import ExactDenoiser
     from unmask.lab.compare_matched import with_controls
     from unmask.policies.heads import fitted
 
-    exact = isinstance(model.denoiser, Exact)
+    exact = isinstance(model.denoiser, ExactDenoiser)
     own = {name: fitted(policy, model.name, model.fingerprint, exact) for name, policy in policies.items()}
     if not matched:
         return own, {}

@@ -30,11 +30,11 @@ def extras(given: list[str] | None, family: str) -> "dict[str, Policy | Search]"
 
 def _suitable(model: "Model") -> "tuple[dict[str, Policy | Search], dict[str, str]]":
     """The published methods that a model can run, and why not the others."""
-    from unmask.denoisers import Exact
+    from unmask.denoisers import ExactDenoiser
     from unmask.lab.compare_methods import suitable_methods
     from unmask.policies.heads import HEADS, shipped
 
-    exact = isinstance(model.denoiser, Exact)
+    exact = isinstance(model.denoiser, ExactDenoiser)
     return suitable_methods(model.reference, [kind for kind in HEADS if exact or model.fingerprint in shipped(kind)])
 
 
@@ -72,11 +72,11 @@ def published(model: "Model", quiet: bool) -> "dict[str, Policy | Search]":
 def candidates(reference: str, axes: list[str], only: set[str] | None) -> "dict[str, Policy | Search]":
     """The reference first, then every other candidate of the axes, none twice; or those of all axes named in `only`."""
     from unmask.lab.study_models import REFERENCES
-    from unmask.policies import METHODS, make
+    from unmask.policies import METHODS, make_policy
     from unmask.policies import candidates as axis_candidates
 
     if reference not in REFERENCES and not axes and not only and reference in METHODS:
-        return {REFERENCE: make(reference)}
+        return {REFERENCE: make_policy(reference)}
     sets = axis_candidates.candidates(reference)
     policies: dict[str, Policy | Search] = {REFERENCE: axis_candidates.reference_of(sets)}
     for axis in axes if only is None else axis_candidates.AXES:

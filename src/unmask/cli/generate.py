@@ -188,7 +188,7 @@ def generate(
     keywords = _keywords(options, compose)
     prompts = _prompts([*(text or []), *(prompt or [])], prompt_file)
     loaded = load.load(model)
-    asked = [one for one in prompts or [loaded.default_prompt()] for _ in range(max(options.samples, 0))]
+    asked = [one for one in prompts or [loaded.default_prompt] for _ in range(max(options.samples, 0))]
     show.run(
         loaded, lambda on_step: loaded.generate(prompts, on_step=on_step, **keywords), keywords.get("policy"), asked
     )
@@ -244,7 +244,7 @@ def _keywords(options: DecodeOptions, compose: ComposeOptions) -> dict[str, Any]
 
 def _preset(preset: str | None, name: str, given: dict[str, Any]) -> dict[str, Any]:
     """Preset and settings of a method: which family's preset it is, the model says."""
-    from unmask.policies import METHODS, make
+    from unmask.policies import METHODS, make_policy
     from unmask.policies.presets import ANY, preset_of
 
     inner = given.pop("preset", None)
@@ -254,7 +254,7 @@ def _preset(preset: str | None, name: str, given: dict[str, Any]) -> dict[str, A
     if name not in METHODS:
         raise ConfigError(f"--preset {preset!r} goes with a method of `unmask methods`, not with {name}; leave it out")
     published = preset_of(name, METHODS[name].card, preset, ANY)[1]
-    make(name, **{**published, **given})  # for its checks
+    make_policy(name, **{**published, **given})  # for its checks
     return {"preset": preset, "settings": given}
 
 

@@ -162,9 +162,9 @@ def policy_text(name: str, settings: Mapping[str, Any]) -> str:
 def about(name: str) -> dict[str, Any]:
     """Everything a method says of itself, as plain values."""
     from unmask.core.card import Card
-    from unmask.policies import METHODS, examples, make, settings
+    from unmask.policies import METHODS, describe_policy, examples, make_policy
 
-    policy = make(name)
+    policy = make_policy(name)
     card = policy.card
     assert card is not None  # of every method in the table
     texts = {f.name: getattr(card, f.name) for f in fields(Card) if f.name not in ("presets", "differs")}
@@ -172,7 +172,7 @@ def about(name: str) -> dict[str, Any]:
         "name": name,
         "about": (METHODS[name].__doc__ or "").partition("\n")[0],
         **texts,
-        "settings": {key: value for key, value in settings(policy).items() if key != "name"},
+        "settings": {key: value for key, value in describe_policy(policy).items() if key != "name"},
         "presets": {preset: dict(values) for preset, values in card.presets.items()},
         "differs": list(card.differs),
         "bound_by_steps": policy.bound_by_steps,

@@ -50,11 +50,11 @@ class LoadOptions:
         with loading() as on_progress:
             return load(name, on_progress=on_progress, **self.chosen)
 
-    def remote(self, name: str, where: "Ray") -> "RemoteModel":
+    def remote(self, name: str, cluster: "Ray") -> "RemoteModel":
         """The same on the workers of a cluster."""
         from unmask.catalog import load
 
-        return load(name, where=where, **self.chosen)
+        return load(name, cluster=cluster, **self.chosen)
 
     @property
     def chosen(self) -> dict[str, Any]:

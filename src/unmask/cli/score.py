@@ -16,7 +16,7 @@ from unmask.cli.options import Json, expanded, policy_of
 from unmask.report.console import Console, say_json
 
 if TYPE_CHECKING:
-    from unmask.likelihood import TextScores
+    from unmask.likelihood import Likelihoods
 
 _FIELDS = ({"text"}, {"text", "prompt"})
 
@@ -106,11 +106,11 @@ def score(
     settings = quantity.settings()
     loaded = load.load(model)
     with blaming(chosen.get("policy")):
-        found = loaded.score(texts, prompt=prompts, **settings, **chosen)
+        found = loaded.log_likelihood(texts, prompt=prompts, **settings, **chosen)
     say_json(found.to_json()) if json else _pretty(found)
 
 
-def _pretty(found: "TextScores") -> None:
+def _pretty(found: "Likelihoods") -> None:
     from unmask.report.terminal import columns
 
     console = Console()

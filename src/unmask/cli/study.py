@@ -83,7 +83,7 @@ def run(
     from unmask.lab.study import Study
 
     _check_path("--out", out)
-    where = where_of(on, address, gpus_per_worker, workers)
+    cluster = where_of(on, address, gpus_per_worker, workers)
     chosen = Study.read(file)
     check_models(chosen)
     store = _created(out, chosen, accept_code)
@@ -96,7 +96,7 @@ def run(
             jobs=jobs,
             naive=naive,
             retry_failed=retry_failed,
-            where=where,
+            cluster=cluster,
             on_progress=on_progress,
             on_failure=_complain,
         )

@@ -85,7 +85,7 @@ def _scorer(tasks: Sequence[str], device: str) -> Callable[[Path, int], Mapping[
     def score(folder: Path, prompts: int) -> dict[str, float]:
         from unmask.catalog import load
         from unmask.lab.compare import evaluate
-        from unmask.policies import make
+        from unmask.policies import make_policy
 
         model = load(str(folder), device=device)
         means = evaluate(
@@ -93,7 +93,7 @@ def _scorer(tasks: Sequence[str], device: str) -> Callable[[Path, int], Mapping[
             tasks,
             split="development",
             prompts=prompts,
-            policies={"reference": make(model.reference)},
+            policies={"reference": make_policy(model.reference)},
             batch=GPU_ROWS if model.denoiser.device.type == "cuda" else None,
         ).means()
         for task in (task for task, value in means.items() if math.isnan(value)):

@@ -1,13 +1,22 @@
 """Values and contracts of the runtime. Nothing here knows a model, a method or a task."""
 
 from unmask.core.action import RULES, Action
-from unmask.core.contracts import ALL, NO_LOOK_AHEAD, Denoiser, DenoiserAround, LookAhead, Policy, Search, SearchRun
-from unmask.core.prediction import Edit, Logits, Posterior, Prediction, Statistics
-from unmask.core.proposal import Proposal, Vocabulary, propose
-from unmask.core.rng import Noise, NoNoise, row_key
+from unmask.core.contracts import (
+    ALL,
+    NO_LOOK_AHEAD,
+    Denoiser,
+    DenoiserWrapper,
+    LookAhead,
+    Policy,
+    Search,
+    SearchContext,
+)
+from unmask.core.prediction import Edit, ModelOutput, Posterior, Prediction, Statistics
+from unmask.core.proposal import SamplingParams, Vocabulary, sample
+from unmask.core.rng import ForbiddenNoise, Noise, row_key
 from unmask.core.state import State
 from unmask.core.trajectory import Step, Trajectory
-from unmask.core.view import Needs, View
+from unmask.core.view import ModelInput, Needs
 
 __all__ = [
     "ALL",
@@ -15,25 +24,25 @@ __all__ = [
     "RULES",
     "Action",
     "Denoiser",
-    "DenoiserAround",
+    "DenoiserWrapper",
     "Edit",
-    "Logits",
+    "ForbiddenNoise",
     "LookAhead",
+    "ModelInput",
+    "ModelOutput",
     "Needs",
-    "NoNoise",
     "Noise",
     "Policy",
     "Posterior",
     "Prediction",
-    "Proposal",
+    "SamplingParams",
     "Search",
-    "SearchRun",
+    "SearchContext",
     "State",
     "Statistics",
     "Step",
     "Trajectory",
-    "View",
     "Vocabulary",
-    "propose",
     "row_key",
+    "sample",
 ]

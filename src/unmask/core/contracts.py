@@ -10,12 +10,12 @@ from torch import Tensor
 from unmask.base.errors import ContractError
 from unmask.core.action import Action
 from unmask.core.card import Card
-from unmask.core.prediction import Logits, Prediction
+from unmask.core.prediction import ModelOutput, Prediction
 from unmask.core.proposal import Vocabulary
 from unmask.core.rng import Noise
 from unmask.core.state import State
 from unmask.core.trajectory import Trajectory
-from unmask.core.view import Needs, View
+from unmask.core.view import ModelInput, Needs
 
 ALL = -1
 """A policy that reads its whole past."""
@@ -32,10 +32,10 @@ class Denoiser(Protocol):
         """Where it wants its views."""
         ...
 
-    def __call__(self, view: View, needs: Needs) -> Logits: ...
+    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput: ...
 
 
-class DenoiserAround:
+class DenoiserWrapper:
     """A denoiser that stands around another one and has its vocabulary and device."""
 
     denoiser: Denoiser
@@ -52,14 +52,14 @@ class DenoiserAround:
 class LookAhead(Protocol):
     """The one way to run a network on a canvas that is not (yet) real: batched, counted, remembered."""
 
-    def look(
+    def predict(
         self,
         states: State,
         owner_U: Tensor,
         needs: Needs | None = None,
         given_UL: Tensor | None = None,
         *,
-        view: View | None = None,
+        inputs: ModelInput | None = None,
         noise: Noise | None = None,
         temperature: float | None = None,
     ) -> Prediction:
@@ -68,19 +68,19 @@ class LookAhead(Protocol):
         They are greedy, or drawn as the run draws where `noise` is given (one key per row, e.g.
         `traj.noise.select(owner_U)`), at a `temperature` of their own where one is given. `needs` may ask for
         attention, hidden rows and several draws. `given_UL` asks for the probability of these tokens (-1: none), as
-        `View.given_BN` does. A `view` of its own lets the pass read less, or more, than the canvas; it is remembered
-        unless it has an attention of its own.
+        `ModelInput.given_BN` does. An input of its own (`inputs`) lets the pass read less, or more, than the canvas; it
+        is remembered unless it has an attention of its own.
         """
         ...
 
     def ask_planner(
-        self, states: State, owner_U: Tensor, needs: Needs | None = None, *, view: View | None = None
-    ) -> Logits:
+        self, states: State, owner_U: Tensor, needs: Needs | None = None, *, inputs: ModelInput | None = None
+    ) -> ModelOutput:
         """What the run's second network says of hypothetical rows; its passes are counted apart."""
         ...
 
 
-class SearchRun(LookAhead, Protocol):
+class SearchContext(LookAhead, Protocol):
     """What a search moves its hypothetical rows with. Looks are not remembered: a path keeps its prediction."""
 
     @property
@@ -88,11 +88,11 @@ class SearchRun(LookAhead, Protocol):
         """What every running row has paid so far."""
         ...
 
-    def take(self, traj: Trajectory, policy: str, action: Action) -> Trajectory:
+    def apply_action(self, traj: Trajectory, policy: str, action: Action) -> Trajectory:
         """The rows after an action on their prediction, tails closed where the run fills them, the step recorded."""
         ...
 
-    def show(self, paths: Sequence[Trajectory]) -> None:
+    def report_paths(self, paths: Sequence[Trajectory]) -> None:
         """Tell whoever watches the run: the best path so far of rows still running, one row each, one step or more."""
         ...
 
@@ -106,22 +106,22 @@ _NOT_DECLARED = (
 class NoLookAhead:
     """For policies that decide from the step's own forward."""
 
-    def look(
+    def predict(
         self,
         states: State,
         owner_U: Tensor,
         needs: Needs | None = None,
         given_UL: Tensor | None = None,
         *,
-        view: View | None = None,
+        inputs: ModelInput | None = None,
         noise: Noise | None = None,
         temperature: float | None = None,
     ) -> Prediction:
         raise ContractError(_NOT_DECLARED)
 
     def ask_planner(
-        self, states: State, owner_U: Tensor, needs: Needs | None = None, *, view: View | None = None
-    ) -> Logits:
+        self, states: State, owner_U: Tensor, needs: Needs | None = None, *, inputs: ModelInput | None = None
+    ) -> ModelOutput:
         raise ContractError(_NOT_DECLARED)
 
 
@@ -150,7 +150,7 @@ class DecodingMethod(ABC):
         return False
 
     @property
-    def own_clock(self) -> bool:
+    def extra_steps(self) -> bool:
         """Whether it may take more steps than the answer has positions; all others are refused such a horizon."""
         return False
 
@@ -182,9 +182,9 @@ class Policy(DecodingMethod):
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         """The decision at the trajectory's state: a pure function of what the trajectory holds and of looks ahead."""
 
-    def view(self, traj: Trajectory) -> View:
+    def model_input(self, traj: Trajectory) -> ModelInput:
         """What the denoiser should read."""
-        return View.of(traj.state, self.needs)
+        return ModelInput.of(traj.state, self.needs)
 
     def done(self, traj: Trajectory) -> Tensor:
         """Which rows have finished."""
@@ -196,7 +196,7 @@ class Policy(DecodingMethod):
         return type(self).done is not Policy.done
 
     @property
-    def memory(self) -> int:
+    def past_steps(self) -> int:
         """How many past steps it reads: 0, 1 (notes count) or `ALL`. Futures are merged only under 0."""
         return 0
 
@@ -206,7 +206,7 @@ class Policy(DecodingMethod):
         return False
 
     @property
-    def recordable(self) -> bool:
+    def cuda_graph(self) -> bool:
         """Whether a GPU may record whole steps of it and replay them.
 
         `view`, `act` and `done`, once it is `bounded`, then read nothing back from the device, copy nothing to it, and
@@ -223,19 +223,19 @@ class Policy(DecodingMethod):
 class Search(DecodingMethod):
     """A method that owns its loop: beams, trees, particles. Reads the model only through the look-ahead."""
 
-    def base_forwards(self, state: State) -> Tensor | None:
+    def baseline_forwards(self, state: State) -> Tensor | None:
         """Looks that a base decode of each row takes, the smallest `budget`; None where the search takes no budget."""
         return None
 
     @property
-    def base_method(self) -> "Policy | None":
+    def baseline(self) -> "Policy | None":
         """What it is measured against with as many forwards; None where there is no such method."""
         return None
 
     @abstractmethod
-    def decode(self, run: SearchRun, traj: Trajectory) -> Trajectory:
+    def decode(self, context: SearchContext, traj: Trajectory) -> Trajectory:
         """From a started trajectory to a finished one, with the steps that led there.
 
-        Rows move by `run.take`, so that steps are recorded and end-of-text filling is honoured. What was spent is
-        filled in by the caller.
+        Rows move by `context.apply_action`, so that steps are recorded and end-of-text filling is honoured.
+        What was spent is filled in by the caller.
         """

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unmask.core.graphs import copy_in
-from unmask.core.rows import Path, leaves, mapped
+from unmask.core.rows import Path, map_tensors, tensors
 
 T = TypeVar("T")
 _ROUND = 16
@@ -29,12 +29,12 @@ class Layout(Generic[T]):
 
     @classmethod
     def of(cls, value: T) -> "Layout[T]":
-        parts = leaves(value)
+        parts = tensors(value)
         starts, size = [], 0
         for part in parts.values():
             starts.append(size)
             size += -(-part.numel() * part.element_size() // _ROUND) * _ROUND
-        return cls(mapped(value, _empty), tuple(parts), tuple(starts), size)
+        return cls(map_tensors(value, _empty), tuple(parts), tuple(starts), size)
 
     def fits(self, value: object) -> bool:
         """Whether a value has that form: the same tensors, of the same shapes and types."""
@@ -42,34 +42,34 @@ class Layout(Generic[T]):
 
     def read(self, memory: Tensor) -> T:
         """The value in a piece of memory: its tensors are parts of that."""
-        return rebuilt(self.form, self._parts(memory))
+        return replace_tensors(self.form, self._parts(memory))
 
     def write(self, memory: Tensor, value: T) -> None:
         """Copy a value there."""
-        copy_in(self._parts(memory), list(leaves(value).values()))
+        copy_in(self._parts(memory), list(tensors(value).values()))
 
     def _parts(self, memory: Tensor) -> list[Tensor]:
-        forms = leaves(self.form).values()
+        forms = tensors(self.form).values()
         return [_part(memory, start, form) for start, form in zip(self.starts, forms, strict=True)]
 
 
 def same_form(one: object, other: object) -> bool:
     """Whether two values have the same tensors, of the same shapes and types."""
-    ours, theirs = leaves(one), leaves(other)
+    ours, theirs = tensors(one), tensors(other)
     return ours.keys() == theirs.keys() and all(
         part.shape == theirs[path].shape and part.dtype == theirs[path].dtype for path, part in ours.items()
     )
 
 
-def rebuilt(form: T, tensors: Iterable[Tensor]) -> T:
+def replace_tensors(form: T, tensors: Iterable[Tensor]) -> T:
     """The same value with other tensors, in the order of its leaves."""
     fresh = iter(tensors)
-    return mapped(form, lambda _: next(fresh))
+    return map_tensors(form, lambda _: next(fresh))
 
 
-def shortened(value: T, length: int) -> T:
+def cut_canvas(value: T, length: int) -> T:
     """A value on so many positions of its canvases: what is behind them is cut off, along the axes L and N."""
-    return rebuilt(value, [_cut(part, axes_of(path), length) for path, part in leaves(value).items()])
+    return replace_tensors(value, [_cut(part, axes_of(path), length) for path, part in tensors(value).items()])
 
 
 def axes_of(path: Path) -> str:

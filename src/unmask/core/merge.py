@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from unmask.base.errors import ConfigError, require
-from unmask.core.rows import concat, leaves, mapped, select
+from unmask.core.rows import concat, map_tensors, select, tensors
 from unmask.core.trajectory import Step, Trajectory
 
 
-def merge_runs(parts: Sequence[Trajectory], rows: Sequence[Sequence[int]]) -> Trajectory:
+def join_runs(parts: Sequence[Trajectory], rows: Sequence[Sequence[int]]) -> Trajectory:
     """One run of all rows; `rows` says for each part where its rows belong, every place once.
 
     Canvases are padded to the longest. Steps of the same number are one step; where a method kept something in one part
@@ -71,8 +71,8 @@ def _kind(value: Any) -> Any:
 def _widened(step: Step, wide: int) -> Step:
     """The same rows on a canvas of `wide` positions."""
     own = step.state.tokens_BL.shape[1]
-    names = iter([str(path[-1]) for path in leaves(step)])
-    padded = mapped(step, lambda tensor: _padded(tensor, next(names), own, wide - own))
+    names = iter([str(path[-1]) for path in tensors(step)])
+    padded = map_tensors(step, lambda tensor: _padded(tensor, next(names), own, wide - own))
     return replace(padded, state=step.state.pad_to(wide))
 
 

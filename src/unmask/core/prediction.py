@@ -36,7 +36,7 @@ class PackedSlots(CountedSlots):
 
 
 @dataclass(frozen=True, repr=False)
-class Logits(Shown):
+class ModelOutput(Shown):
     """A denoiser's answer to a view: packed rows, one for each wanted slot in row-major order.
 
     Where the view names packed slots there is one for each of those instead, and the unwanted among them say nothing.

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from unmask.base.errors import DenoiserError, require
-from unmask.core.prediction import Edit, Logits, Posterior, Prediction, Statistics
+from unmask.core.prediction import Edit, ModelOutput, Posterior, Prediction, Statistics
 from unmask.core.rng import Noise, entries
-from unmask.core.view import Needs, View
+from unmask.core.view import ModelInput, Needs
 from unmask.core.vocab_statistics import StatsRequest, TokenDraw
 from unmask.core.vocab_statistics_choice import fast_vocab_stats
 
@@ -28,7 +28,7 @@ class Vocabulary:
 
 
 @dataclass(frozen=True)
-class Proposal:
+class SamplingParams:
     """How tokens are proposed. Each option has an effect at temperature 0 and above, except as stated."""
 
     temperature: float = 0.0
@@ -71,7 +71,7 @@ class Proposal:
         )
 
     @property
-    def greedy(self) -> "Proposal":
+    def greedy(self) -> "SamplingParams":
         """The same options without the randomness: for looks at hypothetical canvases."""
         return replace(self, temperature=0.0, sampler="inverse")
 
@@ -88,10 +88,10 @@ class Proposal:
         return Edit(tuple(kept), tuple(kept.values()))
 
 
-def propose(
-    logits: Logits,
-    view: View,
-    proposal: Proposal,
+def sample(
+    output: ModelOutput,
+    inputs: ModelInput,
+    sampling: SamplingParams,
     needs: Needs,
     vocabulary: Vocabulary,
     *,
@@ -100,53 +100,53 @@ def propose(
     previous: Posterior | None = None,
 ) -> Prediction:
     """Run the pass over the vocabulary and spread its answers over the view's slots."""
-    index_R = logits.index_R
-    _check(logits, index_R, view, vocabulary)
-    edit = proposal.edit(vocabulary)
-    slots = view.tokens_BN.shape[1]
-    row_R, position_R = index_R // slots, view.position_BN.flatten()[index_R]
+    index_R = output.index_R
+    _check(output, index_R, inputs, vocabulary)
+    edit = sampling.edit(vocabulary)
+    slots = inputs.tokens_BN.shape[1]
+    row_R, position_R = index_R // slots, inputs.position_BN.flatten()[index_R]
     result = fast_vocab_stats(
-        logits.logits_RV,
+        output.logits_RV,
         StatsRequest(
             top_k=max(needs.top_k, 2),
             edit=edit,
-            draw=_draw(proposal, needs.draws, noise, (step_B[row_R], position_R, row_R), vocabulary.size),
+            draw=_draw(sampling, needs.draws, noise, (step_B[row_R], position_R, row_R), vocabulary.size),
             filtered=needs.filtered,
-            untrusted=vocabulary.eos_ids if proposal.confidence_eos_eot_inf else (),
-            given_R=None if view.given_BN is None else view.given_BN.flatten()[index_R],
+            untrusted=vocabulary.eos_ids if sampling.confidence_eos_eot_inf else (),
+            given_R=None if inputs.given_BN is None else inputs.given_BN.flatten()[index_R],
             previous=previous if needs.divergence else None,
-            previous_R=_previous_rows(previous, index_R, view) if needs.divergence else None,
+            previous_R=_previous_rows(previous, index_R, inputs) if needs.divergence else None,
         ),
     )
-    spread = partial(_spread, index_R=index_R, shape=view.tokens_BN.shape, wanted_R=(wanted_R := logits.wanted_R))
+    spread = partial(_spread, index_R=index_R, shape=inputs.tokens_BN.shape, wanted_R=(wanted_R := output.wanted_R))
     numbers = [result.entropy_R, result.logz_R, result.proposed_R, result.filtered_entropy_R]
-    numbers += [] if view.given_BN is None else [result.given_R]
-    entropy_BN, logz_BN, proposed_BN, filtered_entropy_BN, *given = _spread_all(numbers, index_R, view, wanted_R)
+    numbers += [] if inputs.given_BN is None else [result.given_R]
+    entropy_BN, logz_BN, proposed_BN, filtered_entropy_BN, *given = _spread_all(numbers, index_R, inputs, wanted_R)
     both = [result.drift_R, result.displacement_R] if needs.divergence else []
-    drift_BN, displacement_BN = _spread_all(both, index_R, view, wanted_R, NAN) if both else (None, None)
+    drift_BN, displacement_BN = _spread_all(both, index_R, inputs, wanted_R, NAN) if both else (None, None)
     token_BND, confidence_BND = spread(result.token_RD), spread(result.confidence_RD)
     clean = filtered = Statistics(spread(result.top_RK), spread(result.p_RK), entropy_BN)
     if result.filtered_p_RK is not result.p_RK:
         filtered = Statistics(spread(result.filtered_top_RK), spread(result.filtered_p_RK), filtered_entropy_BN)
     keep = needs.posterior or needs.divergence
     return Prediction(
-        wanted_BN=logits.wanted_BN,
+        wanted_BN=output.wanted_BN,
         token_BN=token_BND[..., 0],
         confidence_BN=confidence_BND[..., 0],
         proposed_BN=proposed_BN,
         clean=clean,
         filtered=filtered,
         logz_BN=logz_BN,
-        vocab=logits.logits_RV.shape[1],
+        vocab=output.logits_RV.shape[1],
         token_BND=token_BND,
         confidence_BND=confidence_BND,
         given_BN=given[0] if given else None,
         drift_BN=drift_BN,
         displacement_BN=displacement_BN,
-        attention_BNN=logits.attention_BNN,
-        visible_BN=_visible(logits.attention_BNN, view, vocabulary.mask_id),
-        hidden_BNH=None if logits.hidden_RH is None else spread(logits.hidden_RH),
-        posterior=Posterior(logits.logits_RV, result.logz_R, logits.slot_BN, edit) if keep else None,
+        attention_BNN=output.attention_BNN,
+        visible_BN=_visible(output.attention_BNN, inputs, vocabulary.mask_id),
+        hidden_BNH=None if output.hidden_RH is None else spread(output.hidden_RH),
+        posterior=Posterior(output.logits_RV, result.logz_R, output.slot_BN, edit) if keep else None,
     )
 
 
@@ -160,37 +160,39 @@ def _spread(values_R: Tensor, index_R: Tensor, shape: torch.Size, wanted_R: Tens
 
 
 def _spread_all(
-    values: Sequence[Tensor], index_R: Tensor, view: View, wanted_R: Tensor | None, fill: float = 0.0
+    values: Sequence[Tensor], index_R: Tensor, inputs: ModelInput, wanted_R: Tensor | None, fill: float = 0.0
 ) -> Sequence[Tensor]:
     """Several numbers per packed row on the view's slots, each its own tensor, in one go."""
-    out = values[0].new_full((len(values), view.tokens_BN.numel()), fill)
+    out = values[0].new_full((len(values), inputs.tokens_BN.numel()), fill)
     stacked = torch.stack(list(values))
     out[:, index_R] = stacked if wanted_R is None else torch.where(wanted_R, stacked, fill)
-    return out.view(len(values), *view.tokens_BN.shape).unbind(0)
+    return out.view(len(values), *inputs.tokens_BN.shape).unbind(0)
 
 
-def _visible(attention_BNN: Tensor | None, view: View, mask_id: int) -> Tensor | None:
+def _visible(attention_BNN: Tensor | None, inputs: ModelInput, mask_id: int) -> Tensor | None:
     """How much each slot attends to tokens that stand, rather than to masks and padding."""
     if attention_BNN is None:
         return None
-    visible_BN = view.valid_BN & (view.tokens_BN != mask_id)
+    visible_BN = inputs.valid_BN & (inputs.tokens_BN != mask_id)
     return (attention_BNN * visible_BN[:, None, :]).sum(-1)
 
 
-def _draw(proposal: Proposal, draws: int, noise: Noise, at: tuple[Tensor, Tensor, Tensor], vocab: int) -> TokenDraw:
+def _draw(
+    sampling: SamplingParams, draws: int, noise: Noise, at: tuple[Tensor, Tensor, Tensor], vocab: int
+) -> TokenDraw:
     """The uniforms of each draw; `at` is (step, position, batch row) of the packed rows."""
-    settings = (proposal.temperature, proposal.top_p, proposal.top_k)
-    if proposal.temperature == 0:
+    settings = (sampling.temperature, sampling.top_p, sampling.top_k)
+    if sampling.temperature == 0:
         return TokenDraw(*settings)
     purposes = ["token", *(f"token/{d}" for d in range(1, draws))]
-    if proposal.sampler == "gumbel" and type(noise).uniform_vocab is Noise.uniform_vocab:
+    if sampling.sampler == "gumbel" and type(noise).uniform_vocab is Noise.uniform_vocab:
         bits_RD = torch.stack([noise.bits(*at, p) for p in purposes], -1)
 
         def uniform_entries(row_C: Tensor) -> Tensor:
             return torch.stack([entries(bits_R, vocab) for bits_R in bits_RD[row_C].unbind(-1)], -1)
 
         return TokenDraw(*settings, uniform_vocab=uniform_entries, bits_RD=bits_RD)
-    if proposal.sampler == "gumbel":
+    if sampling.sampler == "gumbel":
 
         def uniform_vocab(row_C: Tensor) -> Tensor:
             step_C, position_C, batch_row_C = (x_R[row_C] for x_R in at)
@@ -200,31 +202,31 @@ def _draw(proposal: Proposal, draws: int, noise: Noise, at: tuple[Tensor, Tensor
     return TokenDraw(*settings, uniform_RD=torch.stack([noise.uniform_packed(*at, p) for p in purposes], -1))
 
 
-def _previous_rows(previous: Posterior | None, index_R: Tensor, view: View) -> Tensor | None:
+def _previous_rows(previous: Posterior | None, index_R: Tensor, inputs: ModelInput) -> Tensor | None:
     """Where each wanted slot's posterior stood one step ago; extra slots beyond the old view had none."""
     if previous is None:
         return None
-    slots = view.tokens_BN.shape[1]
-    old_BN = torch.full(view.tokens_BN.shape, -1, device=index_R.device)
+    slots = inputs.tokens_BN.shape[1]
+    old_BN = torch.full(inputs.tokens_BN.shape, -1, device=index_R.device)
     shared = min(slots, previous.slot_BN.shape[1])
     old_BN[:, :shared] = previous.slot_BN[:, :shared]
     return old_BN.flatten()[index_R]
 
 
-def _check(logits: Logits, index_R: Tensor, view: View, vocabulary: Vocabulary) -> None:
-    columns = logits.logits_RV.shape[-1]
+def _check(output: ModelOutput, index_R: Tensor, inputs: ModelInput, vocabulary: Vocabulary) -> None:
+    columns = output.logits_RV.shape[-1]
     if columns != vocabulary.size:
         raise DenoiserError(
             f"the denoiser returned {columns} logit columns; allowed: {vocabulary.size}, its vocabulary size; "
             "check that model and tokenizer belong together"
         )
-    if logits.wanted_BN.shape != view.tokens_BN.shape:
+    if output.wanted_BN.shape != inputs.tokens_BN.shape:
         raise DenoiserError(
-            f"the denoiser answered for slots of shape {tuple(logits.wanted_BN.shape)}; allowed: "
-            f"{tuple(view.tokens_BN.shape)}, the view's; return one row per wanted slot"
+            f"the denoiser answered for slots of shape {tuple(output.wanted_BN.shape)}; allowed: "
+            f"{tuple(inputs.tokens_BN.shape)}, the view's; return one row per wanted slot"
         )
-    if len(logits.logits_RV) != len(index_R):
+    if len(output.logits_RV) != len(index_R):
         raise DenoiserError(
-            f"the denoiser returned {len(logits.logits_RV)} logit rows; allowed: {len(index_R)}, one per "
+            f"the denoiser returned {len(output.logits_RV)} logit rows; allowed: {len(index_R)}, one per "
             "wanted slot; return the wanted slots only, packed in row-major order"
         )

@@ -86,7 +86,7 @@ class Noise(Selectable):
     def select(self, rows_U: Tensor) -> "Noise":
         return Noise(self.key_B[rows_U])
 
-    def another(self, name: str) -> "Noise":
+    def derive(self, name: str) -> "Noise":
         """Independent numbers for the same rows: a further attempt at them."""
         return Noise(_absorb(self.key_B, _purpose_id(name)))
 
@@ -95,11 +95,11 @@ class Noise(Selectable):
 
 
 @dataclass(frozen=True, repr=False)
-class NoNoise(Noise):
+class ForbiddenNoise(Noise):
     """The noise shown to a policy that says it draws nothing."""
 
-    def select(self, rows_R: Tensor) -> "NoNoise":
-        return NoNoise(self.key_B[rows_R])
+    def select(self, rows_R: Tensor) -> "ForbiddenNoise":
+        return ForbiddenNoise(self.key_B[rows_R])
 
     def uniform(self, step_B: Tensor, position_BN: Tensor, purpose: str) -> Tensor:
         raise ContractError(

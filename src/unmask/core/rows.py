@@ -76,7 +76,7 @@ def _concat(values: list[Any]) -> Any:
     return first
 
 
-def leaves(value: object) -> dict[Path, Tensor]:
+def tensors(value: object) -> dict[Path, Tensor]:
     """Every tensor in a value under its path, in a fixed order."""
     return dict(_leaves(value, ()))
 
@@ -102,7 +102,7 @@ def part(value: Any, path: Path) -> Any:
     return value
 
 
-def mapped(value: T, change: Callable[[Tensor], Tensor]) -> T:
+def map_tensors(value: T, change: Callable[[Tensor], Tensor]) -> T:
     """The same value with every tensor changed, in the order of `leaves`."""
     return _mapped(value, change)
 

@@ -114,11 +114,11 @@ class State(Shown):
         mask_id: int,
         given: Sequence[Sequence[bool]] | None = None,
         device: torch.device | str = "cpu",
-        own_clock: bool = False,
+        extra_steps: bool = False,
     ) -> "State":
         """Infilling, the general case: every mask is a blank, everything else is given (unless `given` says so).
 
-        `own_clock` is for policies that take more steps than the answer has positions.
+        `extra_steps` is for policies that take more steps than the answer has positions.
         """
         if not canvases:
             raise ConfigError("canvases is empty; allowed: one canvas or more; pass at least one canvas")
@@ -133,7 +133,7 @@ class State(Shown):
             has_mask = mask_id in answer
             require(has_mask, f"blanks of row {row}", 0, "1 or more", "the canvas has no mask: nothing to decode")
             require(
-                1 <= budget <= len(answer) or (own_clock and budget >= 1),
+                1 <= budget <= len(answer) or (extra_steps and budget >= 1),
                 f"steps of row {row}",
                 budget,
                 f"1 to {len(answer)} (the row's number of answer positions)",

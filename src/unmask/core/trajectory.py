@@ -19,7 +19,7 @@ from unmask.base.options import fits
 from unmask.core.action import RULES, Action
 from unmask.core.archive import json_part, pack, pack_text, unpack
 from unmask.core.prediction import Posterior, Prediction, Statistics
-from unmask.core.proposal import Proposal
+from unmask.core.proposal import SamplingParams
 from unmask.core.rng import Noise
 from unmask.core.rows import Selectable, Shown, select
 from unmask.core.shapes import check_value
@@ -51,7 +51,7 @@ class Step(Shown):
     """Tokens those passes read."""
     planner_forwards_B: Tensor | None = field(default=None, metadata=_LATER)
     """Passes of a second network; None where there is none."""
-    foreseen_B: Tensor | None = field(default=None, metadata=_LATER)
+    prepaid_B: Tensor | None = field(default=None, metadata=_LATER)
     """Rows whose own pass was a look of the step before, which paid for it; None where nothing was remembered."""
 
 
@@ -74,9 +74,9 @@ class Trajectory(Selectable, Displayable):
     """Passes of a second network so far; None where there is none."""
     remasks_B: Tensor | None = field(default=None, metadata=_LATER)
     """Positions re-opened so far. Not in files, whose steps say it; None after reading one without steps."""
-    foreseen_B: Tensor | None = field(default=None, metadata=_LATER)
+    prepaid_B: Tensor | None = field(default=None, metadata=_LATER)
     """Of a resumed run: rows whose next pass the past has paid for, because it looked at this canvas."""
-    proposal: Proposal | None = field(default=None, metadata=_LATER)
+    sampling: SamplingParams | None = field(default=None, metadata=_LATER)
     """How its tokens were proposed: `decode` goes on like that unless told otherwise."""
     config: Mapping[str, Any] | None = field(default=None, metadata=_LATER)
     """The resolved configuration of the `generate`, `infill` or `branch` that made it: model and its fingerprint,
@@ -89,7 +89,7 @@ class Trajectory(Selectable, Displayable):
         return cls(state, noise, rows_B, zero_B, zero_B, remasks_B=zero_B)
 
     @property
-    def seen(self) -> Prediction:
+    def current_prediction(self) -> Prediction:
         """The current prediction; asking before a forward pass is a bug in the policy."""
         if self.prediction is None:
             raise ConfigError("no prediction yet; allowed: after a forward pass; call this from act, not from view")
@@ -105,7 +105,7 @@ class Trajectory(Selectable, Displayable):
         return self.steps[-1].action.notes if self.steps else {}
 
     @property
-    def posterior(self) -> Posterior | None:
+    def previous_posterior(self) -> Posterior | None:
         """The previous step's posterior, where it was kept."""
         return self.steps[-1].prediction.posterior if self.steps else None
 
@@ -147,7 +147,7 @@ class Trajectory(Selectable, Displayable):
             own,
             state=own.steps[step].state,
             steps=past,
-            foreseen_B=own.steps[step].foreseen_B,
+            prepaid_B=own.steps[step].prepaid_B,
             forwards_B=sum((s.forwards_B for s in past), zero_B),
             processed_B=sum((s.processed_B for s in past), zero_B),
             planner_forwards_B=_total([s.planner_forwards_B for s in past], own.planner_forwards_B),
@@ -228,7 +228,7 @@ class Trajectory(Selectable, Displayable):
 _FORMAT = "unmask-trajectory-2"
 _LARGEST = 1 << 33
 """Bytes of a file that is read at all."""
-_TYPES = {c.__name__: c for c in (Trajectory, Step, State, Action, Prediction, Statistics, Noise, Proposal)}
+_TYPES = {c.__name__: c for c in (Trajectory, Step, State, Action, Prediction, Statistics, Noise, SamplingParams)}
 
 
 def _value(meta: Any, arrays: Mapping[str, np.ndarray]) -> Trajectory:

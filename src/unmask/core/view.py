@@ -39,7 +39,7 @@ class Needs:
 
 
 @dataclass(frozen=True, repr=False)
-class View(Shown):
+class ModelInput(Shown):
     """One forward pass: N >= L slots, the canvas first, any extra slots (shadows, probes) after it."""
 
     tokens_BN: Tensor
@@ -61,7 +61,7 @@ class View(Shown):
     the wanted ones alone."""
 
     @classmethod
-    def of(cls, state: State, needs: Needs) -> "View":
+    def of(cls, state: State, needs: Needs) -> "ModelInput":
         """The canvas as it is."""
         length = state.tokens_BL.shape[1]
         position_L = torch.arange(length, device=state.tokens_BL.device)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unmask.base.errors import DenoiserError, require
-from unmask.core import Logits, Needs, View, Vocabulary
+from unmask.core import ModelInput, ModelOutput, Needs, Vocabulary
 from unmask.core.prediction import CountedSlots
 from unmask.denoisers.cached_steps import CachedSteps
 from unmask.denoisers.graphs import Graphs
@@ -22,7 +22,7 @@ KINDS = ("prefix", "dual")
 
 
 @dataclass(frozen=True)
-class ApproximateCache:
+class BlockCache:
     """A network that, inside a block of the answer, recomputes only part of the canvas.
 
     A row's active block is the leftmost one with a mask. The first pass of a block is complete and fills the cache
@@ -53,26 +53,26 @@ class ApproximateCache:
         return self.network.device
 
     @torch.inference_mode()
-    def __call__(self, view: View, needs: Needs) -> Logits:
-        if view.row_B is None:
+    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
+        if inputs.row_B is None:
             # A look at a hypothetical canvas: nothing of it may enter a real row's memory.
-            return self.network(view, needs)
-        self._check(view, needs)
-        self.network.check(view, needs)
-        slots = view.tokens_BN.shape[1]
-        padded = pad_view(view, -(-slots // BUCKET) * BUCKET)
+            return self.network(inputs, needs)
+        self._check(inputs, needs)
+        self.network.check(inputs, needs)
+        slots = inputs.tokens_BN.shape[1]
+        padded = pad_view(inputs, -(-slots // BUCKET) * BUCKET)
         memory, clocks, ages = self._ages(padded)
         plan = self._plan(memory.buffers, clocks, [b for b, age in enumerate(ages) if age == 0])
         # Started before slots are packed: the device need not wait for that.
         started = memory.buffers.start(plan)
         count = sum(clock.inside if age else clock.wanted for clock, age in zip(clocks, ages, strict=True))
         whole = plan.fresh == plan.rows
-        wanted_BN, processed_B = (view.wanted_BN, None) if whole else memory.buffers.answered(view)
+        wanted_BN, processed_B = (inputs.wanted_BN, None) if whole else memory.buffers.answered(inputs)
         counted = _KnownSlots(wanted_BN, count)
         normed_RH, logits_RV = self.network.answers(memory.buffers.hidden(plan, started, counted))
         # Only now: what a pass left that did not come to its end is not to be read.
         self._kept["memory"] = memory
-        return Logits(
+        return ModelOutput(
             logits_RV,
             counted.wanted_BN,
             hidden_RH=normed_RH if needs.hidden else None,
@@ -101,23 +101,23 @@ class ApproximateCache:
         cut = self.network.floors is not None and self.network.bounds(padded).most is not None
         return KVBuffers.bytes(self.network, rows, padded) <= RECORDED_BYTES and not cut
 
-    def plan(self, view: View) -> tuple[KVBuffers, PassPlan]:
+    def plan(self, inputs: ModelInput) -> tuple[KVBuffers, PassPlan]:
         """What the next pass over these rows recomputes, for a step that runs it. Rows that are done stay so."""
-        padded = pad_view(view, -(-view.tokens_BN.shape[1] // BUCKET) * BUCKET)
+        padded = pad_view(inputs, -(-inputs.tokens_BN.shape[1] // BUCKET) * BUCKET)
         memory, clocks, ages = self._ages(padded)
         fresh = [b for b, age in enumerate(ages) if age == 0 and clocks[b].start < clocks[b].stop]
         self._kept["memory"] = memory
         return memory.buffers, self._plan(memory.buffers, clocks, fresh)
 
-    def _ages(self, view: View) -> tuple["_Memory", list[RowClock], list[int]]:
+    def _ages(self, inputs: ModelInput) -> tuple["_Memory", list[RowClock], list[int]]:
         """The memory of these rows, their clocks, and how old it is of each."""
-        memory = self._memory(view)
-        clocks = self._clocks(memory, view)
+        memory = self._memory(inputs)
+        clocks = self._clocks(memory, inputs)
         return memory, clocks, memory.advance(clocks, self.refresh)
 
-    def _memory(self, view: View) -> "_Memory":
+    def _memory(self, inputs: ModelInput) -> "_Memory":
         """Room for this many rows of this many slots: what there is, or else anew."""
-        rows, slots = view.tokens_BN.shape
+        rows, slots = inputs.tokens_BN.shape
         old = self._kept.pop("memory", None)
         if old is not None and rows <= old.buffers.rows and slots == old.buffers.slots:
             return old
@@ -127,13 +127,13 @@ class ApproximateCache:
         least = self.network.bounds(min(BUCKET, slots), slots + SPARE).least if self.network.floors else 1
         return _Memory.lease(self.network, max(rows, least), slots)
 
-    def _clocks(self, memory: "_Memory", view: View) -> list[RowClock]:
+    def _clocks(self, memory: "_Memory", inputs: ModelInput) -> list[RowClock]:
         """The rows' clocks, by one read of the host; memory then holds these rows and no others."""
-        assert view.row_B is not None
+        assert inputs.row_B is not None
         rule = SpanRule(self.block, self.kind == "prefix", self.vocabulary.mask_id, self.network.shift)
         for _ in range(2):
-            memory.buffers.load(view)
-            spans = memory.buffers.spans(rule, len(view.row_B))
+            memory.buffers.load(inputs)
+            spans = memory.buffers.spans(rule, len(inputs.row_B))
             clocks = [RowClock(*numbers) for numbers in spans.numbers_B6.tolist()]
             if memory.hold([clock.id for clock in clocks]):
                 break
@@ -153,9 +153,9 @@ class ApproximateCache:
         fixed = self.network.forward is not None or self.network.floors is not None
         return min(-(-width // BUCKET) * BUCKET, slots) if fixed else width
 
-    def _check(self, view: View, needs: Needs) -> None:
+    def _check(self, inputs: ModelInput, needs: Needs) -> None:
         refused = {
-            "pairwise attention": view.attend_BNN is not None,
+            "pairwise attention": inputs.attend_BNN is not None,
             "attention": needs.attention,
             "predictions of revealed tokens": needs.revealed,
         }

@@ -11,11 +11,11 @@ from typing import Protocol
 
 import torch
 
-from unmask.core import Denoiser, Logits, Needs, View, Vocabulary
+from unmask.core import Denoiser, ModelInput, ModelOutput, Needs, Vocabulary
 from unmask.core.prediction import CountedSlots
 from unmask.denoisers.kv_buffers import KVBuffers, PassPlan
 from unmask.denoisers.network import Network
-from unmask.recorded import Perform, RecordedSteps, StepRecorder
+from unmask.recorded import GraphedRows, Perform, StepRecorder
 
 
 class Planner(Protocol):
@@ -33,7 +33,7 @@ class Planner(Protocol):
         """Whether passes over so many rows of so many slots are worth recordings."""
         ...
 
-    def plan(self, view: View) -> tuple[KVBuffers, PassPlan]:
+    def plan(self, inputs: ModelInput) -> tuple[KVBuffers, PassPlan]:
         """What the next pass over these rows is to recompute, and where."""
         ...
 
@@ -48,8 +48,8 @@ class CachedSteps:
     def within(self, denoiser: Denoiser) -> Denoiser:
         return CachedPass(self.planner.network)
 
-    def find(self, key: Hashable, make: Callable[[Perform], RecordedSteps]) -> RecordedSteps | None:
-        def planned(perform: Perform) -> RecordedSteps:
+    def find(self, key: Hashable, make: Callable[[Perform], GraphedRows]) -> GraphedRows | None:
+        def planned(perform: Perform) -> GraphedRows:
             steps = make(before := _Planned(perform))
             before.steps = steps
             return steps
@@ -70,7 +70,7 @@ class _Planned:
 
     def __init__(self, perform: Perform):
         self.perform = perform
-        self.steps: RecordedSteps | None = None
+        self.steps: GraphedRows | None = None
         self.planner: Planner | None = None
 
     def __call__(self, key: Hashable, work: Callable[[], None]) -> None:
@@ -80,7 +80,9 @@ class _Planned:
         assert isinstance(inner, CachedPass), "within this recorder"
         with torch.inference_mode():
             # The state made anew: what was derived from it belongs to an earlier step.
-            buffers, inner.plan = self.planner.plan(replace(View.of(replace(rows.state), Needs()), row_B=rows.rows_B))
+            buffers, inner.plan = self.planner.plan(
+                replace(ModelInput.of(replace(rows.state), Needs()), row_B=rows.rows_B)
+            )
         # Passes inside a step have no recordings of their own.
         inner.buffers = copy(buffers)
         inner.buffers.replays = None
@@ -104,15 +106,15 @@ class CachedPass:
         return self.network.device
 
     @torch.inference_mode()
-    def __call__(self, view: View, needs: Needs) -> Logits:
+    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
         assert self.buffers is not None, "planned before it runs"
         assert self.plan is not None, "planned before it runs"
-        packed: CountedSlots | None = view.packed
+        packed: CountedSlots | None = inputs.packed
         assert packed is not None, "a recorded step names its slots"
-        wanted_BN, processed_B = self.buffers.answered(view)
+        wanted_BN, processed_B = self.buffers.answered(inputs)
         started = self.buffers.start(self.plan)
         normed_RH, logits_RV = self.network.answers(self.buffers.hidden(self.plan, started, packed))
-        return Logits(
+        return ModelOutput(
             logits_RV,
             wanted_BN,
             hidden_RH=normed_RH if needs.hidden else None,

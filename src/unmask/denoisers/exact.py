@@ -14,17 +14,17 @@ import torch
 from torch import Tensor
 
 from unmask.base.errors import DenoiserError
-from unmask.core import Logits, Needs, View, Vocabulary
-from unmask.denoisers.joint import Joint
+from unmask.core import ModelInput, ModelOutput, Needs, Vocabulary
+from unmask.denoisers.joint import JointDistribution
 
 _MEMO_LIMIT = 100_000
 
 
 @dataclass(frozen=True)
-class Exact:
+class ExactDenoiser:
     """Wraps a joint. Each distinct row is computed alone and remembered, so batches cannot change a bit."""
 
-    joint: Joint
+    joint: JointDistribution
     eos_ids: tuple[int, ...] = ()
     _memo: dict[object, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
 
@@ -41,11 +41,11 @@ class Exact:
     def vocabulary(self) -> Vocabulary:
         return Vocabulary(self.joint.vocab, self.mask_id, self.eos_ids)
 
-    def __call__(self, view: View, needs: Needs) -> Logits:
-        self._check(view)
-        tokens, positions = view.tokens_BN.tolist(), view.position_BN.tolist()
-        valid, wanted = view.valid_BN.tolist(), view.wanted_BN.tolist()
-        attend = None if view.attend_BNN is None else view.attend_BNN.tolist()
+    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
+        self._check(inputs)
+        tokens, positions = inputs.tokens_BN.tolist(), inputs.position_BN.tolist()
+        valid, wanted = inputs.valid_BN.tolist(), inputs.wanted_BN.tolist()
+        attend = None if inputs.attend_BNN is None else inputs.attend_BNN.tolist()
         packed: list[np.ndarray] = []
         for b, row_tokens in enumerate(tokens):
             visible = [
@@ -60,26 +60,26 @@ class Exact:
                     if attend is not None:
                         seen = {p: t for p, t, s in visible if attend[b][slot][s]}
                     packed.append(self._log_marginals(seen)[positions[b][slot]])
-        device = view.tokens_BN.device
+        device = inputs.tokens_BN.device
         rows = np.stack(packed) if packed else np.zeros((0, self.joint.vocab))
-        return Logits(
+        return ModelOutput(
             torch.from_numpy(rows).to(device),
-            view.wanted_BN,
-            attention_BNN=self._attention(view).to(device) if needs.attention else None,
+            inputs.wanted_BN,
+            attention_BNN=self._attention(inputs).to(device) if needs.attention else None,
             hidden_RH=torch.from_numpy(rows).to(device) if needs.hidden else None,
         )
 
     def _log_marginals(self, seen: dict[int, int]) -> np.ndarray:
         return self._recall(tuple(sorted(seen.items())), lambda: np.log(self.joint.marginals(seen)))
 
-    def _attention(self, view: View) -> Tensor:
+    def _attention(self, inputs: ModelInput) -> Tensor:
         """Row-normalised pairwise conditional mutual information between the variables of a view's slots."""
-        batch, slots = view.tokens_BN.shape
+        batch, slots = inputs.tokens_BN.shape
         out_BNN = torch.zeros(batch, slots, slots, dtype=torch.float64)
         for b in range(batch):
-            valid_S = view.valid_BN[b].nonzero().flatten().cpu()
-            pos_S = view.position_BN[b].cpu()[valid_S]
-            tok_S = view.tokens_BN[b].cpu()[valid_S]
+            valid_S = inputs.valid_BN[b].nonzero().flatten().cpu()
+            pos_S = inputs.position_BN[b].cpu()[valid_S]
+            tok_S = inputs.tokens_BN[b].cpu()[valid_S]
             seen = {int(p): int(t) for p, t in zip(pos_S, tok_S, strict=True) if int(t) != self.mask_id}
             coupling = torch.from_numpy(self._coupling(int(pos_S.max()) + 1, seen))
             read_SS = coupling[pos_S][:, pos_S]
@@ -97,14 +97,14 @@ class Exact:
             self._memo[key] = compute()
         return self._memo[key]
 
-    def _check(self, view: View) -> None:
-        last = int(torch.where(view.valid_BN, view.position_BN, 0).max())
+    def _check(self, inputs: ModelInput) -> None:
+        last = int(torch.where(inputs.valid_BN, inputs.position_BN, 0).max())
         if last >= self.joint.n:
             raise DenoiserError(
                 f"a canvas reaches position {last}; allowed: 0 to {self.joint.n - 1}, the joint's variables; "
                 "shorten prompt plus answer, or build a longer joint"
             )
-        shown = torch.where(view.valid_BN, view.tokens_BN, 0)
+        shown = torch.where(inputs.valid_BN, inputs.tokens_BN, 0)
         if int(shown.max()) > self.mask_id or int(shown.min()) < 0:
             bad = int(shown.max()) if int(shown.max()) > self.mask_id else int(shown.min())
             raise DenoiserError(

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 import torch
 
 from unmask.base.errors import require
-from unmask.core import Denoiser, DenoiserAround, Logits, Needs, View
+from unmask.core import Denoiser, DenoiserWrapper, ModelInput, ModelOutput, Needs
 
 
 @dataclass(frozen=True)
-class Guided(DenoiserAround):
+class GuidedDenoiser(DenoiserWrapper):
     """Two forwards per step, of one shape each, so that guidance does not change the conditional logits' bits."""
 
     denoiser: Denoiser
@@ -19,10 +19,10 @@ class Guided(DenoiserAround):
         ok = 0 < self.scale < float("inf")
         require(ok, "cfg_scale", self.scale, "above 0, finite", "0 means no guidance: use the denoiser itself")
 
-    def __call__(self, view: View, needs: Needs) -> Logits:
-        conditional = self.denoiser(view, needs)
-        hidden_BN = torch.where(view.fixed_BN, self.vocabulary.mask_id, view.tokens_BN)
-        free = self.denoiser(replace(view, tokens_BN=hidden_BN), replace(needs, attention=False, hidden=False))
+    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
+        conditional = self.denoiser(inputs, needs)
+        hidden_BN = torch.where(inputs.fixed_BN, self.vocabulary.mask_id, inputs.tokens_BN)
+        free = self.denoiser(replace(inputs, tokens_BN=hidden_BN), replace(needs, attention=False, hidden=False))
         z_RV, u_RV = conditional.logits_RV, free.logits_RV
         return replace(
             conditional,

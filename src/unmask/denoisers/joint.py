@@ -43,7 +43,7 @@ class Mode(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Joint:
+class JointDistribution:
     """A strictly positive table `p` of shape (V,) * n; `p[x]` is the probability of the sequence x.
 
     Evidence maps a variable to its observed token. Information is in nats.
@@ -61,7 +61,7 @@ class Joint:
         object.__setattr__(self, "p", p)
 
     @classmethod
-    def random(cls, n: int, vocab: int, *, dependence: float, seed: int, structure: str = "dense") -> Joint:
+    def random(cls, n: int, vocab: int, *, dependence: float, seed: int, structure: str = "dense") -> JointDistribution:
         """Draw log p = unary Gaussian terms + dependence * Gaussian couplings on the structure's edges.
 
         The draws do not depend on `dependence` or `structure`, so a sweep over either varies nothing else.
@@ -119,10 +119,10 @@ class Joint:
             rows_nV[i] = self._table((i,), evidence)
         return rows_nV / rows_nV.sum(1, keepdims=True)
 
-    def prefix(self, m: int) -> Joint:
+    def prefix(self, m: int) -> JointDistribution:
         """The marginal of the first m variables."""
         require(1 <= m <= self.n, "m", m, f"1..{self.n}", "keep at least one variable")
-        return Joint(self.p.sum(tuple(range(m, self.n))))
+        return JointDistribution(self.p.sum(tuple(range(m, self.n))))
 
     def entropy(self, variables: Iterable[int], given: Iterable[int] = (), evidence: Evidence = NO_EVIDENCE) -> float:
         """H(X_A | X_G, evidence), averaged over the given variables; observed variables carry none."""

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unmask.core import View
+from unmask.core import ModelInput
 from unmask.core.graphs import copy_in
 from unmask.core.prediction import CountedSlots
 from unmask.denoisers.graphs import Graphs, Replays
@@ -83,24 +83,24 @@ class SpanRule:
     mask_id: int
     shift: int
 
-    def __call__(self, view: View, old_BN: Tensor, network: Network) -> Spans:
-        assert view.row_B is not None
-        slots = view.tokens_BN.shape[1]
-        answer_BN = view.valid_BN & ~view.fixed_BN
+    def __call__(self, inputs: ModelInput, old_BN: Tensor, network: Network) -> Spans:
+        assert inputs.row_B is not None
+        slots = inputs.tokens_BN.shape[1]
+        answer_BN = inputs.valid_BN & ~inputs.fixed_BN
         block_BN = (answer_BN.long().cumsum(-1) - 1) // self.block
-        masked_BN = answer_BN & (view.tokens_BN == self.mask_id)
+        masked_BN = answer_BN & (inputs.tokens_BN == self.mask_id)
         active_B1 = torch.where(masked_BN, block_BN, slots).amin(-1, keepdim=True)
         inside_BN = answer_BN & (block_BN == active_B1)
-        slot_N = torch.arange(slots, device=view.tokens_BN.device)
+        slot_N = torch.arange(slots, device=inputs.tokens_BN.device)
         # Dream reads position i at slot i - 1, so the slot before the block is recomputed with it.
         start_B = (torch.where(inside_BN, slot_N, slots).amin(-1) - self.shift).clamp(min=0)
-        stop_B = torch.where(view.valid_BN if self.to_end else inside_BN, slot_N + 1, 0).amax(-1)
+        stop_B = torch.where(inputs.valid_BN if self.to_end else inside_BN, slot_N + 1, 0).amax(-1)
         span_BN = (slot_N >= start_B[:, None]) & (slot_N < stop_B[:, None])
-        canvas_BN = torch.where(view.valid_BN, view.tokens_BN, -1)
+        canvas_BN = torch.where(inputs.valid_BN, inputs.tokens_BN, -1)
         kept_B = ((old_BN == canvas_BN) | ((old_BN == self.mask_id) & span_BN)).all(-1)
-        wanted_BN = view.wanted_BN & span_BN
-        clock = (view.row_B, start_B, stop_B, kept_B.long(), wanted_BN.sum(-1), view.wanted_BN.sum(-1))
-        return Spans(start_B, stop_B, wanted_BN, network.source(view) % slots, canvas_BN, torch.stack(clock, -1))
+        wanted_BN = inputs.wanted_BN & span_BN
+        clock = (inputs.row_B, start_B, stop_B, kept_B.long(), wanted_BN.sum(-1), inputs.wanted_BN.sum(-1))
+        return Spans(start_B, stop_B, wanted_BN, network.source(inputs) % slots, canvas_BN, torch.stack(clock, -1))
 
 
 class KVBuffers:
@@ -115,7 +115,7 @@ class KVBuffers:
         )
         zeros = partial(torch.zeros, (rows, slots), device=model.device)
         flags = partial(zeros, dtype=torch.bool)
-        self.view = View(
+        self.view = ModelInput(
             tokens_BN=zeros(dtype=torch.long),
             position_BN=zeros(dtype=torch.long),
             valid_BN=flags().fill_(True),
@@ -151,12 +151,12 @@ class KVBuffers:
         each = spec.kv_heads * spec.head_dim * network.model.dtype.itemsize
         return 2 * spec.layers * rows * (slots + SPARE) * each
 
-    def load(self, view: View) -> None:
+    def load(self, inputs: ModelInput) -> None:
         """Put the view of a pass in its place."""
-        assert view.row_B is not None
-        here = self._rows(len(view.tokens_BN))
+        assert inputs.row_B is not None
+        here = self._rows(len(inputs.tokens_BN))
         names = (*_INPUTS, "row_B")
-        copy_in([getattr(here, name) for name in names], [getattr(view, name) for name in names])
+        copy_in([getattr(here, name) for name in names], [getattr(inputs, name) for name in names])
 
     def spans(self, rule: SpanRule, rows: int) -> Spans:
         """Where the loaded rows are to be recomputed."""
@@ -193,13 +193,13 @@ class KVBuffers:
         if fresh:
             self.rows_U.copy_(both[rows:])
 
-    def answered(self, view: View) -> tuple[Tensor, Tensor]:
+    def answered(self, inputs: ModelInput) -> tuple[Tensor, Tensor]:
         """Slots for which there is an answer, and how many were computed for it, by row."""
-        rows, slots = view.tokens_BN.shape
+        rows, slots = inputs.tokens_BN.shape
         fresh_B, found = self.place_B[:rows] >= 0, Spans(*(held[:rows] for held in self.found))
         span_B = (found.stop_B - found.start_B).clamp(min=0)
-        wanted_BN = view.wanted_BN & (fresh_B[:, None] | found.inside_BN[:, :slots])
-        return wanted_BN, torch.where(fresh_B, view.valid_BN.sum(-1), span_B)
+        wanted_BN = inputs.wanted_BN & (fresh_B[:, None] | found.inside_BN[:, :slots])
+        return wanted_BN, torch.where(fresh_B, inputs.valid_BN.sum(-1), span_B)
 
     def start(self, plan: PassPlan) -> Tensor:
         """Hidden states of the pass over spans, or of the complete one where all rows begin anew."""
@@ -260,7 +260,7 @@ class KVBuffers:
         about = f"passes of a block cache over {self.rows} rows of {self.slots} slots"
         return self.replays(key, work, (), about)
 
-    def _rows(self, rows: int) -> View:
+    def _rows(self, rows: int) -> ModelInput:
         names = (*_INPUTS, "row_B")
         return replace(self.view, **{name: getattr(self.view, name)[:rows] for name in names})
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unmask.base.errors import CheckpointError, ConfigError, DenoiserError, require
-from unmask.core import Logits, Needs, View, Vocabulary
+from unmask.core import ModelInput, ModelOutput, Needs, Vocabulary
 from unmask.denoisers.masked_lm_codec import MaskedLMCodec
 
 BUCKET = 32
@@ -74,28 +74,28 @@ class MaskedLM:
         return device
 
     @torch.inference_mode()
-    def __call__(self, view: View, needs: Needs) -> Logits:
-        self._check(view, needs)
+    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
+        self._check(inputs, needs)
         architecture = _ARCHITECTURES.get(self.model.config.model_type)
-        output = self._run(view, needs, architecture)
+        output = self._run(inputs, needs, architecture)
         hidden_BNH = output.hidden_states[-1] if architecture is None else output.last_hidden_state
-        index_R = self._index(view, hidden_BNH.shape[1])
+        index_R = self._index(inputs, hidden_BNH.shape[1])
         hidden_RH = hidden_BNH.flatten(0, 1)[index_R]
         logits_RV = (
             output.logits.flatten(0, 1)[index_R] if architecture is None else self._head(hidden_RH, architecture)
         )
-        return Logits(
+        return ModelOutput(
             logits_RV,
-            view.wanted_BN,
-            attention_BNN=self._attention(output.attentions, view) if needs.attention else None,
+            inputs.wanted_BN,
+            attention_BNN=self._attention(output.attentions, inputs) if needs.attention else None,
             hidden_RH=hidden_RH if needs.hidden else None,
         )
 
-    def _run(self, view: View, needs: Needs, architecture: _Architecture | None) -> Any:
+    def _run(self, inputs: ModelInput, needs: Needs, architecture: _Architecture | None) -> Any:
         """The layers alone where the head is known, else the whole model."""
-        extra = self._slots(view.tokens_BN.shape[1]) - view.tokens_BN.shape[1]
-        valid_BN = F.pad(view.valid_BN, (0, extra))
-        tokens_BN = F.pad(view.tokens_BN, (0, extra))
+        extra = self._slots(inputs.tokens_BN.shape[1]) - inputs.tokens_BN.shape[1]
+        valid_BN = F.pad(inputs.valid_BN, (0, extra))
+        tokens_BN = F.pad(inputs.tokens_BN, (0, extra))
         options: dict[str, Any] = {
             # Families that are not in the table tell padding by its token.
             "input_ids": torch.where(valid_BN, tokens_BN, self.model.config.pad_token_id or 0),
@@ -120,9 +120,9 @@ class MaskedLM:
         padded = (slots // BUCKET + 1) * BUCKET
         return padded if self.max_positions is None else min(padded, self.max_positions)
 
-    def _index(self, view: View, slots: int) -> Tensor:
+    def _index(self, inputs: ModelInput, slots: int) -> Tensor:
         """Flat padded slot of each wanted one."""
-        wanted_BN = F.pad(view.wanted_BN, (0, slots - view.wanted_BN.shape[1]))
+        wanted_BN = F.pad(inputs.wanted_BN, (0, slots - inputs.wanted_BN.shape[1]))
         return wanted_BN.flatten().nonzero().squeeze(-1)
 
     def _head(self, hidden_RH: Tensor, architecture: _Architecture) -> Tensor:
@@ -132,21 +132,21 @@ class MaskedLM:
             out = getattr(self.model, name)(out)
         return out[:rows]
 
-    def _attention(self, layers: Sequence[Tensor], view: View) -> Tensor:
+    def _attention(self, layers: Sequence[Tensor], inputs: ModelInput) -> Tensor:
         """Mean over layers and heads, zero at padding; bfloat16 rows are brought back to a sum of one."""
-        slots = view.tokens_BN.shape[1]
+        slots = inputs.tokens_BN.shape[1]
         mean_BNN = torch.stack([layers[n].float().mean(1) for n in self.readout_layers]).mean(0)
-        mean_BNN = mean_BNN[:, :slots, :slots] * (view.valid_BN[:, :, None] & view.valid_BN[:, None, :])
+        mean_BNN = mean_BNN[:, :slots, :slots] * (inputs.valid_BN[:, :, None] & inputs.valid_BN[:, None, :])
         return mean_BNN / mean_BNN.sum(-1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
 
-    def _check(self, view: View, needs: Needs) -> None:
-        slots, size = view.tokens_BN.shape[1], self.vocabulary.size
+    def _check(self, inputs: ModelInput, needs: Needs) -> None:
+        slots, size = inputs.tokens_BN.shape[1], self.vocabulary.size
         if needs.attention and not self.readout_layers:
             raise DenoiserError(
                 "the method reads attention, but the model was loaded without; allowed: eager attention; load it with "
                 "attention=True"
             )
-        if view.attend_BNN is not None:
+        if inputs.attend_BNN is not None:
             raise DenoiserError(
                 "the view says who attends to whom (attend_BNN); allowed: None, every slot reads every valid one; "
                 "choose a method without shadow slots (wino has them)"
@@ -156,8 +156,8 @@ class MaskedLM:
                 f"a canvas has {slots} slots; allowed: at most {self.max_positions}, the model's window; shorten "
                 "prompt plus answer"
             )
-        odd_BN = view.position_BN != torch.arange(slots, device=view.position_BN.device)
-        strange_BN = view.valid_BN & ((view.tokens_BN < 0) | (view.tokens_BN >= size))
+        odd_BN = inputs.position_BN != torch.arange(slots, device=inputs.position_BN.device)
+        strange_BN = inputs.valid_BN & ((inputs.tokens_BN < 0) | (inputs.tokens_BN >= size))
         moved, strange = torch.stack((odd_BN.any(), strange_BN.any())).tolist()
         if moved:
             raise DenoiserError(
@@ -166,7 +166,7 @@ class MaskedLM:
             )
         if strange:
             raise DenoiserError(
-                f"a canvas holds token {int(view.tokens_BN[strange_BN][0])}; allowed: 0 to {size - 1}; encode the "
+                f"a canvas holds token {int(inputs.tokens_BN[strange_BN][0])}; allowed: 0 to {size - 1}; encode the "
                 "text with this model's tokenizer"
             )
 

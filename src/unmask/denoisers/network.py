@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unmask.base.errors import DenoiserError, require
-from unmask.core import Logits, Needs, View, Vocabulary
+from unmask.core import ModelInput, ModelOutput, Needs, Vocabulary
 from unmask.core.prediction import CountedSlots
 from unmask.denoisers.invariance import Bounds, Floors
 from unmask.denoisers.readout import Output, run
@@ -64,24 +64,24 @@ class Network:
         return self.shift, self.readout, self.query, self.wanted_only, self.floors is not None
 
     @torch.inference_mode()
-    def __call__(self, view: View, needs: Needs) -> Logits:
-        self.check(view, needs)
-        slots = view.tokens_BN.shape[1]
-        padded = pad_view(view, -(-slots // BUCKET) * BUCKET)
+    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
+        self.check(inputs, needs)
+        slots = inputs.tokens_BN.shape[1]
+        padded = pad_view(inputs, -(-slots // BUCKET) * BUCKET)
         bias = attention_bias(padded, self.model.dtype)
         watch = self.readout if needs.attention else ()
         # Before the pass: counting the wanted slots waits for the device, which then has the pass ahead of it.
-        counted = view.packed or CountedSlots(view.wanted_BN)
+        counted = inputs.packed or CountedSlots(inputs.wanted_BN)
         index_R = counted.index_R
         source_R = self.source(padded)[index_R // slots, index_R % slots]
         keep_R = self._kept(source_R, padded) if self.wanted_only else None
         output = self._layers(padded.tokens_BN, padded.position_BN, bias, watch, keep_R)
         x_RH = output.x_BNH.flatten(0, 1)
         normed_RH, logits_RV = self.answers(x_RH[source_R] if keep_R is None else x_RH[: len(source_R)])
-        return Logits(
+        return ModelOutput(
             logits_RV,
-            view.wanted_BN,
-            attention_BNN=self._attention(output, view, padded),
+            inputs.wanted_BN,
+            attention_BNN=self._attention(output, inputs, padded),
             hidden_RH=normed_RH if needs.hidden else None,
             counted=counted,
         )
@@ -92,12 +92,12 @@ class Network:
         most = max(1, PIECE // queries) if here else None
         return Bounds(1, most) if self.floors is None else self.floors.rows(queries, keys or queries, most)
 
-    def _kept(self, source_R: Tensor, view: View) -> Tensor | None:
+    def _kept(self, source_R: Tensor, inputs: ModelInput) -> Tensor | None:
         """Flat slots that go through all of the last layer, filled up to a power of two; None for all.
 
         Where bits may not depend on how many they are, they are as many as a pass needs for that.
         """
-        rows, slots = view.tokens_BN.shape
+        rows, slots = inputs.tokens_BN.shape
         bounds = self.bounds(slots)
         least = max(PACK, bounds.least * slots if self.floors else 0)
         count = max(1 << (len(source_R) - 1).bit_length() if len(source_R) else 0, least)
@@ -119,25 +119,25 @@ class Network:
         read = [part.attention_BNN for part in parts if part.attention_BNN is not None]
         return Output(torch.cat([part.x_BNH for part in parts]), torch.cat(read) if read else None)
 
-    def _attention(self, output: Output, view: View, padded: View) -> Tensor | None:
+    def _attention(self, output: Output, inputs: ModelInput, padded: ModelInput) -> Tensor | None:
         """The read-out of each slot's query, cut to the view's slots."""
-        attention_BNN, slots = output.attention_BNN, view.tokens_BN.shape[1]
+        attention_BNN, slots = output.attention_BNN, inputs.tokens_BN.shape[1]
         if attention_BNN is None:
             return None
         if self.query == "predicting":
             query_BN = self.source(padded) % padded.tokens_BN.shape[1]
             attention_BNN = attention_BNN.gather(1, query_BN[:, :, None].expand_as(attention_BNN))
-        return attention_BNN[:, :slots, :slots] * view.valid_BN[:, :, None]
+        return attention_BNN[:, :slots, :slots] * inputs.valid_BN[:, :, None]
 
-    def source(self, view: View) -> Tensor:
+    def source(self, inputs: ModelInput) -> Tensor:
         """Flat index of the slot that each slot's prediction is read at."""
-        batch, slots = view.tokens_BN.shape
-        own_BN = torch.arange(slots, device=view.tokens_BN.device).expand(batch, slots)
+        batch, slots = inputs.tokens_BN.shape
+        own_BN = torch.arange(slots, device=inputs.tokens_BN.device).expand(batch, slots)
         if self.shift:
             # The slot before, if it holds the position before; else (a run of extra slots begins) the canvas's own.
-            follows_BN = view.position_BN == F.pad(view.position_BN, (1, -1), value=-1) + 1
-            before_BN = torch.where(follows_BN, own_BN - 1, view.position_BN - 1)
-            own_BN = torch.where(view.position_BN > 0, before_BN, own_BN)
+            follows_BN = inputs.position_BN == F.pad(inputs.position_BN, (1, -1), value=-1) + 1
+            before_BN = torch.where(follows_BN, own_BN - 1, inputs.position_BN - 1)
+            own_BN = torch.where(inputs.position_BN > 0, before_BN, own_BN)
         return own_BN + slots * torch.arange(batch, device=own_BN.device)[:, None]
 
     def answers(self, x_RH: Tensor) -> tuple[Tensor, Tensor]:
@@ -155,7 +155,7 @@ class Network:
         normed_RH = self.model.norm(F.pad(x_RH, (0, 0, 0, max(-rows % PACK, least - rows))))
         return normed_RH[:rows], self.model.head_of(normed_RH)[:rows]
 
-    def check(self, view: View, needs: Needs) -> None:
+    def check(self, inputs: ModelInput, needs: Needs) -> None:
         if needs.attention and not self.readout:
             raise DenoiserError("no layers to read attention from; allowed: one or more; load the model with readout")
         if self.shift and needs.shadows:
@@ -164,8 +164,8 @@ class Network:
                 "one slot early, where they can be seen; allowed: policies without shadow slots; choose another"
             )
         # Out of range, an embedding look-up on a GPU kills the process's CUDA context; here it costs a host read.
-        if view.tokens_BN.device.type == "cpu" and view.packed is None:
-            low, high = int(view.tokens_BN.min()), int(view.tokens_BN.max())
+        if inputs.tokens_BN.device.type == "cpu" and inputs.packed is None:
+            low, high = int(inputs.tokens_BN.min()), int(inputs.tokens_BN.max())
             if low < 0 or high >= self.model.spec.vocab:
                 raise DenoiserError(
                     f"a canvas holds token {low if low < 0 else high}; allowed: 0 to {self.model.spec.vocab - 1}; "
@@ -183,34 +183,34 @@ def _filled_up(forward: Forward, least: int, piece: tuple[Tensor, ...], watch: t
     return Output(output.x_BNH[:rows].clone(), None if attention_BNN is None else attention_BNN[:rows].clone())
 
 
-def pad_view(view: View, slots: int) -> View:
+def pad_view(inputs: ModelInput, slots: int) -> ModelInput:
     """The same view with padding slots behind it; nothing attends to them."""
-    extra = slots - view.tokens_BN.shape[1]
+    extra = slots - inputs.tokens_BN.shape[1]
     if extra == 0:
-        return view
+        return inputs
     return replace(
-        view,
-        tokens_BN=F.pad(view.tokens_BN, (0, extra)),
-        position_BN=F.pad(view.position_BN, (0, extra)),
-        valid_BN=F.pad(view.valid_BN, (0, extra)),
-        fixed_BN=F.pad(view.fixed_BN, (0, extra)),
-        wanted_BN=F.pad(view.wanted_BN, (0, extra)),
-        attend_BNN=None if view.attend_BNN is None else F.pad(view.attend_BNN, (0, extra, 0, extra)),
-        given_BN=None if view.given_BN is None else F.pad(view.given_BN, (0, extra), value=-1),
+        inputs,
+        tokens_BN=F.pad(inputs.tokens_BN, (0, extra)),
+        position_BN=F.pad(inputs.position_BN, (0, extra)),
+        valid_BN=F.pad(inputs.valid_BN, (0, extra)),
+        fixed_BN=F.pad(inputs.fixed_BN, (0, extra)),
+        wanted_BN=F.pad(inputs.wanted_BN, (0, extra)),
+        attend_BNN=None if inputs.attend_BNN is None else F.pad(inputs.attend_BNN, (0, extra, 0, extra)),
+        given_BN=None if inputs.given_BN is None else F.pad(inputs.given_BN, (0, extra), value=-1),
     )
 
 
-def attention_bias(view: View, dtype: torch.dtype) -> Tensor:
+def attention_bias(inputs: ModelInput, dtype: torch.dtype) -> Tensor:
     """0 where a query may read a key, -inf elsewhere: (B, 1, 1 or N, N).
 
     Always given, also when it is all zeros: with and without a bias, attention runs other kernels that round
     differently, and a row's bits would depend on its neighbours' padding.
     """
-    allowed_BQN = view.valid_BN[:, None, :]
-    if view.attend_BNN is not None:
-        allowed_BQN = view.attend_BNN & allowed_BQN
+    allowed_BQN = inputs.valid_BN[:, None, :]
+    if inputs.attend_BNN is not None:
+        allowed_BQN = inputs.attend_BNN & allowed_BQN
         # A query with nothing to read would be NaN: it reads itself, as padding does, which nobody else reads.
-        itself_NN = torch.eye(view.tokens_BN.shape[1], dtype=torch.bool, device=view.tokens_BN.device)
+        itself_NN = torch.eye(inputs.tokens_BN.shape[1], dtype=torch.bool, device=inputs.tokens_BN.device)
         allowed_BQN = allowed_BQN | (itself_NN & ~allowed_BQN.any(-1, keepdim=True))
-    zero = torch.zeros((), dtype=dtype, device=view.tokens_BN.device)
+    zero = torch.zeros((), dtype=dtype, device=inputs.tokens_BN.device)
     return torch.where(allowed_BQN, zero, float("-inf"))[:, None]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from unmask.denoisers.kernels import readout_kernel
-from unmask.denoisers.transformer import PLAIN, Memory, Transformer, Watched
+from unmask.denoisers.transformer import PLAIN, AttentionInputs, KVStore, Transformer
 
 _SCORES = 1 << 26
 """Score elements held at a time: 256 MiB in float32."""
@@ -36,14 +36,14 @@ def run(
     keep_R: Tensor | None = None,
     *,
     watch: Sequence[int] = (),
-    memory: Memory | None = None,
+    memory: KVStore | None = None,
 ) -> Output:
     """The layers and the read-out of some of them."""
     hidden = model(tokens_BN, position_BN, bias, keep_R, watch=watch, memory=memory)
     return Output(hidden.x_BNH, _read_out(model, hidden.watched, bias) if watch else None)
 
 
-def _read_out(model: Transformer, watched: Sequence[Watched], bias: Tensor) -> Tensor:
+def _read_out(model: Transformer, watched: Sequence[AttentionInputs], bias: Tensor) -> Tensor:
     """Of all slots; by a kernel where the network's layers run on kernels, too."""
     if model.norm.ops is PLAIN or not bias.is_cuda:
         return mean_attention(watched, bias)
@@ -53,7 +53,7 @@ def _read_out(model: Transformer, watched: Sequence[Watched], bias: Tensor) -> T
 
 
 def mean_attention(
-    watched: Iterable[Watched],
+    watched: Iterable[AttentionInputs],
     bias: Tensor | None = None,
     *,
     rows_BQ: Tensor | None = None,
@@ -72,7 +72,7 @@ def mean_attention(
 
 
 def _layer(
-    watched: Watched,
+    watched: AttentionInputs,
     bias: Tensor | None,
     rows_BQ: Tensor | None,
     columns_BS: Tensor | None,
@@ -106,7 +106,7 @@ def _take(x_BMNF: Tensor, index_BS: Tensor | None) -> Tensor:
     return x_BMNF.gather(2, index_BS[:, None, :, None].expand(-1, _h(x_BMNF), -1, x_BMNF.shape[-1]))
 
 
-def _take_bias(bias: Tensor, watched: Watched, rows_BQ: Tensor | None, columns_BS: Tensor | None) -> Tensor:
+def _take_bias(bias: Tensor, watched: AttentionInputs, rows_BQ: Tensor | None, columns_BS: Tensor | None) -> Tensor:
     """(B, 1, queries or 1, keys), cut to the rows and columns."""
     queries, keys = watched.q_BMNF.shape[2], watched.k_BGNF.shape[2]
     if rows_BQ is not None and bias.shape[2] != 1:

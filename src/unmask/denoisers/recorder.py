@@ -10,8 +10,8 @@ import torch
 from unmask.base.errors import warn_once
 from unmask.core.graphs import GraphMemory, Recording, record
 from unmask.denoisers.network import BUCKET, Network
-from unmask.past import NotRecorded
-from unmask.recorded import Perform, RecordedSteps
+from unmask.past import NotGraphable
+from unmask.recorded import GraphedRows, Perform
 
 SEEN = 256
 """Shapes that are remembered to have come."""
@@ -29,14 +29,14 @@ class CudaRecorder:
         self.device, self.limit = device, limit
         self.busy = Lock()
         self._seen: OrderedDict[Hashable, None] = OrderedDict()
-        self._kept: OrderedDict[Hashable, RecordedSteps] = OrderedDict()
+        self._kept: OrderedDict[Hashable, GraphedRows] = OrderedDict()
         self._refused: set[Hashable] = set()
         self.memory = GraphMemory()
 
     def within(self, denoiser: Network) -> Network:
         return replace(denoiser, forward=None, recorder=None)
 
-    def find(self, key: Hashable, make: Callable[[Perform], RecordedSteps]) -> RecordedSteps | None:
+    def find(self, key: Hashable, make: Callable[[Perform], GraphedRows]) -> GraphedRows | None:
         if key in self._refused or not self._again(key):
             return None
         if key not in self._kept:
@@ -84,4 +84,4 @@ class _Replayed:
             return record(work, self.recorder.device, memory=self.recorder.memory)
         except RuntimeError as error:
             # A driver without graphs, too little memory, or a policy that asks the device after all.
-            raise NotRecorded(str(error).splitlines()[0] if str(error) else type(error).__name__) from error
+            raise NotGraphable(str(error).splitlines()[0] if str(error) else type(error).__name__) from error

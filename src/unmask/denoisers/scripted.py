@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from unmask.core import Logits, Needs, View, Vocabulary
+from unmask.core import ModelInput, ModelOutput, Needs, Vocabulary
 
 Script = Callable[[list[int], int, int], Sequence[float]]
 """Logits of a slot from the view's tokens, the slot and the number of the forward pass."""
 
 
 @dataclass(frozen=True)
-class Scripted:
+class ScriptedDenoiser:
     """Answers from a script: `logits(tokens, slot, call)` of each wanted slot, for the call-th forward pass."""
 
     logits: Script
     vocab: int
     eos_ids: tuple[int, ...] = ()
-    calls: list[View] = field(default_factory=list, compare=False)
+    calls: list[ModelInput] = field(default_factory=list, compare=False)
     attention: Sequence[Sequence[float]] | None = None
     """From query to key, where it is asked for."""
 
@@ -32,15 +32,15 @@ class Scripted:
     def device(self) -> torch.device:
         return torch.device("cpu")
 
-    def __call__(self, view: View, needs: Needs) -> Logits:
-        tokens = view.tokens_BN.tolist()
-        rows = [self.logits(tokens[b], slot, len(self.calls)) for b, slot in view.wanted_BN.nonzero().tolist()]
-        self.calls.append(view)
+    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
+        tokens = inputs.tokens_BN.tolist()
+        rows = [self.logits(tokens[b], slot, len(self.calls)) for b, slot in inputs.wanted_BN.nonzero().tolist()]
+        self.calls.append(inputs)
         logits_RV = torch.tensor(rows, dtype=torch.float64).reshape(-1, self.vocab)
         attention_BNN = None
         if needs.attention and self.attention is not None:
             attention_BNN = torch.tensor(self.attention, dtype=torch.float64).expand(len(tokens), -1, -1)
-        return Logits(logits_RV, view.wanted_BN, attention_BNN=attention_BNN)
+        return ModelOutput(logits_RV, inputs.wanted_BN, attention_BNN=attention_BNN)
 
 
 def peaked(p: float, vocab: int) -> list[float]:

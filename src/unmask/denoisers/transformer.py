@@ -16,7 +16,7 @@ from unmask.base.errors import require
 
 
 @dataclass(frozen=True)
-class Spec:
+class TransformerSpec:
     """Everything that tells one such network from another."""
 
     vocab: int
@@ -60,7 +60,7 @@ class Rotation(NamedTuple):
     sin_B1NF: Tensor
 
     @classmethod
-    def of(cls, position_BN: Tensor, spec: Spec, dtype: torch.dtype) -> "Rotation":
+    def of(cls, position_BN: Tensor, spec: TransformerSpec, dtype: torch.dtype) -> "Rotation":
         # Computed here, not kept as a buffer: `module.to(bfloat16)` would silently round the frequencies.
         even = torch.arange(0, spec.head_dim, 2, device=position_BN.device, dtype=torch.float32)
         angle_BNF = position_BN[..., None].float() * (1.0 / spec.theta ** (even / spec.head_dim))
@@ -114,7 +114,7 @@ class PlainOps:
 PLAIN = PlainOps()
 
 
-class Memory(Protocol):
+class KVStore(Protocol):
     """Keys and values that outlive a pass: what an approximate cache hands to every layer."""
 
     def exchange(self, layer: int, k_BGNF: Tensor, v_BGNF: Tensor) -> tuple[Tensor, Tensor]:
@@ -122,7 +122,7 @@ class Memory(Protocol):
         ...
 
 
-class Watched(NamedTuple):
+class AttentionInputs(NamedTuple):
     """What the attention read-out needs of a layer."""
 
     q_BMNF: Tensor
@@ -135,7 +135,7 @@ class Hidden(NamedTuple):
     """A pass's last hidden states, before the final norm, and what was watched on the way."""
 
     x_BNH: Tensor
-    watched: tuple[Watched, ...]
+    watched: tuple[AttentionInputs, ...]
 
 
 class Norm(nn.Module):
@@ -173,7 +173,7 @@ class Fused(nn.Module):
 class Layer(nn.Module):
     """One block, in two halves around attention so that a cache or a read-out can stand between them."""
 
-    def __init__(self, spec: Spec):
+    def __init__(self, spec: TransformerSpec):
         super().__init__()
         self.head_dim, self.ops = spec.head_dim, cast(LayerOps, PLAIN)
         self.attn_norm, self.mlp_norm = Norm(spec.width, spec.eps), Norm(spec.width, spec.eps)
@@ -200,7 +200,7 @@ class Layer(nn.Module):
 class Transformer(nn.Module):
     """Embedding, layers, norm and head. Logits are made by `head_of`, for the rows somebody wants."""
 
-    def __init__(self, spec: Spec):
+    def __init__(self, spec: TransformerSpec):
         super().__init__()
         self.spec = spec
         self.embed = nn.Embedding(spec.vocab, spec.width)
@@ -209,7 +209,7 @@ class Transformer(nn.Module):
         self.head = nn.Linear(spec.width, spec.vocab, bias=False)
 
     @classmethod
-    def empty(cls, spec: Spec, device: torch.device | str, dtype: torch.dtype) -> "Transformer":
+    def empty(cls, spec: TransformerSpec, device: torch.device | str, dtype: torch.dtype) -> "Transformer":
         """Allocated where it will live and nowhere else; the weights are whatever was in memory."""
         with torch.device("meta"):
             model = cls(spec)
@@ -250,7 +250,7 @@ class Transformer(nn.Module):
         keep_R: Tensor | None = None,
         *,
         watch: Sequence[int] = (),
-        memory: Memory | None = None,
+        memory: KVStore | None = None,
     ) -> Hidden:
         """Run the layers. `bias` is added to the attention scores, broadcast over (batch, heads, queries, keys).
 
@@ -258,7 +258,7 @@ class Transformer(nn.Module):
         """
         x, delta = self.embed(tokens_BN), None
         rotate = Rotation.of(position_BN, self.spec, x.dtype)
-        watched: list[Watched] = []
+        watched: list[AttentionInputs] = []
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, Layer)
             x, q, k, v = layer.project(x, delta, rotate)
@@ -266,7 +266,7 @@ class Transformer(nn.Module):
                 k, v = memory.exchange(index, k, v)
             if index in watch:
                 mixed, lse_BMN = attend_lse(q, k, v, bias)
-                watched.append(Watched(q, k, lse_BMN))
+                watched.append(AttentionInputs(q, k, lse_BMN))
             else:
                 mixed = attend(q, k, v, bias)
             if keep_R is not None and index == self.spec.layers - 1:

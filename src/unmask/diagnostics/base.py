@@ -52,7 +52,7 @@ class Diagnostic(ABC):
         return Needs(divergence=True, attention=True)
 
     @property
-    def memory(self) -> int:
+    def past_steps(self) -> int:
         """How many past steps it reads."""
         return 1
 
@@ -89,7 +89,7 @@ def masked_twice(traj: Trajectory, last: Step) -> Tensor:
 
     def make() -> Tensor:
         length = traj.state.tokens_BL.shape[1]
-        known_BL = traj.seen.wanted_BN[:, :length] & last.prediction.wanted_BN[:, :length]
+        known_BL = traj.current_prediction.wanted_BN[:, :length] & last.prediction.wanted_BN[:, :length]
         return traj.state.masked_BL & last.state.masked_BL & known_BL
 
     return once(traj, "masked twice", make)

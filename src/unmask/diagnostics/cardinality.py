@@ -57,10 +57,10 @@ class CardinalityDiagnostic(Diagnostic):
         weighed = scored_by(self.mixture, traj, action)
         region_BL = eligible(state, action)
         support_BL, found_B = self._support(traj, last, weighed, region_BL)
-        order_BL = candidate_order(mixed(traj.seen, weighed), support_BL)
+        order_BL = candidate_order(mixed(traj.current_prediction, weighed), support_BL)
         gamma_BL = balance(
-            attention(traj.seen, L),
-            torch.where(support_BL, reliability(traj.seen, L), 0.0),
+            attention(traj.current_prediction, L),
+            torch.where(support_BL, reliability(traj.current_prediction, L), 0.0),
             torch.where(support_BL, answered.tau_BL, 0.0),
             order_BL,
         )

@@ -36,7 +36,7 @@ class CommitmentDiagnostic(Diagnostic):
         require(self.window >= 1, "window", self.window, "1 or more", "e.g. 4")
 
     @property
-    def memory(self) -> int:
+    def past_steps(self) -> int:
         return self.window
 
     def read(self, traj: Trajectory, action: Action) -> Reading:
@@ -45,12 +45,12 @@ class CommitmentDiagnostic(Diagnostic):
             return silence(traj, action)
         L = state.tokens_BL.shape[1]
         answered = sensitivity(traj, last, self.epsilon)
-        new_BL = score.best(mixed(traj.seen, action), eligible(state, action), count(state, action))
+        new_BL = score.best(mixed(traj.current_prediction, action), eligible(state, action), count(state, action))
         waiting_BL = state.masked_BL & ~new_BL
         tau_BL = torch.where(waiting_BL, answered.tau_BL, 0.0)
-        beta_BL = reliability(traj.seen, L) * supplied(attention(traj.seen, L), tau_BL)
+        beta_BL = reliability(traj.current_prediction, L) * supplied(attention(traj.current_prediction, L), tau_BL)
         rho_BL = displacement(traj, self.window)
-        p_BLK = traj.seen.clean.p_BNK[:, :L]
+        p_BLK = traj.current_prediction.clean.p_BNK[:, :L]
         eta_BL = (rho_BL - flip_radius(p_BLK[..., 0], p_BLK[..., 1])).clamp(min=0)
 
         judged_BL = new_BL & ~rho_BL.isnan()
@@ -75,7 +75,7 @@ def displacement(traj: Trajectory, window: int) -> Tensor:
     `thm:commitment_regime` is centred at the posterior that is left. `eq:app_revision_radius`
     """
     L = traj.state.tokens_BL.shape[1]
-    seen = [(traj.seen, traj.state), *((step.prediction, step.state) for step in reversed(traj.steps))]
+    seen = [(traj.current_prediction, traj.state), *((step.prediction, step.state) for step in reversed(traj.steps))]
     rho_BL = torch.full_like(traj.state.tokens_BL, -torch.inf, dtype=torch.float64)
     for (prediction, after), (_, before) in islice(pairwise(seen), window):
         moved_BL = asked(prediction.displacement_BN, "displacement")[:, :L].double()

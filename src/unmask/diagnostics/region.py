@@ -85,14 +85,14 @@ class RegionDiagnostic(Diagnostic):
 
 def predicted(traj: Trajectory) -> Tensor:
     """M: masked positions with a prediction."""
-    return traj.state.masked_BL & traj.seen.wanted_BN[:, : traj.state.tokens_BL.shape[1]]
+    return traj.state.masked_BL & traj.current_prediction.wanted_BN[:, : traj.state.tokens_BL.shape[1]]
 
 
 def drifting_region(
     traj: Trajectory, last: Step, action: Action, budget_B: Tensor, loops: tuple[int, int] | None = None
 ) -> tuple[Tensor, Tensor]:
     """nu, and the best region of so many positions that pays for it, both under the action's mixture."""
-    now_BL, before_BL = mixed(traj.seen, action), mixed(last.prediction, action)
+    now_BL, before_BL = mixed(traj.current_prediction, action), mixed(last.prediction, action)
     nu_B = transport_radius(before_BL, now_BL, masked_twice(traj, last))
     return nu_B, best_region(now_BL, predicted(traj), nu_B.nan_to_num(0.0), budget_B, loops)
 

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from unmask.core import Action, Prediction, Step, Trajectory
 from unmask.core.graphs import Recording, record
-from unmask.core.rows import Path, leaves, mapped, part
+from unmask.core.rows import Path, map_tensors, part, tensors
 from unmask.diagnostics.base import Diagnostic, Reading
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ class _RecordedReading:
             """Out of the recording's memory: what was only handed on is there already."""
             return given[id(result)] if id(result) in given else result.clone()
 
-        return [mapped(reading, kept) for reading in readings]
+        return [map_tensors(reading, kept) for reading in readings]
 
 
 _RECORDED: OrderedDict[tuple[object, ...], _RecordedReading | None] = OrderedDict()
@@ -75,8 +75,8 @@ _RECORDED: OrderedDict[tuple[object, ...], _RecordedReading | None] = OrderedDic
 
 
 def _record(diagnostics: Sequence[Diagnostic], traj: Trajectory, action: Action) -> _RecordedReading:
-    light = replace(traj, prediction=_light(traj.seen), steps=tuple(map(_light_step, traj.steps)))
-    buffers = {path: value.clone() for path, value in leaves((light, action)).items()}
+    light = replace(traj, prediction=_light(traj.current_prediction), steps=tuple(map(_light_step, traj.steps)))
+    buffers = {path: value.clone() for path, value in tensors((light, action)).items()}
     touched = _Touched()
 
     def work() -> list[Reading]:
@@ -87,7 +87,7 @@ def _record(diagnostics: Sequence[Diagnostic], traj: Trajectory, action: Action)
 
     recording = record(work, traj.state.tokens_BL.device)
     # What a result only hands on must be among the values too.
-    touched.ids |= {id(value) for value in leaves(tuple(recording.result)).values()}
+    touched.ids |= {id(value) for value in tensors(tuple(recording.result)).values()}
     used = {path: buffer for path, buffer in buffers.items() if id(buffer) in touched.ids}
     return _RecordedReading(replace(recording, buffers=list(used.values())), list(used))
 
@@ -108,7 +108,7 @@ def _side_by_side(readers: Sequence[Callable[[], Reading]]) -> list[Reading]:
 def _made_of(tensors: Iterable[Tensor], value: T) -> T:
     """The same value with other tensors, in the order of its leaves."""
     fresh = iter(tensors)
-    return mapped(value, lambda _: next(fresh))
+    return map_tensors(value, lambda _: next(fresh))
 
 
 def _light(prediction: Prediction) -> Prediction:
@@ -144,7 +144,7 @@ def _key(diagnostics: tuple[Diagnostic, ...], traj: Trajectory, action: Action) 
         state.mask_id,
         action.remask_BL is None,
         action.tokens_BL is None,
-        _shape(traj.seen),
+        _shape(traj.current_prediction),
         *(_shape(step.prediction) for step in traj.steps),
     )
 

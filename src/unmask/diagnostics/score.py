@@ -40,7 +40,7 @@ class ScoreDiagnostic(Diagnostic):
         last = traj.last
         if last is None:
             return silence(traj, action)
-        delta_BL = asked(traj.seen.drift_BN, "drift")[:, : action.region_BL.shape[1]].double()
+        delta_BL = asked(traj.current_prediction.drift_BN, "drift")[:, : action.region_BL.shape[1]].double()
         # A recorded step keeps neither on its own account: without them two rules would drop out unseen.
         asked(last.prediction.drift_BN, "drift of the last step")
         asked(last.prediction.visible_BN, "visible attention of the last step")

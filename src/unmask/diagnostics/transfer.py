@@ -34,7 +34,7 @@ def sensitivity(traj: Trajectory, last: Step, epsilon: float) -> Sensitivity:
 
 def _sensitivity(traj: Trajectory, last: Step, epsilon: float) -> Sensitivity:
     length = traj.state.tokens_BL.shape[1]
-    delta_BL = asked(traj.seen.drift_BN, "drift")[:, :length].double()
+    delta_BL = asked(traj.current_prediction.drift_BN, "drift")[:, :length].double()
     source_BL = torch.where(last.revealed_BL, reliability(last.prediction, length), 0.0)
     supplied_BL = received(attention(last.prediction, length, "attention of the last step"), source_BL)
     known_BL = masked_twice(traj, last) & ~delta_BL.isnan() & last.revealed_BL.any(-1, keepdim=True)

@@ -12,7 +12,7 @@ from typing import Any
 from unmask.core import Denoiser
 from unmask.denoisers import Codec, Prompt
 from unmask.lab.published import PublishedRun
-from unmask.request import TextModel
+from unmask.request import LoadedModel
 from unmask.tasks.base import DataDir, Draft, Example, Numbered, OwnExample, Task, TaskJudge, Verdict, canonical, digest
 from unmask.tasks.official import gsm8k, humaneval
 from unmask.tasks.official.data import DataFile, Row, rows
@@ -147,11 +147,15 @@ class AskedModel:
     denoiser: Denoiser
     codec: Codec
     options: Any
-    length: int | None
+    max_length: int | None
+    reference: str
+    fingerprint: str
 
 
-def shown_first(model: TextModel, turns: Sequence[Turn]) -> TextModel:
+def shown_first(model: LoadedModel, turns: Sequence[Turn]) -> LoadedModel:
     """The model, shown these turns before every prompt."""
     if not turns:
         return model
-    return AskedModel(model.name, model.denoiser, FewShotCodec(model.codec, tuple(turns)), model.options, model.length)
+    return AskedModel(
+        model.name, model.denoiser, FewShotCodec(model.codec, tuple(turns)), model.options, model.max_length
+    )

@@ -30,7 +30,7 @@ from unmask.lab.study import PromptRange, Study
 from unmask.lab.study_models import ModelSpec
 from unmask.lab.whole_runs import ROLE, Cluster, RunDecoder
 from unmask.policies.candidates import candidates
-from unmask.request import CalibratedModel, steps_of
+from unmask.request import LoadedModel, steps_of
 from unmask.stats import (
     Calibration,
     CalibrationSettings,
@@ -59,7 +59,7 @@ OPERATOR = ReMDM("conf")
 
 
 def calibrate(
-    model: CalibratedModel,
+    model: LoadedModel,
     task: Task,
     axis: str,
     *,
@@ -108,7 +108,7 @@ def calibrate(
 
 
 def _chosen(
-    model: CalibratedModel,
+    model: LoadedModel,
     study: Study,
     store: Store,
     runs: RunDecoder,
@@ -130,19 +130,19 @@ def _chosen(
     return arms, lift_tested(table.of(np.array(runs.prompts)[~fitted_P]), arms.calibration), found
 
 
-def _arms(model: CalibratedModel, axis: str, chosen: Calibration) -> Arms:
+def _arms(model: LoadedModel, axis: str, chosen: Calibration) -> Arms:
     diagnostic = DIAGNOSTICS[diagnostic_of(axis)]()
     return Arms(axis, model.reference, chosen, diagnostic, OPERATOR if AXES[axis].revises else None)
 
 
-def _measured(model: CalibratedModel, study: Study, work: str | Path, cluster: Cluster | None, **use: Any) -> Store:
+def _measured(model: LoadedModel, study: Study, work: str | Path, cluster: Cluster | None, **use: Any) -> Store:
     """The study's folder, with all of its branches."""
     try:
         with Store.create(work, study.config) as store:
             if cluster is None:
                 outcome = run_study(study, store, lambda spec: model, **use)
             else:
-                outcome = run_study(study, store, cluster.load, where=cluster.where, **use)
+                outcome = run_study(study, store, cluster.load, cluster=cluster.where, **use)
     except (OtherStudy, OldFormat) as error:
         raise OtherStudy(f"{error} (work={str(work)!r}: name another, or remove that one)") from error
     if not outcome.complete:
@@ -153,7 +153,7 @@ def _measured(model: CalibratedModel, study: Study, work: str | Path, cluster: C
     return store
 
 
-def _whole(model: CalibratedModel, study: Study, store: Store, runs: RunDecoder) -> WholeRuns:
+def _whole(model: LoadedModel, study: Study, store: Store, runs: RunDecoder) -> WholeRuns:
     """Every candidate at every step of every prompt."""
     (axis,) = study.axes
     names = store.utilities(storable(model.name), study.tasks[0], ROLE, axis).candidates
@@ -288,7 +288,7 @@ def _step_verdict(gate: Gate) -> str:
 
 
 def _study(
-    model: CalibratedModel,
+    model: LoadedModel,
     task: Task,
     axis: str,
     prompts: int,
@@ -328,7 +328,7 @@ def _study(
 
 
 def _table(
-    store: Store, model: CalibratedModel, task: Task, axis: str, fitted: Array, whole: WholeRuns | None
+    store: Store, model: LoadedModel, task: Task, axis: str, fitted: Array, whole: WholeRuns | None
 ) -> ValidationTable:
     """States and readings of the only setting that the study has; signals are beside what `fitted` prompts choose."""
     utilities = store.utilities(storable(model.name), task.name, ROLE, axis)
@@ -347,9 +347,10 @@ def _table(
     return table_of(ValidationTable, utilities, rows, mixture)
 
 
-def _check_room(store: Store, model: CalibratedModel, task: Task) -> None:
+def _check_room(store: Store, model: LoadedModel, task: Task) -> None:
     if not store.names():
         raise ConfigError(
-            f"no validation prompt of {task.name} leaves room for {task.horizon} tokens in {model.length}, the limit "
+            f"no validation prompt of {task.name} leaves room for {task.horizon} tokens in "
+            f"{model.max_length}, the limit "
             f"of {model.name}; allowed: shorter ones; shorten them or the horizon"
         )

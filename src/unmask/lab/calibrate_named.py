@@ -13,7 +13,7 @@ from unmask.base.options import fits
 from unmask.core import Policy
 from unmask.lab.calibrate import calibrate as measure
 from unmask.policies.candidates import around
-from unmask.request import CalibratedModel
+from unmask.request import LoadedModel
 from unmask.tasks.own import check_scoring, task_of
 
 _TYPES: Mapping[str, Any] = {
@@ -29,7 +29,7 @@ _TYPES: Mapping[str, Any] = {
 
 
 def calibrate(
-    model: CalibratedModel,
+    model: LoadedModel,
     *,
     task: str,
     axis: str,

@@ -16,7 +16,7 @@ import torch
 from unmask.base.environment import versions
 from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.base.files import storable
-from unmask.core import Policy, Proposal, Search, Trajectory
+from unmask.core import Policy, SamplingParams, Search, Trajectory
 from unmask.core.cost import AnswerCost, cost_columns
 from unmask.decode import decode
 from unmask.lab.compare_failed import LeftOut, PolicyFailed
@@ -26,8 +26,8 @@ from unmask.lab.compare_store import ComparePieces, hash_of_prompts
 from unmask.lab.compare_timing import BatchClock, TimedBatch, stored_time
 from unmask.lab.prompts import FRESH
 from unmask.lab.run.judging import Judge, scores
-from unmask.policies import BestOf, settings, standing
-from unmask.request import STEPS_SHARE, TextModel, begin, steps_of
+from unmask.policies import BestOf, describe_policy, method_status
+from unmask.request import STEPS_SHARE, LoadedModel, start_trajectory, steps_of
 from unmask.resolve import plain
 from unmask.tasks import SPLITS, Task, find
 from unmask.tasks.base import DataDir
@@ -117,7 +117,7 @@ class ComparePlan:
     steps: int | None = None
     temperature: float = 0.0
     seed: int = 0
-    proposal: Proposal | None = None
+    proposal: SamplingParams | None = None
     """How tokens are proposed, where that is more than a temperature."""
     controls: Mapping[str, MatchedControl] = field(default_factory=dict)
     """Arms that come after the policies: best of n of a search's base, with its forwards."""
@@ -141,15 +141,15 @@ class ComparePlan:
         return {**self.policies, **self.controls}
 
     @property
-    def drawing(self) -> Proposal:
+    def drawing(self) -> SamplingParams:
         """How tokens are proposed."""
-        return self.proposal or Proposal(temperature=self.temperature)
+        return self.proposal or SamplingParams(temperature=self.temperature)
 
     @property
     def chosen(self) -> list[Task]:
         return [find(task) if isinstance(task, str) else task for task in self.tasks]
 
-    def config(self, model: TextModel) -> dict[str, Any]:
+    def config(self, model: LoadedModel) -> dict[str, Any]:
         """The configuration but for batch sizes and versions, in JSON's types."""
         config = {
             "model": {"name": model.name, **model.options},
@@ -159,8 +159,8 @@ class ComparePlan:
             "prompts": self.prompts,
             "temperature": self.temperature,
             "seed": self.seed,
-            "policies": {name: settings(policy) for name, policy in self.policies.items()},
-            "methods": {name: standing(policy) for name, policy in self.policies.items()},
+            "policies": {name: describe_policy(policy) for name, policy in self.policies.items()},
+            "methods": {name: method_status(policy) for name, policy in self.policies.items()},
             "steps": {task.name: self.steps_for(task) for task in self.chosen},
             **({"proposal": asdict(self.proposal)} if self.proposal is not None else {}),
             **({"matched": {n: c.described() for n, c in self.controls.items()}} if self.controls else {}),
@@ -179,7 +179,7 @@ class ComparePlan:
 
 
 def evaluate(
-    model: TextModel,
+    model: LoadedModel,
     tasks: Sequence[str | Task],
     *,
     split: str,
@@ -224,7 +224,7 @@ def evaluate(
 
 
 def run_comparison(
-    model: TextModel,
+    model: LoadedModel,
     plan: ComparePlan,
     *,
     batch: int | None = None,
@@ -323,7 +323,7 @@ class BatchDecoder(Protocol):
 class LocalDecoder:
     """Decodes batches in this process, when they are asked for."""
 
-    def __init__(self, model: TextModel, plan: ComparePlan, jobs: int | None, warm_up: bool):
+    def __init__(self, model: LoadedModel, plan: ComparePlan, jobs: int | None, warm_up: bool):
         self.model, self.plan, self.jobs, self.warm_up = model, plan, jobs, warm_up
         self.clock = BatchClock(model.denoiser.device)
         self._judges: dict[str, Judge] = {}
@@ -333,12 +333,12 @@ class LocalDecoder:
 
     def decode(self, call: BatchCall) -> DecodedBatch:
         # The keys of `Model.generate`, so that it gives the same answers.
-        start = begin(self.model.denoiser, call.batch.requests, self.plan.seed)
+        start = start_trajectory(self.model.denoiser, call.batch.requests, self.plan.seed)
 
         def work() -> Trajectory:
             # Nothing here has gradients: a fifth of the time between forwards goes without the mode.
             with torch.inference_mode():
-                return decode(self.model.denoiser, call.policy, start, proposal=self.plan.drawing, record=False)
+                return decode(self.model.denoiser, call.policy, start, sampling=self.plan.drawing, record=False)
 
         cold = self.clock.first(call.task, call.arm)
         if cold and self.warm_up:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from unmask.base.errors import ConfigError
 from unmask.core import Policy, Search
-from unmask.policies import BestOf, settings, standing
+from unmask.policies import BestOf, describe_policy, method_status
 
 
 class AnyRow(Protocol):
@@ -38,7 +38,7 @@ class MatchedControl:
 
     def described(self) -> dict[str, Any]:
         """For a comparison's configuration."""
-        return {"of": self.of, "base": self.base, "policy": settings(self.policy), **standing(self.policy)}
+        return {"of": self.of, "base": self.base, "policy": describe_policy(self.policy), **method_status(self.policy)}
 
 
 def with_controls(
@@ -47,7 +47,7 @@ def with_controls(
     """The arms, the bases of their searches among them, and a control for every search that has one."""
     arms, controls = dict(policies), {}
     for name, search in policies.items():
-        base = search.base_method if isinstance(search, Search) else None
+        base = search.baseline if isinstance(search, Search) else None
         if base is None:
             continue
         there = next((arm for arm, policy in arms.items() if policy == base), None)

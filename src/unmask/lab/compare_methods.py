@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from unmask.core import Policy, Search
 from unmask.core.card import OURS
-from unmask.policies import METHODS, make
+from unmask.policies import METHODS, make_policy
 
 OF_ONE_KIND: Mapping[str, str] = MappingProxyType(
     {"llada": "llada", "fast-dllm": "llada", "remdm-llada": "llada", "dream": "dream", "fast-dllm-dream": "dream"}
@@ -36,7 +36,7 @@ def suitable_methods(reference: str, heads: Collection[str] = ()) -> tuple[dict[
         else:
             settings = _SETTINGS.get((reference, name), {})
             label = ":".join([name, *([",".join(f"{k}={v}" for k, v in settings.items())] if settings else [])])
-            chosen[label] = make(name, **settings)
+            chosen[label] = make_policy(name, **settings)
     return chosen, others
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from unmask.base.errors import ConfigError, SchemaError
 from unmask.core import Denoiser
 from unmask.lab.prompts import prompts_from
-from unmask.request import Request, TextModel, after_tokens
+from unmask.request import LoadedModel, Request, token_request
 from unmask.tasks import SPLITS, Example, Task
 from unmask.tasks.base import DataDir
 
@@ -58,7 +58,7 @@ class PreparedTask:
 
 
 def prepare(
-    model: TextModel,
+    model: LoadedModel,
     task: Task,
     *,
     steps: int,
@@ -78,13 +78,13 @@ def prepare(
         lacking = f"it has no {split} prompts; allowed: {' or '.join(there)}; name it with --split"
         return PreparedTask(replace(run, unavailable=lacking))
     encoded = [
-        (after_tokens(model, model.codec.encode(example.prompt), run.horizon, run.steps, example.id), example)
+        (token_request(model, model.codec.encode(example.prompt), run.horizon, run.steps, example.id), example)
         for example in members
     ]
-    fits = [(r, e) for r, e in encoded if model.length is None or len(r.canvas) <= model.length]
+    fits = [(r, e) for r, e in encoded if model.max_length is None or len(r.canvas) <= model.max_length]
     run = replace(run, prompts=len(fits), skipped=len(encoded) - len(fits))
     if not fits:
-        lacking = f"no prompt leaves room for {task.horizon} tokens in {model.length}"
+        lacking = f"no prompt leaves room for {task.horizon} tokens in {model.max_length}"
         remedy = "load a model with a longer context, or leave the task out"
         return PreparedTask(replace(run, unavailable=f"{lacking}; {remedy}"))
     size = batch or rows_at_once(model.denoiser, task.horizon)

@@ -19,7 +19,7 @@ from unmask.lab.compare import BatchCall, ComparePlan, DecodedBatch, LocalDecode
 from unmask.lab.compare_failed import PLACE
 from unmask.lab.compare_prompts import PromptBatch
 from unmask.lab.compare_timing import BatchClock
-from unmask.request import TextModel
+from unmask.request import LoadedModel
 
 
 @dataclass
@@ -31,7 +31,7 @@ class WorkerPart:
     warm_up: bool
     decoder: LocalDecoder | None = field(default=None, repr=False)
 
-    def on(self, model: TextModel) -> LocalDecoder:
+    def on(self, model: LoadedModel) -> LocalDecoder:
         if self.decoder is None or self.decoder.model is not model:
             self.decoder = LocalDecoder(model, self.plan, self.jobs, self.warm_up)
         return self.decoder
@@ -41,7 +41,12 @@ class ClusterDecoder:
     """Decodes batches on workers; `model` is the one here that stands for theirs."""
 
     def __init__(
-        self, workers: ModelWorkers, model: TextModel, plan: ComparePlan, jobs: int | None = None, warm_up: bool = False
+        self,
+        workers: ModelWorkers,
+        model: LoadedModel,
+        plan: ComparePlan,
+        jobs: int | None = None,
+        warm_up: bool = False,
     ):
         self.workers, self.plan = workers, plan
         self.part: Shared = workers.share(WorkerPart(plan, jobs, warm_up))
@@ -102,7 +107,7 @@ class FailedBatch(NamedTuple):
 
 
 def decode_on_worker(
-    model: TextModel, part: Shared, task: str, arm: str, own: Policy | Search | None, batch: PromptBatch
+    model: LoadedModel, part: Shared, task: str, arm: str, own: Policy | Search | None, batch: PromptBatch
 ) -> DecodedBatch | FailedBatch:
     """One batch of the plan, or of a policy that is not in it."""
     mine: WorkerPart = part.open()

@@ -22,8 +22,8 @@ from unmask.base.errors import require
 from unmask.base.json_files import to_plain
 from unmask.core import Noise, Policy, Search, State, Trajectory, row_key
 from unmask.decode import decode
-from unmask.denoisers import Exact, Joint, LetterCodec
-from unmask.policies import make, settings
+from unmask.denoisers import ExactDenoiser, JointDistribution, LetterCodec
+from unmask.policies import describe_policy, make_policy
 
 FAMILIES: Mapping[str, str] = MappingProxyType(
     {
@@ -68,11 +68,13 @@ class DemoProblem:
 
     @property
     def prompts(self) -> list[tuple[int, ...]]:
-        """All of them, in the order of `Joint.prefix(...).p.ravel()`."""
+        """All of them, in the order of `JointDistribution.prefix(...).p.ravel()`."""
         return list(product(range(self.vocab), repeat=self.prompt_length))
 
-    def joint(self) -> Joint:
-        return Joint.random(self.n, self.vocab, dependence=self.dependence, seed=self.seed, structure=self.family)
+    def joint(self) -> JointDistribution:
+        return JointDistribution.random(
+            self.n, self.vocab, dependence=self.dependence, seed=self.seed, structure=self.family
+        )
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class Contender:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def policy(self) -> Policy | Search:
-        return make(self.method, **self.settings)
+        return make_policy(self.method, **self.settings)
 
 
 @dataclass(frozen=True)
@@ -219,7 +221,7 @@ class _ProblemTrial:
     """One problem with what is needed to judge answers to it."""
 
     problem: DemoProblem
-    denoiser: Exact
+    denoiser: ExactDenoiser
     weight_P: np.ndarray
     """Probability of each prompt."""
     best_P: np.ndarray
@@ -229,7 +231,7 @@ class _ProblemTrial:
     def of(cls, problem: DemoProblem) -> "_ProblemTrial":
         joint = problem.joint()
         weight_P = joint.prefix(problem.prompt_length).p.ravel()
-        return cls(problem, Exact(joint), weight_P, joint.p.reshape(len(weight_P), -1).max(1))
+        return cls(problem, ExactDenoiser(joint), weight_P, joint.p.reshape(len(weight_P), -1).max(1))
 
     @property
     def likeliest(self) -> tuple[int, ...]:
@@ -355,7 +357,7 @@ def demo_config(problems: Sequence[DemoProblem], contenders: Sequence[Contender]
     """What the numbers depend on, beside the code."""
     chosen = {
         "problems": [{"name": problem.name, **asdict(problem)} for problem in problems],
-        "contenders": [{"label": c.label, "steps": c.steps, "policy": settings(c.policy())} for c in contenders],
+        "contenders": [{"label": c.label, "steps": c.steps, "policy": describe_policy(c.policy())} for c in contenders],
         "seeds": seeds,
         "temperature": 0.0,
         "versions": versions(),

@@ -12,8 +12,8 @@ from unmask.decode import decode
 from unmask.lab.run.jobs import Members, request_of
 from unmask.lab.run.judging import Judge, JudgedAnswer
 from unmask.lab.study import Study
-from unmask.policies import make
-from unmask.request import Request, TextModel, begin
+from unmask.policies import make_policy
+from unmask.request import LoadedModel, Request, start_trajectory
 from unmask.tasks import Example
 
 TRIED = 8
@@ -30,7 +30,7 @@ class ShownMethod:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def policy(self) -> Policy:
-        policy = make(self.method, **self.settings)
+        policy = make_policy(self.method, **self.settings)
         assert isinstance(policy, Policy)
         return policy
 
@@ -64,7 +64,7 @@ class DemoRun:
 
 
 def demo_runs(
-    model: TextModel,
+    model: LoadedModel,
     study: Study,
     tasks: Members,
     methods: Sequence[ShownMethod] = SHOWN,
@@ -81,7 +81,7 @@ def demo_runs(
 
 
 def _runs_of_task(
-    model: TextModel, study: Study, task: str, members: Sequence[Example], methods: Sequence[ShownMethod]
+    model: LoadedModel, study: Study, task: str, members: Sequence[Example], methods: Sequence[ShownMethod]
 ) -> Iterator[DemoRun]:
     judge = Judge(model, members, scoring=study.scoring)
     requests = [request_of(model, study.task(task), study.steps[task], example) for example in members]
@@ -94,9 +94,11 @@ def _runs_of_task(
         yield DemoRun(task, members[at], method, run, _judged(judge, [requests[at]], run)[0])
 
 
-def _decoded(model: TextModel, method: ShownMethod, requests: Sequence[Request], seed: int) -> Trajectory:
+def _decoded(model: LoadedModel, method: ShownMethod, requests: Sequence[Request], seed: int) -> Trajectory:
     policy = method.policy()
-    return decode(model.denoiser, policy, begin(model.denoiser, requests, seed, own_clock=policy.own_clock))
+    return decode(
+        model.denoiser, policy, start_trajectory(model.denoiser, requests, seed, extra_steps=policy.extra_steps)
+    )
 
 
 def _judged(judge: Judge, requests: Sequence[Request], run: Trajectory) -> list[JudgedAnswer]:

@@ -12,7 +12,7 @@ from unmask.axes import POLICY
 from unmask.base.errors import ConfigError, require
 from unmask.base.json_files import to_plain
 from unmask.core import Policy
-from unmask.policies import settings, standing
+from unmask.policies import describe_policy, method_status
 from unmask.policies.candidates import candidates, reference_of
 from unmask.policies.own import policy_from
 
@@ -60,7 +60,11 @@ def described(methods: Mapping[str, Policy]) -> dict[str, Any]:
     Not what is only said of a method, its label: other words would make another study of it.
     """
     about = {
-        name: {"settings": settings(method), "version": standing(method).get("version"), "draws": method.random}
+        name: {
+            "settings": describe_policy(method),
+            "version": method_status(method).get("version"),
+            "draws": method.random,
+        }
         for name, method in methods.items()
     }
     plain: dict[str, Any] = to_plain(about)

@@ -6,7 +6,7 @@ Only figures with a source that was read are here. `unmask verify` decodes with 
 from dataclasses import dataclass, replace
 
 from unmask.base.errors import UnknownName
-from unmask.core import Policy, Proposal
+from unmask.core import Policy, SamplingParams
 from unmask.policies import LLaDA
 from unmask.policies.dream import Dream
 from unmask.tasks.official import gsm8k, humaneval
@@ -31,7 +31,7 @@ class PublishedRun:
     new_tokens: int
     steps: int
     policy: Policy
-    proposal: Proposal = Proposal()
+    proposal: SamplingParams = SamplingParams()
     shots: int
     prompt: str
     """Where the wording is from."""
@@ -83,7 +83,7 @@ def _gsm8k(policy: Policy, new_tokens: int, figure: float, *, name: str = GSM8K,
         new_tokens=new_tokens,
         steps=new_tokens,
         policy=policy,
-        proposal=Proposal(confidence_eos_eot_inf=unsure),
+        proposal=SamplingParams(confidence_eos_eot_inf=unsure),
         shots=SHOTS,
         prompt=f"{_CHAT} gsm8k_gen_1d7fe4: four solved problems as earlier turns",
         figure=figure,
@@ -92,14 +92,14 @@ def _gsm8k(policy: Policy, new_tokens: int, figure: float, *, name: str = GSM8K,
     )
 
 
-def _humaneval(policy: Policy, figure: float, proposal: Proposal) -> PublishedRun:
+def _humaneval(policy: Policy, figure: float, sampling: SamplingParams) -> PublishedRun:
     return PublishedRun(
         name=HUMANEVAL,
         task=HUMANEVAL,
         new_tokens=512,
         steps=512,
         policy=policy,
-        proposal=proposal,
+        proposal=sampling,
         shots=0,
         prompt=f"{_CHAT} humaneval_gen_8e312c",
         figure=figure,
@@ -116,7 +116,7 @@ def _dream(task: str, new_tokens: int, temperature: float, differs: tuple[str, .
         new_tokens=new_tokens,
         steps=new_tokens,
         policy=Dream(alg="entropy"),
-        proposal=Proposal(temperature=temperature, top_p=0.95),
+        proposal=SamplingParams(temperature=temperature, top_p=0.95),
         shots=SHOTS if task == GSM8K else 0,
         prompt="LLaDA's, see there",
         differs=(base, *differs, _BARRED),
@@ -129,7 +129,7 @@ LLADA = PublishedModel(
     "llada",
     (
         _gsm8k(LLaDA(block_length=8), 256, 78.6, unsure=False),
-        _humaneval(LLaDA(), 49.4, Proposal(logits_eos_inf=True)),
+        _humaneval(LLaDA(), 49.4, SamplingParams(logits_eos_inf=True)),
         _gsm8k(LLaDA(), 512, 69.4, name="gsm8k-pure", unsure=True),
     ),
 )
@@ -139,7 +139,7 @@ LLADA_15 = PublishedModel(
     "llada",
     (
         _gsm8k(LLaDA(block_length=16), 256, 83.8, unsure=True),
-        _humaneval(LLaDA(block_length=32), 52.4, Proposal(confidence_eos_eot_inf=True)),
+        _humaneval(LLaDA(block_length=32), 52.4, SamplingParams(confidence_eos_eot_inf=True)),
     ),
 )
 DREAM = PublishedModel(

@@ -7,7 +7,7 @@ from typing import Any
 from unmask.base.errors import ConfigError, require
 from unmask.base.json_files import to_plain
 from unmask.core import Search, State
-from unmask.policies import settings, standing
+from unmask.policies import describe_policy, method_status
 from unmask.policies.own import policy_from
 
 SEARCH = "search"
@@ -26,7 +26,7 @@ def searches_of(names: Sequence[str], folder: Path, end_to_end: bool) -> dict[st
                 f"searches: {name!r} decides step by step; allowed: methods that own their loop, such as lookum or "
                 "soar; put it among the candidates of the policy axis"
             )
-        if method.base_method is None:
+        if method.baseline is None:
             raise ConfigError(
                 f"searches: {name!r} has no base method to be measured against; allowed: one with `base_method`; "
                 "define it, or leave the search out"
@@ -50,6 +50,9 @@ def check_budgets(searches: Mapping[str, Search], horizons: Mapping[str, int], s
 
 def described(searches: Mapping[str, Search]) -> dict[str, Any]:
     """What their decodes depend on: settings, versions and code."""
-    about = {name: {"settings": settings(s), "version": standing(s).get("version")} for name, s in searches.items()}
+    about = {
+        name: {"settings": describe_policy(s), "version": method_status(s).get("version")}
+        for name, s in searches.items()
+    }
     plain: dict[str, Any] = to_plain(about)
     return plain

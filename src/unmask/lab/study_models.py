@@ -12,7 +12,7 @@ from unmask.base.errors import require
 from unmask.base.json_files import to_plain
 from unmask.base.options import check_keys, check_name, parse_text
 from unmask.base.user_code import is_code_name
-from unmask.policies import METHODS, make, settings
+from unmask.policies import METHODS, describe_policy, make_policy
 from unmask.policies.candidates import around
 from unmask.policies.own import own_policy
 
@@ -62,8 +62,8 @@ def _reference(table: Mapping[str, Any], where: str, folder: Path, whole: bool) 
         policy = own_policy(given, options, folder)
     else:
         check_name("reference", given, [*REFERENCES, *METHODS, "path.py:Class"])
-        policy = make(given, **options)
-    return around(policy, whole=whole), to_plain(settings(policy))
+        policy = make_policy(given, **options)
+    return around(policy, whole=whole), to_plain(describe_policy(policy))
 
 
 def parse_models(value: Any, folder: Path, *, whole: bool) -> tuple[ModelSpec, ...]:

@@ -13,7 +13,7 @@ from unmask.lab.asked import WHOLE, Asked, Turn, asked, shown_first, task_of
 from unmask.lab.compare import AnswerRow, ComparePlan, CompareProgress, Evaluation, run_comparison
 from unmask.lab.prompts import prompts_from
 from unmask.lab.published import PublishedModel, PublishedRun
-from unmask.request import TextModel, after_tokens
+from unmask.request import LoadedModel, token_request
 from unmask.stats import Estimate
 from unmask.stats.proportion import wilson
 from unmask.tasks import Example, Task
@@ -139,7 +139,7 @@ def check_data(names: Sequence[str], data_dir: DataDir = None) -> None:
 
 
 def prepare(
-    model: TextModel, target: Target, names: Sequence[str], *, prompts: int | None = None, data_dir: DataDir = None
+    model: LoadedModel, target: Target, names: Sequence[str], *, prompts: int | None = None, data_dir: DataDir = None
 ) -> tuple[PreparedRun, ...]:
     """The first `prompts` problems of each task (default: all), as the authors put them.
 
@@ -149,7 +149,7 @@ def prepare(
     return tuple(_prepared(model, target, name, prompts, data_dir) for name in names)
 
 
-def _prepared(model: TextModel, target: Target, name: str, prompts: int | None, data_dir: DataDir) -> PreparedRun:
+def _prepared(model: LoadedModel, target: Target, name: str, prompts: int | None, data_dir: DataDir) -> PreparedRun:
     run = target.of.run(name)
     problems = asked(run.task, data_dir)
     chosen = prompts_from(task_of(run, problems, 0), WHOLE, prompts=prompts)
@@ -164,23 +164,23 @@ def _prepared(model: TextModel, target: Target, name: str, prompts: int | None, 
     )
 
 
-def _shots_that_fit(model: TextModel, run: PublishedRun, problems: Asked, chosen: Sequence[Example]) -> int:
+def _shots_that_fit(model: LoadedModel, run: PublishedRun, problems: Asked, chosen: Sequence[Example]) -> int:
     """The most solved problems that leave room for every answer; 0 where some do not fit at all."""
-    if model.length is None:
+    if model.max_length is None:
         return run.shots
     for shots in range(run.shots, 0, -1):
         shown = shown_first(model, problems.turns[: 2 * shots])
-        if all(_canvas(shown, run, example) <= model.length for example in chosen):
+        if all(_canvas(shown, run, example) <= model.max_length for example in chosen):
             return shots
     return 0
 
 
-def _canvas(model: TextModel, run: PublishedRun, example: Example) -> int:
-    return len(after_tokens(model, model.codec.encode(example.prompt), run.new_tokens, run.steps).canvas)
+def _canvas(model: LoadedModel, run: PublishedRun, example: Example) -> int:
+    return len(token_request(model, model.codec.encode(example.prompt), run.new_tokens, run.steps).canvas)
 
 
 def measure(
-    model: TextModel,
+    model: LoadedModel,
     prepared: PreparedRun,
     target: Target,
     *,
@@ -204,7 +204,7 @@ def measure(
     )
     shown = shown_first(model, prepared.turns)
     found = run_comparison(shown, plan, batch=batch, jobs=jobs, work=work, on_progress=on_progress)
-    return _verified(prepared, target, found, model.length)
+    return _verified(prepared, target, found, model.max_length)
 
 
 def _verified(prepared: PreparedRun, target: Target, found: Evaluation, length: int | None) -> VerifiedTask:

@@ -65,11 +65,11 @@ __all__ = [
     "ReMDMSampler",
     "Revised",
     "Swordsman",
-    "changed",
     "compose",
-    "make",
-    "settings",
-    "standing",
+    "describe_policy",
+    "make_policy",
+    "method_status",
+    "with_settings",
 ]
 
 
@@ -109,14 +109,14 @@ METHODS: dict[str, type[Policy] | type[Search]] = {
 """By name, in the order of the paper's table; then what it does not list, and what is this library's own."""
 
 
-def make(name: str, **options: Any) -> Policy | Search:
+def make_policy(name: str, **options: Any) -> Policy | Search:
     """A policy by name. Dotted options reach into parts: `operator.variant="cap"`, `base="llada"` of "revised"."""
     if name not in METHODS:
         raise UnknownName("policy", name, METHODS)
-    return changed(METHODS[name](), name, options)
+    return with_settings(METHODS[name](), name, options)
 
 
-def settings(policy: Policy | Search) -> dict[str, Any]:
+def describe_policy(policy: Policy | Search) -> dict[str, Any]:
     """The resolved settings of a policy, parts included; no fields where it is no dataclass.
 
     A policy that did not come with this package is there with its class and a hash of its code: no setting says what it
@@ -125,7 +125,7 @@ def settings(policy: Policy | Search) -> dict[str, Any]:
     return {"name": policy.name, **_class(policy), **(_fields(policy) if is_dataclass(policy) else {})}
 
 
-def standing(policy: Policy | Search) -> dict[str, str]:
+def method_status(policy: Policy | Search) -> dict[str, str]:
     """How far a method can be trusted, and its version, for the results that it makes."""
     if policy.card is None:
         return {"label": "own"}
@@ -133,7 +133,7 @@ def standing(policy: Policy | Search) -> dict[str, str]:
     return {"label": policy.card.label, "version": policy.card.version, **made_for}
 
 
-def changed(part: Any, path: str, options: Mapping[str, Any]) -> Any:
+def with_settings(part: Any, path: str, options: Mapping[str, Any]) -> Any:
     """A policy, or a part of one, with some settings changed; `path` is what messages call it."""
     known = {f.name: getattr(part, f.name) for f in fields(part) if f.init}
     changes: dict[str, Any] = {}
@@ -151,11 +151,11 @@ def changed(part: Any, path: str, options: Mapping[str, Any]) -> Any:
     hints = get_type_hints(type(part))
     for head, value in changes.items():
         if isinstance(value, str) and isinstance(known[head], Policy):
-            changes[head] = make(value)  # a part that is a policy may be named
+            changes[head] = make_policy(value)  # a part that is a policy may be named
         elif value is None and not fits(None, hints[head]) and fits("none", hints[head]):
             changes[head] = "none"  # a command line cannot tell the word from the value
     for head, inner in nested.items():
-        changes[head] = changed(changes.get(head, known[head]), f"{path}.{head}", inner)
+        changes[head] = with_settings(changes.get(head, known[head]), f"{path}.{head}", inner)
     check_types(type(part), changes, path)
     return type(part)(**{**known, **changes})
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from unmask.base.errors import ConfigError, Unfinished, require
-from unmask.core import NO_LOOK_AHEAD, Needs, Policy, Search, SearchRun, State, Trajectory
+from unmask.core import NO_LOOK_AHEAD, Needs, Policy, Search, SearchContext, State, Trajectory
 from unmask.core.card import OURS, Card
 from unmask.policies.llada import LLaDA
 from unmask.policies.paths import ended, noted
@@ -42,8 +42,8 @@ class BestOf(Search):
         require(1 <= self.n <= 10_000, "n", self.n, "1 to 10000", "1 is the base method")
         require(0 < self.temperature < float("inf"), "temperature", self.temperature, "above 0", "0.6 is the default")
         base = self.base
-        alone = base.memory == 0 and not (base.looks_ahead or base.asks_planner or base.own_end)
-        if not alone or type(base).view is not Policy.view:
+        alone = base.past_steps == 0 and not (base.looks_ahead or base.asks_planner or base.own_end)
+        if not alone or type(base).model_input is not Policy.model_input:
             raise ConfigError(
                 f"base of best-of is {base.name}; allowed: methods that decide from one prediction of the canvas and "
                 "remember nothing, such as llada, fast-dllm or eb-sampler; pick one"
@@ -68,20 +68,20 @@ class BestOf(Search):
     def check(self, state: State) -> None:
         self.base.check(state)
 
-    def decode(self, run: SearchRun, traj: Trajectory) -> Trajectory:
+    def decode(self, context: SearchContext, traj: Trajectory) -> Trajectory:
         best: list[_Answer] = []
         for number in range(self.n):
-            found = self._once(run, traj, number)
+            found = self._once(context, traj, number)
             if best:
                 pairs = zip(best, found, strict=True)
                 found = [new.over(old) if new.value > old.value else old.over(new) for old, new in pairs]
             best = [replace(one, path=noted(one.path, one.value, number + 1, one.dropped)) for one in found]
-            run.show([one.path for one in best])
+            context.report_paths([one.path for one in best])
         return ended(traj, (one.path for one in best))
 
-    def _once(self, run: SearchRun, traj: Trajectory, number: int) -> "list[_Answer]":
+    def _once(self, context: SearchContext, traj: Trajectory, number: int) -> "list[_Answer]":
         """One decode of all rows: the base method's loop."""
-        noise = traj.noise if number == 0 else traj.noise.another(f"decode/{number}")
+        noise = traj.noise if number == 0 else traj.noise.derive(f"decode/{number}")
         rows_B = torch.arange(traj.state.batch, device=traj.rows_B.device)
         now = replace(traj, noise=noise, rows_B=rows_B, steps=(), prediction=None, config=None)
         parts: list[Trajectory] = []
@@ -93,9 +93,9 @@ class BestOf(Search):
                 now = replace(_rows(now, open_B), steps=now.steps)
             if now.state.batch == 0:
                 return _answers(joined(parts, now.steps))
-            seen = run.look(now.state, now.rows_B, self.needs, noise=now.noise, temperature=temperature)
+            seen = context.predict(now.state, now.rows_B, self.needs, noise=now.noise, temperature=temperature)
             now = replace(now, prediction=seen)
-            now = run.take(now, self.base.name, self.base.act(now, NO_LOOK_AHEAD))
+            now = context.apply_action(now, self.base.name, self.base.act(now, NO_LOOK_AHEAD))
         raise Unfinished(f"{self.base.name} had masks left after {limit} steps; allowed: one that fills; pick another")
 
 

@@ -20,7 +20,7 @@ from unmask.axes import AXES, REGION, SCORE, Axis, Cardinality, Commitment, Regi
 from unmask.axes.score import Mixture
 from unmask.base.errors import ConfigError, UnknownName, UnnamedPolicy, require
 from unmask.core import Action, LookAhead, Needs, Policy, Search, State, Trajectory
-from unmask.policies import settings
+from unmask.policies import describe_policy
 from unmask.policies.dream import Dream
 from unmask.policies.fixed import Fixed
 from unmask.policies.revised import Revised, own_view
@@ -58,8 +58,10 @@ class Instead(Policy):
         return self.base.needs | score.needs(self.alpha or "confidence")
 
     @property
-    def memory(self) -> int:
-        return self.base.memory if self.base.memory < 0 else max(self.base.memory, int(self.needs.divergence))
+    def past_steps(self) -> int:
+        return (
+            self.base.past_steps if self.base.past_steps < 0 else max(self.base.past_steps, int(self.needs.divergence))
+        )
 
     @property
     def random(self) -> bool:
@@ -81,8 +83,8 @@ class Instead(Policy):
         self.base.check(state)
 
     @property
-    def recordable(self) -> bool:
-        return self.base.recordable
+    def cuda_graph(self) -> bool:
+        return self.base.cuda_graph
 
     def bounded(self, length: int) -> Policy:
         return replace(self, base=self.base.bounded(length))
@@ -99,7 +101,7 @@ class Instead(Policy):
             alpha_BJ,
             region_BL,
             kappa_B,
-            action.commit_BL if self._commit is None else self._commit(state, traj.seen),
+            action.commit_BL if self._commit is None else self._commit(state, traj.current_prediction),
             remask_BL=action.remask_BL,
             tokens_BL=action.tokens_BL,
             notes=action.notes,
@@ -118,8 +120,12 @@ class Instead(Policy):
             of_B = n_B if self.holds == "count" else state.masked_BL.sum(-1)
             return cardinality.fraction(cardinality.reveal_count(action.kappa_B, eligible_B), of_B)
         alpha_BJ, rule = self._mixture(state, action)
-        order_BL = score.order(alpha_BJ, traj.seen, region_BL.shape[1], rule) if self._kappa.needs_order else None
-        return self._kappa.within_steps(state, traj.seen, region_BL, order_BL)
+        order_BL = (
+            score.order(alpha_BJ, traj.current_prediction, region_BL.shape[1], rule)
+            if self._kappa.needs_order
+            else None
+        )
+        return self._kappa.within_steps(state, traj.current_prediction, region_BL, order_BL)
 
     def _mixture(self, state: State, action: Action) -> tuple[Tensor, str | None]:
         """The weights of the scoring rules, and the only rule among them if there is one."""
@@ -165,7 +171,7 @@ def around(policy: Policy | Search, *, whole: bool = False) -> str:
     """
     check_continues(policy, whole=whole)
     assert isinstance(policy, Policy)
-    described = json.dumps(settings(policy), sort_keys=True, default=str)
+    described = json.dumps(describe_policy(policy), sort_keys=True, default=str)
     name = f"{policy.name}-{hashlib.sha256(described.encode()).hexdigest()[:12]}"
     _AROUND[name] = policy
     return name
@@ -187,7 +193,7 @@ def _why_not(policy: Policy | Search, whole: bool) -> str:
     """Why a method cannot be a reference, and what to do; empty where it can."""
     if not isinstance(policy, Policy):
         return "searches own their loop and cannot continue branches: take another"
-    if policy.memory not in (0, 1):
+    if policy.past_steps not in (0, 1):
         return "it reads more of the past than its last step, so it cannot continue branches: take another"
     if policy.asks_planner:
         return "it asks a second network, which a study has not, so it cannot continue branches: take another"

@@ -14,23 +14,23 @@ from unmask.base.errors import ConfigError, ContractError
 from unmask.core import (
     Action,
     Denoiser,
-    DenoiserAround,
-    Logits,
+    DenoiserWrapper,
+    ForbiddenNoise,
     LookAhead,
+    ModelInput,
+    ModelOutput,
     Needs,
     Noise,
-    NoNoise,
     Policy,
-    Proposal,
+    SamplingParams,
     Search,
     State,
     Trajectory,
-    View,
     row_key,
 )
-from unmask.core.rows import leaves
+from unmask.core.rows import tensors
 from unmask.decode import decode
-from unmask.denoisers import Exact, Joint
+from unmask.denoisers import ExactDenoiser, JointDistribution
 from unmask.policies.paths import LookBudget
 
 
@@ -45,7 +45,7 @@ class Problem:
     @classmethod
     def default(cls, seed: int = 0, device: torch.device | str = "cpu") -> "Problem":
         """Generation and infilling on a strongly dependent joint of eight three-valued variables."""
-        denoiser = Exact(Joint.random(8, 3, dependence=2.0, seed=seed), eos_ids=(2,))
+        denoiser = ExactDenoiser(JointDistribution.random(8, 3, dependence=2.0, seed=seed), eos_ids=(2,))
         m = denoiser.mask_id
         canvases = [
             [0, m, m, m, m, m, m],
@@ -62,8 +62,8 @@ def check_policy(policy: Policy, problem: Problem | None = None) -> None:
     """Raise `ContractError` unless the policy keeps every promise, at temperature 0 and above."""
     _check_frozen(policy)
     problem = problem or Problem.default()
-    for proposal in (Proposal(), Proposal(temperature=0.8)):
-        try_run = _Trial(policy, problem, proposal)
+    for sampling in (SamplingParams(), SamplingParams(temperature=0.8)):
+        try_run = _Trial(policy, problem, sampling)
         whole = try_run.run(problem.state, problem.noise)
         try_run.check_end(problem.state, whole)
         try_run.check_counts()
@@ -76,15 +76,15 @@ def check_search(search: Search, problem: Problem | None = None) -> None:
     """The same for a method that owns its loop: nobody resumes inside it, and its steps must tell the way."""
     _check_frozen(search)
     problem = problem or Problem.default()
-    for proposal in (Proposal(), Proposal(temperature=0.8)):
-        trial = _Trial(search, problem, proposal)
+    for sampling in (SamplingParams(), SamplingParams(temperature=0.8)):
+        trial = _Trial(search, problem, sampling)
         whole = trial.run(problem.state, problem.noise)
         trial.check_end(problem.state, whole)
         trial.check_steps(problem.state, whole)
         trial.check_counts()
         trial.check_repeats(whole)
         trial.check_rows(whole)
-        base_B = search.base_forwards(problem.state)
+        base_B = search.baseline_forwards(problem.state)
         if base_B is not None:
             trial.check_budget(whole, base_B)
 
@@ -93,12 +93,12 @@ def check_search(search: Search, problem: Problem | None = None) -> None:
 class _Trial:
     policy: Policy | Search
     problem: Problem
-    proposal: Proposal
+    sampling: SamplingParams
 
     def run(self, state: State | Trajectory, noise: Noise) -> Trajectory:
         self.counter = _Counting(self.problem.denoiser)
         policy = _Watched(self.policy) if isinstance(self.policy, Policy) else self.policy
-        self.last = decode(self.counter, policy, state, noise=noise, proposal=self.proposal)
+        self.last = decode(self.counter, policy, state, noise=noise, sampling=self.sampling)
         return self.last
 
     def check_end(self, start: State, end: Trajectory) -> None:
@@ -135,7 +135,7 @@ class _Trial:
         most = [base + spare for base, spare in zip(budget.base, budget.spare, strict=True)]
         self._must(_within(whole, most), "stops inside its budget", f"{whole.forwards_B.tolist()} of {most} forwards")
         least = int(base_B.max())
-        end = _Trial(replace(search, budget=least), self.problem, self.proposal).run(
+        end = _Trial(replace(search, budget=least), self.problem, self.sampling).run(
             self.problem.state, self.problem.noise
         )
         self._must(_within(end, [least] * len(most)), "stops inside its budget", f"more than {least}, the smallest")
@@ -173,13 +173,13 @@ class _Trial:
                 resumed = self.run(start, start.noise)
                 where = f"row {row} resumed at step {step}"
                 self._must(_row_record(resumed, 0) == expected, "resumes from any recorded state", f"{where} differs")
-                if isinstance(self.policy, Policy) and self.policy.memory == 0:
+                if isinstance(self.policy, Policy) and self.policy.past_steps == 0:
                     bare = self.run(replace(start, steps=()), start.noise)
                     self._must(_end(bare, 0) == _end(whole, row), "memory 0 reads no past", f"{where} bare differs")
 
     def _must(self, ok: bool, promise: str, broken: str) -> None:
         if not ok:
-            at = f"at temperature {self.proposal.temperature:g}"
+            at = f"at temperature {self.sampling.temperature:g}"
             raise ContractError(f"{self.policy.name} breaks the promise '{promise}' {at}: {broken}; see {__name__}")
 
 
@@ -191,17 +191,17 @@ class _Watched(Policy):
         self.name = inner.name  # type: ignore[misc]
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
-        before = [t.clone() for t in leaves(traj).values()]
+        before = [t.clone() for t in tensors(traj).values()]
         settings = repr(self.inner)
-        shown = traj if self.inner.random else replace(traj, noise=NoNoise(traj.noise.key_B))
+        shown = traj if self.inner.random else replace(traj, noise=ForbiddenNoise(traj.noise.key_B))
         action = self.inner.act(shown, look_ahead)
-        kept = all(torch.equal(a, b) or _both_nan(a, b) for a, b in zip(before, leaves(traj).values(), strict=True))
+        kept = all(torch.equal(a, b) or _both_nan(a, b) for a, b in zip(before, tensors(traj).values(), strict=True))
         if not kept or repr(self.inner) != settings:
             raise ContractError(f"{self.name} breaks the promise 'leaves its inputs alone'; see {__name__}")
         return action
 
-    def view(self, traj: Trajectory) -> View:
-        return self.inner.view(traj)
+    def model_input(self, traj: Trajectory) -> ModelInput:
+        return self.inner.model_input(traj)
 
     def done(self, traj: Trajectory) -> Tensor:
         return self.inner.done(traj)
@@ -214,33 +214,33 @@ class _Watched(Policy):
         return self.inner.needs
 
     @property
-    def memory(self) -> int:
-        return self.inner.memory
+    def past_steps(self) -> int:
+        return self.inner.past_steps
 
     @property
     def random(self) -> bool:
         return self.inner.random
 
     @property
-    def own_clock(self) -> bool:
-        return self.inner.own_clock
+    def extra_steps(self) -> bool:
+        return self.inner.extra_steps
 
     @property
     def looks_ahead(self) -> bool:
         return self.inner.looks_ahead
 
 
-class _Counting(DenoiserAround):
+class _Counting(DenoiserWrapper):
     """A denoiser that knows how many rows and tokens it was really run on."""
 
     def __init__(self, inner: Denoiser):
         self.denoiser, self.rows, self.tokens = inner, 0, 0
 
-    def __call__(self, view: View, needs: Needs) -> Logits:
-        logits = self.denoiser(view, needs)
-        self.rows += logits.forwards * view.tokens_BN.shape[0]
-        self.tokens += logits.forwards * int(view.valid_BN.sum())
-        return logits
+    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
+        output = self.denoiser(inputs, needs)
+        self.rows += output.forwards * inputs.tokens_BN.shape[0]
+        self.tokens += output.forwards * int(inputs.valid_BN.sum())
+        return output
 
 
 def _check_frozen(policy: Policy | Search) -> None:

@@ -46,7 +46,7 @@ class Composed(Policy):
         return Needs() if self._weights is None else score.needs(self._weights)
 
     @property
-    def memory(self) -> int:
+    def past_steps(self) -> int:
         return 1 if self.needs.divergence or self._operator is not None else 0
 
     @property
@@ -88,7 +88,7 @@ class Composed(Policy):
         return full_B if self._operator is None else full_B & (traj.state.step_B >= traj.state.horizon_B)
 
     @property
-    def recordable(self) -> bool:
+    def cuda_graph(self) -> bool:
         return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
@@ -99,7 +99,7 @@ class Composed(Policy):
             k_B = cardinality.reveal_count(kappa_B, region_BL.sum(-1))
             region_BL, kappa_B = cardinality.reveal_set(score.best(order_BL, region_BL, k_B), region_BL)
         mixture = self._weights or "confidence"
-        alpha_BJ, commit_BL = score.rows(mixture, state), self._commit(state, traj.seen)
+        alpha_BJ, commit_BL = score.rows(mixture, state), self._commit(state, traj.current_prediction)
         action = Action(alpha_BJ, region_BL, kappa_B, commit_BL, rule=score.single_rule(mixture))
         return action if self._operator is None else revise(traj, action, self._operator)
 
@@ -109,9 +109,9 @@ class Composed(Policy):
         if self.score == "random":
             return traj.uniform("order")
         if self.score == "entropy":
-            return -traj.seen.clean.entropy_BN[:, :length]
+            return -traj.current_prediction.clean.entropy_BN[:, :length]
         mixture = self._weights or "confidence"
-        return score.order(score.rows(mixture, traj.state), traj.seen, length, score.single_rule(mixture))
+        return score.order(score.rows(mixture, traj.state), traj.current_prediction, length, score.single_rule(mixture))
 
     def _where(self, traj: Trajectory, order_BL: Tensor) -> tuple[Tensor, Tensor]:
         """Where, and which share of it."""
@@ -123,7 +123,7 @@ class Composed(Policy):
         need_B: Tensor | int = cardinality.k_min(state) if count.bounded else 1
         region_BL = self._region(state, need_B)
         counted = count.within_steps if count.bounded else count
-        return region_BL, counted(state, traj.seen, region_BL, order_BL)
+        return region_BL, counted(state, traj.current_prediction, region_BL, order_BL)
 
     @property
     def _by_blocks(self) -> bool:

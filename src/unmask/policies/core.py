@@ -78,7 +78,7 @@ class CoRe(Policy):
         now = clock(state, self.block_length)
         quota_B = quota(now)
         rewrite_BL, tokens_BL = self._rewrite(traj, look_ahead, now, quota_B)
-        score_BL = self._base_score(traj.seen, state)
+        score_BL = self._base_score(traj.current_prediction, state)
         if self.joint_reeval:
             score_BL, tokens_BL = self._reevaluate(state, look_ahead, rewrite_BL, tokens_BL, score_BL)
         fill_BL = score.best(score_BL, now.open_BL, quota_B)
@@ -103,7 +103,7 @@ class CoRe(Policy):
         probe_UL = probe_BL[row_U]
         asked = state.select(row_U)
         hidden = replace(asked, tokens_BL=torch.where(probe_UL, state.mask_id, asked.tokens_BL))
-        seen = look_ahead.look(hidden, row_U, given_UL=torch.where(probe_UL, asked.tokens_BL, -1))
+        seen = look_ahead.predict(hidden, row_U, given_UL=torch.where(probe_UL, asked.tokens_BL, -1))
         instability_UL = -(_given(seen) + 1e-10).log()
         changes_UL = probe_UL & (seen.token_BN != asked.tokens_BL) & (seen.confidence_BN >= self.replacement)
         count_U = quota_B[row_U].clamp(max=self.rewrites)
@@ -121,7 +121,7 @@ class CoRe(Policy):
         tail_start_B1 = state.rank_BL.masked_fill(~now.in_block_BL, -1).amax(-1, keepdim=True) - self.tail
         able_BL = state.revisable_BL & now.in_block_BL & (state.rank_BL <= tail_start_B1) & probing_B[:, None]
         count_B = torch.full_like(now.inner_B, self.candidates)
-        return score.best(-traj.seen.clean.margin_BN, able_BL, count_B)
+        return score.best(-traj.current_prediction.clean.margin_BN, able_BL, count_B)
 
     def _base_score(self, seen: Prediction, state: State) -> Tensor:
         score_BN = seen.confidence_BN if self.base == "confidence" else seen.clean.margin_BN
@@ -136,7 +136,7 @@ class CoRe(Policy):
             return score_BL, tokens_BL
         asked = state.select(row_U)
         rewritten_UL = torch.where(rewrite_BL[row_U], tokens_BL[row_U], asked.tokens_BL)
-        seen = look_ahead.look(replace(asked, tokens_BL=rewritten_UL), row_U)
+        seen = look_ahead.predict(replace(asked, tokens_BL=rewritten_UL), row_U)
         score_BL, tokens_BL = score_BL.clone(), tokens_BL.clone()
         score_BL[row_U] = self._base_score(seen, asked)
         tokens_BL[row_U] = torch.where(asked.masked_BL, seen.token_BN, tokens_BL[row_U])

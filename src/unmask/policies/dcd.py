@@ -67,7 +67,7 @@ class DCD(Policy):
         return Needs(filtered=True)
 
     @property
-    def recordable(self) -> bool:
+    def cuda_graph(self) -> bool:
         return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
@@ -86,7 +86,7 @@ class DCD(Policy):
         )
 
     def _score(self, traj: Trajectory) -> Tensor:
-        seen = traj.seen
+        seen = traj.current_prediction
         if self.score == "entropy":
             return -seen.filtered.entropy_BN
         return seen.proposed_BN if self.score == "confidence" else seen.filtered.margin_BN

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
 from unmask.base.errors import require
-from unmask.core import Action, LookAhead, Needs, State, Trajectory, View
+from unmask.core import Action, LookAhead, ModelInput, Needs, State, Trajectory
 from unmask.core.card import RECONSTRUCTION, Card
 from unmask.policies.heads import AUTO, LearnedPolicy
 
@@ -86,7 +86,7 @@ class DDPD(LearnedPolicy):
         return True
 
     @property
-    def own_clock(self) -> bool:
+    def extra_steps(self) -> bool:
         return True
 
     @property
@@ -97,10 +97,10 @@ class DDPD(LearnedPolicy):
         """After its steps; random tokens are written before the first of them."""
         return traj.state.step_B >= self._steps(traj.state)
 
-    def view(self, traj: Trajectory) -> View:
+    def model_input(self, traj: Trajectory) -> ModelInput:
         """The canvas, and how probable the tokens are that stand."""
         state = traj.state
-        return replace(View.of(state, self.needs), given_BN=torch.where(state.revealed_BL, state.tokens_BL, -1))
+        return replace(ModelInput.of(state, self.needs), given_BN=torch.where(state.revealed_BL, state.tokens_BL, -1))
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
@@ -131,7 +131,7 @@ class DDPD(LearnedPolicy):
         """The model's tokens with what is not trusted masked: drawn as the run draws, the likeliest where it ends."""
         asked = traj.state.select(row_U)
         masked = replace(asked, tokens_BL=torch.where(hidden_UL, asked.mask_id, asked.tokens_BL))
-        said = look_ahead.look(masked, row_U, Needs(revealed=True), noise=traj.noise.select(row_U))
+        said = look_ahead.predict(masked, row_U, Needs(revealed=True), noise=traj.noise.select(row_U))
         return torch.where(fill_UL, said.clean.top_BNK[..., 0], said.token_BN)
 
     def _steps(self, state: State) -> Tensor:
@@ -159,7 +159,7 @@ class DDPD(LearnedPolicy):
 
     def _logits(self, traj: Trajectory) -> Tensor:
         """The planner's logits, float64; a mask is noise."""
-        state, seen = traj.state, traj.seen
+        state, seen = traj.state, traj.current_prediction
         assert seen.given_BN is not None
         p_BL = seen.given_BN
         if self.trained:
@@ -172,7 +172,7 @@ class DDPD(LearnedPolicy):
 
     def _random_tokens(self, traj: Trajectory) -> Tensor:
         """Uniform over the vocabulary, the mask left out."""
-        state, vocab = traj.state, traj.seen.vocab
+        state, vocab = traj.state, traj.current_prediction.vocab
         inside = state.mask_id < vocab
         drawn_BL = (traj.uniform("planner/start") * (vocab - inside)).long()
         return drawn_BL + (drawn_BL >= state.mask_id) if inside else drawn_BL

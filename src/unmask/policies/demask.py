@@ -87,10 +87,10 @@ class DEMASK(LearnedPolicy):
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state, length = traj.state, traj.state.tokens_BL.shape[1]
         open_BL = open_block(state, self.block_length)
-        confidence_BL = traj.seen.confidence_BN[:, :length]
+        confidence_BL = traj.current_prediction.confidence_BN[:, :length]
         candidate_BL = self.candidates(confidence_BL, open_BL)
         if self.trained:
-            hidden_BNH = traj.seen.hidden_BNH
+            hidden_BNH = traj.current_prediction.hidden_BNH
             depends_BLL = self.network_for(hidden_BNH)(hidden_BNH)[:, :length, :length]
         else:
             depends_BLL = measured(traj, look_ahead, candidate_BL, self.outcomes)
@@ -130,7 +130,7 @@ class DEMASK(LearnedPolicy):
 
 def measured(traj: Trajectory, look_ahead: LookAhead, candidate_BL: Tensor, outcomes: int) -> Tensor:
     """D_ij by forwards: each candidate j is given each of its most probable tokens, and TV is taken at every mask i."""
-    state, seen = traj.state, traj.seen
+    state, seen = traj.state, traj.current_prediction
     # A candidate alone is revealed whatever depends on it.
     row_U, at_U = (candidate_BL & (candidate_BL.sum(-1, keepdim=True) > 1)).nonzero(as_tuple=True)
     p_UK = seen.clean.p_BNK[row_U, at_U, :outcomes].double()
@@ -140,7 +140,7 @@ def measured(traj: Trajectory, look_ahead: LookAhead, candidate_BL: Tensor, outc
     tokens_UK = seen.clean.top_BNK[row_U, at_U, :outcomes]
     for rank in range(p_UK.shape[1]):
         after = placed(state.select(row_U), at_U, tokens_UK[:, rank])
-        then = look_ahead.look(after, row_U, Needs(posterior=True))
+        then = look_ahead.predict(after, row_U, Needs(posterior=True))
         moved_UL = total_variation(then.posterior, after, seen.posterior, row_U)
         weight_U = p_UK[:, rank] / p_UK.sum(-1)
         depends_BLL[row_U, :, at_U] += weight_U[:, None] * moved_UL

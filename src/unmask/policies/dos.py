@@ -59,7 +59,7 @@ class DOS(Policy):
         check_blocks(state, self.block_length, even=self.base == "schedule")
 
     @property
-    def recordable(self) -> bool:
+    def cuda_graph(self) -> bool:
         return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
@@ -70,7 +70,7 @@ class DOS(Policy):
             open_BL, k_B = now.open_BL, quota(now)
         else:
             open_BL = open_block(state, self.block_length)
-            entropy_BL = traj.seen.clean.entropy_BN[:, : open_BL.shape[1]]
+            entropy_BL = traj.current_prediction.clean.entropy_BN[:, : open_BL.shape[1]]
             k_B = cardinality.entropy_budget(dependency_BL, entropy_BL, open_BL, self.gamma)
         return Action(
             score.rows("confidence", state),
@@ -81,7 +81,7 @@ class DOS(Policy):
 
     def _dependency(self, traj: Trajectory) -> Tensor:
         """Attention mass from each position to visible tokens; confidence where no token is visible at all."""
-        state, seen = traj.state, traj.seen
+        state, seen = traj.state, traj.current_prediction
         length = state.tokens_BL.shape[1]
         if seen.attention_BNN is None:
             raise ConfigError(

@@ -60,7 +60,7 @@ class Dream(Policy):
         return self.alg == "origin" or self.alg_temp > 0
 
     @property
-    def recordable(self) -> bool:
+    def cuda_graph(self) -> bool:
         return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
@@ -81,7 +81,7 @@ class Dream(Policy):
         )
 
     def _scores(self, traj: Trajectory) -> Tensor:
-        seen = traj.seen
+        seen = traj.current_prediction
         by_alg = {
             "maskgit_plus": seen.proposed_BN,
             "topk_margin": seen.filtered.margin_BN,

@@ -49,13 +49,13 @@ class DSB(Policy):
         return "its block slides past the one that a cache holds"
 
     @property
-    def recordable(self) -> bool:
+    def cuda_graph(self) -> bool:
         return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         open_BL = region.sliding(state, self.block_length, self.max_block)
-        chosen_BL = self.base.accept(traj.seen.confidence_BN[:, : open_BL.shape[1]], open_BL)
+        chosen_BL = self.base.accept(traj.current_prediction.confidence_BN[:, : open_BL.shape[1]], open_BL)
         return Action(
             score.rows("confidence", state),
             *cardinality.reveal_set(chosen_BL, open_BL),

@@ -68,7 +68,7 @@ class DUS(Policy):
         return False
 
     @property
-    def recordable(self) -> bool:
+    def cuda_graph(self) -> bool:
         return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
@@ -79,7 +79,7 @@ class DUS(Policy):
         # A row that has nothing left in its group (given tokens, an earlier deviation) goes on to the next one.
         now_B1 = torch.maximum(state.step_B, lowest_B)[:, None] if not self.leave_skipped else state.step_B[:, None]
         due_BL = state.masked_BL & (group_BL == now_B1 if self.leave_skipped else group_BL <= now_B1)
-        sure_BL = traj.seen.clean.p_BNK[:, : due_BL.shape[1], 0] >= self.skip
+        sure_BL = traj.current_prediction.clean.p_BNK[:, : due_BL.shape[1], 0] >= self.skip
         last_B1 = now_B1 % self._levels == self._levels - 1
         return Action(
             score.rows("confidence", state),

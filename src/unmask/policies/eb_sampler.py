@@ -50,14 +50,14 @@ class EBSampler(Policy):
         return False
 
     @property
-    def recordable(self) -> bool:
+    def cuda_graph(self) -> bool:
         return not self.spacing  # its loop is as long as the most chosen positions of a row
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         open_BL = open_block(state, self.block_length)
-        order_BL = _order(traj.seen, self.proxy)[:, : open_BL.shape[1]]
-        entropy_BL = traj.seen.clean.entropy_BN[:, : open_BL.shape[1]]
+        order_BL = _order(traj.current_prediction, self.proxy)[:, : open_BL.shape[1]]
+        entropy_BL = traj.current_prediction.clean.entropy_BN[:, : open_BL.shape[1]]
         k_B = cardinality.entropy_budget(order_BL, entropy_BL, open_BL, self.gamma)
         chosen_BL = score.best(order_BL, open_BL, k_B)
         if self.spacing:

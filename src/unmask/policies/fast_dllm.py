@@ -59,13 +59,13 @@ class FastDLLM(Policy):
         return False
 
     @property
-    def recordable(self) -> bool:
+    def cuda_graph(self) -> bool:
         return not self.spacing  # its loop is as long as the most chosen positions of a row
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         open_BL = open_block(state, self.block_length)
-        confidence_BL = traj.seen.confidence_BN[:, : open_BL.shape[1]]
+        confidence_BL = traj.current_prediction.confidence_BN[:, : open_BL.shape[1]]
         chosen_BL = self.accept(confidence_BL, open_BL)
         if self.spacing:
             chosen_BL = keep_apart(chosen_BL, confidence_BL, open_BL, self.spacing, self.block_length)
@@ -125,7 +125,7 @@ class FastDLLMDream(Policy):
             require(divides, "steps", steps, f"a divisor of the {answer} new tokens", "the authors' quota needs it")
 
     @property
-    def recordable(self) -> bool:
+    def cuda_graph(self) -> bool:
         return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
@@ -134,7 +134,7 @@ class FastDLLMDream(Policy):
         answer_B = state.answer_BL.sum(-1)
         due_B = torch.minimum(answer_B // state.horizon_B * (state.step_B + 1), answer_B)
         looked_at_B = (due_B - state.revealed_BL.sum(-1)).clamp(min=1)
-        p_BL = traj.seen.proposed_BN[:, : masked_BL.shape[1]]
+        p_BL = traj.current_prediction.proposed_BN[:, : masked_BL.shape[1]]
         looked_at_BL = score.best(p_BL, masked_BL, looked_at_B)
         chosen_BL = score.best(p_BL, looked_at_BL, cardinality.above(p_BL, self.threshold, looked_at_BL))
         return Action(

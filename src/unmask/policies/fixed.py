@@ -38,15 +38,15 @@ class Fixed(Policy):
         return score.needs(self.alpha)
 
     @property
-    def memory(self) -> int:
+    def past_steps(self) -> int:
         return 1 if self.needs.divergence else 0
 
     @property
-    def recordable(self) -> bool:
+    def cuda_graph(self) -> bool:
         return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
-        state, prediction = traj.state, traj.seen
+        state, prediction = traj.state, traj.current_prediction
         region_BL = self._region(state, cardinality.k_min(state))
         alpha_BJ = score.rows(self.alpha, state)
         rule = score.single_rule(self.alpha)

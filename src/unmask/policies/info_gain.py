@@ -93,7 +93,7 @@ class InfoGain(Policy):
         return full_B | (traj.state.step_B >= traj.state.horizon_B) if self.leave_unfinished else full_B
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
-        state, seen = traj.state, traj.seen
+        state, seen = traj.state, traj.current_prediction
         length = state.tokens_BL.shape[1]
         now = clock(state, self.block_length)
         k_B = _planned(now)
@@ -133,7 +133,7 @@ class InfoGain(Policy):
     def _candidates(self, traj: Trajectory, open_BL: Tensor, k_B: Tensor) -> "_Candidates":
         """A position sets with their tokens; a set seen before is not fresh, whatever its tokens."""
         length = open_BL.shape[1]
-        seen = traj.seen
+        seen = traj.current_prediction
         draws = seen.token_BND.shape[-1]
         sets, tokens = [], []
         for c in range(self.candidates if self.tau_pos > 0 else 1):
@@ -159,9 +159,9 @@ class InfoGain(Policy):
         parents = state.select(row_U)
         tokens_UL = torch.where(set_UL, candidates.token_BAL[row_U, candidate_U], parents.tokens_BL)
         after = replace(parents, tokens_BL=tokens_UL)
-        value_U = -_mean_entropy(look_ahead.look(after, row_U).clean.entropy_BN, after)
+        value_U = -_mean_entropy(look_ahead.predict(after, row_U).clean.entropy_BN, after)
         if self.objective == "info_gain":
-            spent_UL = traj.seen.clean.entropy_BN[row_U, : set_UL.shape[1]] * set_UL
+            spent_UL = traj.current_prediction.clean.entropy_BN[row_U, : set_UL.shape[1]] * set_UL
             value_U = value_U - spent_UL.double().sum(-1)
         value_BA[row_U, candidate_U] = value_U
         return value_BA

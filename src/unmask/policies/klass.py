@@ -79,7 +79,7 @@ class KLASS(Policy):
         return Needs(divergence=True, filtered=self.variant == "dream")
 
     @property
-    def memory(self) -> int:
+    def past_steps(self) -> int:
         return 1
 
     @property
@@ -105,11 +105,11 @@ class KLASS(Policy):
         return full_B | (self._where(traj)[0] >= -(-traj.state.answer_BL.sum(-1) // self._shape(traj.state)[0]))
 
     @property
-    def recordable(self) -> bool:
+    def cuda_graph(self) -> bool:
         return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
-        state, seen = traj.state, traj.seen
+        state, seen = traj.state, traj.current_prediction
         length = state.tokens_BL.shape[1]
         block_B, inner_B = self._where(traj)
         open_BL = open_block(state, self.block_length)
@@ -149,7 +149,7 @@ class KLASS(Policy):
 
     def _window(self, traj: Trajectory) -> Tensor:
         """The last KLs of each position, newest last; infinite where there was no posterior to compare with."""
-        drift_BN = traj.seen.drift_BN
+        drift_BN = traj.current_prediction.drift_BN
         shape = (*traj.state.tokens_BL.shape, self.window)
         if drift_BN is None:
             return torch.full(shape, float("inf"), dtype=torch.float64, device=traj.state.tokens_BL.device)
@@ -163,7 +163,7 @@ class KLASS(Policy):
             return ready_BL
         length = ready_BL.shape[1]
         keys = {
-            "max_conf": lambda: traj.seen.clean.p_BNK[:, :length, 0],
+            "max_conf": lambda: traj.current_prediction.clean.p_BNK[:, :length, 0],
             "min_kl": lambda: -kl_BL,
             "random": lambda: traj.uniform("order"),
         }
@@ -171,7 +171,7 @@ class KLASS(Policy):
 
     def _fallback(self, traj: Trajectory, open_BL: Tensor, inner_B: Tensor) -> Tensor:
         """LLaDA's quota of the block's step, or one position."""
-        state, seen = traj.state, traj.seen
+        state, seen = traj.state, traj.current_prediction
         length = open_BL.shape[1]
         if self.variant == "dream":
             return score.best(seen.proposed_BN[:, :length], open_BL, torch.ones_like(inner_B))

@@ -55,7 +55,7 @@ class LLaDA(Policy):
         check_blocks(state, self.block_length, even=True)
 
     @property
-    def recordable(self) -> bool:
+    def cuda_graph(self) -> bool:
         return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unmask.axes import score
 from unmask.base.errors import require
-from unmask.core import SearchRun, State, Trajectory
+from unmask.core import SearchContext, State, Trajectory
 from unmask.core.card import RECONSTRUCTION, Card
 from unmask.policies.blocks import check_block_length, check_blocks, clock
 from unmask.policies.llada import quota
@@ -91,36 +91,36 @@ class LookUM(ScheduledSearch):
 
     def check(self, state: State) -> None:
         check_blocks(state, self.block_length, even=True)
-        LookBudget(self.budget, self.base_forwards(state))
+        LookBudget(self.budget, self.baseline_forwards(state))
 
-    def decode(self, run: SearchRun, traj: Trajectory) -> Trajectory:
-        start = first_looks(run, traj, self.needs)
-        budget = LookBudget(self.budget, self.base_forwards(traj.state), run)
+    def decode(self, context: SearchContext, traj: Trajectory) -> Trajectory:
+        start = first_looks(context, traj, self.needs)
+        budget = LookBudget(self.budget, self.baseline_forwards(traj.state), context)
         beams = [[_Valued(path, 0.0)] for path in start]
         tree = [1] * len(beams)
         rounds = 1
         while going := [row for row, beam in enumerate(beams) if any(is_open(item.path) for item in beam)]:
             spare = budget.left(rounds)
-            made = {row: self._children(run, beams[row], 1 + spare[row]) for row in going}
+            made = {row: self._children(context, beams[row], 1 + spare[row]) for row in going}
             distinct = {row: {canvas(child.path): child.path for child in made[row]} for row in going}
             flat = [path for row in going for path in distinct[row].values()]
-            seen = {(int(p.rows_B), canvas(p)): p for p in looked(run, flat, self.needs)}
+            seen = {(int(p.rows_B), canvas(p)): p for p in looked(context, flat, self.needs)}
             for row in going:
                 tree[row] += len(distinct[row])
                 valued = [self._valued(seen[row, canvas(c.path)], c.value) for c in made[row]]
                 kept = self._kept(beams[row][0].path, valued)
                 dropped = [p for key, p in distinct[row].items() if key not in {canvas(i.path) for i in kept}]
                 beams[row] = [replace(i, path=noted(i.path, i.value, tree[row], dropped)) for i in kept]
-            run.show([_best(beams[row]) for row in going])
+            context.report_paths([_best(beams[row]) for row in going])
             rounds += 1
         return ended(traj, map(_best, beams))
 
-    def _children(self, run: SearchRun, beam: "Sequence[_Valued]", most: int) -> "list[_Valued]":
+    def _children(self, context: SearchContext, beam: "Sequence[_Valued]", most: int) -> "list[_Valued]":
         """The beam's next canvases, the greedy one first; with r of the canvas they come from."""
         if self.variant == "smc":
             parents = [beam[at % len(beam)] for at in range(min(self.paths, most))]
             return [
-                replace(item, path=revealed(run, item.path, self.name, next(self._sets(item.path, at))))
+                replace(item, path=revealed(context, item.path, self.name, next(self._sets(item.path, at))))
                 if is_open(item.path)
                 else item
                 for at, item in enumerate(parents)
@@ -128,14 +128,14 @@ class LookUM(ScheduledSearch):
         (item,) = beam
         count = most if self.exhaustive else min(self.paths, most)
         sets = islice(self._sets(item.path, 0), count)
-        children = [replace(item, path=revealed(run, item.path, self.name, set_BL)) for set_BL in sets]
+        children = [replace(item, path=revealed(context, item.path, self.name, set_BL)) for set_BL in sets]
         return unique(children, lambda child: canvas(child.path))
 
     def _sets(self, path: Trajectory, first: int) -> Iterator[Tensor]:
         """Sets of positions from a number on: 0 is the greedy one. One only where everything goes."""
         now = clock(path.state, self.block_length)
         k_B = quota(now)
-        confidence_BL = path.seen.confidence_BN[:, : now.open_BL.shape[1]].double()
+        confidence_BL = path.current_prediction.confidence_BN[:, : now.open_BL.shape[1]].double()
         k = int(k_B)
         size = math.ceil(min(self.pool * k, now.open_BL.shape[1]))
         pool_BL = score.best(confidence_BL, now.open_BL, torch.full_like(k_B, size))
@@ -155,7 +155,7 @@ class LookUM(ScheduledSearch):
         masked_BL = path.state.masked_BL
         if not is_open(path):
             return _Valued(path, before, -before)
-        now = path.seen.clean
+        now = path.current_prediction.clean
         r_BL = -now.entropy_BN if self.verifier == "entropy" else now.p_BNK[..., 0]
         value = mean_over(r_BL, masked_BL)
         return _Valued(path, value, value - before)

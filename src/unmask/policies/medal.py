@@ -10,7 +10,7 @@ from torch import Tensor
 
 from unmask.axes import score
 from unmask.base.errors import require
-from unmask.core import NO_LOOK_AHEAD, Needs, SearchRun, State, Trajectory
+from unmask.core import NO_LOOK_AHEAD, Needs, SearchContext, State, Trajectory
 from unmask.core.card import RECONSTRUCTION, Card
 from unmask.policies.blocks import check_block_length, check_blocks, clock
 from unmask.policies.llada import LLaDA, quota
@@ -81,34 +81,34 @@ class MEDAL(ScheduledSearch):
 
     def check(self, state: State) -> None:
         check_blocks(state, self.block_length, even=True)
-        LookBudget(self.budget, self.base_forwards(state))
+        LookBudget(self.budget, self.baseline_forwards(state))
 
-    def decode(self, run: SearchRun, traj: Trajectory) -> Trajectory:
-        roots = [self._expanded(Node(path), 0) for path in first_looks(run, traj, self.needs)]
-        budget = LookBudget(self.budget, self.base_forwards(traj.state), run)
-        self._grow(run, roots, [min(self.simulations, spare) for spare in budget.left(1)])
+    def decode(self, context: SearchContext, traj: Trajectory) -> Trajectory:
+        roots = [self._expanded(Node(path), 0) for path in first_looks(context, traj, self.needs)]
+        budget = LookBudget(self.budget, self.baseline_forwards(traj.state), context)
+        self._grow(context, roots, [min(self.simulations, spare) for spare in budget.left(1)])
         lines = [self._chosen(root) for root in roots]
-        paths = [self._begun(run, root, line) for root, line in zip(roots, lines, strict=True)]
+        paths = [self._begun(context, root, line) for root, line in zip(roots, lines, strict=True)]
         base = LLaDA(self.block_length)
         while going := [row for row, path in enumerate(paths) if is_open(path)]:
-            for row, path in zip(going, looked(run, [paths[row] for row in going], self.needs), strict=True):
-                taken = run.take(path, self.name, base.act(path, NO_LOOK_AHEAD))
+            for row, path in zip(going, looked(context, [paths[row] for row in going], self.needs), strict=True):
+                taken = context.apply_action(path, self.name, base.act(path, NO_LOOK_AHEAD))
                 paths[row] = _noted(taken, roots[row], lines[row], first=not path.steps)
-            run.show([paths[row] for row in going])
+            context.report_paths([paths[row] for row in going])
         return ended(traj, paths)
 
-    def _grow(self, run: SearchRun, roots: "Sequence[Node]", most: Sequence[int]) -> None:
+    def _grow(self, context: SearchContext, roots: "Sequence[Node]", most: Sequence[int]) -> None:
         """Visit as many nodes of every tree, one of each in a pass, until the trees are known whole."""
         for turn in range(max(most)):
             lines = [line for root, n in zip(roots, most, strict=True) if turn < n and (line := self._selected(root))]
             if not lines:
                 return
-            made = [self._made(run, line) for line in lines]
-            for line, path in zip(lines, looked(run, made, self.needs), strict=True):
+            made = [self._made(context, line) for line in lines]
+            for line, path in zip(lines, looked(context, made, self.needs), strict=True):
                 line[-1].path = path
                 self._expanded(line[-1], len(line) - 1)
                 back_up(line, reward(line[-2].path, path))
-            run.show([_noted(line[-1].path, line[0], line, first=False) for line in lines])
+            context.report_paths([_noted(line[-1].path, line[0], line, first=False) for line in lines])
 
     def _selected(self, root: "Node") -> "list[Node]":
         """From the root to a node that nobody has visited; empty where none is left."""
@@ -121,16 +121,16 @@ class MEDAL(ScheduledSearch):
             line.append(max(open_children, key=lambda child: uct(child, parent.visits, self.explore)))
         return line
 
-    def _made(self, run: SearchRun, line: "Sequence[Node]") -> Trajectory:
+    def _made(self, context: SearchContext, line: "Sequence[Node]") -> Trajectory:
         node, path = line[-1], line[-2].path
         chosen_BL = torch.zeros_like(path.state.masked_BL)
         chosen_BL[0, node.at] = True
-        return revealed(run, path, self.name, chosen_BL, torch.full_like(path.state.tokens_BL, node.token))
+        return revealed(context, path, self.name, chosen_BL, torch.full_like(path.state.tokens_BL, node.token))
 
     def _expanded(self, node: "Node", depth: int) -> "Node":
         """The node with its actions, surest first; none at the searched depth or where nothing is masked."""
         if depth < self.depth and is_open(node.path):
-            now = node.path.seen.clean
+            now = node.path.current_prediction.clean
             open_L = clock(node.path.state, self.block_length).open_BL[0]
             tops = {
                 at: list(zip(now.top_BNK[0, at].tolist(), now.p_BNK[0, at].tolist(), strict=True))
@@ -151,7 +151,7 @@ class MEDAL(ScheduledSearch):
             line.append(node)
         return line
 
-    def _begun(self, run: SearchRun, root: "Node", line: "Sequence[Node]") -> Trajectory:
+    def _begun(self, context: SearchContext, root: "Node", line: "Sequence[Node]") -> Trajectory:
         """The row with that start written, as many positions a step as the base reveals; it fills up the last step."""
         path, at = root.path, 0
         while at < len(line):
@@ -160,10 +160,12 @@ class MEDAL(ScheduledSearch):
             at, there = at + taken, line[at + taken - 1].path
             tokens_BL, more_BL = there.state.tokens_BL, torch.zeros_like(now.open_BL)
             if is_open(there):
-                rest_BL, seen = now.open_BL & there.state.masked_BL, there.seen
+                rest_BL, seen = now.open_BL & there.state.masked_BL, there.current_prediction
                 more_BL = score.best(seen.confidence_BN[:, : rest_BL.shape[1]], rest_BL, quota(now) - taken)
                 tokens_BL = torch.where(more_BL, seen.token_BN[:, : rest_BL.shape[1]], tokens_BL)
-            after = revealed(run, path, self.name, more_BL | (path.state.masked_BL & ~there.state.masked_BL), tokens_BL)
+            after = revealed(
+                context, path, self.name, more_BL | (path.state.masked_BL & ~there.state.masked_BL), tokens_BL
+            )
             known = None if bool(more_BL.any()) else there.prediction
             path = replace(_noted(after, root, line, first=not path.steps), prediction=known)
         return path
@@ -186,7 +188,7 @@ def reward(before: Trajectory, after: Trajectory) -> float:
 
 def confidence(path: Trajectory, masked_BL: Tensor) -> float:
     """Mean of the largest probabilities of these positions; 1 where there is none."""
-    return mean_over(path.seen.clean.p_BNK[..., 0], masked_BL) if bool(masked_BL.any()) else 1.0
+    return mean_over(path.current_prediction.clean.p_BNK[..., 0], masked_BL) if bool(masked_BL.any()) else 1.0
 
 
 def _noted(path: Trajectory, root: Node, line: Sequence[Node], first: bool) -> Trajectory:

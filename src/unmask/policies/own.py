@@ -13,7 +13,7 @@ from unmask.base.errors import ConfigError, UnknownName, UnmaskError
 from unmask.base.options import POLICY_FORMS, check_types, parse_spec
 from unmask.base.user_code import describe_error, load_user_code
 from unmask.core import Policy, Search
-from unmask.policies import METHODS, changed, make
+from unmask.policies import METHODS, make_policy, with_settings
 from unmask.policies.presets import preset_of
 
 WANTED = "a frozen dataclass that inherits from unmask.core.Policy or Search and has a `name`"
@@ -39,7 +39,7 @@ def policy_from(
         return own_policy(name, settings, folder)
     preset = settings.pop("preset", None)
     published = preset_of(name, METHODS[name].card, str(preset), family)[1] if preset is not None else {}
-    return make(name, **{**published, **settings})
+    return make_policy(name, **{**published, **settings})
 
 
 def policy_settings(
@@ -79,7 +79,7 @@ def own_policy(name: str, options: Mapping[str, Any], folder: Path | None = None
     rest = {key: value for key, value in options.items() if key not in needed}
     try:
         check_types(kind, {key: options[key] for key in needed}, name)
-        policy: Policy | Search = changed(kind(**{key: options[key] for key in needed}), name, rest)
+        policy: Policy | Search = with_settings(kind(**{key: options[key] for key in needed}), name, rest)
         return policy
     except UnmaskError:
         raise

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
 from unmask.base.errors import require
-from unmask.core import Action, LookAhead, Needs, Policy, Posterior, State, Trajectory, View
+from unmask.core import Action, LookAhead, ModelInput, Needs, Policy, Posterior, State, Trajectory
 from unmask.core.card import Card
 
 SCHEDULES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -93,7 +93,7 @@ class P2(Policy):
         return "it re-masks anywhere in the answer"
 
     @property
-    def recordable(self) -> bool:
+    def cuda_graph(self) -> bool:
         return not (self.planner or self.noisy)  # both pick positions out
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
@@ -117,9 +117,9 @@ class P2(Policy):
 
     def _draft(self, traj: Trajectory) -> tuple[Tensor, Tensor]:
         """A token for every position that is not given, and the log-probability it was drawn with."""
-        seen, length = traj.seen, traj.state.tokens_BL.shape[1]
-        if self.noisy and seen.posterior is not None and traj.proposal and traj.proposal.temperature > 0:
-            return sample_with_gumbel_noise(traj, seen.posterior, traj.proposal.temperature)
+        seen, length = traj.current_prediction, traj.state.tokens_BL.shape[1]
+        if self.noisy and seen.posterior is not None and traj.sampling and traj.sampling.temperature > 0:
+            return sample_with_gumbel_noise(traj, seen.posterior, traj.sampling.temperature)
         # A probability of 0 times eta = 0 must be 0, not NaN.
         return seen.token_BN[:, :length], seen.proposed_BN[:, :length].double().clamp(min=1e-300).log()
 
@@ -127,9 +127,9 @@ class P2(Policy):
         """The log-probability that the planner gives the draft at each revealed position."""
         draft_BL = torch.where(state.answer_BL, token_BL, state.tokens_BL)
         drafted = replace(state, tokens_BL=draft_BL)
-        view = replace(View.of(drafted, Needs(revealed=True)), wanted_BN=state.revealed_BL)
-        logits = look_ahead.ask_planner(drafted, torch.arange(state.batch, device=draft_BL.device), view=view)
-        log_p_RV = logits.logits_RV.double().log_softmax(-1)
+        inputs = replace(ModelInput.of(drafted, Needs(revealed=True)), wanted_BN=state.revealed_BL)
+        output = look_ahead.ask_planner(drafted, torch.arange(state.batch, device=draft_BL.device), inputs=inputs)
+        log_p_RV = output.logits_RV.double().log_softmax(-1)
         out_BL = torch.zeros_like(draft_BL, dtype=torch.float64)
         out_BL[state.revealed_BL] = log_p_RV.gather(1, draft_BL[state.revealed_BL][:, None]).squeeze(1)
         return out_BL.clamp(min=-690.0)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
 from unmask.base.errors import require
-from unmask.core import Action, Needs, Noise, Policy, Search, SearchRun, State, Trajectory
+from unmask.core import Action, Needs, Noise, Policy, Search, SearchContext, State, Trajectory
 from unmask.core.rows import concat, select
 from unmask.policies.fixed import Fixed
 from unmask.policies.llada import LLaDA
@@ -24,17 +24,17 @@ T = TypeVar("T")
 _TIMES = re.compile(r"(\d+(?:\.\d+)?)x")
 
 
-def first_looks(run: SearchRun, traj: Trajectory, needs: Needs) -> list[Trajectory]:
+def first_looks(context: SearchContext, traj: Trajectory, needs: Needs) -> list[Trajectory]:
     """A path for every row, looked at: what a base decode does first."""
     rows = range(traj.state.batch)
     bare = replace(traj, steps=(), prediction=None, config=None)
     alone = [bare.select(torch.tensor([row], device=traj.rows_B.device)) for row in rows]
     return looked(
-        run, [replace(path, rows_B=torch.full_like(path.rows_B, row)) for row, path in enumerate(alone)], needs
+        context, [replace(path, rows_B=torch.full_like(path.rows_B, row)) for row, path in enumerate(alone)], needs
     )
 
 
-def looked(run: SearchRun, paths: Sequence[Trajectory], needs: Needs) -> list[Trajectory]:
+def looked(context: SearchContext, paths: Sequence[Trajectory], needs: Needs) -> list[Trajectory]:
     """The paths with their predictions; those that have masks and none yet share one pass."""
     fresh = [at for at, path in enumerate(paths) if path.prediction is None and is_open(path)]
     done = list(paths)
@@ -44,7 +44,7 @@ def looked(run: SearchRun, paths: Sequence[Trajectory], needs: Needs) -> list[Tr
         if isinstance(noise, Noise):
             noise = Noise(torch.cat([path.noise.key_B for path in rows]))
         states = concat([path.state for path in rows])
-        seen = run.look(states, torch.cat([path.rows_B for path in rows]), needs, noise=noise)
+        seen = context.predict(states, torch.cat([path.rows_B for path in rows]), needs, noise=noise)
         for place, at in enumerate(fresh):
             here = torch.tensor([place], device=states.step_B.device)
             done[at] = replace(paths[at], prediction=select(seen, here))
@@ -56,7 +56,7 @@ def is_open(path: Trajectory) -> bool:
 
 
 def revealed(
-    run: SearchRun, path: Trajectory, name: str, chosen_BL: Tensor, tokens_BL: Tensor | None = None
+    context: SearchContext, path: Trajectory, name: str, chosen_BL: Tensor, tokens_BL: Tensor | None = None
 ) -> Trajectory:
     """The path with just these positions revealed; `tokens_BL` go before the proposal."""
     state = path.state
@@ -67,7 +67,7 @@ def revealed(
         tokens_BL=None if tokens_BL is None else torch.where(chosen_BL, tokens_BL, -1),
         rule="confidence",
     )
-    return run.take(path, name, action)
+    return context.apply_action(path, name, action)
 
 
 def canvas(path: Trajectory) -> bytes:
@@ -131,11 +131,11 @@ class ScheduledSearch(Search):
 
     block_length: int | None
 
-    def base_forwards(self, state: State) -> Tensor:
+    def baseline_forwards(self, state: State) -> Tensor:
         return scheduled_looks(state, self.block_length)
 
     @property
-    def base_method(self) -> Policy:
+    def baseline(self) -> Policy:
         """LLaDA; in blocks, which need not divide the answer here, the same rule on a region."""
         return LLaDA() if self.block_length is None else Fixed(region=f"block:{self.block_length}")
 
@@ -146,10 +146,10 @@ class LookBudget:
     A budget counts forwards as the run does: a look under guidance is two.
     """
 
-    def __init__(self, budget: int | str, base_B: Tensor, run: SearchRun | None = None):
-        self.run, self.base = run, base_B.tolist()
+    def __init__(self, budget: int | str, base_B: Tensor, context: SearchContext | None = None):
+        self.run, self.base = context, base_B.tolist()
         # The first looks are over, one each.
-        self.each = 1 if run is None else max(1, *run.forwards_B.tolist())
+        self.each = 1 if context is None else max(1, *context.forwards_B.tolist())
         for row, base in enumerate(self.base):
             enough = isinstance(budget, str) or budget >= base * self.each
             least = f"{base * self.each} or more, the forwards of a base decode of row {row}"

@@ -9,7 +9,7 @@ from torch import Tensor
 from unmask.axes import ReMDM, cardinality, commitment, score
 from unmask.axes.remasking import loop_alpha, reveal_probability
 from unmask.base.errors import require
-from unmask.core import Action, LookAhead, Policy, State, Trajectory, View
+from unmask.core import Action, LookAhead, ModelInput, Policy, State, Trajectory
 from unmask.core.card import Card
 from unmask.policies.blocks import check_block_length
 from unmask.policies.revised import confidence_when_revealed
@@ -52,7 +52,7 @@ class ReMDMSampler(Policy):
     operator: ReMDM = field(default_factory=lambda: ReMDM("cap"))
 
     @property
-    def memory(self) -> int:
+    def past_steps(self) -> int:
         return 1
 
     @property
@@ -60,7 +60,7 @@ class ReMDMSampler(Policy):
         return True
 
     @property
-    def own_clock(self) -> bool:
+    def extra_steps(self) -> bool:
         return True
 
     @property
@@ -71,7 +71,7 @@ class ReMDMSampler(Policy):
         return super().done(traj) & (traj.state.step_B >= traj.state.horizon_B)
 
     @property
-    def recordable(self) -> bool:
+    def cuda_graph(self) -> bool:
         return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
@@ -82,7 +82,7 @@ class ReMDMSampler(Policy):
         reveal_B = torch.where(over_B, 1.0, reveal_B)
         chosen_BL = state.masked_BL & (traj.uniform("order") < reveal_B[:, None])
         remask_BL = state.revisable_BL & (traj.uniform("remask") < sigma_BL) & ~over_B[:, None]
-        token_BL = traj.seen.clean.top_BNK[:, : chosen_BL.shape[1], 0]
+        token_BL = traj.current_prediction.clean.top_BNK[:, : chosen_BL.shape[1], 0]
         return Action(
             score.rows("confidence", state),
             *cardinality.reveal_set(chosen_BL, state.masked_BL | remask_BL),
@@ -140,11 +140,11 @@ class ReMDMLLaDA(Policy):
         check_block_length(self.block_length, "the authors use 32")
 
     @property
-    def memory(self) -> int:
+    def past_steps(self) -> int:
         return 1
 
     @property
-    def own_clock(self) -> bool:
+    def extra_steps(self) -> bool:
         return True
 
     @property
@@ -159,24 +159,24 @@ class ReMDMLLaDA(Policy):
     def done(self, traj: Trajectory) -> Tensor:
         return super().done(traj) & (traj.state.step_B >= 2 * traj.state.answer_BL.sum(-1))
 
-    def view(self, traj: Trajectory) -> View:
+    def model_input(self, traj: Trajectory) -> ModelInput:
         """The canvas without what is about to be dropped: the forward that refills has not seen it."""
         remask_BL = self._dropped(traj)
         tokens_BL = torch.where(remask_BL, traj.state.mask_id, traj.state.tokens_BL)
-        return View.of(replace(traj.state, tokens_BL=tokens_BL), self.needs)
+        return ModelInput.of(replace(traj.state, tokens_BL=tokens_BL), self.needs)
 
     @property
-    def recordable(self) -> bool:
+    def cuda_graph(self) -> bool:
         return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         now = self._clock(state)
         # The forward was asked about masks and about what the view had dropped.
-        remask_BL = traj.seen.wanted_BN[:, : state.tokens_BL.shape[1]] & ~state.masked_BL
+        remask_BL = traj.current_prediction.wanted_BN[:, : state.tokens_BL.shape[1]] & ~state.masked_BL
         open_BL = now.in_block_BL & (state.masked_BL | remask_BL)
         k_B = torch.where(now.dropping_B, self.k, 1)
-        confidence_BL = traj.seen.confidence_BN[:, : open_BL.shape[1]]
+        confidence_BL = traj.current_prediction.confidence_BN[:, : open_BL.shape[1]]
         return Action(
             score.rows("confidence", state),
             *cardinality.reveal_set(score.best(confidence_BL, open_BL, k_B), state.masked_BL | remask_BL),

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from unmask.axes import ReMDM
-from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory, View
+from unmask.core import Action, LookAhead, ModelInput, Needs, Policy, State, Trajectory
 from unmask.core.card import OURS, Card
 from unmask.policies.fixed import Fixed
 
@@ -37,9 +37,9 @@ class Revised(Policy):
         return self.base.needs
 
     @property
-    def memory(self) -> int:
+    def past_steps(self) -> int:
         """At least one step, whose notes hold the operator's clock; more where the base reads more."""
-        return self.base.memory if self.base.memory < 0 else max(1, self.base.memory)
+        return self.base.past_steps if self.base.past_steps < 0 else max(1, self.base.past_steps)
 
     @property
     def random(self) -> bool:
@@ -60,8 +60,8 @@ class Revised(Policy):
     def check(self, state: State) -> None:
         self.base.check(state)
 
-    def view(self, traj: Trajectory) -> View:
-        return self.base.view(traj)
+    def model_input(self, traj: Trajectory) -> ModelInput:
+        return self.base.model_input(traj)
 
     def done(self, traj: Trajectory) -> Tensor:
         return self.base.done(traj) & (traj.state.step_B >= traj.state.horizon_B)
@@ -71,8 +71,8 @@ class Revised(Policy):
         return self.base.looks_ahead
 
     @property
-    def recordable(self) -> bool:
-        return self.base.recordable
+    def cuda_graph(self) -> bool:
+        return self.base.cuda_graph
 
     def bounded(self, length: int) -> Policy:
         return replace(self, base=self.base.bounded(length))
@@ -112,4 +112,4 @@ def confidence_when_revealed(traj: Trajectory) -> Tensor:
 
 def own_view(policy: Policy) -> bool:
     """Whether a policy reads anything but the canvas as it is."""
-    return own_view(policy.base) if isinstance(policy, Revised) else type(policy).view is not Policy.view
+    return own_view(policy.base) if isinstance(policy, Revised) else type(policy).model_input is not Policy.model_input

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from unmask.core import Needs, State, View
+from unmask.core import ModelInput, Needs, State
 
 
 def originals(state: State, start_B: Tensor, slots: int) -> tuple[Tensor, Tensor]:
@@ -16,13 +16,13 @@ def originals(state: State, start_B: Tensor, slots: int) -> tuple[Tensor, Tensor
     return match_BSL.long().argmax(-1), match_BSL.any(-1)
 
 
-def shadow_view(state: State, original_BS: Tensor, exists_BS: Tensor) -> View:
+def shadow_view(state: State, original_BS: Tensor, exists_BS: Tensor) -> ModelInput:
     """The canvas, then one mask per slot at its original's position.
 
     A slot reads everything but its original; the canvas does not read the slots, so its own predictions stay the same.
     """
     length, slots = state.tokens_BL.shape[1], original_BS.shape[1]
-    plain = View.of(state, Needs())
+    plain = ModelInput.of(state, Needs())
     size = length + slots
     attend_BNN = torch.zeros(state.batch, size, size, dtype=torch.bool).to(state.tokens_BL.device)
     attend_BNN[:, :, :length] = state.valid_BL[:, None, :]

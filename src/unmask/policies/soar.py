@@ -9,7 +9,7 @@ from torch import Tensor
 
 from unmask.axes import score
 from unmask.base.errors import require
-from unmask.core import Search, SearchRun, State, Trajectory
+from unmask.core import Search, SearchContext, State, Trajectory
 from unmask.core.card import RECONSTRUCTION, Card
 from unmask.policies.blocks import check_block_length, open_block
 from unmask.policies.fast_dllm import FastDLLM
@@ -85,39 +85,39 @@ class SOAR(Search):
         return False
 
     def check(self, state: State) -> None:
-        LookBudget(self.budget, self.base_forwards(state))
+        LookBudget(self.budget, self.baseline_forwards(state))
 
-    def base_forwards(self, state: State) -> Tensor:
+    def baseline_forwards(self, state: State) -> Tensor:
         return state.masked_BL.sum(-1)
 
     @property
-    def base_method(self) -> FastDLLM:
+    def baseline(self) -> FastDLLM:
         """One path, and no limit on how many sure positions go at once."""
         return FastDLLM(threshold=self.threshold, block_length=self.block_length)
 
-    def decode(self, run: SearchRun, traj: Trajectory) -> Trajectory:
-        start = first_looks(run, traj, self.needs)
-        budget = LookBudget(self.budget, self.base_forwards(traj.state), run)
+    def decode(self, context: SearchContext, traj: Trajectory) -> Trajectory:
+        start = first_looks(context, traj, self.needs)
+        budget = LookBudget(self.budget, self.baseline_forwards(traj.state), context)
         beams = [[_Item(path)] for path in start]
         tree = [1] * len(beams)
         rounds = 1
         while going := [row for row, beam in enumerate(beams) if any(is_open(item.path) for item in beam)]:
             spare = budget.left(rounds)
             for row in going:
-                children, sure = self._children(run, beams[row])
+                children, sure = self._children(context, beams[row])
                 kept = self._kept(beams[row][0].path, children, sure)[: 1 + spare[row]]
                 dropped = [child.path for child in children if all(child is not item for item in kept)]
                 tree[row] += len(children)
                 beams[row] = [self._noted(item, tree[row], dropped) for item in kept]
             paths = [item.path for row in going for item in beams[row]]
-            seen = iter(looked(run, paths, self.needs))
+            seen = iter(looked(context, paths, self.needs))
             for row in going:
                 beams[row] = [replace(item, path=next(seen)) for item in beams[row]]
-            run.show([beams[row][0].path for row in going])
+            context.report_paths([beams[row][0].path for row in going])
             rounds += 1
         return ended(traj, (beam[0].path for beam in beams))
 
-    def _children(self, run: SearchRun, beam: "Sequence[_Item]") -> "tuple[list[_Item], bool]":
+    def _children(self, context: SearchContext, beam: "Sequence[_Item]") -> "tuple[list[_Item], bool]":
         """All that follow the beam, best first and each canvas once; whether anything was sure."""
         children, accelerated = [], False
         for item in beam:
@@ -125,7 +125,7 @@ class SOAR(Search):
                 children.append(item)
                 continue
             open_BL = open_block(item.path.state, self.block_length)
-            confidence_BL = item.path.seen.confidence_BN[:, : open_BL.shape[1]].double()
+            confidence_BL = item.path.current_prediction.confidence_BN[:, : open_BL.shape[1]].double()
             sure_BL = open_BL & (confidence_BL > self.threshold)
             accelerated |= bool(sure_BL.any())
             if bool(sure_BL.any()):
@@ -135,7 +135,7 @@ class SOAR(Search):
                 places = order[: min(self.width, int(open_BL.sum()))]
                 sets = [torch.zeros_like(open_BL).index_fill(1, place, True) for place in places]
             for set_BL in sets:
-                path = revealed(run, item.path, self.name, set_BL)
+                path = revealed(context, item.path, self.name, set_BL)
                 gained = float((confidence_BL * set_BL).sum())
                 children.append(_Item(path, item.total + gained, item.count + int(set_BL.sum())))
         ranked = sorted(children, key=self._worth, reverse=True)

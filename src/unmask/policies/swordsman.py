@@ -49,7 +49,7 @@ class Swordsman(Policy):
         require(self.mean in MEANS, "mean", self.mean, " or ".join(MEANS), "the paper's text suggests block")
 
     @property
-    def memory(self) -> int:
+    def past_steps(self) -> int:
         return 1
 
     @property
@@ -57,13 +57,13 @@ class Swordsman(Policy):
         return False
 
     @property
-    def recordable(self) -> bool:
+    def cuda_graph(self) -> bool:
         return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
         length = state.tokens_BL.shape[1]
-        entropy_BL = torch.where(state.masked_BL, traj.seen.clean.entropy_BN[:, :length].double(), 0.0)
+        entropy_BL = torch.where(state.masked_BL, traj.current_prediction.clean.entropy_BN[:, :length].double(), 0.0)
         notes = self._block(traj, entropy_BL)
         block_BL = state.answer_BL & (state.rank_BL >= notes["start_B"][:, None])
         block_BL = block_BL & (state.rank_BL <= notes["end_B"][:, None])
@@ -74,7 +74,7 @@ class Swordsman(Policy):
         left_B = torch.where(started_B > 0, mean_B / started_B.clamp(min=1e-300), 0.0).clamp(max=1)
         ease_B = notes["ease_B"]
         tau_B = self.tau_init * ((1 - ease_B) + ease_B * left_B.sqrt())
-        confidence_BL = traj.seen.clean.p_BNK[:, :length, 0]
+        confidence_BL = traj.current_prediction.clean.p_BNK[:, :length, 0]
         k_B = (open_BL & (confidence_BL >= tau_B[:, None])).sum(-1).clamp(min=1)
         return Action(
             score.rows("confidence", state),

@@ -61,7 +61,7 @@ class VSB(Policy):
         require(0 <= self.threshold <= 1, "threshold", self.threshold, "0 to 1", "it is a probability")
 
     @property
-    def memory(self) -> int:
+    def past_steps(self) -> int:
         return 1
 
     @property
@@ -76,7 +76,7 @@ class VSB(Policy):
         state = traj.state
         end_B = self._end(traj, look_ahead)
         open_BL = state.masked_BL & (state.rank_BL < end_B[:, None])
-        confidence_BL = traj.seen.confidence_BN[:, : open_BL.shape[1]]
+        confidence_BL = traj.current_prediction.confidence_BN[:, : open_BL.shape[1]]
         k_B = cardinality.above(confidence_BL, self.threshold, open_BL)
         return Action(
             score.rows("confidence", state),
@@ -101,7 +101,7 @@ class VSB(Policy):
     def _lengths(self, traj: Trajectory, look_ahead: LookAhead, row_U: Tensor, first_U: Tensor) -> Tensor:
         """Block lengths of the rows that begin one."""
         drafted = traj.state.select(row_U)
-        token_UL = traj.seen.token_BN[row_U, : drafted.tokens_BL.shape[1]]
+        token_UL = traj.current_prediction.token_BN[row_U, : drafted.tokens_BL.shape[1]]
         in_window_UL = drafted.masked_BL & (drafted.rank_BL < (first_U + self.window)[:, None])
         drafted = replace(drafted, tokens_BL=torch.where(in_window_UL, token_UL, drafted.tokens_BL))
         last_U = torch.minimum(first_U + self.window, drafted.answer_BL.sum(-1)) - first_U
@@ -123,18 +123,18 @@ class VSB(Policy):
     ) -> Posterior:
         """The window's positions without themselves, reading everything or nothing after `length_U` positions."""
         size = drafted.tokens_BL.shape[1]
-        view = shadow_view(drafted, *originals(drafted, first_U, self.window))
-        wanted_UN = view.wanted_BN.clone()
+        inputs = shadow_view(drafted, *originals(drafted, first_U, self.window))
+        wanted_UN = inputs.wanted_BN.clone()
         wanted_UN[:, :size] = False
         # A shadow reads the draft, not the other shadows.
-        attend_UNN = view.attend_BNN.clone()  # type: ignore[union-attr]
+        attend_UNN = inputs.attend_BNN.clone()  # type: ignore[union-attr]
         attend_UNN[:, size:, size:] = torch.eye(self.window, dtype=torch.bool, device=row_U.device)
         if length_U is not None:
             beyond_UL = drafted.answer_BL & (drafted.rank_BL >= (first_U + length_U)[:, None])
             attend_UNN[:, :, :size] &= ~beyond_UL[:, None, :]
             wanted_UN[:, size:] &= torch.arange(self.window, device=row_U.device) < length_U[:, None]
-        view = replace(view, attend_BNN=attend_UNN, wanted_BN=wanted_UN)
-        posterior = look_ahead.look(drafted, row_U, Needs(posterior=True, shadows=True), view=view).posterior
+        inputs = replace(inputs, attend_BNN=attend_UNN, wanted_BN=wanted_UN)
+        posterior = look_ahead.predict(drafted, row_U, Needs(posterior=True, shadows=True), inputs=inputs).posterior
         if posterior is None:
             raise ConfigError("the look-ahead gave no posterior; allowed: an answer to Needs(posterior=True); check it")
         return posterior

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, region, score
 from unmask.base.errors import require
-from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory, View
+from unmask.core import Action, LookAhead, ModelInput, Needs, Policy, State, Trajectory
 from unmask.core.card import Card
 from unmask.policies.blocks import check_block_length
 from unmask.policies.shadows import originals, shadow_view
@@ -63,23 +63,23 @@ class WINO(Policy):
         return Needs(shadows=True)
 
     @property
-    def memory(self) -> int:
+    def past_steps(self) -> int:
         return 1
 
     @property
     def bound_by_steps(self) -> bool:
         return False
 
-    def view(self, traj: Trajectory) -> View:
+    def model_input(self, traj: Trajectory) -> ModelInput:
         state = traj.state
         length = state.tokens_BL.shape[1]
         original_BS, exists_BS = self._originals(state, _block(state, self.block_length))
         asked_BS = exists_BS & state.revisable_BL.gather(1, original_BS)
         standing_BS = torch.where(asked_BS, state.tokens_BL.gather(1, original_BS), -1)
-        view = shadow_view(state, original_BS, exists_BS)
+        inputs = shadow_view(state, original_BS, exists_BS)
         return replace(
-            view,
-            wanted_BN=torch.cat((view.wanted_BN[:, :length], asked_BS), 1),
+            inputs,
+            wanted_BN=torch.cat((inputs.wanted_BN[:, :length], asked_BS), 1),
             given_BN=torch.cat((torch.full_like(state.tokens_BL, -1), standing_BS), 1),
         )
 
@@ -89,7 +89,7 @@ class WINO(Policy):
         end_B1 = ((block_B + 1) * self.block_length)[:, None]
         open_BL = state.masked_BL & (state.rank_BL < end_B1)
         n_B = open_BL.sum(-1)
-        sure_BL = open_BL & (traj.seen.confidence_BN[:, : open_BL.shape[1]] > self.tau1)
+        sure_BL = open_BL & (traj.current_prediction.confidence_BN[:, : open_BL.shape[1]] > self.tau1)
         cap_B = (7 * n_B // 10).clamp(5, 20)
         drafts_B = torch.minimum(torch.minimum(sure_BL.sum(-1).clamp(min=1), cap_B), n_B)
         return Action(
@@ -106,7 +106,7 @@ class WINO(Policy):
         """R: fewer re-masks than the last step drafted, or the canvas would not fill up."""
         state = traj.state
         original_BS, exists_BS = self._originals(state, block_B)
-        given_BN = traj.seen.given_BN
+        given_BN = traj.current_prediction.given_BN
         if given_BN is None:
             return torch.zeros_like(state.fixed_BL)
         verify_BL = torch.full(state.tokens_BL.shape, 2.0, dtype=given_BN.dtype, device=given_BN.device)

@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from unmask.lab.verify import Target, VerifiedTask
-from unmask.policies import settings
+from unmask.policies import describe_policy
 from unmask.report.plain import plain
 from unmask.stats import Estimate
 
@@ -65,7 +65,7 @@ def _entry(one: VerifiedTask) -> dict[str, Any]:
         "settings": {
             "new_tokens": one.run.new_tokens,
             "steps": one.run.steps,
-            "policy": settings(one.run.policy),
+            "policy": describe_policy(one.run.policy),
             "temperature": one.run.proposal.temperature,
             "top_p": one.run.proposal.top_p,
             "logits_eos_inf": one.run.proposal.logits_eos_inf,

@@ -37,7 +37,7 @@ class NetworkConfig:
         _check_choice("model", "family", self.family, ("llada", "dream"))
         _check_positive("model", self, "layers", "width", "heads", "kv_heads", "mlp", "context")
         _check_positive("model", self, "theta", "norm_eps", "init_std")
-        # `Spec` checks both as well, but it needs torch, and rows are made without it.
+        # `TransformerSpec` checks both as well, but it needs torch, and rows are made without it.
         pairs = 2 * self.heads
         allowed = f"a multiple of {pairs}, twice the heads"
         require(self.width % pairs == 0, "width of model", self.width, allowed, "change width or heads")

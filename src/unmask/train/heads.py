@@ -19,12 +19,12 @@ from torch.nn.utils.rnn import pad_sequence
 
 from unmask.base.errors import ConfigError, UnknownName, UnmaskError, require
 from unmask.base.files import find_leftovers
-from unmask.core import Needs, State, View
-from unmask.core.proposal import Proposal
-from unmask.denoisers import Exact
+from unmask.core import ModelInput, Needs, State
+from unmask.core.proposal import SamplingParams
+from unmask.denoisers import ExactDenoiser
 from unmask.policies.heads import HEADS, HeadCard, save_head
 from unmask.policies.heads.store import CARD, read_card
-from unmask.request import CalibratedModel
+from unmask.request import LoadedModel
 from unmask.stats.ranking import auroc, spearman
 from unmask.train.export import library_versions
 from unmask.train.run_folder import LOCK, check_folder, hold_folder
@@ -69,7 +69,7 @@ class HeadOptions:
 
 
 def train_head(
-    model: CalibratedModel,
+    model: LoadedModel,
     options: HeadOptions,
     out: str | Path,
     *,
@@ -81,7 +81,7 @@ def train_head(
     A finished head is left as it is. An interrupted run keeps nothing and begins again. One run at a time has `out`.
     """
     out, folders = Path(out), folders or Folders()
-    if isinstance(model.denoiser, Exact):
+    if isinstance(model.denoiser, ExactDenoiser):
         raise ConfigError(
             f"{model.name} needs no head: its hidden rows hold marginals only, and dependence is computed; allowed: "
             "models with a network; leave the head out"
@@ -108,9 +108,7 @@ def train_head(
             raise
 
 
-def _check_same_head(
-    card: HeadCard, options: HeadOptions, model: CalibratedModel, folders: Folders, folder: Path
-) -> None:
+def _check_same_head(card: HeadCard, options: HeadOptions, model: LoadedModel, folders: Folders, folder: Path) -> None:
     """Refuse a folder that holds a head for another model, from other texts or with other settings."""
     own = "the package's own"
     stored = {"model": card.fingerprint, "texts": card.data.get("folder", own), **card.settings}
@@ -126,7 +124,7 @@ def _check_same_head(
 
 
 def _fit_and_save(
-    model: CalibratedModel, options: HeadOptions, folder: Path, folders: Folders, log: Callable[[str], None]
+    model: LoadedModel, options: HeadOptions, folder: Path, folders: Folders, log: Callable[[str], None]
 ) -> HeadCard:
     """Compute hidden rows and targets, fit the head to them, judge it on held-out texts, and write its folder."""
     texts = make_canvases(model, options.examples, options.seed, False, folders)
@@ -237,13 +235,13 @@ class Canvas:
 
 
 def make_canvases(
-    model: CalibratedModel, count: int, seed: int, held_out: bool, folders: Folders | None = None
+    model: LoadedModel, count: int, seed: int, held_out: bool, folders: Folders | None = None
 ) -> list[Canvas]:
     """Take `count` texts from the sources in turn. A folder of texts, where one is given, is the only source."""
     folders = folders or Folders()
     sources = (FILES,) if folders.texts is not None else (*CONSTRUCTED, *WRITTEN)
     share = -(-count // len(sources))
-    ends, longest = model.denoiser.vocabulary.eos_ids, min(LONGEST, model.length or LONGEST)
+    ends, longest = model.denoiser.vocabulary.eos_ids, min(LONGEST, model.max_length or LONGEST)
     canvases = []
     for source in sources:
         for text in generate_texts(source, seed, held_out, 0, share, folders):
@@ -275,7 +273,7 @@ class HeadRows:
 
 
 def read_rows(
-    model: CalibratedModel,
+    model: LoadedModel,
     kind: str,
     texts: Sequence[Canvas],
     rng: np.random.Generator,
@@ -306,7 +304,7 @@ class _Probe(NamedTuple):
 
 
 def _read_dependence(
-    model: CalibratedModel, part: Sequence[Canvas], rng: np.random.Generator, batch: int, probes: int, draws: int
+    model: LoadedModel, part: Sequence[Canvas], rng: np.random.Generator, batch: int, probes: int, draws: int
 ) -> list[HeadRows]:
     """Mask some of each answer, give `probes` of the masks a drawn token each, and measure how far the others move."""
     tokens, masks = _mask_answers(part, rng, model.denoiser.vocabulary.mask_id)
@@ -366,7 +364,7 @@ def _draw_tokens(p_TV: Tensor, rng: np.random.Generator, draws: int) -> list[lis
     return tokens
 
 
-def _read_noise(model: CalibratedModel, part: Sequence[Canvas], rng: np.random.Generator) -> list[HeadRows]:
+def _read_noise(model: LoadedModel, part: Sequence[Canvas], rng: np.random.Generator) -> list[HeadRows]:
     """Replace a random share of each answer by uniform tokens, and mask a share of it in half of the texts."""
     vocabulary = model.denoiser.vocabulary
     legal = np.array([t for t in range(vocabulary.size) if t != vocabulary.mask_id])
@@ -389,7 +387,7 @@ def _read_noise(model: CalibratedModel, part: Sequence[Canvas], rng: np.random.G
     ]
 
 
-def _make_state(model: CalibratedModel, part: Sequence[Canvas], tokens: Sequence[np.ndarray]) -> State:
+def _make_state(model: LoadedModel, part: Sequence[Canvas], tokens: Sequence[np.ndarray]) -> State:
     """State whose prompts are given and whose answer positions are revealed or masked."""
     given = [[True] * c.start + [False] * (len(c.tokens) - c.start) for c in part]
     mask_id, device = model.denoiser.vocabulary.mask_id, model.denoiser.device
@@ -408,14 +406,14 @@ class _Output(NamedTuple):
     p_of_token: Sequence[Tensor]
 
 
-def _forward(model: CalibratedModel, state: State, revealed: bool = False) -> _Output:
+def _forward(model: LoadedModel, state: State, revealed: bool = False) -> _Output:
     """Hidden rows and probabilities at the masks of each text in turn, or at the answer tokens that stand."""
     wanted_BL = state.revealed_BL if revealed else state.masked_BL
-    view = replace(View.of(state, Needs(revealed=revealed)), wanted_BN=wanted_BL)
-    logits = model.denoiser(view, Needs(hidden=True))
-    if logits.hidden_RH is None:
+    inputs = replace(ModelInput.of(state, Needs(revealed=revealed)), wanted_BN=wanted_BL)
+    output = model.denoiser(inputs, Needs(hidden=True))
+    if output.hidden_RH is None:
         raise ConfigError(f"{model.name} gives no hidden rows; allowed: models that do; choose another")
-    z_RV = Proposal().edit(model.denoiser.vocabulary).apply_(logits.logits_RV.float().clone())
+    z_RV = SamplingParams().edit(model.denoiser.vocabulary).apply_(output.logits_RV.float().clone())
     p_RV, counts = z_RV.softmax(-1), wanted_BL.sum(-1).tolist()
     p_R = p_RV.gather(1, state.tokens_BL[wanted_BL][:, None]).squeeze(1) if revealed else p_RV[:, 0]
-    return _Output(logits.hidden_RH.split(counts), p_RV, p_R.split(counts))
+    return _Output(output.hidden_RH.split(counts), p_RV, p_R.split(counts))

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from unmask.base.errors import UnmaskError
 from unmask.core.graphs import record
 from unmask.denoisers.graphs import compile_layers
-from unmask.denoisers.transformer import Spec, Transformer
+from unmask.denoisers.transformer import Transformer, TransformerSpec
 from unmask.models.execution import resolve_device
 from unmask.train import muon, run_folder
 from unmask.train.batches import Group, draw_batch, make_groups, validation_batches
@@ -97,10 +97,10 @@ class TrainingProgress:
     scores: Mapping[str, float] | None = None
 
 
-def network_spec(config: TrainConfig) -> Spec:
+def network_spec(config: TrainConfig) -> TransformerSpec:
     """Sizes and conventions of the network that a configuration describes."""
     model = config.model
-    return Spec(
+    return TransformerSpec(
         vocab=config.tokenizer.size,
         width=model.width,
         layers=model.layers,

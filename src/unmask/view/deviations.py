@@ -8,8 +8,8 @@ from unmask.api import Model
 from unmask.axes import score
 from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.core import Action, Policy, State
-from unmask.denoisers import Exact
-from unmask.policies import make
+from unmask.denoisers import ExactDenoiser
+from unmask.policies import make_policy
 from unmask.policies.candidates import candidate, candidates
 from unmask.policies.heads import fitted
 from unmask.view.asked import AskedBranch, Deviation
@@ -100,10 +100,10 @@ def _candidate(instead: Deviation, model: Model, name: str, study: StudyFolder |
 def _method(instead: Deviation, model: Model) -> Policy:
     """A registered method for one step."""
     made = fitted(
-        make(str(instead.policy), **instead.settings),
+        make_policy(str(instead.policy), **instead.settings),
         model.name,
         model.fingerprint,
-        isinstance(model.denoiser, Exact),
+        isinstance(model.denoiser, ExactDenoiser),
     )
     if not isinstance(made, Policy):
         raise ConfigError(f"{made.name} owns its loop, so it cannot take one step; allowed: from here on; choose that")

@@ -9,8 +9,8 @@ from unmask import __version__
 from unmask.api import Generation, Model
 from unmask.base.errors import ConfigError, OtherModel, UnknownName
 from unmask.base.files import storable
-from unmask.core import Needs, Proposal, Search, Trajectory, View
-from unmask.core.rows import mapped
+from unmask.core import ModelInput, Needs, SamplingParams, Search, Trajectory
+from unmask.core.rows import map_tensors
 from unmask.lab.run.judging import scores
 from unmask.look.run import run_record, spelling
 from unmask.policies import METHODS
@@ -142,11 +142,13 @@ class Explorer:
         """The most probable tokens at a masked position of a state: one forward."""
         parent = self.runs.get(run)
         model = self.models.get(parent.model)
-        start = mapped(parent.trajectory.resume(parent.row, step), lambda tensor: tensor.to(model.denoiser.device))
+        start = map_tensors(parent.trajectory.resume(parent.row, step), lambda tensor: tensor.to(model.denoiser.device))
         deviations.check_masked(start.state, position)
         needs = Needs(top_k=min(SUGGESTED, model.denoiser.vocabulary.size))
-        runner = Runner(model.denoiser, start.proposal or Proposal())
-        seen = runner.observe(replace(start, foreseen_B=None), View.of(start.state, needs), needs).seen.clean
+        runner = Runner(model.denoiser, start.sampling or SamplingParams())
+        seen = runner.observe(
+            replace(start, prepaid_B=None), ModelInput.of(start.state, needs), needs
+        ).current_prediction.clean
         spell, ids, shares = spelling(model.codec), seen.top_BNK[0, position].tolist(), seen.p_BNK[0, position].tolist()
         offered = [{"token": t, "text": spell(t), "p": round(p, 4)} for t, p in zip(ids, shares, strict=True) if p > 0]
         return {"position": position, "tokens": offered}

@@ -9,7 +9,7 @@ import torch
 from tests.helpers.cases import each_case
 from tests.helpers.interpreted import kernels_of
 from unmask.denoisers.readout import run
-from unmask.denoisers.transformer import PLAIN, Rotation, Spec
+from unmask.denoisers.transformer import PLAIN, Rotation, TransformerSpec
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -128,7 +128,7 @@ def test_rotation_leaves_the_values(fused):
 
 
 def spec_of(heads, kv_heads, dim, wide):
-    return Spec(
+    return TransformerSpec(
         vocab=8,
         width=heads * dim,
         layers=1,

@@ -5,7 +5,7 @@ import torch
 
 from tests.helpers.interpreted import kernels_of
 from unmask.denoisers.readout import mean_attention
-from unmask.denoisers.transformer import Watched
+from unmask.denoisers.transformer import AttentionInputs
 
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")
@@ -23,7 +23,7 @@ def a_layer(rows, heads, keys, slots, width, bias, dtype, seed):
         torch.randn(rows, slots, n, width, generator=draw).to(dtype).to(DEVICE).transpose(1, 2) for n in (heads, keys)
     )
     score = q.double() @ k.double().repeat_interleave(heads // keys, 1).transpose(-1, -2) * width**-0.5
-    return Watched(q, k, torch.logsumexp(score + bias.double(), -1).float())
+    return AttentionInputs(q, k, torch.logsumexp(score + bias.double(), -1).float())
 
 
 def a_bias(rows, queries, slots, dtype):
@@ -50,7 +50,7 @@ def test_probabilities_are_those_of_the_plain_read_out(kernel, rows, heads, keys
 def test_a_row_is_the_same_bits_alone(kernel):
     bias = a_bias(3, 1, 64, torch.float16)
     whole = a_layer(3, 2, 1, 64, 16, bias, torch.float16, 0)
-    alone = Watched(*(part[1:2] for part in whole))
+    alone = AttentionInputs(*(part[1:2] for part in whole))
     assert torch.equal(kernel.mean_attention([alone], bias[1:2])[0], kernel.mean_attention([whole], bias)[1])
 
 

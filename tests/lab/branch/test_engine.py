@@ -18,9 +18,9 @@ from unmask.adapt.gated import needs_of
 from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError, ContractError
 from unmask.catalog import load
-from unmask.core import Noise, Proposal, row_key
+from unmask.core import Noise, SamplingParams, row_key
 from unmask.decode import decode
-from unmask.denoisers import Exact, Joint
+from unmask.denoisers import ExactDenoiser, JointDistribution
 from unmask.lab.branch import BranchResult, EngineSettings, Plan, run, run_together, stream
 from unmask.lab.branch.engine import BucketRun
 from unmask.lab.branch.futures import FutureTable
@@ -30,7 +30,7 @@ from unmask.policies.candidates import CANDIDATES, Instead, candidates, referenc
 from unmask.request import Request
 
 N, V, PROMPT = 8, 3, 2
-MODEL = Exact(Joint.random(N, V, dependence=2.0, seed=0))
+MODEL = ExactDenoiser(JointDistribution.random(N, V, dependence=2.0, seed=0))
 MASK = MODEL.mask_id
 REFERENCE = Fixed()
 OPERATOR = ReMDM("conf")
@@ -172,8 +172,8 @@ class TestTogether:
     def test_forwards_are_fuller(self, monkeypatch):
         """One prompt a block leaves most of a forward empty; passes are shared out, none is counted twice."""
         counted = []
-        forward = Exact.__call__
-        monkeypatch.setattr(Exact, "__call__", lambda *call: counted.append(1) or forward(*call))
+        forward = ExactDenoiser.__call__
+        monkeypatch.setattr(ExactDenoiser, "__call__", lambda *call: counted.append(1) or forward(*call))
         blocks = [[replace(STARTS[0], id=f"{at}")] for at in range(8)]
         settings = EngineSettings(rows=32)
         apart = [run(MODEL, REGIMES["drawn tokens"], block, settings) for block in blocks]
@@ -263,13 +263,13 @@ class TestSchedulingChangesNothing:
 
     def test_rows_of_every_forward_are_the_same(self, monkeypatch):
         shapes = set()
-        forward = Exact.__call__
+        forward = ExactDenoiser.__call__
 
         def watched(self, view, needs):
             shapes.add(tuple(view.tokens_BN.shape))
             return forward(self, view, needs)
 
-        monkeypatch.setattr(Exact, "__call__", watched)
+        monkeypatch.setattr(ExactDenoiser, "__call__", watched)
         run(MODEL, REGIMES["greedy"], STARTS, EngineSettings(rows=7))
         assert shapes == {(7, 32)}
 
@@ -288,7 +288,7 @@ class Once(Fixed):
         return needs_of([self.candidate, self.after])
 
     @property
-    def memory(self):
+    def past_steps(self):
         return 1
 
     def done(self, traj):
@@ -314,7 +314,7 @@ class TestAgainstDecode:
             policy = Once(at=b.step, candidate=CANDIDATES[b.axis][b.candidate], after=after)
             begin = states[b.prompt, b.state].traj
             noise = Noise.of([row_key(0, one.key, stream(b.step, b.rollout))])
-            end = decode(MODEL, policy, begin, noise=noise, proposal=Proposal(temperature=temperature))
+            end = decode(MODEL, policy, begin, noise=noise, sampling=SamplingParams(temperature=temperature))
             assert tuple(end.state.tokens_BL[0, slice(*one.answer)].tolist()) == b.answer
 
     def test_the_reference_continues_its_own_run(self):
@@ -338,7 +338,7 @@ class TestAgainstDecode:
 
 # Q by enumeration, on a smaller joint: every draw of every step, with its probability.
 
-TINY = Exact(Joint.random(5, 2, dependence=2.0, seed=3))
+TINY = ExactDenoiser(JointDistribution.random(5, 2, dependence=2.0, seed=3))
 TINY_START = Request("tiny", (1, 2, 2, 2, 2), (True, False, False, False, False), 2, (1, 5))
 
 

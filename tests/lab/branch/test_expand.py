@@ -7,9 +7,9 @@ import pytest
 
 from unmask.adapt.gated import needs_of
 from unmask.axes import ReMDM
-from unmask.core import Noise, Policy, Proposal, Trajectory, row_key
+from unmask.core import Noise, Policy, SamplingParams, Trajectory, row_key
 from unmask.decode import decode
-from unmask.denoisers import Exact, Joint
+from unmask.denoisers import ExactDenoiser, JointDistribution
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.lab.branch import EngineSettings, Plan, run, stream
 from unmask.policies import Fixed, Revised
@@ -17,7 +17,7 @@ from unmask.policies.candidates import CANDIDATES, Instead, candidates, referenc
 from unmask.request import Request
 
 N, V, PROMPT = 9, 3, 2
-MODEL = Exact(Joint.random(N, V, dependence=2.5, seed=4))
+MODEL = ExactDenoiser(JointDistribution.random(N, V, dependence=2.5, seed=4))
 OPERATOR = ReMDM("rescale", eta=0.9)
 REVISES = Revised(Fixed(commit="none"), ReMDM("cap", eta=0.5))
 DIAGNOSED = {name: DIAGNOSTICS[name]() for name in ("score", "region", "cardinality", "commitment")}
@@ -73,8 +73,8 @@ class OneStep(Policy):
         return needs_of([self.inner])
 
     @property
-    def memory(self):
-        return max(1, self.inner.memory)
+    def past_steps(self):
+        return max(1, self.inner.past_steps)
 
     @property
     def random(self):
@@ -91,8 +91,8 @@ def by_hand(chosen, request, stored, policy, rollout):
     """The states before and after one step from the bytes of a state, and the step."""
     begin = Trajectory.from_bytes(stored.traj.to_bytes())
     noise = Noise.of([row_key(chosen.seed, request.key, stream(stored.step, rollout))])
-    proposal = Proposal(temperature=chosen.temperature)
-    end = decode(MODEL, OneStep(stored.step, policy), begin, noise=noise, proposal=proposal)
+    sampling = SamplingParams(temperature=chosen.temperature)
+    end = decode(MODEL, OneStep(stored.step, policy), begin, noise=noise, sampling=sampling)
     return begin.state, end.state, end.steps[-1]
 
 

@@ -13,9 +13,9 @@ from unmask.adapt.gated import choose
 from unmask.axes import POLICY, ReMDM
 from unmask.base.errors import ConfigError, ContractError
 from unmask.catalog import load
-from unmask.core import ALL, Noise, Proposal, row_key
-from unmask.decode import decode, one_step
-from unmask.denoisers import Exact
+from unmask.core import ALL, Noise, SamplingParams, row_key
+from unmask.decode import decode, decode_one_step
+from unmask.denoisers import ExactDenoiser
 from unmask.lab.branch import BranchResult, EngineSettings, run, stream
 from unmask.policies import (
     DUS,
@@ -43,7 +43,7 @@ class Remembers(Fixed):
     name: ClassVar[str] = "remembers"
 
     @property
-    def memory(self):
+    def past_steps(self):
         return ALL
 
     def act(self, traj, look_ahead):
@@ -59,7 +59,7 @@ class TakesTurns(Fixed):
     count: int = 0
 
     @property
-    def memory(self):
+    def past_steps(self):
         return 1
 
     def act(self, traj, look_ahead):
@@ -161,8 +161,8 @@ class TestAgainstDecode:
             noise = Noise.of([row_key(SEED, request.key, stream(branch.step, branch.rollout))])
             _, end = by_hand(reference, guest, begin, noise, 4.0)
             assert tuple(end.state.tokens_BL[0, slice(*request.answer)].tolist()) == branch.answer
-            taken_over = one_step(
-                MODEL, guest, replace(begin, noise=noise, proposal=Proposal(temperature=4.0), steps=())
+            taken_over = decode_one_step(
+                MODEL, guest, replace(begin, noise=noise, sampling=SamplingParams(temperature=4.0), steps=())
             )
             other = decode(MODEL, reference, taken_over)
             noticed |= not torch.equal(other.state.tokens_BL, end.state.tokens_BL)
@@ -243,13 +243,13 @@ class TestShapes:
 
     def test_every_forward_has_one_of_two_shapes(self, monkeypatch):
         """The canvas's, and that of canvas and shadow slots; `rows` rows each, whatever is looked at."""
-        shapes, forward = [], Exact.__call__
+        shapes, forward = [], ExactDenoiser.__call__
 
         def watched(self, view, needs):
             shapes.append(tuple(view.tokens_BN.shape))
             return forward(self, view, needs)
 
-        monkeypatch.setattr(Exact, "__call__", watched)
+        monkeypatch.setattr(ExactDenoiser, "__call__", watched)
         guests = {name: GUESTS[name] for name in ("wino", "vsb", "info-gain", "core")}
         block = run(MODEL, plan(Fixed(), guests=guests), STARTS, EngineSettings(rows=7))
         assert set(shapes) == {(7, 32), (7, 64)}
@@ -272,7 +272,7 @@ class TestRefusals:
             run(MODEL, plan(Fixed(), guests={"p2": P2(planner=True)}), STARTS[:1], EngineSettings(rows=4))
 
     def test_what_a_method_refuses_is_refused_before_the_first_forward(self, monkeypatch):
-        monkeypatch.setattr(Exact, "__call__", lambda self, view, needs: pytest.fail("a forward was run"))
+        monkeypatch.setattr(ExactDenoiser, "__call__", lambda self, view, needs: pytest.fail("a forward was run"))
         with pytest.raises(ConfigError, match="divisor of the 6 new tokens"):
             run(MODEL, plan(Fixed(), guests={"llada": LLaDA(block_length=4)}), STARTS[:1], EngineSettings(rows=4))
 
@@ -280,7 +280,7 @@ class TestRefusals:
         @dataclass(frozen=True)
         class Sly(Fixed):
             def act(self, traj, look_ahead):
-                look_ahead.look(traj.state, torch.arange(traj.state.batch))
+                look_ahead.predict(traj.state, torch.arange(traj.state.batch))
                 return super().act(traj, look_ahead)
 
         with pytest.raises(ContractError, match="without saying so"):

@@ -10,14 +10,14 @@ import pytest
 from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError
 from unmask.catalog import load
-from unmask.denoisers import Exact, Joint
+from unmask.denoisers import ExactDenoiser, JointDistribution
 from unmask.diagnostics import DIAGNOSTICS, RegionDiagnostic, ScoreDiagnostic
 from unmask.lab.branch import PROPOSAL, EngineSettings, Plan, run
 from unmask.lab.study import Study
 from unmask.request import Request
 
 N, V, PROMPT = 9, 3, 2
-MODEL = Exact(Joint.random(N, V, dependence=2.5, seed=4))
+MODEL = ExactDenoiser(JointDistribution.random(N, V, dependence=2.5, seed=4))
 AXES = ("score", "region", "cardinality", "commitment")
 
 

@@ -3,7 +3,7 @@
 import torch
 
 from unmask.axes import ReMDM
-from unmask.denoisers import Exact, Joint
+from unmask.denoisers import ExactDenoiser, JointDistribution
 from unmask.diagnostics import DIAGNOSTICS
 from unmask.lab.branch import EngineSettings, Plan, run, spaced
 from unmask.lab.branch.states import joined
@@ -21,7 +21,7 @@ def test_spaced_states():
 
 def sampled(*names):
     """States of three prompts that take 3, 5 and 5 steps, with the past that some diagnostics read."""
-    model = Exact(Joint.random(8, 3, dependence=2.0, seed=0))
+    model = ExactDenoiser(JointDistribution.random(8, 3, dependence=2.0, seed=0))
     starts = [
         Request(f"p{at}", (at, *(model.mask_id,) * 7), (True, *(False,) * 7), steps, (1, 8))
         for at, steps in enumerate((3, 5, 5))

@@ -12,9 +12,9 @@ from unmask.adapt.gated import choose
 from unmask.axes import POLICY, ReMDM
 from unmask.base.errors import ConfigError, DenoiserError
 from unmask.catalog import load
-from unmask.core import Needs, Proposal, View
-from unmask.decode import decode, one_step
-from unmask.denoisers import Exact
+from unmask.core import ModelInput, Needs, SamplingParams
+from unmask.decode import decode, decode_one_step
+from unmask.denoisers import ExactDenoiser
 from unmask.lab.branch import BranchResult, EngineSettings, Plan, run
 from unmask.lab.branch.stepper import FixedRows
 from unmask.policies import KLASS, VSB, WINO, CoRe, Fixed, InfoGain, LLaDA, ReMDMLLaDA
@@ -39,11 +39,11 @@ class Rereads(Fixed):
     name: ClassVar[str] = "rereads"
 
     @property
-    def memory(self):
+    def past_steps(self):
         return 1
 
-    def view(self, traj):
-        return View.of(traj.state, Needs(revealed=True))
+    def model_input(self, traj):
+        return ModelInput.of(traj.state, Needs(revealed=True))
 
     def act(self, traj, look_ahead):
         one, two = (Fixed(kappa=f"count:{n}").act(traj, look_ahead) for n in (1, 2))
@@ -86,7 +86,7 @@ def stepwise(reference, traj):
     """The reference to its end, step by step, every pass of every step counted."""
     spent = 0
     while not bool(reference.done(traj)):
-        traj = one_step(MODEL, reference, traj)
+        traj = decode_one_step(MODEL, reference, traj)
         spent += int(traj.steps[-1].forwards_B[0])
     return traj, spent
 
@@ -101,8 +101,8 @@ class TestAgainstDecode:
             guest, request = GUESTS.get(branch.candidate, reference), requests[branch.prompt]
             begin, noise = states[branch.prompt, branch.state], noise_of(branch)
             if guest is reference:
-                whole = replace(begin, noise=noise, proposal=Proposal(temperature=temperature))
-                own, end = one_step(MODEL, reference, whole).steps[-1], decode(MODEL, reference, whole)
+                whole = replace(begin, noise=noise, proposal=SamplingParams(temperature=temperature))
+                own, end = decode_one_step(MODEL, reference, whole).steps[-1], decode(MODEL, reference, whole)
             else:
                 own, end = by_hand(reference, guest, begin, noise, temperature)
             where = (branch.candidate, branch.prompt, branch.state, branch.rollout)
@@ -118,11 +118,11 @@ class TestAgainstDecode:
     def test_its_own_way_is_that_of_decode(self, name):
         for path in merged_block(name, 0.0).paths:
             begin = path.sampled[0].traj
-            end = decode(MODEL, REFERENCES[name], replace(begin, proposal=Proposal()))
+            end = decode(MODEL, REFERENCES[name], replace(begin, sampling=SamplingParams()))
             assert end.state.tokens_BL[0].tolist() == path.end_L.tolist()
             assert len(end.steps) == path.steps
             # `decode` remembers a look that comes true; here every step has its own forward.
-            known = sum(int(s.foreseen_B[0]) for s in end.steps if s.foreseen_B is not None)
+            known = sum(int(s.prepaid_B[0]) for s in end.steps if s.prepaid_B is not None)
             assert sum(path.passes) == int(end.forwards_B[0]) + known
 
     def test_what_the_last_step_saw_is_its_own_view_or_a_candidates_canvas(self):
@@ -221,16 +221,16 @@ class TestAccounting:
         states = states_of(block)
         for branch in block.branches:
             guest = GUESTS.get(branch.candidate, reference)
-            begin = replace(states[branch.prompt, branch.state], proposal=Proposal(temperature=temperature))
+            begin = replace(states[branch.prompt, branch.state], proposal=SamplingParams(temperature=temperature))
             begin = replace(begin, noise=noise_of(branch))
             bare = begin if guest is reference else replace(begin, steps=_bare(begin.steps))
-            after = one_step(MODEL, guest, bare)
+            after = decode_one_step(MODEL, guest, bare)
             own = after.steps[-1]
             # The canvas's forward, one more for a view of its own, and the looks ahead.
             spent += int(own.forwards_B[0]) + (type(guest) in (WINO, ReMDMLLaDA))
             notes = dict(own.action.notes if guest is reference else begin.notes)
             kept = replace(own, action=replace(own.action, notes=notes))
-            spent += stepwise(reference, replace(after, steps=(*after.steps[:-1], kept), foreseen_B=None))[1]
+            spent += stepwise(reference, replace(after, steps=(*after.steps[:-1], kept), prepaid_B=None))[1]
         assert block.report.axes[POLICY].naive == spent
 
     @pytest.mark.parametrize("merge", [True, False])
@@ -254,7 +254,7 @@ def _bare(steps):
 class TestRefusals:
     @pytest.mark.parametrize("name", REFERENCES)
     def test_around_the_four_axes(self, name, monkeypatch):
-        monkeypatch.setattr(Exact, "__call__", lambda self, view, needs: pytest.fail("a forward was run"))
+        monkeypatch.setattr(ExactDenoiser, "__call__", lambda self, view, needs: pytest.fail("a forward was run"))
         reference = REFERENCES[name]
         sets = {axis: {"own": reference, "other": Instead(reference, alpha="margin")} for axis in CANDIDATES}
         chosen = Plan(reference, {**sets, POLICY: {"own": reference}}, ReMDM("conf"), 1, 1, seed=0)
@@ -277,7 +277,7 @@ class TestRefusals:
                 return replace(super().needs, divergence=True)
 
         class Remembers(Fixed):
-            memory = -1
+            past_steps = -1
 
         for reference in (Compares(), Remembers()):
             with pytest.raises(ConfigError, match="cannot continue branches"):

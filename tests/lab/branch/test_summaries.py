@@ -6,15 +6,15 @@ from math import isnan
 import pytest
 import torch
 
-from unmask.core import Needs, Proposal, View
-from unmask.denoisers import Exact, Joint
+from unmask.core import ModelInput, Needs, SamplingParams
+from unmask.denoisers import ExactDenoiser, JointDistribution
 from unmask.lab.branch.stepper import Stepper
 from unmask.lab.branch.summaries import StateSummary, summarised
 from unmask.lab.store.schemas import SUMMARY
-from unmask.request import Request, begin
+from unmask.request import Request, start_trajectory
 
 N = 6
-MODEL = Exact(Joint.random(N, 3, dependence=2.0, seed=1))
+MODEL = ExactDenoiser(JointDistribution.random(N, 3, dependence=2.0, seed=1))
 
 
 def request(*tokens):
@@ -24,16 +24,16 @@ def request(*tokens):
 
 
 def seen(requests, slots=N):
-    stepper = Stepper(MODEL, Proposal(temperature=0.0), 4, 4)
-    traj = begin(MODEL, requests, 0, slots)
-    view = View.of(traj.state, Needs())
-    return stepper.predict(traj, stepper.forward(view, Needs()), view, Needs())
+    stepper = Stepper(MODEL, SamplingParams(temperature=0.0), 4, 4)
+    traj = start_trajectory(MODEL, requests, 0, slots)
+    inputs = ModelInput.of(traj.state, Needs())
+    return stepper._attach_prediction(traj, stepper.forward(inputs, Needs()), inputs, Needs())
 
 
 def by_hand(one):
     """From the posterior of each masked position."""
-    traj = begin(MODEL, [one], 0, N)
-    p_RV = MODEL(View.of(traj.state, Needs()), Needs()).logits_RV.double()[:, :3].softmax(-1)
+    traj = start_trajectory(MODEL, [one], 0, N)
+    p_RV = MODEL(ModelInput.of(traj.state, Needs()), Needs()).logits_RV.double()[:, :3].softmax(-1)
     assert len(p_RV) == one.canvas.count(MODEL.mask_id)
     top_R2 = p_RV.topk(2).values
     parts = (-(p_RV * p_RV.log()).sum(-1), top_R2[:, 0] - top_R2[:, 1])

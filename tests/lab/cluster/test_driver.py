@@ -64,7 +64,7 @@ def test_a_model_that_does_not_fit_is_no_shards_fault(where, study_file, tmp_pat
     study = Study.read(study_file)
     store = Store.create(tmp_path / "out", study.config)
     with pytest.raises(NotEnoughMemory, match="16 GB of weights"):
-        run_study(study, store, does_not_fit, where=where)
+        run_study(study, store, does_not_fit, cluster=where)
     assert not Failures(store.folder).all()
 
 

@@ -11,7 +11,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from unmask.base.errors import CheckpointError, ConfigError, NotEnoughMemory
-from unmask.core import Needs, State, View
+from unmask.core import ModelInput, Needs, State
 from unmask.denoisers.transformer import Transformer
 from unmask.models.checkpoints import DREAM, LLADA, describe_checkpoint, load_checkpoint, load_weights, save_weights
 from unmask.models.checkpoints.load import check_manifest, sha256_of
@@ -32,7 +32,7 @@ def logits(got):
     """Of three blanks after a prompt."""
     mask_id = got.network.vocabulary.mask_id
     state = State.from_prompts([got.codec.encode("Hello")], new_tokens=3, steps=1, mask_id=mask_id)
-    return got.network(View.of(state, Needs()), Needs()).logits_RV
+    return got.network(ModelInput.of(state, Needs()), Needs()).logits_RV
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ import torch
 from tests.helpers.cases import each_case
 from tests.helpers.device import DEVICE
 from tests.helpers.paths import GOLDEN
-from unmask.core import Noise, Proposal, State
+from unmask.core import Noise, SamplingParams, State
 from unmask.decode import decode
-from unmask.denoisers import Guided
+from unmask.denoisers import GuidedDenoiser
 from unmask.models.checkpoints import load_checkpoint
-from unmask.policies import make
+from unmask.policies import make_policy
 
 LLADA, DREAM = (json.loads((GOLDEN / f"{kind}_decodes.json").read_text()) for kind in ("llada", "dream"))
 NO_NOISE = Noise.of([0], DEVICE)
@@ -65,20 +65,20 @@ def start(case, network):
 @each_case("case", LLADA["cases"], ids=lambda c: c["id"])
 def test_llada_decodes_the_authors_tokens(case, load):
     network = load("llada", case).network
-    denoiser = Guided(network, case["cfg_scale"]) if case["cfg_scale"] else network
-    policy = make("llada", block_length=case["block_length"], remasking=case["remasking"])
-    traj = decode(denoiser, policy, start(case, network), noise=NO_NOISE, proposal=Proposal(case["temperature"]))
+    denoiser = GuidedDenoiser(network, case["cfg_scale"]) if case["cfg_scale"] else network
+    policy = make_policy("llada", block_length=case["block_length"], remasking=case["remasking"])
+    traj = decode(denoiser, policy, start(case, network), noise=NO_NOISE, sampling=SamplingParams(case["temperature"]))
     assert canvases_of(traj) == case["canvases"]
     assert traj.state.tokens_BL[0].tolist() == case["final"]
     assert traj.forwards_B.tolist() == [case["forward_calls"] * (2 if case["cfg_scale"] else 1)]
 
 
 def dream_policy(case):
-    return make("dream", alg=case["alg"], alg_temp=case["alg_temp"] or 0.0, eps=case["eps"])
+    return make_policy("dream", alg=case["alg"], alg_temp=case["alg_temp"] or 0.0, eps=case["eps"])
 
 
 def dream_proposal(case):
-    return Proposal(case["temperature"], case["top_p"] or 1.0, case["top_k"] or 0)
+    return SamplingParams(case["temperature"], case["top_p"] or 1.0, case["top_k"] or 0)
 
 
 @each_case("case", DREAM["cases"], ids=lambda c: c["id"])
@@ -86,7 +86,7 @@ def test_dream_decodes_the_authors_tokens(case, load):
     """Chance may fill the canvas before the last step: the authors' loop goes on with nothing to do, ours stops."""
     network = load("dream", case).network
     noise = Recorded(case) if case["noise_calls"] else NO_NOISE
-    traj = decode(network, dream_policy(case), start(case, network), noise=noise, proposal=dream_proposal(case))
+    traj = decode(network, dream_policy(case), start(case, network), noise=noise, sampling=dream_proposal(case))
     steps = case["canvases"].index(case["final"]) + 1
     assert steps == case["steps"] or case["alg"] == "origin"
     assert canvases_of(traj) == case["canvases"][:steps]
@@ -112,7 +112,7 @@ def test_dream_decodes_the_authors_batches(case, order, load):
         device=DEVICE,
     )
     noise = Noise.of(list(order), DEVICE)
-    end = decode(network, dream_policy(case), state, noise=noise, proposal=dream_proposal(case)).state
+    end = decode(network, dream_policy(case), state, noise=noise, sampling=dream_proposal(case)).state
     got = [tokens[:length] for tokens, length in zip(end.tokens_BL.tolist(), end.length_B.tolist(), strict=True)]
     assert got == [case["finals"][b] for b in order]
 
@@ -133,5 +133,5 @@ def test_the_shift_is_what_makes_dreams_tokens(load):
     """A mutation: without it the same run ends elsewhere."""
     case = next(c for c in DREAM["cases"] if c["alg"] == "entropy" and c["max_new_tokens"] == 8)
     network = replace(load("dream", case).network, shift=0)
-    traj = decode(network, dream_policy(case), start(case, network), noise=NO_NOISE, proposal=dream_proposal(case))
+    traj = decode(network, dream_policy(case), start(case, network), noise=NO_NOISE, sampling=dream_proposal(case))
     assert traj.state.tokens_BL[0].tolist() != case["final"]

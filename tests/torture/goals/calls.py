@@ -154,11 +154,11 @@ def _history(rng: random.Random) -> Chosen:
 
 
 def _policy(rng: random.Random) -> Chosen:
-    from unmask.policies import METHODS, make
+    from unmask.policies import METHODS, make_policy
 
     name = rng.choice([*METHODS, *TEXTS[:9]])
     names = [f.name for f in fields(METHODS[name].policy)] if hasattr(METHODS.get(name), "policy") else ["block_length"]
-    return f"make {name[:20]!r}", lambda **settings: make(name, **settings), _some(rng, names, {})
+    return f"make {name[:20]!r}", lambda **settings: make_policy(name, **settings), _some(rng, names, {})
 
 
 def _calibrate(rng: random.Random) -> Chosen:

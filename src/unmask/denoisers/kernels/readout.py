@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from unmask.denoisers.transformer import Watched
+from unmask.denoisers.transformer import AttentionInputs
 
 _TILE = 64
 """Queries, and keys, of a program."""
@@ -73,13 +73,13 @@ def _layer(  # type: ignore[no-untyped-def]
     tl.store(out_at, total, mask=inside)
 
 
-def takes(watched: Watched) -> bool:
+def takes(watched: AttentionInputs) -> bool:
     """Whether the kernel is made for these heads: half precision, and widths that a tile can have."""
     width = watched.q_BMNF.shape[-1]
     return watched.q_BMNF.dtype in (torch.bfloat16, torch.float16) and width >= 16 and width & (width - 1) == 0
 
 
-def mean_attention(watched: Sequence[Watched], bias: Tensor) -> Tensor:
+def mean_attention(watched: Sequence[AttentionInputs], bias: Tensor) -> Tensor:
     """Mean probability over layers and heads, of every query and key: (B, N, N), float32."""
     batch, heads, slots, _ = watched[0].q_BMNF.shape
     parts = math.gcd(heads, _PARTS)
@@ -89,7 +89,7 @@ def mean_attention(watched: Sequence[Watched], bias: Tensor) -> Tensor:
     return means[0] if len(means) == 1 else torch.cat(means)
 
 
-def _sums(watched: Sequence[Watched], bias: Tensor, rows: slice, parts: int) -> Tensor:
+def _sums(watched: Sequence[AttentionInputs], bias: Tensor, rows: slice, parts: int) -> Tensor:
     """Sums over layers and heads of some rows, the parts added in a fixed order."""
     bias = bias[rows]
     batch, heads, slots, width = watched[0].q_BMNF[rows].shape

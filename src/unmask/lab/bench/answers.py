@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from unmask.core import Denoiser, Policy
-from unmask.denoisers import ApproximateCache
+from unmask.denoisers import BlockCache
 from unmask.lab.bench.clock import Effort, Stopwatch, Times, Work, interleaved
 from unmask.lab.bench.lines import Found, Line, Ratio
 from unmask.lab.bench.outside import OutsideLoop
@@ -52,10 +52,10 @@ def measure_caches(
     llada, sure = LLaDA(block), FastDLLM(block_length=block)
     ways = {
         UNCACHED: _Way(network, llada),
-        PREFIX: _Way(ApproximateCache(network, "prefix", block), llada),
-        DUAL: _Way(ApproximateCache(network, "dual", block), llada),
+        PREFIX: _Way(BlockCache(network, "prefix", block), llada),
+        DUAL: _Way(BlockCache(network, "dual", block), llada),
         SURE: _Way(network, sure),
-        SURE_DUAL: _Way(ApproximateCache(network, "dual", block), sure),
+        SURE_DUAL: _Way(BlockCache(network, "dual", block), sure),
     }
     works: dict[str, Work] = {
         name: decoding(subject, way.denoiser, way.policy, batch, steps=steps) for name, way in ways.items()

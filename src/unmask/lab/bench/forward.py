@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from unmask.core import Needs, View
+from unmask.core import ModelInput, Needs
 from unmask.denoisers.network import Network
 from unmask.lab.bench.clock import Effort, Stopwatch, Work, interleaved
 from unmask.lab.bench.lines import Found, Line, Ratio
@@ -32,10 +32,10 @@ def engines(device: torch.device, quick: bool) -> list[str]:
 
 def measure(subject: Subject, batch: int, effort: Effort, clock: Stopwatch, quick: bool) -> Found:
     """Every engine in turns, and the same work as large products."""
-    view = View.of(subject.state(batch, wanted=subject.canvas.block), Needs())
+    inputs = ModelInput.of(subject.state(batch, wanted=subject.canvas.block), Needs())
     networks = _networks(subject, quick)
     products = LargeProducts.like(subject, flops(subject, batch))
-    works: dict[str, Work] = {name: partial(network, view, Needs()) for name, network in networks.items()}
+    works: dict[str, Work] = {name: partial(network, inputs, Needs()) for name, network in networks.items()}
     peaks = {name: _peak(work, subject.device) for name, work in works.items()}
     times = interleaved({**works, PRODUCTS: products}, clock, effort)
     lines = {name: Line(PART, name, batch, "forward", times[name], peaks[name]) for name in networks}
@@ -50,10 +50,10 @@ def measure(subject: Subject, batch: int, effort: Effort, clock: Stopwatch, quic
 def measure_memory(subject: Subject, rows: int, slots: int, effort: Effort, clock: Stopwatch) -> Found:
     """Passes over many long rows, and on a GPU what they take together with the weights."""
     long = replace(subject, canvas=replace(subject.canvas, prompt=slots - subject.canvas.answer))
-    view = View.of(long.state(rows, wanted=subject.canvas.block), Needs())
+    inputs = ModelInput.of(long.state(rows, wanted=subject.canvas.block), Needs())
     name = f"{rows} rows of {slots} slots"
     peak = _Peak(subject.device)
-    times = interleaved({name: partial(subject.network, view, Needs())}, clock, effort)[name]
+    times = interleaved({name: partial(subject.network, inputs, Needs())}, clock, effort)[name]
     more = peak.found("peak GB")
     ratios = [Ratio(PART, MEMORY, rows, used) for used in more.values()]
     return Found((Line(PART, name, rows, "forward", times, more),), ratios)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.base.files import format_path
-from unmask.denoisers.transformer import Spec, Transformer
+from unmask.denoisers.transformer import Transformer, TransformerSpec
 from unmask.lab.bench.subject import Subject, twin
 
 AUTHORS, FAST_DLLM = "authors", "fast-dllm"
@@ -135,7 +135,7 @@ def _published(folder: Path, package: str, subject: Subject) -> Any:
     return model.eval().requires_grad_(False)
 
 
-def published_settings(spec: Spec) -> dict[str, Any]:
+def published_settings(spec: TransformerSpec) -> dict[str, Any]:
     """What LLaDA's configuration calls the parts of this network."""
     switched_off = ["alibi", "flash_attention", "attention_layer_norm", "input_emb_norm", "scale_logits"]
     switched_off += ["include_bias", "include_qkv_bias", "bias_for_layer_norm", "weight_tying"]

@@ -6,8 +6,8 @@ from functools import partial
 
 from unmask.adapt import JointPolicy
 from unmask.adapt.detector import Lookup
-from unmask.core import Denoiser, Logits, Needs, Policy, Proposal, Trajectory, View
-from unmask.core.contracts import DenoiserAround
+from unmask.core import Denoiser, ModelInput, ModelOutput, Needs, Policy, SamplingParams, Trajectory
+from unmask.core.contracts import DenoiserWrapper
 from unmask.decode import decode
 from unmask.diagnostics import FOUR as EACH_AXIS
 from unmask.lab.bench.clock import Effort, Stopwatch, Work, interleaved
@@ -22,20 +22,20 @@ FORWARDS = "forwards of llada"
 
 
 @dataclass
-class Views(DenoiserAround):
+class Views(DenoiserWrapper):
     """Remembers what the network was asked."""
 
     denoiser: Denoiser
-    asked: list[tuple[View, Needs]] = field(default_factory=list)
+    asked: list[tuple[ModelInput, Needs]] = field(default_factory=list)
 
-    def __call__(self, view: View, needs: Needs) -> Logits:
-        self.asked.append((view, needs))
-        return self.denoiser(view, needs)
+    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
+        self.asked.append((inputs, needs))
+        return self.denoiser(inputs, needs)
 
     def again(self) -> None:
         """The same forwards without all that happens between them."""
-        for view, needs in self.asked:
-            self.denoiser(view, needs)
+        for inputs, needs in self.asked:
+            self.denoiser(inputs, needs)
 
 
 def measure(subject: Subject, batch: int, effort: Effort, clock: Stopwatch, quick: bool) -> Found:
@@ -48,7 +48,7 @@ def measure(subject: Subject, batch: int, effort: Effort, clock: Stopwatch, quic
         FORWARDS: views.again,
         LLADA: decoding(subject, subject.network, llada, batch),
         WATCHED: decoding(subject, subject.network, llada, batch, on_step=_look),
-        SAMPLED: decoding(subject, subject.network, llada, batch, proposal=Proposal(temperature=0.7)),
+        SAMPLED: decoding(subject, subject.network, llada, batch, sampling=SamplingParams(temperature=0.7)),
         FIXED: decoding(subject, subject.network, fixed, batch),
         FOUR: decoding(subject, subject.network, joint, batch),
     }
@@ -83,9 +83,9 @@ def decoding(
     batch: int,
     *,
     steps: int | None = None,
-    proposal: Proposal | None = None,
+    sampling: SamplingParams | None = None,
     on_step: Callable[[Trajectory], None] | None = None,
 ) -> Callable[[], Trajectory]:
     """Every row to its end, without a record; where it starts is made beforehand."""
     start, noise = subject.state(batch, steps=steps), subject.noise(batch)
-    return partial(decode, denoiser, policy, start, noise=noise, proposal=proposal, record=False, on_step=on_step)
+    return partial(decode, denoiser, policy, start, noise=noise, sampling=sampling, record=False, on_step=on_step)

@@ -1,14 +1,14 @@
 """The branch engine: row-forwards a second, as a share of what the network does at the same shape without it."""
 
 from unmask.axes import ReMDM
-from unmask.core import Needs, View
+from unmask.core import ModelInput, Needs
 from unmask.diagnostics import FOUR
 from unmask.lab.bench.clock import Effort, Stopwatch, Times, interleaved
 from unmask.lab.bench.lines import Found, Line, Ratio
 from unmask.lab.bench.subject import Subject
 from unmask.lab.branch import BranchCost, EngineSettings, Plan, run
 from unmask.policies.candidates import candidates, reference_of
-from unmask.request import Request, begin
+from unmask.request import Request, start_trajectory
 
 PART = "study"
 STEADY, ENGINE = "network alone", "branch engine"
@@ -20,11 +20,11 @@ def measure(subject: Subject, rows: int, effort: Effort, clock: Stopwatch, quick
     # Trajectories come first, one row of a prompt each: fewer prompts than rows would measure dummies.
     prompts = rows + rows // 2 if subject.network.device.type == "cuda" else 2
     requests, settings, plan = requests_of(subject, prompts), EngineSettings(rows), plan_of(quick)
-    slots = requests[0].slots(settings.bucket)
+    slots = requests[0].padded_length(settings.bucket)
     many = [requests[at % len(requests)] for at in range(rows)]
-    state = begin(subject.network, many, 0, slots).state
-    view = View.of(state, Needs())
-    alone = {STEADY: lambda: subject.network(view, Needs())}
+    state = start_trajectory(subject.network, many, 0, slots).state
+    inputs = ModelInput.of(state, Needs())
+    alone = {STEADY: lambda: subject.network(inputs, Needs())}
     run(subject.network, plan_of(True), requests[:1], settings)
     before = interleaved(alone, clock, effort)[STEADY]
     reports: list[BranchCost] = []

@@ -10,7 +10,7 @@ from unmask.base.errors import ConfigError, NotEnoughMemory, UnknownName
 from unmask.core import Denoiser, Noise, State, Vocabulary, row_key
 from unmask.denoisers.network import Network
 from unmask.denoisers.readout import default_layers
-from unmask.denoisers.transformer import Spec, Transformer
+from unmask.denoisers.transformer import Transformer, TransformerSpec
 from unmask.models.execution import choose_execution, dtype_name, free_memory, use_engine
 
 LARGE = 10**9
@@ -21,14 +21,14 @@ LARGE = 10**9
 class Shape:
     """A published network without its weights."""
 
-    spec: Spec
+    spec: TransformerSpec
     vocabulary: Vocabulary
     shift: int
 
 
 SHAPES: Mapping[str, Shape] = {
     "llada-8b": Shape(
-        Spec(
+        TransformerSpec(
             vocab=126_464,
             width=4096,
             layers=32,
@@ -44,7 +44,7 @@ SHAPES: Mapping[str, Shape] = {
         shift=0,
     ),
     "dream-7b": Shape(
-        Spec(
+        TransformerSpec(
             vocab=152_064,
             width=3584,
             layers=28,
@@ -95,7 +95,7 @@ class Subject:
         return self.network.device
 
     @property
-    def spec(self) -> Spec:
+    def spec(self) -> TransformerSpec:
         return self.network.model.spec
 
     def state(self, batch: int, *, steps: int | None = None, wanted: int | None = None) -> State:
@@ -152,7 +152,7 @@ def random_subject(
     return _subject(name, random_network(shape, device, dtype), quick, random=True)
 
 
-def memory_of(spec: Spec, rows: int, dtype: torch.dtype) -> int:
+def memory_of(spec: TransformerSpec, rows: int, dtype: torch.dtype) -> int:
     """Bytes of the weights, and of the widest moment of a forward: two of the MLP's inputs, and logits in float32."""
     slots = rows * LONG.slots
     logits = 4 * rows * LONG.answer * spec.vocab * torch.float32.itemsize

@@ -26,7 +26,7 @@ import torch
 
 from unmask.adapt.gated import needs_of
 from unmask.base.errors import Unfinished, require
-from unmask.core import Denoiser, Proposal
+from unmask.core import Denoiser, SamplingParams
 from unmask.lab.branch.accounting import Ledger, shared_out
 from unmask.lab.branch.bucket import Bucket
 from unmask.lab.branch.costs import AxisCost, BranchCost
@@ -38,7 +38,7 @@ from unmask.lab.branch.pools import RowPool, follow
 from unmask.lab.branch.readings import StoredReading
 from unmask.lab.branch.states import ReferenceRun, sample
 from unmask.lab.branch.stepper import Stepper, check_plain
-from unmask.request import Request, begin
+from unmask.request import Request, start_trajectory
 
 
 class Branch(NamedTuple):
@@ -117,13 +117,13 @@ def run_together(
         require(bool(requests), "prompts", [], "one or more", "pass a prompt")
         ids = [request.id for request in requests]
         require(len(set(ids)) == len(ids), "prompt ids", ids, "no id twice", "tables go by these ids")
-    stepper = Stepper(denoiser, Proposal(temperature=plan.temperature), settings.rows, settings.live)
+    stepper = Stepper(denoiser, SamplingParams(temperature=plan.temperature), settings.rows, settings.live)
     results = [_Collected(plan, requests) for requests in blocks]
     members = [(block, request) for block, requests in enumerate(blocks) for request in requests]
     with torch.inference_mode():
         # A bucket follows from the prompt alone, so its shape does not depend on its company.
-        for slots in sorted({request.slots(settings.bucket) for _, request in members}):
-            alike = [(block, request) for block, request in members if request.slots(settings.bucket) == slots]
+        for slots in sorted({request.padded_length(settings.bucket) for _, request in members}):
+            alike = [(block, request) for block, request in members if request.padded_length(settings.bucket) == slots]
             owners = [results[block] for block, _ in alike]
             bucket = Bucket(plan, _reference_runs(stepper, plan, [request for _, request in alike], slots))
             with _few_collections():
@@ -179,7 +179,7 @@ class _Collected:
 def _reference_runs(stepper: Stepper, plan: Plan, requests: Sequence[Request], slots: int) -> list[ReferenceRun]:
     """The reference's way through prompts, its states with all that candidates and diagnostics read of the past."""
     diagnostics = list(plan.diagnostics.values())
-    start = begin(stepper.denoiser, requests, plan.seed, slots)
+    start = start_trajectory(stepper.denoiser, requests, plan.seed, slots)
     # Before the first forward.
     for policy in plan.guests:
         policy.check(start.state)
@@ -194,7 +194,7 @@ def _reference_runs(stepper: Stepper, plan: Plan, requests: Sequence[Request], s
             seed=plan.seed,
             slots=slots,
             needs=needs_of([plan.reference], diagnostics),
-            memory=memory_of_past(plan.guests, max([1, *(diagnostic.memory for diagnostic in diagnostics)])),
+            memory=memory_of_past(plan.guests, max([1, *(diagnostic.past_steps for diagnostic in diagnostics)])),
         )
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from unmask.adapt.notes import without_record
-from unmask.core import Action, Needs, Prediction, State, Trajectory, View
+from unmask.core import Action, ModelInput, Needs, Prediction, State, Trajectory
 from unmask.lab.branch.accounting import Ledger
 from unmask.lab.branch.bucket import Actor, Bucket
 from unmask.lab.branch.futures import Departure, FirstStep, FutureTable, settled_rows
@@ -42,8 +42,10 @@ class Expander:
             _check(actor, start, whole=self.bucket.plan.whole)
         # Only diagnostics read the attention of the step before.
         needs = self.bucket.recalled
-        start = self.stepper.recall(start, needs if self.bucket.plan.diagnostics else replace(needs, attention=False))
-        if start.posterior is not None:
+        start = self.stepper.recompute_last_step(
+            start, needs if self.bucket.plan.diagnostics else replace(needs, attention=False)
+        )
+        if start.previous_posterior is not None:
             self.ledger.recalled(points)
         if self.futures.merge:
             self._together(points, start)
@@ -53,8 +55,8 @@ class Expander:
     def _together(self, points: list[int], start: Trajectory) -> None:
         """One forward serves all branches of a state; what nobody draws for is done once for all rollouts."""
         bucket = self.bucket
-        view = View.of(start.state, bucket.needs)
-        logits = self.stepper.forward(view, bucket.needs)
+        inputs = ModelInput.of(start.state, bucket.needs)
+        output = self.stepper.forward(inputs, bucket.needs)
         # Booked on the first of them.
         self.ledger.pay(points, 0, [1] * len(points))
         greedy = bucket.plan.temperature == 0
@@ -70,7 +72,7 @@ class Expander:
         for rollout in range(bucket.plan.rollouts):
             noise = bucket.noise(points, [rollout] * len(points), self.device)
             if seen is None or not greedy:
-                seen = self.stepper.predict(replace(start, noise=noise), logits, view, bucket.needs)
+                seen = self.stepper._attach_prediction(replace(start, noise=noise), output, inputs, bucket.needs)
             seen = replace(seen, noise=noise)
             for at, actor in enumerate(bucket.actors):
                 if at not in taken or not greedy or actor.policy.random:
@@ -115,8 +117,8 @@ class Expander:
         """Rows with a forward of their own, under the random numbers of their branches."""
         needs = self.bucket.needs
         traj = replace(traj, noise=self.bucket.noise(points, rollouts, self.device))
-        view = View.of(traj.state, needs)
-        return self.stepper.predict(traj, self.stepper.forward(view, needs), view, needs)
+        inputs = ModelInput.of(traj.state, needs)
+        return self.stepper._attach_prediction(traj, self.stepper.forward(inputs, needs), inputs, needs)
 
     def _diagnose(self, points: list[int], seen: Trajectory, steps: list[OwnStep]) -> None:
         taken: list[Taken] = [(step.action, step.change) for step in steps]
@@ -136,8 +138,8 @@ class Expander:
         step = step._replace(action=plain_action(step.action, change))
         for continuation, rows in self._continuations(after, change.state):
             policy = continuation.policy
-            past = step._replace(prediction=trimmed(step.prediction, policy.needs)) if policy.memory else step
-            traj = selected(moved_on(seen, name, past, policy.memory), rows)
+            past = step._replace(prediction=trimmed(step.prediction, policy.needs)) if policy.past_steps else step
+            traj = selected(moved_on(seen, name, past, policy.past_steps), rows)
             whole = len(rows) == len(points)
             own = points if whole else [points[row] for row in rows]
             accounts = [self.ledger.account(point, alternative) for point in own]

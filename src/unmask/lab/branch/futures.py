@@ -257,7 +257,7 @@ class FutureTable:
     def _know_reference(self) -> None:
         """Branches that come back to the reference's own way end as it did."""
         reference = self.bucket.plan.reference
-        if reference.memory != 0 or self.bucket.draws(reference):
+        if reference.past_steps != 0 or self.bucket.draws(reference):
             return
         pool = RowPool(number_of(reference, self._policies), Continuation(reference))
         for prompt, path in enumerate(self.bucket.paths):

@@ -20,20 +20,22 @@ def own_step(stepper: Stepper, actor: Actor, seen: Trajectory) -> OwnStep:
     if actor.guest:
         step = stepper.whole_step(newcomer(seen, policy), policy)
         # Names of notes mean other things to other methods: the reference goes on with those it had.
-        return step._replace(prediction=seen.seen, action=replace(step.action, notes=dict(seen.notes)))
+        return step._replace(prediction=seen.current_prediction, action=replace(step.action, notes=dict(seen.notes)))
     if acts_whole(policy):
         step = stepper.whole_step(seen, policy)
-        return step if own_view(policy) else step._replace(prediction=seen.seen)
-    return OwnStep(seen.seen, *stepper.act(seen, policy), (StepCost(),) * seen.state.batch)
+        return step if own_view(policy) else step._replace(prediction=seen.current_prediction)
+    return OwnStep(seen.current_prediction, *stepper.act(seen, policy), (StepCost(),) * seen.state.batch)
 
 
 def newcomer(traj: Trajectory, policy: Policy) -> Trajectory:
     """As a method sees it that was not there before: as many recorded steps as it reads, and no notes."""
-    most = len(traj.steps) if policy.memory == ALL else max(policy.memory, 1)
+    most = len(traj.steps) if policy.past_steps == ALL else max(policy.past_steps, 1)
     past = traj.steps[len(traj.steps) - min(most, len(traj.steps)) :]
     return replace(traj, steps=tuple(replace(step, action=replace(step.action, notes={})) for step in past))
 
 
 def memory_of_past(policies: Sequence[Policy], least: int) -> int:
     """Steps of the reference's way that are kept at a state: as many as anybody reads."""
-    return ALL if any(policy.memory == ALL for policy in policies) else max([least, *(p.memory for p in policies)])
+    return (
+        ALL if any(policy.past_steps == ALL for policy in policies) else max([least, *(p.past_steps for p in policies)])
+    )

@@ -50,8 +50,8 @@ class Continuation:
     """Does the same as `policy` once nothing is revisable, and reads less. It must commit all it reveals."""
 
     def __post_init__(self) -> None:
-        short = self.policy.memory in (0, 1)
-        require(short, f"memory of {self.policy.name}", self.policy.memory, "0 or 1", "take another continuation")
+        short = self.policy.past_steps in (0, 1)
+        require(short, f"memory of {self.policy.name}", self.policy.past_steps, "0 or 1", "take another continuation")
 
 
 class Alternative(NamedTuple):
@@ -111,7 +111,7 @@ class Plan:
         """The reference; on a revising axis with the operator, or revisable positions would mean nothing."""
         if not revises(axis):
             return Continuation(self.reference)
-        settled = self.reference if self.reference.memory == 0 else None
+        settled = self.reference if self.reference.past_steps == 0 else None
         return Continuation(Revised(self.reference, self.operator), settled)
 
     def is_guest(self, one: Alternative) -> bool:

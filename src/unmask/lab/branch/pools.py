@@ -106,7 +106,7 @@ class RowPool:
         self.kind = kind
         """The number of the policy among continuations."""
         self.policy, self.settled = after.policy, after.settled
-        self.keep = after.policy.memory
+        self.keep = after.policy.past_steps
         self.size = 0
         self._waiting: deque[RunningRows] = deque()
 

@@ -16,9 +16,9 @@ import torch
 
 from unmask.base.errors import Unfinished, require
 from unmask.core import ALL, Needs, Policy, State, Trajectory
-from unmask.core.rows import concat, mapped
+from unmask.core.rows import concat, map_tensors
 from unmask.lab.branch.stepper import Stepper, moved_on
-from unmask.request import Request, begin
+from unmask.request import Request, start_trajectory
 from unmask.runner import step_limit
 from unmask.transition import raise_faults
 
@@ -126,10 +126,10 @@ def sample(
     All canvases are padded to `slots`. A state keeps `memory` steps of the past (`ALL` for every one), or what the
     reference's asks for, with what `needs` say of them.
     """
-    keep = ALL if ALL in (reference.memory, memory) else max(reference.memory, memory)
+    keep = ALL if ALL in (reference.past_steps, memory) else max(reference.past_steps, memory)
     for at in range(0, len(requests), stepper.live):
         part = requests[at : at + stepper.live]
-        traj = begin(stepper.denoiser, part, seed, slots)
+        traj = start_trajectory(stepper.denoiser, part, seed, slots)
         reference.check(traj.state)
         history, ends = _decoded(stepper, reference, traj, needs or reference.needs, keep)
         yield from _paths(part, history, ends, states)
@@ -208,4 +208,4 @@ def _first(traj: Trajectory) -> Trajectory:
 
 def moved(value: T, device: torch.device) -> T:
     """The same value with every tensor on the device."""
-    return mapped(value, lambda tensor: tensor.to(device))
+    return map_tensors(value, lambda tensor: tensor.to(device))

@@ -10,20 +10,20 @@ from unmask.core import (
     NO_LOOK_AHEAD,
     Action,
     Denoiser,
-    DenoiserAround,
-    Logits,
+    DenoiserWrapper,
+    ForbiddenNoise,
+    ModelInput,
+    ModelOutput,
     Needs,
-    NoNoise,
     Policy,
     Prediction,
-    Proposal,
+    SamplingParams,
     Trajectory,
-    View,
 )
 from unmask.core.rows import concat, select
 from unmask.denoisers.network import pad_view
 from unmask.policies.revised import own_view
-from unmask.runner import Runner, advance, record_of
+from unmask.runner import Runner, append_step, record_of
 from unmask.transition import Transition, raise_faults
 
 SLOTS = 32
@@ -66,12 +66,12 @@ def check_plain(policy: Policy, traj: Trajectory) -> None:
     todo = "it cannot be branched here: study whole methods alone (axes = ['policy']), or use `unmask compare`"
     allowed = "policies that do not look ahead, around the four axes"
     require(not policy.looks_ahead, f"looks_ahead of {policy.name}", True, allowed, todo)
-    view = policy.view(traj)
-    plain = view.tokens_BN is traj.state.tokens_BL and view.attend_BNN is None
+    inputs = policy.model_input(traj)
+    plain = inputs.tokens_BN is traj.state.tokens_BL and inputs.attend_BNN is None
     require(plain, f"the view of {policy.name}", "special", "the canvas itself, around the four axes", todo)
 
 
-class FixedRows(DenoiserAround):
+class FixedRows(DenoiserWrapper):
     """A denoiser at one forward shape: `rows` canvases of one length, the last ones filled up with dummies.
 
     At one shape a row's bits do not depend on its neighbours, so neither do tables on the order of work. A batch of any
@@ -84,45 +84,45 @@ class FixedRows(DenoiserAround):
         self.calls = 0
         """Forward passes, whatever they held."""
 
-    def __call__(self, view: View, needs: Needs) -> Logits:
+    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
         """Logits of all rows, `rows` at a time."""
-        slots = view.tokens_BN.shape[1]
-        view = pad_view(replace(view, row_B=None), -(-slots // SLOTS) * SLOTS)
-        at_B = torch.arange(len(view.tokens_BN), device=view.tokens_BN.device)
-        parts = [view] if len(at_B) <= self.rows else [select(view, at_U) for at_U in at_B.split(self.rows)]
+        slots = inputs.tokens_BN.shape[1]
+        inputs = pad_view(replace(inputs, row_B=None), -(-slots // SLOTS) * SLOTS)
+        at_B = torch.arange(len(inputs.tokens_BN), device=inputs.tokens_BN.device)
+        parts = [inputs] if len(at_B) <= self.rows else [select(inputs, at_U) for at_U in at_B.split(self.rows)]
         logits = [self._forward(part, needs) for part in parts]
         return _without_padding(logits[0] if len(logits) == 1 else concat(logits), slots)
 
-    def _forward(self, view: View, needs: Needs) -> Logits:
+    def _forward(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
         """Up to `rows` rows at the full shape."""
-        live = len(view.tokens_BN)
-        at_B = torch.arange(self.rows, device=view.tokens_BN.device)
+        live = len(inputs.tokens_BN)
+        at_B = torch.arange(self.rows, device=inputs.tokens_BN.device)
         real_B1 = (at_B < live)[:, None]
-        whole = view if live == self.rows else select(view, torch.where(at_B < live, at_B, 0))
+        whole = inputs if live == self.rows else select(inputs, torch.where(at_B < live, at_B, 0))
         # Nothing is asked of the dummies, so the packed answer is that of the real rows.
-        logits = self.denoiser(replace(whole, wanted_BN=whole.wanted_BN & real_B1), needs)
-        self.calls += logits.forwards
+        output = self.denoiser(replace(whole, wanted_BN=whole.wanted_BN & real_B1), needs)
+        self.calls += output.forwards
         return replace(
-            logits,
-            wanted_BN=logits.wanted_BN[:live],
-            attention_BNN=None if logits.attention_BNN is None else logits.attention_BNN[:live],
+            output,
+            wanted_BN=output.wanted_BN[:live],
+            attention_BNN=None if output.attention_BNN is None else output.attention_BNN[:live],
         )
 
 
-def _without_padding(logits: Logits, slots: int) -> Logits:
+def _without_padding(output: ModelOutput, slots: int) -> ModelOutput:
     """Nothing is wanted of the padding, so the packed rows stay."""
-    if logits.wanted_BN.shape[1] == slots:
-        return logits
-    read_BNN = None if logits.attention_BNN is None else logits.attention_BNN[:, :slots, :slots]
-    return replace(logits, wanted_BN=logits.wanted_BN[:, :slots], attention_BNN=read_BNN)
+    if output.wanted_BN.shape[1] == slots:
+        return output
+    read_BNN = None if output.attention_BNN is None else output.attention_BNN[:, :slots, :slots]
+    return replace(output, wanted_BN=output.wanted_BN[:, :slots], attention_BNN=read_BNN)
 
 
 class Stepper:
     """The decoder's own stepping at one forward shape; batches of any size take a step at once."""
 
-    def __init__(self, denoiser: Denoiser, proposal: Proposal, rows: int, live: int = 1):
+    def __init__(self, denoiser: Denoiser, sampling: SamplingParams, rows: int, live: int = 1):
         self.forward = FixedRows(denoiser, rows)
-        self.runner = Runner(self.forward, proposal)
+        self.runner = Runner(self.forward, sampling)
         self.live = max(rows, live)
         """Rows that take a step together, at most."""
 
@@ -135,9 +135,9 @@ class Stepper:
         """Forward passes, whatever they held."""
         return self.forward.calls
 
-    def predict(self, traj: Trajectory, logits: Logits, view: View, needs: Needs) -> Trajectory:
+    def _attach_prediction(self, traj: Trajectory, output: ModelOutput, inputs: ModelInput, needs: Needs) -> Trajectory:
         """The trajectory with what the logits say under its noise."""
-        return self.runner.predict(traj, logits, view, needs)
+        return self.runner._attach_prediction(traj, output, inputs, needs)
 
     def step(self, traj: Trajectory, policy: Policy, needs: Needs | None = None) -> OwnStep:
         """A step of a policy that goes on by itself, all its passes counted; `needs` if somebody else reads them, too.
@@ -147,10 +147,10 @@ class Stepper:
         """
         if acts_whole(policy):
             return self.whole_step(traj, policy, needs)
-        seen = self.runner.observe(traj, policy.view(traj), needs or policy.needs)
+        seen = self.runner.observe(traj, policy.model_input(traj), needs or policy.needs)
         action = policy.act(without_noise(seen, policy), NO_LOOK_AHEAD)
         change = self.runner.change(seen, action)
-        return OwnStep(seen.seen, action, change, (StepCost(passes=1),) * traj.state.batch)
+        return OwnStep(seen.current_prediction, action, change, (StepCost(passes=1),) * traj.state.batch)
 
     def whole_step(self, traj: Trajectory, policy: Policy, needs: Needs | None = None) -> OwnStep:
         """A step with looks ahead and a view of its own; a plain forward that the rows have already serves it."""
@@ -163,18 +163,18 @@ class Stepper:
 
     def _whole_step(self, traj: Trajectory, policy: Policy, needs: Needs | None) -> OwnStep:
         # A runner of its own: what it looked at is forgotten, and every step pays for its own forwards.
-        runner, canvas_B = Runner(self.forward, self.runner.proposal), traj.state.valid_BL.sum(-1)
+        runner, canvas_B = Runner(self.forward, self.runner.sampling), traj.state.valid_BL.sum(-1)
         runner.reset_costs(traj)
         if traj.prediction is None or own_view(policy):
-            traj = runner.observe(traj, policy.view(without_noise(traj, policy)), needs or policy.needs)
+            traj = runner.observe(traj, policy.model_input(without_noise(traj, policy)), needs or policy.needs)
         own_B = runner.forwards_B
         action = policy.act(without_noise(traj, policy), runner if policy.looks_ahead else NO_LOOK_AHEAD)
         change = self.change(traj, action)
         spent = (runner.forwards_B - own_B, runner.processed_B - own_B * canvas_B, runner.forwards_B)
         costs = tuple(StepCost(*row) for row in torch.stack(spent, 1).tolist())
-        return OwnStep(traj.seen, action, change, costs)
+        return OwnStep(traj.current_prediction, action, change, costs)
 
-    def recall(self, traj: Trajectory, needs: Needs) -> Trajectory:
+    def recompute_last_step(self, traj: Trajectory, needs: Needs) -> Trajectory:
         """Give the last step back what is not stored, if anybody reads it: its posterior and its attention.
 
         Costs a forward that was already paid for.
@@ -182,7 +182,7 @@ class Stepper:
         if not (needs.divergence or needs.posterior):
             return traj
         needs = replace(needs, hidden=False)
-        return self.runner.recall(traj, lambda before: View.of(before.state, needs), needs)
+        return self.runner.recompute_last_step(traj, lambda before: ModelInput.of(before.state, needs), needs)
 
     def act(self, traj: Trajectory, policy: Policy) -> tuple[Action, Transition]:
         """What a policy that does not look ahead does on a prediction."""
@@ -198,7 +198,7 @@ class Stepper:
 
 def without_noise(traj: Trajectory, *policies: Policy) -> Trajectory:
     """As policies that draw nothing are to see it: without random numbers."""
-    return traj if any(policy.random for policy in policies) else replace(traj, noise=NoNoise(traj.noise.key_B))
+    return traj if any(policy.random for policy in policies) else replace(traj, noise=ForbiddenNoise(traj.noise.key_B))
 
 
 def moved_on(traj: Trajectory, name: str, step: OwnStep, keep: int) -> Trajectory:
@@ -207,7 +207,9 @@ def moved_on(traj: Trajectory, name: str, step: OwnStep, keep: int) -> Trajector
         return replace(traj, state=step.change.state, prediction=None, steps=())
     nothing_B = torch.zeros_like(traj.rows_B)
     seen = replace(traj, prediction=step.prediction)
-    return advance(seen, record_of(seen, name, step.action, step.change, nothing_B, nothing_B), step.change.state, keep)
+    return append_step(
+        seen, record_of(seen, name, step.action, step.change, nothing_B, nothing_B), step.change.state, keep
+    )
 
 
 def _joined(parts: list[OwnStep]) -> OwnStep:

@@ -26,8 +26,8 @@ class StateSummary(NamedTuple):
 
 def summarised(traj: Trajectory) -> list[StateSummary]:
     """Row by row. Only masked positions are summed, on the host: neither padding nor company can change a bit."""
-    length, clean = traj.state.tokens_BL.shape[1], traj.seen.clean
-    masked_BL = traj.state.masked_BL & traj.seen.wanted_BN[:, :length]
+    length, clean = traj.state.tokens_BL.shape[1], traj.current_prediction.clean
+    masked_BL = traj.state.masked_BL & traj.current_prediction.wanted_BN[:, :length]
     parts = (masked_BL, clean.entropy_BN[:, :length], clean.margin_BN[:, :length])
     masked_BL, *values = torch.stack([part.double() for part in parts]).cpu().numpy()
     rows = zip(masked_BL > 0, *values, strict=True)

@@ -29,62 +29,62 @@ def ray_module() -> Any:
 
 
 @contextmanager
-def connected(where: Ray) -> Iterator[Any]:
+def connected(cluster: Ray) -> Iterator[Any]:
     """Ray, connected. What was started here is stopped, what was joined is left; a connection of the caller's stays."""
     ray = ray_module()
     if ray.is_initialized():
         yield ray
         return
-    _knock(where)
+    _knock(cluster)
     with _own_signals():
         try:
-            ray.init(**_arguments(where))
+            ray.init(**_arguments(cluster))
         # Of many classes, `Exception` itself among them.
         except Exception as error:
             with suppress(Exception):
                 ray.shutdown()
-            raise _refused(where, error) from error
+            raise _refused(cluster, error) from error
     try:
         yield ray
     finally:
         ray.shutdown()
 
 
-def _arguments(where: Ray) -> dict[str, Any]:
+def _arguments(cluster: Ray) -> dict[str, Any]:
     usual = {"logging_level": logging.ERROR, "log_to_driver": False}
-    if where.address is None:
+    if cluster.address is None:
         # `ray[default]` has a dashboard, plain `ray` has not.
-        there = where.dashboard and importlib.util.find_spec("aiohttp_cors") is not None
+        there = cluster.dashboard and importlib.util.find_spec("aiohttp_cors") is not None
         return {**usual, "address": "local", "include_dashboard": there}
-    return {**usual, "address": where.address}
+    return {**usual, "address": cluster.address}
 
 
-def _knock(where: Ray) -> None:
+def _knock(cluster: Ray) -> None:
     """Ray waits long for who does not answer; a socket tells at once."""
-    if where.host_and_port is None:
+    if cluster.host_and_port is None:
         return
     try:
-        socket.create_connection(where.host_and_port, PATIENCE).close()
+        socket.create_connection(cluster.host_and_port, PATIENCE).close()
     except OSError as error:
-        raise _refused(where, error) from error
+        raise _refused(cluster, error) from error
 
 
-def _refused(where: Ray, error: Exception) -> ConfigError:
+def _refused(cluster: Ray, error: Exception) -> ConfigError:
     said = " ".join(str(error).split())
     if "ersion mismatch" in said:
         return ConfigError(
-            f"the cluster at {where.address} has another Ray or Python than this one ({said[:300]}); allowed: the same "
-            "versions on every node; install them"
+            f"the cluster at {cluster.address} has another Ray or Python than this one ({said[:300]}); allowed: the "
+            "same versions on every node; install them"
         )
-    if where.address is None:
+    if cluster.address is None:
         return ConfigError(
             f"no cluster could be started on this machine ({said[:300]}); allowed: a machine with room for one; look "
             "into /tmp/ray/session_latest/logs"
         )
     return ConfigError(
-        f"no Ray cluster answers at {where.address!r} ({said[:200]}); allowed: auto on a node of a running cluster, or "
-        "HOST:PORT of its head; start one with `ray start --head`, or leave --address out for one of this machine (one "
-        "that asks for a token needs RAY_AUTH_MODE=token here, too)"
+        f"no Ray cluster answers at {cluster.address!r} ({said[:200]}); allowed: auto on a node of a running cluster, "
+        "or HOST:PORT of its head; start one with `ray start --head`, or leave --address out for one of this machine "
+        "(one that asks for a token needs RAY_AUTH_MODE=token here, too)"
     )
 
 

@@ -40,17 +40,17 @@ AHEAD = 2
 
 
 @contextmanager
-def on_cluster(where: Ray, order: StudyOrder, load: Callable[[ModelSpec], Any]) -> "Iterator[ClusterSite]":
+def on_cluster(cluster: Ray, order: StudyOrder, load: Callable[[ModelSpec], Any]) -> "Iterator[ClusterSite]":
     """A site whose cluster is reached when something is to be done, and left at the end."""
     with ExitStack() as stack:
-        yield ClusterSite(where, order, load, stack)
+        yield ClusterSite(cluster, order, load, stack)
 
 
 class ClusterSite:
     """Where a study runs: on the workers of a cluster."""
 
-    def __init__(self, where: Ray, order: StudyOrder, load: Callable[[ModelSpec], Any], stack: ExitStack):
-        self.where, self.order, self.load, self.stack = where, order, load, stack
+    def __init__(self, cluster: Ray, order: StudyOrder, load: Callable[[ModelSpec], Any], stack: ExitStack):
+        self.where, self.order, self.load, self.stack = cluster, order, load, stack
         self._pool: WorkerPool | None = None
         self._planned: dict[str, PlannedWork] = {}
 

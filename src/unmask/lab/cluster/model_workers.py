@@ -88,9 +88,9 @@ def result_of(future: "Future[Any]") -> Any:
 
 
 @contextmanager
-def model_workers(where: Ray, load: Callable[[Any], Any], spec: Any) -> Iterator[ModelWorkers]:
+def model_workers(cluster: Ray, load: Callable[[Any], Any], spec: Any) -> Iterator[ModelWorkers]:
     """Workers that make a model of `spec` with `load`, for as long as the context lasts."""
-    with connected(where) as ray, WorkerPool(ray, where, Setup.of(load)) as pool:
+    with connected(cluster) as ray, WorkerPool(ray, cluster, Setup.of(load)) as pool:
         yield ModelWorkers(pool, spec)
 
 

@@ -85,17 +85,17 @@ class WorkerPool:
     def __init__(
         self,
         ray: Any,
-        where: Ray,
+        cluster: Ray,
         setup: Setup,
         *,
         logs: WorkerLogs | None = None,
         actor: type = WorkerActor,
     ):
         """`actor` is a class with the methods of `WorkerActor`."""
-        self.ray, self.where, self.setup = ray, where, setup
+        self.ray, self.where, self.setup = ray, cluster, setup
         self.logs = logs or WorkerLogs(None)
         self.driver = identity()
-        self.taken: Resources = resources_of(where, self._nodes())
+        self.taken: Resources = resources_of(cluster, self._nodes())
         self.lost = self.copies = 0
         self._setup, self._actor = ray.put(setup), ray.remote(actor)
         self._helpers = Helpers(ray, setup.parcel.files)

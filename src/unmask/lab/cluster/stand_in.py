@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from unmask.base.errors import ConfigError
-from unmask.core import Logits, Needs, View, Vocabulary
-from unmask.denoisers import Exact
+from unmask.core import ModelInput, ModelOutput, Needs, Vocabulary
+from unmask.denoisers import ExactDenoiser
 from unmask.lab.compare_timing import machine_of
 
 
@@ -20,7 +20,7 @@ class Elsewhere:
     machine: str
     device_name: str
 
-    def __call__(self, view: View, needs: Needs) -> Logits:
+    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
         raise ConfigError(
             "the network is on the workers of a cluster; allowed: generate and infill of the model, compare and "
             "calibrate with where=; load it here for anything else"
@@ -30,7 +30,7 @@ class Elsewhere:
 def stand_in(model: Any) -> Any:
     """A loaded model as it is sent to the driver. A table of probabilities is small, and goes as it is."""
     denoiser = model.denoiser
-    if isinstance(denoiser, Exact):
+    if isinstance(denoiser, ExactDenoiser):
         return model
     device = denoiser.device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -20,7 +20,7 @@ from unmask.lab.store.hashes import fingerprint
 from unmask.lab.study import Study
 from unmask.lab.study_models import REFERENCES, ModelSpec
 from unmask.policies.candidates import around, candidates, reference_of
-from unmask.request import TextModel
+from unmask.request import LoadedModel
 from unmask.tasks import Example
 
 
@@ -106,10 +106,10 @@ def judge_pairs(pairs: Sequence[tuple[str, Example]], jobs: int, scoring: str) -
     return scores(pairs, jobs, scoring)
 
 
-def _model(context: WorkerContext, spec: ModelSpec) -> TextModel:
+def _model(context: WorkerContext, spec: ModelSpec) -> LoadedModel:
     """What one worker cannot load, no shard is to blame for."""
     try:
-        model: TextModel = context.model(spec)
+        model: LoadedModel = context.model(spec)
     except (ConfigError, NotEnoughMemory):
         raise
     except UnmaskError as error:
@@ -117,7 +117,7 @@ def _model(context: WorkerContext, spec: ModelSpec) -> TextModel:
     return model
 
 
-def _check_model(spec: ModelSpec, model: TextModel, expected: Mapping[str, object]) -> None:
+def _check_model(spec: ModelSpec, model: LoadedModel, expected: Mapping[str, object]) -> None:
     """Refuse another checkpoint or kind of device than the one that the shards were planned with."""
     mine = provenance(spec, model, [])
     differ = sorted(key for key in mine if key != "shards" and mine[key] != expected[key])

@@ -57,10 +57,10 @@ class Resources:
         return min(by_cores, math.floor(node.get("GPU", 0) / self.gpus + 1e-9)) if self.gpus else by_cores
 
 
-def resources_of(where: Ray, nodes: Sequence[Mapping[str, float]]) -> Resources:
+def resources_of(cluster: Ray, nodes: Sequence[Mapping[str, float]]) -> Resources:
     """What a worker takes, by the settings and what the nodes have; refused where no node has that."""
     most = max((node.get("GPU", 0) for node in nodes), default=0)
-    gpus = where.gpus_per_worker
+    gpus = cluster.gpus_per_worker
     if gpus is None:
         gpus = 1 if most >= 1 else 0
     taken = Resources(gpus)

@@ -7,11 +7,10 @@ from typing import NamedTuple
 import torch
 
 from unmask.adapt import Coverage, coverage
-from unmask.core import Noise, Policy, Search, Trajectory, row_key
-from unmask.core import Proposal as Drawing
+from unmask.core import Noise, Policy, SamplingParams, Search, Trajectory, row_key
 from unmask.decode import decode
 from unmask.lab.study import Study
-from unmask.request import Request, TextModel, begin
+from unmask.request import LoadedModel, Request, start_trajectory
 
 
 class DecodedRow(NamedTuple):
@@ -52,7 +51,7 @@ class DecodeCache:
 
     def __init__(
         self,
-        model: TextModel | None,
+        model: LoadedModel | None,
         study: Study,
         requests: Mapping[str, Sequence[Request]],
         heard: Callable[[int], None] = lambda policies: None,
@@ -105,11 +104,11 @@ class DecodeCache:
 
 
 def decode_batch(
-    model: TextModel, study: Study, policy: Policy | Search, rows: Sequence[tuple[Request, int]], slots: int
+    model: LoadedModel, study: Study, policy: Policy | Search, rows: Sequence[tuple[Request, int]], slots: int
 ) -> list[DecodedRow]:
     """Prompts, each with the number of its draw, decoded together on canvases of `slots`."""
     denoiser, seed = model.denoiser, study.seed
-    start = begin(denoiser, [request for request, _ in rows], seed, slots)
+    start = start_trajectory(denoiser, [request for request, _ in rows], seed, slots)
     noise = Noise.of([row_key(seed, request.key, draw) for request, draw in rows], denoiser.device)
     counted = _Counted(start)
     with torch.inference_mode():
@@ -118,7 +117,7 @@ def decode_batch(
             policy,
             start,
             noise=noise,
-            proposal=Drawing(temperature=study.temperature),
+            sampling=SamplingParams(temperature=study.temperature),
             record=False,
             on_step=counted.add if isinstance(policy, Policy) else None,
         )

@@ -26,11 +26,11 @@ from unmask.lab.store.failures import ATTEMPTS, Failure, Failures
 from unmask.lab.store.shards import Shard, Unit
 from unmask.lab.study import Study
 from unmask.lab.study_models import ModelSpec
-from unmask.request import Request, TextModel
+from unmask.request import LoadedModel, Request
 from unmask.tasks import Example
 from unmask.tasks.base import DataDir
 
-Load = Callable[[ModelSpec], TextModel]
+Load = Callable[[ModelSpec], LoadedModel]
 """Loads a model of the study."""
 
 
@@ -57,7 +57,7 @@ def run_study(
     jobs: int | None = None,
     naive: bool = False,
     retry_failed: bool = False,
-    where: Ray | None = None,
+    cluster: Ray | None = None,
     on_progress: Callable[[StudyProgress], None] = lambda now: None,
     on_failure: Callable[[Failure], None] = lambda failure: None,
 ) -> RunOutcome:
@@ -88,7 +88,7 @@ def run_study(
 
         engine = replace(study.engine, merge=not naive)
         order = StudyOrder(study, store, tasks, engine, jobs, tracker, _budget(study, began), lost)
-        with _site(where, order, load) as site:
+        with _site(cluster, order, load) as site:
             stopped = _branches(order, site, failures)
             if not stopped:
                 _check_scorers(study, store)
@@ -100,8 +100,8 @@ def run_study(
         return RunOutcome(not stopped, stopped, {} if stopped else store.content_hash(), unavailable, failed)
 
 
-def _site(where: Ray | None, order: StudyOrder, load: Load) -> AbstractContextManager[Site]:
-    return nullcontext(ThisProcess(order, _kept(load))) if where is None else on_cluster(where, order, load)
+def _site(cluster: Ray | None, order: StudyOrder, load: Load) -> AbstractContextManager[Site]:
+    return nullcontext(ThisProcess(order, _kept(load))) if cluster is None else on_cluster(cluster, order, load)
 
 
 def in_words(failed: Sequence[Failure]) -> str:
@@ -125,9 +125,9 @@ def _budget(study: Study, began: float) -> Callable[[], str]:
 
 def _kept(load: Load) -> Load:
     """Loads a model again only if another one was in between."""
-    kept: dict[str, TextModel] = {}
+    kept: dict[str, LoadedModel] = {}
 
-    def once(spec: ModelSpec) -> TextModel:
+    def once(spec: ModelSpec) -> LoadedModel:
         if spec.name not in kept:
             kept.clear()
             kept[spec.name] = load(spec)
@@ -190,7 +190,7 @@ class ThisProcess:
             *(order.stop, tracker.refresh, order.lost, lambda job: tracker.finished(job.shard.name)),
         )
 
-    def _finish(self, model: TextModel, reference: str, job: Job, block: BranchResult, seconds: float) -> None:
+    def _finish(self, model: LoadedModel, reference: str, job: Job, block: BranchResult, seconds: float) -> None:
         started, order = time.monotonic(), self.order
         computed = computed_shard(order.study, reference, job, block, seconds)
         judged = Judge(model, job.members, order.jobs, order.study.scoring).judge(computed.answers)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 
 from unmask.axes import CARDINALITY, COMMITMENT, POLICY, REGION, SCORE, revises
-from unmask.core import Needs, Policy, View
+from unmask.core import ModelInput, Needs, Policy
 from unmask.lab.branch.states import spaced
 from unmask.lab.choose import DRAWS, is_extension
 from unmask.lab.gates import FURTHER_DRAWS
@@ -22,7 +22,7 @@ from unmask.lab.study import Study
 from unmask.lab.study_models import ModelSpec
 from unmask.policies.candidates import Sets, reference_of
 from unmask.policies.revised import own_view
-from unmask.request import TextModel, TextSide, after_tokens, begin
+from unmask.request import LoadedModel, TextSide, start_trajectory, token_request
 
 RUNS_ON = {"greedy": (0.8, 0.17), "drawn": (0.0, 0.8), "revised": (1.8, 0.0)}
 """Steps that a branch is run, as a rule, before it meets a known future: so many, and a share of those that are left.
@@ -198,7 +198,7 @@ def bucket_sizes(study: Study, text: TextSide | None, task: str, tasks: Members 
     bucket, horizon, roles = study.engine.bucket, study.task(task).horizon, tasks[task]
     canvases = {role: [text.canvas(example.prompt, horizon) for example in members] for role, members in roles.items()}
     return {
-        role: [-(-size // bucket) * bucket for size in found if text.length is None or size <= text.length]
+        role: [-(-size // bucket) * bucket for size in found if text.max_length is None or size <= text.max_length]
         for role, found in canvases.items()
     }
 
@@ -235,7 +235,7 @@ def _seconds(
 class ForwardTimer:
     """Times a forward of each shape once."""
 
-    def __init__(self, model: TextModel, study: Study):
+    def __init__(self, model: LoadedModel, study: Study):
         self.model, self.study = model, study
         self.seconds: dict[tuple[str, int], float] = {}
 
@@ -247,17 +247,17 @@ class ForwardTimer:
         return sum(self.seconds[task, size] for size in sizes) / self.study.engine.rows / max(1, len(sizes))
 
 
-def _timed(model: TextModel, study: Study, task: str, slots: int) -> float:
+def _timed(model: LoadedModel, study: Study, task: str, slots: int) -> float:
     """Seconds of one forward of the study's shape, the whole answer masked."""
     horizon = study.task(task).horizon
     prompt = [0] * (slots - horizon - len(model.codec.closing))
-    request = after_tokens(model, prompt, horizon, study.steps[task])
-    traj = begin(model.denoiser, [request] * study.engine.rows, study.seed, slots)
-    view, needs = View.of(traj.state, Needs()), Needs()
+    request = token_request(model, prompt, horizon, study.steps[task])
+    traj = start_trajectory(model.denoiser, [request] * study.engine.rows, study.seed, slots)
+    inputs, needs = ModelInput.of(traj.state, Needs()), Needs()
     spent = []
     for _ in range(3):
         began = time.perf_counter()
-        model.denoiser(view, needs)
+        model.denoiser(inputs, needs)
         if model.denoiser.device.type == "cuda":
             torch.cuda.synchronize()
         spent.append(time.perf_counter() - began)

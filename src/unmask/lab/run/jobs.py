@@ -14,7 +14,7 @@ from unmask.lab.store.hashes import fingerprint
 from unmask.lab.store.shards import Shard
 from unmask.lab.study import PromptRange, Study
 from unmask.lab.study_models import ModelSpec
-from unmask.request import Request, TextModel, generation
+from unmask.request import LoadedModel, Request, prompt_request
 from unmask.tasks import Example, Task
 from unmask.tasks.base import DataDir
 
@@ -71,7 +71,7 @@ def _check_apart(task: str, roles: Mapping[str, Sequence[Example]]) -> None:
             )
 
 
-def jobs_of(study: Study, spec: ModelSpec, model: TextModel, tasks: Members) -> list[Job]:
+def jobs_of(study: Study, spec: ModelSpec, model: LoadedModel, tasks: Members) -> list[Job]:
     """The shards of a model: prompts of one bucket, so many at a time, in the order of their split."""
     return [
         job
@@ -82,14 +82,14 @@ def jobs_of(study: Study, spec: ModelSpec, model: TextModel, tasks: Members) -> 
 
 
 def _jobs(
-    study: Study, spec: ModelSpec, model: TextModel, task: str, role: str, members: Sequence[Example]
+    study: Study, spec: ModelSpec, model: LoadedModel, task: str, role: str, members: Sequence[Example]
 ) -> list[Job]:
     about, bucket = study.task(task), study.engine.bucket
     jobs: list[Job] = []
     pairs = [(request_of(model, about, study.steps[task], example), example) for example in members]
-    fits = [(s, e) for s, e in pairs if model.length is None or len(s.canvas) <= model.length]
-    for slots in sorted({s.slots(bucket) for s, _ in fits}):
-        same = [(s, e) for s, e in fits if s.slots(bucket) == slots]
+    fits = [(s, e) for s, e in pairs if model.max_length is None or len(s.canvas) <= model.max_length]
+    for slots in sorted({s.padded_length(bucket) for s, _ in fits}):
+        same = [(s, e) for s, e in fits if s.padded_length(bucket) == slots]
         for at in range(0, len(same), study.shard):
             part = same[at : at + study.shard]
             made_of = [study.config, spec.name, spec.reference, _identity(spec, model), task, about.version, role]
@@ -107,7 +107,7 @@ def in_groups(engine: EngineSettings, jobs: Sequence[Job], workers: int = 1) -> 
     """Jobs that are done together, so that forwards are full: of one bucket."""
 
     def slots(job: Job) -> int:
-        return max(request.slots(engine.bucket) for request in job.requests)
+        return max(request.padded_length(engine.bucket) for request in job.requests)
 
     return grouped(jobs, slots, lambda job: len(job.requests), engine.rows, workers)
 
@@ -129,12 +129,12 @@ def grouped(
     return groups
 
 
-def request_of(model: TextModel, task: Task, steps: int, example: Example) -> Request:
+def request_of(model: LoadedModel, task: Task, steps: int, example: Example) -> Request:
     """The canvas that `compare` and `generate` decode, too."""
-    return generation(model, example.prompt, task.horizon, steps, example.id)
+    return prompt_request(model, example.prompt, task.horizon, steps, example.id)
 
 
-def provenance(spec: ModelSpec, model: TextModel, work: Sequence[Job]) -> dict[str, Any]:
+def provenance(spec: ModelSpec, model: LoadedModel, work: Sequence[Job]) -> dict[str, Any]:
     """What the manifest keeps of a model; of its shards what their names stand for."""
     shards = {
         job.shard.name: {
@@ -155,7 +155,7 @@ def about_task(study: Study, task: str, roles: Mapping[str, Sequence[Example]]) 
     return {"version": study.task(task).version, "data": data, "expected_remasks": round(remasks, 3)}
 
 
-def _identity(spec: ModelSpec, model: TextModel) -> dict[str, Any]:
+def _identity(spec: ModelSpec, model: LoadedModel) -> dict[str, Any]:
     device = model.denoiser.device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     return {"model": spec.model, "options": dict(model.options), "device": name}

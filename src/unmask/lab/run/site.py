@@ -15,7 +15,7 @@ from unmask.lab.store.failures import Failure
 from unmask.lab.store.shards import Shard, Unit
 from unmask.lab.study import Study
 from unmask.lab.study_models import ModelSpec
-from unmask.request import Request, TextModel
+from unmask.request import LoadedModel, Request
 from unmask.tasks import Example
 
 
@@ -26,7 +26,7 @@ class PlannedWork(NamedTuple):
     provenance: dict[str, Any]
 
 
-def planned_work(study: Study, spec: ModelSpec, model: TextModel, tasks: Members) -> PlannedWork:
+def planned_work(study: Study, spec: ModelSpec, model: LoadedModel, tasks: Members) -> PlannedWork:
     """Where the model is."""
     work = jobs_of(study, spec, model, tasks)
     return PlannedWork(work, provenance(spec, model, work))

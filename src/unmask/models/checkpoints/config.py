@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from unmask.base.errors import CheckpointError, ConfigError, format_value
 from unmask.base.json_files import parse_json
-from unmask.denoisers.transformer import Spec
+from unmask.denoisers.transformer import TransformerSpec
 
 _LARGEST = 2**31 - 1
 Size = Annotated[int, Field(ge=1, le=_LARGEST, description=f"a whole number from 1 to {_LARGEST}")]
@@ -91,9 +91,9 @@ class CheckpointConfig(BaseModel):
         return next((theta for theta in (self.rope_theta, *inner) if theta), 0.0)
 
     @property
-    def spec(self) -> Spec:
+    def spec(self) -> TransformerSpec:
         """The network that this file describes."""
-        return Spec(
+        return TransformerSpec(
             vocab=self.vocab,
             width=self.width,
             layers=self.layers,
@@ -222,7 +222,7 @@ class TensorNames:
     up: str
     down: str
 
-    def parts(self, spec: Spec) -> dict[str, list[tuple[str, tuple[int, ...]]]]:
+    def parts(self, spec: TransformerSpec) -> dict[str, list[tuple[str, tuple[int, ...]]]]:
         """For each of our parameters, the published tensors it is stacked from, with their shapes."""
         width, mlp = spec.width, spec.mlp
         table: dict[str, list[tuple[str, tuple[int, ...]]]] = {

@@ -13,7 +13,7 @@ from unmask.base.errors import CheckpointError, format_value, require, warn_once
 from unmask.core import Vocabulary
 from unmask.denoisers.network import QUERIES, Network
 from unmask.denoisers.readout import default_layers
-from unmask.denoisers.transformer import Spec
+from unmask.denoisers.transformer import TransformerSpec
 from unmask.models.checkpoints.config import Family, read_config, read_json
 from unmask.models.checkpoints.text_codec import TextCodec
 from unmask.models.checkpoints.weights import OnTensor, load_weights
@@ -27,7 +27,7 @@ class CheckpointInfo:
     """What a folder says of a network before its weights are read."""
 
     family: Family
-    spec: Spec
+    spec: TransformerSpec
     codec: TextCodec
     mask_id: int
     length: int

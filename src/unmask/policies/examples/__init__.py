@@ -18,28 +18,28 @@ from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import (
     ALL,
     NO_LOOK_AHEAD,
-    Logits,
+    ModelInput,
+    ModelOutput,
     Needs,
     Noise,
     Policy,
-    Proposal,
+    SamplingParams,
     Search,
     State,
     Trajectory,
-    View,
     Vocabulary,
-    propose,
+    sample,
 )
 from unmask.decode import decode
-from unmask.denoisers.scripted import Scripted, TableNoise, logs, peaked
-from unmask.policies import METHODS, make
+from unmask.denoisers.scripted import ScriptedDenoiser, TableNoise, logs, peaked
+from unmask.policies import METHODS, make_policy
 from unmask.policies.ddpd import DDPD
 from unmask.policies.demask import DEMASK
 from unmask.policies.medal import MEDAL, actions
 from unmask.policies.order_token_search import OrderTokenSearch, block_score, ranked
 from unmask.policies.remdm import ReMDMSampler
 from unmask.policies.tree import Node, back_up, uct
-from unmask.runner import advance, record_of
+from unmask.runner import append_step, record_of
 from unmask.transition import apply
 
 HOME = Path(__file__).parent
@@ -72,7 +72,7 @@ class WorkedCase:
 
     @property
     def policy(self) -> Policy | Search:
-        return make(self.method, **self.settings)
+        return make_policy(self.method, **self.settings)
 
 
 @dataclass(frozen=True)
@@ -139,22 +139,24 @@ def run_case(case: WorkedCase) -> WorkedResult:
     return WorkedResult(case, said, steps)
 
 
-def denoiser(script: Mapping[str, Any]) -> Scripted:
+def denoiser(script: Mapping[str, Any]) -> ScriptedDenoiser:
     """What a script says, as a model; the last row of a table is for all later passes."""
     kind, table = script["kind"], script.get("table")
     attention = script.get("attention")
     if kind == "confidence":
-        return Scripted(lambda _, slot, call: peaked(_row(table, call)[slot], VOCAB), VOCAB, attention=attention)
+        return ScriptedDenoiser(
+            lambda _, slot, call: peaked(_row(table, call)[slot], VOCAB), VOCAB, attention=attention
+        )
     if kind == "logits":
-        return Scripted(lambda _, slot, call: _row(table, call)[slot], len(_row(table, 0)[0]))
+        return ScriptedDenoiser(lambda _, slot, call: _row(table, call)[slot], len(_row(table, 0)[0]))
     if kind == "distribution":
-        return Scripted(lambda _, slot, call: logs(_row(table, call)[slot]), len(_row(table, 0)[0]))
+        return ScriptedDenoiser(lambda _, slot, call: logs(_row(table, call)[slot]), len(_row(table, 0)[0]))
     if kind == "canvas":
         return _by_canvas(script)
     return _by_reach(script)
 
 
-def _by_canvas(script: Mapping[str, Any]) -> Scripted:
+def _by_canvas(script: Mapping[str, Any]) -> ScriptedDenoiser:
     """Distributions for some canvases, or the probability of token 0, and one for every position of any other."""
     vocab = len(script["otherwise"])
     tables = {tuple(vocab if t is None else t for t in known["canvas"]): known["table"] for known in script["canvases"]}
@@ -164,24 +166,24 @@ def _by_canvas(script: Mapping[str, Any]) -> Scripted:
         row = script["otherwise"] if rows is None or rows[slot] is None else rows[slot]
         return logs(row if isinstance(row, list) else [row, *[(1 - row) / (vocab - 1)] * (vocab - 1)])
 
-    return Scripted(answer, vocab)
+    return ScriptedDenoiser(answer, vocab)
 
 
-class _Reaching(Scripted):
+class _Reaching(ScriptedDenoiser):
     """A model whose shadow slots answer by how much of the canvas may be read."""
 
-    def __call__(self, view: View, needs: Needs) -> Logits:
-        attend = view.attend_BNN
-        length = view.tokens_BN.shape[1] if attend is None else int(view.wanted_BN[0].long().argmax())
+    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
+        attend = inputs.attend_BNN
+        length = inputs.tokens_BN.shape[1] if attend is None else int(inputs.wanted_BN[0].long().argmax())
         rows = []
-        for b, slot in view.wanted_BN.nonzero().tolist():
+        for b, slot in inputs.wanted_BN.nonzero().tolist():
             reach = -1 if attend is None else int(attend[b, 0, :length].sum())
             rows.append(self.logits([], slot if attend is None else slot - length, reach))
-        self.calls.append(view)
-        return Logits(torch.tensor(rows, dtype=torch.float64).reshape(-1, self.vocab), view.wanted_BN)
+        self.calls.append(inputs)
+        return ModelOutput(torch.tensor(rows, dtype=torch.float64).reshape(-1, self.vocab), inputs.wanted_BN)
 
 
-def _by_reach(script: Mapping[str, Any]) -> Scripted:
+def _by_reach(script: Mapping[str, Any]) -> ScriptedDenoiser:
     """Distributions of the step's own pass, and of looks that may read so many positions."""
 
     def answer(_: list[int], slot: int, reach: int) -> list[float]:
@@ -194,12 +196,12 @@ def _decoded(case: WorkedCase) -> Trajectory:
     policy, model = case.policy, denoiser(case.script)
     canvas = [model.vocab if token is None else token for token in case.canvas]
     steps = case.steps or canvas.count(model.vocab)
-    state = State.from_canvases([canvas], steps=steps, mask_id=model.vocab, own_clock=policy.own_clock)
+    state = State.from_canvases([canvas], steps=steps, mask_id=model.vocab, extra_steps=policy.extra_steps)
     if case.standing:
         tokens = [model.vocab if token is None else token for token in case.standing]
         state = replace(state, tokens_BL=torch.tensor([tokens]), step_B=torch.tensor([case.taken]))
     noise: Any = Noise.of([0]) if case.noise is None else TableNoise(case.noise)
-    return decode(model, policy, state, noise=noise, proposal=Proposal())
+    return decode(model, policy, state, noise=noise, sampling=SamplingParams())
 
 
 def _told(case: WorkedCase) -> list[dict[int, tuple[float, float]]]:
@@ -211,11 +213,11 @@ def follow(policy: Policy, calls: Sequence[Mapping[int, tuple[float, float]]], n
     state = State.from_canvases([[VOCAB] * n], steps=n, mask_id=VOCAB)
     traj = Trajectory.start(state, Noise.of([0]))
     for told in calls:
-        view = View.of(traj.state, Needs())
-        flat = propose(
-            Logits(torch.zeros(int(view.wanted_BN.sum()), VOCAB), view.wanted_BN),
-            view,
-            Proposal(),
+        inputs = ModelInput.of(traj.state, Needs())
+        flat = sample(
+            ModelOutput(torch.zeros(int(inputs.wanted_BN.sum()), VOCAB), inputs.wanted_BN),
+            inputs,
+            SamplingParams(),
             policy.needs,
             Vocabulary(VOCAB, VOCAB),
             noise=traj.noise,
@@ -227,9 +229,9 @@ def follow(policy: Policy, calls: Sequence[Mapping[int, tuple[float, float]]], n
         clean = replace(flat.clean, p_BNK=torch.stack((p_BN, 1 - p_BN), -1), entropy_BN=entropy_BN)
         traj = replace(traj, prediction=replace(flat, confidence_BN=p_BN, clean=clean))
         action = policy.act(traj, NO_LOOK_AHEAD)
-        change = apply(traj.state, traj.seen, action).checked()
+        change = apply(traj.state, traj.current_prediction, action).checked()
         step = record_of(traj, policy.name, action, change, traj.forwards_B, traj.processed_B)
-        traj = advance(traj, step, change.state, ALL)
+        traj = append_step(traj, step, change.state, ALL)
     return traj
 
 
@@ -237,7 +239,7 @@ def _rates(case: WorkedCase) -> dict[str, Any]:
     """ReMDM's probabilities at one moment: to reveal a mask, and to re-mask what was revealed so surely."""
     policy, psi = case.policy, case.script["confidence_when_revealed"]
     assert isinstance(policy, ReMDMSampler)
-    state = State.from_canvases([[VOCAB] * 6], steps=case.steps or 1, mask_id=VOCAB, own_clock=True)
+    state = State.from_canvases([[VOCAB] * 6], steps=case.steps or 1, mask_id=VOCAB, extra_steps=True)
     tokens_BL, psi_BL = state.tokens_BL.clone(), torch.full((1, 6), float("inf"), dtype=torch.float64)
     tokens_BL[0, : len(psi)], psi_BL[0, : len(psi)] = 1, torch.tensor(psi, dtype=torch.float64)
     state = replace(state, tokens_BL=tokens_BL, step_B=torch.tensor([case.taken]))
