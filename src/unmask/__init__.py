@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from unmask.core import Action as Action
     from unmask.core import Noise as Noise
     from unmask.core import Policy as Policy
-    from unmask.core import SamplingParams as Proposal
+    from unmask.core import SamplingParams as SamplingParams
     from unmask.core import State as State
     from unmask.core import Trajectory as Trajectory
     from unmask.lab.calibrate_named import calibrate as calibrate

@@ -22,6 +22,16 @@ from unmask.base.errors import SchemaError
 META = "meta"
 """The member that holds the JSON part."""
 
+STORED_NAMES: Mapping[str, str] = {
+    "SamplingParams": "Proposal",
+    "sampling": "proposal",
+    "prepaid_B": "foreseen_B",
+}
+"""New name -> stored name of the types and fields of a trajectory file whose names in code have changed.
+
+Files and the hashes of their bytes keep the stored name, so that a run saved today has the bytes it always had.
+"""
+
 DTYPES = ("|b1", "<i8", "<f4", "<f8")
 """What an array may hold: truth values, whole numbers and floats of ours."""
 

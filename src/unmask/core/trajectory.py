@@ -17,7 +17,7 @@ from unmask.base.errors import ConfigError, SchemaError, StorageError, format_va
 from unmask.base.files import atomic_write
 from unmask.base.options import fits
 from unmask.core.action import RULES, Action
-from unmask.core.archive import json_part, pack, pack_text, unpack
+from unmask.core.archive import STORED_NAMES, json_part, pack, pack_text, unpack
 from unmask.core.prediction import Posterior, Prediction, Statistics
 from unmask.core.proposal import SamplingParams
 from unmask.core.rng import Noise
@@ -228,7 +228,9 @@ class Trajectory(Selectable, Displayable):
 _FORMAT = "unmask-trajectory-2"
 _LARGEST = 1 << 33
 """Bytes of a file that is read at all."""
-_TYPES = {c.__name__: c for c in (Trajectory, Step, State, Action, Prediction, Statistics, Noise, SamplingParams)}
+_STORABLE = (Trajectory, Step, State, Action, Prediction, Statistics, Noise, SamplingParams)
+_TYPES = {STORED_NAMES.get(kind.__name__, kind.__name__): kind for kind in _STORABLE}
+"""Types of a file by their stored names."""
 
 
 def _value(meta: Any, arrays: Mapping[str, np.ndarray]) -> Trajectory:
@@ -297,13 +299,15 @@ def _flatten(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
         return {"tuple": [_flatten(v, f"{path}.{i}", arrays) for i, v in enumerate(value)]}
     if isinstance(value, Mapping):
         return {"dict": {k: _flatten(v, f"{path}.{k}", arrays) for k, v in value.items()}}
-    name = type(value).__name__
+    name = _stored(type(value).__name__)
     if _TYPES.get(name) is type(value):
-        return {
-            "type": name,
-            "fields": {f.name: _flatten(getattr(value, f.name), f"{path}.{f.name}", arrays) for f in _kept(value)},
-        }
+        kept = {_stored(f.name): getattr(value, f.name) for f in _kept(value)}
+        return {"type": name, "fields": {k: _flatten(v, f"{path}.{k}", arrays) for k, v in kept.items()}}
     return {"value": value}
+
+
+def _stored(name: str) -> str:
+    return STORED_NAMES.get(name, name)
 
 
 def _kept(value: Any) -> "list[Field[Any]]":
@@ -325,5 +329,7 @@ def _unflatten(tree: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
     if "dict" in tree:
         return {k: _unflatten(v, arrays) for k, v in tree["dict"].items()}
     if "type" in tree:
-        return _TYPES[tree["type"]](**{k: _unflatten(v, arrays) for k, v in tree["fields"].items()})
+        kind = _TYPES[tree["type"]]
+        names = {_stored(f.name): f.name for f in fields(kind)}
+        return kind(**{names[k]: _unflatten(v, arrays) for k, v in tree["fields"].items()})
     return float(tree["float"]) if "float" in tree else tree["value"]
