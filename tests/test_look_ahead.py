@@ -131,10 +131,7 @@ class Planned(Policy):
     """Reveals the position that the planner is surest of."""
 
     name: ClassVar[str] = "planned"
-
-    @property
-    def looks_ahead(self):
-        return True
+    looks_ahead = True
 
     def act(self, traj, look_ahead):
         rows_B = torch.arange(traj.state.batch)
@@ -231,11 +228,8 @@ class TestSearch:
     def test_draws_only_if_it_says_so(self):
         @dataclass(frozen=True)
         class Sly(Leftmost):
+            random = False
             draws: bool = True
-
-            @property
-            def random(self):
-                return False
 
         one = replace(begun(), noise=ForbiddenNoise(begun().noise.key_B)).select(torch.tensor([0]))
         with pytest.raises(ContractError, match="without saying so"):
@@ -249,9 +243,7 @@ class TestClock:
     def test_more_steps_than_positions_are_for_those_who_say_so(self):
         @dataclass(frozen=True)
         class Long(Revised):
-            @property
-            def extra_steps(self):
-                return True
+            extra_steps = True
 
         canvas = [[0, *[EXACT.mask_id] * 4]]
         with pytest.raises(ConfigError, match="1 to 4"):

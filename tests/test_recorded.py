@@ -284,14 +284,11 @@ class Wrong(Policy):
     """Names an impossible kappa at one step of one row, and nothing at all if asked to."""
 
     name: ClassVar[str] = "wrong"
+    steps = "ignore"
     step: int
     row: int = 1
     kappa: float = 2.0
     cuda_graph = True
-
-    @property
-    def bound_by_steps(self) -> bool:
-        return False
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         action = Fixed().act(traj, look_ahead)

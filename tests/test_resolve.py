@@ -472,10 +472,10 @@ def test_who_goes_beyond_the_steps_says_so(name):
     state = replace(problem.state, horizon_B=torch.full_like(problem.state.horizon_B, 2))
     end = decode(problem.denoiser, policy, state, noise=problem.noise)
     taken = max(len(end.row(row).steps) for row in range(state.batch))
-    assert policy.bound_by_steps == (taken <= 2 + (name == "remdm"))
+    assert (policy.steps == "end") == (taken <= 2 + (name == "remdm"))
 
 
-@each_case("name", [name for name in METHODS if not make_policy(name).bound_by_steps])
+@each_case("name", [name for name in METHODS if make_policy(name).steps != "end"])
 def test_whose_run_the_number_of_steps_changes(name):
     """KLASS falls back on a schedule, so that one step reveals all; for EB-Sampler any number is the same run."""
     # Dream's schedule shows where some positions are sure and others are not.
@@ -485,7 +485,7 @@ def test_whose_run_the_number_of_steps_changes(name):
         model, prompt, tokens, choices = unmask.load("exact", n=8), "ab", 6, (1, 2, 6)
     runs = [model.generate(prompt, policy=name, steps=steps, max_new_tokens=tokens) for steps in choices]
     taken = {(run.texts[0], run.forwards) for run in runs}
-    assert make_policy(name).reads_steps == (len(taken) > 1)
+    assert (make_policy(name).steps != "ignore") == (len(taken) > 1)
 
 
 def test_settings_in_the_name_of_a_policy():

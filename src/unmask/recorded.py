@@ -145,7 +145,7 @@ class LogitSlots:
     def of(cls, policy: Policy, state: State, record: bool) -> "LogitSlots":
         """Of a policy that fills block after block nobody sees the rest, unless steps are recorded."""
         counts, needs = state.answer_BL.sum(-1).tolist(), policy.needs
-        elsewhere = needs.divergence or needs.posterior or needs.attention or needs.revealed or policy.outside_block
+        elsewhere = needs.divergence or needs.posterior or needs.attention or needs.revealed or not policy.block_cache
         block = None if record or elsewhere else getattr(policy, "block_length", None)
         return cls(sum(counts) if block is None else sum(min(block, count) for count in counts), block)
 
@@ -229,7 +229,7 @@ class GraphedRows:
     def _certain_steps(self) -> int:
         """After how many steps a run that its steps bound has come to its end; -1 where nobody knows."""
         state = self.rows.state
-        return int((state.horizon_B - state.step_B).max()) if self.policy.bound_by_steps else -1
+        return int((state.horizon_B - state.step_B).max()) if self.policy.steps == "end" else -1
 
     def _step(self) -> None:
         """One step of all rows. Everything in it starts kernels and nothing else."""

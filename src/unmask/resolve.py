@@ -301,12 +301,12 @@ def _check_end_of_text(model: LoadedModel, options: DecodeOptions) -> None:
 def _check_networks(model: LoadedModel, options: DecodeOptions, policy: Policy | Search) -> None:
     """A planner where one is asked, and nowhere else; attention where it is read."""
     planner = _network(options.planner)
-    if policy.asks_planner and planner is None:
+    if policy.needs.planner and planner is None:
         raise ConfigError(
             f"{policy.name} asks a planner, a second network, and the run has none; allowed: planner=false, or from "
             "Python model.generate(..., planner=another_model); a command line cannot name one"
         )
-    if planner is not None and not policy.asks_planner:
+    if planner is not None and not policy.needs.planner:
         raise ConfigError(f"planner is given, but {policy.name} asks none; allowed: p2(planner=True); leave it out")
     if planner is not None:
         ours, theirs = model.denoiser.vocabulary, planner.vocabulary
@@ -339,11 +339,25 @@ def _cached_block(policy: Policy | Search, cache: str) -> int:
         )
     needs = policy.needs
     reads = {"attention": needs.attention, "shadow slots": needs.shadows, "revealed positions": needs.revealed}
-    why = policy.outside_block or next((f"it reads {what}" for what, asked in reads.items() if asked), "")
-    if why or not hasattr(policy, "block_length"):
-        why = why or "it does not decode block by block"
+    why = next((f"it reads {what}" for what, asked in reads.items() if asked), "")
+    if why or not policy.block_cache or not hasattr(policy, "block_length"):
+        why = why or _why_no_blocks(policy)
         raise ConfigError(
             f"cache is {cache!r}, but with {policy.name} {why}; allowed: policies that fill blocks of a block_length, "
             "such as llada; choose one, or leave the cache out"
         )
     return policy.block_length or 2**31
+
+
+def _why_no_blocks(policy: Policy) -> str:
+    """Why a cache of one block cannot serve a policy that has `block_cache = False`."""
+    if isinstance(policy, Composed):
+        by_blocks = policy.region.partition(":")[0] in ("full", "block")
+        return (
+            f"commitment={policy.commitment} re-masks anywhere in the answer"
+            if by_blocks
+            else f"region={policy.region} does not fill block after block"
+        )
+    if hasattr(policy, "block_length"):
+        return "it does not declare `block_cache = True`"
+    return "it does not decode block by block"

@@ -25,12 +25,9 @@ class Told(Diagnostic):
     """Says the signal of its list at each step, and proposes to reveal everything."""
 
     name: ClassVar[str] = "cardinality"
+    needs = Needs()
     axis: ClassVar[str] = "cardinality"
     signals: tuple[float, ...]
-
-    @property
-    def needs(self):
-        return Needs()
 
     def read(self, traj, action):
         table = torch.tensor([*self.signals, NAN], dtype=torch.float64)

@@ -300,9 +300,7 @@ class TestParts:
 class WholePast(Revised):
     """The same with all of its past."""
 
-    @property
-    def past_steps(self):
-        return ALL
+    past_steps = ALL
 
 
 def test_an_operator_around_it_leaves_the_diagnostic_its_past(kit):

@@ -27,14 +27,11 @@ class Busy(Policy):
     """Fills every optional field: notes, re-masks, overriding tokens, divergence and attention."""
 
     name: ClassVar[str] = "busy"
+    past_steps = 1
 
     @property
     def needs(self) -> Needs:
         return score.needs("uniform")
-
-    @property
-    def past_steps(self) -> int:
-        return 1
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
@@ -458,3 +455,17 @@ def test_a_place_that_cannot_be_written_to(path, tmp_path):
     state = State.from_canvases([[0, 4]], steps=1, mask_id=4)
     with pytest.raises(StorageError, match=r"cannot be written to .*; choose another place"):
         Trajectory.start(state, Noise.of([0])).save(f"{tmp_path}/{path}")
+
+
+def test_names_in_files_do_not_follow_names_in_code(tmp_path):
+    """Hashes of stored runs, and studies that adopt them, hold on to the names that a file had from the start."""
+    start = State.from_canvases([[0, MASK, MASK]], steps=2, mask_id=MASK)
+    traj = replace(Trajectory.start(start, Noise.of([1])), sampling=SamplingParams(), prepaid_B=torch.tensor([True]))
+    meta, arrays = unpack(traj.to_bytes())
+    fields_of_run = meta["tree"]["fields"]
+    assert fields_of_run["proposal"]["type"] == "Proposal"
+    assert not {"sampling", "prepaid_B"} & set(fields_of_run)
+    assert any(path.endswith("foreseen_B") for path in arrays)
+    again = Trajectory.from_bytes(traj.to_bytes())
+    assert again.sampling == SamplingParams()
+    assert again.prepaid_B.tolist() == [True]

@@ -242,16 +242,10 @@ class Tell(Policy):
     """Reveals one position, row b as token b, and keeps what the model says before and after."""
 
     name: ClassVar[str] = "tell"
+    needs = Needs(divergence=True)
+    past_steps = 1
     place: int
     said: list
-
-    @property
-    def needs(self):
-        return Needs(divergence=True)
-
-    @property
-    def past_steps(self):
-        return 1
 
     def act(self, traj, look_ahead):
         state = traj.state

@@ -23,16 +23,10 @@ class Watched(Policy):
     """A reference that keeps what the diagnostics need, and every trajectory and action it saw."""
 
     name: ClassVar[str] = "watched"
+    needs = NEEDS
+    past_steps = MEMORY
     base: Policy = field(default_factory=Fixed)
     seen: list[tuple[Trajectory, Action]] = field(default_factory=list, compare=False)
-
-    @property
-    def needs(self) -> Needs:
-        return NEEDS
-
-    @property
-    def past_steps(self) -> int:
-        return MEMORY
 
     @property
     def random(self) -> bool:

@@ -137,16 +137,10 @@ class Once(Policy):
     """The reference, except for one step at which the diagnostic's proposal is taken."""
 
     name: ClassVar[str] = "once"
+    needs = Needs(divergence=True, attention=True)
+    past_steps = 4
     diagnostic: Diagnostic
     at: int
-
-    @property
-    def needs(self):
-        return Needs(divergence=True, attention=True)
-
-    @property
-    def past_steps(self):
-        return 4
 
     def act(self, traj, look_ahead):
         action = Fixed().act(traj, look_ahead)

@@ -110,10 +110,10 @@ def test_what_is_not_committed_may_be_revised(rule, exact):
 def test_adaptive_counts_are_not_bound_by_the_steps():
     unsure = [[0.5, 0.4, 0.3, 0.2, 0.15, 0.1]]
     adaptive = compose(cardinality="above:0.9")
-    assert not adaptive.bound_by_steps
+    assert adaptive.steps != "end"
     assert len(run(confidences(unsure), adaptive, 6, steps=2).steps) == 6
     scheduled = compose(cardinality="count:1")
-    assert scheduled.bound_by_steps
+    assert scheduled.steps == "end"
     assert len(run(confidences(unsure), scheduled, 6, steps=2).steps) == 2
 
 

@@ -246,9 +246,7 @@ def test_memory_is_at_least_the_notes():
 
     @dataclass(frozen=True)
     class Historian(Fixed):
-        @property
-        def past_steps(self):
-            return ALL
+        past_steps = ALL
 
     assert revised(base=Historian(commit="none")).memory == ALL
 
@@ -316,11 +314,8 @@ class CountLoop(Policy):
     """The counts of ReMDM's LLaDA variant: fill to 7/8, then drop the worst and refill B times, then finish."""
 
     name: ClassVar[str] = "count-loop"
+    past_steps = ALL
     block: int = 8
-
-    @property
-    def past_steps(self):
-        return ALL
 
     def done(self, traj):
         return traj.state.step_B >= 2 * self.block

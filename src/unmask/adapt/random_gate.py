@@ -17,15 +17,12 @@ class RandomGate(Gated):
     """The proposal with probability `coverage` at every step that has one, else the fixed action."""
 
     name: ClassVar[str] = "random-gate"
+    random = True
     coverage: float
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(0 <= self.coverage <= 1, "coverage", self.coverage, "0 to 1", "take that of the selective run")
-
-    @property
-    def random(self) -> bool:
-        return True
 
     def opens(self, traj: Trajectory, reading: Reading) -> Tensor:
         step_B = traj.state.step_B

@@ -315,8 +315,8 @@ def _compact(done: "Generation") -> dict[str, str]:
 
     keep = (name for name in RECORDED if name != "approximate")
     steps = sorted({row["steps"] for row in config["rows"]})
-    does = "set a schedule, but do not end the run" if done.policy.reads_steps else "change nothing"
-    free = "" if done.policy.bound_by_steps else f" (steps {does}: {done.policy.name} goes on until all is filled)"
+    does = "set a schedule, but do not end the run" if done.policy.steps != "ignore" else "change nothing"
+    free = "" if done.policy.steps == "end" else f" (steps {does}: {done.policy.name} goes on until all is filled)"
     run = settings_line({"steps": steps[0] if len(steps) == 1 else steps, **{k: config[k] for k in keep}})
     cache = {"cache": f"APPROXIMATE  {settings_line(config['approximate'])}"} if config["approximate"] else {}
     return {

@@ -175,8 +175,8 @@ def about(name: str) -> dict[str, Any]:
         "settings": {key: value for key, value in describe_policy(policy).items() if key != "name"},
         "presets": {preset: dict(values) for preset, values in card.presets.items()},
         "differs": list(card.differs),
-        "bound_by_steps": policy.bound_by_steps,
-        "reads_steps": policy.reads_steps,
+        "bound_by_steps": policy.steps == "end",  # stored name
+        "reads_steps": policy.steps != "ignore",  # stored name
         "example": f"unmask methods example {name}" if name in examples.names() else None,
     }
 

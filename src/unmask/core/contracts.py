@@ -2,7 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from inspect import get_annotations
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -98,8 +99,8 @@ class SearchContext(LookAhead, Protocol):
 
 
 _NOT_DECLARED = (
-    "a policy asked to look ahead without saying so; allowed: `looks_ahead` is True for policies that do; define the "
-    "property"
+    "a policy asked to look ahead without saying so; allowed: `looks_ahead` is True for policies that do; set it in "
+    "the class"
 )
 
 
@@ -128,12 +129,40 @@ class NoLookAhead:
 NO_LOOK_AHEAD = NoLookAhead()
 
 
+STEPS = ("end", "pace", "ignore")
+"""What the number of steps can be for."""
+TRAITS = frozenset(
+    {
+        *("needs", "past_steps", "random", "looks_ahead", "steps", "extra_steps", "cuda_graph", "block_cache"),
+        *("own_end", "baseline"),
+    }
+)
+"""What a method declares of itself, in class attributes or in properties that read its settings."""
+
+
 class DecodingMethod(ABC):
-    """What policies and searches declare alike. Frozen; all of it static."""
+    """What policies and searches declare alike. Frozen; all of it static.
+
+    A trait is a class attribute (`random = True`), or a property where it depends on a setting. It is never a field: a
+    field is a setting, which is recorded, hashed and changed from a command line.
+    """
 
     name: ClassVar[str]
     card: ClassVar[Card | None] = None
     """Where it comes from and how far it can be trusted; None for a method of one's own."""
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        for name, kind in get_annotations(cls).items():
+            if name in TRAITS and "ClassVar" not in str(kind):
+                raise ContractError(
+                    f"{cls.__name__} has a field {name!r}, which is a trait; allowed: a class attribute without an "
+                    f"annotation, or a property where it depends on a setting; write `{name} = ...`, or call the "
+                    "setting something else"
+                )
+        steps = cls.__dict__.get("steps", "end")
+        if isinstance(steps, str) and steps not in STEPS:
+            raise ContractError(f"steps of {cls.__name__} is {steps!r}; allowed: {', '.join(STEPS)}; pick one")
 
     def check(self, state: State) -> None:
         """Refuse a start this method cannot decode; called once."""
@@ -146,7 +175,7 @@ class DecodingMethod(ABC):
 
     @property
     def random(self) -> bool:
-        """Whether it asks for random numbers of its own. Nobody may who does not say so."""
+        """Whether it draws random numbers of its own. A method that does must set `random = True`."""
         return False
 
     @property
@@ -155,24 +184,15 @@ class DecodingMethod(ABC):
         return False
 
     @property
-    def bound_by_steps(self) -> bool:
-        """Whether a run ends with its steps; False where it goes on until all is filled."""
-        return True
+    def steps(self) -> str:
+        """What the number of steps is for: it ends the run ("end"), sets its pace without ending it ("pace"), or
+        changes nothing ("ignore")."""
+        return "end"
 
     @property
-    def reads_steps(self) -> bool:
-        """Whether their number changes anything; it may where it does not end the run: a schedule to fall back on."""
-        return self.bound_by_steps
-
-    @property
-    def asks_planner(self) -> bool:
-        """Whether it asks the run's second network."""
+    def block_cache(self) -> bool:
+        """Whether it fills blocks of `block_length` positions one after the other, so a cache can hold the rest."""
         return False
-
-    @property
-    def outside_block(self) -> str:
-        """Why a cache of its block cannot serve it, though it has a `block_length`; empty where one can."""
-        return ""
 
 
 class Policy(DecodingMethod):
@@ -202,7 +222,7 @@ class Policy(DecodingMethod):
 
     @property
     def looks_ahead(self) -> bool:
-        """Whether it runs a network on hypothetical canvases. Nobody may who does not say so."""
+        """Whether it runs a network on hypothetical canvases. A method that does must set `looks_ahead = True`."""
         return False
 
     @property

@@ -104,5 +104,5 @@ class ForbiddenNoise(Noise):
     def uniform(self, step_B: Tensor, position_BN: Tensor, purpose: str) -> Tensor:
         raise ContractError(
             f"a policy drew random numbers ({purpose!r}) without saying so; allowed: `random` is True for policies "
-            "that draw; define the property"
+            "that draw; set it in the class"
         )

@@ -92,7 +92,9 @@ class Trajectory(Selectable, Displayable):
     def current_prediction(self) -> Prediction:
         """The current prediction; asking before a forward pass is a bug in the policy."""
         if self.prediction is None:
-            raise ConfigError("no prediction yet; allowed: after a forward pass; call this from act, not from view")
+            raise ConfigError(
+                "no prediction yet; allowed: after a forward pass; call it from act, not from model_input"
+            )
         return self.prediction
 
     @property

@@ -32,6 +32,8 @@ class Needs:
     """Predictions at revealed answer positions too, not only at masked ones."""
     shadows: bool = False
     """Extra slots that predict tokens they may not see: each prediction must be read at its own slot."""
+    planner: bool = False
+    """What the run's second network says of hypothetical canvases (`LookAhead.ask_planner`)."""
 
     def __or__(self, other: "Needs") -> "Needs":
         """Enough for both."""

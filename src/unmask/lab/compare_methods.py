@@ -50,6 +50,6 @@ def saving_methods(methods: Mapping[str, Policy | Search]) -> dict[str, Policy |
         name: method
         for name, method in methods.items()
         if isinstance(method, Policy)
-        and not (method.looks_ahead or method.bound_by_steps or method.random)
+        and not (method.looks_ahead or method.steps == "end" or method.random)
         and not (method.card and method.card.made_for)
     }

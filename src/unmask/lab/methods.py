@@ -37,7 +37,7 @@ def _method(name: str, folder: Path) -> Policy:
             f"{_WHERE}: {name!r} is a search, which owns its loop and takes no single transition; allowed: methods "
             "that decide step by step; compare it end to end with `unmask compare`"
         )
-    if method.asks_planner:
+    if method.needs.planner:
         raise ConfigError(
             f"{_WHERE}: {name!r} asks a planner network, and a study has none; allowed: methods that need no second "
             "network; leave planner out"

@@ -42,7 +42,7 @@ class BestOf(Search):
         require(1 <= self.n <= 10_000, "n", self.n, "1 to 10000", "1 is the base method")
         require(0 < self.temperature < float("inf"), "temperature", self.temperature, "above 0", "0.6 is the default")
         base = self.base
-        alone = base.past_steps == 0 and not (base.looks_ahead or base.asks_planner or base.own_end)
+        alone = base.past_steps == 0 and not (base.looks_ahead or base.needs.planner or base.own_end)
         if not alone or type(base).model_input is not Policy.model_input:
             raise ConfigError(
                 f"base of best-of is {base.name}; allowed: methods that decide from one prediction of the canvas and "
@@ -58,12 +58,8 @@ class BestOf(Search):
         return self.n > 1 or self.base.random
 
     @property
-    def bound_by_steps(self) -> bool:
-        return self.base.bound_by_steps
-
-    @property
-    def reads_steps(self) -> bool:
-        return self.base.reads_steps
+    def steps(self) -> str:
+        return self.base.steps
 
     def check(self, state: State) -> None:
         self.base.check(state)

@@ -72,12 +72,8 @@ class Instead(Policy):
         return self.base.looks_ahead
 
     @property
-    def bound_by_steps(self) -> bool:
-        return self.base.bound_by_steps or self.kappa is not None
-
-    @property
-    def reads_steps(self) -> bool:
-        return self.base.reads_steps or self.kappa is not None
+    def steps(self) -> str:
+        return self.base.steps if self.kappa is None else "end"
 
     def check(self, state: State) -> None:
         self.base.check(state)
@@ -195,7 +191,7 @@ def _why_not(policy: Policy | Search, whole: bool) -> str:
         return "searches own their loop and cannot continue branches: take another"
     if policy.past_steps not in (0, 1):
         return "it reads more of the past than its last step, so it cannot continue branches: take another"
-    if policy.asks_planner:
+    if policy.needs.planner:
         return "it asks a second network, which a study has not, so it cannot continue branches: take another"
     if own_view(policy) and (policy.needs.divergence or policy.needs.posterior):
         return "it compares posteriors of a view of its own, so it cannot continue branches: candidates leave none"

@@ -28,6 +28,7 @@ class Composed(Policy):
 
     name: ClassVar[str] = "composed"
     card: ClassVar[Card] = Card("this library", "any", "any", "any", "any, or re-maskable", label=OURS)
+    cuda_graph = True
     score: Mixture = "confidence"
     """confidence, margin, certainty, stability, dependency, uniform, rules with a plus, weights, entropy or random."""
     region: str = "full"
@@ -54,18 +55,14 @@ class Composed(Policy):
         return self.score == "random" or self._operator is not None
 
     @property
-    def bound_by_steps(self) -> bool:
-        return self._cardinality.bounded
+    def steps(self) -> str:
+        if self._cardinality.bounded:
+            return "end"
+        return "ignore" if self._operator is None else "pace"
 
     @property
-    def reads_steps(self) -> bool:
-        return self.bound_by_steps or self._operator is not None
-
-    @property
-    def outside_block(self) -> str:
-        if self._operator is not None:
-            return f"commitment={self.commitment} re-masks anywhere in the answer"
-        return "" if self._region.rule in ("full", "block") else f"region={self.region} does not fill block after block"
+    def block_cache(self) -> bool:
+        return self._operator is None and self._region.rule in ("full", "block")
 
     @property
     def block_length(self) -> int | None:
@@ -86,10 +83,6 @@ class Composed(Policy):
         full_B = super().done(traj)
         # A full canvas may still be revised.
         return full_B if self._operator is None else full_B & (traj.state.step_B >= traj.state.horizon_B)
-
-    @property
-    def cuda_graph(self) -> bool:
-        return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state

@@ -34,6 +34,8 @@ class CoRe(Policy):
             "block_length is given; robustness and the budget are those of the rewrites",
         ),
     )
+    needs = Needs(revealed=True)
+    looks_ahead = True
     block_length: int | None = None
     base: str = "confidence"
     """What orders the reveals: "confidence" or "margin"."""
@@ -62,16 +64,8 @@ class CoRe(Policy):
         ordered = 0 <= self.window[0] <= self.window[1] <= 1
         require(ordered, "window", self.window, "0 <= start <= end <= 1", "the authors use (0.25, 0.75)")
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(revealed=True)
-
     def check(self, state: State) -> None:
         check_blocks(state, self.block_length, even=True)
-
-    @property
-    def looks_ahead(self) -> bool:
-        return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state

@@ -39,6 +39,9 @@ class DCD(Policy):
         # Above temperature 0 scores are those of the distribution that tokens are drawn from, as theirs.
         version="2",
     )
+    steps = "ignore"
+    needs = Needs(filtered=True)
+    cuda_graph = True
     threshold: float = 0.9
     """Of the score; negative with score = entropy, whose largest value is 0."""
     s_init: int = 16
@@ -57,18 +60,6 @@ class DCD(Policy):
         for name, value in (("s_max", self.s_max), ("per_step", self.per_step)):
             sane = value is None or 1 <= value <= 1_000_000
             require(sane, name, value, "1 to 1000000, or None", "published: s_max=128 and no per_step")
-
-    @property
-    def bound_by_steps(self) -> bool:
-        return False
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(filtered=True)
-
-    @property
-    def cuda_graph(self) -> bool:
-        return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state

@@ -32,6 +32,9 @@ class DDPD(LearnedPolicy):
     """
 
     name: ClassVar[str] = "ddpd"
+    random = True
+    looks_ahead = True
+    extra_steps = True
     kind: ClassVar[str] = "ddpd"
     without: ClassVar[str] = "self"
     card: ClassVar[Card] = Card(
@@ -76,22 +79,6 @@ class DDPD(LearnedPolicy):
     @property
     def needs(self) -> Needs:
         return Needs(revealed=True, hidden=self.trained)
-
-    @property
-    def random(self) -> bool:
-        return True
-
-    @property
-    def looks_ahead(self) -> bool:
-        return True
-
-    @property
-    def extra_steps(self) -> bool:
-        return True
-
-    @property
-    def outside_block(self) -> str:
-        return "it rewrites anywhere in the answer"
 
     def done(self, traj: Trajectory) -> Tensor:
         """After its steps; random tokens are written before the first of them."""

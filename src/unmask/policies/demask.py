@@ -28,6 +28,7 @@ class DEMASK(LearnedPolicy):
     """
 
     name: ClassVar[str] = "demask"
+    steps = "ignore"
     kind: ClassVar[str] = "demask"
     without: ClassVar[str] = "measured"
     card: ClassVar[Card] = Card(
@@ -75,14 +76,6 @@ class DEMASK(LearnedPolicy):
     @property
     def looks_ahead(self) -> bool:
         return not self.trained
-
-    @property
-    def bound_by_steps(self) -> bool:
-        return False
-
-    @property
-    def outside_block(self) -> str:
-        return "it reads hidden rows, which a cache does not give"
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state, length = traj.state, traj.state.tokens_BL.shape[1]

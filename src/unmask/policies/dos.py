@@ -30,6 +30,8 @@ class DOS(Policy):
         label=RECONSTRUCTION,
         differs=("from the abstract and the first author's summary: layers, heads and sinks are our choice",),
     )
+    needs = Needs(attention=True)
+    cuda_graph = True
     base: str = "schedule"
     """How many: LLaDA's "schedule", or "eb", EB-Sampler's budget along this order."""
     gamma: float = 0.1
@@ -48,19 +50,11 @@ class DOS(Policy):
         require(sane, "sinks", self.sinks, "above 0, at most 1, or None", "a related method uses 0.01")
 
     @property
-    def needs(self) -> Needs:
-        return Needs(attention=True)
-
-    @property
-    def bound_by_steps(self) -> bool:
-        return self.base == "schedule"
+    def steps(self) -> str:
+        return "end" if self.base == "schedule" else "ignore"
 
     def check(self, state: State) -> None:
         check_blocks(state, self.block_length, even=self.base == "schedule")
-
-    @property
-    def cuda_graph(self) -> bool:
-        return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state

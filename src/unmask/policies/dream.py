@@ -40,6 +40,8 @@ class Dream(Policy):
             "entropy": {"alg": "entropy"},
         },
     )
+    needs = Needs(filtered=True)
+    cuda_graph = True
     alg: str = "entropy"
     """"origin" (random positions), "maskgit_plus" (p of the token), "topk_margin" or "entropy"."""
     alg_temp: float = 0.0
@@ -52,16 +54,8 @@ class Dream(Policy):
         require(0 < self.eps < 1, "eps", self.eps, "above 0, below 1", "the authors use 0.001")
 
     @property
-    def needs(self) -> Needs:
-        return Needs(filtered=True)
-
-    @property
     def random(self) -> bool:
         return self.alg == "origin" or self.alg_temp > 0
-
-    @property
-    def cuda_graph(self) -> bool:
-        return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state

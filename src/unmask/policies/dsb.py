@@ -28,6 +28,8 @@ class DSB(Policy):
         differs=("their cache, and their fixed quotas without a threshold, are left out",),
         presets={"const": {"max_block": 32}, "greedy": {"max_block": None}},
     )
+    steps = "ignore"
+    cuda_graph = True
     base: FastDLLM = field(default_factory=FastDLLM)
     """What reveals within the block: its threshold or its factor rule; its own blocks are not used."""
     block_length: int = 32
@@ -39,18 +41,6 @@ class DSB(Policy):
         check_block_length(self.block_length, "published: 32", optional=False)
         sane = self.max_block is None or 1 <= self.max_block <= 1_000_000
         require(sane, "max_block", self.max_block, "1 to 1000000, or None", "published: 32, or None (greedy)")
-
-    @property
-    def bound_by_steps(self) -> bool:
-        return False
-
-    @property
-    def outside_block(self) -> str:
-        return "its block slides past the one that a cache holds"
-
-    @property
-    def cuda_graph(self) -> bool:
-        return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state

@@ -38,6 +38,9 @@ class DUS(Policy):
         ),
         presets={"command": {"block_length": 32, "skip": 0.3}},
     )
+    steps = "ignore"
+    cuda_graph = True
+    block_cache = True
     block_length: int = 32
     base: int = 2
     """Each group's stride is the last one's divided by this."""
@@ -62,14 +65,6 @@ class DUS(Policy):
         full_B = super().done(traj)
         blocks_B = -(-traj.state.answer_BL.sum(-1) // self.block_length)
         return full_B | (traj.state.step_B >= blocks_B * self._levels) if self.leave_skipped else full_B
-
-    @property
-    def bound_by_steps(self) -> bool:
-        return False
-
-    @property
-    def cuda_graph(self) -> bool:
-        return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state

@@ -31,6 +31,8 @@ class EBSampler(Policy):
         # Others' settings: the authors' own per task are not known. DUS counts in bits, 2 of them here.
         presets={"info-gain": {"gamma": 0.01}, "dus-spacing": {"gamma": 1.386294, "block_length": 32, "spacing": 8}},
     )
+    steps = "ignore"
+    block_cache = True
     gamma: float = 0.1
     """Budget in nats; 0 is one position a step (and those that are certain), infinity all at once."""
     proxy: str = "entropy"
@@ -44,10 +46,6 @@ class EBSampler(Policy):
         require(self.proxy in PROXIES, "proxy", self.proxy, ", ".join(PROXIES), "pick one")
         require(self.spacing >= 0, "spacing", self.spacing, "0 or more", "0 switches the filter off")
         check_block_length(self.block_length, "None is one block")
-
-    @property
-    def bound_by_steps(self) -> bool:
-        return False
 
     @property
     def cuda_graph(self) -> bool:

@@ -36,6 +36,8 @@ class FastDLLM(Policy):
         ),
         presets={"dus-spacing": {"threshold": 0.5, "spacing": 8}},
     )
+    steps = "ignore"
+    block_cache = True
     rule: str = "threshold"
     """"threshold" (all at least that sure) or "factor" (rank r needs 1 - factor / (r + 1))."""
     threshold: float = 0.9
@@ -53,10 +55,6 @@ class FastDLLM(Policy):
         require(0 <= self.factor < float("inf"), "factor", self.factor, "0 or more", "the authors use 1")
         require(self.spacing >= 0, "spacing", self.spacing, "0 or more", "0 switches the filter off")
         check_block_length(self.block_length, "published: 32")
-
-    @property
-    def bound_by_steps(self) -> bool:
-        return False
 
     @property
     def cuda_graph(self) -> bool:
@@ -102,31 +100,18 @@ class FastDLLMDream(Policy):
         "irreversible",
         differs=("the paper's row says block, which is the loop for LLaDA; this is the authors' for Dream",),
     )
+    needs = Needs(filtered=True)
+    steps = "pace"
+    cuda_graph = True
     threshold: float = 0.9
 
     def __post_init__(self) -> None:
         require(0 <= self.threshold <= 1, "threshold", self.threshold, "0 to 1", "it is a probability; published: 0.9")
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(filtered=True)
-
-    @property
-    def bound_by_steps(self) -> bool:
-        return False
-
-    @property
-    def reads_steps(self) -> bool:
-        return True
-
     def check(self, state: State) -> None:
         for answer, steps in zip(state.answer_BL.sum(-1).tolist(), state.horizon_B.tolist(), strict=True):
             divides = answer % steps == 0
             require(divides, "steps", steps, f"a divisor of the {answer} new tokens", "the authors' quota needs it")
-
-    @property
-    def cuda_graph(self) -> bool:
-        return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state

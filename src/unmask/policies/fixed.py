@@ -20,6 +20,7 @@ class Fixed(Policy):
 
     name: ClassVar[str] = "fixed"
     card: ClassVar[Card] = Card("this library", "any mixture", "any", "any", "any", label=OURS)
+    cuda_graph = True
     alpha: Mixture = "confidence"
     """A rule (confidence, margin, certainty, stability, dependency), rules with a plus, "uniform", or weights."""
     region: str = "full"
@@ -40,10 +41,6 @@ class Fixed(Policy):
     @property
     def past_steps(self) -> int:
         return 1 if self.needs.divergence else 0
-
-    @property
-    def cuda_graph(self) -> bool:
-        return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state, prediction = traj.state, traj.current_prediction

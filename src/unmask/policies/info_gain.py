@@ -46,6 +46,7 @@ class InfoGain(Policy):
             "dllm/example": {"tau_pos": 0.1, "threshold": 0.9},
         },
     )
+    looks_ahead = True
     block_length: int | None = None
     candidates: int = 8
     """Candidate sets per step, N; the first is the greedy one."""
@@ -79,10 +80,6 @@ class InfoGain(Policy):
 
     def check(self, state: State) -> None:
         check_blocks(state, self.block_length, even=False)
-
-    @property
-    def looks_ahead(self) -> bool:
-        return True
 
     @property
     def own_end(self) -> bool:

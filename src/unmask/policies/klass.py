@@ -53,6 +53,10 @@ class KLASS(Policy):
             "dream/mbpp": {**_DREAM, "threshold": 0.9, "epsilon": 0.001},
         },
     )
+    past_steps = 1
+    steps = "pace"
+    cuda_graph = True
+    block_cache = True
     threshold: float = 0.9
     epsilon: float = 0.01
     """KL below which a position counts as stable, in nats."""
@@ -79,20 +83,8 @@ class KLASS(Policy):
         return Needs(divergence=True, filtered=self.variant == "dream")
 
     @property
-    def past_steps(self) -> int:
-        return 1
-
-    @property
     def random(self) -> bool:
         return self.strategy == "random"
-
-    @property
-    def bound_by_steps(self) -> bool:
-        return False
-
-    @property
-    def reads_steps(self) -> bool:
-        return True
 
     @property
     def own_end(self) -> bool:
@@ -103,10 +95,6 @@ class KLASS(Policy):
         if not self.leave_unfinished:
             return full_B
         return full_B | (self._where(traj)[0] >= -(-traj.state.answer_BL.sum(-1) // self._shape(traj.state)[0]))
-
-    @property
-    def cuda_graph(self) -> bool:
-        return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state, seen = traj.state, traj.current_prediction

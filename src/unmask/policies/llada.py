@@ -37,6 +37,8 @@ class LLaDA(Policy):
             "llada-1.5/ifeval": {"block_length": 16},
         },
     )
+    cuda_graph = True
+    block_cache = True
     block_length: int | None = None
     """Answer positions per block; None is one block. Must divide the answer, and the blocks the steps."""
     remasking: str = "low_confidence"
@@ -53,10 +55,6 @@ class LLaDA(Policy):
 
     def check(self, state: State) -> None:
         check_blocks(state, self.block_length, even=True)
-
-    @property
-    def cuda_graph(self) -> bool:
-        return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state

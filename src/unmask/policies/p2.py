@@ -74,7 +74,7 @@ class P2(Policy):
 
     @property
     def needs(self) -> Needs:
-        return Needs(revealed=True, filtered=True, posterior=self.noisy)
+        return Needs(revealed=True, filtered=True, posterior=self.noisy, planner=self.planner)
 
     @property
     def random(self) -> bool:
@@ -83,14 +83,6 @@ class P2(Policy):
     @property
     def looks_ahead(self) -> bool:
         return self.planner
-
-    @property
-    def asks_planner(self) -> bool:
-        return self.planner
-
-    @property
-    def outside_block(self) -> str:
-        return "it re-masks anywhere in the answer"
 
     @property
     def cuda_graph(self) -> bool:

@@ -49,30 +49,14 @@ class ReMDMSampler(Policy):
             "loop": {"operator.variant": "loop", "operator.eta": 0.02},
         },
     )
+    past_steps = 1
+    random = True
+    extra_steps = True
+    cuda_graph = True
     operator: ReMDM = field(default_factory=lambda: ReMDM("cap"))
-
-    @property
-    def past_steps(self) -> int:
-        return 1
-
-    @property
-    def random(self) -> bool:
-        return True
-
-    @property
-    def extra_steps(self) -> bool:
-        return True
-
-    @property
-    def outside_block(self) -> str:
-        return "it re-masks anywhere in the answer"
 
     def done(self, traj: Trajectory) -> Tensor:
         return super().done(traj) & (traj.state.step_B >= traj.state.horizon_B)
-
-    @property
-    def cuda_graph(self) -> bool:
-        return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state
@@ -130,6 +114,11 @@ class ReMDMLLaDA(Policy):
         made_for="temperature 1",
         presets={"llada/countdown": {"k": 1}, "llada/truthfulqa": {"k": 4}},
     )
+    past_steps = 1
+    extra_steps = True
+    steps = "ignore"
+    cuda_graph = True
+    block_cache = True
     block_length: int | None = None
     """Answer positions per block, which must divide the answer; None is one block, as in their runs of 32."""
     k: int = 1
@@ -138,18 +127,6 @@ class ReMDMLLaDA(Policy):
     def __post_init__(self) -> None:
         require(0 <= self.k <= 1_000_000, "k", self.k, "0 or more", "the authors use 1 and 4")
         check_block_length(self.block_length, "the authors use 32")
-
-    @property
-    def past_steps(self) -> int:
-        return 1
-
-    @property
-    def extra_steps(self) -> bool:
-        return True
-
-    @property
-    def bound_by_steps(self) -> bool:
-        return False
 
     def check(self, state: State) -> None:
         for answer in state.answer_BL.sum(-1).tolist():
@@ -164,10 +141,6 @@ class ReMDMLLaDA(Policy):
         remask_BL = self._dropped(traj)
         tokens_BL = torch.where(remask_BL, traj.state.mask_id, traj.state.tokens_BL)
         return ModelInput.of(replace(traj.state, tokens_BL=tokens_BL), self.needs)
-
-    @property
-    def cuda_graph(self) -> bool:
-        return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state

@@ -28,6 +28,7 @@ class Revised(Policy):
         "re-maskable",
         label=OURS,
     )
+    random = True
     base: Policy = field(default_factory=lambda: Fixed(commit="none"))
     """Who reveals; what it commits is out of reach."""
     operator: ReMDM = field(default_factory=lambda: ReMDM("conf"))
@@ -42,20 +43,8 @@ class Revised(Policy):
         return self.base.past_steps if self.base.past_steps < 0 else max(1, self.base.past_steps)
 
     @property
-    def random(self) -> bool:
-        return True
-
-    @property
-    def bound_by_steps(self) -> bool:
-        return self.base.bound_by_steps
-
-    @property
-    def reads_steps(self) -> bool:
-        return True  # the operator's clock
-
-    @property
-    def outside_block(self) -> str:
-        return "it re-masks anywhere in the answer"
+    def steps(self) -> str:
+        return "end" if self.base.steps == "end" else "pace"  # the operator's clock
 
     def check(self, state: State) -> None:
         self.base.check(state)

@@ -56,6 +56,7 @@ class SOAR(Search):
             "dream": {"threshold": 0.9, "value": "mean", "collapse": 2},
         },
     )
+    steps = "ignore"
     width: int = 2
     """Paths kept, and positions tried for each of them."""
     threshold: float = 0.95
@@ -79,10 +80,6 @@ class SOAR(Search):
         require(self.value in ("sum", "mean"), "value", self.value, "sum or mean", "pick one")
         ok = self.collapse is None or self.collapse >= 1
         require(ok, "collapse", self.collapse, "1 or more, or None", "the authors use 1 or 2")
-
-    @property
-    def bound_by_steps(self) -> bool:
-        return False
 
     def check(self, state: State) -> None:
         LookBudget(self.budget, self.baseline_forwards(state))

@@ -37,6 +37,9 @@ class Swordsman(Policy):
             "tau_init are our choice",
         ),
     )
+    past_steps = 1
+    steps = "ignore"
+    cuda_graph = True
     tau_init: float = 0.9
     tau_min: float = 0.1
     """Least rise of entropy (nats) that ends a block."""
@@ -47,18 +50,6 @@ class Swordsman(Policy):
         require(0 <= self.tau_init <= 1, "tau_init", self.tau_init, "0 to 1", "it is a probability; published: 0.9")
         require(self.tau_min >= 0, "tau_min", self.tau_min, "0 or more", "published: 0.1")
         require(self.mean in MEANS, "mean", self.mean, " or ".join(MEANS), "the paper's text suggests block")
-
-    @property
-    def past_steps(self) -> int:
-        return 1
-
-    @property
-    def bound_by_steps(self) -> bool:
-        return False
-
-    @property
-    def cuda_graph(self) -> bool:
-        return True
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state

@@ -43,6 +43,9 @@ class VSB(Policy):
             "ours; the future is removed from attention, not masked",
         ),
     )
+    past_steps = 1
+    looks_ahead = True
+    steps = "ignore"
     window: int = 32
     """Longest block."""
     least: int = 4
@@ -59,18 +62,6 @@ class VSB(Policy):
         require(self.delta >= 0, "delta", self.delta, "0 or more", "it is in nats")
         require(self.aggregate in AGGREGATES, "aggregate", self.aggregate, " or ".join(AGGREGATES), "pick one")
         require(0 <= self.threshold <= 1, "threshold", self.threshold, "0 to 1", "it is a probability")
-
-    @property
-    def past_steps(self) -> int:
-        return 1
-
-    @property
-    def looks_ahead(self) -> bool:
-        return True
-
-    @property
-    def bound_by_steps(self) -> bool:
-        return False
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         state = traj.state

@@ -47,6 +47,9 @@ class WINO(Policy):
             "llada/arc": {"tau1": 0.5},
         },
     )
+    needs = Needs(shadows=True)
+    past_steps = 1
+    steps = "ignore"
     block_length: int = 128
     tau1: float = 0.6
     """Draft threshold, strict."""
@@ -57,18 +60,6 @@ class WINO(Policy):
         check_block_length(self.block_length, "the authors use 128", optional=False)
         for name, value in (("tau1", self.tau1), ("tau2", self.tau2)):
             require(0 <= value <= 1, name, value, "0 to 1", "it is a probability")
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(shadows=True)
-
-    @property
-    def past_steps(self) -> int:
-        return 1
-
-    @property
-    def bound_by_steps(self) -> bool:
-        return False
 
     def model_input(self, traj: Trajectory) -> ModelInput:
         state = traj.state

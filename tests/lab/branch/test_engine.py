@@ -279,6 +279,7 @@ class Once(Fixed):
     """A candidate's action at one step, the reference's at all others; written without the engine."""
 
     name: ClassVar[str] = "once"
+    past_steps = 1
     at: int = 0
     candidate: object = REFERENCE
     after: object = REFERENCE
@@ -286,10 +287,6 @@ class Once(Fixed):
     @property
     def needs(self):
         return needs_of([self.candidate, self.after])
-
-    @property
-    def past_steps(self):
-        return 1
 
     def done(self, traj):
         early = traj.state.step_B <= self.at

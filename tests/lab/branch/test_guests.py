@@ -41,10 +41,7 @@ class Remembers(Fixed):
     """Reveals as many as steps lie behind it, in each of which it finds nobody's notes."""
 
     name: ClassVar[str] = "remembers"
-
-    @property
-    def past_steps(self):
-        return ALL
+    past_steps = ALL
 
     def act(self, traj, look_ahead):
         assert not any(step.action.notes for step in traj.steps)
@@ -56,11 +53,8 @@ class TakesTurns(Fixed):
     """By its own note the leftmost position or the surest two; `count` is what it begins with."""
 
     name: ClassVar[str] = "turns"
+    past_steps = 1
     count: int = 0
-
-    @property
-    def past_steps(self):
-        return 1
 
     def act(self, traj, look_ahead):
         turn_B = traj.notes.get("turn_B", torch.full_like(traj.state.step_B, self.count)) + 1

@@ -37,10 +37,7 @@ class Rereads(Fixed):
     """Asks about revealed tokens too, and reveals two where its last step has done so."""
 
     name: ClassVar[str] = "rereads"
-
-    @property
-    def past_steps(self):
-        return 1
+    past_steps = 1
 
     def model_input(self, traj):
         return ModelInput.of(traj.state, Needs(revealed=True))

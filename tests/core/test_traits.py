@@ -1,0 +1,63 @@
+"""How a method declares what it is: class attributes and properties, never fields."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+from unmask.errors import ContractError
+
+from unmask.core import Policy
+from unmask.core.contracts import STEPS, TRAITS, DecodingMethod
+from unmask.policies import METHODS, Fixed, describe_policy, make_policy
+
+
+class Eager(Fixed):
+    random = True
+    steps = "pace"
+
+
+@dataclass(frozen=True)
+class Switched(Fixed):
+    draws: bool = False
+
+    @property
+    def random(self) -> bool:
+        return self.draws
+
+
+def test_a_trait_is_a_class_attribute_or_a_property():
+    assert (Eager().random, Eager().steps, Fixed().random, Fixed().steps) == (True, "pace", False, "end")
+    assert (Switched().random, Switched(draws=True).random) == (False, True)
+
+
+@pytest.mark.parametrize("trait", sorted(TRAITS))
+def test_a_field_named_like_a_trait_is_refused(trait):
+    with pytest.raises(
+        ContractError, match=f"Sloppy has a field '{trait}', which is a trait; allowed: a class attribute"
+    ):
+        type("Sloppy", (Fixed,), {"__annotations__": {trait: bool}, trait: True})
+
+
+def test_an_annotated_class_variable_is_no_field():
+    class Careful(Fixed):
+        random: ClassVar[bool] = True
+
+    assert Careful().random
+
+
+def test_unknown_meanings_of_steps_are_refused():
+    with pytest.raises(ContractError, match="steps of Endless is 'never'; allowed: end, pace, ignore"):
+        type("Endless", (Fixed,), {"steps": "never"})
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_traits_are_no_settings(name):
+    method = make_policy(name)
+    assert not TRAITS & set(describe_policy(method))
+    assert method.steps in STEPS
+
+
+def test_every_trait_has_a_default():
+    policies = {trait for trait in TRAITS if hasattr(Policy, trait)}
+    assert TRAITS - policies == {"baseline"}
+    assert not DecodingMethod.__annotations__.keys() & TRAITS
