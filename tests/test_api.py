@@ -80,7 +80,8 @@ class TestPackage:
     )
     def test_decode_can_be_called_whatever_was_imported_before(self, first):
         code = (
-            f"import unmask; {first}; from unmask.denoisers import ExactDenoiser, JointDistribution; from unmask.policies import LLaDA\n"
+            f"import unmask; {first}; from unmask.denoisers import ExactDenoiser, JointDistribution\n"
+            "from unmask.policies import LLaDA\n"
             "denoiser = ExactDenoiser(JointDistribution.random(3, 2, dependence=1.0, seed=0))\n"
             "state = unmask.State.from_prompts([[0]], new_tokens=2, steps=1, mask_id=2)\n"
             "one = unmask.decode(denoiser, LLaDA(), state, noise=unmask.Noise.of([1]))\n"

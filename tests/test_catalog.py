@@ -18,7 +18,6 @@ from unmask.base.errors import (
 )
 from unmask.catalog import MODELS, CheckpointOptions, load, text_side_of
 from unmask.cli import app as cli
-from unmask.denoisers import BlockCache
 from unmask.models.checkpoints.load import fingerprint, pieces_of
 from unmask.request import text_side
 
@@ -364,9 +363,6 @@ class TestApproximateCaches:
     def test_refused(self, options, words, llada):
         with pytest.raises(unmask.UnmaskError, match=words):
             llada.generate(QUESTION, max_new_tokens=8, steps=4, **options)
-
-    def test_its_name(self):
-        assert "Approximate" in BlockCache.__name__
 
 
 class TestCommandLine:

@@ -13,6 +13,7 @@ from unmask.base.options import parse_settings
 from unmask.cli.completion import methods
 from unmask.cli.generate import LoadAnyOptions, ModelName, blaming
 from unmask.cli.options import Json, expanded, policy_of
+from unmask.errors import UnknownName
 from unmask.report.console import Console, say_json
 
 if TYPE_CHECKING:
@@ -44,7 +45,11 @@ class QuantityOptions:
     batch: Annotated[int, typer.Option(help="Canvases that go through the model together.")] = 16
 
     def settings(self) -> dict[str, Any]:
-        """Those that were given, refused where the quantity does not read them."""
+        """Keywords of `Model.log_likelihood`; options are refused where the quantity does not read them."""
+        from unmask.likelihood import QUANTITIES
+
+        if self.bound not in QUANTITIES:
+            raise UnknownName("bound", self.bound, QUANTITIES)
         for name, bound in (("samples", "monte-carlo"), ("oracle_block", "oracle")):
             value = getattr(self, name)
             if value is not None and self.bound != bound:
@@ -52,7 +57,8 @@ class QuantityOptions:
                 raise ConfigError(
                     f"{option} is {value} with --bound {self.bound}; allowed: with --bound {bound}; leave it out"
                 )
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        keywords = {"bound": "estimator", "batch": "batch_size"}
+        return {keywords.get(name, name): value for name, value in asdict(self).items() if value is not None}
 
 
 @expanded

@@ -156,6 +156,6 @@ def shown_first(model: LoadedModel, turns: Sequence[Turn]) -> LoadedModel:
     """The model, shown these turns before every prompt."""
     if not turns:
         return model
-    return AskedModel(
-        model.name, model.denoiser, FewShotCodec(model.codec, tuple(turns)), model.options, model.max_length
-    )
+    codec = FewShotCodec(model.codec, tuple(turns))
+    of_model = (model.options, model.max_length, model.reference, model.fingerprint)
+    return AskedModel(model.name, model.denoiser, codec, *of_model)
