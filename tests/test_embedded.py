@@ -164,7 +164,7 @@ def test_the_opening_is_answered(name, models):
 
 @names
 def test_a_batch_gives_what_each_prompt_gives_alone(name, models):
-    prompts = [SORT, "What is 3 + 4?", models[name].opening]
+    prompts = [SORT, "What is 3 + 4?", models[name].default_prompt]
     together = models[name].generate(prompts, max_new_tokens=24)
     alone = [models[name].generate(prompt, max_new_tokens=24) for prompt in prompts]
     assert list(together.texts) == [one.text for one in alone]

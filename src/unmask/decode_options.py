@@ -46,7 +46,7 @@ class OptionSpec:
     """Decided when a run begins: a branch cannot change it."""
     in_shell: bool = True
     of_proposal: bool = False
-    """Handed on to `core.Proposal`, which checks it."""
+    """Handed on to `core.SamplingParams`, which checks it."""
     needs_eos: bool = False
     """Without an end-of-text token it would silently do nothing."""
 
@@ -201,7 +201,7 @@ class DecodeOptions:
 
     @property
     def sampling(self) -> dict[str, Any]:
-        """What `core.Proposal` takes."""
+        """What `core.SamplingParams` takes."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.metadata[SPEC].of_proposal}
 
     @property

@@ -65,7 +65,7 @@ class Speaker:
     denoiser: Oracle
     codec: Bytes = Bytes()
     name: str = "oracle"
-    length: int | None = None
+    max_length: int | None = None
     options: dict = field(default_factory=lambda: {"fingerprint": "f00d"})
 
 

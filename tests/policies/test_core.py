@@ -77,7 +77,7 @@ class Spy(Runner):
     """A door that remembers what was looked at."""
 
     def predict(self, states, owner_U, needs=None, given_UL=None):
-        seen = super().look(states, owner_U, needs, given_UL)
+        seen = super().predict(states, owner_U, needs, given_UL)
         self.looks = [*getattr(self, "looks", []), (states, seen)]
         return seen
 
@@ -91,7 +91,7 @@ def test_probes_the_same_positions(case, toy, replay):
     for number, theirs in enumerate(case["steps_detail"]):
         spy.looks = []
         traj = ours.traj.resume(0, number)
-        traj = spy.observe(traj, policy(case).view(traj), policy(case).needs)
+        traj = spy.observe(traj, policy(case).model_input(traj), policy(case).needs)
         policy(case).act(traj, spy)
         if theirs["candidates"] is None:
             assert not spy.looks

@@ -242,13 +242,13 @@ def test_a_rewritten_token_counts_as_the_least_sure(toy):
 
 
 def test_memory_is_at_least_the_notes():
-    assert revised(base=LLaDA()).memory == 1
+    assert revised(base=LLaDA()).past_steps == 1
 
     @dataclass(frozen=True)
     class Historian(Fixed):
         past_steps = ALL
 
-    assert revised(base=Historian(commit="none")).memory == ALL
+    assert revised(base=Historian(commit="none")).past_steps == ALL
 
 
 def test_one_forward_per_step(exact):

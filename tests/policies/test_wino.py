@@ -49,7 +49,7 @@ def test_shadow_layout_is_the_authors(case):
     for number, layout in enumerate(case["layouts"]):
         tokens_BL = start.tokens_BL.clone()
         tokens_BL[0, prompt : prompt + number * block] = 0
-        view = policy(case).view(Trajectory.start(replace(start, tokens_BL=tokens_BL), NO_NOISE))
+        view = policy(case).model_input(Trajectory.start(replace(start, tokens_BL=tokens_BL), NO_NOISE))
         assert view.position_BN[0].tolist() == layout["position_ids"]
         assert ["".join("01"[a] for a in row) for row in view.attend_BNN[0].int().tolist()] == layout["attention_rows"]
         assert view.tokens_BN[0, len(case["final"]) :].tolist() == [11] * block

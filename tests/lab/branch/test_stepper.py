@@ -98,7 +98,7 @@ class TestAgainstDecode:
             guest, request = GUESTS.get(branch.candidate, reference), requests[branch.prompt]
             begin, noise = states[branch.prompt, branch.state], noise_of(branch)
             if guest is reference:
-                whole = replace(begin, noise=noise, proposal=SamplingParams(temperature=temperature))
+                whole = replace(begin, noise=noise, sampling=SamplingParams(temperature=temperature))
                 own, end = decode_one_step(MODEL, reference, whole).steps[-1], decode(MODEL, reference, whole)
             else:
                 own, end = by_hand(reference, guest, begin, noise, temperature)
@@ -218,7 +218,7 @@ class TestAccounting:
         states = states_of(block)
         for branch in block.branches:
             guest = GUESTS.get(branch.candidate, reference)
-            begin = replace(states[branch.prompt, branch.state], proposal=SamplingParams(temperature=temperature))
+            begin = replace(states[branch.prompt, branch.state], sampling=SamplingParams(temperature=temperature))
             begin = replace(begin, noise=noise_of(branch))
             bare = begin if guest is reference else replace(begin, steps=_bare(begin.steps))
             after = decode_one_step(MODEL, guest, bare)
