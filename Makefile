@@ -103,5 +103,5 @@ bench: $(INSTALLED) ## ratios of one run on this machine: forward, step, decode,
 	$(BIN)/unmask bench
 
 clean: ## remove caches, build products and out/demo; keep .venv and other results
-	rm -rf out/demo build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf out/demo build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .golden
 	find . -path ./$(VENV) -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
