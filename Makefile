@@ -122,5 +122,5 @@ gpu-check: ## on a machine with a GPU: its tests, and bits and values beside tho
 	  $(if $(ONLY),--only $(ONLY)) --out $(or $(GPU_OUT),/tmp/unmask-gpu)
 
 clean: ## remove caches, build products and out/demo; keep .venv and other results
-	rm -rf out/demo build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf out/demo build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .golden
 	find . -path ./$(VENV) -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +

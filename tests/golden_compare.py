@@ -6,7 +6,8 @@
 
 Committed values are compact. For each key they hold a hash over everything that must be equal (texts, integers,
 verdicts, the shape) and, in their order, the floats that must agree within `TOLERANCE`. Each revision is dumped by its
-own copy of tests/golden.py, in a git worktree of its own; the dump of a commit is kept under .golden/.
+own copy of tests/golden.py, in a git worktree of its own. The dump of a commit is kept under .golden/; delete that
+folder when torch or another dependency changes, which may move last bits.
 """
 
 import argparse
