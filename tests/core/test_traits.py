@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
-from unmask.errors import ContractError
+from unmask.base.errors import ContractError
 
 from unmask.core import Policy
 from unmask.core.contracts import STEPS, TRAITS, DecodingMethod

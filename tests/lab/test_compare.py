@@ -5,53 +5,31 @@ import inspect
 import io
 import json
 import math
+from dataclasses import astuple, dataclass, replace
+from typing import ClassVar
+
 import numpy as np
 import pytest
-from dataclasses import astuple
-from dataclasses import dataclass
-from dataclasses import replace
 from rich.console import Console
+
 from tests.helpers.cases import each_case
 from tests.helpers.fresh_python import fresh_python
-from tests.helpers.oracle import CARRY
-from tests.helpers.oracle import Oracle
-from tests.helpers.oracle import oracle
-from typing import ClassVar
-from unmask.base.errors import ConfigError
-from unmask.base.errors import SchemaError
-from unmask.base.errors import UnknownName
+from tests.helpers.oracle import CARRY, Oracle, oracle
+from unmask.base.errors import ConfigError, SchemaError, UnknownName
 from unmask.catalog import load
-from unmask.core import Policy
-from unmask.core import Vocabulary
+from unmask.core import Policy, Vocabulary
 from unmask.lab import compare_prompts
 from unmask.lab.compare import evaluate
-from unmask.lab.compare_summary import MACRO
-from unmask.lab.compare_summary import summarise
-from unmask.lab.prompts import FRESH
-from unmask.lab.prompts import FRESH_FROM
-from unmask.lab.prompts import prompts_from
+from unmask.lab.compare_summary import MACRO, summarise
+from unmask.lab.prompts import FRESH, FRESH_FROM, prompts_from
 from unmask.lab.run import judging
-from unmask.policies import Fixed
-from unmask.policies import LLaDA
-from unmask.policies import Revised
+from unmask.policies import Fixed, LLaDA, Revised
 from unmask.report import compare as report
 from unmask.report.compare_screen import screens
-from unmask.stats import Estimate
-from unmask.stats import mean_interval
-from unmask.stats import paired_difference
-from unmask.tasks import CONTROLS
-from unmask.tasks import Extraction
-from unmask.tasks import SPLITS
-from unmask.tasks import TASKS
-from unmask.tasks import Verdict
-from unmask.tasks import examples
-from unmask.tasks import score
-from unmask.tasks import training
+from unmask.stats import Estimate, mean_interval, paired_difference
+from unmask.tasks import CONTROLS, SPLITS, TASKS, Extraction, Verdict, examples, score, training
 from unmask.tasks.own import own
-from unmask.train.sources import Folders
-from unmask.train.sources import STRIDE
-from unmask.train.sources import generate_texts
-
+from unmask.train.sources import STRIDE, Folders, generate_texts
 
 REFERENCE = Fixed()
 IN_ORDER = Fixed(region="window:1", kappa="count:1")

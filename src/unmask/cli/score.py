@@ -13,7 +13,7 @@ from unmask.base.options import parse_settings
 from unmask.cli.completion import methods
 from unmask.cli.generate import LoadAnyOptions, ModelName, blaming
 from unmask.cli.options import Json, expanded, policy_of
-from unmask.errors import UnknownName
+from unmask.base.errors import UnknownName
 from unmask.report.console import Console, say_json
 
 if TYPE_CHECKING:
