@@ -14,10 +14,10 @@ from safetensors import safe_open
 import unmask
 from tests.helpers.paths import CONFIGS, ROOT, SRC
 from unmask.base.errors import UnknownName
-from unmask.catalog import EMBEDDED, EmbeddedOptions, load
+from unmask.api.load import EMBEDDED, EmbeddedOptions, load
 from unmask.lab.compare import FRESH, evaluate
-from unmask.policies import make_policy
-from unmask.policies.examples import HOME
+from unmask.methods import make_policy
+from unmask.methods.examples import HOME
 from unmask.tasks import TASKS
 from unmask.train import TrainConfig
 
@@ -112,7 +112,7 @@ def test_the_wheel_has_them(tmp_path):
 
 @names
 def test_nothing_is_fetched(name, monkeypatch):
-    monkeypatch.setattr("unmask.catalog.resolve_path", lambda *a, **k: pytest.fail("asked the hub"))
+    monkeypatch.setattr("unmask.api.load.resolve_path", lambda *a, **k: pytest.fail("asked the hub"))
     assert load(name).name == name
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from unmask.cli.app import main
 from unmask.core.card import OURS
-from unmask.policies import METHODS
+from unmask.methods import METHODS
 
 METHOD_NAMES = [name for name, method in METHODS.items() if method.card.label != OURS]
 MODELS = {"exact": "ab", "mini": "Add 2 and 3.", "mini-dream": "Add 2 and 3."}

@@ -9,7 +9,7 @@ import torch
 
 import unmask
 from unmask.base.errors import UnmaskError, format_value
-from unmask.policies import METHODS, LLaDA
+from unmask.methods import METHODS, LLaDA
 
 NAN, INF = float("nan"), float("inf")
 ODD = [

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 from unmask.base.environment import configure_threads as _configure_threads
 
 if TYPE_CHECKING:
-    from unmask.api import Generation as Generation
-    from unmask.api import Model as Model
+    from unmask.api.model import Generation as Generation
+    from unmask.api.model import Model as Model
     from unmask.base.errors import ConfigError as ConfigError
     from unmask.base.errors import UnmaskError as UnmaskError
-    from unmask.catalog import MODELS as MODELS
-    from unmask.catalog import load as load
+    from unmask.api.load import MODELS as MODELS
+    from unmask.api.load import load as load
     from unmask.core import Action as Action
     from unmask.core import Noise as Noise
     from unmask.core import Policy as Policy
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from unmask.core import State as State
     from unmask.core import Trajectory as Trajectory
     from unmask.lab.calibrate_named import calibrate as calibrate
-    from unmask.policies import METHODS as METHODS
-    from unmask.policies import compose as compose
+    from unmask.methods import METHODS as METHODS
+    from unmask.methods import compose as compose
 
 _HOME = {
-    "load": "catalog",
-    "Model": "api",
-    "Generation": "api",
+    "load": "api.load",
+    "Model": "api.model",
+    "Generation": "api.model",
     "calibrate": "lab.calibrate_named",
-    "MODELS": "catalog",
-    "METHODS": "policies",
-    "compose": "policies",
+    "MODELS": "api.load",
+    "METHODS": "methods",
+    "compose": "methods",
     "Action": "core",
     "Noise": "core",
     "Policy": "core",

@@ -11,11 +11,11 @@ from tests.helpers.calibrations import made
 from unmask.adapt import Arms
 from unmask.axes import ReMDM
 from unmask.core import Needs, Noise, State, row_key
-from unmask.decode import decode
-from unmask.denoisers import ExactDenoiser, JointDistribution
-from unmask.diagnostics import DIAGNOSTICS, Diagnostic, Reading
-from unmask.policies.candidates import candidates
-from unmask.policies.check import Problem
+from unmask.engine.decode import decode
+from unmask.models import ExactDenoiser, JointDistribution
+from unmask.adapt.diagnostics import DIAGNOSTICS, Diagnostic, Reading
+from unmask.methods.candidates import candidates
+from unmask.methods.check import Problem
 
 NAN, INF = float("nan"), float("inf")
 

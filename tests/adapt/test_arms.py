@@ -6,9 +6,9 @@ from tests.helpers.cases import each_case
 from unmask.adapt import Arms, Lookup, Proposed, RandomGate, Selective, Staged, coverage
 from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError, UnknownName
-from unmask.diagnostics import DIAGNOSTICS, CommitmentDiagnostic, RegionDiagnostic, ScoreDiagnostic
-from unmask.policies import Dream, Fixed, Revised
-from unmask.policies.candidates import AXES, Instead, candidate, candidates, combined
+from unmask.adapt.diagnostics import DIAGNOSTICS, CommitmentDiagnostic, RegionDiagnostic, ScoreDiagnostic
+from unmask.methods import Dream, Fixed, Revised
+from unmask.methods.candidates import AXES, Instead, candidate, candidates, combined
 
 KINDS = {"llada": Fixed(), "dream": Dream()}
 

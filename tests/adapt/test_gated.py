@@ -13,16 +13,16 @@ from unmask.adapt.notes import without_record
 from unmask.axes import ReMDM, score
 from unmask.base.errors import ConfigError
 from unmask.core import ALL, Action, Needs, Noise, SamplingParams, Trajectory
-from unmask.diagnostics import (
+from unmask.adapt.diagnostics import (
     DIAGNOSTICS,
     CardinalityDiagnostic,
     CommitmentDiagnostic,
     RegionDiagnostic,
     ScoreDiagnostic,
 )
-from unmask.policies import WINO, Dream, Fixed, LLaDA, Revised
-from unmask.policies.candidates import Instead
-from unmask.policies.check import check_policy
+from unmask.methods import WINO, Dream, Fixed, LLaDA, Revised
+from unmask.methods.candidates import Instead
+from unmask.methods.check import check_policy
 
 NAN, INF = float("nan"), float("inf")
 NEVER, WHEREVER = Lookup((), (0.0,), None), Lookup((), (0.0,), -INF)

@@ -7,16 +7,16 @@ from unmask.adapt import JointPolicy, Lookup, Proposed, Selective, coverage, joi
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError
 from unmask.core import NO_LOOK_AHEAD
-from unmask.diagnostics import (
+from unmask.adapt.diagnostics import (
     DIAGNOSTICS,
     CardinalityDiagnostic,
     CommitmentDiagnostic,
     RegionDiagnostic,
     ScoreDiagnostic,
 )
-from unmask.policies import Dream, Fixed, Revised
-from unmask.policies.candidates import Instead
-from unmask.policies.check import check_policy
+from unmask.methods import Dream, Fixed, Revised
+from unmask.methods.candidates import Instead
+from unmask.methods.check import check_policy
 
 NEVER, WHEREVER = Lookup((), (0.0,), None), Lookup((), (0.0,), float("-inf"))
 ALL = tuple(DIAGNOSTICS[axis]() for axis in AXES)

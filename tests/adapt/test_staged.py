@@ -8,8 +8,8 @@ from unmask.adapt import Staged
 from unmask.adapt.staged import stage
 from unmask.base.errors import ConfigError
 from unmask.core import State
-from unmask.policies import Dream, Fixed, Revised
-from unmask.policies.check import check_policy
+from unmask.methods import Dream, Fixed, Revised
+from unmask.methods.check import check_policy
 from unmask.stats import stages
 
 MASK = 9

@@ -8,7 +8,7 @@ import pytest
 from tests.helpers.fresh_python import fresh_python
 from unmask.base.display import DRAWING, Displayable
 from unmask.base.errors import ConfigError, ContractError, StorageError
-from unmask.catalog import load
+from unmask.api.load import load
 
 
 @pytest.fixture(name="out", scope="module")

@@ -22,7 +22,7 @@ from unmask.base.options import (
     parse_whole,
     read_toml,
 )
-from unmask.policies import LLaDA, Revised, make_policy
+from unmask.methods import LLaDA, Revised, make_policy
 
 
 class Inner(Options):

@@ -1,6 +1,6 @@
 """A cell of a notebook in a real browser: the grid draws inside its frame, and nothing gets out of it."""
 
-from unmask.catalog import load
+from unmask.api.load import load
 
 EVIL = "</script><script>top.hacked=1</script><img src=x onerror='top.hacked=1'>"
 REACH = "() => { try { return top.document.title; } catch (error) { return error.name; } }"

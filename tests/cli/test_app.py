@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import unmask.catalog
+import unmask.api.load
 from tests.helpers import made_studies, tiny_demo
 from tests.helpers.fresh_python import environment, fresh_python
 from unmask.cli.app import app, main
@@ -134,7 +134,7 @@ class TestEnds:
         def broken(name, **options):
             raise RuntimeError("two\nlines")
 
-        monkeypatch.setattr(unmask.catalog, "load", broken)
+        monkeypatch.setattr(unmask.api.load, "load", broken)
         ended = command("generate", "-m", "exact")
         assert (ended.code, ended.out) == (1, "")
         assert ended.err.startswith("error: unexpected RuntimeError: two lines")

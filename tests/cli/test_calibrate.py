@@ -39,14 +39,14 @@ def test_around_a_policy_of_ones_own(run, tiny, mine, tmp_path, monkeypatch):
     assert code == 0
     assert "--policy mine.py:Counted:count=3 --gate gate.json" in out
     # As in another process.
-    monkeypatch.setattr("unmask.policies.candidates._AROUND", {})
+    monkeypatch.setattr("unmask.methods.candidates._AROUND", {})
     use = ("generate", "--model", tiny, "--gate", "gate.json", "--max-new-tokens", 6, "--device", "cpu", "Say w1.")
     code, _, err = run(*use)
     assert code == 2
     assert "is a policy that nobody has named here" in err
     assert "name it: --policy path.py:Class" in err
     assert run(*use, "--policy", "mine.py:Counted:count=3")[0] == 0
-    monkeypatch.setattr("unmask.policies.candidates._AROUND", {})
+    monkeypatch.setattr("unmask.methods.candidates._AROUND", {})
     assert run(*use, "--policy", "mine.py:Counted:count=2")[0] == 2
     (tmp_path / "mine.py").write_text(GOOD + "# other code\n", encoding="utf-8")
     assert run(*use, "--policy", "mine.py:Counted:count=3")[0] == 2
@@ -188,7 +188,7 @@ def test_refusals_are_one_line_and_leave_nothing(run, tiny, mine, tmp_path, more
     ],
 )
 def test_a_scoring_function_is_tried_before_anything_is_decoded(run, mine, tmp_path, monkeypatch, body, message):
-    monkeypatch.setattr("unmask.catalog.load", lambda *name, **options: pytest.fail("a model was read"))
+    monkeypatch.setattr("unmask.api.load.load", lambda *name, **options: pytest.fail("a model was read"))
     (tmp_path / "scores.py").write_text(f"def score(text, example):\n    {body}\n", encoding="utf-8")
     code, _, err = run(*quick("mini", mine, "--score", "scores.py:score"))
     assert code == 2

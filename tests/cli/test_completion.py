@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from tests.helpers.fresh_python import environment
-from unmask.catalog import MODELS
+from unmask.api.load import MODELS
 from unmask.cli import completion
-from unmask.policies import METHODS
+from unmask.methods import METHODS
 
 
 def test_the_names_are_those_of_the_tables():

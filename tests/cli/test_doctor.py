@@ -2,7 +2,7 @@
 
 import json
 
-from unmask.catalog import MODELS
+from unmask.api.load import MODELS
 from unmask.cli import doctor
 from unmask.models.execution import ENGINES
 from unmask.tasks import TASKS
@@ -74,7 +74,7 @@ def test_where_nothing_decodes_it_fails(command, monkeypatch):
     def broken(name, **options):
         raise RuntimeError("illegal instruction")
 
-    monkeypatch.setattr("unmask.catalog.load", broken)
+    monkeypatch.setattr("unmask.api.load.load", broken)
     ended = command("doctor", "--json")
     assert ended.code == 1
     (decoding,) = json.loads(ended.out)["decoding"]

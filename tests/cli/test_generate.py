@@ -5,9 +5,9 @@ import sys
 import pytest
 import typer
 
-import unmask.catalog
+import unmask.api.load
 from tests.helpers.own_policies import GOOD
-from unmask.catalog import load
+from unmask.api.load import load
 from unmask.cli.app import app
 from unmask.core import Trajectory
 
@@ -69,7 +69,7 @@ class TestGenerate:
         ],
     )
     def test_a_wrong_policy_is_refused_before_a_model_is_read(self, command, monkeypatch, arguments, words):
-        monkeypatch.setattr(unmask.catalog, "load", lambda *name, **options: pytest.fail("it was read"))
+        monkeypatch.setattr(unmask.api.load, "load", lambda *name, **options: pytest.fail("it was read"))
         ended = command("generate", "-m", "exact", *arguments)
         assert ended.code == 2
         assert words in ended.err

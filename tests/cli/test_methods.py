@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests.helpers import methods_page
 from unmask.cli.options import policy_of
 from unmask.core.card import LABELS, TAXONOMY
-from unmask.policies import METHODS, describe_policy, examples, make_policy
+from unmask.methods import METHODS, describe_policy, examples, make_policy
 
 PAPER = {
     "llada": ("confidence", "scheduled", "full", "irreversible", "none"),

@@ -11,9 +11,9 @@ from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.base.options import parse_settings, parse_value, split_commas
 from unmask.cli.options import expanded, policy_of
-from unmask.decode_options import option, shared
-from unmask.policies import KLASS, compose
-from unmask.policies.presets import ANY
+from unmask.api.options import option, shared
+from unmask.methods import KLASS, compose
+from unmask.methods.presets import ANY
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from unmask.catalog import load
+from unmask.api.load import load
 
 EXACT = ("-m", "exact", "--model-option", "n=4", "--model-option", "vocab=3")
 

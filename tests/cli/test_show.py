@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from unmask.catalog import load
+from unmask.api.load import load
 from unmask.core import Trajectory
 from unmask.core.archive import pack
 from unmask.look.run import run_record

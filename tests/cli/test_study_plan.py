@@ -3,7 +3,7 @@
 import pytest
 
 from tests.helpers.paths import STUDIES
-from unmask import catalog
+from unmask.api import load as catalog
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.fresh_python import environment
 from unmask.base.files import find_leftovers
-from unmask.policies.heads import store
+from unmask.methods.heads import store
 from unmask.train.run_folder import LOCK
 
 FEW = ("--examples", "6", "--held-out", "4", "--steps", "2", "--batch", "2", "--size", "4", "--device", "cpu")

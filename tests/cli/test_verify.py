@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from unmask.lab import published
-from unmask.policies import LLaDA
+from unmask.methods import LLaDA
 
 
 @pytest.fixture(scope="module")

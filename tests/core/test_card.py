@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.cases import each_case
 from unmask.core.card import OURS, RECONSTRUCTION, TAXONOMY, VERIFIED
-from unmask.policies import METHODS, make_policy
+from unmask.methods import METHODS, make_policy
 
 PUBLISHED = [name for name, method in METHODS.items() if method.card.label != OURS]
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from tests.helpers.oracle import oracle
-from unmask.catalog import load
+from unmask.api.load import load
 from unmask.core import State, Trajectory
 from unmask.core.cost import AnswerCost, answer_tokens, cost_columns, total_cost
-from unmask.decode import decode
-from unmask.policies import make_policy
+from unmask.engine.decode import decode
+from unmask.methods import make_policy
 
 METHODS = {"wino": {"block_length": 4, "tau1": 0.3}, "info-gain": {}, "remdm": {}, "p2": {"eta": 4.0}, "llada": {}}
 
@@ -71,7 +71,7 @@ def test_a_file_has_the_same_counts(model, tmp_path):
 
 def test_planner_passes_are_counted_apart():
     from tests.helpers.oracle import CARRY
-    from unmask.request import start_trajectory, token_request
+    from unmask.api.request import start_trajectory, token_request
     from unmask.tasks import examples
 
     model = oracle()

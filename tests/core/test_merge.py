@@ -7,7 +7,7 @@ import torch
 
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
-from unmask.catalog import load
+from unmask.api.load import load
 from unmask.core import Trajectory
 from unmask.core.merge import join_runs
 from unmask.core.rows import tensors

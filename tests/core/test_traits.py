@@ -8,7 +8,7 @@ from unmask.base.errors import ContractError
 
 from unmask.core import Policy
 from unmask.core.contracts import STEPS, TRAITS, DecodingMethod
-from unmask.policies import METHODS, Fixed, describe_policy, make_policy
+from unmask.methods import METHODS, Fixed, describe_policy, make_policy
 
 
 class Eager(Fixed):

@@ -15,8 +15,8 @@ from unmask.axes import cardinality, commitment, score
 from unmask.base.errors import ConfigError, SchemaError, StorageError
 from unmask.core import Action, LookAhead, Needs, Noise, Policy, SamplingParams, State, Trajectory
 from unmask.core.archive import pack, unpack
-from unmask.decode import decode
-from unmask.denoisers import ExactDenoiser, JointDistribution
+from unmask.engine.decode import decode
+from unmask.models import ExactDenoiser, JointDistribution
 
 MASK = 3
 DENOISER = ExactDenoiser(JointDistribution.random(7, 3, dependence=1.5, seed=0))

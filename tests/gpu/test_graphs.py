@@ -20,8 +20,8 @@ from tests.helpers.gpu import gpu
 from tests.helpers.recordable import four
 from tests.helpers.tape import HostFree, Tape, TapeRecorder
 from unmask.core import Action, LookAhead, Trajectory
-from unmask.decode import decode
-from unmask.policies import Fixed, make_policy
+from unmask.engine.decode import decode
+from unmask.methods import Fixed, make_policy
 
 CYCLES = 50_000_000
 """Of the device's clock: about 30 ms."""

@@ -2,10 +2,10 @@
 
 import json
 
-from unmask.api import Model
-from unmask.denoisers import LetterCodec
-from unmask.denoisers.scripted import ScriptedDenoiser
-from unmask.policies.examples import HOME
+from unmask.api.model import Model
+from unmask.models import LetterCodec
+from unmask.models.scripted import ScriptedDenoiser
+from unmask.methods.examples import HOME
 
 SHEET = json.loads((HOME / "likelihood" / "duel.json").read_text(encoding="utf-8"))
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from unmask.denoisers import JointDistribution
+from unmask.models import JointDistribution
 
 
 def told(joint: JointDistribution, canvas: dict[int, int]) -> np.ndarray:

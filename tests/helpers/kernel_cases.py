@@ -30,10 +30,10 @@ from unmask.core import (
 )
 from unmask.core.rng import entries
 from unmask.core.vocab_statistics import StatsRequest, TokenDraw, VocabStats, vocab_stats
-from unmask.decode import decode
-from unmask.denoisers.network import Network
-from unmask.denoisers.transformer import Transformer, TransformerSpec
-from unmask.policies import make_policy
+from unmask.engine.decode import decode
+from unmask.models.network import Network
+from unmask.models.transformer import Transformer, TransformerSpec
+from unmask.methods import make_policy
 
 NEVER = float("-inf")
 BOUND = 5e-6

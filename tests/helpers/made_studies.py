@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from unmask.base.environment import versions
-from unmask.diagnostics import DIAGNOSTICS
+from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.lab.store import Store
 from unmask.lab.store.schemas import FIRST_STEP, STATES, SUMMARY, loose
 from unmask.lab.store.shards import Shard, Unit

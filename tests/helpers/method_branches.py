@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from unmask.axes import POLICY, ReMDM
 from unmask.core import Noise, SamplingParams, Trajectory, row_key
-from unmask.decode import decode, decode_one_step
-from unmask.denoisers import ExactDenoiser, JointDistribution
+from unmask.engine.decode import decode, decode_one_step
+from unmask.models import ExactDenoiser, JointDistribution
 from unmask.lab.branch import Plan, stream
-from unmask.request import Request
+from unmask.api.request import Request
 
 N, V, PROMPT = 8, 3, 2
 MODEL = ExactDenoiser(JointDistribution.random(N, V, dependence=2.0, seed=0))

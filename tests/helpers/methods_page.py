@@ -2,7 +2,7 @@
 
 from tests.helpers.paths import DOCS
 from unmask.core.card import TAXONOMY
-from unmask.policies import METHODS
+from unmask.methods import METHODS
 
 PAGE = DOCS / "methods.md"
 BEGIN, END = "<!-- taxonomy: begin (python -m tests.helpers.methods_page) -->\n", "<!-- taxonomy: end -->"

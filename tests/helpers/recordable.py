@@ -7,9 +7,9 @@ from unmask.adapt.random_gate import RandomGate
 from unmask.adapt.selective import Selective
 from unmask.adapt.staged import Staged
 from unmask.core import Policy
-from unmask.diagnostics import DIAGNOSTICS, FOUR
-from unmask.policies import METHODS, Composed, Fixed, LLaDA, Revised, make_policy
-from unmask.policies.candidates import Instead, candidates
+from unmask.adapt.diagnostics import DIAGNOSTICS, FOUR
+from unmask.methods import METHODS, Composed, Fixed, LLaDA, Revised, make_policy
+from unmask.methods.candidates import Instead, candidates
 
 OPEN = Lookup((0.0, 0.05), (0.2, None, 0.1), 0.1)
 """Deviates at some signals and not at others."""

@@ -17,8 +17,8 @@ from torch.utils._pytree import tree_leaves
 
 from tests.helpers.fake_cuda import FakeCapture, FakeGraph
 from unmask.core import Denoiser, DenoiserWrapper, ModelInput, ModelOutput, Needs
-from unmask.past import NotGraphable
-from unmask.recorded import GraphedRows, Perform
+from unmask.engine.history import NotGraphable
+from unmask.engine.graphed_decode import GraphedRows, Perform
 
 
 class HostRead(RuntimeError):

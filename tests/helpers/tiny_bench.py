@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from unmask.core import Vocabulary
-from unmask.denoisers.transformer import TransformerSpec
+from unmask.models.transformer import TransformerSpec
 from unmask.lab.bench import CanvasShape, Stopwatch, Subject
 from unmask.lab.bench.subject import Shape, random_network
 

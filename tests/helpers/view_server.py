@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 
-from unmask.api import Model
-from unmask.catalog import load
+from unmask.api.model import Model
+from unmask.api.load import load
 from unmask.core.contracts import DenoiserWrapper
 from unmask.lab.run.driver import run_study
 from unmask.lab.store import Store

@@ -10,7 +10,7 @@ from tests.helpers.method_studies import judged, raw
 from tests.helpers.object_store import served
 from tests.helpers.own_tasks import LINES, SCORER
 from tests.helpers.tiny_studies import SMALL, table
-from unmask.catalog import load
+from unmask.api.load import load
 from unmask.lab.run.driver import run_study
 from unmask.lab.run.judging import Judge
 from unmask.lab.store import Store

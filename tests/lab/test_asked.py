@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from unmask.catalog import load
+from unmask.api.load import load
 from unmask.lab.asked import WHOLE, asked, shown_first, task_of
 from unmask.lab.published import LLADA
 from unmask.tasks import TASKS, examples, score

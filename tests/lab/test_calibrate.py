@@ -14,15 +14,15 @@ from tests.helpers.cases import each_case
 from unmask.adapt import EndToEnd, Gate
 from unmask.adapt.arms import Arms
 from unmask.base.errors import ConfigError, ContractError, NotComplete, OtherStudy, StorageError, UnknownName
-from unmask.catalog import load
-from unmask.diagnostics import DIAGNOSTICS
+from unmask.api.load import load
+from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.lab import calibrate as lab
 from unmask.lab.calibrate import calibrate, compared, lift_of, verdict
 from unmask.lab.compare import evaluate
 from unmask.lab.run import driver
 from unmask.lab.run.decode_cache import DecodeCache
 from unmask.lab.store import Store
-from unmask.policies.candidates import candidates
+from unmask.methods.candidates import candidates
 from unmask.stats import CalibrationSettings, HeldOutTable, LeakageError, ProposedAction, ValidationTable, gate_lift
 from unmask.stats import calibrate as choose
 from unmask.stats.guarantee import fitted_half

@@ -16,14 +16,14 @@ from tests.helpers.cases import each_case
 from tests.helpers.fresh_python import fresh_python
 from tests.helpers.oracle import CARRY, Oracle, oracle
 from unmask.base.errors import ConfigError, SchemaError, UnknownName
-from unmask.catalog import load
+from unmask.api.load import load
 from unmask.core import Policy, Vocabulary
 from unmask.lab import compare_prompts
 from unmask.lab.compare import evaluate
 from unmask.lab.compare_summary import MACRO, summarise
 from unmask.lab.prompts import FRESH, FRESH_FROM, prompts_from
 from unmask.lab.run import judging
-from unmask.policies import Fixed, LLaDA, Revised
+from unmask.methods import Fixed, LLaDA, Revised
 from unmask.report import compare as report
 from unmask.report.compare_screen import screens
 from unmask.stats import Estimate, mean_interval, paired_difference
@@ -288,7 +288,7 @@ class TestMissing:
     def test_everything_loads_without_jsonschema(self):
         code = (
             "import sys; sys.modules['jsonschema'] = None\n"
-            "import unmask.lab.compare, unmask.policies.candidates, unmask.report.compare, unmask.cli.app"
+            "import unmask.lab.compare, unmask.methods.candidates, unmask.report.compare, unmask.cli.app"
         )
         run = fresh_python(code)
         assert run.returncode == 0, run.stderr

@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.oracle import CARRY, oracle
 from unmask.lab.compare import ComparePlan, run_comparison
 from unmask.lab.compare_matched import MatchedControl, with_controls
-from unmask.policies import MEDAL, SOAR, BestOf, FastDLLM, Fixed, LLaDA, LookUM, OrderTokenSearch
+from unmask.methods import MEDAL, SOAR, BestOf, FastDLLM, Fixed, LLaDA, LookUM, OrderTokenSearch
 
 LOOKUM, CONTROL = "lookum", "best of n like lookum"
 

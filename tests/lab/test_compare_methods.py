@@ -4,7 +4,7 @@ import pytest
 
 from unmask.core.card import OURS
 from unmask.lab.compare_methods import OF_ONE_KIND, saving_methods, suitable_methods
-from unmask.policies import METHODS
+from unmask.methods import METHODS
 
 
 @pytest.mark.parametrize("reference", ["llada", "dream"])

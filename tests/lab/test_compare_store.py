@@ -13,7 +13,7 @@ from unmask.lab.compare import evaluate
 from unmask.lab.compare_store import PIECES, PLAN, ComparePieces
 from unmask.lab.compare_summary import summarise
 from unmask.lab.run import judging
-from unmask.policies import Fixed
+from unmask.methods import Fixed
 from unmask.report import compare as report
 from unmask.tasks import Extraction, Verdict
 

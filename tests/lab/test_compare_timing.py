@@ -8,7 +8,7 @@ import torch
 from tests.helpers.oracle import CARRY, oracle
 from unmask.lab.compare import evaluate
 from unmask.lab.compare_timing import BatchClock, stored_time
-from unmask.policies import Fixed
+from unmask.methods import Fixed
 
 POLICIES = {"reference": Fixed(), "blocks": Fixed(region="block:8")}
 

@@ -25,8 +25,8 @@ from unmask.lab.run.jobs import prompts_of
 from unmask.lab.run.judging import Judge
 from unmask.lab.store import Store
 from unmask.lab.study import Study
-from unmask.policies import DUS, KLASS, METHODS, WINO, Fixed, InfoGain
-from unmask.request import text_side
+from unmask.methods import DUS, KLASS, METHODS, WINO, Fixed, InfoGain
+from unmask.api.request import text_side
 
 
 class TestTheFile:
@@ -136,7 +136,7 @@ class TestTheFile:
                 return traj
 
         monkeypatch.setitem(METHODS, "beam", Beam)
-        monkeypatch.setattr("unmask.policies.own.make_policy", lambda name, **settings: Beam())
+        monkeypatch.setattr("unmask.methods.own.make_policy", lambda name, **settings: Beam())
         with pytest.raises(ConfigError, match="'beam' is a search, which owns its loop"):
             methods_of(["llada", "beam"], tmp_path)
 

@@ -6,7 +6,7 @@ import pytest
 
 from unmask.core import SamplingParams
 from unmask.lab.published import DEFAULT, DREAM, LLADA, LLADA_15, PUBLISHED, by_family, by_name
-from unmask.policies import LLaDA
+from unmask.methods import LLaDA
 
 RUNS = [(model, run) for model in PUBLISHED for run in model.runs]
 

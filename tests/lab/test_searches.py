@@ -9,7 +9,7 @@ from tests.helpers.made_gates import known_gates
 from tests.helpers.tiny_studies import SMALL, by_hash
 from tests.lab.run.test_arms import RAW
 from unmask.base.errors import ConfigError, OtherStudy
-from unmask.catalog import load
+from unmask.api.load import load
 from unmask.lab.analysis.findings import findings
 from unmask.lab.run import judging
 from unmask.lab.run.driver import run_study
@@ -18,9 +18,9 @@ from unmask.lab.run.jobs import prompts_of
 from unmask.lab.searches import SEARCH
 from unmask.lab.store import Store
 from unmask.lab.study import Study
-from unmask.policies import LookUM
+from unmask.methods import LookUM
 from unmask.report.study import study_report
-from unmask.request import text_side
+from unmask.api.request import text_side
 
 TASK = "csv-missing-cells"
 SMALLER = {

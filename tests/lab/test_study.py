@@ -12,12 +12,12 @@ from tests.helpers.paths import STUDIES
 from tests.helpers.tiny_studies import table
 from unmask.axes import cardinality
 from unmask.base.errors import ConfigError
-from unmask.diagnostics import DIAGNOSTICS
+from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.lab.run.driver import run_study
 from unmask.lab.store import Store
 from unmask.lab.study import Study
-from unmask.policies import Dream, FastDLLM, Fixed, Revised
-from unmask.policies.candidates import Instead
+from unmask.methods import Dream, FastDLLM, Fixed, Revised
+from unmask.methods.candidates import Instead
 
 WITHOUT = {"axes": ["score"], "diagnostics": ["score"], "revision": ...}
 """Changes to a study after which no axis of it revises."""

@@ -5,7 +5,7 @@ import pytest
 from tests.helpers.tiny_studies import table
 from unmask.base.errors import ConfigError
 from unmask.lab.study import Study
-from unmask.policies import Fixed, LLaDA
+from unmask.methods import Fixed, LLaDA
 
 BLOCKS = {"models__0__settings": {"block_length": 4}, "candidates": ...}
 """16 tokens and 4 steps: four blocks of one step."""

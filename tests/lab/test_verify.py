@@ -8,12 +8,12 @@ import pytest
 
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, UnknownName
-from unmask.catalog import load
+from unmask.api.load import load
 from unmask.core import SamplingParams
 from unmask.lab import published
 from unmask.lab.published import LLADA
 from unmask.lab.verify import Agreement, Target, chosen_tasks, measure, prepare, target_of, verdict
-from unmask.policies import LLaDA
+from unmask.methods import LLaDA
 from unmask.stats.proportion import wilson
 
 

@@ -7,11 +7,11 @@ import pytest
 from unmask.adapt import Selective
 from unmask.adapt.detector import Lookup
 from unmask.adapt.joint import JointPolicy
-from unmask.catalog import load
-from unmask.diagnostics import DIAGNOSTICS
+from unmask.api.load import load
+from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.look.gates import acting, edge
 from unmask.look.run import run_record
-from unmask.policies import Fixed, Revised
+from unmask.methods import Fixed, Revised
 
 INF = math.inf
 

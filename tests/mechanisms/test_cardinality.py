@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.cases import each_case
-from unmask.denoisers.joint import JointDistribution
+from unmask.models.joint import JointDistribution
 from unmask.mechanisms.cardinality import context_balance
 
 EVIDENCE = ({}, {4: 1}, {0: 2, 3: 0})

@@ -9,7 +9,7 @@ import torch
 from rich.cells import cell_len
 from rich.console import Console
 
-from unmask.catalog import load
+from unmask.api.load import load
 from unmask.core import State
 from unmask.report.terminal import CELL, REMASKED, DecodeScreen, settings_line, text_parts
 

@@ -25,7 +25,7 @@ POLL = 0.005
 PRELOADED = (
     "pyarrow.parquet",
     "rich.live",
-    "unmask.catalog",
+    "unmask.api.load",
     "unmask.cli",
     "unmask.lab.calibrate",
     "unmask.lab.compare_summary",

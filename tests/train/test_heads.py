@@ -10,7 +10,7 @@ import unmask
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import ModelInput, Needs, State
 from unmask.core.proposal import SamplingParams
-from unmask.policies.heads import HEADS, load_head
+from unmask.methods.heads import HEADS, load_head
 from unmask.train import HeadOptions, heads, train_head
 from unmask.train.heads import judge_head, make_canvases, predict_targets, read_rows
 from unmask.train.run_folder import hold_folder

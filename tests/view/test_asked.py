@@ -5,14 +5,14 @@ import pytest
 from tests.helpers.cases import each_case
 from tests.helpers.own_policies import GOOD
 from unmask.base.errors import ConfigError, UnknownName
-from unmask.policies import METHODS
+from unmask.methods import METHODS
 from unmask.view.asked import LONGEST_PROMPT, asked_branch, asked_run, body
 
 RUN = {"model": "exact", "prompt": "ab"}
 BRANCH = {"run": "x", "step": 0}
 
 
-@pytest.mark.parametrize("name", ["os:system", "mine.py:SureOrOne", "unmask.policies.llada:LLaDA", "selective", "", 3])
+@pytest.mark.parametrize("name", ["os:system", "mine.py:SureOrOne", "unmask.methods.llada:LLaDA", "selective", "", 3])
 def test_code_is_never_named(name, tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text("import pathlib; pathlib.Path('hurt').touch()\n" + GOOD)
     monkeypatch.chdir(tmp_path)

@@ -4,7 +4,7 @@ import pytest
 
 from tests.helpers.cases import each_case
 from tests.helpers.view_server import events, exact, mini
-from unmask.policies import METHODS
+from unmask.methods import METHODS
 from unmask.tasks import examples, find, score
 from unmask.view.asked import RUN_OPTIONS
 
@@ -59,7 +59,7 @@ def test_a_task_answer_is_scored_by_its_judge(client):
 
 @pytest.mark.parametrize("rest", [False, True])
 def test_a_branch_is_what_the_api_makes_of_it(client, run, rest):
-    from unmask.policies.candidates import CANDIDATES
+    from unmask.methods.candidates import CANDIDATES
 
     model = exact()
     done = model.generate("ab", max_new_tokens=6, steps=3)
@@ -153,7 +153,7 @@ def test_what_cannot_be_decoded_is_said_in_one_line(client, change, why):
 
 
 def test_the_options_of_a_page_are_options_of_generate():
-    from unmask.decode_options import option_fields
+    from unmask.api.options import option_fields
 
     assert set(RUN_OPTIONS) <= {f.name for f in option_fields("generate")}
 

@@ -14,9 +14,9 @@ from unmask.adapt.staged import Staged
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import UnknownName, require
 from unmask.core import Policy
-from unmask.diagnostics import Diagnostic
-from unmask.policies import Revised
-from unmask.policies.candidates import candidate, candidates, combined, reference_of, written_out
+from unmask.adapt.diagnostics import Diagnostic
+from unmask.methods import Revised
+from unmask.methods.candidates import candidate, candidates, combined, reference_of, written_out
 from unmask.stats import Calibration
 
 

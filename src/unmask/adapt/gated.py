@@ -12,8 +12,8 @@ from torch import Tensor
 from unmask.adapt.notes import noted
 from unmask.base.errors import ConfigError
 from unmask.core import ALL, NO_LOOK_AHEAD, Action, LookAhead, Needs, Policy, State, Trajectory
-from unmask.diagnostics import Diagnostic, Reading, replay
-from unmask.policies.candidates import written_out
+from unmask.adapt.diagnostics import Diagnostic, Reading, replay
+from unmask.methods.candidates import written_out
 
 
 @dataclass(frozen=True)

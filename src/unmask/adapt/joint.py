@@ -13,8 +13,8 @@ from unmask.adapt.notes import noted
 from unmask.axes import AXES
 from unmask.base.errors import require
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
-from unmask.diagnostics import Diagnostic, replay
-from unmask.policies.candidates import written_out
+from unmask.adapt.diagnostics import Diagnostic, replay
+from unmask.methods.candidates import written_out
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unmask.base.errors import require
 from unmask.core import Trajectory
-from unmask.diagnostics import Reading
+from unmask.adapt.diagnostics import Reading
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from unmask.adapt.gated import Gated
 from unmask.core import Trajectory
-from unmask.diagnostics import Reading
+from unmask.adapt.diagnostics import Reading
 
 
 @dataclass(frozen=True)

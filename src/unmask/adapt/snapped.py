@@ -14,8 +14,8 @@ from unmask.adapt.selective import Selective
 from unmask.axes import AXES
 from unmask.base.errors import UnknownName, require
 from unmask.core import NO_LOOK_AHEAD, Action, Needs, Policy, State, Trajectory
-from unmask.diagnostics import Reading
-from unmask.transition import apply
+from unmask.adapt.diagnostics import Reading
+from unmask.engine.transition import apply
 
 
 @dataclass(frozen=True)

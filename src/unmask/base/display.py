@@ -8,7 +8,7 @@ from typing import Any
 from unmask.base.errors import ConfigError
 
 # Pages lie far above runs and findings, so this is imported by name and only when somebody looks.
-DRAWING = "unmask.notebook"
+DRAWING = "unmask.report.notebook"
 
 
 class Displayable:

@@ -15,7 +15,7 @@ from unmask.cli.completion import methods
 from unmask.cli.completion import tasks as task_names
 from unmask.cli.options import DataDir, Json, LoadOptions, ModelName, expanded, policy_of
 from unmask.cli.study import watch
-from unmask.decode_options import shared
+from unmask.api.options import shared
 from unmask.report.console import say
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def calibrate(
     # What is wrong with the command line comes before the model is read, and long before the gate is written.
     from unmask.lab.calibrate import calibrate as measure
     from unmask.lab.calibrate import check_axis
-    from unmask.policies.candidates import around
+    from unmask.methods.candidates import around
     from unmask.report.plain import plain
     from unmask.tasks.own import check_scoring, task_of
 

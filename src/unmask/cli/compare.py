@@ -16,11 +16,11 @@ from unmask.cli.completion import compared
 from unmask.cli.completion import tasks as task_names
 from unmask.cli.options import POLICY, DataDir, Jobs, LoadOptions, ModelName, expanded
 from unmask.cli.progress import AnswerLines, bar, note, watching, wide_console
-from unmask.decode_options import shared
+from unmask.api.options import shared
 from unmask.report.console import say, say_json
 
 if TYPE_CHECKING:
-    from unmask.api import Model
+    from unmask.api.model import Model
     from unmask.core import Policy, Search
     from unmask.lab.cluster.model_workers import ModelWorkers
     from unmask.lab.compare import ComparePlan, CompareProgress, Evaluation
@@ -232,7 +232,7 @@ def compare(
     """
     from unmask.lab.compare_speed import summarise_speed
     from unmask.lab.compare_summary import summarise
-    from unmask.policies.presets import ANY
+    from unmask.methods.presets import ANY
     from unmask.report import compare as page
 
     # What is wrong with the command line comes before the model is read, and the folder before the work is done.
@@ -271,7 +271,7 @@ def _plan(
 ) -> "ComparePlan":
     """What is to be decoded; where nobody said by which policies, those that may save forwards, on a few prompts."""
     from unmask.lab.compare import ComparePlan
-    from unmask.policies.presets import family_of
+    from unmask.methods.presets import family_of
 
     extra = extras(options.policy, family_of(model.reference, model.options))
     unnamed = not (axes or options.policy or picks is not None)
@@ -297,9 +297,9 @@ def _arms(
     model: "Model", policies: "dict[str, Policy | Search]", matched: bool
 ) -> "tuple[dict[str, Policy | Search], dict[str, MatchedControl]]":
     """The policies with the heads of this model, and the controls of its searches where they are asked for."""
-    from unmask.denoisers import ExactDenoiser
+    from unmask.models import ExactDenoiser
     from unmask.lab.compare_matched import with_controls
-    from unmask.policies.heads import fitted
+    from unmask.methods.heads import fitted
 
     exact = isinstance(model.denoiser, ExactDenoiser)
     own = {name: fitted(policy, model.name, model.fingerprint, exact) for name, policy in policies.items()}
@@ -382,7 +382,7 @@ def _without(given: list[str], tasks: list[str]) -> list[str]:
 
 
 def _axes(given: list[str]) -> list[str]:
-    from unmask.policies.candidates import AXES
+    from unmask.methods.candidates import AXES
 
     for name in given:
         if name not in (*AXES, "all"):

@@ -8,7 +8,7 @@ from unmask.cli.options import policy_of
 from unmask.cli.progress import note
 
 if TYPE_CHECKING:
-    from unmask.api import Model
+    from unmask.api.model import Model
     from unmask.core import Policy, Search
 
 REFERENCE, ALL_METHODS = "reference", "all"
@@ -30,9 +30,9 @@ def extras(given: list[str] | None, family: str) -> "dict[str, Policy | Search]"
 
 def _suitable(model: "Model") -> "tuple[dict[str, Policy | Search], dict[str, str]]":
     """The published methods that a model can run, and why not the others."""
-    from unmask.denoisers import ExactDenoiser
+    from unmask.models import ExactDenoiser
     from unmask.lab.compare_methods import suitable_methods
-    from unmask.policies.heads import HEADS, shipped
+    from unmask.methods.heads import HEADS, shipped
 
     exact = isinstance(model.denoiser, ExactDenoiser)
     return suitable_methods(model.reference, [kind for kind in HEADS if exact or model.fingerprint in shipped(kind)])
@@ -41,7 +41,7 @@ def _suitable(model: "Model") -> "tuple[dict[str, Policy | Search], dict[str, st
 def saving(model: "Model", prompts: int, quiet: bool) -> "dict[str, Policy | Search]":
     """What is compared where nobody said it; says what else there is."""
     from unmask.lab.compare_methods import saving_methods
-    from unmask.policies.candidates import AXES
+    from unmask.methods.candidates import AXES
 
     suitable, _ = _suitable(model)
     chosen = saving_methods(suitable)
@@ -72,8 +72,8 @@ def published(model: "Model", quiet: bool) -> "dict[str, Policy | Search]":
 def candidates(reference: str, axes: list[str], only: set[str] | None) -> "dict[str, Policy | Search]":
     """The reference first, then every other candidate of the axes, none twice; or those of all axes named in `only`."""
     from unmask.lab.study_models import REFERENCES
-    from unmask.policies import METHODS, make_policy
-    from unmask.policies import candidates as axis_candidates
+    from unmask.methods import METHODS, make_policy
+    from unmask.methods import candidates as axis_candidates
 
     if reference not in REFERENCES and not axes and not only and reference in METHODS:
         return {REFERENCE: make_policy(reference)}

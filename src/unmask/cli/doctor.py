@@ -140,7 +140,7 @@ def _engines() -> list[Finding]:
 
 
 def _models() -> list[Finding]:
-    from unmask.catalog import MODELS
+    from unmask.api.load import MODELS
 
     told = {name: entry.status() for name, entry in MODELS.items()}
     return [Finding(name, status.startswith("ready"), status) for name, status in told.items()]
@@ -216,7 +216,7 @@ def _cache() -> Finding:
 
 def _decoding() -> Finding:
     """Four tokens of the model in the package: whether anything can be decoded at all."""
-    from unmask.catalog import load
+    from unmask.api.load import load
 
     try:
         done = load("mini").generate("2+2", max_new_tokens=4, steps=2)

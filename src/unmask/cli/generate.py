@@ -14,13 +14,13 @@ from unmask.base.errors import ConfigError, UnmaskError
 from unmask.cli.completion import models
 from unmask.cli.options import ComposeOptions, Json, LoadOptions, expanded, policy_of
 from unmask.cli.progress import note
-from unmask.decode_options import OPTIONS, RECORDED, DecodeOptions
+from unmask.api.options import OPTIONS, RECORDED, DecodeOptions
 from unmask.report.console import Console, say, say_json
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from unmask.api import Generation, Model
+    from unmask.api.model import Generation, Model
 
 ModelName = Annotated[
     str, typer.Option("--model", "-m", help="Which model; `unmask models` lists them.", autocompletion=models)
@@ -227,8 +227,8 @@ def _keywords(options: DecodeOptions, compose: ComposeOptions) -> dict[str, Any]
                 f"--set {key}=... names no setting of a policy; allowed: what `unmask methods` lists; "
                 f"see whether there is an option --{key.replace('_', '-')}"
             )
-    from unmask.policies.own import policy_settings
-    from unmask.resolve import SELECTIVE
+    from unmask.methods.own import policy_settings
+    from unmask.api.resolve import SELECTIVE
 
     assert options.policy is None or isinstance(options.policy, str)  # on a command line
     text, settings = compose.merged(options.policy, options.settings)
@@ -244,8 +244,8 @@ def _keywords(options: DecodeOptions, compose: ComposeOptions) -> dict[str, Any]
 
 def _preset(preset: str | None, name: str, given: dict[str, Any]) -> dict[str, Any]:
     """Preset and settings of a method: which family's preset it is, the model says."""
-    from unmask.policies import METHODS, make_policy
-    from unmask.policies.presets import ANY, preset_of
+    from unmask.methods import METHODS, make_policy
+    from unmask.methods.presets import ANY, preset_of
 
     inner = given.pop("preset", None)
     if preset is not None and inner is not None:

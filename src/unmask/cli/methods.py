@@ -13,7 +13,7 @@ from unmask.cli.progress import wide_console
 from unmask.report.console import say
 
 if TYPE_CHECKING:
-    from unmask.policies.examples import WorkedResult
+    from unmask.methods.examples import WorkedResult
 
 methods = typer.Typer(
     help="The unmasking methods: rows of the paper's taxonomy, settings and sources.", rich_markup_mode=None
@@ -26,7 +26,7 @@ def table(context: typer.Context, json_: Json = False) -> None:
     if context.invoked_subcommand is not None:
         return
     from unmask.core.card import TAXONOMY
-    from unmask.policies import METHODS
+    from unmask.methods import METHODS
     from unmask.report.terminal import columns, entry, settings_line
 
     rows = [about(name) for name in METHODS]
@@ -54,7 +54,7 @@ def show(
     Example:
       unmask methods show klass
     """
-    from unmask.resolve import SELECTIVE
+    from unmask.api.resolve import SELECTIVE
 
     if name.lower() == SELECTIVE:
         say(json.dumps(_SELECTIVE, indent=2) if json_ else "\n".join(_selective_lines()))
@@ -103,7 +103,7 @@ def example(
     Example:
       unmask methods example klass
     """
-    from unmask.policies import examples
+    from unmask.methods import examples
 
     name = _known(name)
     results = [examples.run_case(case) for case in examples.cases(name)]
@@ -119,7 +119,7 @@ def example(
 
 def _known(name: str) -> str:
     """The method that is meant, however it is capitalised."""
-    from unmask.policies import METHODS
+    from unmask.methods import METHODS
 
     return {method.lower(): method for method in METHODS}.get(name.lower(), name)
 
@@ -162,7 +162,7 @@ def policy_text(name: str, settings: Mapping[str, Any]) -> str:
 def about(name: str) -> dict[str, Any]:
     """Everything a method says of itself, as plain values."""
     from unmask.core.card import Card
-    from unmask.policies import METHODS, describe_policy, examples, make_policy
+    from unmask.methods import METHODS, describe_policy, examples, make_policy
 
     policy = make_policy(name)
     card = policy.card

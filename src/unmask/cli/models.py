@@ -10,7 +10,7 @@ from unmask.report.console import Console, say
 
 def models(json_: Json = False) -> None:
     """List the models and their options."""
-    from unmask.catalog import MODELS, running_here
+    from unmask.api.load import MODELS, running_here
     from unmask.report.terminal import entry as lines_of
     from unmask.report.terminal import settings_line
 

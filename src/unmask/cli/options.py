@@ -12,14 +12,14 @@ import typer
 from unmask.base.errors import ConfigError
 from unmask.base.options import parse_settings, parse_spec
 from unmask.cli.completion import OF_OPTIONS, models
-from unmask.decode_options import SPEC, OptionSpec
+from unmask.api.options import SPEC, OptionSpec
 from unmask.report.console import loading
 
 if TYPE_CHECKING:
-    from unmask.api import Model
+    from unmask.api.model import Model
     from unmask.core import Policy, Search
     from unmask.lab.cluster import Ray
-    from unmask.remote import RemoteModel
+    from unmask.lab.cluster.remote_model import RemoteModel
 
 ModelName = Annotated[
     str,
@@ -45,14 +45,14 @@ class LoadOptions:
 
     def load(self, name: str) -> "Model":
         """A model with the options of --model-option and those that have an option of their own."""
-        from unmask.catalog import load
+        from unmask.api.load import load
 
         with loading() as on_progress:
             return load(name, on_progress=on_progress, **self.chosen)
 
     def remote(self, name: str, cluster: "Ray") -> "RemoteModel":
         """The same on the workers of a cluster."""
-        from unmask.catalog import load
+        from unmask.api.load import load
 
         return load(name, cluster=cluster, **self.chosen)
 
@@ -134,7 +134,7 @@ def expanded(function: Callable[..., None]) -> Callable[..., None]:
     """A command that has an option for every field of its parameters that are dataclasses.
 
     A field says in its annotation what it is on the command line, as a parameter does for typer, or it was made with
-    `unmask.decode_options.option`. A mapping is typed as KEY=VALUE, repeatedly.
+    `unmask.api.options.option`. A mapping is typed as KEY=VALUE, repeatedly.
     """
     parameters = inspect.signature(function).parameters
     parts = {name: _fields(p.annotation, function.__name__) for name, p in parameters.items()}
@@ -201,6 +201,6 @@ def policy_of(
     `more` are settings from elsewhere, `also` names that the caller knows besides. `preset=TASK` among the settings is
     one of the method's presets, for models of this family.
     """
-    from unmask.policies.own import policy_from
+    from unmask.methods.own import policy_from
 
     return policy_from(text, more, also, family=family)

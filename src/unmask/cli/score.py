@@ -17,7 +17,7 @@ from unmask.base.errors import UnknownName
 from unmask.report.console import Console, say_json
 
 if TYPE_CHECKING:
-    from unmask.likelihood import Likelihoods
+    from unmask.api.likelihood import Likelihoods
 
 _FIELDS = ({"text"}, {"text", "prompt"})
 
@@ -46,7 +46,7 @@ class QuantityOptions:
 
     def settings(self) -> dict[str, Any]:
         """Keywords of `Model.log_likelihood`; options are refused where the quantity does not read them."""
-        from unmask.likelihood import QUANTITIES
+        from unmask.api.likelihood import QUANTITIES
 
         if self.bound not in QUANTITIES:
             raise UnknownName("bound", self.bound, QUANTITIES)

@@ -12,7 +12,7 @@ from unmask.report.console import say, say_json
 
 if TYPE_CHECKING:
     from unmask.core import Trajectory
-    from unmask.denoisers import Codec
+    from unmask.models import Codec
 
 
 def show(
@@ -59,8 +59,8 @@ def show(
 
 def _codec(run: "Trajectory", model: str | None) -> "Codec":
     """The tokenizer that was asked for, or that of the run's model; without any, tokens are numbers, which is said."""
-    from unmask.catalog import MODELS
-    from unmask.codecs import codec_of, codec_of_run
+    from unmask.api.load import MODELS
+    from unmask.api.codecs import codec_of, codec_of_run
     from unmask.look.numbers import TokenNumbers
 
     found = codec_of_run(run.config) if model is None else codec_of(model, {})

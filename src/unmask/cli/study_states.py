@@ -62,7 +62,7 @@ def report_folder(folder: str, out: Path | None) -> Path:
 
 def write_states(store: "Store", place: Path, *, keys: Sequence[str] = ()) -> "tuple[Path, Evidence]":
     """Make the page in a folder; what is on it, too."""
-    from unmask.codecs import codecs_of
+    from unmask.api.codecs import codecs_of
     from unmask.lab.analysis.evidence import evidence
     from unmask.report import files
     from unmask.report.states import states_page

@@ -83,9 +83,9 @@ def _scorer(tasks: Sequence[str], device: str) -> Callable[[Path, int], Mapping[
     """Scores of the model in a folder: its reference decoder on development prompts of these tasks."""
 
     def score(folder: Path, prompts: int) -> dict[str, float]:
-        from unmask.catalog import load
+        from unmask.api.load import load
         from unmask.lab.compare import evaluate
-        from unmask.policies import make_policy
+        from unmask.methods import make_policy
 
         model = load(str(folder), device=device)
         means = evaluate(

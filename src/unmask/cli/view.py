@@ -107,7 +107,7 @@ def _explorer(
     data_dir: Path | None,
 ) -> "Explorer":
     """Models of a study are loaded when they are first asked for; one that is named is loaded now, or refused."""
-    from unmask.catalog import load as load_model
+    from unmask.api.load import load as load_model
     from unmask.view.explorer import Explorer
     from unmask.view.models import LoadedModels
 
@@ -129,7 +129,7 @@ def _explorer(
 
 def _model_of(trajectory: "Trajectory | None") -> str:
     """The model that made a run, by its name: a place that a file names is not looked up."""
-    from unmask.catalog import MODELS
+    from unmask.api.load import MODELS
 
     if trajectory is None:
         return DEFAULT
@@ -144,7 +144,7 @@ def _options_of(trajectory: "Trajectory | None") -> dict[str, Any]:
     """What a run says of a model that is made, not read."""
     from dataclasses import fields
 
-    from unmask.catalog import ExactOptions
+    from unmask.api.load import ExactOptions
 
     described = (trajectory.config or {}).get("model", {}) if trajectory is not None else {}
     if described.get("name") != "exact":

@@ -19,7 +19,7 @@ from unmask.base.errors import ConfigError, NotComplete, OtherStudy, UnknownName
 from unmask.base.files import storable
 from unmask.base.options import check_name
 from unmask.core import Policy
-from unmask.diagnostics import DIAGNOSTICS
+from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.lab.branch import EngineSettings
 from unmask.lab.choose import mixture_of, rows_by_state, table_of
 from unmask.lab.guaranteed import Tolerance, fitted_prompts, guaranteed, tolerance_of
@@ -29,8 +29,8 @@ from unmask.lab.store import OldFormat, Store
 from unmask.lab.study import PromptRange, Study
 from unmask.lab.study_models import ModelSpec
 from unmask.lab.whole_runs import ROLE, Cluster, RunDecoder
-from unmask.policies.candidates import candidates
-from unmask.request import LoadedModel, steps_of
+from unmask.methods.candidates import candidates
+from unmask.api.request import LoadedModel, steps_of
 from unmask.stats import (
     Calibration,
     CalibrationSettings,

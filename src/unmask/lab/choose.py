@@ -18,12 +18,12 @@ import torch
 from unmask.axes import AXES, POLICY, SCORE, revises
 from unmask.axes.score import weights
 from unmask.base.errors import SchemaError, UnknownName
-from unmask.diagnostics import DIAGNOSTICS, score
+from unmask.adapt.diagnostics import DIAGNOSTICS, score
 from unmask.lab.gates import GATES
 from unmask.lab.store import Store
 from unmask.lab.store.utilities import Utilities, parts, utilities_of
-from unmask.policies.candidates import ORDER, OWN, Instead, candidate, written_out
-from unmask.policies.fixed import Fixed
+from unmask.methods.candidates import ORDER, OWN, Instead, candidate, written_out
+from unmask.methods.fixed import Fixed
 from unmask.stats import (
     Calibration,
     CalibrationSettings,

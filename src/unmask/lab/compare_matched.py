@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from unmask.base.errors import ConfigError
 from unmask.core import Policy, Search
-from unmask.policies import BestOf, describe_policy, method_status
+from unmask.methods import BestOf, describe_policy, method_status
 
 
 class AnyRow(Protocol):

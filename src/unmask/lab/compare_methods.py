@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from unmask.core import Policy, Search
 from unmask.core.card import OURS
-from unmask.policies import METHODS, make_policy
+from unmask.methods import METHODS, make_policy
 
 OF_ONE_KIND: Mapping[str, str] = MappingProxyType(
     {"llada": "llada", "fast-dllm": "llada", "remdm-llada": "llada", "dream": "dream", "fast-dllm-dream": "dream"}

@@ -19,7 +19,7 @@ from unmask.lab.compare import BatchCall, ComparePlan, DecodedBatch, LocalDecode
 from unmask.lab.compare_failed import PLACE
 from unmask.lab.compare_prompts import PromptBatch
 from unmask.lab.compare_timing import BatchClock
-from unmask.request import LoadedModel
+from unmask.api.request import LoadedModel
 
 
 @dataclass

@@ -12,9 +12,9 @@ from unmask.axes import POLICY
 from unmask.base.errors import ConfigError, require
 from unmask.base.json_files import to_plain
 from unmask.core import Policy
-from unmask.policies import describe_policy, method_status
-from unmask.policies.candidates import candidates, reference_of
-from unmask.policies.own import policy_from
+from unmask.methods import describe_policy, method_status
+from unmask.methods.candidates import candidates, reference_of
+from unmask.methods.own import policy_from
 
 REFERENCE = "reference"
 """The first candidate, whatever the reference of a model is."""

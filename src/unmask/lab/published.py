@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from unmask.base.errors import UnknownName
 from unmask.core import Policy, SamplingParams
-from unmask.policies import LLaDA
-from unmask.policies.dream import Dream
+from unmask.methods import LLaDA
+from unmask.methods.dream import Dream
 from unmask.tasks.official import gsm8k, humaneval
 
 GSM8K, HUMANEVAL = gsm8k.TASK.name, humaneval.TASK.name

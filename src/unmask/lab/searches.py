@@ -7,8 +7,8 @@ from typing import Any
 from unmask.base.errors import ConfigError, require
 from unmask.base.json_files import to_plain
 from unmask.core import Search, State
-from unmask.policies import describe_policy, method_status
-from unmask.policies.own import policy_from
+from unmask.methods import describe_policy, method_status
+from unmask.methods.own import policy_from
 
 SEARCH = "search"
 """In place of an axis: what decodes of searches and of their controls are stored under."""

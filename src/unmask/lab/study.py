@@ -24,15 +24,15 @@ from unmask.base.options import (
     read_toml,
 )
 from unmask.core import Policy, Search
-from unmask.diagnostics import DIAGNOSTICS
+from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.lab.branch import EngineSettings, Plan
 from unmask.lab.gates import AXIS_BY, parse_axis_by, parse_gates
 from unmask.lab.methods import described, method_set, methods_of
 from unmask.lab.prompts import FRESH
 from unmask.lab.searches import check_budgets, searches_of
 from unmask.lab.study_models import ModelSpec, check_blocks, parse_models, parse_name
-from unmask.policies.candidates import HOLDS, Sets, candidate, candidates, reference_of, sharing
-from unmask.request import steps_of
+from unmask.methods.candidates import HOLDS, Sets, candidate, candidates, reference_of, sharing
+from unmask.api.request import steps_of
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Task
 from unmask.tasks.base import SCORINGS
 from unmask.tasks.own import own as own_task

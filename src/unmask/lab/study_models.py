@@ -12,9 +12,9 @@ from unmask.base.errors import require
 from unmask.base.json_files import to_plain
 from unmask.base.options import check_keys, check_name, parse_text
 from unmask.base.user_code import is_code_name
-from unmask.policies import METHODS, describe_policy, make_policy
-from unmask.policies.candidates import around
-from unmask.policies.own import own_policy
+from unmask.methods import METHODS, describe_policy, make_policy
+from unmask.methods.candidates import around
+from unmask.methods.own import own_policy
 
 REFERENCES = ("llada", "dream")
 LONGEST_NAME = 200
@@ -37,7 +37,7 @@ class ModelSpec:
 
     def load(self) -> Any:
         """The model, as `unmask.load` gives it. The catalog lies above the laboratory, because it names clusters."""
-        return import_module("unmask.catalog").load(self.model, **self.options)
+        return import_module("unmask.api.load").load(self.model, **self.options)
 
 
 def parse_name(what: str, value: Any) -> str:

@@ -18,7 +18,7 @@ from unmask.lab.run.site import Site, StudyOrder
 from unmask.lab.store import Store
 from unmask.lab.study import Study
 from unmask.lab.study_models import ModelSpec
-from unmask.request import LoadedModel
+from unmask.api.request import LoadedModel
 from unmask.stats.crossfit import Array
 from unmask.tasks.base import DataDir
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from unmask.base.errors import ConfigError
-from unmask.denoisers import Prompt
+from unmask.models import Prompt
 
 
 @dataclass(frozen=True)

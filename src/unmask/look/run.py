@@ -9,7 +9,7 @@ from typing import Any
 from unmask.base.errors import ConfigError, SchemaError, format_value
 from unmask.base.files import storable
 from unmask.core import State, Step, Trajectory
-from unmask.denoisers import Codec
+from unmask.models import Codec
 from unmask.look.gates import gate_reading
 from unmask.look.page import asset, page
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import torch
 
 from unmask.base.errors import NotEnoughMemory, require, warn_once
-from unmask.denoisers.graphs import Graphs, compile_layers, uncompile_layers
-from unmask.denoisers.invariance import Floors
-from unmask.denoisers.kernels import fused_ops, why_not
-from unmask.denoisers.network import Network
-from unmask.denoisers.recorder import CudaRecorder
-from unmask.denoisers.transformer import PLAIN
+from unmask.models.graphs import Graphs, compile_layers, uncompile_layers
+from unmask.models.invariance import Floors
+from unmask.models.kernels import fused_ops, why_not
+from unmask.models.network import Network
+from unmask.models.recorder import CudaRecorder
+from unmask.models.transformer import PLAIN
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 ENGINES = ("eager", "graph", "fused", "compile")

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unmask.core import State, Step, Trajectory
-from unmask.denoisers import Codec, LetterCodec
+from unmask.models import Codec, LetterCodec
 from unmask.report.demo.summary import DemoSummary, summary_columns
 
 # From Okabe and Ito's palette, which the colour-blind can tell apart.

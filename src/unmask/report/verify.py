@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from unmask.lab.verify import Target, VerifiedTask
-from unmask.policies import describe_policy
+from unmask.methods import describe_policy
 from unmask.report.plain import plain
 from unmask.stats import Estimate
 

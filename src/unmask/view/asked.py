@@ -15,7 +15,7 @@ from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.base.files import storable
 from unmask.base.json_files import parse_json
 from unmask.base.options import check_keys, fits
-from unmask.policies import METHODS
+from unmask.methods import METHODS
 
 LONGEST_PROMPT = 20_000
 """Characters."""

@@ -4,14 +4,14 @@ from typing import Any
 
 import torch
 
-from unmask.api import Model
+from unmask.api.model import Model
 from unmask.axes import score
 from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.core import Action, Policy, State
-from unmask.denoisers import ExactDenoiser
-from unmask.policies import make_policy
-from unmask.policies.candidates import candidate, candidates
-from unmask.policies.heads import fitted
+from unmask.models import ExactDenoiser
+from unmask.methods import make_policy
+from unmask.methods.candidates import candidate, candidates
+from unmask.methods.heads import fitted
 from unmask.view.asked import AskedBranch, Deviation
 from unmask.view.studies import StudyFolder
 

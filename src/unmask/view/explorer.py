@@ -6,15 +6,15 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from unmask import __version__
-from unmask.api import Generation, Model
+from unmask.api.model import Generation, Model
 from unmask.base.errors import ConfigError, OtherModel, UnknownName
 from unmask.base.files import storable
 from unmask.core import ModelInput, Needs, SamplingParams, Search, Trajectory
 from unmask.core.rows import map_tensors
 from unmask.lab.run.judging import scores
 from unmask.look.run import run_record, spelling
-from unmask.policies import METHODS
-from unmask.runner import Runner
+from unmask.methods import METHODS
+from unmask.engine.step import Runner
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Example, examples, find
 from unmask.tasks.base import DataDir
 from unmask.view import deviations, watching

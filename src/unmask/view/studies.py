@@ -15,16 +15,16 @@ import pyarrow.compute as pc
 from unmask.axes import AXES, STUDY_AXES, ReMDM
 from unmask.base.errors import ConfigError, UnknownName, UnmaskError
 from unmask.base.files import storable
-from unmask.codecs import codec_of
+from unmask.api.codecs import codec_of
 from unmask.core import Policy
-from unmask.denoisers import Codec
+from unmask.models import Codec
 from unmask.lab.prompts import prompts_from
 from unmask.lab.store import Store
 from unmask.lab.store.pieces import read_table
 from unmask.lab.store.shards import Shard
 from unmask.look.run import ends_of
-from unmask.policies.candidates import candidate, candidates, reference_of
-from unmask.resolve import remade
+from unmask.methods.candidates import candidate, candidates, reference_of
+from unmask.api.resolve import remade
 from unmask.tasks import Example, find
 from unmask.tasks.base import DataDir
 

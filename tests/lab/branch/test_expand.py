@@ -8,13 +8,13 @@ import pytest
 from unmask.adapt.gated import needs_of
 from unmask.axes import ReMDM
 from unmask.core import Noise, Policy, SamplingParams, Trajectory, row_key
-from unmask.decode import decode
-from unmask.denoisers import ExactDenoiser, JointDistribution
-from unmask.diagnostics import DIAGNOSTICS
+from unmask.engine.decode import decode
+from unmask.models import ExactDenoiser, JointDistribution
+from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.lab.branch import EngineSettings, Plan, run, stream
-from unmask.policies import Fixed, Revised
-from unmask.policies.candidates import CANDIDATES, Instead, candidates, reference_of
-from unmask.request import Request
+from unmask.methods import Fixed, Revised
+from unmask.methods.candidates import CANDIDATES, Instead, candidates, reference_of
+from unmask.api.request import Request
 
 N, V, PROMPT = 9, 3, 2
 MODEL = ExactDenoiser(JointDistribution.random(N, V, dependence=2.5, seed=4))

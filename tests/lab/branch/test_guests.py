@@ -12,12 +12,12 @@ from tests.helpers.method_branches import plan as branched
 from unmask.adapt.gated import choose
 from unmask.axes import POLICY, ReMDM
 from unmask.base.errors import ConfigError, ContractError
-from unmask.catalog import load
+from unmask.api.load import load
 from unmask.core import ALL, Noise, SamplingParams, row_key
-from unmask.decode import decode, decode_one_step
-from unmask.denoisers import ExactDenoiser
+from unmask.engine.decode import decode, decode_one_step
+from unmask.models import ExactDenoiser
 from unmask.lab.branch import BranchResult, EngineSettings, run, stream
-from unmask.policies import (
+from unmask.methods import (
     DUS,
     KLASS,
     P2,
@@ -32,8 +32,8 @@ from unmask.policies import (
     ReMDMSampler,
     Swordsman,
 )
-from unmask.policies.candidates import CANDIDATES
-from unmask.request import Request
+from unmask.methods.candidates import CANDIDATES
+from unmask.api.request import Request
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ import pytest
 
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError
-from unmask.diagnostics import CardinalityDiagnostic, RegionDiagnostic, ScoreDiagnostic
+from unmask.adapt.diagnostics import CardinalityDiagnostic, RegionDiagnostic, ScoreDiagnostic
 from unmask.lab.branch import PROPOSAL, EngineSettings, Plan, stream
-from unmask.policies import Fixed, Revised
-from unmask.policies.candidates import CANDIDATES
+from unmask.methods import Fixed, Revised
+from unmask.methods.candidates import CANDIDATES
 
 REFERENCE = Fixed()
 

@@ -5,7 +5,7 @@ import torch
 from unmask.core import Noise, State, Trajectory
 from unmask.lab.branch import Continuation
 from unmask.lab.branch.pools import Future, RowPool, RunningRows, selected
-from unmask.policies import Fixed
+from unmask.methods import Fixed
 
 
 def rows(first: int, n: int) -> Trajectory:

@@ -9,12 +9,12 @@ import pytest
 
 from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError
-from unmask.catalog import load
-from unmask.denoisers import ExactDenoiser, JointDistribution
-from unmask.diagnostics import DIAGNOSTICS, RegionDiagnostic, ScoreDiagnostic
+from unmask.api.load import load
+from unmask.models import ExactDenoiser, JointDistribution
+from unmask.adapt.diagnostics import DIAGNOSTICS, RegionDiagnostic, ScoreDiagnostic
 from unmask.lab.branch import PROPOSAL, EngineSettings, Plan, run
 from unmask.lab.study import Study
-from unmask.request import Request
+from unmask.api.request import Request
 
 N, V, PROMPT = 9, 3, 2
 MODEL = ExactDenoiser(JointDistribution.random(N, V, dependence=2.5, seed=4))

@@ -3,13 +3,13 @@
 import torch
 
 from unmask.axes import ReMDM
-from unmask.denoisers import ExactDenoiser, JointDistribution
-from unmask.diagnostics import DIAGNOSTICS
+from unmask.models import ExactDenoiser, JointDistribution
+from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.lab.branch import EngineSettings, Plan, run, spaced
 from unmask.lab.branch.states import joined
-from unmask.policies import Fixed
-from unmask.policies.candidates import CANDIDATES
-from unmask.request import Request
+from unmask.methods import Fixed
+from unmask.methods.candidates import CANDIDATES
+from unmask.api.request import Request
 
 
 def test_spaced_states():

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from unmask.core import ModelInput, Needs, SamplingParams
-from unmask.denoisers import ExactDenoiser, JointDistribution
+from unmask.models import ExactDenoiser, JointDistribution
 from unmask.lab.branch.stepper import Stepper
 from unmask.lab.branch.summaries import StateSummary, summarised
 from unmask.lab.store.schemas import SUMMARY
-from unmask.request import Request, start_trajectory
+from unmask.api.request import Request, start_trajectory
 
 N = 6
 MODEL = ExactDenoiser(JointDistribution.random(N, 3, dependence=2.0, seed=1))

@@ -4,8 +4,8 @@ from concurrent.futures import Future
 
 from unmask.lab.cluster.cache import ClusterCache
 from unmask.lab.run.judging import AnswerTexts
-from unmask.policies import LLaDA
-from unmask.request import Request
+from unmask.methods import LLaDA
+from unmask.api.request import Request
 
 
 class Pool:

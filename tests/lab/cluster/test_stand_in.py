@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from unmask.base.errors import ConfigError
-from unmask.catalog import load
+from unmask.api.load import load
 from unmask.lab.cluster.stand_in import stand_in
 
 

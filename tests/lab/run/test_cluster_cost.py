@@ -13,7 +13,7 @@ from unmask.lab.run.cluster_cost import Cut, Phase, ShardSize, cluster_cost, cut
 from unmask.lab.run.estimate import decodes_of, estimate
 from unmask.lab.run.jobs import in_groups, jobs_of, prompts_of
 from unmask.lab.study import Study
-from unmask.request import text_side
+from unmask.api.request import text_side
 
 
 @pytest.fixture(name="study")

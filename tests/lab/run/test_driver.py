@@ -14,14 +14,14 @@ from unmask import lab
 from unmask.base.errors import ContractError, OtherStudy, UnknownName
 from unmask.cli.app import main
 from unmask.core import Trajectory
-from unmask.decode import decode
+from unmask.engine.decode import decode
 from unmask.lab.analysis.opportunity import measure
 from unmask.lab.run import driver, judging
 from unmask.lab.run.driver import run_study
 from unmask.lab.run.jobs import prompts_of
 from unmask.lab.store import Store
 from unmask.lab.study import Study
-from unmask.policies import Fixed
+from unmask.methods import Fixed
 
 
 def test_what_a_run_leaves(tiny_run, tiny_study, tiny_load):

@@ -13,7 +13,7 @@ from unmask.lab.run.estimate import MERGED, ForwardTimer, decodes_of, estimate
 from unmask.lab.run.jobs import prompts_of
 from unmask.lab.store import Store
 from unmask.lab.study import Study
-from unmask.request import text_side
+from unmask.api.request import text_side
 
 
 def planned(study, loaded):

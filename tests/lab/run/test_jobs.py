@@ -11,7 +11,7 @@ from unmask.lab.branch import EngineSettings
 from unmask.lab.run.jobs import Job, in_groups, jobs_of, prompts_of, request_of
 from unmask.lab.store import Store
 from unmask.lab.store.shards import Shard
-from unmask.request import Request
+from unmask.api.request import Request
 from unmask.tasks import find
 
 

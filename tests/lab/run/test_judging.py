@@ -15,7 +15,7 @@ from unmask.lab.run.driver import run_study
 from unmask.lab.run.judging import Judge, JudgedAnswer
 from unmask.lab.store import Store
 from unmask.lab.study import Study
-from unmask.policies import Fixed
+from unmask.methods import Fixed
 from unmask.report import compare as report
 from unmask.tasks import examples
 

@@ -107,7 +107,7 @@ Chosen = tuple[str, Callable[..., Any], dict[str, Any]]
 
 
 def _options() -> list[str]:
-    from unmask.decode_options import DecodeOptions
+    from unmask.api.options import DecodeOptions
 
     return [f.name for f in fields(DecodeOptions)] + ["block_length", "remasking", "threshold"]
 
@@ -154,7 +154,7 @@ def _history(rng: random.Random) -> Chosen:
 
 
 def _policy(rng: random.Random) -> Chosen:
-    from unmask.policies import METHODS, make_policy
+    from unmask.methods import METHODS, make_policy
 
     name = rng.choice([*METHODS, *TEXTS[:9]])
     names = [f.name for f in fields(METHODS[name].policy)] if hasattr(METHODS.get(name), "policy") else ["block_length"]

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from unmask.base.errors import ConfigError, SchemaError, format_value
 from unmask.base.files import storable
 from unmask.core import Trajectory
-from unmask.denoisers import Codec
+from unmask.models import Codec
 from unmask.lab.analysis.completeness import checked_manifest, extents_of, unfinished
 from unmask.lab.store import Store, parts, utilities_of
 

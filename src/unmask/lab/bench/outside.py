@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.base.files import format_path
-from unmask.denoisers.transformer import Transformer, TransformerSpec
+from unmask.models.transformer import Transformer, TransformerSpec
 from unmask.lab.bench.subject import Subject, twin
 
 AUTHORS, FAST_DLLM = "authors", "fast-dllm"

@@ -8,12 +8,12 @@ from unmask.adapt import JointPolicy
 from unmask.adapt.detector import Lookup
 from unmask.core import Denoiser, ModelInput, ModelOutput, Needs, Policy, SamplingParams, Trajectory
 from unmask.core.contracts import DenoiserWrapper
-from unmask.decode import decode
-from unmask.diagnostics import FOUR as EACH_AXIS
+from unmask.engine.decode import decode
+from unmask.adapt.diagnostics import FOUR as EACH_AXIS
 from unmask.lab.bench.clock import Effort, Stopwatch, Work, interleaved
 from unmask.lab.bench.lines import Found, Line, Ratio
 from unmask.lab.bench.subject import Subject
-from unmask.policies import Fixed, LLaDA
+from unmask.methods import Fixed, LLaDA
 
 PART = "step"
 LLADA, SAMPLED, WATCHED = "llada", "llada, sampled", "llada, watched"

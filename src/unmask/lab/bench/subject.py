@@ -8,9 +8,9 @@ import torch
 
 from unmask.base.errors import ConfigError, NotEnoughMemory, UnknownName
 from unmask.core import Denoiser, Noise, State, Vocabulary, row_key
-from unmask.denoisers.network import Network
-from unmask.denoisers.readout import default_layers
-from unmask.denoisers.transformer import Transformer, TransformerSpec
+from unmask.models.network import Network
+from unmask.models.readout import default_layers
+from unmask.models.transformer import Transformer, TransformerSpec
 from unmask.models.execution import choose_execution, dtype_name, free_memory, use_engine
 
 LARGE = 10**9

@@ -10,9 +10,9 @@ from unmask.adapt.gated import needs_of
 from unmask.core import Needs, Noise, Policy, row_key
 from unmask.lab.branch.plan import Plan, stream
 from unmask.lab.branch.states import ReferenceRun, Sampled
-from unmask.policies.revised import own_view
-from unmask.request import Request
-from unmask.runner import step_limit
+from unmask.methods.revised import own_view
+from unmask.api.request import Request
+from unmask.engine.step import step_limit
 
 T = TypeVar("T")
 

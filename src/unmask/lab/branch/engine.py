@@ -38,7 +38,7 @@ from unmask.lab.branch.pools import RowPool, follow
 from unmask.lab.branch.readings import StoredReading
 from unmask.lab.branch.states import ReferenceRun, sample
 from unmask.lab.branch.stepper import Stepper, check_plain
-from unmask.request import Request, start_trajectory
+from unmask.api.request import Request, start_trajectory
 
 
 class Branch(NamedTuple):

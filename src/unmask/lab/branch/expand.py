@@ -18,8 +18,8 @@ from unmask.lab.branch.pools import selected
 from unmask.lab.branch.readings import StoredReading, Taken, diagnose
 from unmask.lab.branch.states import joined
 from unmask.lab.branch.stepper import OwnStep, Stepper, check_plain, moved_on
-from unmask.policies.revised import own_view
-from unmask.transition import Transition
+from unmask.methods.revised import own_view
+from unmask.engine.transition import Transition
 
 
 class Expander:

@@ -19,7 +19,7 @@ from unmask.lab.branch.digests import RowSummary, Summary, summarize
 from unmask.lab.branch.plan import Continuation
 from unmask.lab.branch.pools import Future, RowPool, RunningRows, selected
 from unmask.lab.branch.stepper import OwnStep, StepCost, moved_on
-from unmask.transition import raise_faults
+from unmask.engine.transition import raise_faults
 
 
 class FirstStep(NamedTuple):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from unmask.core import ALL, Policy, Trajectory
 from unmask.lab.branch.bucket import Actor
 from unmask.lab.branch.stepper import OwnStep, StepCost, Stepper, acts_whole
-from unmask.policies.revised import own_view
+from unmask.methods.revised import own_view
 
 
 def own_step(stepper: Stepper, actor: Actor, seen: Trajectory) -> OwnStep:

@@ -10,9 +10,9 @@ from unmask.adapt import Proposed
 from unmask.axes import POLICY, ReMDM, revises
 from unmask.base.errors import require
 from unmask.core import Policy
-from unmask.diagnostics import Diagnostic
-from unmask.policies import Revised
-from unmask.policies.candidates import Sets, check_continues
+from unmask.adapt.diagnostics import Diagnostic
+from unmask.methods import Revised
+from unmask.methods.candidates import Sets, check_continues
 
 PROPOSAL = "proposal"
 """The candidate's name under which a diagnostic's own action is branched; the diagnostic's name tells several apart."""

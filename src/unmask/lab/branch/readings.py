@@ -10,11 +10,11 @@ from torch import Tensor
 from unmask.adapt.gated import read_together
 from unmask.adapt.snapped import nearest
 from unmask.core import Action, State, Trajectory
-from unmask.diagnostics import Reading
+from unmask.adapt.diagnostics import Reading
 from unmask.lab.branch.bucket import Bucket
 from unmask.lab.branch.stepper import Stepper, without_noise
 from unmask.lab.branch.summaries import StateSummary, summarised
-from unmask.transition import Transition
+from unmask.engine.transition import Transition
 
 Taken = tuple[Action, Transition]
 """The action that a policy takes at some states, and what comes of it."""

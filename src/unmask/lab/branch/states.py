@@ -18,9 +18,9 @@ from unmask.base.errors import Unfinished, require
 from unmask.core import ALL, Needs, Policy, State, Trajectory
 from unmask.core.rows import concat, map_tensors
 from unmask.lab.branch.stepper import Stepper, moved_on
-from unmask.request import Request, start_trajectory
-from unmask.runner import step_limit
-from unmask.transition import raise_faults
+from unmask.api.request import Request, start_trajectory
+from unmask.engine.step import step_limit
+from unmask.engine.transition import raise_faults
 
 T = TypeVar("T")
 

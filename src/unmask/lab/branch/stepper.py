@@ -21,10 +21,10 @@ from unmask.core import (
     Trajectory,
 )
 from unmask.core.rows import concat, select
-from unmask.denoisers.network import pad_view
-from unmask.policies.revised import own_view
-from unmask.runner import Runner, append_step, record_of
-from unmask.transition import Transition, raise_faults
+from unmask.models.network import pad_view
+from unmask.methods.revised import own_view
+from unmask.engine.step import Runner, append_step, record_of
+from unmask.engine.transition import Transition, raise_faults
 
 SLOTS = 32
 """Views are padded to a multiple of this, as networks pad anyway."""

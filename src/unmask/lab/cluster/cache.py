@@ -12,7 +12,7 @@ from unmask.lab.run.judging import AnswerTexts
 from unmask.lab.store.failures import ATTEMPTS
 from unmask.lab.study import Study
 from unmask.lab.study_models import ModelSpec
-from unmask.request import Request
+from unmask.api.request import Request
 
 
 class ClusterCache(DecodeCache):

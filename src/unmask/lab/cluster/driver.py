@@ -32,7 +32,7 @@ from unmask.lab.run.site import PlannedWork, StudyOrder
 from unmask.lab.store.failures import ATTEMPTS
 from unmask.lab.store.shards import Shard, Unit
 from unmask.lab.study_models import ModelSpec
-from unmask.request import Request
+from unmask.api.request import Request
 from unmask.tasks import Example
 
 AHEAD = 2

@@ -7,7 +7,7 @@ import torch
 
 from unmask.base.errors import ConfigError
 from unmask.core import ModelInput, ModelOutput, Needs, Vocabulary
-from unmask.denoisers import ExactDenoiser
+from unmask.models import ExactDenoiser
 from unmask.lab.compare_timing import machine_of
 
 

@@ -19,8 +19,8 @@ from unmask.lab.run.site import PlannedWork, planned_work
 from unmask.lab.store.hashes import fingerprint
 from unmask.lab.study import Study
 from unmask.lab.study_models import REFERENCES, ModelSpec
-from unmask.policies.candidates import around, candidates, reference_of
-from unmask.request import LoadedModel
+from unmask.methods.candidates import around, candidates, reference_of
+from unmask.api.request import LoadedModel
 from unmask.tasks import Example
 
 

@@ -48,7 +48,7 @@ from unmask.lab.store.hashes import fingerprint
 from unmask.lab.store.shards import Unit
 from unmask.lab.study import ROLES, Study
 from unmask.lab.study_models import ModelSpec
-from unmask.policies import Revised
+from unmask.methods import Revised
 from unmask.stats import Calibration, NotEnough, choose_fixed
 
 

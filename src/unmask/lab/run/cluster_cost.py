@@ -16,7 +16,7 @@ from unmask.lab.run.jobs import Members, grouped
 from unmask.lab.run.naive import prompts_asked
 from unmask.lab.study import Study
 from unmask.lab.study_models import ModelSpec
-from unmask.request import TextSide
+from unmask.api.request import TextSide
 
 HOUR = 3600.0
 BRANCHES, END_TO_END, LOAD = "branches", "end to end", "load"

@@ -8,9 +8,9 @@ import torch
 
 from unmask.adapt import Coverage, coverage
 from unmask.core import Noise, Policy, SamplingParams, Search, Trajectory, row_key
-from unmask.decode import decode
+from unmask.engine.decode import decode
 from unmask.lab.study import Study
-from unmask.request import LoadedModel, Request, start_trajectory
+from unmask.api.request import LoadedModel, Request, start_trajectory
 
 
 class DecodedRow(NamedTuple):

@@ -26,7 +26,7 @@ from unmask.lab.store.failures import ATTEMPTS, Failure, Failures
 from unmask.lab.store.shards import Shard, Unit
 from unmask.lab.study import Study
 from unmask.lab.study_models import ModelSpec
-from unmask.request import LoadedModel, Request
+from unmask.api.request import LoadedModel, Request
 from unmask.tasks import Example
 from unmask.tasks.base import DataDir
 

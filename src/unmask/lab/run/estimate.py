@@ -20,9 +20,9 @@ from unmask.lab.run.jobs import Members
 from unmask.lab.run.naive import NaiveCount, naive_forwards, prompts_asked, proposal_forwards
 from unmask.lab.study import Study
 from unmask.lab.study_models import ModelSpec
-from unmask.policies.candidates import Sets, reference_of
-from unmask.policies.revised import own_view
-from unmask.request import LoadedModel, TextSide, start_trajectory, token_request
+from unmask.methods.candidates import Sets, reference_of
+from unmask.methods.revised import own_view
+from unmask.api.request import LoadedModel, TextSide, start_trajectory, token_request
 
 RUNS_ON = {"greedy": (0.8, 0.17), "drawn": (0.0, 0.8), "revised": (1.8, 0.0)}
 """Steps that a branch is run, as a rule, before it meets a known future: so many, and a share of those that are left.

@@ -14,7 +14,7 @@ from unmask.lab.store.hashes import fingerprint
 from unmask.lab.store.shards import Shard
 from unmask.lab.study import PromptRange, Study
 from unmask.lab.study_models import ModelSpec
-from unmask.request import LoadedModel, Request, prompt_request
+from unmask.api.request import LoadedModel, Request, prompt_request
 from unmask.tasks import Example, Task
 from unmask.tasks.base import DataDir
 

@@ -15,7 +15,7 @@ from unmask.lab.store.failures import Failure
 from unmask.lab.store.shards import Shard, Unit
 from unmask.lab.study import Study
 from unmask.lab.study_models import ModelSpec
-from unmask.request import LoadedModel, Request
+from unmask.api.request import LoadedModel, Request
 from unmask.tasks import Example
 
 

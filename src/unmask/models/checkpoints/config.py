@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from unmask.base.errors import CheckpointError, ConfigError, format_value
 from unmask.base.json_files import parse_json
-from unmask.denoisers.transformer import TransformerSpec
+from unmask.models.transformer import TransformerSpec
 
 _LARGEST = 2**31 - 1
 Size = Annotated[int, Field(ge=1, le=_LARGEST, description=f"a whole number from 1 to {_LARGEST}")]

@@ -11,7 +11,7 @@ from safetensors.torch import save
 
 from unmask.base.errors import CheckpointError
 from unmask.base.files import atomic_write
-from unmask.denoisers.transformer import Transformer, TransformerSpec
+from unmask.models.transformer import Transformer, TransformerSpec
 from unmask.models.checkpoints.config import TensorNames, read_json
 
 INDEX = "model.safetensors.index.json"

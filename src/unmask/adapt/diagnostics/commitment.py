@@ -1,0 +1,84 @@
+"""Commitment: whether a token is worth more as lasting context than it is likely to be overturned.
+
+`app:commitment_diagnostic`
+"""
+
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from unmask.axes import COMMITMENT, score
+from unmask.base.errors import require
+from unmask.core import Action, Trajectory
+from unmask.adapt.diagnostics.base import Diagnostic, Reading, asked, count, eligible, mixed, silence
+from unmask.adapt.diagnostics.transfer import attention, reliability, sensitivity, supplied
+from unmask.mechanisms import flip_radius
+
+
+@dataclass(frozen=True)
+class CommitmentDiagnostic(Diagnostic):
+    """Context value against revision pressure. Signal: the largest pressure minus value of the new tokens."""
+
+    name: ClassVar[str] = "commitment"
+    axis: ClassVar[str] = COMMITMENT.name
+    ordered: ClassVar[bool] = False
+    replays: ClassVar[bool] = True
+    epsilon: float = 1e-3
+    """As in the cardinality diagnostic."""
+    window: int = 4
+    """How many transitions back the posterior's movement is looked at."""
+
+    def __post_init__(self) -> None:
+        require(0 < self.epsilon < float("inf"), "epsilon", self.epsilon, "above 0", "e.g. 0.001")
+        require(self.window >= 1, "window", self.window, "1 or more", "e.g. 4")
+
+    @property
+    def past_steps(self) -> int:
+        return self.window
+
+    def read(self, traj: Trajectory, action: Action) -> Reading:
+        last, state = traj.last, traj.state
+        if last is None:
+            return silence(traj, action)
+        L = state.tokens_BL.shape[1]
+        answered = sensitivity(traj, last, self.epsilon)
+        new_BL = score.best(mixed(traj.current_prediction, action), eligible(state, action), count(state, action))
+        waiting_BL = state.masked_BL & ~new_BL
+        tau_BL = torch.where(waiting_BL, answered.tau_BL, 0.0)
+        beta_BL = reliability(traj.current_prediction, L) * supplied(attention(traj.current_prediction, L), tau_BL)
+        rho_BL = displacement(traj, self.window)
+        p_BLK = traj.current_prediction.clean.p_BNK[:, :L]
+        eta_BL = (rho_BL - flip_radius(p_BLK[..., 0], p_BLK[..., 1])).clamp(min=0)
+
+        judged_BL = new_BL & ~rho_BL.isnan()
+        # Nobody left to give context to makes beta 0; somebody whose sensitivity is unknown makes it unknown.
+        valued_B = (answered.known_BL & waiting_BL).any(-1) | ~waiting_BL.any(-1)
+        abstains_B = ~(judged_BL.any(-1) & valued_B)
+        excess_BL = torch.where(judged_BL, eta_BL - beta_BL, -torch.inf)
+        decided_BL = judged_BL & ~abstains_B[:, None]
+        nan_BL = torch.full_like(beta_BL, torch.nan)
+        return Reading(
+            torch.where(abstains_B, torch.nan, excess_BL.amax(-1)),
+            abstains_B,
+            replace(action, commit_BL=torch.where(decided_BL, beta_BL >= eta_BL, action.commit_BL)),
+            {"beta_BL": torch.where(judged_BL, beta_BL, nan_BL), "eta_BL": torch.where(judged_BL, eta_BL, nan_BL)},
+        )
+
+
+def displacement(traj: Trajectory, window: int) -> Tensor:
+    """rho: the largest KL(p_{tau-1} || p_tau) of the last transitions, OLD posterior first; NaN where there is none.
+
+    Only transitions count at whose both ends the position was masked. Old first, because the ball of
+    `thm:commitment_regime` is centred at the posterior that is left. `eq:app_revision_radius`
+    """
+    L = traj.state.tokens_BL.shape[1]
+    seen = [(traj.current_prediction, traj.state), *((step.prediction, step.state) for step in reversed(traj.steps))]
+    rho_BL = torch.full_like(traj.state.tokens_BL, -torch.inf, dtype=torch.float64)
+    for (prediction, after), (_, before) in islice(pairwise(seen), window):
+        moved_BL = asked(prediction.displacement_BN, "displacement")[:, :L].double()
+        known_BL = after.masked_BL & before.masked_BL & ~moved_BL.isnan()
+        rho_BL = torch.where(known_BL, torch.maximum(rho_BL, moved_BL), rho_BL)
+    return torch.where(rho_BL.isinf(), torch.nan, rho_BL)

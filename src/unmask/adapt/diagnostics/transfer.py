@@ -1,0 +1,60 @@
+"""Directed context transfer D(i -> j) = p_i tau_j phi(i -> j): what cardinality and commitment are made of.
+
+phi(i -> j) is the attention from query j to key i, `attention_BNN[:, j, i]`. D itself is never built: both
+diagnostics need only its row and column sums. `eq:app_context_transfer`
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unmask.core import Prediction, Step, Trajectory
+from unmask.adapt.diagnostics.base import asked, masked_twice, once, total
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """How strongly each position answered to the context that the last step revealed."""
+
+    tau_BL: Tensor
+    """0 where unknown."""
+    known_BL: Tensor
+    """Positions that could answer: masked twice, on rows that revealed something."""
+
+
+def sensitivity(traj: Trajectory, last: Step, epsilon: float) -> Sensitivity:
+    """tau_j = delta_j / (epsilon + sum over the last step's reveals of p_r phi(r -> j)), both of the last step.
+
+    delta is the drift KL(p_t || p_{t-1}), new posterior first: its mean is the information that j gained.
+    `eq:app_target_sensitivity`
+    """
+    return once(traj, ("sensitivity", epsilon), lambda: _sensitivity(traj, last, epsilon))
+
+
+def _sensitivity(traj: Trajectory, last: Step, epsilon: float) -> Sensitivity:
+    length = traj.state.tokens_BL.shape[1]
+    delta_BL = asked(traj.current_prediction.drift_BN, "drift")[:, :length].double()
+    source_BL = torch.where(last.revealed_BL, reliability(last.prediction, length), 0.0)
+    supplied_BL = received(attention(last.prediction, length, "attention of the last step"), source_BL)
+    known_BL = masked_twice(traj, last) & ~delta_BL.isnan() & last.revealed_BL.any(-1, keepdim=True)
+    return Sensitivity(torch.where(known_BL, delta_BL / (epsilon + supplied_BL), 0.0), known_BL)
+
+
+def reliability(prediction: Prediction, length: int) -> Tensor:
+    """The largest probability of each position's posterior."""
+    return prediction.clean.p_BNK[:, :length, 0].double()
+
+
+def attention(prediction: Prediction, length: int, what: str = "attention") -> Tensor:
+    return asked(prediction.attention_BNN, what)[:, :length, :length]
+
+
+def received(phi_BLL: Tensor, source_BL: Tensor) -> Tensor:
+    """What each query gets from weighted keys: sum over i of phi(i -> j) source_i."""
+    return total(phi_BLL * source_BL[:, None, :].to(phi_BLL.dtype)).double()
+
+
+def supplied(phi_BLL: Tensor, target_BL: Tensor) -> Tensor:
+    """What each key gives to weighted queries: sum over j of phi(i -> j) target_j."""
+    return total((phi_BLL * target_BL[:, :, None].to(phi_BLL.dtype)).transpose(1, 2)).double()

@@ -1,0 +1,1 @@
+"""One step of decoding and the loop: from a start to an end."""

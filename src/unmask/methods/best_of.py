@@ -1,0 +1,130 @@
+"""Best of n: what a search is measured against. Taxonomy: that of the base | independent decodes."""
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from unmask.base.errors import ConfigError, Unfinished, require
+from unmask.core import NO_LOOK_AHEAD, Needs, Policy, Search, SearchContext, State, Trajectory
+from unmask.core.card import OURS, Card
+from unmask.methods.llada import LLaDA
+from unmask.methods.paths import ended, noted
+from unmask.engine.step import joined, step_limit
+
+
+@dataclass(frozen=True)
+class BestOf(Search):
+    """Decode n times, the first time as the run would and then at a temperature; keep the most probable answer.
+
+    Probable by the model's own word: the sum of log p of the tokens, each as it was when it was revealed. That costs no
+    forward beyond those of the n decodes.
+    """
+
+    name: ClassVar[str] = "best-of"
+    card: ClassVar[Card] = Card(
+        "this library",
+        "that of the base",
+        "that of the base",
+        "that of the base",
+        "that of the base",
+        planning="independent decodes",
+        label=OURS,
+    )
+    base: Policy = field(default_factory=LLaDA)
+    n: int = 4
+    """Decodes; 1 is the base method."""
+    temperature: float = 0.6
+    """Of all decodes but the first, which has the run's."""
+
+    def __post_init__(self) -> None:
+        require(1 <= self.n <= 10_000, "n", self.n, "1 to 10000", "1 is the base method")
+        require(0 < self.temperature < float("inf"), "temperature", self.temperature, "above 0", "0.6 is the default")
+        base = self.base
+        alone = base.past_steps == 0 and not (base.looks_ahead or base.needs.planner or base.own_end)
+        if not alone or type(base).model_input is not Policy.model_input:
+            raise ConfigError(
+                f"base of best-of is {base.name}; allowed: methods that decide from one prediction of the canvas and "
+                "remember nothing, such as llada, fast-dllm or eb-sampler; pick one"
+            )
+
+    @property
+    def needs(self) -> Needs:
+        return self.base.needs
+
+    @property
+    def random(self) -> bool:
+        return self.n > 1 or self.base.random
+
+    @property
+    def steps(self) -> str:
+        return self.base.steps
+
+    def check(self, state: State) -> None:
+        self.base.check(state)
+
+    def decode(self, context: SearchContext, traj: Trajectory) -> Trajectory:
+        best: list[_Answer] = []
+        for number in range(self.n):
+            found = self._once(context, traj, number)
+            if best:
+                pairs = zip(best, found, strict=True)
+                found = [new.over(old) if new.value > old.value else old.over(new) for old, new in pairs]
+            best = [replace(one, path=noted(one.path, one.value, number + 1, one.dropped)) for one in found]
+            context.report_paths([one.path for one in best])
+        return ended(traj, (one.path for one in best))
+
+    def _once(self, context: SearchContext, traj: Trajectory, number: int) -> "list[_Answer]":
+        """One decode of all rows: the base method's loop."""
+        noise = traj.noise if number == 0 else traj.noise.derive(f"decode/{number}")
+        rows_B = torch.arange(traj.state.batch, device=traj.rows_B.device)
+        now = replace(traj, noise=noise, rows_B=rows_B, steps=(), prediction=None, config=None)
+        parts: list[Trajectory] = []
+        temperature = None if number == 0 else self.temperature
+        for _ in range(limit := step_limit(traj.state)):
+            open_B = now.state.masked_BL.any(-1)
+            if not bool(open_B.all()):
+                parts.append(_rows(now, ~open_B))
+                now = replace(_rows(now, open_B), steps=now.steps)
+            if now.state.batch == 0:
+                return _answers(joined(parts, now.steps))
+            seen = context.predict(now.state, now.rows_B, self.needs, noise=now.noise, temperature=temperature)
+            now = replace(now, prediction=seen)
+            now = context.apply_action(now, self.base.name, self.base.act(now, NO_LOOK_AHEAD))
+        raise Unfinished(f"{self.base.name} had masks left after {limit} steps; allowed: one that fills; pick another")
+
+
+def _rows(traj: Trajectory, chosen_B: Tensor) -> Trajectory:
+    return replace(traj, steps=(), prediction=None).select(chosen_B.nonzero().flatten())
+
+
+@dataclass(frozen=True)
+class _Answer:
+    path: Trajectory
+    value: float
+    dropped: tuple[Trajectory, ...] = ()
+    """Answers that were less probable."""
+
+    def over(self, other: "_Answer") -> "_Answer":
+        return replace(self, dropped=(*self.dropped, *other.dropped, other.path))
+
+
+def _answers(whole: Trajectory) -> list[_Answer]:
+    """Every row of a decode as a path of its own, and how probable it is."""
+    answers = []
+    for row in range(whole.state.batch):
+        alone = whole.row(row)
+        here_B = torch.full_like(alone.rows_B, row)
+        path = replace(alone, rows_B=here_B, steps=tuple(replace(step, rows_B=here_B) for step in alone.steps))
+        answers.append(_Answer(path, log_probability(path)))
+    return answers
+
+
+def log_probability(path: Trajectory) -> float:
+    """Sum of log p of a path's tokens when they were last revealed; those that no model proposed do not count."""
+    log_p_BL = torch.zeros_like(path.state.tokens_BL, dtype=torch.float64)
+    for step in path.steps:
+        said_BL = step.confidence_BL.double().clamp(min=1e-30).log().nan_to_num(nan=0.0)
+        log_p_BL = torch.where(step.revealed_BL, said_BL, log_p_BL.masked_fill(step.remasked_BL, 0.0))
+    return float(log_p_BL.sum())

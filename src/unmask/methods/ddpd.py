@@ -1,0 +1,165 @@
+"""DDPD, discrete diffusion with planned denoising (Liu et al.).
+
+Taxonomy: learned planner | one position a step | full | fully revisable | learned.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from unmask.axes import cardinality, commitment, score
+from unmask.base.errors import require
+from unmask.core import Action, LookAhead, ModelInput, Needs, State, Trajectory
+from unmask.core.card import RECONSTRUCTION, Card
+from unmask.methods.heads import AUTO, LearnedPolicy
+
+STARTS, WEIGHTS = ("masks", "uniform"), ("softmax", "sigmoid")
+SURE = 50.0
+"""Planner logit of a mask, which is noise for certain, and the largest of any token."""
+PRIOR = 0.5
+"""Share of noise before anything is seen: the planner knows no time, and training draws the share evenly."""
+
+
+@dataclass(frozen=True)
+class DDPD(LearnedPolicy):
+    """A planner says which tokens are noise; each step rewrites one of them in the context of what is trusted.
+
+    A step draws a position by the planner, masks it and every other that a coin of its noise probability picks, and
+    takes the model's token there. Any position may be rewritten at any step; more steps than positions correct.
+    """
+
+    name: ClassVar[str] = "ddpd"
+    random = True
+    looks_ahead = True
+    extra_steps = True
+    kind: ClassVar[str] = "ddpd"
+    without: ClassVar[str] = "self"
+    card: ClassVar[Card] = Card(
+        "Liu et al. 2024, DDPD (arXiv 2410.06264)",
+        "learned planner",
+        "one position a step",
+        "full",
+        "fully revisable",
+        planning="learned",
+        learned=True,
+        label=RECONSTRUCTION,
+        made_for="as many steps as tokens or more",
+        differs=(
+            "equal to 32 runs of the authors' loop for text8 with start=uniform, head=self; not on their networks",
+            "an adaptation by default: it starts from masks, each of which is noise for certain (start=uniform starts "
+            "from random tokens, as the authors do)",
+            "the planner is a small head on the model's hidden rows (theirs is a network as large as the denoiser)",
+            "models here take no time, so the mask denoiser is not told the share of noise; no uniform denoiser",
+            "given tokens are never drawn, masked or counted (theirs generates without a prompt)",
+        ),
+    )
+    start: str = "masks"
+    """"masks", or "uniform": a first step writes random tokens everywhere, as the authors begin."""
+    weights: str = "softmax"
+    """What draws the position: softmax of the planner's logits (the code's default), or "sigmoid": noise
+    probabilities (the paper's rate)."""
+    planner_temperature: float = 1.0
+    """Divides the planner's logits."""
+    fill: float = 0.05
+    """After the last step, positions that are noise with more than this probability take the likeliest token."""
+    head: str = AUTO
+    """"auto" (the package's, for its models), a folder, or "self": Bayes' rule on what the model says of the token."""
+
+    def __post_init__(self) -> None:
+        require(self.start in STARTS, "start", self.start, " or ".join(STARTS), "pick one")
+        require(self.weights in WEIGHTS, "weights", self.weights, " or ".join(WEIGHTS), "pick one")
+        ok = 0 < self.planner_temperature < float("inf")
+        require(ok, "planner_temperature", self.planner_temperature, "above 0, finite", "the authors use 0.8 to 1")
+        require(0 <= self.fill < 1, "fill", self.fill, "0 or more, below 1", "the authors use 0.05")
+        require(bool(self.head), "head", self.head, "auto, self or a folder", "leave it out")
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(revealed=True, hidden=self.trained)
+
+    def done(self, traj: Trajectory) -> Tensor:
+        """After its steps; random tokens are written before the first of them."""
+        return traj.state.step_B >= self._steps(traj.state)
+
+    def model_input(self, traj: Trajectory) -> ModelInput:
+        """The canvas, and how probable the tokens are that stand."""
+        state = traj.state
+        return replace(ModelInput.of(state, self.needs), given_BN=torch.where(state.revealed_BL, state.tokens_BL, -1))
+
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
+        state = traj.state
+        able_BL = state.answer_BL & ~state.committed_BL
+        g_BL = self._logits(traj)
+        write_BL, hidden_BL = self.plan(g_BL, able_BL, traj.uniform)
+        last_B = state.step_B + 1 >= self._steps(state)
+        fill_BL = able_BL & (g_BL.sigmoid() > self.fill) & last_B[:, None]
+        begin_B = (state.step_B == 0) & (self.start == "uniform")
+        tokens_BL = torch.full_like(state.tokens_BL, -1)
+        row_U = (~begin_B).nonzero().flatten()
+        if len(row_U):
+            tokens_BL[row_U] = self._denoised(traj, look_ahead, row_U, hidden_BL[row_U], fill_BL[row_U])
+        write_BL = torch.where(begin_B[:, None], state.masked_BL, write_BL | fill_BL)
+        tokens_BL = torch.where(begin_B[:, None], self._random_tokens(traj), tokens_BL)
+        return Action(
+            score.rows("confidence", state),
+            *cardinality.reveal_set(write_BL, state.masked_BL | write_BL),
+            commitment.commit_none(state),
+            remask_BL=write_BL & state.revisable_BL,
+            tokens_BL=torch.where(write_BL, tokens_BL, -1),
+            rule="confidence",
+        )
+
+    def _denoised(
+        self, traj: Trajectory, look_ahead: LookAhead, row_U: Tensor, hidden_UL: Tensor, fill_UL: Tensor
+    ) -> Tensor:
+        """The model's tokens with what is not trusted masked: drawn as the run draws, the likeliest where it ends."""
+        asked = traj.state.select(row_U)
+        masked = replace(asked, tokens_BL=torch.where(hidden_UL, asked.mask_id, asked.tokens_BL))
+        said = look_ahead.predict(masked, row_U, Needs(revealed=True), noise=traj.noise.select(row_U))
+        return torch.where(fill_UL, said.clean.top_BNK[..., 0], said.token_BN)
+
+    def _steps(self, state: State) -> Tensor:
+        """How many it takes: those asked for, and one that writes random tokens before them."""
+        return state.horizon_B + (self.start == "uniform")
+
+    def plan(self, g_BL: Tensor, able_BL: Tensor, uniform: Callable[[str], Tensor]) -> tuple[Tensor, Tensor]:
+        """Where to write, one position a row, and all that is masked meanwhile: it, and what coins pick."""
+        weight_BL = self.chances(g_BL, able_BL)
+        cumulative_BL = weight_BL.cumsum(-1)
+        # One number a row: that of its first answer position, which padding does not move.
+        first_B1 = able_BL.long().argmax(-1, keepdim=True)
+        u_B1 = uniform("planner/position").gather(1, first_B1) * cumulative_BL[:, -1:]
+        place_B1 = torch.searchsorted(cumulative_BL, u_B1, right=True)
+        last_B1 = (able_BL * torch.arange(able_BL.shape[1], device=able_BL.device)).amax(-1, keepdim=True)
+        at_BL = torch.zeros_like(able_BL).scatter(1, torch.minimum(place_B1, last_B1), True) & able_BL
+        return at_BL, able_BL & ((uniform("planner/coin") < g_BL.sigmoid()) | at_BL)
+
+    def chances(self, g_BL: Tensor, able_BL: Tensor) -> Tensor:
+        """How likely each position is drawn."""
+        if self.weights == "sigmoid":
+            weight_BL = torch.where(able_BL, (g_BL / self.planner_temperature).sigmoid(), 0.0)
+            return weight_BL / weight_BL.sum(-1, keepdim=True)
+        return torch.where(able_BL, g_BL / self.planner_temperature, float("-inf")).softmax(-1).nan_to_num()
+
+    def _logits(self, traj: Trajectory) -> Tensor:
+        """The planner's logits, float64; a mask is noise."""
+        state, seen = traj.state, traj.current_prediction
+        assert seen.given_BN is not None
+        p_BL = seen.given_BN
+        if self.trained:
+            g_BL = self.network_for(seen.hidden_BNH)(seen.hidden_BNH, p_BL)
+        else:
+            # P(noise | token) with tokens of noise uniform over the vocabulary.
+            odds_BL = PRIOR / seen.vocab / ((1 - PRIOR) * p_BL.double()).clamp(min=1e-300)
+            g_BL = odds_BL.log()
+        return torch.where(state.masked_BL, SURE, g_BL.double().clamp(-SURE, SURE))
+
+    def _random_tokens(self, traj: Trajectory) -> Tensor:
+        """Uniform over the vocabulary, the mask left out."""
+        state, vocab = traj.state, traj.current_prediction.vocab
+        inside = state.mask_id < vocab
+        drawn_BL = (traj.uniform("planner/start") * (vocab - inside)).long()
+        return drawn_BL + (drawn_BL >= state.mask_id) if inside else drawn_BL

@@ -1,0 +1,184 @@
+"""ReMDM (Wang et al.). Taxonomy: confidence / re-mask schedule | schedule-dependent | full | re-maskable | none."""
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from unmask.axes import ReMDM, cardinality, commitment, score
+from unmask.axes.remasking import loop_alpha, reveal_probability
+from unmask.base.errors import require
+from unmask.core import Action, LookAhead, ModelInput, Policy, State, Trajectory
+from unmask.core.card import Card
+from unmask.methods.blocks import check_block_length
+from unmask.methods.revised import confidence_when_revealed
+
+_EPS = 1e-5
+"""Where the authors' time ends."""
+
+
+@dataclass(frozen=True)
+class ReMDMSampler(Policy):
+    """Ancestral sampling that re-masks: every mask is revealed, every revealed token re-opened, with a probability.
+
+    The probabilities keep the noise schedule's marginals. After the last step one more pass fills what is left with
+    the most probable tokens. Tokens are meant to be drawn: use temperature 1.
+    """
+
+    name: ClassVar[str] = "remdm"
+    card: ClassVar[Card] = Card(
+        "Wang et al. 2025, ReMDM (arXiv 2503.00307)",
+        "confidence / re-mask schedule",
+        "schedule-dependent",
+        "full",
+        "re-maskable",
+        differs=(
+            "whether a position changes and which token it gets are two draws here and one over both there: the same "
+            "law, and the same runs where theirs is split alike",
+            "loop: a step across an edge of the loop ends on the next phase's schedule (theirs on the last one's)",
+            "the confidence of a token is kept in float64 (theirs in bfloat16)",
+            "top-p keeps the token that crosses the limit (theirs drops it)",
+            "given tokens are never re-masked (theirs has no prompts)",
+        ),
+        made_for="temperature 1 and at least as many steps as tokens",
+        presets={
+            "cap": {"operator.variant": "cap", "operator.eta": 0.008},
+            "rescale": {"operator.variant": "rescale", "operator.eta": 0.015},
+            "conf": {"operator.variant": "conf"},
+            "loop": {"operator.variant": "loop", "operator.eta": 0.02},
+        },
+    )
+    past_steps = 1
+    random = True
+    extra_steps = True
+    cuda_graph = True
+    operator: ReMDM = field(default_factory=lambda: ReMDM("cap"))
+
+    def done(self, traj: Trajectory) -> Tensor:
+        return super().done(traj) & (traj.state.step_B >= traj.state.horizon_B)
+
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
+        state = traj.state
+        psi_BL = confidence_when_revealed(traj)
+        reveal_B, sigma_BL = self.rates(state, psi_BL)
+        over_B = state.step_B >= state.horizon_B
+        reveal_B = torch.where(over_B, 1.0, reveal_B)
+        chosen_BL = state.masked_BL & (traj.uniform("order") < reveal_B[:, None])
+        remask_BL = state.revisable_BL & (traj.uniform("remask") < sigma_BL) & ~over_B[:, None]
+        token_BL = traj.current_prediction.clean.top_BNK[:, : chosen_BL.shape[1], 0]
+        return Action(
+            score.rows("confidence", state),
+            *cardinality.reveal_set(chosen_BL, state.masked_BL | remask_BL),
+            commitment.commit_none(state),
+            remask_BL=remask_BL,
+            tokens_BL=torch.where(over_B[:, None] & chosen_BL, token_BL, -1),
+            notes={"psi_BL": psi_BL},
+            rule="confidence",
+        )
+
+    def rates(self, state: State, psi_BL: Tensor) -> tuple[Tensor, Tensor]:
+        """Probabilities to reveal and to re-mask on the authors' grid: t from 1 to 1e-5 in T steps."""
+        dt_B = (1 - _EPS) / state.horizon_B.double()
+        t_B = 1 - dt_B * state.step_B
+        s_B = (t_B - dt_B).clamp(min=0)
+        operator = self.operator
+        if operator.variant == "loop":
+            shape = (operator.t_on, operator.t_off, operator.alpha_on)
+            alpha_t_B, alpha_s_B = loop_alpha(t_B, *shape), loop_alpha(s_B, *shape)
+        else:
+            alpha_t_B, alpha_s_B = 1 - t_B, 1 - s_B
+        shared_B = operator.shared(t_B, alpha_t_B, alpha_s_B)
+        sigma_BL = operator.rates(t_B, alpha_t_B, alpha_s_B, psi_BL, state.revisable_BL)
+        return reveal_probability(alpha_t_B, alpha_s_B, shared_B).clamp(0, 1), sigma_BL
+
+
+@dataclass(frozen=True)
+class ReMDMLLaDA(Policy):
+    """The authors' loop for LLaDA: fill 7/8 of a block, then drop the k least sure and refill as many, then finish.
+
+    Every block of B positions takes 2 B steps, one forward each. Tokens are meant to be drawn: use temperature 1.
+    """
+
+    name: ClassVar[str] = "remdm-llada"
+    card: ClassVar[Card] = Card(
+        "Wang et al. 2025, ReMDM (arXiv 2503.00307), code for LLaDA",
+        "confidence / re-mask schedule",
+        "schedule-dependent",
+        "block",
+        "re-maskable",
+        differs=(
+            "a count loop of the authors' code, not the paper's sampler",
+            "no early return at end of text",
+        ),
+        made_for="temperature 1",
+        presets={"llada/countdown": {"k": 1}, "llada/truthfulqa": {"k": 4}},
+    )
+    past_steps = 1
+    extra_steps = True
+    steps = "ignore"
+    cuda_graph = True
+    block_cache = True
+    block_length: int | None = None
+    """Answer positions per block, which must divide the answer; None is one block, as in their runs of 32."""
+    k: int = 1
+    """Positions dropped and refilled a step (the authors' remdm_number); 0 drops none, and those steps do nothing."""
+
+    def __post_init__(self) -> None:
+        require(0 <= self.k <= 1_000_000, "k", self.k, "0 or more", "the authors use 1 and 4")
+        check_block_length(self.block_length, "the authors use 32")
+
+    def check(self, state: State) -> None:
+        for answer in state.answer_BL.sum(-1).tolist():
+            size = self.block_length or answer
+            require(answer % size == 0, "block_length", size, f"a divisor of the {answer} new tokens", "change either")
+
+    def done(self, traj: Trajectory) -> Tensor:
+        return super().done(traj) & (traj.state.step_B >= 2 * traj.state.answer_BL.sum(-1))
+
+    def model_input(self, traj: Trajectory) -> ModelInput:
+        """The canvas without what is about to be dropped: the forward that refills has not seen it."""
+        remask_BL = self._dropped(traj)
+        tokens_BL = torch.where(remask_BL, traj.state.mask_id, traj.state.tokens_BL)
+        return ModelInput.of(replace(traj.state, tokens_BL=tokens_BL), self.needs)
+
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
+        state = traj.state
+        now = self._clock(state)
+        # The forward was asked about masks and about what the view had dropped.
+        remask_BL = traj.current_prediction.wanted_BN[:, : state.tokens_BL.shape[1]] & ~state.masked_BL
+        open_BL = now.in_block_BL & (state.masked_BL | remask_BL)
+        k_B = torch.where(now.dropping_B, self.k, 1)
+        confidence_BL = traj.current_prediction.confidence_BN[:, : open_BL.shape[1]]
+        return Action(
+            score.rows("confidence", state),
+            *cardinality.reveal_set(score.best(confidence_BL, open_BL, k_B), state.masked_BL | remask_BL),
+            commitment.commit_none(state),
+            remask_BL=remask_BL,
+            notes={"psi_BL": confidence_when_revealed(traj)},
+            rule="confidence",
+        )
+
+    def _dropped(self, traj: Trajectory) -> Tensor:
+        """The k positions of the block that were least sure when they were revealed."""
+        state, now = traj.state, self._clock(traj.state)
+        able_BL = state.revisable_BL & now.in_block_BL
+        return score.best(-confidence_when_revealed(traj), able_BL, torch.where(now.dropping_B, self.k, 0))
+
+    def _clock(self, state: State) -> "_Rounds":
+        answer_B = state.answer_BL.sum(-1)
+        size_B = answer_B if self.block_length is None else torch.full_like(answer_B, self.block_length)
+        block_B, inner_B = state.step_B // (2 * size_B), state.step_B % (2 * size_B)
+        in_block_BL = state.answer_BL & (state.rank_BL // size_B[:, None] == block_B[:, None])
+        # Its own rounds leave no mask behind. Of somebody else's step some may be left: they are filled at the end.
+        over_B = block_B * size_B >= answer_B
+        in_block_BL = torch.where(over_B[:, None], state.answer_BL, in_block_BL)
+        filled_B = 7 * size_B // 8
+        return _Rounds(in_block_BL, ~over_B & (inner_B >= filled_B) & (inner_B < filled_B + size_B))
+
+
+@dataclass(frozen=True)
+class _Rounds:
+    in_block_BL: Tensor
+    dropping_B: Tensor
+    """Whether the block is full enough to drop and refill."""

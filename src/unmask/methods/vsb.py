@@ -1,0 +1,152 @@
+"""VSB-style (after Wang et al.).
+
+Taxonomy: future-context divergence | variable block size | self-contained blocks | irreversible |
+future-aware criterion.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from unmask.axes import cardinality, commitment, region, score
+from unmask.base.errors import ConfigError, require
+from unmask.core import Action, LookAhead, Needs, Policy, Posterior, State, Trajectory
+from unmask.core.card import RECONSTRUCTION, Card
+from unmask.methods.shadows import originals, shadow_view
+
+AGGREGATES = ("mean", "max")
+
+
+@dataclass(frozen=True)
+class VSB(Policy):
+    """End a block where its tokens do not depend on what comes after: predictions with and without the future agree.
+
+    At a block's start the next `window` positions are drafted. A position's prediction that reads the whole draft is
+    compared with one that reads only up to each possible end; the longest block whose divergence is small is decoded
+    by the threshold rule.
+    """
+
+    name: ClassVar[str] = "vsb"
+    card: ClassVar[Card] = Card(
+        "Wang, Qiu and Huang 2026, When to Commit? (arXiv 2604.23994)",
+        "future-context divergence",
+        "variable block size",
+        "self-contained blocks",
+        "irreversible",
+        planning="future-aware criterion",
+        label=RECONSTRUCTION,
+        differs=(
+            "from the abstract and reading notes: divergence (Jensen-Shannon), aggregate, search and thresholds are "
+            "ours; the future is removed from attention, not masked",
+        ),
+    )
+    past_steps = 1
+    looks_ahead = True
+    steps = "ignore"
+    window: int = 32
+    """Longest block."""
+    least: int = 4
+    """Shortest block."""
+    delta: float = 0.01
+    """Divergence (nats) up to which a block counts as self-contained."""
+    aggregate: str = "mean"
+    threshold: float = 0.9
+    """Within a block: reveal what is at least this sure, at least one."""
+
+    def __post_init__(self) -> None:
+        ordered = 1 <= self.least <= self.window <= 1024
+        require(ordered, "least, window", (self.least, self.window), "1 <= least <= window <= 1024", "e.g. 4, 32")
+        require(self.delta >= 0, "delta", self.delta, "0 or more", "it is in nats")
+        require(self.aggregate in AGGREGATES, "aggregate", self.aggregate, " or ".join(AGGREGATES), "pick one")
+        require(0 <= self.threshold <= 1, "threshold", self.threshold, "0 to 1", "it is a probability")
+
+    def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
+        state = traj.state
+        end_B = self._end(traj, look_ahead)
+        open_BL = state.masked_BL & (state.rank_BL < end_B[:, None])
+        confidence_BL = traj.current_prediction.confidence_BN[:, : open_BL.shape[1]]
+        k_B = cardinality.above(confidence_BL, self.threshold, open_BL)
+        return Action(
+            score.rows("confidence", state),
+            open_BL,
+            cardinality.fraction(k_B, open_BL.sum(-1)),
+            commitment.commit_all(state),
+            notes={"end_B": end_B},
+            rule="confidence",
+        )
+
+    def _end(self, traj: Trajectory, look_ahead: LookAhead) -> Tensor:
+        """Rank after the block's last position: as noted, or found anew where that block is full."""
+        state = traj.state
+        first_B = region.first_mask(state)
+        noted_B = traj.notes.get("end_B", torch.zeros_like(first_B))
+        end_B = noted_B.clone()
+        row_U = (first_B >= noted_B).nonzero().flatten()
+        if len(row_U):
+            end_B[row_U] = first_B[row_U] + self._lengths(traj, look_ahead, row_U, first_B[row_U])
+        return end_B
+
+    def _lengths(self, traj: Trajectory, look_ahead: LookAhead, row_U: Tensor, first_U: Tensor) -> Tensor:
+        """Block lengths of the rows that begin one."""
+        drafted = traj.state.select(row_U)
+        token_UL = traj.current_prediction.token_BN[row_U, : drafted.tokens_BL.shape[1]]
+        in_window_UL = drafted.masked_BL & (drafted.rank_BL < (first_U + self.window)[:, None])
+        drafted = replace(drafted, tokens_BL=torch.where(in_window_UL, token_UL, drafted.tokens_BL))
+        last_U = torch.minimum(first_U + self.window, drafted.answer_BL.sum(-1)) - first_U
+        aware = self._predictions(look_ahead, drafted, row_U, first_U, None)
+        length_W = torch.arange(1, self.window + 1, device=row_U.device)
+        able_UW = (length_W <= last_U[:, None]) & (length_W >= last_U.clamp(max=self.least)[:, None])
+        # Every pair of a row and a length is one hypothetical row, so that nobody pays for a neighbour's lengths.
+        at_P, width_P = able_UW.nonzero(as_tuple=True)
+        length_P = length_W[width_P]
+        blind = self._predictions(look_ahead, drafted.select(at_P), row_U[at_P], first_U[at_P], length_P)
+        divergence_PS = _jensen_shannon(aware.select(at_P), blind)[:, -self.window :]
+        worth_P = divergence_PS.cumsum(-1)[:, -1] / length_P if self.aggregate == "mean" else divergence_PS.amax(-1)
+        worth_UW = torch.full(able_UW.shape, float("inf"), dtype=torch.float64, device=row_U.device)
+        worth_UW[at_P, width_P] = worth_P
+        return 1 + longest_within(worth_UW, self.delta)
+
+    def _predictions(
+        self, look_ahead: LookAhead, drafted: State, row_U: Tensor, first_U: Tensor, length_U: Tensor | None
+    ) -> Posterior:
+        """The window's positions without themselves, reading everything or nothing after `length_U` positions."""
+        size = drafted.tokens_BL.shape[1]
+        inputs = shadow_view(drafted, *originals(drafted, first_U, self.window))
+        wanted_UN = inputs.wanted_BN.clone()
+        wanted_UN[:, :size] = False
+        # A shadow reads the draft, not the other shadows.
+        attend_UNN = inputs.attend_BNN.clone()  # type: ignore[union-attr]
+        attend_UNN[:, size:, size:] = torch.eye(self.window, dtype=torch.bool, device=row_U.device)
+        if length_U is not None:
+            beyond_UL = drafted.answer_BL & (drafted.rank_BL >= (first_U + length_U)[:, None])
+            attend_UNN[:, :, :size] &= ~beyond_UL[:, None, :]
+            wanted_UN[:, size:] &= torch.arange(self.window, device=row_U.device) < length_U[:, None]
+        inputs = replace(inputs, attend_BNN=attend_UNN, wanted_BN=wanted_UN)
+        posterior = look_ahead.predict(drafted, row_U, Needs(posterior=True, shadows=True), inputs=inputs).posterior
+        if posterior is None:
+            raise ConfigError("the look-ahead gave no posterior; allowed: an answer to Needs(posterior=True); check it")
+        return posterior
+
+
+def _jensen_shannon(one: Posterior, other: Posterior) -> Tensor:
+    """Of two predictions per slot, in nats; 0 where not both were asked for."""
+    both_US = (one.slot_BN >= 0) & (other.slot_BN >= 0)
+    log_p = one.log_prob(one.slot_BN[both_US]).double()
+    log_q = other.log_prob(other.slot_BN[both_US]).double()
+    log_m = torch.logaddexp(log_p, log_q) - math.log(2)
+    divergence = (log_p.exp() * (log_p - log_m) + log_q.exp() * (log_q - log_m)).sum(-1) / 2
+    out_US = torch.zeros(both_US.shape, dtype=torch.float64, device=both_US.device)
+    out_US[both_US] = divergence.clamp(min=0)
+    return out_US
+
+
+def longest_within(worth_UW: Tensor, delta: float) -> Tensor:
+    """Index of the last entry up to delta; of the smallest, the later of equals, where there is none."""
+    size = worth_UW.shape[1]
+    within_UW = worth_UW <= delta
+    last_U = size - 1 - within_UW.flip(-1).long().argmax(-1)
+    smallest_U = size - 1 - worth_UW.flip(-1).argmin(-1)
+    return torch.where(within_UW.any(-1), last_U, smallest_U)

@@ -1,0 +1,387 @@
+"""`load`: names, folders and hub ids; options of checkpoints; what a loaded model does with them."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+import unmask
+from unmask.base.errors import (
+    CheckpointError,
+    ConfigError,
+    DenoiserError,
+    HubError,
+    NotEnoughMemory,
+    UnknownName,
+    UnmaskError,
+)
+from unmask.api.load import MODELS, CheckpointOptions, load, text_side_of
+from unmask.cli import app as cli
+from unmask.models.checkpoints.load import fingerprint, pieces_of
+from unmask.api.request import text_side
+
+QUESTION = "How many clips did Natalia sell?"
+
+
+@pytest.fixture(scope="module")
+def folders(scaled, tmp_path_factory):
+    place = tmp_path_factory.mktemp("checkpoints")
+    return {"llada": scaled.llada(place / "llada"), "dream": scaled.dream(place / "dream")}
+
+
+@pytest.fixture(scope="module")
+def llada(folders):
+    return load(str(folders["llada"]))
+
+
+@pytest.fixture(scope="module")
+def dream(folders):
+    return load(str(folders["dream"]))
+
+
+def drawn(out):
+    return out.tokens, [step.revealed_BL.tolist() for step in out.trajectory.steps]
+
+
+class TestLoad:
+    def test_every_name_has_a_status(self):
+        assert all(entry.status() for entry in MODELS.values())
+
+    def test_a_folder_tells_its_family(self, llada, dream):
+        assert (llada.options["family"], llada.reference) == ("llada", "llada")
+        assert (dream.options["family"], dream.reference) == ("Dream", "dream")
+
+    def test_a_name_with_a_path(self, folders, llada):
+        named = load("llada", path=str(folders["llada"]))
+        assert drawn(named.generate(QUESTION, max_new_tokens=8)) == drawn(llada.generate(QUESTION, max_new_tokens=8))
+
+    def test_lengths(self, llada, dream):
+        assert (llada.max_length, dream.max_length) == (4096, 2048)
+
+    def test_configuration_is_resolved(self, llada):
+        options = llada.options
+        assert (options["device"], options["dtype"], options["engine"]) == ("cpu", "fp32", "eager")
+        assert options["chat"] is True
+        assert options["readout"] == (1, 2)
+
+    def test_the_fingerprint_follows_the_weights(self, scaled, tmp_path):
+        one, same, other = (scaled.llada(tmp_path / name, seed=seed) for name, seed in (("a", 0), ("b", 0), ("c", 1)))
+        assert fingerprint(one) == fingerprint(same) != fingerprint(other)
+
+    def test_the_fingerprint_sees_every_byte_of_a_small_file(self, scaled, tmp_path):
+        folder = scaled.llada(tmp_path / "a", single_file=True)
+        before, path = fingerprint(folder), folder / "model.safetensors"
+        changed = bytearray(path.read_bytes())
+        changed[-1] ^= 1
+        path.write_bytes(changed)
+        assert fingerprint(folder) != before
+        with_template, path = fingerprint(folder), folder / "chat_template.jinja"
+        path.write_text("{{ messages }}")
+        assert fingerprint(folder) != with_template
+
+    def test_pieces_of_a_large_file(self):
+        size = 16 << 30
+        pieces = pieces_of(size)
+        assert pieces[0][0] == 0
+        assert sum(pieces[-1]) == size
+        assert sum(length for _, length in pieces) == 64 << 20
+        assert pieces_of(1000) == [(0, 1000)]
+
+    def test_a_path_object(self, folders):
+        assert load(folders["llada"]).options["family"] == "llada"
+
+    def test_progress(self, folders):
+        seen = []
+        load(str(folders["dream"]), on_progress=lambda name, size: seen.append((name, size)))
+        assert sum(size for _, size in seen) == 4 * load(str(folders["dream"])).denoiser.model.spec.parameters
+        assert seen[0][0] == "embed.weight"
+
+    def test_the_text_side_needs_no_weights(self, folders, tmp_path, monkeypatch):
+        """Of a folder, of the package, of a part of a download; what is not here is None."""
+        whole = text_side(load(str(folders["dream"])))
+        part = tmp_path / "models--Dream-org--Dream-v0-Instruct-7B" / "snapshots" / "abc"
+        shutil.copytree(folders["dream"], part, ignore=shutil.ignore_patterns("*.safetensors*"))
+        refs = part.parent.parent / "refs"
+        refs.mkdir()
+        (refs / "main").write_text("abc")
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+        for text in (text_side_of(str(folders["dream"]), {}), text_side_of("dream", {"device": "cuda"})):
+            assert (text.vocab, text.max_length) == (whole.vocab, whole.max_length)
+            assert text.codec.encode(QUESTION) == whole.codec.encode(QUESTION)
+        assert text_side_of("mini", {}).canvas("Hi", 8) == text_side(load("mini", device="cpu")).canvas("Hi", 8)
+        assert text_side_of("exact", {"n": 6}).max_length == 6
+        assert text_side_of("llada", {}) is None
+        assert text_side_of("dream", {"path": str(tmp_path)}) is None
+
+    def test_public_names(self):
+        assert unmask.load is load
+        assert unmask.MODELS is MODELS
+
+
+class TestOptions:
+    """Each option of a checkpoint has its effect."""
+
+    EFFECTS = frozenset(
+        {"path", "revision", "offline", "device", "dtype", "engine", "invariant", "wanted_only", "chat", "readout"}
+        | {"query"}
+    )
+
+    def test_table_is_complete(self):
+        assert set(CheckpointOptions.__dataclass_fields__) == self.EFFECTS
+
+    @pytest.mark.parametrize(("name", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
+    def test_dtype(self, name, dtype, folders):
+        model = load(str(folders["llada"]), dtype=name)
+        assert model.denoiser.model.dtype == dtype
+        assert model.options["dtype"] == name
+        assert len(model.generate(QUESTION, max_new_tokens=8).tokens[0]) == 8
+
+    def test_invariant(self, folders, llada):
+        sure = load(str(folders["llada"]), invariant=True)
+        assert sure.options["invariant"] is True
+        assert sure.denoiser.floors is not None
+        assert "invariant" not in llada.options, "stored configurations are those from before there was the option"
+        assert drawn(sure.generate(QUESTION, max_new_tokens=8)) == drawn(llada.generate(QUESTION, max_new_tokens=8))
+        with pytest.raises(ConfigError, match="invariant"):
+            load(str(folders["llada"]), invariant="yes")
+
+    def test_wanted_only(self, folders, llada):
+        short = load(str(folders["llada"]), wanted_only=True)
+        assert short.options["wanted_only"] is True
+        assert short.denoiser.wanted_only
+        assert "wanted_only" not in llada.options
+        assert short.generate(QUESTION, max_new_tokens=8).tokens == llada.generate(QUESTION, max_new_tokens=8).tokens
+
+    def test_chat(self, folders, llada):
+        plain = load(str(folders["llada"]), chat=False)
+        assert plain.codec.encode("Hi") == llada.codec.tokenizer.encode("Hi").ids
+        assert len(llada.codec.encode("Hi")) > len(plain.codec.encode("Hi"))
+
+    def test_readout(self, folders):
+        policy = {"policy": "fixed", "alpha": [0, 0, 0, 0, 1], "max_new_tokens": 12}
+        first, last = (load(str(folders["llada"]), readout=[n]) for n in (0, 2))
+        assert drawn(first.generate(QUESTION, **policy)) != drawn(last.generate(QUESTION, **policy))
+
+    def test_query(self):
+        """The other read-out, and nothing else."""
+        own, predicting = (load("mini-dream", device="cpu", **more) for more in ({}, {"query": "predicting"}))
+        assert (own.denoiser.query, predicting.denoiser.query) == ("own", "predicting")
+        assert predicting.options == own.options | {"query": "predicting"}
+        by_confidence, by_attention = (
+            {"policy": "fixed", "alpha": rule, "max_new_tokens": 12} for rule in ("confidence", "dependency")
+        )
+        prompt = "A page was cut off after <main><p>hi."
+        assert drawn(own.generate(prompt, **by_confidence)) == drawn(predicting.generate(prompt, **by_confidence))
+        assert drawn(own.generate(prompt, **by_attention)) != drawn(predicting.generate(prompt, **by_attention))
+        with pytest.raises(ConfigError, match="query is 'predicting'; allowed: own with llada, whose slots predict"):
+            load("mini", device="cpu", query="predicting")
+        with pytest.raises(ConfigError, match="query is 'both'; allowed: own or predicting"):
+            load("mini-dream", device="cpu", query="both")
+
+    def test_unknown_keys_are_named(self, scaled, tmp_path):
+        """They stand in every result; one that says something is warned of when the model is loaded."""
+        folder = str(scaled.llada(tmp_path / "a", own_key=4, extra=None))
+        with pytest.warns(UserWarning, match=r"^'own_key' in .*config\.json is 4, a key that is not known here"):
+            model = load(folder)
+        assert model.generate(QUESTION, max_new_tokens=4).config["model"]["ignored"] == ["extra", "own_key"]
+
+    def test_offline_and_revision_reach_the_hub(self, monkeypatch, folders):
+        asked = []
+
+        def locate(place, **options):
+            asked.append((place, options))
+            return folders["llada"]
+
+        monkeypatch.setattr("unmask.api.load.resolve_path", locate)
+        load("llada", offline=True, revision="v2")
+        load("GSAI-ML/LLaDA-1.5")
+        assert asked[0] == ("GSAI-ML/LLaDA-8B-Instruct", {"revision": "v2", "offline": True})
+        assert asked[1] == ("GSAI-ML/LLaDA-1.5", {"revision": None, "offline": False})
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"dtype": "fp8"}, ["dtype is 'fp8'", "bf16"]),
+            ({"device": "tpu"}, ["device is 'tpu'", "cpu"]),
+            ({"engine": "graph"}, ["engine is 'graph'", "cpu"]),
+            ({"engine": "fast"}, ["engine is 'fast'", "auto"]),
+            ({"readout": [3]}, ["readout is [3]", "0 to 2"]),
+            ({"readout": []}, ["readout is []", "one or more"]),
+            ({"chat": "yes"}, ["chat", "'yes'"]),
+        ],
+    )
+    def test_options(self, options, words, folders):
+        with pytest.raises(ConfigError) as caught:
+            load(str(folders["llada"]), **options)
+        assert all(word in str(caught.value) for word in words)
+
+    def test_a_misspelt_option(self, folders):
+        with pytest.raises(UnknownName, match="did you mean dtype"):
+            load(str(folders["llada"]), dtpe="bf16")
+
+    def test_a_misspelt_name(self):
+        with pytest.raises(UnknownName, match="did you mean llada"):
+            load("lada")
+
+    def test_a_path_beside_a_folder(self, folders):
+        with pytest.raises(ConfigError, match="leave it out"):
+            load(str(folders["llada"]), path="elsewhere")
+
+    def test_no_such_folder(self, tmp_path):
+        with pytest.raises(CheckpointError, match="does not exist"):
+            load(str(tmp_path / "nothing"))
+
+    @pytest.mark.parametrize("name", ["x" * 5000, "./" + "x" * 300, "x/" * 3000, "./a\0b", "a\0b", "/\ud800"])
+    def test_names_that_no_file_system_holds(self, name):
+        with pytest.raises(UnmaskError) as caught:
+            load(name)
+        assert len(str(caught.value)) < 500 or name == "x" * 5000
+
+    def test_a_file_instead_of_a_folder(self, folders):
+        with pytest.raises(CheckpointError, match=r"config\.json is a file; allowed: the folder of a checkpoint"):
+            load(folders["llada"] / "config.json")
+
+    def test_offline_without_a_copy(self, monkeypatch, tmp_path):
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+        with pytest.raises(HubError, match="no-such/model"):
+            load("no-such/model", offline=True)
+
+    def test_too_little_memory(self, monkeypatch, folders):
+        monkeypatch.setattr("unmask.models.execution.free_memory", lambda device: 1000)
+        with pytest.raises(NotEnoughMemory, match="bf16"):
+            load(str(folders["llada"]))
+
+    @pytest.mark.parametrize("options", [{"dtpye": "bf16"}, {"dtype": "fp8"}, {"device": "tpu"}, {"engine": "warp"}])
+    def test_options_are_looked_at_before_the_hub(self, options, monkeypatch):
+        monkeypatch.setattr("unmask.api.load.resolve_path", lambda *_, **__: pytest.fail("asked the hub"))
+        with pytest.raises(ConfigError):
+            load("GSAI-ML/LLaDA-8B-Instruct", **options)
+
+    @pytest.mark.parametrize("model_type", ["gpt2", "LLaDA", None])
+    def test_another_network(self, model_type, scaled, tmp_path):
+        folder = scaled.llada(tmp_path / "other", model_type=model_type)
+        with pytest.raises(CheckpointError, match=rf"'model_type' in .*config\.json is {model_type!r}.*llada, Dream"):
+            load(folder)
+
+    def test_the_other_family(self, folders):
+        with pytest.raises(ConfigError, match="a llada checkpoint; load dream"):
+            load("llada", path=str(folders["dream"]))
+
+    def test_a_prompt_longer_than_the_model(self, llada):
+        with pytest.raises(ConfigError, match=r"the prompt needs a canvas of .*at most 4096 .*shorten the prompt"):
+            llada.generate("word " * 5000)
+
+    def test_a_policy_has_a_name_already(self, llada):
+        with pytest.raises(UnknownName, match="'name'"):
+            llada.generate(QUESTION, name="x")
+
+    def test_masked_lm_needs_a_path(self):
+        with pytest.raises(ConfigError, match="path of masked-lm is None"):
+            load("masked-lm")
+
+
+class TestGenerate:
+    def test_a_conversation(self, llada):
+        turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
+        asked = [*turns, {"role": "user", "content": QUESTION}]
+        out = llada.generate(asked, max_new_tokens=8)
+        assert "Hello." in out.canvases[0]
+        assert json.loads(out.to_json())["config"]["rows"][0]["prompt"] == asked
+        both = llada.generate([asked, QUESTION], max_new_tokens=8)
+        assert both.tokens[0] == out.tokens[0]
+
+    def test_default_length_and_policy(self, dream):
+        out = dream.generate(QUESTION, steps=2)
+        assert len(out.tokens[0]) == 128
+        assert out.config["policy"]["name"] == "dream"
+
+    def test_the_answer_ends_where_the_model_ends_it(self, llada):
+        tokens = [*llada.codec.tokenizer.encode("Yes.").ids, llada.denoiser.vocabulary.eos_ids[1], 5, 6]
+        assert llada.codec.answer(tokens) == "Yes."
+
+    def test_alone_as_in_a_batch(self, llada, dream):
+        prompts = [QUESTION, "Hi", "def add(numbers):", "What is 3 + 4?"]
+        for model in (llada, dream):
+            together = model.generate(prompts, max_new_tokens=12)
+            for prompt, tokens in zip(prompts, together.tokens, strict=True):
+                assert model.generate(prompt, max_new_tokens=12).tokens[0] == tokens
+
+    def test_infill(self, dream):
+        out = dream.infill("The quick [MASK*3] fox")
+        assert out.text.startswith("The quick ")
+        assert out.text.endswith(" fox")
+        assert out.config["rows"][0]["new_tokens"] == 3
+
+    def test_what_was_given_stays(self, llada):
+        assert llada.infill("a [MASK] <|eot_id|> b").text.endswith("<|eot_id|> b")
+
+    def test_wino_needs_predictions_at_their_own_slot(self, llada, dream):
+        assert len(llada.generate(QUESTION, policy="wino", max_new_tokens=8).tokens[0]) == 8
+        with pytest.raises(DenoiserError, match="one slot early"):
+            dream.generate(QUESTION, policy="wino", max_new_tokens=8)
+
+    def test_guidance(self, llada):
+        plain, guided = (llada.generate(QUESTION, max_new_tokens=8, cfg_scale=w) for w in (0, 2))
+        assert plain.tokens != guided.tokens
+        assert guided.forwards == 2 * plain.forwards
+
+
+class TestApproximateCaches:
+    def run(self, model, **options):
+        return model.generate(QUESTION, max_new_tokens=32, steps=32, policy="llada", block_length=8, **options)
+
+    def test_the_result_says_so(self, llada):
+        assert self.run(llada).config["approximate"] is False
+        assert self.run(llada, cache="dual").config["approximate"] == {"cache": "dual", "refresh": 0}
+
+    @pytest.mark.parametrize("kind", ["prefix", "dual"])
+    def test_refreshed_at_every_step_nothing_changes(self, kind, llada, dream):
+        for model in (llada, dream):
+            assert drawn(self.run(model, cache=kind, cache_refresh=1)) == drawn(self.run(model))
+
+    def test_kinds_and_refresh_have_an_effect(self, llada):
+        ways = [{}, {"cache": "prefix"}, {"cache": "dual"}, {"cache": "dual", "cache_refresh": 3}]
+        runs = [self.run(llada, **way) for way in ways]
+        assert len({run.tokens for run in runs}) == 4
+        assert len({run.processed for run in runs}) == 4
+        assert runs[0].processed > runs[1].processed > runs[2].processed
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"cache": "triple"}, "prefix or dual"),
+            ({"cache": "dual", "policy": "dream"}, "block by block"),
+            ({"cache": "dual", "policy": "info-gain"}, "looks ahead"),
+            ({"cache": "dual", "cfg_scale": 1.0}, "cfg_scale"),
+            ({"cache": "dual", "cache_refresh": -1}, "refresh"),
+            ({"cache": "dual", "policy": "wino"}, "leave the cache out"),
+        ],
+    )
+    def test_refused(self, options, words, llada):
+        with pytest.raises(unmask.UnmaskError, match=words):
+            llada.generate(QUESTION, max_new_tokens=8, steps=4, **options)
+
+
+class TestCommandLine:
+    def test_checkpoint(self, folders, capsys):
+        folder = str(folders["llada"])
+        options = ["--model", folder, "--prompt", QUESTION, "--gen-length", "16", "--json"]
+        cached = ["--cache", "dual", "--cache-refresh", "2", "--set", "block_length=8"]
+        assert cli.main(["generate", *options, "--dtype", "bf16", "--device", "cpu", *cached]) == 0
+        config = json.loads(capsys.readouterr().out)["config"]
+        assert (config["model"]["dtype"], config["model"]["device"]) == ("bf16", "cpu")
+        assert config["approximate"] == {"cache": "dual", "refresh": 2}
+
+    def test_the_screen_says_approximate(self, folders, capsys):
+        folder = str(folders["llada"])
+        assert cli.main(["generate", "--model", folder, "--gen-length", "8", "--cache", "dual"]) == 0
+        assert "APPROXIMATE" in capsys.readouterr().out
+
+    def test_an_option_given_twice(self, folders, capsys):
+        folder = str(folders["llada"])
+        arguments = ["generate", "--model", folder, "--dtype", "bf16", "--model-option", "dtype=fp32"]
+        assert cli.main(arguments) == 2
+        assert "--dtype and --model-option dtype" in capsys.readouterr().err

@@ -1,0 +1,522 @@
+"""`load`, `generate` and `infill`, as a user of the package sees them."""
+
+import inspect
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+import unmask
+from tests.helpers.cases import each_case
+from tests.helpers.fresh_python import fresh_python
+from unmask.api.model import Model
+from unmask.base.errors import ConfigError, UnknownName, UnmaskError
+from unmask.api.load import MODELS, ExactOptions
+from unmask.core import ModelInput, Needs, Policy, SamplingParams, row_key
+from unmask.engine.decode import decode
+from unmask.api.options import ALIASES, OPTIONS, DecodeOptions, option_fields
+from unmask.methods import METHODS, Dream, Fixed, LLaDA
+
+MODEL_OPTIONS = {"n": 6, "vocab": 3, "dependence": 0.5, "structure": "far", "seed": 1, "eos": "b"}
+FITTING = {"wino": {"block_length": 4}}
+"""Settings without which a method cannot show itself on a small canvas."""
+
+
+@pytest.fixture(scope="module")
+def model():
+    return unmask.load("exact")
+
+
+@pytest.fixture(scope="module")
+def ending():
+    """The same distribution, two of whose letters end the text."""
+    return unmask.load("exact", eos="ac")
+
+
+def fingerprint(out):
+    """Everything a run did, without what it was asked to do."""
+    steps = [
+        (s.rows_B.tolist(), s.revealed_BL.tolist(), s.remasked_BL.tolist(), s.state.tokens_BL.tolist())
+        for s in out.trajectory.steps
+    ]
+    confidence = [s.confidence_BL.nan_to_num(-1).tolist() for s in out.trajectory.steps]
+    return out.texts, out.row_forwards, steps, confidence
+
+
+class TestPackage:
+    def test_readme_example(self):
+        out = unmask.load("exact").generate("a", policy="llada", steps=4)
+        assert (out.text, out.forwards) == (out.texts[0], 4)
+        assert len(out.text) == 7
+
+    @each_case("name", unmask.__all__)
+    def test_public_names_exist(self, name):
+        assert getattr(unmask, name) is not None
+        assert name in dir(unmask)
+
+    def test_names_are_the_originals(self):
+        assert unmask.State is unmask.core.State
+        assert unmask.engine.decode.decode is decode
+        assert unmask.METHODS is METHODS
+        assert unmask.MODELS is MODELS
+
+    def test_parts_need_no_import_of_their_own(self):
+        code = "import unmask; unmask.engine.decode.decode; unmask.methods.METHODS; unmask.stats.reversal"
+        run = fresh_python(code)
+        assert run.returncode == 0, run.stderr
+
+    def test_only_public_names_are_shown(self):
+        assert dir(unmask) == sorted(unmask.__all__)
+        code = "import unmask; unmask.load('exact').generate('a'); print(*(set(dir(unmask)) ^ set(unmask.__all__)))"
+        run = fresh_python(code)
+        assert (run.returncode, run.stdout.split()) == (0, []), run.stderr
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(
+        "first", ["pass", "import unmask.engine.decode", "from unmask.engine.decode import decode", "unmask.methods"]
+    )
+    def test_decode_can_be_called_whatever_was_imported_before(self, first):
+        code = (
+            f"import unmask; {first}; from unmask.models import ExactDenoiser, JointDistribution\n"
+            "from unmask.methods import LLaDA\n"
+            "denoiser = ExactDenoiser(JointDistribution.random(3, 2, dependence=1.0, seed=0))\n"
+            "state = unmask.State.from_prompts([[0]], new_tokens=2, steps=1, mask_id=2)\n"
+            "one = unmask.decode(denoiser, LLaDA(), state, noise=unmask.Noise.of([1]))\n"
+            "two = unmask.engine.decode.decode(denoiser, LLaDA(), state, noise=unmask.Noise.of([1]))\n"
+            "print(one.state.tokens_BL.tolist() == two.state.tokens_BL.tolist())"
+        )
+        run = fresh_python(code)
+        assert run.stdout.split() == ["True"], run.stderr
+
+    def test_misspelt_name(self):
+        with pytest.raises(AttributeError, match=r"no attribute 'laod'; did you mean load\?"):
+            _ = unmask.laod
+        with pytest.raises(ImportError):
+            from unmask import laod  # noqa: F401
+
+
+class TestLoad:
+    def test_defaults_are_the_options(self, model):
+        assert model.options == {
+            "n": 8,
+            "vocab": 4,
+            "dependence": 1.5,
+            "structure": "dense",
+            "seed": 0,
+            "eos": None,
+        }
+        assert model.denoiser.joint.p.shape == (4,) * 8
+
+    @pytest.mark.parametrize(("option", "value"), MODEL_OPTIONS.items())
+    def test_every_option_changes_the_model(self, option, value, model):
+        other = unmask.load("exact", **{option: value}).denoiser
+        same = np.array_equal(other.joint.p, model.denoiser.joint.p) and other.eos_ids == model.denoiser.eos_ids
+        assert not same
+
+    def test_that_was_every_option(self):
+        assert set(MODEL_OPTIONS) == {f.name for f in fields(ExactOptions)}
+
+    @each_case(
+        ("name", "options", "words"),
+        [
+            ("exakt", {}, ["'exakt'", "did you mean exact?"]),
+            ("exact", {"vocap": 3}, ["'vocap'", "did you mean vocab?", "structure"]),
+            ("exact", {"structure": "ring"}, ["'ring'", "chain"]),
+            ("exact", {"vocab": 1}, ["vocab is 1", "2 to 52"]),
+            ("exact", {"n": 40}, ["4**40", "lower n"]),
+            ("exact", {"n": "8"}, ["n of exact is '8'", "int"]),
+            ("exact", {"seed": -1}, ["seed is -1", "0 or more"]),
+            ("exact", {"dependence": float("nan")}, ["dependence is nan"]),
+            ("exact", {"eos": "x"}, ["'x'", "'abcd'"]),
+            ("exact", {"eos": "aa"}, ["'aa'", "different letters"]),
+        ],
+    )
+    def test_refusals(self, name, options, words):
+        with pytest.raises(ConfigError) as refused:
+            unmask.load(name, **options)
+        assert all(word in str(refused.value) for word in words), refused.value
+
+
+class TestGeneration:
+    def test_default_prompt_is_the_most_probable_first_token(self, model):
+        first = int(model.denoiser.joint.prefix(1).p.argmax())
+        assert model.default_prompt == "abcd"[first]
+        out = model.generate()
+        assert out.config["default_prompt"] is True
+        assert fingerprint(out) == fingerprint(model.generate(model.default_prompt))
+
+    def test_defaults_fill_the_canvas_in_half_as_many_steps(self, model):
+        out = model.generate(["a", "bc"])
+        assert [(r["new_tokens"], r["steps"]) for r in out.config["rows"]] == [(7, 4), (6, 3)]
+        assert [len(text) for text in out.texts] == [7, 6]
+        assert out.canvases == tuple(p + t for p, t in zip(["a", "bc"], out.texts, strict=True))
+
+    def test_accounts(self, model):
+        out = model.generate(["a", "bc"], steps=3)
+        assert out.row_forwards == (3, 3)
+        assert (out.forwards, out.processed) == (6, 6 * 8)
+        assert out.tokens_per_forward == 13 / 6
+
+    def test_text_is_for_a_single_row(self, model):
+        with pytest.raises(ConfigError, match=r"use \.texts"):
+            _ = model.generate(["a", "b"]).text
+
+    def test_tokens_are_those_of_the_texts(self, model):
+        out = model.generate("ab", samples=2, temperature=1.0)
+        assert tuple(map(model.codec.decode, out.tokens)) == out.texts
+
+    def test_configuration_is_resolved_and_plain(self, model):
+        out = model.generate("a", policy="core", window=(0.0, 0.5))
+        assert json.loads(json.dumps(out.config)) == out.config
+        assert out.config["policy"]["window"] == [0.0, 0.5]
+        assert out.config["policy"]["revise_every"] == 8
+        assert out.config["method"] == {"label": "verified", "version": "1"}
+        assert model.generate("a", policy="dos").config["method"]["label"] == "reconstruction"
+        assert model.generate("a", policy="info-gain").config["method"]["version"] == "2"
+        assert out.config["model"] == {"name": "exact", **model.options}
+        assert out.config["proposal"]["top_p"] == 1.0
+        assert set(out.config["versions"]) == {"unmask", "torch", "numpy", "python", "threads"}
+        assert out.config["versions"]["torch"] == torch.__version__
+
+    def test_configuration_repeats_the_run(self, model):
+        out = model.generate(["a", "b"], policy="dream", alg="origin", temperature=0.7, seed=3, samples=2)
+        config = out.config
+        again = unmask.load(config["model"].pop("name"), **config["model"]).generate(
+            [row["prompt"] for row in config["rows"][:: config["samples"]]],
+            policy=config["policy"].pop("name"),
+            steps=config["rows"][0]["steps"],
+            seed=config["seed"],
+            samples=config["samples"],
+            **{k: v for k, v in config["proposal"].items() if k != "bar_mask"},
+            **config["policy"],
+        )
+        assert fingerprint(again) == fingerprint(out)
+
+    def test_json(self, model):
+        out = model.generate(["a", "b"], temperature=1.0)
+        text = out.to_json()
+        assert text == model.generate(["a", "b"], temperature=1.0).to_json()
+        document = json.loads(text)
+        assert [row["text"] for row in document["rows"]] == list(out.texts)
+        assert [tuple(row["tokens"]) for row in document["rows"]] == list(out.tokens)
+        assert document["config"] == out.config
+
+    def test_row_keys_are_seed_prompt_and_sample(self, model):
+        out = model.generate("ab", seed=5, samples=2)
+        canvas = np.array([0, 1, *[4] * 6], "<i8").tobytes()
+        assert [row["key"] for row in out.config["rows"]] == [row_key(5, canvas, 0), row_key(5, canvas, 1)]
+        assert out.trajectory.noise.key_B.tolist() == [row["key"] for row in out.config["rows"]]
+
+    @each_case("policy", [name for name in METHODS if name != "fast-dllm-dream"])
+    def test_alone_as_in_a_batch(self, policy, model):
+        prompts = ["a", "cab", "d", "bb"]
+        options = {"policy": policy, "temperature": 0.9, "samples": 2, "steps": 3, **FITTING.get(policy, {})}
+        together = model.generate(prompts, **options)
+        for at, prompt in enumerate(prompts):
+            alone = model.generate(prompt, **options)
+            assert alone.texts == together.texts[2 * at : 2 * at + 2]
+            assert alone.row_forwards == together.row_forwards[2 * at : 2 * at + 2]
+
+    def test_a_byte_order_mark_is_no_part_of_a_prompt(self, model):
+        assert model.generate("\ufeffab").canvases == model.generate("ab").canvases
+        assert model.infill("\ufeffa_").texts == model.infill("a_").texts
+        assert model.generate(["\ufeffab"]).config["rows"][0]["prompt"] == "ab"
+
+    def test_samples_differ_and_the_first_is_the_single_one(self, model):
+        many = model.generate("a", samples=8, temperature=1.0)
+        assert many.texts[0] == model.generate("a", temperature=1.0).text
+        assert len(set(many.texts)) > 1
+
+    def test_record_and_on_step(self, model):
+        seen = []
+        out = model.generate("a", steps=4, record=False, on_step=lambda traj: seen.append(int(traj.state.step_B[0])))
+        assert out.trajectory.steps == ()
+        assert seen == [1, 2, 3, 4]
+        assert out.text == model.generate("a", steps=4).text
+
+
+def test_reprs_fit_on_a_few_lines(model):
+    out = model.generate(["a", "bc"] * 20, policy="info-gain", samples=3)
+    step = out.trajectory.steps[0]
+    values = [out, out.trajectory, out.trajectory.state, out.trajectory.noise, step, step.action, step.prediction]
+    values += [step.prediction.clean, ModelInput.of(step.state, Needs()), model, unmask.load("mini"), out.policy]
+    for value in values:
+        assert type(value).__name__ in repr(value)
+        assert len(repr(value)) < 500, type(value)
+    assert repr(out.texts[0]) in repr(out)
+    assert "info-gain" in repr(out)
+    assert "tokens_BL=int64[120, 8]" in repr(out.trajectory.state)
+    assert "rows_B=[0, 1]" in repr(model.generate(["a", "b"]).trajectory)
+
+
+class TestNamesOfTheField:
+    def test_gen_length(self, model):
+        assert model.generate("a", gen_length=4).texts == model.generate("a", max_new_tokens=4).texts
+        with pytest.raises(ConfigError, match="they mean the same"):
+            model.generate("a", gen_length=4, max_new_tokens=4)
+
+    def test_settings_reach_the_policy(self, model):
+        by_name = model.generate("ab", policy="llada", block_length=2, steps=6, remasking="random")
+        by_object = model.generate("ab", policy=LLaDA(2, "random"), steps=6)
+        assert by_name.config["policy"] == by_object.config["policy"]
+        assert fingerprint(by_name) == fingerprint(by_object)
+        dream = model.generate("ab", policy="dream", alg="topk_margin", alg_temp=0.1)
+        assert fingerprint(dream) == fingerprint(model.generate("ab", policy=Dream("topk_margin", 0.1)))
+
+    def test_dotted_settings_reach_parts(self, model):
+        out = model.generate("ab", policy="revised", **{"operator.variant": "cap"})
+        assert out.config["policy"]["operator"]["variant"] == "cap"
+        assert out.config["policy"]["base"]["name"] == "fixed"
+
+    def test_a_policy_of_ones_own(self, model):
+        class LeftToRight(Policy):
+            name: ClassVar[str] = "left-to-right"
+
+            def act(self, traj, look_ahead):
+                return Fixed(region="block:1", kappa=1.0).act(traj, look_ahead)
+
+        out = model.generate("ab", policy=LeftToRight(), steps=6)
+        recorded = out.config["policy"]
+        assert recorded["name"] == "left-to-right"
+        # No setting says what it does: a hash of its code does.
+        assert "LeftToRight, code " in recorded["class"]
+        first = [int(s.revealed_BL[0].long().argmax()) for s in out.trajectory.steps]
+        assert first == [2, 3, 4, 5, 6, 7]
+
+
+class TestInfill:
+    def test_given_tokens_stay(self, model):
+        text = "a__c[MASK]_b"
+        out = model.infill(text)
+        plain = text.replace("[MASK]", "_")
+        assert len(out.text) == len(plain)
+        assert all(after == before for after, before in zip(out.text, plain, strict=True) if before != "_")
+        assert "_" not in out.text
+        assert out.config["rows"][0] | {"key": 0} == {
+            "prompt": text,
+            "sample": 0,
+            "key": 0,
+            "new_tokens": 4,
+            "steps": 2,
+        }
+
+    def test_both_spellings(self, model):
+        assert fingerprint(model.infill("a_b_")) == fingerprint(model.infill("a[MASK]b[MASK]"))
+
+    def test_one_position_at_a_time_is_the_exact_conditional(self, model):
+        out = model.infill("ab_dabcd", steps=1)
+        evidence = {i: "abcd".index(letter) for i, letter in enumerate("ab_dabcd") if letter != "_"}
+        assert "abcd".index(out.text[2]) == int(model.denoiser.joint.marginals(evidence)[2].argmax())
+
+    def test_nothing_given(self, model):
+        assert len(model.infill("________").text) == 8
+
+    def test_generation_is_infilling_on_the_right(self, model):
+        assert model.generate("ab").canvases == model.infill("ab______").texts
+
+
+@dataclass(frozen=True)
+class Effect:
+    """An option, and what must change when it is set."""
+
+    value: object
+    policy: str = "llada"
+    ends: bool = False
+    """Whether the model needs an end of text for it."""
+    inert: tuple[float, ...] = ()
+    """Temperatures at which it cannot have an effect, as documented."""
+    other: bool = False
+    """Not about the decoding itself; has a test of its own."""
+
+
+EFFECTS = {
+    "policy": Effect("wino"),
+    "preset": Effect("origin", policy="dream"),
+    "max_new_tokens": Effect(4),
+    "steps": Effect(2),
+    "samples": Effect(2),
+    "seed": Effect(1, inert=(0.0,)),
+    "temperature": Effect(1.7),
+    # Without temperature, filters move only what is scored: the filtered statistics, which dream reads.
+    "top_p": Effect(0.5, policy="dream"),
+    "top_k": Effect(1, policy="dream"),
+    "sampler": Effect("gumbel", inert=(0.0,)),
+    "logits_eos_inf": Effect(True, ends=True),
+    "confidence_eos_eot_inf": Effect(True, ends=True),
+    "eos_penalty": Effect(2.0, ends=True),
+    "cfg_scale": Effect(1.5),
+    "eos_fill": Effect(True, ends=True),
+    # They need a policy that asks one: tests/test_resolve.py.
+    "planner": Effect(None, other=True),
+    "record": Effect(False, other=True),
+    "record_top": Effect(5, other=True),
+    "on_step": Effect(None, other=True),
+    # They need a network: tests/test_catalog.py.
+    "cache": Effect("dual", other=True),
+    "cache_refresh": Effect(2, other=True),
+    # They need a calibrated gate: tests/adapt/test_gate.py.
+    "gate": Effect(None, other=True),
+    "force_gate": Effect(True, other=True),
+}
+PROMPTS = ["a", "b", "cd", "dab"]
+
+
+class TestEveryOption:
+    def test_table_is_complete(self):
+        assert OPTIONS - {"prompt"} == set(EFFECTS)
+
+    @pytest.mark.parametrize("command", ["generate", "infill", "branch"])
+    def test_the_signatures_spell_them_out(self, command):
+        """In the source, which is what editors read: names, order and defaults of the declared options."""
+        parameters = inspect.signature(getattr(Model, command)).parameters.values()
+        spelt = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in ALIASES}
+        own = {"step", "row", "action"} if command == "branch" else set()
+        declared = {f.name: None if command == "branch" else f.default for f in option_fields(command)}
+        assert [name for name in spelt if name not in own] == list(declared)
+        assert {name: default for name, default in spelt.items() if name not in own} == declared
+        assert not hasattr(getattr(Model, command), "__signature__")
+        if command == "generate":
+            assert {p.name for p in parameters} - set(spelt) - {"self", "prompt", "settings"} == ALIASES
+            assert set(spelt) == set(EFFECTS)
+
+    def test_a_proposal_takes_its_part_with_the_same_defaults(self):
+        assert DecodeOptions().sampling == {k: v for k, v in asdict(SamplingParams()).items() if k != "bar_mask"}
+
+    @each_case("temperature", [0.0, 0.8])
+    @each_case("option", [name for name, effect in EFFECTS.items() if not effect.other])
+    def test_has_its_effect(self, option, temperature, model, ending):
+        effect = EFFECTS[option]
+        own = {"policy": effect.policy, "temperature": temperature}
+        used = ending if effect.ends else model
+        changed = fingerprint(used.generate(PROMPTS, **{**own, option: effect.value}))
+        assert (changed == fingerprint(used.generate(PROMPTS, **own))) == (temperature in effect.inert)
+
+    @pytest.mark.parametrize("option", ["top_p", "top_k"])
+    def test_filters_do_nothing_to_a_greedy_policy_that_scores_the_clean_posterior(self, option, model):
+        value = EFFECTS[option].value
+        assert fingerprint(model.generate(PROMPTS, **{option: value})) == fingerprint(model.generate(PROMPTS))
+
+    @each_case("temperature", [0.0, 0.8])
+    @each_case("option", [n for n, e in EFFECTS.items() if not e.other and n != "max_new_tokens"])
+    def test_infill_has_it_too(self, option, temperature, model, ending):
+        effect = EFFECTS[option]
+        own = {"policy": effect.policy, "temperature": temperature}
+        used = ending if effect.ends else model
+        texts = [prompt + "_" * (8 - len(prompt)) for prompt in PROMPTS]
+        changed = fingerprint(used.infill(texts, **{**own, option: effect.value}))
+        assert (changed == fingerprint(used.infill(texts, **own))) == (temperature in effect.inert)
+
+
+REFUSED = [
+    ({"prompt": ""}, ["prompt is ''", "one character or more"]),
+    ({"prompt": []}, ["prompt is []", "one text or more"]),
+    ({"prompt": 3}, ["prompt is 3", "a text"]),
+    ({"prompt": b"ab"}, ["prompt is b'ab'", "a text", "decode the bytes"]),
+    ({"prompt": bytearray(b"ab")}, ["prompt is bytearray", "decode the bytes"]),
+    ({"prompt": [b"ab"]}, ["prompt is b'ab'", "a text"]),
+    ({"prompt": "\ufeff"}, ["prompt is ''", "one character or more"]),
+    ({"steps": -3}, ["steps of row 0 is -3", "take at least one step"]),
+    ({"prompt": ["a", None]}, ["prompt is None", "a text"]),
+    ({"prompt": "axe"}, ["'x'", "'abcd'"]),
+    ({"prompt": "a_"}, ["blank", "use infill"]),
+    ({"prompt": "abcdabcd"}, ["9 positions", "at most 8", "shorten"]),
+    ({"max_new_tokens": 0}, ["max_new_tokens is 0", "1 to 7"]),
+    ({"max_new_tokens": 8}, ["max_new_tokens is 8", "1 to 7", "1 of 8 positions", "shorten the prompt"]),
+    ({"max_new_tokens": 2.0}, ["2.0", "a whole number"]),
+    ({"steps": 0}, ["steps of row 0 is 0", "1 to 7", "take at least one step"]),
+    ({"steps": 8}, ["steps of row 0 is 8", "1 to 7", "lower steps"]),
+    ({"steps": True}, ["steps is True", "a whole number"]),
+    ({"seed": "x"}, ["seed is 'x'", "a whole number"]),
+    ({"seed": 2**63}, ["seed is", "64-bit"]),
+    ({"samples": 0}, ["samples is 0", "1 to 100000"]),
+    ({"samples": 10**9}, ["samples is 1000000000", "1 to 100000"]),
+    ({"eos_fill": "no"}, ["eos_fill is 'no'", "True or False"]),
+    ({"record": "no"}, ["record is 'no'", "True or False"]),
+    ({"task": "x"}, ["'task'"]),
+    ({"policy": "wino", "block_length": 10**23}, ["block_length", "1 to 1000000"]),
+    ({"policy": "fixed", "region": "block:" + "9" * 30}, ["region", "1 to 1000000"]),
+    ({"policy": "info-gain", "candidates": 10**5}, ["candidates is 100000", "1 to 1024"]),
+    ({"temperature": -1.0}, ["temperature is -1.0", ">= 0"]),
+    ({"temperature": "hot"}, ["'hot'", "float"]),
+    ({"top_p": 0.0}, ["top_p is 0.0", "above 0"]),
+    ({"top_k": -1}, ["top_k is -1", "0 or more"]),
+    ({"sampler": "magic"}, ["'magic'", "gumbel"]),
+    ({"cfg_scale": -0.5}, ["cfg_scale is -0.5", ">= 0"]),
+    ({"cfg_scale": float("nan")}, ["cfg_scale is nan", ">= 0"]),
+    ({"eos_fill": True}, ["eos_fill is True", "end-of-text", "eos='a'"]),
+    ({"logits_eos_inf": True}, ["logits_eos_inf is True", "end-of-text"]),
+    ({"confidence_eos_eot_inf": True}, ["confidence_eos_eot_inf is True", "end-of-text"]),
+    ({"eos_penalty": 1.0}, ["eos_penalty is 1.0", "end-of-text"]),
+    ({"policy": "lada"}, ["'lada'", "did you mean llada?"]),
+    ({"policy": 3}, ["policy is 3", "a name"]),
+    ({"cache": "dual"}, ["cache is 'dual'", "None with exact"]),
+    ({"cache_refresh": 2}, ["cache_refresh is 2", "0 without a cache"]),
+    ({"policy": LLaDA(), "block_length": 2}, ["block_length", "on the object"]),
+    ({"temprature": 1.0}, ["'temprature'", "did you mean temperature?"]),
+    ({"block_lenght": 2}, ["'block_lenght'", "did you mean block_length?"]),
+    ({"block_length": "4"}, ["block_length of llada is '4'", "int | None"]),
+    ({"block_length": True}, ["block_length of llada is True", "int | None"]),
+    ({"block_length": 4}, ["block_length is 4", "a divisor of the 7 new tokens"]),
+    ({"policy": "fixed", "kappa": 1.5}, ["1.5", "[0, 1]"]),
+    ({"policy": "fixed", "alpha": [1, 1, 0, 0, 0]}, ["sum to 1", "divide"]),
+    ({"policy": "fixed", "alpha": {"confidence": "x"}}, ["'x'", "alpha of fixed", "check its type"]),
+    ({"policy": "fixed", "alpha": {"konfidence": 1.0}}, ["'konfidence'", "did you mean confidence?"]),
+    ({"policy": "revised", "base": 7}, ["base of revised is 7", "step by step"]),
+    ({"policy": "revised", "operator.eta": "x"}, ["'x'", "eta of revised.operator", "check its type"]),
+    ({"policy": "core", "window": [0.1, 0.2, 0.3]}, ["window of core is [0.1, 0.2, 0.3]", "tuple[float, float]"]),
+]
+
+
+class TestRefusals:
+    @each_case(("options", "words"), REFUSED, ids=[str(options)[:50] for options, _ in REFUSED])
+    def test_generate(self, options, words, model):
+        with pytest.raises(UnmaskError) as refused:
+            model.generate(**{"prompt": "a", **options})
+        assert all(word in str(refused.value) for word in words), refused.value
+
+    @pytest.mark.parametrize(
+        ("text", "options", "words"),
+        [
+            ("abc", {}, ["'abc'", "'_' or [MASK]", "mark"]),
+            ("", {}, ["text is ''"]),
+            ("x_", {}, ["'x'", "'abcd'"]),
+            ("_________", {}, ["9 positions", "at most 8"]),
+            ("a__", {"steps": 3}, ["steps of row 0 is 3", "1 to 2"]),
+            ("a__", {"max_new_tokens": 2}, ["max_new_tokens", "no option of infill"]),
+        ],
+    )
+    def test_infill(self, text, options, words, model):
+        with pytest.raises(ConfigError) as refused:
+            model.infill(text, **options)
+        assert all(word in str(refused.value) for word in words), refused.value
+
+    def test_unknown_names_are_told_apart(self, model):
+        with pytest.raises(UnknownName):
+            model.generate("a", policy="nothing")
+
+
+class TestRecordTop:
+    def test_steps_keep_as_many_as_asked_and_nothing_else_changes(self, model):
+        plain = model.generate("ab", policy="remdm", seed=2)
+        wide = model.generate("ab", policy="remdm", seed=2, record_top=3)
+        assert fingerprint(wide) == fingerprint(plain)
+        widths = [{s.prediction.clean.top_BNK.shape[-1] for s in out.trajectory.steps} for out in (plain, wide)]
+        assert widths == [{2}, {3}]
+        assert wide.config == plain.config | {"record_top": 3}
+        assert "record_top" not in plain.config
+
+    def test_a_branch_inherits_it(self, model, tmp_path):
+        out = model.generate("ab", policy="llada", record_top=3)
+        out.trajectory.save(tmp_path / "run.npz")
+        again = model.branch(tmp_path / "run.npz", step=2, action=Fixed(kappa="count:2"))
+        assert {s.prediction.clean.top_BNK.shape[-1] for s in again.trajectory.steps} == {3}
+        less = model.branch(out, step=1, record_top=0)
+        assert [s.prediction.clean.top_BNK.shape[-1] for s in less.trajectory.steps] == [3, 2, 2]
+        assert not model.branch(out, step=1, record=False).trajectory.steps
+
+    def test_a_search_keeps_what_it_reads(self, model):
+        with pytest.raises(ConfigError, match="record_top is 3; allowed: 0 with a search such as medal"):
+            model.generate("ab", policy="medal", record_top=3)

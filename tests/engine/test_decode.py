@@ -1,0 +1,421 @@
+"""The loop: many rows at once, rows that leave, options that act, a record that tells what happened."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import pytest
+import torch
+
+from tests.helpers.cases import each_case
+from tests.helpers.operations import Counted, Uncounted
+from unmask.base.errors import ConfigError, DenoiserError, InvalidAction, Unfinished
+from unmask.core import ModelOutput, Needs, Noise, Policy, SamplingParams, State, Trajectory, Vocabulary, row_key
+from unmask.engine.decode import decode
+from unmask.models import ExactDenoiser, GuidedDenoiser, JointDistribution
+from unmask.methods import Fixed, InfoGain, LLaDA, Revised, make_policy
+from unmask.engine.step import Runner
+
+JOINT = JointDistribution.random(8, 4, dependence=1.5, seed=3)
+EXACT = ExactDenoiser(JOINT, eos_ids=(2, 3))
+
+
+def start(prompts, new_tokens, steps, seed=0):
+    state = State.from_prompts(prompts, new_tokens=new_tokens, steps=steps, mask_id=EXACT.mask_id)
+    return state, Noise.of([row_key(seed, bytes(p)) for p in prompts])
+
+
+def run(policy=None, prompts=((0,), (1, 2)), new_tokens=6, steps=3, seed=0, denoiser=EXACT, **options):
+    state, noise = start([list(p) for p in prompts], new_tokens, steps, seed)
+    return decode(denoiser, policy or LLaDA(), state, noise=noise, **options)
+
+
+def test_a_thousand_rows_of_all_lengths_decode_like_single_ones():
+    generator = torch.Generator().manual_seed(1)
+    lengths = torch.randint(1, 4, (1000,), generator=generator).tolist()
+    prompts = [torch.randint(0, 4, (n,), generator=generator).tolist() for n in lengths]
+    new = [int(torch.randint(1, 8 - n + 1, (1,), generator=generator)) for n in lengths]
+    steps = [max(1, n - 1) for n in new]
+    state, noise = start(prompts, new, steps)
+    whole = decode(EXACT, LLaDA(), state, noise=noise, record=False)
+    assert not whole.state.masked_BL.any()
+    assert whole.forwards_B.tolist() == steps
+    for row in range(0, 1000, 97):
+        one = torch.tensor([row])
+        alone = decode(EXACT, LLaDA(), state.select(one), noise=noise.select(one))
+        assert torch.equal(alone.state.tokens_BL, whole.state.tokens_BL[one])
+
+
+@each_case("policy", ["llada", "klass", "wino", "info-gain", "revised", "remdm"])
+@each_case("temperature", [0.0, 0.9])
+def test_more_recorded_probabilities_change_nothing_else(policy, temperature):
+    made = make_policy(policy, **({"block_length": 4} if policy == "wino" else {}))
+    sampling = SamplingParams(temperature=temperature, top_p=0.95)
+    plain, wide = (run(made, sampling=sampling, record_top=top) for top in (0, 4))
+    assert torch.equal(plain.state.tokens_BL, wide.state.tokens_BL)
+    assert torch.equal(plain.forwards_B, wide.forwards_B)
+    for few, many in zip(plain.steps, wide.steps, strict=True):
+        assert many.prediction.clean.top_BNK.shape[-1] == 4
+        k = few.prediction.clean.top_BNK.shape[-1]
+        same = replace(
+            many.prediction, clean=many.prediction.clean.largest(k), filtered=many.prediction.filtered.largest(k)
+        )
+        assert replace(wide, steps=(replace(many, prediction=same),)).to_bytes() == (
+            replace(plain, steps=(few,)).to_bytes()
+        )
+
+
+def test_the_policy_sees_no_more_than_it_asks_for():
+    seen = []
+
+    @dataclass(frozen=True)
+    class Watching(LLaDA):
+        def act(self, traj, look_ahead):
+            past = [step.prediction.clean.p_BNK.shape[-1] for step in traj.steps]
+            seen.append((traj.current_prediction.clean.p_BNK.shape[-1], *past))
+            return super().act(traj, look_ahead)
+
+    traj = run(Watching(), record_top=4)
+    assert {width for widths in seen for width in widths} == {2}
+    assert {step.prediction.clean.p_BNK.shape[-1] for step in traj.steps} == {4}
+
+
+@pytest.mark.parametrize("top", [-1, 2.5, "3"])
+def test_refused_number_of_recorded_probabilities(top):
+    with pytest.raises(ConfigError, match=r"record_top is .*allowed: 0 or more"):
+        run(record_top=top)
+
+
+def test_finished_rows_leave_the_batch():
+    traj = run(prompts=((0,), (1,), (2,)), new_tokens=[2, 6, 4], steps=[1, 6, 3])
+    assert [len(s.rows_B) for s in traj.steps] == [3, 2, 2, 1, 1, 1]
+    assert traj.forwards_B.tolist() == [1, 6, 3]
+    assert [len(traj.row(b).steps) for b in range(3)] == [1, 6, 3]
+
+
+def test_the_record_says_what_was_revealed_by_whom_with_what_confidence():
+    traj = run(steps=3).row(0)
+    shown = traj.steps[0].state
+    for at, step in enumerate(traj.steps):
+        assert step.policy == "llada"
+        after = traj.steps[at + 1].state if at + 1 < len(traj.steps) else traj.state
+        assert torch.equal(step.revealed_BL, shown.masked_BL & ~after.masked_BL)
+        seen = {i: int(t) for i, t in enumerate(shown.tokens_BL[0]) if int(t) != shown.mask_id and i < 7}
+        marginals = torch.from_numpy(JOINT.prefix(7).marginals(seen))
+        for i in step.revealed_BL[0].nonzero().flatten().tolist():
+            expected = marginals[i, int(after.tokens_BL[0, i])]
+            torch.testing.assert_close(step.confidence_BL[0, i], expected)
+        assert (step.confidence_BL[~step.revealed_BL] == 0).all()
+        assert step.forwards_B.tolist() == [1]
+        assert step.processed_B.tolist() == [7]
+        shown = after
+    assert sum(int(s.revealed_BL.sum()) for s in traj.steps) == 6
+
+
+def test_the_record_says_what_was_remasked():
+    policy = Revised(
+        Fixed(commit="none"), make_policy("revised", **{"operator.variant": "cap", "operator.eta": 0.9}).operator
+    )
+    traj = run(policy, steps=6)
+    assert any(bool(s.remasked_BL.any()) for s in traj.steps)
+    for row in range(2):
+        own = traj.row(row)
+        for before, after in zip(own.steps, own.steps[1:], strict=False):
+            reopened = before.state.revealed_BL & after.state.masked_BL
+            assert torch.equal(reopened, before.remasked_BL)
+
+
+def test_a_record_keeps_nothing_that_was_derived_for_the_step():
+    assert not any("landscapes" in vars(step.prediction) for step in run(Fixed(alpha="margin")).steps)
+
+
+def test_without_a_record_the_tokens_are_the_same():
+    for policy in (LLaDA(), Fixed(alpha="stability"), Revised()):
+        full, bare = run(policy), run(policy, record=False)
+        assert torch.equal(full.state.tokens_BL, bare.state.tokens_BL)
+        assert torch.equal(full.forwards_B, bare.forwards_B)
+        assert full.steps
+        assert not bare.steps
+
+
+def test_on_step_sees_every_transition():
+    seen = []
+    traj = run(on_step=lambda t: seen.append(t.state.tokens_BL.clone()))
+    assert len(seen) == len(traj.steps)
+    assert torch.equal(seen[-1], traj.state.tokens_BL)
+
+
+def test_same_seed_same_tokens_other_seed_other_tokens():
+    hot = SamplingParams(temperature=1.5)
+    prompts = [(a, b) for a in range(4) for b in range(4)]
+    first, again, other = (run(prompts=prompts, sampling=hot, seed=s, steps=6) for s in (0, 0, 1))
+    assert torch.equal(first.state.tokens_BL, again.state.tokens_BL)
+    assert not torch.equal(first.state.tokens_BL, other.state.tokens_BL)
+
+
+def test_temperature_one_and_one_token_per_step_samples_the_joint():
+    """Chain rule: one position at a time from exact conditionals draws from the joint itself.
+
+    Not so under `confidence`, which looks at the drawn token before it picks the position.
+    """
+    joint = JointDistribution.random(3, 2, dependence=2.0, seed=5)
+    denoiser = ExactDenoiser(joint)
+    rows = 4000
+    state = State.from_prompts([[0]] * rows, new_tokens=2, steps=2, mask_id=denoiser.mask_id)
+    noise = Noise.of([row_key(11, b"x", stream) for stream in range(rows)])
+    for policy in (Fixed(alpha="margin", kappa="count:1"), Fixed(kappa="count:1", region="last-block:1")):
+        end = decode(denoiser, policy, state, noise=noise, sampling=SamplingParams(temperature=1.0), record=False)
+        counts = torch.zeros(2, 2, dtype=torch.float64)
+        for a, b in end.state.tokens_BL[:, 1:].tolist():
+            counts[a, b] += 1
+        expected = torch.from_numpy(joint.p[0] / joint.p[0].sum()) * rows
+        chi2 = float(((counts - expected) ** 2 / expected).sum())
+        assert chi2 < 16.27, chi2  # 3 degrees of freedom, 0.1 %
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_guidance_changes_tokens_and_costs_a_second_forward(temperature):
+    prompts = [(a, b) for a in range(4) for b in range(4)]
+    sampling = SamplingParams(temperature=temperature)
+    plain = run(prompts=prompts, sampling=sampling)
+    guided = run(prompts=prompts, sampling=sampling, denoiser=GuidedDenoiser(EXACT, 2.0))
+    assert not torch.equal(plain.state.tokens_BL, guided.state.tokens_BL)
+    assert torch.equal(guided.forwards_B, 2 * plain.forwards_B)
+    assert torch.equal(guided.processed_B, 2 * plain.processed_B)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_eos_fill_closes_the_tail_and_saves_forwards(temperature):
+    prompts = [(a, b) for a in range(4) for b in range(4)]
+    sampling = SamplingParams(temperature=temperature)
+    plain = run(prompts=prompts, sampling=sampling, steps=6)
+    filled = run(prompts=prompts, sampling=sampling, steps=6, eos_fill=True)
+    assert int(filled.forwards_B.sum()) < int(plain.forwards_B.sum())
+    steps = [filled.row(b).steps for b in range(len(prompts))]
+    assert any(bool(s.confidence_BL.isnan().any()) for row in steps for s in row)
+
+
+def test_eos_fill_without_an_end_of_text_token_does_nothing():
+    bare = ExactDenoiser(JOINT)
+    assert torch.equal(run(denoiser=bare).state.tokens_BL, run(denoiser=bare, eos_fill=True).state.tokens_BL)
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A denoiser that answers in a wrong way."""
+
+    inner: ExactDenoiser
+    how: str
+    row: int = 1
+
+    @property
+    def vocabulary(self):
+        return replace(self.inner.vocabulary, size=5) if self.how == "columns" else self.inner.vocabulary
+
+    def __call__(self, view, needs):
+        output = self.inner(view, needs)
+        z_RV = output.logits_RV.clone()
+        if self.how in ("nan", "inf"):
+            rows_U = output.index_R // view.tokens_BN.shape[1]
+            z_RV[rows_U == self.row, 0] = float(self.how)
+        return replace(output, logits_RV=z_RV)
+
+
+@pytest.mark.parametrize("how", ["nan", "inf"])
+def test_nan_logits_are_an_error_that_names_the_row(how):
+    with pytest.raises(DenoiserError, match=r"row 1, step 0: .*NaN.*allowed: finite"):
+        run(denoiser=Broken(EXACT, how))
+
+
+def test_a_vocabulary_mismatch_is_an_error():
+    with pytest.raises(DenoiserError, match="4 logit columns; allowed: 5"):
+        run(denoiser=Broken(EXACT, "columns"))
+
+
+@dataclass(frozen=True)
+class Lazy(Policy):
+    name: ClassVar[str] = "lazy"
+    region: bool = True
+
+    def act(self, traj, look_ahead):
+        state = traj.state
+        action = LLaDA().act(traj, look_ahead)
+        zero_B = torch.zeros(state.batch, dtype=torch.float64)
+        none_BL = torch.zeros_like(state.fixed_BL)
+        return replace(action, kappa_B=zero_B, region_BL=action.region_BL if self.region else none_BL)
+
+
+def test_a_policy_that_never_reveals_is_stopped():
+    with pytest.raises(Unfinished, match="lazy had not finished row 0 after"):
+        run(Lazy())
+
+
+def test_an_invalid_action_is_reported_with_its_row_and_step():
+    with pytest.raises(InvalidAction, match="row 0, step 0: the region holds no masked position"):
+        run(Lazy(region=False))
+
+
+def test_a_prediction_is_not_there_before_the_forward():
+    state, noise = start([[0]], 2, 1)
+    with pytest.raises(ConfigError, match="no prediction yet"):
+        _ = Trajectory.start(state, noise).current_prediction
+
+
+def test_looks_are_charged_to_their_owner_and_remembered():
+    state, noise = start([[0], [1]], 4, 4)
+    runner = Runner(EXACT, SamplingParams())
+    traj = Trajectory.start(state, noise)
+    inputs = LLaDA().model_input(traj)
+    runner.observe(traj, inputs, Needs())
+    next_state = replace(state, tokens_BL=state.tokens_BL.clone().index_fill(1, torch.tensor([2]), 3))
+    runner.predict(next_state, torch.tensor([0, 1]))
+    runner.predict(next_state, torch.tensor([1, 1]))
+    assert runner.forwards_B.tolist() == [2, 4]
+    came_true = replace(traj, state=next_state)
+    again = runner.observe(came_true, LLaDA().model_input(came_true), Needs())
+    assert runner.forwards_B.tolist() == [0, 0]
+    fresh = Runner(EXACT, SamplingParams()).observe(came_true, LLaDA().model_input(came_true), Needs())
+    assert torch.equal(again.current_prediction.confidence_BN, fresh.current_prediction.confidence_BN)
+    assert torch.equal(again.current_prediction.clean.entropy_BN, fresh.current_prediction.clean.entropy_BN)
+
+
+def test_a_look_ahead_that_comes_true_saves_the_next_forward():
+    """After the first step only looks are paid for, and the last step, which has nothing to compare, is free."""
+    traj = run(InfoGain(threshold=None, candidates=4), prompts=((0,),), steps=6)
+    looked = [int(s.forwards_B) for s in traj.row(0).steps]
+    assert looked[0] >= 1 + 2
+    assert 0 in looked or min(looked[1:-1]) >= 2
+    assert looked[-1] == 0
+
+
+@pytest.mark.parametrize("guidance", [0.0, 1.5])
+def test_a_resumed_look_ahead_reports_what_the_whole_run_does(guidance, tmp_path):
+    """The forward that a look had paid for is run again, from memory or from a file, and counted once."""
+    denoiser = GuidedDenoiser(EXACT, guidance) if guidance else EXACT
+    policy = InfoGain(threshold=None, candidates=4)
+    traj = run(policy, prompts=((0,), (3,)), steps=6, denoiser=denoiser)
+    traj.save(tmp_path / "run.npz")
+    assert any(bool(s.prepaid_B.any()) for s in traj.steps if s.prepaid_B is not None)
+    for source in (traj, Trajectory.load(tmp_path / "run.npz")):
+        for step in range(6):
+            resumed = decode(denoiser, policy, source.resume(1, step))
+            assert [int(s.forwards_B) for s in resumed.steps] == [int(s.forwards_B) for s in traj.row(1).steps]
+            assert torch.equal(resumed.forwards_B, traj.forwards_B[1:])
+            assert torch.equal(resumed.processed_B, traj.processed_B[1:])
+
+
+def test_a_method_that_does_not_look_pays_for_its_own_forward():
+    traj = run(InfoGain(threshold=None, candidates=4), prompts=((0,),), steps=6)
+    step = next(i for i, s in enumerate(traj.steps) if s.prepaid_B is not None and bool(s.prepaid_B.any()))
+    other = decode(EXACT, LLaDA(), traj.resume(0, step))
+    assert [int(s.forwards_B) for s in other.steps[step:]] == [1] * (6 - step)
+
+
+def test_the_start_is_never_modified():
+    state, noise = start([[0], [1]], 6, 3)
+    copies = [t.clone() for t in (state.tokens_BL, state.fixed_BL, state.committed_BL, state.step_B)]
+    for name in ("llada", "wino", "core", "info-gain", "revised"):
+        decode(EXACT, make_policy(name), state, noise=noise)
+    now = (state.tokens_BL, state.fixed_BL, state.committed_BL, state.step_B)
+    assert all(torch.equal(a, b) for a, b in zip(copies, now, strict=True))
+
+
+def test_a_resumed_run_gets_its_previous_posterior_back():
+    """Stability reads the step before; a recording does not keep posteriors, so resuming runs that forward again."""
+    policy = Fixed(alpha="stability", kappa="count:1")
+    traj = run(policy, prompts=((0,), (3,)), steps=6)
+    for step in range(1, 6):
+        resumed = decode(EXACT, policy, traj.resume(1, step))
+        assert torch.equal(resumed.state.tokens_BL[0], traj.state.tokens_BL[1])
+        assert torch.equal(resumed.forwards_B, traj.forwards_B[1:])
+
+
+def test_mismatched_wanted_slots_are_refused():
+    class Narrow:
+        vocabulary = Vocabulary(4, 4)
+
+        def __call__(self, view, needs):
+            return ModelOutput(torch.zeros(2, 4), view.wanted_BN[:, :3])
+
+    with pytest.raises(DenoiserError, match="slots of shape"):
+        run(denoiser=Narrow())
+
+
+def test_guided_look_ahead_does_not_mix_rows_that_share_a_canvas():
+    """Two rows may reach one canvas with different given tokens; guidance hides those, so their logits differ."""
+    for seed in range(12):
+        denoiser = GuidedDenoiser(ExactDenoiser(JointDistribution.random(5, 2, dependence=2.0, seed=seed)), 3.0)
+        m = denoiser.vocabulary.mask_id
+        canvases = [[0, m, m, m, m], [m, 0, m, m, m], [m, m, 0, m, m], [0, 0, m, m, m], [m, 0, 0, m, m]]
+        state = State.from_canvases(canvases, steps=[4, 4, 4, 3, 3], mask_id=m)
+        noise = Noise.of([row_key(0, bytes(c)) for c in canvases])
+        policy = InfoGain(threshold=None, candidates=6)
+        whole = decode(denoiser, policy, state, noise=noise)
+        for row in range(len(canvases)):
+            one = torch.tensor([row])
+            alone = decode(denoiser, policy, state.select(one), noise=noise.select(one))
+            assert torch.equal(alone.state.tokens_BL[0], whole.state.tokens_BL[row])
+            assert int(alone.forwards_B) == int(whole.forwards_B[row])
+
+
+def test_resuming_keeps_the_recorded_divergences():
+    policy = Fixed(alpha="stability", kappa="count:1")
+    traj = run(policy, prompts=((0,),), steps=6)
+    resumed = decode(EXACT, policy, traj.resume(0, 3))
+    recorded = [s.prediction.drift_BN for s in traj.steps]
+    again = [s.prediction.drift_BN for s in resumed.steps]
+    assert all(torch.equal(a.nan_to_num(-1), b.nan_to_num(-1)) for a, b in zip(recorded, again, strict=True))
+    assert not recorded[2].isnan().all()
+
+
+def test_a_fault_names_the_row_of_the_run_after_others_have_left():
+    @dataclass(frozen=True)
+    class Late(Policy):
+        name: ClassVar[str] = "late"
+
+        def act(self, traj, look_ahead):
+            action = LLaDA().act(traj, look_ahead)
+            bad_B = torch.where(traj.state.step_B >= 2, 7.0, action.kappa_B)
+            return replace(action, kappa_B=bad_B)
+
+    with pytest.raises(InvalidAction, match="row 1, step 2: kappa"):
+        run(Late(), prompts=((0,), (1,)), new_tokens=[2, 6], steps=[1, 6])
+
+
+def test_a_tail_behind_an_end_of_text_that_may_be_reopened_is_not_final():
+    prompts = [(a, b) for a in range(4) for b in range(4)]
+    for commit, final in (("all", True), ("none", False)):
+        traj = run(Fixed(commit=commit), prompts=prompts, steps=6, eos_fill=True)
+        filled = [(s.confidence_BL.isnan(), s) for s in traj.steps if s.confidence_BL.isnan().any()]
+        assert filled
+        assert bool(traj.state.committed_BL[traj.state.answer_BL].any()) is final
+
+
+def test_a_state_of_another_model_and_missing_noise_are_refused():
+    state = State.from_prompts([[0]], new_tokens=2, steps=1, mask_id=77)
+    with pytest.raises(ConfigError, match="mask_id of the state is 77; allowed: 4"):
+        decode(EXACT, LLaDA(), state, noise=Noise.of([0]))
+    with pytest.raises(ConfigError, match="noise is None"):
+        decode(EXACT, LLaDA(), start([[0]], 2, 1)[0])
+
+
+def test_other_noise_may_be_given_to_a_resumed_run():
+    policy = make_policy("llada", remasking="random")
+    traj = run(policy, prompts=((0,),), steps=6)
+    ends = {
+        tuple(int(s.revealed_BL[0].nonzero()[0]) for s in decode(EXACT, policy, traj.resume(0, 2), noise=n).steps)
+        for n in (None, *(Noise.of([k]) for k in range(6)))
+    }
+    assert len(ends) > 1
+    assert len({order[:2] for order in ends}) == 1
+
+
+@pytest.mark.parametrize(("proposal", "most"), [(SamplingParams(), 205), (SamplingParams(temperature=0.7), 275)])
+def test_a_step_takes_few_tensor_operations_beside_its_forward(proposal, most):
+    """Of a short row nearly all of a step's time is their number, on a GPU of a small batch too."""
+    counted = Counted()
+    denoiser = Uncounted(EXACT, counted)
+    states, noise = start([[0]], 6, 6)
+    with torch.inference_mode(), counted:
+        decode(denoiser, LLaDA(), states, noise=noise, sampling=proposal)
+    assert counted.forwards == 6
+    assert counted.count / counted.forwards < most

@@ -1,0 +1,739 @@
+"""`apply` against a slow reference written from the blueprint, and each of its rules on its own."""
+
+import copy
+import math
+from dataclasses import dataclass, fields, is_dataclass, replace
+from fractions import Fraction
+from random import Random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.helpers.cases import each_case
+from unmask.base.errors import DenoiserError, InvalidAction
+from unmask.core import RULES, Action, Prediction, State
+from unmask.core.prediction import Statistics
+from unmask.core.rows import concat, select
+from unmask.engine.transition import FAULTS, apply, fill_after_eos
+
+MASK, VOCAB = 9, 8
+EMPTY, KAPPA, ALPHA, REMASK, MISSING, UNPROPOSED, LOGITS, OTHER_RULE = (2**i for i in range(8))
+NAN = float("nan")
+
+
+# --- a slow reference ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Position:
+    """One canvas position: what it is, what the denoiser says about it, what the action asks of it."""
+
+    kind: str  # g(iven), m(asked), r(evisable), c(ommitted), or p(adding)
+    held: int = 1
+    wanted: bool = True
+    token: int = 0
+    p1: float = 0.0
+    p2: float = 0.0
+    entropy: float = 0.0
+    drift: float = NAN
+    visible: float = 0.0
+    logz: float = 0.0
+    region: bool = False
+    commit: bool = False
+    remask: bool = False
+    override: int = -1
+
+
+@dataclass
+class Row:
+    positions: list[Position]
+    alpha: list[float]
+    kappa: Fraction
+    step: int = 0
+    drift_known: bool = True
+    attention_known: bool = True
+
+
+@dataclass
+class Outcome:
+    tokens: list[int]
+    committed: list[bool]
+    step: int
+    revealed: list[bool]
+    remasked: list[bool]
+    confidence: list[float]
+    fault: int
+
+
+def slow_scores(row: Row, p: Position) -> list[float]:
+    stability = NAN
+    if row.drift_known:
+        stability = p.p1 if math.isnan(p.drift) else math.exp(-p.drift)
+    scores = [
+        p.p1,
+        p.p1 - p.p2,
+        min(max(1 - p.entropy / math.log(VOCAB), 0), 1),
+        stability,
+        p.visible if row.attention_known else NAN,
+    ]
+    return scores if p.wanted else [s if math.isnan(s) else 0.0 for s in scores]
+
+
+def slow_apply(row: Row) -> Outcome:
+    """Blueprint, section 3, in its order and one row at a time."""
+    ps = row.positions
+    fault = 0
+    # (1) Re-mask what is revisable and was revealed before this step.
+    if any(p.remask and p.kind != "r" for p in ps):
+        fault |= REMASK
+    remasked = [p.remask and p.kind == "r" for p in ps]
+    masked = [p.kind == "m" or r for p, r in zip(ps, remasked, strict=True)]
+    # (2) Score: s = sum_j alpha_j s^(j); a rule without weight does not count.
+    if not (all(a >= 0 for a in row.alpha) and abs(sum(row.alpha) - 1) < 1e-6):
+        fault |= ALPHA
+    score = [sum(a * s for a, s in zip(row.alpha, slow_scores(row, p), strict=True) if a != 0) for p in ps]
+    # (3) Eligible = region AND masked.
+    eligible = [i for i, p in enumerate(ps) if p.region and masked[i]]
+    if any(masked) and not eligible:
+        fault |= EMPTY
+    has_token = [p.wanted or p.override >= 0 for p in ps]
+    if any(math.isnan(score[i]) and has_token[i] for i in eligible):
+        fault |= MISSING
+    # (4) k = ceil(kappa |eligible|).
+    if not 0 <= row.kappa <= 1:
+        fault |= KAPPA
+    k = math.ceil(row.kappa * len(eligible))
+    # (5) The k best, ties to the lower position.
+    order = sorted(eligible, key=lambda i: (-score[i], i)) if not fault & MISSING else eligible
+    chosen = order[: max(k, 0)]
+    if any(not has_token[i] for i in chosen):
+        fault |= UNPROPOSED
+    if any(not math.isfinite(p.logz) for p in ps):
+        fault |= LOGITS
+    if fault:
+        chosen, remasked = [], [False] * len(ps)
+    tokens = [MASK if p.kind == "m" or r else p.held for p, r in zip(ps, remasked, strict=True)]
+    confidence = [0.0] * len(ps)
+    committed = [p.kind in "gcp" for p in ps]
+    for i in chosen:
+        tokens[i] = ps[i].override if ps[i].override >= 0 else ps[i].token
+        confidence[i] = NAN if ps[i].override >= 0 else ps[i].p1
+        # (6) Newly revealed become committed where asked, else revisable.
+        committed[i] = ps[i].commit
+    # (7)
+    revealed = [i in chosen for i in range(len(ps))]
+    return Outcome(tokens, committed, row.step + 1, revealed, remasked, confidence, fault)
+
+
+# --- from rows of positions to tensors ----------------------------------------------------------------------------
+
+
+def tensors(rows: list[Row]) -> tuple[State, Prediction, Action]:
+    length = max(len(row.positions) for row in rows)
+    padded = [row.positions + [Position("p", held=0, wanted=False)] * (length - len(row.positions)) for row in rows]
+
+    def table(get, dtype):
+        return torch.tensor([[get(p) for p in ps] for ps in padded], dtype=dtype)
+
+    real = torch.float64
+    state = State(
+        tokens_BL=table(lambda p: MASK if p.kind == "m" else p.held, torch.long),
+        fixed_BL=table(lambda p: p.kind in "gp", torch.bool),
+        committed_BL=table(lambda p: p.kind in "gcp", torch.bool),
+        length_B=torch.tensor([len(row.positions) for row in rows]),
+        step_B=torch.tensor([row.step for row in rows]),
+        horizon_B=torch.full((len(rows),), 9),
+        mask_id=MASK,
+    )
+    p_BNK = torch.stack((table(lambda p: p.p1, real), table(lambda p: p.p2, real)), -1)
+    statistics = Statistics(torch.zeros_like(p_BNK).long(), p_BNK, table(lambda p: p.entropy, real))
+    token_BN = table(lambda p: p.token, torch.long)
+    prediction = Prediction(
+        wanted_BN=table(lambda p: p.wanted, torch.bool),
+        token_BN=token_BN,
+        confidence_BN=p_BNK[..., 0],
+        proposed_BN=p_BNK[..., 0],
+        clean=statistics,
+        filtered=statistics,
+        logz_BN=table(lambda p: p.logz, real),
+        vocab=VOCAB,
+        token_BND=token_BN[..., None],
+        confidence_BND=p_BNK[..., :1],
+        drift_BN=table(lambda p: p.drift, real) if rows[0].drift_known else None,
+        visible_BN=table(lambda p: p.visible, real) if rows[0].attention_known else None,
+    )
+    remask_BL, tokens_BL = table(lambda p: p.remask, torch.bool), table(lambda p: p.override, torch.long)
+    action = Action(
+        alpha_BJ=torch.tensor([row.alpha for row in rows], dtype=real),
+        region_BL=table(lambda p: p.region, torch.bool),
+        kappa_B=torch.tensor([float(row.kappa) for row in rows], dtype=real),
+        commit_BL=table(lambda p: p.commit, torch.bool),
+        remask_BL=remask_BL if remask_BL.any() else None,
+        tokens_BL=tokens_BL if (tokens_BL >= 0).any() else None,
+    )
+    return state, prediction, action
+
+
+def outcome(change, row: int, length: int) -> Outcome:
+    return Outcome(
+        change.state.tokens_BL[row, :length].tolist(),
+        change.state.committed_BL[row, :length].tolist(),
+        int(change.state.step_B[row]),
+        change.revealed_BL[row, :length].tolist(),
+        change.remasked_BL[row, :length].tolist(),
+        change.confidence_BL[row, :length].tolist(),
+        int(change.fault_B[row]),
+    )
+
+
+def same(a: Outcome, b: Outcome) -> bool:
+    return repr(a) == repr(b)  # NaN equals NaN
+
+
+# --- random instances ---------------------------------------------------------------------------------------------
+
+
+def random_position(r: Random, careless: bool) -> Position:
+    p = Position(r.choice("gmmmmrrc"), held=r.randrange(VOCAB))
+    p.wanted = p.kind == "m" and not (careless and r.random() < 0.05)
+    p.region = r.random() < 0.7
+    p.commit = r.random() < 0.5
+    p.remask = r.random() < (0.4 if p.kind == "r" else 0.02 * careless)
+    p.visible = r.randrange(9) / 8
+    if p.wanted:
+        p.token = r.randrange(VOCAB)
+        # Eighths, so that ties are common and sums exact.
+        p.p1 = r.randrange(9) / 8
+        p.p2 = min(p.p1, 1 - p.p1) * r.choice((0, 0.5, 1))
+        p.entropy = r.choice((0.0, 0.25, 0.5, 1.0)) * math.log(VOCAB)
+        p.drift = r.choice((NAN, 0.0, 0.5, 2.0))
+        p.logz = r.random()
+    # Re-masked positions were not asked about: they need a token, or to stay out of the region.
+    if p.remask and p.kind == "r":
+        p.override = r.randrange(VOCAB) if r.random() < 0.5 else -1
+        p.region = p.region and (p.override >= 0 or (careless and r.random() < 0.3))
+    elif r.random() < 0.15:
+        p.override = r.randrange(VOCAB)
+    if careless and r.random() < 0.01:
+        p.logz = r.choice((NAN, math.inf, -math.inf))
+    return p
+
+
+def random_row(r: Random, careless: bool, drift: bool, attention: bool) -> Row:
+    alpha = [float(j == r.randrange(5)) for j in range(5)]
+    if r.random() < 0.6 or sum(alpha) != 1:
+        parts = [r.randrange(4) * (drift or j != 3) * (attention or j != 4) for j in range(5)]
+        parts[0] += sum(parts) == 0
+        alpha = [part / sum(parts) for part in parts]
+    n = r.randint(1, 8)
+    kappa = Fraction(r.randint(0, n), n)
+    if careless and r.random() < 0.05:
+        kappa = r.choice((Fraction(-1, 8), Fraction(9, 8)))
+    if careless and r.random() < 0.05:
+        alpha = r.choice(([0.5] * 5, [1.5, -0.5, 0, 0, 0], [0.0] * 5))
+    if careless and r.random() < 0.1:
+        alpha = [0.25, 0.25, 0.0, 0.25, 0.25]
+    positions = [random_position(r, careless) for _ in range(r.randint(1, 12))]
+    return Row(positions, alpha, kappa, r.randrange(5), drift, attention)
+
+
+@settings(max_examples=400)
+@given(seed=st.integers(0, 10**9), careless=st.booleans())
+def test_against_the_blueprint(seed, careless):
+    r = Random(seed)
+    drift, attention = r.random() < 0.7, r.random() < 0.7
+    rows = [random_row(r, careless, drift, attention) for _ in range(r.randint(1, 4))]
+    change = apply(*tensors(rows))
+    for b, row in enumerate(rows):
+        got, want = outcome(change, b, len(row.positions)), slow_apply(row)
+        if want.fault & (KAPPA | ALPHA | MISSING):
+            # What would have been revealed has no meaning then.
+            got.fault &= ~UNPROPOSED & ~MISSING
+            want.fault &= ~UNPROPOSED & ~MISSING
+        assert same(got, want), (got, want)
+        tail = slice(len(row.positions), None)
+        assert not change.revealed_BL[b, tail].any()
+        assert not change.remasked_BL[b, tail].any()
+
+
+def test_random_instances_reach_every_branch():
+    """The comparison above is worth what its instances are worth."""
+    r = Random(0)
+    outcomes = []
+    for _ in range(3000):
+        drift, attention = r.random() < 0.7, r.random() < 0.7
+        outcomes.append(slow_apply(random_row(r, True, drift, attention)))
+    for flag in FAULTS.keys() - {OTHER_RULE}:  # the blueprint has no `rule`
+        assert sum(o.fault == flag for o in outcomes) > 5, FAULTS[flag]
+    fine = [o for o in outcomes if not o.fault]
+    assert len(fine) > 1000
+    assert sum(any(o.remasked) for o in fine) > 100
+    assert sum(any(a and b for a, b in zip(o.remasked, o.revealed, strict=True)) for o in fine) > 20
+    assert sum(any(map(math.isnan, o.confidence)) for o in fine) > 100
+    assert sum(not any(o.revealed) for o in fine) > 100
+
+
+# --- rules, one by one --------------------------------------------------------------------------------------------
+
+
+def row(
+    kinds: str, *, scores=None, region=None, kappa=1, alpha="confidence", commit=True, step=0, **per_position
+) -> Row:
+    """A row of one letter per position; masked positions propose their own index as token."""
+    positions = []
+    for i, kind in enumerate(kinds):
+        p = Position(kind, held=7, wanted=kind == "m", token=i % VOCAB, commit=commit)
+        p.p1 = 0.5 if scores is None else scores[i]
+        p.region = True if region is None else i in region
+        for name, values in per_position.items():
+            if i in values:
+                setattr(p, name, values[i])
+        positions.append(p)
+    weights = [float(name == alpha) for name in RULES] if isinstance(alpha, str) else alpha
+    return Row(positions, weights, Fraction(kappa), step)
+
+
+def run(*rows: Row, **changed):
+    state, prediction, action = tensors(list(rows))
+    return apply(state, prediction, replace(action, **changed))
+
+
+def where(flags_BL, row=0):
+    return flags_BL[row].nonzero().flatten().tolist()
+
+
+def flags(length, *positions):
+    return torch.tensor([[i in positions for i in range(length)]])
+
+
+def test_ties_go_to_the_lower_position():
+    change = run(row("gmmmm", scores=[0, 0.5, 0.7, 0.5, 0.7], kappa=Fraction(3, 4))).checked()
+    assert where(change.revealed_BL) == [1, 2, 4]
+    change = run(row("gmmmm", kappa=Fraction(1, 2))).checked()
+    assert where(change.revealed_BL) == [1, 2]
+
+
+def test_the_best_come_first_and_take_their_proposed_tokens():
+    change = run(row("gmmmm", scores=[0, 0.1, 0.9, 0.2, 0.8], kappa=Fraction(1, 2))).checked()
+    assert change.state.tokens_BL.tolist() == [[7, MASK, 2, MASK, 4]]
+    assert change.confidence_BL.tolist() == [[0, 0, 0.9, 0, 0.8]]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_can_lead(name):
+    best = {
+        "confidence": {"p1": {2: 0.9}},
+        "margin": {"p2": {1: 0.4, 3: 0.4}},
+        "certainty": {"entropy": {1: 1.0, 3: 1.0}},
+        "stability": {"drift": {1: 0.5, 2: 0.1, 3: 0.5}},
+        "dependency": {"visible": {2: 0.3}},
+    }[name]
+    assert where(run(row("gmmm", kappa=Fraction(1, 3), alpha=name, **best)).checked().revealed_BL) == [2]
+
+
+def test_mixtures_weigh():
+    scores = {"p1": {1: 0.9, 2: 0.2, 3: 0.6}, "visible": {1: 0.0, 2: 0.9, 3: 0.6}}
+    for alpha, first in (([1, 0, 0, 0, 0], 1), ([0, 0, 0, 0, 1], 2), ([0.5, 0, 0, 0, 0.5], 3)):
+        change = run(row("gmmm", kappa=Fraction(1, 3), alpha=[float(a) for a in alpha], **scores)).checked()
+        assert where(change.revealed_BL) == [first]
+
+
+def test_an_empty_region_is_invalid():
+    for region in ([], [0], [4]):
+        with pytest.raises(InvalidAction, match=r"row 0, step 3: the region holds no masked position.*allowed:.*grow"):
+            run(row("gmmmc", region=region, step=3)).checked()
+
+
+def test_a_finished_row_may_have_an_empty_region():
+    change = run(row("gcr", region=[]), row("gmm")).checked()
+    assert change.state.tokens_BL[0].tolist() == [7, 7, 7]
+    assert where(change.revealed_BL, 1) == [1, 2]
+
+
+def test_kappa_zero_reveals_nothing_and_still_takes_a_step():
+    change = run(row("gmmm", kappa=0, step=2)).checked()
+    assert not change.revealed_BL.any()
+    assert change.state.tokens_BL.tolist() == [[7, MASK, MASK, MASK]]
+    assert change.state.step_B.tolist() == [3]
+
+
+def test_kappa_one_reveals_the_whole_region():
+    assert where(run(row("gmmm", region=[0, 1, 3])).checked().revealed_BL) == [1, 3]
+
+
+def test_the_last_step_can_finish():
+    change = run(row("gmrm", step=8)).checked()
+    assert not change.state.masked_BL.any()
+    assert change.state.step_B.tolist() == [9]
+
+
+@pytest.mark.parametrize(("k", "n"), [(1, 3), (2, 3), (7, 25), (5, 7), (3, 10)])
+def test_kappa_counts_eligible_positions_not_masks(k, n):
+    change = run(row("g" + "m" * 30, region=range(1, n + 1), kappa=Fraction(k, n))).checked()
+    assert where(change.revealed_BL) == [*range(1, k + 1)]
+
+
+def test_kappa_rounds_up():
+    assert len(where(run(row("gmmmm", kappa=Fraction(26, 100))).checked().revealed_BL)) == 2
+
+
+def test_given_committed_and_padding_are_untouched_even_if_named():
+    change = run(row("gmcmg"), row("gm")).checked()
+    assert change.state.tokens_BL.tolist() == [[7, 1, 7, 3, 7], [7, 1, 0, 0, 0]]
+    assert where(change.revealed_BL) == [1, 3]
+
+
+def test_a_mask_id_in_the_prompt_is_untouched():
+    change = run(row("gmm", held={0: MASK})).checked()
+    assert change.state.tokens_BL.tolist() == [[MASK, 1, 2]]
+
+
+def test_overriding_tokens_reach_neither_fixed_nor_unrevealed_positions():
+    change = run(row("gmcrm", region=[0, 1, 2, 3], override={0: 5, 1: 5, 2: 5, 3: 5, 4: 5})).checked()
+    assert change.state.tokens_BL.tolist() == [[7, 5, 7, 7, MASK]]
+
+
+def test_nothing_outside_the_region_is_revealed():
+    change = run(row("gmmmm", region=[2], scores=[0, 1, 0.1, 1, 1])).checked()
+    assert where(change.revealed_BL) == [2]
+
+
+def test_newly_revealed_are_committed_where_asked():
+    state = run(row("gmmrm", region=[1, 2]), commit_BL=flags(5, 0, 1, 3, 4)).checked().state
+    assert where(state.committed_BL) == [0, 1]
+    assert where(state.revisable_BL) == [2, 3]
+
+
+def test_commitment_never_lapses():
+    change = run(row("gcm", commit=False)).checked()
+    assert where(change.state.committed_BL) == [0, 1]
+
+
+def test_a_remasked_position_is_masked_next():
+    change = run(row("grrm", region=[3], remask={1: True})).checked()
+    assert change.state.tokens_BL.tolist() == [[7, MASK, 7, 3]]
+    assert where(change.state.masked_BL) == [1]
+    assert where(change.remasked_BL) == [1]
+    assert where(change.state.committed_BL) == [0, 3]
+
+
+def test_remasking_everything_and_waiting():
+    change = run(row("grr", kappa=0, remask={1: True, 2: True})).checked()
+    assert where(change.state.masked_BL) == [1, 2]
+    assert change.confidence_BL.tolist() == [[0, 0, 0]]
+
+
+def test_a_row_remasked_without_a_region_is_invalid():
+    with pytest.raises(InvalidAction, match="holds no masked position"):
+        run(row("grr", region=[], remask={1: True})).checked()
+
+
+def test_remask_and_another_token_in_one_step():
+    change = run(row("grm", remask={1: True}, override={1: 4})).checked()
+    assert change.state.tokens_BL.tolist() == [[7, 4, 2]]
+    assert where(change.remasked_BL) == [1]
+    assert where(change.revealed_BL) == [1, 2]
+    assert where(change.state.committed_BL) == [0, 1, 2]
+    assert math.isnan(change.confidence_BL[0, 1])
+
+
+@pytest.mark.parametrize(("kinds", "what"), [("gcm", "committed"), ("ggm", "given"), ("gmm", "masked")])
+def test_only_revisable_positions_can_be_remasked(kinds, what):
+    change = run(row(kinds, region=[2], remask={1: True}))
+    assert change.fault_B.tolist() == [REMASK], what
+    assert not change.remasked_BL.any()
+    with pytest.raises(InvalidAction, match=r"not revisable; allowed:.*leave prompt"):
+        change.checked()
+
+
+def test_padding_cannot_be_remasked():
+    change = run(
+        row("gm"), row("grm", region=[2]), remask_BL=torch.tensor([[False, False, True], [False, True, False]])
+    )
+    assert change.fault_B.tolist() == [REMASK, 0]
+
+
+def test_what_is_revealed_now_cannot_be_remasked_now():
+    """A revealed token is context for at least one step."""
+    first = run(row("gmm", region=[1], remask={1: True}))
+    assert first.fault_B.tolist() == [REMASK]
+    assert first.state.tokens_BL.tolist() == [[7, MASK, MASK]]
+
+
+def test_overriding_tokens():
+    change = run(row("gmmm", kappa=Fraction(2, 3), scores=[0, 0.1, 0.9, 0.8], override={1: 5, 2: 6})).checked()
+    assert change.state.tokens_BL.tolist() == [[7, MASK, 6, 3]]
+    assert repr(change.confidence_BL.tolist()) == "[[0.0, 0.0, nan, 0.8]]"
+
+
+def test_notes_are_ignored():
+    state, prediction, action = tensors([row("gmmr", kappa=Fraction(1, 2))])
+    noted = replace(action, notes={"anything": torch.tensor([NAN])})
+    assert same(*(outcome(apply(state, prediction, a), 0, 4) for a in (action, noted)))
+
+
+# --- faults -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "alpha", [[0.5] * 5, [0.0] * 5, [1.5, -0.5, 0, 0, 0], [NAN, 0, 0, 0, 1], [1 - 1e-4, 0, 0, 0, 0]]
+)
+def test_alpha_off_the_simplex(alpha):
+    change = run(row("gmm", alpha=alpha))
+    assert change.fault_B[0] & ALPHA
+    with pytest.raises(InvalidAction, match=r"alpha is off the simplex; allowed:.*divide the weights"):
+        change.checked()
+
+
+@pytest.mark.parametrize("edit", ["replaced", "written to", "scaled"])
+def test_alpha_may_not_contradict_the_named_rule(edit):
+    """Else a step would be ordered by another rule than the recorded one."""
+    state, prediction, action = tensors([row("gmmm", alpha=[1.0, 0, 0, 0, 0])] * 2)
+    named = replace(action, rule="confidence")
+    assert same(*(outcome(apply(state, prediction, a), 0, 4) for a in (action, named)))
+    if edit == "replaced":
+        named = replace(named, alpha_BJ=torch.tensor([[0.0, 1, 0, 0, 0], [1.0, 0, 0, 0, 0]]))
+    elif edit == "written to":
+        named.alpha_BJ[0] = torch.tensor([0.0, 1, 0, 0, 0])
+    else:
+        named.alpha_BJ[0, 0] = -1.0
+    change = apply(state, prediction, named)
+    assert change.fault_B.tolist() == [OTHER_RULE, 0]
+    with pytest.raises(InvalidAction, match=r"row 0.*`rule` names a scoring rule.*drop `rule`"):
+        change.checked()
+    with pytest.raises(InvalidAction, match="rule is 'confidenc'; allowed: confidence, margin"):
+        apply(state, prediction, replace(named, rule="confidenc"))
+
+
+def test_joined_actions_keep_a_rule_they_share():
+    action = replace(tensors([row("gmm")])[2], rule="confidence")
+    assert concat([action, action]).rule == "confidence"
+    assert concat([action, replace(action, rule=None)]).rule is None
+    assert select(action, torch.tensor([0])).rule == "confidence"
+
+
+def test_alpha_may_be_float32():
+    change = run(row("gmm", drift={1: 0.0, 2: 0.0}), alpha_BJ=torch.full((1, 5), 0.2))
+    assert change.fault_B.tolist() == [0]
+
+
+@pytest.mark.parametrize("kappa", [-0.01, 1.01, NAN, math.inf, -math.inf])
+def test_kappa_outside(kappa):
+    change = run(row("gmm"), kappa_B=torch.tensor([kappa]))
+    assert change.fault_B.tolist() == [KAPPA]
+    assert not change.revealed_BL.any()
+    with pytest.raises(InvalidAction, match=r"kappa is outside \[0, 1\]; allowed:.*divide k"):
+        change.checked()
+
+
+SHAPES = {
+    "alpha": ("alpha_BJ", torch.zeros(1, 4)),
+    "alpha of another batch": ("alpha_BJ", torch.zeros(2, 5)),
+    "region": ("region_BL", flags(2)),
+    "kappa": ("kappa_B", torch.zeros(2)),
+    "commit": ("commit_BL", flags(4)),
+    "remask": ("remask_BL", flags(2)),
+    "tokens": ("tokens_BL", torch.zeros(1, 4, dtype=torch.long)),
+}
+
+
+@pytest.mark.parametrize("case", SHAPES)
+def test_wrong_shapes(case):
+    name, value = SHAPES[case]
+    with pytest.raises(InvalidAction, match=rf"{case.split()[0]} has shape .*; allowed: \(1.*; build it"):
+        run(row("gmm"), **{name: value})
+
+
+@each_case("name", ["region", "commit", "remask"])
+@each_case("dtype", [torch.long, torch.float32, torch.uint8])
+def test_flags_must_be_boolean(name, dtype):
+    with pytest.raises(InvalidAction, match=rf"{name} has dtype {dtype}; allowed: torch.bool"):
+        run(row("gmm"), **{f"{name}_BL": torch.ones(1, 3, dtype=dtype)})
+
+
+def test_tokens_must_be_whole_numbers():
+    with pytest.raises(InvalidAction, match=r"tokens has dtype torch.float32; allowed: torch.int64"):
+        run(row("gmm"), tokens_BL=torch.ones(1, 3))
+
+
+@pytest.mark.parametrize(("rule", "missing"), [("stability", "drift_BN"), ("dependency", "visible_BN")])
+def test_weight_on_a_rule_that_was_not_computed(rule, missing):
+    state, prediction, action = tensors([row("gmm", alpha=rule)])
+    change = apply(state, replace(prediction, **{missing: None}), action)
+    assert change.fault_B.tolist() == [MISSING]
+    with pytest.raises(InvalidAction, match=r"not computed; allowed:.*to `needs`"):
+        change.checked()
+
+
+def test_a_missing_rule_without_weight_is_no_fault():
+    state, prediction, action = tensors([row("gmm", alpha="margin")])
+    change = apply(state, replace(prediction, drift_BN=None, visible_BN=None), action)
+    assert change.fault_B.tolist() == [0]
+
+
+def test_a_position_without_a_token():
+    change = run(row("gmm", wanted={2: False}))
+    assert change.fault_B.tolist() == [UNPROPOSED]
+    with pytest.raises(InvalidAction, match=r"no proposed token; allowed:.*pass `tokens`"):
+        change.checked()
+    assert run(row("gmm", wanted={2: False}, override={2: 3})).fault_B.tolist() == [0]
+    assert run(row("gmm", wanted={2: False}, region=[1])).fault_B.tolist() == [0]
+
+
+@pytest.mark.parametrize("bad", [NAN, math.inf, -math.inf])
+def test_bad_logits_are_the_denoisers_fault(bad):
+    change = run(row("gmm", logz={2: bad}, region=[1]))
+    assert change.fault_B.tolist() == [LOGITS]
+    with pytest.raises(DenoiserError, match=r"row 0, step 0: .*NaN or infinite logits; allowed:.*check the checkpoint"):
+        change.checked()
+
+
+def test_bad_logits_are_named_before_what_follows_from_them():
+    with pytest.raises(DenoiserError):
+        run(row("gmm", logz={2: NAN}, p1={2: NAN}, alpha=[0.5] * 5)).checked()
+
+
+def test_all_reasons_and_the_first_row_are_named():
+    faulty = row("gmm", region=[0], kappa=Fraction(3, 2), step=4)
+    with pytest.raises(InvalidAction, match=r"row 1, step 4: the region .*; kappa is outside") as caught:
+        run(row("gmm"), faulty, row("gmm", kappa=2)).checked()
+    assert "alpha" not in str(caught.value)
+
+
+def test_an_invalid_row_is_left_as_it_was_and_spoils_no_other():
+    fine, bad = row("gmmr", kappa=Fraction(1, 2)), row("gmrm", kappa=2, region=[1, 3], remask={2: True})
+    change = run(fine, bad, fine)
+    assert change.fault_B.tolist() == [0, KAPPA, 0]
+    for b in (0, 2):
+        assert same(outcome(change, b, 4), slow_apply(fine))
+    assert change.state.tokens_BL[1].tolist() == [7, MASK, 7, MASK]
+    assert not change.revealed_BL[1].any()
+    assert not change.remasked_BL[1].any()
+    assert where(change.state.committed_BL, 1) == [0]
+
+
+# --- purity -------------------------------------------------------------------------------------------------------
+
+
+def random_batch(seed, careless=False):
+    r = Random(seed)
+    return [random_row(r, careless, True, True) for _ in range(5)]
+
+
+def bits(value):
+    """Every tensor of a nested value, as comparable lists."""
+    if isinstance(value, torch.Tensor):
+        return (str(value.dtype), repr(value.tolist()))
+    if is_dataclass(value):
+        return [bits(getattr(value, f.name)) for f in fields(value)]
+    return repr(value)
+
+
+@each_case("seed", range(10))
+def test_inputs_are_not_modified(seed):
+    inputs = tensors(random_batch(seed, careless=True))
+    before = [bits(copy.deepcopy(i)) for i in inputs]
+    change = apply(*inputs)
+    # Nor may the result share memory that a later step could write to.
+    change.state.tokens_BL.fill_(0)
+    change.state.committed_BL.fill_(True)
+    change.state.step_B.fill_(99)
+    assert [bits(i) for i in inputs] == before
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_draws_nothing(seed):
+    inputs = tensors(random_batch(seed))
+    torch.manual_seed(seed)
+    before = torch.get_rng_state()
+    first = bits(apply(*inputs))
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(seed + 1)
+    assert bits(apply(*inputs)) == first
+
+
+@each_case("seed", range(10))
+def test_a_row_does_not_depend_on_its_batch(seed):
+    rows = random_batch(seed, careless=True)
+    whole = apply(*tensors(rows))
+    for b, one in enumerate(rows):
+        alone = apply(*tensors([one]))
+        assert same(outcome(whole, b, len(one.positions)), outcome(alone, 0, len(one.positions)))
+    backwards = apply(*tensors(rows[::-1]))
+    for b, one in enumerate(rows):
+        assert same(outcome(whole, b, len(one.positions)), outcome(backwards, 4 - b, len(one.positions)))
+
+
+def test_a_view_with_extra_slots_is_cut_to_the_canvas():
+    state, prediction, action = tensors([row("gmm")])
+    _, longer, _ = tensors([row("gmmmm")])
+    assert same(*(outcome(apply(state, p, action), 0, 3) for p in (prediction, longer)))
+
+
+def test_bad_logits_of_an_extra_slot_count():
+    state, _, action = tensors([row("gmm")])
+    _, longer, _ = tensors([row("gmmmm", logz={4: NAN})])
+    assert apply(state, longer, action).fault_B.tolist() == [LOGITS]
+
+
+# --- closing the tail after an end of text ------------------------------------------------------------------------
+
+EOS = (0, 6)
+
+
+def closed(*rows: Row):
+    return fill_after_eos(run(*rows).checked(), EOS)
+
+
+def test_masks_after_a_revealed_end_of_text_are_filled():
+    change = closed(row("gmmmmm", region=[1, 3], token={1: 4, 3: 6}))
+    assert change.state.tokens_BL.tolist() == [[7, 4, MASK, 6, 0, 0]]
+    assert where(change.state.masked_BL) == [2]
+    assert where(change.revealed_BL) == [1, 3, 4, 5]
+    assert where(change.state.committed_BL) == [0, 1, 3, 4, 5]
+    assert repr(change.confidence_BL.tolist()) == "[[0.0, 0.5, 0.0, 0.5, nan, nan]]"
+
+
+def test_an_end_of_text_revealed_earlier_counts_too():
+    assert closed(row("gmrm", held={2: 0}, region=[1], token={1: 4})).state.tokens_BL.tolist() == [[7, 4, 0, 0]]
+
+
+def test_end_of_text_in_the_prompt_or_an_infilled_text_ends_nothing():
+    change = closed(row("gmmgmm", held={0: 0, 3: 6}, region=[1], token={1: 4}))
+    assert change.state.tokens_BL.tolist() == [[0, 4, MASK, 6, MASK, MASK]]
+
+
+def test_given_tokens_after_the_end_stay():
+    change = closed(row("gmmgm", region=[1], token={1: 0}))
+    assert change.state.tokens_BL.tolist() == [[7, 0, 0, 7, 0]]
+
+
+def test_revealed_tokens_after_the_end_stay():
+    change = closed(row("gmrm", region=[1], token={1: 0}))
+    assert change.state.tokens_BL.tolist() == [[7, 0, 7, 0]]
+
+
+def test_rows_close_for_themselves_and_padding_stays():
+    change = closed(row("gmm", region=[1], token={1: 0}), row("gmmm", region=[1], token={1: 4}))
+    assert change.state.tokens_BL.tolist() == [[7, 0, 0, 0], [7, 4, MASK, MASK]]
+    assert where(change.revealed_BL) == [1, 2]
+    assert where(change.revealed_BL, 1) == [1]
+
+
+def test_no_end_of_text_no_change():
+    change = run(row("gmmm", region=[1], token={1: 4})).checked()
+    assert bits(fill_after_eos(change, EOS)) == bits(change)
+
+
+def test_a_proposed_mask_reveals_nothing():
+    """Only possible without `bar_mask`: the position stays masked, uncommitted and unrecorded."""
+    change = run(row("gmm", token={1: MASK})).checked()
+    assert where(change.revealed_BL) == [2]
+    assert where(change.state.masked_BL) == [1]
+    assert where(change.state.committed_BL) == [0, 2]
+
+
+def test_a_mask_is_no_overriding_token():
+    assert run(row("gmm", wanted={2: False}, override={2: MASK})).fault_B.tolist() == [UNPROPOSED]

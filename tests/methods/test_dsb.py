@@ -1,0 +1,31 @@
+"""DSB: a window that holds a fixed number of masks is DCD's."""
+
+import pytest
+
+from tests.methods.worked import confidences, revealed, run, table
+from unmask.base.errors import ConfigError
+from unmask.methods.check import check_policy
+from unmask.methods.dcd import DCD
+from unmask.methods.dsb import DSB
+from unmask.methods.fast_dllm import FastDLLM
+
+TABLE = table("dsb")
+
+
+def test_greedy_keeps_as_many_masks_open():
+    """DSB greedy is DCD without a longest window."""
+    one, other = (
+        revealed(run(confidences(TABLE), policy, 6))
+        for policy in (DSB(block_length=2, max_block=None), DCD(0.9, 2, None))
+    )
+    assert one == other
+
+
+@pytest.mark.parametrize("policy", [DSB(), DSB(FastDLLM(threshold=0.5), 2, 2), DSB(FastDLLM("factor"), 2, None)])
+def test_contract(policy):
+    check_policy(policy)
+
+
+def test_bad_settings():
+    with pytest.raises(ConfigError, match=r"max_block is 0; allowed: 1 to 1000000, or None"):
+        DSB(max_block=0)

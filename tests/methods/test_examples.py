@@ -1,0 +1,48 @@
+"""Worked examples: every one of the sheets comes out as the sheet says, and a wrong one is noticed."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.helpers.cases import each_case
+from unmask.base.errors import ConfigError, UnknownName
+from unmask.methods import METHODS
+from unmask.methods.examples import cases, names, run_case, sheet
+
+OWN = {"fast-dllm-dream", "best-of", "revised", "fixed", "composed"}
+"""Without an example in a sheet: a second loop of a method that has one, and what is this library's own."""
+CASES = [case for name in names() for case in cases(name)]
+
+
+@each_case("case", CASES, ids=lambda case: f"{case.method}: {case.title}")
+def test_worked_example(case):
+    result = run_case(case)
+    assert result.as_expected, result.found
+
+
+def test_every_method_of_the_sheets_has_one():
+    assert set(names()) == set(METHODS) - OWN
+    assert all(sheet(name) for name in names())
+
+
+@each_case("name", names())
+def test_another_outcome_is_noticed(name):
+    case = cases(name)[0]
+    wrong = {what: _other(value) for what, value in case.expected.items()}
+    assert not run_case(replace(case, expected=wrong)).as_expected
+
+
+def _other(value):
+    if isinstance(value, list):
+        return [_other(value[0]), *value[1:]] if value else [99]
+    return 99 if value is None else value + 1
+
+
+def test_an_unknown_one_is_refused():
+    with pytest.raises(UnknownName, match="unknown method with a worked example 'klas'; did you mean klass"):
+        cases("klas")
+
+
+def test_a_method_without_an_example_is_no_misspelt_one():
+    with pytest.raises(ConfigError, match=r"fast-dllm-dream has no worked example; allowed: .*klass"):
+        cases("fast-dllm-dream")

@@ -1,0 +1,670 @@
+"""A transformer as a denoiser: which slots are answered, what they read, and that neighbours do not matter."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.helpers.cases import each_case
+from unmask.base.errors import ConfigError, DenoiserError
+from unmask.core import ModelInput, Needs, Noise, State, Vocabulary, row_key
+from unmask.core.rows import concat
+from unmask.engine.decode import decode
+from unmask.models import GuidedDenoiser, Network
+from unmask.models.invariance import Floors
+from unmask.models.network import BUCKET, PACK, attention_bias, pad_view
+from unmask.models.readout import default_layers, mean_attention, run
+from unmask.models.transformer import Layer, Transformer, TransformerSpec
+from unmask.methods import make_policy
+
+KINDS = ["llada", "dream", "mini", "mini-dream"]
+"""Scaled down with random weights, and trained: the models of the package."""
+CLOSE = 2e-5
+"""Rounding of float32 between shapes or against float64, as a share of the largest logit (about 8)."""
+
+kinds = each_case("kind", KINDS)
+
+
+def tokens_of(lengths, seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    return [torch.randint(0, 480, (n,), generator=draw).tolist() for n in lengths]
+
+
+def view_of(rows, wanted=None, slots=None) -> ModelInput:
+    """Rows of tokens without a prompt; every slot is asked for unless `wanted` lists some."""
+    slots = slots or max(map(len, rows))
+    tokens_BN = torch.tensor([[*row, *[0] * (slots - len(row))] for row in rows])
+    valid_BN = torch.tensor([[i < len(row) for i in range(slots)] for row in rows])
+    wanted_BN = valid_BN.clone()
+    if wanted is not None:
+        wanted_BN = torch.tensor([[i in chosen for i in range(slots)] for chosen in wanted])
+    return ModelInput(
+        tokens_BN=tokens_BN,
+        position_BN=torch.arange(slots).expand(len(rows), slots),
+        valid_BN=valid_BN,
+        fixed_BN=torch.zeros_like(valid_BN),
+        wanted_BN=wanted_BN,
+    )
+
+
+def rows_of(answer, view):
+    """The packed logits of each row of the batch."""
+    return answer.logits_RV.split(view.wanted_BN.sum(-1).tolist())
+
+
+def assert_close(got, expected, within=CLOSE):
+    largest = expected.abs().max().item()
+    torch.testing.assert_close(got.double(), expected.double(), rtol=0, atol=within * largest)
+
+
+def assert_same_attention(got, expected, within=3e-5):
+    torch.testing.assert_close(got.double(), expected.double(), rtol=0, atol=within)
+
+
+def shifted(logits_NV, kind):
+    """Whose logits speak for each slot."""
+    return logits_NV if kind in ("llada", "mini") else torch.cat((logits_NV[:1], logits_NV[:-1]))
+
+
+# What is answered.
+
+
+@kinds
+def test_logits_are_those_of_the_network(kind, network, reference):
+    rows = tokens_of([9, 17])
+    inputs, net = view_of(rows), network(kind)
+    for row, got in zip(rows, rows_of(net(inputs, Needs()), inputs), strict=True):
+        assert_close(got, shifted(reference(net.model, row).logits_NV, kind))
+
+
+@kinds
+def test_wanted_slots_are_packed_in_row_major_order(kind, network):
+    rows = tokens_of([20, 14])
+    everything = network(kind)(view_of(rows), Needs())
+    some = view_of(rows, wanted=[{3, 0, 19}, {1, 13}])
+    answer = network(kind)(some, Needs())
+    assert answer.index_R.tolist() == [0, 3, 19, 21, 33]
+    assert torch.equal(answer.logits_RV, everything.logits_RV[[0, 3, 19, 21, 33]])
+    assert torch.equal(answer.wanted_BN, some.wanted_BN)
+    assert answer.forwards == 1
+    assert answer.processed_B is answer.attention_BNN is answer.hidden_RH is None
+
+
+class Operations(TorchDispatchMode):
+    """The names of what runs, in order."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(function.overloadpacket.__name__)
+        return function(*args, **(kwargs or {}))
+
+
+@kinds
+def test_wanted_slots_are_counted_once_and_before_the_pass(kind, network):
+    """A count waits for the device: behind the pass, the device would then wait for the host."""
+    net, inputs = network(kind), view_of(tokens_of([20, 14]), wanted=[{3, 0, 19}, {1, 13}])
+    with Operations() as seen:
+
+        def forward(*args, **options):
+            seen.names.append("pass")
+            return run(net.model, *args, **options)
+
+        answer = replace(net, forward=forward)(inputs, Needs())
+        assert answer.index_R.tolist() == [0, 3, 19, 21, 33]
+    counting = {"nonzero", "masked_select"}
+    before, behind = seen.names[: seen.names.index("pass")], seen.names[seen.names.index("pass") :]
+    assert len([name for name in before if name in counting]) == 1
+    assert not [name for name in behind if name in counting or name == "item"]
+
+
+def test_what_was_counted_is_not_believed_of_other_rows(network):
+    """An answer that was cut or joined has other slots: those of the first would be silently wrong."""
+    answer = network("llada")(view_of(tokens_of([20, 14]), wanted=[{3, 0, 19}, {1, 13}]), Needs())
+    assert concat([answer, answer]).index_R.tolist() == [0, 3, 19, 21, 33, 40, 43, 59, 61, 73]
+    assert replace(answer, wanted_BN=answer.wanted_BN[:, :4]).index_R.tolist() == [0, 3, 5]
+
+
+@kinds
+@each_case("floors", [False, True])
+def test_only_wanted_slots_go_through_the_last_layer(kind, floors, network, monkeypatch):
+    rows = tokens_of([50, 50, 40])
+    inputs = view_of(rows, wanted=[{3, 0, 19}, {1, 13}, set()])
+    plain = network(kind)
+    short = replace(plain, wanted_only=True, floors=Floors(plain.model) if floors else None)
+    seen, finish = [], Layer.finish
+    expected = plain(inputs, Needs(hidden=True))
+    monkeypatch.setattr(Layer, "finish", lambda layer, x, mixed: seen.append(x.shape[:2]) or finish(layer, x, mixed))
+    got = short(inputs, Needs(hidden=True))
+    layers = plain.model.spec.layers
+    assert seen[-layers:] == [(3, 64)] * (layers - 1) + [(1, 64)]
+    assert_close(got.logits_RV, expected.logits_RV)
+    assert_close(got.hidden_RH, expected.hidden_RH)
+
+
+def test_the_last_layer_is_whole_where_most_slots_are_wanted(network):
+    """And the read-out, which is of all slots, is the plain one."""
+    plain = network("llada", readout=(1, 2))
+    short, inputs, needs = replace(plain, wanted_only=True), view_of(tokens_of([50, 50])), Needs(attention=True)
+    assert torch.equal(short(inputs, needs).logits_RV, plain(inputs, needs).logits_RV)
+    some = view_of(tokens_of([50, 50]), wanted=[{3}, {7}])
+    assert torch.equal(short(some, needs).attention_BNN, plain(some, needs).attention_BNN)
+    nothing = view_of(tokens_of([50]), wanted=[set()])
+    assert len(short(nothing, Needs()).logits_RV) == 0
+
+
+def test_the_head_runs_on_wanted_rows_only_in_packs(network, monkeypatch):
+    rows, seen = tokens_of([50, 50]), []
+    head_of = Transformer.head_of
+    monkeypatch.setattr(Transformer, "head_of", lambda self, x: seen.append(len(x)) or head_of(self, x))
+    for wanted in ([{1}, set()], [set(range(50)), set(range(14))], [set(range(50)), set(range(15))]):
+        network("llada")(view_of(rows, wanted), Needs())
+    assert seen == [PACK, PACK, 2 * PACK]
+
+
+@kinds
+def test_one_slot_alone_and_among_many_has_the_same_bits(kind, network):
+    """Up to a pack of rows the head is one product of one shape."""
+    rows = tokens_of([40])
+    many = network(kind)(view_of(rows), Needs()).logits_RV
+    for slot in (0, 1, 39):
+        assert torch.equal(network(kind)(view_of(rows, [{slot}]), Needs()).logits_RV[0], many[slot])
+
+
+@kinds
+def test_nothing_wanted(kind, network):
+    net = network(kind, readout=(1,))
+    answer = net(view_of(tokens_of([5]), [set()]), Needs(hidden=True, attention=True))
+    assert answer.logits_RV.shape == (0, net.model.spec.vocab)
+    assert answer.hidden_RH.shape == (0, net.model.spec.width)
+    assert answer.attention_BNN.shape == (1, 5, 5)
+
+
+@kinds
+def test_hidden_states_are_what_the_head_reads(kind, network):
+    inputs, net = view_of(tokens_of([7, 12]), [{2, 5}, {0, 11}]), network(kind)
+    answer = net(inputs, Needs(hidden=True))
+    assert answer.hidden_RH.shape == (4, net.model.spec.width)
+    assert_close(net.model.head_of(answer.hidden_RH), answer.logits_RV)
+    assert torch.equal(answer.logits_RV, net(inputs, Needs()).logits_RV)
+
+
+@pytest.mark.parametrize("token", [-1, 512, 10**6])
+def test_a_token_out_of_range(token, network):
+    with pytest.raises(DenoiserError, match=rf"holds token {token}; allowed: 0 to 511; encode the text with this"):
+        network("llada")(view_of([[3, token, 4]]), Needs())
+
+
+def test_vocabulary_and_device(network):
+    net = network("llada")
+    assert (net.vocabulary.size, net.vocabulary.mask_id, net.device.type) == (512, 493, "cpu")
+
+
+# Dream's shift.
+
+
+def test_dream_reads_each_position_one_slot_before(network, reference):
+    [row] = tokens_of([12])
+    net = network("dream")
+    expected = reference(net.model, row).logits_NV
+    for slot in range(12):
+        got = net(view_of([row], [{slot}]), Needs()).logits_RV
+        assert_close(got[0], expected[max(slot - 1, 0)])
+    assert (expected[1:] - expected[:-1]).abs().amax(-1).min() > 1, "neighbouring slots must differ for this to tell"
+
+
+@kinds
+@each_case("prompt", [0, 1, 6])
+def test_answers_of_one_position(kind, prompt, network, reference):
+    """Also at the very start, where there is no slot before."""
+    net = network(kind)
+    [given] = tokens_of([prompt])
+    row = [*given, net.vocabulary.mask_id]
+    state = State.from_canvases([row], steps=1, mask_id=net.vocabulary.mask_id)
+    answer = net(ModelInput.of(state, Needs()), Needs())
+    assert_close(answer.logits_RV[0], shifted(reference(net.model, row).logits_NV, kind)[-1])
+    end = decode(net, make_policy("dream" if net.shift else "llada"), state, noise=Noise.of([0]))
+    assert end.state.tokens_BL[0].tolist() == [*given, int(answer.logits_RV.argmax())]
+
+
+def with_extra(rows, positions) -> ModelInput:
+    """Masks behind the canvas at positions of it; nobody reads them but they read everything."""
+    plain, slots = view_of(rows), len(positions[0])
+    batch, length = plain.tokens_BN.shape
+    attend = torch.zeros(batch, length + slots, length + slots, dtype=torch.bool)
+    attend[:, :, :length] = plain.valid_BN[:, None]
+    attend |= torch.eye(length + slots, dtype=torch.bool)
+
+    def cat(left, right):
+        return torch.cat((left, torch.as_tensor(right).expand(batch, slots)), 1)
+
+    return replace(
+        plain,
+        tokens_BN=cat(plain.tokens_BN, 503),
+        position_BN=cat(plain.position_BN, positions),
+        valid_BN=cat(plain.valid_BN, True),
+        fixed_BN=cat(plain.fixed_BN, False),
+        wanted_BN=cat(plain.wanted_BN, True),
+        attend_BNN=attend,
+    )
+
+
+EXTRA = [
+    ([2, 3, 4], [1, 6, 7]),
+    ([4, 2, 3], [3, 1, 7]),
+    ([0, 1, 5], [6, 6, 4]),
+    ([3, 3, 4], [2, 2, 7]),
+    ([5, 0, 1], [4, 7, 7]),
+]
+"""Positions of slots 6 to 8 behind a canvas of six, and where Dream reads them: in the run of extra slots that holds
+the position before, else in the canvas."""
+
+
+@pytest.mark.parametrize(("positions", "read_at"), EXTRA)
+def test_where_extra_slots_are_read(positions, read_at, network):
+    inputs = with_extra(tokens_of([6, 6]), [positions, [2, 3, 4]])
+    own = network("llada").source(inputs)
+    assert own.flatten().tolist() == list(range(18))
+    dream = network("dream").source(inputs)
+    assert dream[0].tolist() == [0, 0, 1, 2, 3, 4, *read_at]
+    assert dream[1].tolist() == [9 + i for i in (0, 0, 1, 2, 3, 4, 1, 6, 7)]
+
+
+@kinds
+@each_case(("positions", "read_at"), EXTRA)
+def test_predictions_of_extra_slots(kind, positions, read_at, network, reference):
+    inputs, net = with_extra(tokens_of([6, 6]), [positions, positions]), network(kind)
+    source = read_at if kind in ("dream", "mini-dream") else [6, 7, 8]
+    for b, got in enumerate(rows_of(net(inputs, Needs()), inputs)):
+        expected = reference(net.model, inputs.tokens_BN[b], inputs.position_BN[b], inputs.attend_BNN[b]).logits_NV
+        assert_close(got[-3:], expected[source])
+
+
+# What a slot reads.
+
+
+@kinds
+@each_case("seed", range(4))
+def test_pairwise_attention_is_an_eager_mask(kind, seed, network, reference):
+    """A slot may be forbidden to read itself."""
+    rows = tokens_of([10, 7], seed)
+    draw = torch.Generator().manual_seed(seed)
+    attend_BNN = torch.rand(2, 10, 10, generator=draw) < 0.5
+    attend_BNN[:, :, 0] = True
+    inputs, net = replace(view_of(rows), attend_BNN=attend_BNN), network(kind)
+    for b, got in enumerate(rows_of(net(inputs, Needs()), inputs)):
+        n = len(rows[b])
+        expected = reference(net.model, rows[b], allowed_NK=attend_BNN[b, :n, :n]).logits_NV
+        assert_close(got, shifted(expected, kind))
+
+
+@kinds
+def test_an_open_attention_mask_changes_nothing(kind, network):
+    inputs = view_of(tokens_of([10, 7]))
+    everything = replace(inputs, attend_BNN=torch.ones(2, 10, 10, dtype=torch.bool))
+    assert_close(network(kind)(everything, Needs()).logits_RV, network(kind)(inputs, Needs()).logits_RV)
+
+
+def test_a_slot_with_nothing_to_read_reads_itself(network):
+    inputs = view_of(tokens_of([10]))
+    attend_BNN = torch.ones(1, 10, 10, dtype=torch.bool)
+    attend_BNN[:, 4], attend_BNN[:, :, 4] = False, False
+    answer = network("llada", readout=(1,))(replace(inputs, attend_BNN=attend_BNN), Needs(attention=True))
+    assert answer.logits_RV.isfinite().all()
+    assert answer.attention_BNN[0, 4].tolist() == pytest.approx([float(i == 4) for i in range(10)])
+    assert (answer.attention_BNN[0, [0, 9], 4] == 0).all()
+
+
+def test_positions_and_not_slots_place_a_token(network):
+    """Slots in another order with their positions: the same answers in that order (LLaDA reads each where it is)."""
+    [row] = tokens_of([12])
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(3))
+    inputs = view_of([row])
+    straight = network("llada")(inputs, Needs()).logits_RV
+    moved = replace(inputs, tokens_BN=inputs.tokens_BN[:, order], position_BN=inputs.position_BN[:, order])
+    assert_close(network("llada")(moved, Needs()).logits_RV, straight[order])
+    unmoved = replace(inputs, tokens_BN=inputs.tokens_BN[:, order])
+    assert (network("llada")(unmoved, Needs()).logits_RV - straight[order]).abs().max() > 0.1
+
+
+@kinds
+def test_padding_is_not_read(kind, network):
+    inputs = view_of(tokens_of([5, 40]))
+    spoilt = inputs.tokens_BN.clone()
+    spoilt[0, 5:] = 77
+    answers = [network(kind)(replace(inputs, tokens_BN=t), Needs()).logits_RV for t in (inputs.tokens_BN, spoilt)]
+    assert torch.equal(*answers)
+
+
+# Neighbours.
+
+LENGTHS = [20, 33, 7, 40]
+
+
+@kinds
+def test_bitwise_at_one_shape(kind, network):
+    """In another order, and among other neighbours."""
+    rows, net = tokens_of(LENGTHS), network(kind)
+    inputs = view_of(rows, slots=40)
+    whole = rows_of(net(inputs, Needs()), inputs)
+    order = [2, 0, 3, 1]
+    for b, got in zip(order, rows_of(net(other := view_of([rows[b] for b in order]), Needs()), other), strict=True):
+        assert torch.equal(got, whole[b])
+    for b, row in enumerate(rows):
+        strangers = tokens_of(LENGTHS, seed=5)
+        strangers[b] = row
+        other = view_of(strangers, slots=40)
+        assert torch.equal(rows_of(net(other, Needs()), other)[b], whole[b])
+
+
+@kinds
+def test_equal_to_rounding_across_shapes(kind, network):
+    """Alone, and in longer buckets."""
+    rows, net = tokens_of(LENGTHS), network(kind)
+    whole = rows_of(net(inputs := view_of(rows), Needs()), inputs)
+    for b, row in enumerate(rows):
+        alone = view_of([row])
+        for slots in (len(row), 64, 96, 200):
+            assert_close(net(pad_view(alone, slots), Needs()).logits_RV, whole[b])
+
+
+@kinds
+def test_lengths_in_one_bucket_share_their_bits(kind, network):
+    [row] = tokens_of([33])
+    first = network(kind)(view_of([row]), Needs()).logits_RV
+    for slots in range(34, 2 * BUCKET + 1, 6):
+        assert torch.equal(network(kind)(view_of([row], slots=slots), Needs()).logits_RV, first)
+
+
+def test_padding_a_view_adds_slots_that_mean_nothing():
+    inputs = replace(with_extra(tokens_of([6, 4]), [[0, 1, 2], [1, 2, 3]]), given_BN=torch.full((2, 9), 5))
+    padded = pad_view(inputs, 12)
+    assert pad_view(inputs, 9) is inputs
+    assert padded.tokens_BN.shape == padded.position_BN.shape == padded.given_BN.shape == (2, 12)
+    assert padded.attend_BNN.shape == (2, 12, 12)
+    for field in ("valid_BN", "fixed_BN", "wanted_BN"):
+        assert torch.equal(getattr(padded, field)[:, :9], getattr(inputs, field))
+        assert not getattr(padded, field)[:, 9:].any()
+    assert (padded.given_BN[:, 9:] == -1).all()
+    assert not padded.attend_BNN[:, 9:].any()
+    assert not padded.attend_BNN[:, :, 9:].any()
+
+
+def test_forward_passes_come_in_buckets_and_always_with_a_bias(network):
+    seen = []
+
+    def spy(tokens_BN, position_BN, bias, **options):
+        seen.append((tuple(tokens_BN.shape), tuple(bias.shape)))
+        return run(net.model, tokens_BN, position_BN, bias, **options)
+
+    net = replace(network("llada"), forward=spy)
+    for length in (1, 32, 33):
+        net(view_of(tokens_of([length])), Needs())
+    assert seen == [((1, n), (1, 1, 1, n)) for n in (32, 32, 64)]
+
+
+@each_case(
+    ("kind", "policy", "options"),
+    [
+        ("llada", "llada", {"block_length": 4}),
+        ("llada", "llada", {"remasking": "random"}),
+        (
+            "llada",
+            "fixed",
+            {"alpha": "uniform", "region": "block:8", "kappa": "above:0.05", "commit": "confidence:0.5"},
+        ),
+        ("llada", "fixed", {"alpha": "dependency", "kappa": "count:2"}),
+        ("llada", "wino", {"block_length": 8, "tau1": 0.05, "tau2": 0.05}),
+        ("dream", "dream", {"alg": "entropy"}),
+        ("dream", "dream", {"alg": "topk_margin", "alg_temp": 0.3}),
+        ("dream", "fixed", {"alpha": {"margin": 0.5, "stability": 0.5}, "kappa": "count:3"}),
+    ],
+)
+def test_decoded_tokens_do_not_depend_on_neighbours_or_padding(kind, policy, options, network):
+    net, prompts = network(kind, readout=(1, 2)), tokens_of([3, 30, 11], seed=2)
+    news = [16, 8, 16] if policy == "llada" else [13, 8, 16]
+    policy = make_policy(policy, **options)
+
+    def run(rows, pad=0):
+        state = State.from_prompts(
+            [prompts[b] for b in rows],
+            new_tokens=[news[b] for b in rows],
+            steps=[news[b] // 2 for b in rows],
+            mask_id=net.vocabulary.mask_id,
+        )
+        noise = Noise.of([row_key(0, repr(prompts[b])) for b in rows])
+        end = decode(net, policy, state.pad_to(state.tokens_BL.shape[1] + pad), noise=noise)
+        ends = [end.state.tokens_BL[i, : int(end.state.length_B[i])].tolist() for i in range(len(rows))]
+        return dict(zip(rows, ends, strict=True))
+
+    whole = run([0, 1, 2])
+    assert run([2, 0, 1]) == run([0, 1, 2], pad=40) == whole
+    for b in range(3):
+        assert run([b]) == {b: whole[b]}
+        assert net.vocabulary.mask_id not in whole[b]
+
+
+# The attention read-out.
+
+
+@pytest.fixture(params=[("llada", 4), ("llada", 2), ("llada", 1), ("dream", 2)], ids=lambda p: f"{p[0]}-{p[1]}")
+def reader(request, network):
+    """A network of each kind and grouping that reads layers 0 and 2."""
+    kind, kv_heads = request.param
+    return network(kind, readout=(0, 2), kv_heads=kv_heads)
+
+
+def mean_of(seen, layers=(0, 2), heads=slice(None)):
+    return torch.stack([seen.attention[n][heads] for n in layers]).mean((0, 1))
+
+
+def test_attention_is_the_mean_of_an_eager_softmax(reader, reference):
+    rows = tokens_of([12, 40])
+    got = reader(view_of(rows), Needs(attention=True)).attention_BNN
+    assert got.dtype == torch.float32
+    for b, row in enumerate(rows):
+        n = len(row)
+        assert_same_attention(got[b, :n, :n], mean_of(reference(reader.model, row)))
+
+
+def test_attention_rows_sum_to_one_and_padding_gets_nothing(reader):
+    got = reader(view_of(tokens_of([12, 40])), Needs(attention=True)).attention_BNN
+    assert_same_attention(got[0, :12].sum(-1), torch.ones(12))
+    assert_same_attention(got[1].sum(-1), torch.ones(40))
+    assert (got[0, 12:] == 0).all()
+    assert (got[0, :, 12:] == 0).all()
+
+
+def test_attention_under_a_pairwise_mask(reader, reference):
+    [row] = tokens_of([14])
+    attend = torch.rand(14, 14, generator=torch.Generator().manual_seed(1)) < 0.6
+    attend[:, 3] = True
+    inputs = replace(view_of([row]), attend_BNN=attend[None])
+    got = reader(inputs, Needs(attention=True)).attention_BNN[0]
+    assert_same_attention(got, mean_of(reference(reader.model, row, allowed_NK=attend)))
+    assert (got[~attend] == 0).all()
+
+
+def test_attention_of_extra_slots(reader):
+    got = reader(with_extra(tokens_of([6]), [[2, 3, 4]]), Needs(attention=True)).attention_BNN[0]
+    assert_same_attention(got.sum(-1), torch.ones(9))
+    assert (got[:6, 6:] == 0).all()
+
+
+@each_case("dtype", [torch.float32, torch.bfloat16])
+@kinds
+def test_asking_for_attention_changes_no_bit(kind, dtype, network):
+    net = network(kind, dtype, readout=(0, 1, 2))
+    for inputs in (view_of(tokens_of([12, 40])), with_extra(tokens_of([6, 9]), [[2, 3, 4]] * 2)):
+        assert torch.equal(net(inputs, Needs(attention=True)).logits_RV, net(inputs, Needs()).logits_RV)
+
+
+def test_rows_sum_to_one_in_bfloat16_too(network):
+    got = network("llada", torch.bfloat16, readout=(0, 1, 2))(view_of(tokens_of([40])), Needs(attention=True))
+    assert_same_attention(got.attention_BNN[0].sum(-1), torch.ones(40), 1e-3)
+
+
+def test_nobody_asks_and_nothing_is_watched(network):
+    seen = []
+
+    def spy(*args, watch, **options):
+        seen.append((watch, output := run(net.model, *args, watch=watch, **options)))
+        return output
+
+    net = replace(network("llada", readout=(0, 2)), forward=spy)
+    inputs = view_of(tokens_of([12]))
+    assert net(inputs, Needs()).attention_BNN is None
+    net(inputs, Needs(attention=True))
+    assert [watch for watch, _ in seen] == [(), (0, 2)]
+    assert [output.attention_BNN is None for _, output in seen] == [True, False]
+
+
+def test_attention_without_layers_to_read(network):
+    with pytest.raises(DenoiserError, match="no layers to read attention from; allowed: one or more; load the model"):
+        network("llada")(view_of(tokens_of([5])), Needs(attention=True))
+
+
+@pytest.mark.parametrize(
+    ("layers", "chosen"), [(1, (0,)), (2, (1,)), (3, (1, 2)), (28, (15, 19, 22, 26)), (32, (18, 22, 26, 30))]
+)
+def test_default_layers_are_four_of_the_upper_half(layers, chosen):
+    assert default_layers(layers) == chosen
+
+
+def watched_pass(net, view):
+    padded = pad_view(view, 64)
+    bias = attention_bias(padded, net.model.dtype)
+    with torch.inference_mode():
+        return net.model(padded.tokens_BN, padded.position_BN, bias, watch=(0, 2)).watched, bias
+
+
+ROWS, COLUMNS = torch.tensor([[5, 0, 11], [39, 2, 2]]), torch.tensor([[1, 40, 3, 7], [0, 38, 39, 13]])
+
+
+@pytest.mark.parametrize("heads", [None, [0], [3], [2, 1], [0, 1, 2, 3]])
+@pytest.mark.parametrize("rows", [None, ROWS])
+@pytest.mark.parametrize("columns", [None, COLUMNS])
+def test_some_rows_columns_and_heads(reader, heads, rows, columns, reference):
+    tokens = tokens_of([12, 40])
+    got = mean_attention(*watched_pass(reader, view_of(tokens)), rows_BQ=rows, columns_BS=columns, heads=heads)
+    for b, row in enumerate(tokens):
+        expected = torch.zeros(64, 64, dtype=torch.float64)
+        n = len(row)
+        expected[:n, :n] = mean_of(reference(reader.model, row), heads=slice(None) if heads is None else heads)
+        queries = torch.arange(n) if rows is None else rows[b]
+        keys = torch.arange(64) if columns is None else columns[b]
+        assert_same_attention((got[b, :n] if rows is None else got[b]), expected[queries][:, keys])
+
+
+@pytest.mark.parametrize("rows", [None, ROWS])
+@pytest.mark.parametrize("columns", [None, COLUMNS])
+def test_some_rows_and_columns_under_a_pairwise_mask(network, rows, columns):
+    """A cut of the whole is the whole's cut."""
+    attend = torch.rand(2, 40, 40, generator=torch.Generator().manual_seed(0)) < 0.5
+    inputs = replace(view_of(tokens_of([12, 40])), attend_BNN=attend)
+    watched, bias = watched_pass(network("dream", readout=(0, 2)), inputs)
+    assert bias.shape == (2, 1, 64, 64)
+    whole = mean_attention(watched, bias)
+    got = mean_attention(watched, bias, rows_BQ=rows, columns_BS=columns)
+    for b in range(2):
+        cut = whole[b] if rows is None else whole[b][rows[b]]
+        assert_same_attention(got[b], cut if columns is None else cut[:, columns[b]], 1e-6)
+
+
+def test_attention_without_a_bias(network, reference):
+    net, [row] = network("llada"), tokens_of([12])
+    with torch.inference_mode():
+        watched = net.model(torch.tensor([row]), torch.arange(12)[None], watch=(0, 2)).watched
+    assert_same_attention(mean_attention(watched)[0], mean_of(reference(net.model, row)))
+
+
+def test_rows_in_several_goes(network, monkeypatch):
+    passed = watched_pass(network("llada", kv_heads=2), view_of(tokens_of([12, 40])))
+    at_once = mean_attention(*passed)
+    monkeypatch.setattr("unmask.models.readout._SCORES", 1)
+    assert torch.equal(mean_attention(*passed), at_once)
+
+
+# Guidance.
+
+
+@kinds
+def test_guidance(kind, network):
+    net, prompts = network(kind), tokens_of([4, 9])
+    state = State.from_prompts(prompts, new_tokens=[5, 3], steps=1, mask_id=net.vocabulary.mask_id)
+    inputs = ModelInput.of(state, Needs())
+    hidden = replace(inputs, tokens_BN=torch.where(inputs.fixed_BN, net.vocabulary.mask_id, inputs.tokens_BN))
+    z, u = (net(v, Needs()).logits_RV for v in (inputs, hidden))
+    answer = GuidedDenoiser(net, 1.5)(inputs, Needs())
+    assert_close(answer.logits_RV, u + 2.5 * (z - u), 1e-4)
+    assert (answer.logits_RV - z).abs().max() > 0.1
+    assert answer.forwards == 2
+
+
+def test_a_network_is_a_value(network):
+    assert network("llada") == replace(network("llada"))
+    assert isinstance(network("llada"), Network)
+
+
+# Whose attention.
+
+
+X, OTHER_X, Y, OTHER_Y, ASKS_X, MASK = range(6)
+
+
+def lookup_network(query, shift=1) -> Network:
+    """One layer that copies a token it looks for: `ASKS_X` looks for an X of either kind, a mask for a Y.
+
+    Queries and keys live in the slow dimensions of the rotation, where positions do not matter.
+    """
+    spec = TransformerSpec(6, 32, 1, 1, 1, 8, theta=1e12, eps=1e-6, qkv_bias=False, rope_float32=True)
+    model = Transformer(spec).eval()
+    for parameter in model.parameters():
+        torch.nn.init.zeros_(parameter)
+    for norm in (model.norm, model.layers[0].attn_norm, model.layers[0].mlp_norm):
+        torch.nn.init.ones_(norm.weight)
+    eye_HH, layer = torch.eye(32), model.layers[0]
+    looks, keys = {ASKS_X: 14, MASK: 15}, {X: 14, OTHER_X: 14, Y: 15, OTHER_Y: 15}
+    with torch.no_grad():
+        model.embed.weight.copy_(eye_HH[:6])
+        for token, place in looks.items():
+            layer.qkv.weight[place, token] = 10
+        for token, place in keys.items():
+            layer.qkv.weight[32 + place, token] = 10
+        for token in range(6):
+            layer.qkv.weight[64 + 16 + token, token] = 1
+            model.head.weight[token, 16 + token] = 1
+        layer.out.weight.copy_(eye_HH)
+    return Network(model, Vocabulary(6, MASK), shift, (0,), query)
+
+
+def test_the_query_that_predicts_a_position_is_the_slot_before():
+    """The last position is predicted at the slot of `ASKS_X`: X decides what is said there, Y does not."""
+    canvas = [X, Y, ASKS_X, MASK]
+
+    def says(tokens, net):
+        return net(view_of([tokens], [[3]]), Needs(attention=True))
+
+    own, predicting = (says(canvas, lookup_network(query)) for query in ("own", "predicting"))
+    assert torch.equal(own.logits_RV, predicting.logits_RV)
+    assert predicting.logits_RV.argmax() == X
+    assert says([OTHER_X, Y, ASKS_X, MASK], lookup_network("own")).logits_RV.argmax() == OTHER_X
+    assert torch.equal(says([X, OTHER_Y, ASKS_X, MASK], lookup_network("own")).logits_RV, own.logits_RV)
+    assert predicting.attention_BNN[0, 3].tolist() == pytest.approx([1, 0, 0, 0], abs=1e-4)
+    assert own.attention_BNN[0, 3].tolist() == pytest.approx([0, 1, 0, 0], abs=1e-4)
+    assert torch.equal(predicting.attention_BNN[0, 1:], own.attention_BNN[0, :-1])
+    assert torch.equal(predicting.attention_BNN[0, 0], own.attention_BNN[0, 0])
+
+
+def test_without_a_shift_both_queries_are_one():
+    views = view_of([[X, Y, ASKS_X, MASK], [MASK, Y]])
+    own, predicting = (lookup_network(query, 0)(views, Needs(attention=True)) for query in ("own", "predicting"))
+    assert torch.equal(own.attention_BNN, predicting.attention_BNN)
+
+
+def test_an_unknown_query_is_refused():
+    with pytest.raises(ConfigError, match="query is 'next'; allowed: own or predicting"):
+        lookup_network("next")

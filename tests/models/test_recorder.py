@@ -1,0 +1,258 @@
+"""What keeps recorded steps, and on a GPU what they promise."""
+
+import warnings
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.helpers.gpu import gpu
+from tests.helpers.recordable import POLICIES, four
+from unmask.base.errors import InvalidAction, warn_once
+from unmask.api.load import load
+from unmask.core import Noise, SamplingParams, State, Vocabulary, row_key
+from unmask.core.graphs import Recording
+from unmask.engine.decode import decode
+from unmask.models import recorder as module
+from unmask.models.network import Network
+from unmask.models.recorder import CudaRecorder
+from unmask.models.transformer import Transformer, TransformerSpec
+from unmask.models.execution import use_engine
+from unmask.engine.history import NotGraphable
+from unmask.methods import Fixed, LLaDA, make_policy
+
+CUDA = torch.device("cuda:0")
+
+
+@pytest.fixture(autouse=True)
+def _remarks_anew():
+    warn_once.cache_clear()
+
+
+# On any machine.
+
+
+def found(recorder, key, make):
+    """As the second run of a shape finds it."""
+    recorder.find(key, make)
+    return recorder.find(key, make)
+
+
+class Graph:
+    """A graph that does its work on replay, as a real one."""
+
+    def __init__(self, work):
+        self.replay = work
+
+
+def test_work_is_done_once_then_recorded_then_replayed(monkeypatch):
+    recorded = []
+
+    def record(work, device, memory):
+        recorded.append(memory)
+        return Recording(Graph(work), None)
+
+    monkeypatch.setattr(module, "record", record)
+    recorder, done = CudaRecorder(CUDA), []
+    first, second = (found(recorder, key, lambda perform: perform) for key in ("one", "two"))
+    for perform in (first, second, first):
+        for key in (0, 1, 0, 0):
+            perform(key, lambda key=key: done.append(key))
+    assert done == [0, 1, 0, 0] * 3
+    assert recorded == [recorder.memory] * 3, "key 0 of both, and key 1 of the first when it came again"
+
+
+def test_the_steps_used_last_are_kept():
+    recorder = CudaRecorder(CUDA, limit=2)
+    made = []
+    for key in "abacab":
+        found(recorder, key, lambda perform, key=key: made.append(key) or key)
+    assert made == ["a", "b", "c", "b"]
+
+
+def test_a_shape_that_comes_once_is_not_recorded():
+    recorder = CudaRecorder(CUDA)
+    assert [recorder.find(key, lambda perform: "steps") for key in "abab"] == [None, None, "steps", "steps"]
+    for number in range(module.SEEN):
+        recorder.find(number, lambda perform: "steps")
+    assert recorder.find("a", lambda perform: "steps") is None, "forgotten"
+
+
+def test_what_is_refused_is_said_once_and_not_tried_again():
+    recorder = CudaRecorder(CUDA)
+    found(recorder, "key", lambda perform: "steps")
+    with pytest.warns(UserWarning, match="not as a recorded graph: steps of llada over"):
+        recorder.refuse("key", "steps of llada over (1, 2) slots: no room")
+    assert recorder.find("key", lambda perform: "steps") is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        recorder.refuse("other", "steps of llada over (1, 2) slots: no room")
+
+
+def test_a_failed_capture_says_why(monkeypatch):
+    def record(work, device, memory):
+        raise torch.OutOfMemoryError("no room\nand much more")
+
+    monkeypatch.setattr(module, "record", record)
+    perform = found(CudaRecorder(CUDA), "key", lambda perform: perform)
+    perform(0, lambda: None)
+    with pytest.raises(NotGraphable, match=r"^no room$"):
+        perform(0, lambda: None)
+
+
+def test_only_engines_with_graphs_record_steps(network):
+    assert use_engine(network("llada"), "eager").recorder is None
+
+
+# On a GPU.
+
+
+def a_run(network, new_tokens=(16, 16, 16, 16), steps=(8, 16, 4, 8), seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    prompts = [torch.randint(0, 200, (20 - b % 3,), generator=draw).tolist() for b in range(len(steps))]
+    state = State.from_prompts(
+        prompts, new_tokens=list(new_tokens), steps=list(steps), mask_id=network.vocabulary.mask_id, device=CUDA
+    )
+    return {"start": state, "noise": Noise.of([row_key(seed, bytes(8), b) for b in range(len(steps))], CUDA)}
+
+
+def twice(network, policy, seeds=(0, 1, 2, 3), **options):
+    """The plain loop and recorded steps, several times: plain, at once, recorded, replayed."""
+    plain = replace(network, recorder=None)
+    for seed in seeds:
+        run = a_run(network, seed=seed)
+        yield decode(plain, policy, **run, **options), decode(network, policy, **run, **options)
+
+
+def a_network(shift=0, dtype=torch.float32):
+    """Random weights of a shape that all kernels take."""
+    spec = TransformerSpec(256, 128, 2, 2, 1, 256, 1e4, 1e-5, bool(shift), not shift)
+    model = Transformer.empty(spec, CUDA, dtype)
+    torch.manual_seed(shift)
+    for name, values in model.named_parameters():
+        torch.nn.init.ones_(values) if "norm" in name else torch.nn.init.normal_(values, std=0.15)
+    network = Network(model.requires_grad_(False), Vocabulary(256, 255, (5, 7)), shift, readout=(0, 1))
+    return use_engine(network, "fused")
+
+
+ON_GPU = [name for at, name in enumerate(POLICIES) if at % 3 == 0 or "selective" in name or "four" in name]
+"""A third of them, and all that read diagnostics: a CPU has proved that the others can be recorded."""
+
+
+@gpu
+@pytest.mark.parametrize("name", ON_GPU)
+def test_recorded_steps_are_those_of_the_plain_loop(name):
+    network = a_network()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for plain, recorded in twice(network, POLICIES[name], sampling=SamplingParams(temperature=0.7), record=False):
+            assert torch.equal(plain.state.tokens_BL, recorded.state.tokens_BL)
+            assert torch.equal(plain.forwards_B, recorded.forwards_B)
+            assert torch.equal(plain.state.step_B, recorded.state.step_B)
+
+
+@gpu
+@pytest.mark.parametrize("shift", [0, 1])
+@pytest.mark.parametrize(
+    "proposal", [SamplingParams(), SamplingParams(temperature=0.8, sampler="gumbel"), SamplingParams(0.7, 0.9, 20)]
+)
+def test_the_record_is_that_of_the_plain_loop(shift, proposal):
+    network = a_network(shift)
+    policy = make_policy("dream") if shift else LLaDA()
+    for plain, recorded in twice(network, policy, sampling=proposal, eos_fill=True):
+        assert len(plain.steps) == len(recorded.steps)
+        for one, other in zip(plain.steps, recorded.steps, strict=True):
+            assert torch.equal(one.rows_B, other.rows_B)
+            assert torch.equal(one.state.tokens_BL, other.state.tokens_BL)
+            assert torch.equal(one.revealed_BL, other.revealed_BL)
+            torch.testing.assert_close(one.confidence_BL, other.confidence_BL, equal_nan=True)
+
+
+@gpu
+def test_the_steady_state_records_and_allocates_nothing():
+    network = a_network()
+    policy = make_policy("llada", block_length=8)
+    run = a_run(network, steps=(8, 8, 8, 8))
+    for _ in range(4):
+        decode(network, policy, **run, record=False)
+    (steps,) = network.recorder._kept.values()
+    captured = dict(steps.perform._recordings)
+    assert all(captured.values())
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_stats()
+    for _ in range(3):
+        decode(network, policy, **run, record=False)
+    after = torch.cuda.memory_stats()
+    assert steps.perform._recordings == captured
+    for counter in ("num_alloc_retries", "segment.all.allocated", "num_device_alloc", "num_device_free"):
+        assert after.get(counter) == before.get(counter), counter
+
+
+@gpu
+def test_a_capture_that_fails_leaves_the_plain_loop(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise torch.cuda.OutOfMemoryError("no room for a capture")
+
+    network = a_network()
+    monkeypatch.setattr(module, "record", refuse)
+    with pytest.warns(UserWarning, match=r"not as a recorded graph: steps of llada over .* no room for a capture"):
+        runs = list(twice(network, LLaDA()))
+    for plain, recorded in runs:
+        assert torch.equal(plain.state.tokens_BL, recorded.state.tokens_BL)
+
+
+@gpu
+def test_a_policy_that_asks_the_device_after_all_goes_on_in_the_plain_loop():
+    class Asks(LLaDA):
+        def act(self, traj, look_ahead):
+            assert int(traj.state.step_B.max()) >= 0
+            return super().act(traj, look_ahead)
+
+    network = a_network()
+    with pytest.warns(UserWarning, match="not as a recorded graph: steps of llada over"):
+        runs = list(twice(network, Asks()))
+    # The device is as good as before.
+    for plain, recorded in (*runs, *twice(network, LLaDA())):
+        assert torch.equal(plain.state.tokens_BL, recorded.state.tokens_BL)
+
+
+@gpu
+def test_a_fault_is_named_by_row_and_step():
+    class Late(Fixed):
+        def act(self, traj, look_ahead):
+            action = super().act(traj, look_ahead)
+            wrong_B = (traj.rows_B == 1) & (traj.state.step_B == 5)
+            return replace(action, kappa_B=torch.where(wrong_B, 2.0, action.kappa_B))
+
+    network = a_network()
+    for _ in range(4):
+        with pytest.raises(InvalidAction, match="row 1, step 5: kappa is outside"):
+            decode(network, Late(), **a_run(network), record=False)
+
+
+@gpu
+def test_steps_of_one_shape_are_the_same_bits_in_bfloat16():
+    """All rows end together, so that the network runs the same shapes either way."""
+    network = a_network(dtype=torch.bfloat16)
+    for policy in (make_policy("llada", block_length=8), four()):
+        for seed in range(4):
+            run = a_run(network, steps=(8, 8, 8, 8), seed=seed)
+            recorded = decode(network, policy, **run)
+            plain = decode(replace(network, recorder=None), policy, **run)
+            assert len(recorded.steps) == 8
+            for one, other in zip(plain.steps, recorded.steps, strict=True):
+                assert torch.equal(one.state.tokens_BL, other.state.tokens_BL)
+                assert torch.equal(one.prediction.confidence_BN, other.prediction.confidence_BN)
+
+
+@gpu
+def test_a_loaded_model_records_its_steps():
+    pytest.importorskip("tokenizers")
+    model = load("mini", device="cuda")
+    prompts = ["Hello", "One two three"]
+    for _ in range(4):
+        recorded = model.generate(prompts, max_new_tokens=16, steps=8)
+        plain = model.generate(prompts, max_new_tokens=16, steps=8, on_step=lambda traj: None)
+        assert recorded.texts == plain.texts
+    assert len(model.denoiser.recorder._kept) == 1
+    assert len(recorded.trajectory.steps) == 8

@@ -1,0 +1,368 @@
+"""The network against the authors' own logits (`tests/golden/*_net.npz`) and against plain torch."""
+
+import json
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+
+from tests.helpers.cases import each_case
+from tests.helpers.paths import GOLDEN
+from unmask.base.errors import ConfigError
+from unmask.models import transformer as module
+from unmask.models.transformer import Rotation, Transformer, TransformerSpec, attend, attend_lse
+from unmask.models.checkpoints import DREAM, LLADA, read_config
+
+NETS = [("llada", 4, "mha"), ("llada", 2, "gqa"), ("dream", 2, "gqa")]
+SIZES = [f"{batch}x{length}" for length in (1, 7, 24, 33) for batch in (1, 3)]
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+CLOSE = 1e-5
+"""Rounding of float32 on any machine, as a share of the largest logit (about 8)."""
+
+nets = each_case(("kind", "kv_heads", "variant"), NETS)
+sizes = each_case("size", SIZES)
+types = each_case("dtype", DTYPES)
+
+
+@cache
+def golden(kind):
+    return {name: torch.from_numpy(a.astype(np.int64) if a.dtype == np.int16 else a) for name, a in arrays(kind)}
+
+
+def arrays(kind):
+    with np.load(GOLDEN / f"{kind}_net.npz") as stored:
+        return list(stored.items())
+
+
+@torch.inference_mode()
+def logits_of(model, tokens_BN, position_BN=None, bias=None):
+    if position_BN is None:
+        position_BN = torch.arange(tokens_BN.shape[1]).expand_as(tokens_BN)
+    hidden = model(tokens_BN, position_BN, bias)
+    return model.head_of(model.norm(hidden.x_BNH)).float()
+
+
+def assert_close(got, expected, within=CLOSE):
+    torch.testing.assert_close(got, expected, rtol=0, atol=within * expected.abs().max().item())
+
+
+def kept(logits_BNV, kind, size):
+    return logits_BNV[:, golden(kind)[f"at_{size}"]]
+
+
+# The published tensors, spelled out once more: a slip in the library's table must not repeat here.
+PUBLISHED = {
+    "llada": {
+        "embed": "model.transformer.wte",
+        "layer": "model.transformer.blocks.{}",
+        "norms": ("attn_norm", "ff_norm"),
+        "qkv": ("q_proj", "k_proj", "v_proj"),
+        "out": "attn_out",
+        "mlp": ("ff_proj", "up_proj", "ff_out"),
+        "norm": "model.transformer.ln_f",
+        "head": "model.transformer.ff_out",
+        "eps": 1e-5,
+        "theta": 5e5,
+    },
+    "dream": {
+        "embed": "model.embed_tokens",
+        "layer": "model.layers.{}",
+        "norms": ("input_layernorm", "post_attention_layernorm"),
+        "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        "out": "self_attn.o_proj",
+        "mlp": ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"),
+        "norm": "model.norm",
+        "head": "lm_head",
+        "eps": 1e-6,
+        "theta": 1e6,
+    },
+}
+
+
+@torch.inference_mode()
+def plain(folder, kind, dtype, tokens_BN):
+    """The published arithmetic in a few lines of torch."""
+    t = {name: tensor.to(dtype) for file in folder.glob("*.safetensors") for name, tensor in load_file(file).items()}
+    p, dim = PUBLISHED[kind], 16
+
+    def norm(x, name):
+        wide = x.float()
+        return t[f"{name}.weight"] * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + p["eps"])).to(dtype)
+
+    def linear(x, name):
+        return F.linear(x, t[f"{name}.weight"], t.get(f"{name}.bias"))
+
+    angle_ND = torch.arange(tokens_BN.shape[1]).float()[:, None] * (1 / p["theta"] ** (torch.arange(0, dim, 2) / dim))
+    cos, sin = (f(torch.cat((angle_ND, angle_ND), -1)) for f in (torch.cos, torch.sin))
+    if kind == "dream":
+        cos, sin = cos.to(dtype), sin.to(dtype)
+
+    def rotate(x):
+        y = x.to(cos.dtype)
+        a, b = y.chunk(2, -1)
+        return (y * cos + torch.cat((-b, a), -1) * sin).to(dtype)
+
+    x = F.embedding(tokens_BN, t[f"{p['embed']}.weight"])
+    for n in range(3):
+        layer = p["layer"].format(n)
+        h = norm(x, f"{layer}.{p['norms'][0]}")
+        q, k, v = (linear(h, f"{layer}.{name}").unflatten(-1, (-1, dim)).transpose(1, 2) for name in p["qkv"])
+        k, v = (y.repeat_interleave(q.shape[1] // y.shape[1], 1) for y in (k, v))
+        mixed = F.scaled_dot_product_attention(rotate(q), rotate(k), v)
+        x = x + linear(mixed.transpose(1, 2).flatten(2), f"{layer}.{p['out']}")
+        h = norm(x, f"{layer}.{p['norms'][1]}")
+        gate, up, down = (f"{layer}.{name}" for name in p["mlp"])
+        x = x + linear(F.silu(linear(h, gate)) * linear(h, up), down)
+    return linear(norm(x, p["norm"]), p["head"]).float()
+
+
+# The authors' numbers.
+
+
+@sizes
+@nets
+def test_float32_logits_are_the_authors(kind, kv_heads, variant, size, transformer):
+    expected, model = golden(kind), transformer(kind, kv_heads=kv_heads).fuse(False)
+    got_BNV = logits_of(model, expected[f"ids_{size}"])
+    assert_close(kept(got_BNV, kind, size), expected[f"{variant}_fp32_logits_{size}"])
+    assert torch.equal(got_BNV.argmax(-1), expected[f"{variant}_fp32_argmax_{size}"])
+    assert_close(got_BNV.double().logsumexp(-1).float(), expected[f"{variant}_fp32_lse_{size}"])
+
+
+@sizes
+@nets
+def test_bfloat16_logits_are_the_authors_up_to_what_the_type_costs(kind, kv_heads, variant, size, transformer):
+    expected, model = golden(kind), transformer(kind, torch.bfloat16, kv_heads=kv_heads).fuse(False)
+    narrow, wide = (expected[f"{variant}_{dtype}_logits_{size}"] for dtype in ("bf16", "fp32"))
+    off = (kept(logits_of(model, expected[f"ids_{size}"]), kind, size) - narrow).abs()
+    assert off.mean() <= (narrow - wide).abs().mean()
+    assert off.max() <= 0.65
+
+
+@types
+@sizes
+@nets
+def test_bitwise_the_published_arithmetic(kind, kv_heads, variant, size, dtype, transformer, checkpoint):
+    """Whatever the machine: products of the same shapes in the same order round the same way."""
+    tokens_BN = golden(kind)[f"ids_{size}"]
+    model = transformer(kind, DTYPES[dtype], kv_heads=kv_heads).fuse(False)
+    expected = plain(checkpoint(kind, kv_heads=kv_heads), kind, DTYPES[dtype], tokens_BN)
+    assert torch.equal(logits_of(model, tokens_BN), expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("kind", "kv_heads", "variant"), NETS)
+def test_bitwise_the_authors_where_kernels_round_like_theirs(kind, kv_heads, variant, dtype, transformer, checkpoint):
+    model, folder = transformer(kind, DTYPES[dtype], kv_heads=kv_heads).fuse(False), checkpoint(kind, kv_heads=kv_heads)
+    for size in SIZES:
+        tokens_BN, expected = golden(kind)[f"ids_{size}"], golden(kind)[f"{variant}_{dtype}_logits_{size}"]
+        if not torch.equal(kept(plain(folder, kind, DTYPES[dtype], tokens_BN), kind, size), expected):
+            pytest.skip("plain torch rounds differently on this machine than on the one of the golden numbers")
+        assert torch.equal(kept(logits_of(model, tokens_BN), kind, size), expected)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padded_rows_of_dream(side, transformer):
+    expected, model = golden("dream"), transformer("dream")
+    valid_BN = expected[f"{side}_valid"]
+    bias = torch.where(valid_BN, 0.0, float("-inf"))[:, None, None]
+    got_BNV = logits_of(model, expected[f"{side}_ids"], expected[f"{side}_positions"], bias)
+    at = expected[f"{side}_at"][..., None].expand(-1, -1, 512)
+    assert_close(got_BNV.gather(1, at), expected[f"{side}_logits"])
+    assert_close(got_BNV.gather(1, at), expected["unpadded_logits"])
+    assert torch.equal(got_BNV.argmax(-1)[valid_BN], expected[f"{side}_argmax"][valid_BN])
+
+
+def test_padding_that_is_read_shows(transformer):
+    expected, model = golden("dream"), transformer("dream")
+    got_BNV = logits_of(model, expected["left_ids"], expected["left_positions"])
+    at = expected["left_at"][..., None].expand(-1, -1, 512)
+    off_B = (got_BNV.gather(1, at) - expected["left_logits"]).abs().amax((1, 2))
+    assert (off_B > 0.1).tolist() == [True, True, False], "the longest row has no padding"
+
+
+# Fused and plain, and a network in float64.
+
+
+@sizes
+@nets
+def test_fused_products_change_nothing_but_rounding(kind, kv_heads, variant, size, transformer):
+    """Within 1e-5 of the largest logit in float32; in bfloat16 no more than the type itself costs."""
+    tokens_BN = golden(kind)[f"ids_{size}"]
+    wide, narrow = (transformer(kind, dtype, kv_heads=kv_heads) for dtype in DTYPES.values())
+    fused, parts = (logits_of(wide.fuse(on), tokens_BN) for on in (True, False))
+    assert_close(fused, parts)
+    fused16, parts16 = (logits_of(narrow.fuse(on), tokens_BN) for on in (True, False))
+    assert (fused16 - parts16).abs().max() <= (parts16 - parts).abs().max()
+
+
+def test_fused_is_one_product_and_parts_are_several(transformer, monkeypatch):
+    calls, linear = [], F.linear
+    monkeypatch.setattr(F, "linear", lambda x, w, b=None: calls.append(w.shape) or linear(x, w, b))
+    model, tokens_BN = transformer("llada", layers=1), torch.tensor([[1, 2, 3]])
+    assert all(m.fused for m in model.modules() if isinstance(m, module.Fused)), "fused unless told otherwise"
+    logits_of(model, tokens_BN)
+    assert len(calls) == 5
+    logits_of(model.fuse(False), tokens_BN)
+    assert len(calls) == 5 + 8
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+@pytest.mark.parametrize("kind", ["llada", "dream"])
+def test_each_key_head_serves_its_group_of_query_heads(kind, kv_heads, transformer, reference):
+    model = transformer(kind, kv_heads=kv_heads)
+    tokens_BN = golden(kind)["ids_1x24"]
+    expected_NV = reference(model, tokens_BN[0]).logits_NV
+    assert_close(logits_of(model, tokens_BN)[0].double(), expected_NV, within=2e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values())
+@pytest.mark.parametrize("masked", [False, True])
+def test_log_sum_exp_comes_with_the_same_attention(dtype, masked):
+    draw = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, heads, 32, 16, generator=draw).to(dtype) for heads in (4, 2, 2))
+    bias = None
+    if masked:
+        bias = torch.where(torch.arange(32) < 20, 0.0, float("-inf")).to(dtype).expand(2, 1, 1, 32)
+    mixed, lse_BMN = attend_lse(q, k, v, bias)
+    assert torch.equal(mixed, attend(q, k, v, bias))
+    score = q.double() @ k.double().repeat_interleave(2, 1).transpose(-1, -2) / 4
+    expected = (score if bias is None else score + bias.double()).logsumexp(-1)
+    assert_close(lse_BMN.double(), expected, within=3e-5)
+
+
+# What must not be rounded, swapped or left out.
+
+
+@pytest.mark.parametrize("kind", ["llada", "dream"])
+def test_changing_the_type_rounds_no_rotary_frequency(kind, transformer):
+    tokens_BN = golden(kind)["ids_1x33"]
+    moved, loaded = transformer(kind).to(torch.bfloat16), transformer(kind, torch.bfloat16)
+    assert not list(moved.buffers())
+    assert torch.equal(logits_of(moved, tokens_BN), logits_of(loaded, tokens_BN))
+
+
+@pytest.mark.parametrize(("kind", "variant"), [("llada", "mha"), ("dream", "gqa")])
+def test_rounded_rotary_frequencies_would_show(kind, variant, transformer, monkeypatch):
+    def rounded(position_BN, spec, dtype):
+        even = torch.arange(0, spec.head_dim, 2).float()
+        angle_BNF = position_BN[..., None].float() * (1.0 / spec.theta ** (even / spec.head_dim)).bfloat16().float()
+        angle_B1NF = torch.cat((angle_BNF, angle_BNF), -1)[:, None]
+        target = torch.float32 if spec.rope_float32 else dtype
+        return Rotation(angle_B1NF.cos().to(target), angle_B1NF.sin().to(target))
+
+    model, tokens_BN = transformer(kind).fuse(False), golden(kind)["ids_1x33"]
+    before = logits_of(model, tokens_BN)
+    monkeypatch.setattr(Rotation, "of", rounded)
+    assert (logits_of(model, tokens_BN) - before).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("kind", ["llada", "dream"])
+def test_llada_rotates_in_float32_and_dream_in_its_own_type(kind, transformer):
+    tokens_BN, model = golden(kind)["ids_1x33"], transformer(kind, torch.bfloat16)
+    before = logits_of(model, tokens_BN)
+    model.spec = replace(model.spec, rope_float32=not model.spec.rope_float32)
+    assert model.spec.rope_float32 == (kind == "dream")
+    assert not torch.equal(logits_of(model, tokens_BN), before)
+
+
+SWAPS = {
+    "llada": [("q", "k"), ("q", "v"), ("k", "v"), ("q", "out"), ("gate", "up"), ("attn_norm", "mlp_norm")],
+    "dream": [("q", "k"), ("k", "v"), ("gate", "up"), ("attn_norm", "mlp_norm")],
+}
+
+
+@each_case(("kind", "one", "other"), [(kind, *pair) for kind, pairs in SWAPS.items() for pair in pairs])
+def test_swapped_tensors_would_show(kind, one, other, transformer):
+    """With as many key as query heads, so that shapes tell nothing."""
+    names = {"llada": LLADA, "dream": DREAM}[kind].names
+    swapped = replace(names, **{one: getattr(names, other), other: getattr(names, one)})
+    tokens_BN = golden(kind)["ids_1x24"]
+    right, wrong = (transformer(kind, names=n, kv_heads=4) for n in (names, swapped))
+    assert (logits_of(right, tokens_BN) - logits_of(wrong, tokens_BN)).abs().max() > 0.1
+
+
+PARTS = ["embed.weight", "norm.weight", "head.weight"] + [
+    f"layers.{n}.{part}"
+    for n in range(3)
+    for part in (
+        "attn_norm.weight",
+        "qkv.weight",
+        "qkv.bias",
+        "out.weight",
+        "mlp_norm.weight",
+        "gate_up.weight",
+        "down.weight",
+    )
+]
+
+
+@each_case("part", PARTS)
+def test_no_parameter_is_idle(part, transformer):
+    """Each third of q, k and v, and each half of gate and up, on its own."""
+    model, tokens_BN = transformer("dream", kv_heads=4), golden("dream")["ids_1x24"]
+    before, parameter = logits_of(model, tokens_BN), model.get_parameter(part)
+    sections = {"qkv": 3, "gate_up": 2}.get(part.split(".")[-2], 1)
+    assert sum(p.numel() for p in model.parameters()) == model.spec.parameters
+    for section in parameter.chunk(sections):
+        kept = section.clone()
+        section.mul_(0.5)
+        # The network is invariant to a bias of the keys, but not once they are rotated.
+        assert (logits_of(model, tokens_BN) - before).abs().max() > 1e-2
+        section.copy_(kept)
+    assert torch.equal(logits_of(model, tokens_BN), before)
+
+
+# The specification.
+
+
+SPEC = TransformerSpec(
+    vocab=32, width=16, layers=2, heads=4, kv_heads=2, mlp=24, theta=1e4, eps=1e-6, qkv_bias=True, rope_float32=True
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"width": 18}, r"width is 18; allowed: a multiple of 8, twice the heads; rotations need pairs"),
+        ({"width": 12}, r"width is 12; allowed: a multiple of 8"),
+        ({"kv_heads": 3}, r"kv_heads is 3; allowed: a divisor of 4, the heads; each serves as many"),
+        ({"kv_heads": 8}, r"kv_heads is 8; allowed: a divisor of 4"),
+    ],
+)
+def test_impossible_sizes_are_refused(change, message):
+    with pytest.raises(ConfigError, match=message):
+        replace(SPEC, **change)
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"qkv_bias": False}, {"kv_heads": 4}, {"kv_heads": 1, "mlp": 40}, {"layers": 1}]
+)
+def test_parameters_are_counted(change):
+    spec = replace(SPEC, **change)
+    model = Transformer.empty(spec, "cpu", torch.float32)
+    assert sum(p.numel() for p in model.parameters()) == spec.parameters
+    assert spec.head_dim == 4
+    assert (model.device.type, model.dtype) == ("cpu", torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("family", "config", "parameters", "tensors"),
+    [(LLADA, "_LLADA_CONFIG", 8_015_581_184, 291), (DREAM, "_DREAM_CONFIG", 7_615_616_512, 339)],
+    ids=["llada", "dream"],
+)
+def test_published_sizes_without_their_memory(family, config, parameters, tensors, scaled, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(getattr(scaled, config)))
+    spec = read_config(tmp_path)[1].spec
+    model = Transformer.empty(spec, "meta", torch.bfloat16)
+    assert spec.parameters == sum(p.numel() for p in model.parameters()) == parameters
+    assert model.device.type == "meta"
+    parts = family.names.parts(spec)
+    assert set(parts) == set(dict(model.named_parameters()))
+    published = [tensor for part in parts.values() for tensor in part]
+    assert len(dict(published)) == len(published) == tensors
+    assert sum(torch.Size(shape).numel() for _, shape in published) == parameters
