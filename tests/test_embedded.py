@@ -13,8 +13,8 @@ from safetensors import safe_open
 
 import unmask
 from tests.helpers.paths import CONFIGS, ROOT, SRC
-from unmask.base.errors import UnknownName
 from unmask.api.load import EMBEDDED, EmbeddedOptions, load
+from unmask.base.errors import UnknownName
 from unmask.lab.compare import FRESH, evaluate
 from unmask.methods import make_policy
 from unmask.methods.examples import HOME

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from unmask.cli.app import main
-from unmask.core.card import OURS
+from unmask.core import OURS
 from unmask.methods import METHODS
 
 METHOD_NAMES = [name for name, method in METHODS.items() if method.card.label != OURS]

@@ -21,18 +21,19 @@ from typing import TYPE_CHECKING, Any
 from unmask.base.environment import configure_threads as _configure_threads
 
 if TYPE_CHECKING:
+    from unmask.api.load import MODELS as MODELS
+    from unmask.api.load import load as load
     from unmask.api.model import Generation as Generation
     from unmask.api.model import Model as Model
     from unmask.base.errors import ConfigError as ConfigError
     from unmask.base.errors import UnmaskError as UnmaskError
-    from unmask.api.load import MODELS as MODELS
-    from unmask.api.load import load as load
     from unmask.core import Action as Action
     from unmask.core import Noise as Noise
     from unmask.core import Policy as Policy
     from unmask.core import SamplingParams as SamplingParams
     from unmask.core import State as State
     from unmask.core import Trajectory as Trajectory
+    from unmask.engine import decode as decode
     from unmask.lab.calibrate_named import calibrate as calibrate
     from unmask.methods import METHODS as METHODS
     from unmask.methods import compose as compose
@@ -45,6 +46,7 @@ _HOME = {
     "MODELS": "api.load",
     "METHODS": "methods",
     "compose": "methods",
+    "decode": "engine",
     "Action": "core",
     "Noise": "core",
     "Policy": "core",

@@ -9,13 +9,13 @@ import torch
 
 from tests.helpers.calibrations import made
 from unmask.adapt import Arms
+from unmask.adapt.diagnostics import DIAGNOSTICS, Diagnostic, Reading
 from unmask.axes import ReMDM
 from unmask.core import Needs, Noise, State, row_key
-from unmask.engine.decode import decode
-from unmask.models import ExactDenoiser, JointDistribution
-from unmask.adapt.diagnostics import DIAGNOSTICS, Diagnostic, Reading
+from unmask.engine import decode
 from unmask.methods.candidates import candidates
 from unmask.methods.check import Problem
+from unmask.models import ExactDenoiser, JointDistribution
 
 NAN, INF = float("nan"), float("inf")
 

@@ -4,9 +4,9 @@ import pytest
 
 from tests.helpers.cases import each_case
 from unmask.adapt import Arms, Lookup, Proposed, RandomGate, Selective, Staged, coverage
+from unmask.adapt.diagnostics import DIAGNOSTICS, CommitmentDiagnostic, RegionDiagnostic, ScoreDiagnostic
 from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError, UnknownName
-from unmask.adapt.diagnostics import DIAGNOSTICS, CommitmentDiagnostic, RegionDiagnostic, ScoreDiagnostic
 from unmask.methods import Dream, Fixed, Revised
 from unmask.methods.candidates import AXES, Instead, candidate, candidates, combined
 

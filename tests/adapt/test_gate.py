@@ -11,17 +11,17 @@ import unmask
 from tests.helpers.cases import each_case
 from unmask.adapt import EndToEnd, Gate, Lift, Selective, coverage
 from unmask.adapt import gate as gate_files
+from unmask.adapt.diagnostics import DIAGNOSTICS, RegionDiagnostic
 from unmask.adapt.gate import FORMAT
+from unmask.api.load import load
+from unmask.api.request import steps_of
 from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError, GateFileError, OtherModel, StorageError, UnknownName
 from unmask.base.json_files import hash_body
-from unmask.api.load import load
 from unmask.cli import app as cli
 from unmask.core import Trajectory
-from unmask.adapt.diagnostics import DIAGNOSTICS, RegionDiagnostic
 from unmask.methods import Dream, Fixed, Revised
 from unmask.methods.candidates import AXES, Instead
-from unmask.api.request import steps_of
 
 INF = float("inf")
 OPEN = {"starts": (), "g": (0.1,), "tau": -INF}

@@ -8,11 +8,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.helpers.cases import each_case
 from unmask.adapt import Coverage, Lookup, Proposed, RandomGate, Selective, Staged, coverage
-from unmask.adapt.gated import choose, memory_of
-from unmask.adapt.notes import without_record
-from unmask.axes import ReMDM, score
-from unmask.base.errors import ConfigError
-from unmask.core import ALL, Action, Needs, Noise, SamplingParams, Trajectory
 from unmask.adapt.diagnostics import (
     DIAGNOSTICS,
     CardinalityDiagnostic,
@@ -20,6 +15,11 @@ from unmask.adapt.diagnostics import (
     RegionDiagnostic,
     ScoreDiagnostic,
 )
+from unmask.adapt.gated import choose, memory_of
+from unmask.adapt.notes import without_record
+from unmask.axes import ReMDM, score
+from unmask.base.errors import ConfigError
+from unmask.core import ALL, Action, Needs, Noise, SamplingParams, Trajectory
 from unmask.methods import WINO, Dream, Fixed, LLaDA, Revised
 from unmask.methods.candidates import Instead
 from unmask.methods.check import check_policy

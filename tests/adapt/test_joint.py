@@ -4,9 +4,6 @@ import pytest
 import torch
 
 from unmask.adapt import JointPolicy, Lookup, Proposed, Selective, coverage, joint_arm
-from unmask.axes import AXES, ReMDM
-from unmask.base.errors import ConfigError
-from unmask.core import NO_LOOK_AHEAD
 from unmask.adapt.diagnostics import (
     DIAGNOSTICS,
     CardinalityDiagnostic,
@@ -14,6 +11,9 @@ from unmask.adapt.diagnostics import (
     RegionDiagnostic,
     ScoreDiagnostic,
 )
+from unmask.axes import AXES, ReMDM
+from unmask.base.errors import ConfigError
+from unmask.core import NO_LOOK_AHEAD
 from unmask.methods import Dream, Fixed, Revised
 from unmask.methods.candidates import Instead
 from unmask.methods.check import check_policy

@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from unmask.adapt import Lookup, Selective, Snapped
+from unmask.adapt.diagnostics import DIAGNOSTICS, CardinalityDiagnostic, RegionDiagnostic
 from unmask.adapt.snapped import RandomSnapped, nearest
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import NO_LOOK_AHEAD, Action, State
-from unmask.adapt.diagnostics import DIAGNOSTICS, CardinalityDiagnostic, RegionDiagnostic
+from unmask.engine import apply
 from unmask.methods import Dream, Fixed
 from unmask.methods.candidates import candidates, written_out
 from unmask.methods.check import check_policy
-from unmask.engine.transition import apply
 
 NEVER, WHEREVER = Lookup((), (0.0,), None), Lookup((), (0.0,), float("-inf"))
 BASES = {"llada": Fixed(), "dream": Dream()}

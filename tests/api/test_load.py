@@ -7,6 +7,8 @@ import pytest
 import torch
 
 import unmask
+from unmask.api.load import MODELS, CheckpointOptions, load, text_side_of
+from unmask.api.request import text_side
 from unmask.base.errors import (
     CheckpointError,
     ConfigError,
@@ -16,10 +18,8 @@ from unmask.base.errors import (
     UnknownName,
     UnmaskError,
 )
-from unmask.api.load import MODELS, CheckpointOptions, load, text_side_of
 from unmask.cli import app as cli
 from unmask.models.checkpoints.load import fingerprint, pieces_of
-from unmask.api.request import text_side
 
 QUESTION = "How many clips did Natalia sell?"
 

@@ -5,8 +5,8 @@ from dataclasses import fields
 import pytest
 
 from tests.helpers.cases import each_case
-from unmask.base.errors import ConfigError
 from unmask.api.options import ALIASES, OPTIONS, RECORDED, SPEC, DecodeOptions, option_fields
+from unmask.base.errors import ConfigError
 
 
 def test_every_option_says_what_it_does():

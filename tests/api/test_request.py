@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from unmask.base.errors import ConfigError
 from unmask.api.load import load
-from unmask.core import row_key
 from unmask.api.request import infill_request, prompt_request, start_trajectory, steps_of, token_request
+from unmask.base.errors import ConfigError
+from unmask.core import row_key
 
 MASK = 4
 

@@ -10,12 +10,12 @@ import torch
 
 import unmask
 from tests.helpers.cases import each_case
+from unmask.api.resolve import plain, remade
 from unmask.base.errors import ConfigError, InvalidAction, OtherModel, SchemaError
 from unmask.core import Action, Policy, SamplingParams, Trajectory, row_key
-from unmask.engine.decode import decode
+from unmask.engine import decode
 from unmask.methods import METHODS, P2, Composed, Fixed, LLaDA, Revised, compose, describe_policy, make_policy
 from unmask.methods.check import Problem
-from unmask.api.resolve import plain, remade
 
 POLICIES = [name for name, method in METHODS.items() if issubclass(method, Policy)]
 SEARCHES = [name for name in METHODS if name not in POLICIES]

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tests.helpers.cases import each_case
 from unmask.axes import Cardinality, cardinality
 from unmask.base.errors import ConfigError, UnknownName
-from unmask.core import State
-from unmask.core.prediction import Prediction, Statistics
+from unmask.core import Prediction, State, Statistics
 
 MASK = 9
 

@@ -8,8 +8,7 @@ import torch
 from tests.helpers.cases import each_case
 from unmask.axes import Commitment, commitment
 from unmask.base.errors import ConfigError, UnknownName
-from unmask.core import State
-from unmask.core.prediction import Prediction, Statistics
+from unmask.core import Prediction, State, Statistics
 
 STATE = State.from_prompts([[1], [1, 2]], new_tokens=[3, 2], steps=1, mask_id=9)
 

@@ -6,9 +6,9 @@ import webbrowser
 import pytest
 
 from tests.helpers.fresh_python import fresh_python
+from unmask.api.load import load
 from unmask.base.display import DRAWING, Displayable
 from unmask.base.errors import ConfigError, ContractError, StorageError
-from unmask.api.load import load
 
 
 @pytest.fixture(name="out", scope="module")

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from tests.helpers import methods_page
 from unmask.cli.options import policy_of
-from unmask.core.card import LABELS, TAXONOMY
+from unmask.core import TAXONOMY
+from unmask.core.card import LABELS
 from unmask.methods import METHODS, describe_policy, examples, make_policy
 
 PAPER = {

@@ -8,10 +8,10 @@ import typer
 from typer.testing import CliRunner
 
 from tests.helpers.cases import each_case
+from unmask.api.options import option, shared
 from unmask.base.errors import ConfigError
 from unmask.base.options import parse_settings, parse_value, split_commas
 from unmask.cli.options import expanded, policy_of
-from unmask.api.options import option, shared
 from unmask.methods import KLASS, compose
 from unmask.methods.presets import ANY
 

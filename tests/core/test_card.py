@@ -6,7 +6,8 @@ from dataclasses import fields
 import pytest
 
 from tests.helpers.cases import each_case
-from unmask.core.card import OURS, RECONSTRUCTION, TAXONOMY, VERIFIED
+from unmask.core import OURS, RECONSTRUCTION, TAXONOMY
+from unmask.core.card import VERIFIED
 from unmask.methods import METHODS, make_policy
 
 PUBLISHED = [name for name, method in METHODS.items() if method.card.label != OURS]

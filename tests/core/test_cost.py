@@ -7,9 +7,8 @@ import torch
 
 from tests.helpers.oracle import oracle
 from unmask.api.load import load
-from unmask.core import State, Trajectory
-from unmask.core.cost import AnswerCost, answer_tokens, cost_columns, total_cost
-from unmask.engine.decode import decode
+from unmask.core import AnswerCost, State, Trajectory, answer_tokens, cost_columns, total_cost
+from unmask.engine import decode
 from unmask.methods import make_policy
 
 METHODS = {"wino": {"block_length": 4, "tau1": 0.3}, "info-gain": {}, "remdm": {}, "p2": {"eta": 4.0}, "llada": {}}

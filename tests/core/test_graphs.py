@@ -7,7 +7,7 @@ import torch
 
 from tests.helpers import fake_cuda
 from tests.helpers.gpu import gpu
-from unmask.core.graphs import GraphMemory, Recording, copy_in, record
+from unmask.core import GraphMemory, Recording, copy_in, record
 
 CPU = torch.device("cpu")
 

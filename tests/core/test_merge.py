@@ -6,11 +6,9 @@ import pytest
 import torch
 
 from tests.helpers.cases import each_case
-from unmask.base.errors import ConfigError
 from unmask.api.load import load
-from unmask.core import Trajectory
-from unmask.core.merge import join_runs
-from unmask.core.rows import tensors
+from unmask.base.errors import ConfigError
+from unmask.core import Trajectory, join_runs, tensors
 
 PROMPTS = ["ab", "cd", "ba", "dc", "aa"]
 GROUPS = [[4, 0], [2], [3, 1]]

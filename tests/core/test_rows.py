@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from unmask.core import Edit, ModelOutput, Noise, Posterior
-from unmask.core.rows import Selectable, concat, select
+from unmask.core import Edit, ModelOutput, Noise, Posterior, concat, select
+from unmask.core.rows import Selectable
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
-from unmask.base.errors import ContractError
 
+from unmask.base.errors import ContractError
 from unmask.core import Policy
 from unmask.core.contracts import STEPS, TRAITS, DecodingMethod
 from unmask.methods import METHODS, Fixed, describe_policy, make_policy

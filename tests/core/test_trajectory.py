@@ -15,7 +15,7 @@ from unmask.axes import cardinality, commitment, score
 from unmask.base.errors import ConfigError, SchemaError, StorageError
 from unmask.core import Action, LookAhead, Needs, Noise, Policy, SamplingParams, State, Trajectory
 from unmask.core.archive import pack, unpack
-from unmask.engine.decode import decode
+from unmask.engine import decode
 from unmask.models import ExactDenoiser, JointDistribution
 
 MASK = 3

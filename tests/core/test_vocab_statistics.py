@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from unmask.base.errors import ConfigError
-from unmask.core import Edit, Noise, Posterior, vocab_statistics
-from unmask.core.vocab_statistics import StatsRequest, TokenDraw, VocabStats, vocab_stats
+from unmask.core import Edit, Noise, Posterior, TokenDraw, vocab_statistics
+from unmask.core.vocab_statistics import StatsRequest, VocabStats, vocab_stats
 
 NEVER = float("-inf")
 DTYPES = [torch.float32, torch.bfloat16, torch.float64]

@@ -12,9 +12,9 @@ from tests.helpers.fresh_python import environment, fresh_python
 from tests.helpers.kernel_cases import gumbel, inverse, logits
 from unmask import core
 from unmask.base.errors import ConfigError, warn_once
-from unmask.core import Edit, vocab_statistics_choice, vocab_statistics_triton
-from unmask.core.vocab_statistics import StatsRequest, TokenDraw, vocab_stats
-from unmask.core.vocab_statistics_choice import VARIABLE, StatisticsChoice, choose_statistics, fast_vocab_stats
+from unmask.core import Edit, TokenDraw, choose_statistics, vocab_statistics_choice, vocab_statistics_triton
+from unmask.core.vocab_statistics import StatsRequest, vocab_stats
+from unmask.core.vocab_statistics_choice import VARIABLE, StatisticsChoice, fast_vocab_stats
 from unmask.core.vocab_statistics_triton import kernels_support
 
 ASKED = StatsRequest(edit=Edit((2,), (float("-inf"),)))

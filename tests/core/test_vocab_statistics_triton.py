@@ -13,7 +13,7 @@ from tests.helpers import kernel_cases
 from tests.helpers.fresh_python import environment
 from tests.helpers.gpu import gpu
 from tests.helpers.paths import ROOT
-from unmask.core.graphs import record
+from unmask.core import record
 from unmask.core.vocab_statistics_triton import KernelVariant, run_kernels
 
 

@@ -10,10 +10,9 @@ from tests.helpers.cases import each_case
 from tests.helpers.operations import Counted, Uncounted
 from unmask.base.errors import ConfigError, DenoiserError, InvalidAction, Unfinished
 from unmask.core import ModelOutput, Needs, Noise, Policy, SamplingParams, State, Trajectory, Vocabulary, row_key
-from unmask.engine.decode import decode
-from unmask.models import ExactDenoiser, GuidedDenoiser, JointDistribution
+from unmask.engine import Runner, decode
 from unmask.methods import Fixed, InfoGain, LLaDA, Revised, make_policy
-from unmask.engine.step import Runner
+from unmask.models import ExactDenoiser, GuidedDenoiser, JointDistribution
 
 JOINT = JointDistribution.random(8, 4, dependence=1.5, seed=3)
 EXACT = ExactDenoiser(JOINT, eos_ids=(2, 3))

@@ -10,16 +10,25 @@ import torch
 from tests.helpers.cases import each_case
 from tests.helpers.recordable import OPEN, POLICIES, four
 from tests.helpers.tape import HostFree, HostRead, Recorded, Tape, TapeRecorder
-from unmask.adapt.selective import Selective
-from unmask.base.errors import DenoiserError, InvalidAction, Unfinished
-from unmask.api.load import load
-from unmask.core import Action, LookAhead, Noise, Policy, SamplingParams, State, Trajectory, Vocabulary, row_key
-from unmask.core.rows import tensors
-from unmask.engine.decode import decode
-from unmask.models import ExactDenoiser, JointDistribution, Network
-from unmask.models.transformer import Transformer, TransformerSpec
 from unmask.adapt.diagnostics import DIAGNOSTICS
+from unmask.adapt.selective import Selective
+from unmask.api.load import load
+from unmask.base.errors import DenoiserError, InvalidAction, Unfinished
+from unmask.core import (
+    Action,
+    LookAhead,
+    Noise,
+    Policy,
+    SamplingParams,
+    State,
+    Trajectory,
+    Vocabulary,
+    row_key,
+    tensors,
+)
+from unmask.engine import decode
 from unmask.methods import METHODS, Fixed, LLaDA, make_policy
+from unmask.models import ExactDenoiser, JointDistribution, Network, Transformer, TransformerSpec
 
 EXACT = ExactDenoiser(JointDistribution.random(9, 4, dependence=1.5, seed=3), eos_ids=(2, 3))
 

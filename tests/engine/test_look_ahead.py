@@ -6,8 +6,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from unmask.base.errors import ConfigError, ContractError
 from unmask.api.load import load
+from unmask.base.errors import ConfigError, ContractError
 from unmask.core import (
     NO_LOOK_AHEAD,
     ForbiddenNoise,
@@ -21,10 +21,9 @@ from unmask.core import (
     Trajectory,
     row_key,
 )
-from unmask.engine.decode import decode
-from unmask.models import ExactDenoiser, JointDistribution
+from unmask.engine import Runner, decode, joined
 from unmask.methods import Fixed, LLaDA, Revised
-from unmask.engine.step import Runner, joined
+from unmask.models import ExactDenoiser, JointDistribution
 
 JOINT = JointDistribution.random(7, 4, dependence=1.5, seed=3)
 EXACT = ExactDenoiser(JOINT, eos_ids=(2,))

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from tests.helpers.cases import each_case
 from unmask.base.errors import DenoiserError, InvalidAction
-from unmask.core import RULES, Action, Prediction, State
-from unmask.core.prediction import Statistics
-from unmask.core.rows import concat, select
-from unmask.engine.transition import FAULTS, apply, fill_after_eos
+from unmask.core import RULES, Action, Prediction, State, Statistics, concat, select
+from unmask.engine import apply
+from unmask.engine.transition import FAULTS, fill_after_eos
 
 MASK, VOCAB = 9, 8
 EMPTY, KAPPA, ALPHA, REMASK, MISSING, UNPROPOSED, LOGITS, OTHER_RULE = (2**i for i in range(8))

@@ -23,7 +23,7 @@ NAMES: dict[str, tuple[str, str]] = {
     "Rotation": (_TRANSFORMER, "Rotation"),
     "attend": (_TRANSFORMER, "attend"),
     "attend_lse": (_TRANSFORMER, "attend_lse"),
-    "Watched": (_TRANSFORMER, "Watched"),
+    "Watched": (_TRANSFORMER, "AttentionInputs Watched"),
     "fused_readout": ("models.triton_kernels models.kernels.readout denoisers.kernels.readout", "mean_attention"),
     "fused_readout_takes": ("models.triton_kernels models.kernels.readout denoisers.kernels.readout", "takes"),
     "plain_readout": ("models.attention_readout models.readout denoisers.readout", "mean_attention"),
@@ -64,7 +64,7 @@ NAMES: dict[str, tuple[str, str]] = {
     "record_readings": ("adapt.diagnostics.graphs adapt.diagnostics.replay diagnostics.replay", "_record"),
     "READING_GRAPHS": ("adapt.diagnostics.graphs adapt.diagnostics.replay diagnostics.replay", "_RECORDED"),
     "DenoiserError": ("base.errors errors", "DenoiserError"),
-    "say_once": ("base.remarks core.remarks", "say_once"),
+    "say_once": ("base.errors core.remarks", "warn_once say_once"),
 }
 
 

@@ -20,7 +20,7 @@ from tests.helpers.gpu import gpu
 from tests.helpers.recordable import four
 from tests.helpers.tape import HostFree, Tape, TapeRecorder
 from unmask.core import Action, LookAhead, Trajectory
-from unmask.engine.decode import decode
+from unmask.engine import decode
 from unmask.methods import Fixed, make_policy
 
 CYCLES = 50_000_000

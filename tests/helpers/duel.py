@@ -3,9 +3,9 @@
 import json
 
 from unmask.api.model import Model
+from unmask.methods.examples import HOME
 from unmask.models import LetterCodec
 from unmask.models.scripted import ScriptedDenoiser
-from unmask.methods.examples import HOME
 
 SHEET = json.loads((HOME / "likelihood" / "duel.json").read_text(encoding="utf-8"))
 

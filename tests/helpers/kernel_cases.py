@@ -24,16 +24,16 @@ from unmask.core import (
     Posterior,
     SamplingParams,
     State,
+    TokenDraw,
     Vocabulary,
     vocab_statistics_choice,
     vocab_statistics_triton,
 )
 from unmask.core.rng import entries
-from unmask.core.vocab_statistics import StatsRequest, TokenDraw, VocabStats, vocab_stats
-from unmask.engine.decode import decode
-from unmask.models.network import Network
-from unmask.models.transformer import Transformer, TransformerSpec
+from unmask.core.vocab_statistics import StatsRequest, VocabStats, vocab_stats
+from unmask.engine import decode
 from unmask.methods import make_policy
+from unmask.models import Network, Transformer, TransformerSpec
 
 NEVER = float("-inf")
 BOUND = 5e-6

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from unmask.base.environment import versions
 from unmask.adapt.diagnostics import DIAGNOSTICS
+from unmask.base.environment import versions
 from unmask.lab.store import Store
 from unmask.lab.store.schemas import FIRST_STEP, STATES, SUMMARY, loose
 from unmask.lab.store.shards import Shard, Unit

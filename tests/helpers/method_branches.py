@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
+from unmask.api.request import Request
 from unmask.axes import POLICY, ReMDM
 from unmask.core import Noise, SamplingParams, Trajectory, row_key
-from unmask.engine.decode import decode, decode_one_step
-from unmask.models import ExactDenoiser, JointDistribution
+from unmask.engine import decode, decode_one_step
 from unmask.lab.branch import Plan, stream
-from unmask.api.request import Request
+from unmask.models import ExactDenoiser, JointDistribution
 
 N, V, PROMPT = 8, 3, 2
 MODEL = ExactDenoiser(JointDistribution.random(N, V, dependence=2.0, seed=0))

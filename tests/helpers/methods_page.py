@@ -1,7 +1,7 @@
 """The table of methods in docs/methods.md, made from the classes: `python -m tests.helpers.methods_page` writes it."""
 
 from tests.helpers.paths import DOCS
-from unmask.core.card import TAXONOMY
+from unmask.core import TAXONOMY
 from unmask.methods import METHODS
 
 PAGE = DOCS / "methods.md"

@@ -4,8 +4,7 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from unmask.core import Denoiser, ModelInput, ModelOutput, Needs
-from unmask.core.contracts import DenoiserWrapper
+from unmask.core import Denoiser, DenoiserWrapper, ModelInput, ModelOutput, Needs
 
 
 class Counted(TorchDispatchMode):

@@ -1,13 +1,13 @@
 """Policies that say their steps can be recorded, at settings that run all of their code."""
 
 from unmask.adapt.detector import Lookup
+from unmask.adapt.diagnostics import DIAGNOSTICS, FOUR
 from unmask.adapt.joint import JointPolicy
 from unmask.adapt.proposed import Proposed
 from unmask.adapt.random_gate import RandomGate
 from unmask.adapt.selective import Selective
 from unmask.adapt.staged import Staged
 from unmask.core import Policy
-from unmask.adapt.diagnostics import DIAGNOSTICS, FOUR
 from unmask.methods import METHODS, Composed, Fixed, LLaDA, Revised, make_policy
 from unmask.methods.candidates import Instead, candidates
 

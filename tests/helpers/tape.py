@@ -17,8 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from tests.helpers.fake_cuda import FakeCapture, FakeGraph
 from unmask.core import Denoiser, DenoiserWrapper, ModelInput, ModelOutput, Needs
-from unmask.engine.history import NotGraphable
-from unmask.engine.graphed_decode import GraphedRows, Perform
+from unmask.engine import GraphedRows, NotGraphable, Perform
 
 
 class HostRead(RuntimeError):

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 
 from unmask.core import Vocabulary
-from unmask.models.transformer import TransformerSpec
 from unmask.lab.bench import CanvasShape, Stopwatch, Subject
 from unmask.lab.bench.subject import Shape, random_network
+from unmask.models import TransformerSpec
 
 SPEC = TransformerSpec(64, 32, 2, 2, 2, 48, 1e4, 1e-5, False, True)
 CANVAS = CanvasShape(prompt=8, answer=8, steps=4, block=4)

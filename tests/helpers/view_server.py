@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 
-from unmask.api.model import Model
 from unmask.api.load import load
-from unmask.core.contracts import DenoiserWrapper
+from unmask.api.model import Model
+from unmask.core import DenoiserWrapper
 from unmask.lab.run.driver import run_study
 from unmask.lab.store import Store
 from unmask.lab.study import Study

@@ -13,9 +13,9 @@ import unmask
 from tests.helpers.cases import each_case
 from unmask.adapt import EndToEnd, Gate
 from unmask.adapt.arms import Arms
-from unmask.base.errors import ConfigError, ContractError, NotComplete, OtherStudy, StorageError, UnknownName
-from unmask.api.load import load
 from unmask.adapt.diagnostics import DIAGNOSTICS
+from unmask.api.load import load
+from unmask.base.errors import ConfigError, ContractError, NotComplete, OtherStudy, StorageError, UnknownName
 from unmask.lab import calibrate as lab
 from unmask.lab.calibrate import calibrate, compared, lift_of, verdict
 from unmask.lab.compare import evaluate

@@ -15,8 +15,8 @@ from rich.console import Console
 from tests.helpers.cases import each_case
 from tests.helpers.fresh_python import fresh_python
 from tests.helpers.oracle import CARRY, Oracle, oracle
-from unmask.base.errors import ConfigError, SchemaError, UnknownName
 from unmask.api.load import load
+from unmask.base.errors import ConfigError, SchemaError, UnknownName
 from unmask.core import Policy, Vocabulary
 from unmask.lab import compare_prompts
 from unmask.lab.compare import evaluate

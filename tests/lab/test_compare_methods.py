@@ -2,7 +2,7 @@
 
 import pytest
 
-from unmask.core.card import OURS
+from unmask.core import OURS
 from unmask.lab.compare_methods import OF_ONE_KIND, saving_methods, suitable_methods
 from unmask.methods import METHODS
 

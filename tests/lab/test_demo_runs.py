@@ -5,13 +5,13 @@ import pytest
 
 from tests.helpers import tiny_demo
 from unmask.api.load import load
-from unmask.engine.decode import decode
+from unmask.api.request import start_trajectory
+from unmask.engine import decode
 from unmask.lab.demo_runs import SHOWN, ShownMethod, demo_runs
 from unmask.lab.run.jobs import prompts_of, request_of
 from unmask.lab.run.judging import Judge
 from unmask.lab.study import Study
 from unmask.methods import make_policy
-from unmask.api.request import start_trajectory
 
 METHODS = (ShownMethod("a", "llada", "one by one"), ShownMethod("b", "fast-dllm", "all sure ones"), SHOWN[2])
 

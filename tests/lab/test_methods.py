@@ -11,6 +11,7 @@ from tests.helpers.method_studies import NAMES, judged, raw
 from tests.helpers.own_policies import GOOD
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny_studies import table
+from unmask.api.request import text_side
 from unmask.axes import AXES, POLICY
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.cli.app import main
@@ -26,7 +27,6 @@ from unmask.lab.run.judging import Judge
 from unmask.lab.store import Store
 from unmask.lab.study import Study
 from unmask.methods import DUS, KLASS, METHODS, WINO, Fixed, InfoGain
-from unmask.api.request import text_side
 
 
 class TestTheFile:

@@ -8,8 +8,9 @@ import pytest
 from tests.helpers.made_gates import known_gates
 from tests.helpers.tiny_studies import SMALL, by_hash
 from tests.lab.run.test_arms import RAW
-from unmask.base.errors import ConfigError, OtherStudy
 from unmask.api.load import load
+from unmask.api.request import text_side
+from unmask.base.errors import ConfigError, OtherStudy
 from unmask.lab.analysis.findings import findings
 from unmask.lab.run import judging
 from unmask.lab.run.driver import run_study
@@ -20,7 +21,6 @@ from unmask.lab.store import Store
 from unmask.lab.study import Study
 from unmask.methods import LookUM
 from unmask.report.study import study_report
-from unmask.api.request import text_side
 
 TASK = "csv-missing-cells"
 SMALLER = {

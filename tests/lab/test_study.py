@@ -10,9 +10,9 @@ from tests.helpers.own_policies import GOOD
 from tests.helpers.own_tasks import parsed
 from tests.helpers.paths import STUDIES
 from tests.helpers.tiny_studies import table
+from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.axes import cardinality
 from unmask.base.errors import ConfigError
-from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.lab.run.driver import run_study
 from unmask.lab.store import Store
 from unmask.lab.study import Study

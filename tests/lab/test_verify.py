@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.helpers.cases import each_case
-from unmask.base.errors import ConfigError, UnknownName
 from unmask.api.load import load
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import SamplingParams
 from unmask.lab import published
 from unmask.lab.published import LLADA

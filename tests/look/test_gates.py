@@ -6,9 +6,9 @@ import pytest
 
 from unmask.adapt import Selective
 from unmask.adapt.detector import Lookup
+from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.adapt.joint import JointPolicy
 from unmask.api.load import load
-from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.look.gates import acting, edge
 from unmask.look.run import run_record
 from unmask.methods import Fixed, Revised

@@ -5,10 +5,10 @@ import json
 import pytest
 import torch
 
-from unmask.base.errors import ConfigError, SchemaError
 from unmask.api.load import load
+from unmask.base.errors import ConfigError, SchemaError
 from unmask.core import Noise, State, Trajectory
-from unmask.engine.decode import decode
+from unmask.engine import decode
 from unmask.look.run import (
     FORMAT,
     check_record,
@@ -90,7 +90,7 @@ def test_confidence_is_that_of_the_proposal_when_it_was_committed(exact):
 def test_a_position_that_is_refilled_in_its_step_is_marked():
     """Re-masked and revealed with the token it had: the canvas does not move, the record says it."""
     from unmask.core import Action
-    from unmask.engine.decode import GivenAction, decode_one_step
+    from unmask.engine import GivenAction, decode_one_step
 
     model = load("exact", n=6)
     whole = model.generate("ab", policy="fixed", commit="none", steps=2)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tests.helpers.cases import each_case
-from unmask.models.joint import JointDistribution
 from unmask.mechanisms.cardinality import context_balance
+from unmask.models import JointDistribution
 
 EVIDENCE = ({}, {4: 1}, {0: 2, 3: 0})
 

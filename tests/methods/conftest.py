@@ -24,7 +24,7 @@ from unmask.core import (
     Vocabulary,
     sample,
 )
-from unmask.engine.decode import decode
+from unmask.engine import decode
 from unmask.models import GuidedDenoiser
 from unmask.models.scripted import ScriptedDenoiser, TableNoise
 from unmask.train import HeadOptions, train_head

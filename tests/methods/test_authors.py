@@ -15,7 +15,7 @@ from tests.methods.conftest import MASK, Replay, Toy
 from tests.methods.worked import revealed
 from unmask.axes import ReMDM
 from unmask.core import Noise, SamplingParams, State
-from unmask.engine.decode import decode
+from unmask.engine import decode
 from unmask.methods.dcd import DCD
 from unmask.methods.dsb import DSB
 from unmask.methods.dus import DUS

@@ -9,7 +9,7 @@ import torch
 from tests.methods.test_paths import Listening, exact, noise, rows
 from unmask.base.errors import ConfigError
 from unmask.core import Noise, SamplingParams
-from unmask.engine.decode import decode
+from unmask.engine import decode
 from unmask.methods import KLASS, BestOf, EBSampler, FastDLLM, InfoGain, LLaDA, Revised, make_policy
 from unmask.methods.best_of import log_probability
 from unmask.methods.check import check_search

@@ -9,7 +9,7 @@ from tests.helpers.cases import each_case
 from unmask.axes import AXES, CARDINALITY, COMMITMENT, REGION, SCORE, cardinality
 from unmask.base.errors import ConfigError, UnknownName, UnnamedPolicy
 from unmask.core import RULES, ModelInput, ModelOutput, Needs, Noise, Search, State, Vocabulary
-from unmask.engine.decode import decode
+from unmask.engine import decode
 from unmask.methods import (
     DUS,
     KLASS,

@@ -12,10 +12,10 @@ from tests.helpers.device import DEVICE
 from unmask.axes import ReMDM, cardinality, commitment, score
 from unmask.base.errors import ContractError, DenoiserError, UnmaskError
 from unmask.core import Action, Noise, Policy, Search, State, row_key
-from unmask.models import GuidedDenoiser
+from unmask.engine import joined
 from unmask.methods import METHODS, Fixed, LLaDA, Revised, make_policy
 from unmask.methods.check import Problem, check_policy, check_search
-from unmask.engine.step import joined
+from unmask.models import GuidedDenoiser
 
 VARIANTS = {
     "llada": [{}, {"block_length": 2}, {"remasking": "random"}, {"block_length": 2, "remasking": "random"}],

@@ -8,10 +8,10 @@ from tests.methods.worked import confidences, revealed, run
 from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import Noise, SamplingParams, State
-from unmask.engine.decode import decode
-from unmask.models import ExactDenoiser, JointDistribution
+from unmask.engine import decode
 from unmask.methods import DCD, DSB, DUS, Composed, EBSampler, FastDLLM, Fixed, LLaDA, Revised, compose, make_policy
 from unmask.methods.check import check_policy
+from unmask.models import ExactDenoiser, JointDistribution
 
 TABLE = [[0.95, 0.40, 0.99, 0.97, 0.91, 0.60, 0.93, 0.30]]
 METHODS = [

@@ -11,11 +11,10 @@ from tests.helpers import paths
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.core import Noise, SamplingParams, State, Trajectory
-from unmask.engine.decode import decode
-from unmask.models import GuidedDenoiser
+from unmask.engine import Runner, decode
 from unmask.methods import CoRe, LLaDA
 from unmask.methods.examples import cases
-from unmask.engine.step import Runner
+from unmask.models import GuidedDenoiser
 
 GOLDEN = json.loads((paths.GOLDEN / "core.json").read_text())
 CASES = [*GOLDEN["cases"], *GOLDEN["control_cases"]]

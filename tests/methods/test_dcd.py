@@ -4,9 +4,9 @@ import pytest
 
 from tests.methods.worked import VOCAB, confidences, peaked, revealed, run, table
 from unmask.base.errors import ConfigError
-from unmask.models.scripted import ScriptedDenoiser
 from unmask.methods.check import check_policy
 from unmask.methods.dcd import DCD
+from unmask.models.scripted import ScriptedDenoiser
 
 TABLE = table("dcd")
 

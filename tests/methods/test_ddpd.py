@@ -12,11 +12,11 @@ from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.core import Noise, SamplingParams, State
 from unmask.core.rows import Selectable
-from unmask.engine.decode import decode
-from unmask.models import ExactDenoiser, JointDistribution
+from unmask.engine import decode
 from unmask.methods import DDPD, make_policy
 from unmask.methods.check import Problem, check_policy
 from unmask.methods.heads import store
+from unmask.models import ExactDenoiser, JointDistribution
 
 JOINT = JointDistribution.random(6, 3, dependence=2.0, seed=4)
 MODEL = ExactDenoiser(JOINT)

@@ -11,12 +11,12 @@ import unmask
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, OtherModel
 from unmask.core import Noise, Policy, SamplingParams, State, Trajectory
-from unmask.engine.decode import Runner, decode
-from unmask.models import ExactDenoiser, JointDistribution
+from unmask.engine import Runner, decode
 from unmask.methods import DEMASK, make_policy
 from unmask.methods.check import Problem, check_policy
 from unmask.methods.demask import measured
 from unmask.methods.heads import store
+from unmask.models import ExactDenoiser, JointDistribution
 
 
 def dependence(joint, i, j, seen=None):

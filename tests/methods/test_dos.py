@@ -7,7 +7,7 @@ import pytest
 from tests.methods.worked import VOCAB, revealed
 from unmask.base.errors import ConfigError
 from unmask.core import Noise, State
-from unmask.engine.decode import decode
+from unmask.engine import decode
 from unmask.methods.check import check_policy
 from unmask.methods.dos import DOS
 from unmask.methods.examples import cases, denoiser

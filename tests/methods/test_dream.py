@@ -12,7 +12,7 @@ from tests.methods.worked import table
 from unmask.axes import cardinality
 from unmask.base.errors import ConfigError
 from unmask.core import Needs, Noise, SamplingParams, State
-from unmask.engine.decode import decode
+from unmask.engine import decode
 from unmask.methods import Dream
 
 GOLDEN = json.loads((paths.GOLDEN / "dream.json").read_text())

@@ -4,7 +4,7 @@ import pytest
 
 from tests.methods.worked import distributions, first, revealed, run, table
 from unmask.base.errors import ConfigError
-from unmask.engine.decode import decode
+from unmask.engine import decode
 from unmask.methods.check import Problem, check_policy
 from unmask.methods.eb_sampler import EBSampler
 

@@ -6,7 +6,7 @@ import torch
 from tests.methods.worked import confidences, first, revealed, run
 from unmask.base.errors import ConfigError
 from unmask.core import Noise
-from unmask.engine.decode import decode
+from unmask.engine import decode
 from unmask.methods.check import Problem, check_policy
 from unmask.methods.fast_dllm import FastDLLM, FastDLLMDream
 

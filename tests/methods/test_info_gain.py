@@ -11,7 +11,7 @@ from tests.helpers import paths
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.core import Noise, SamplingParams, State
-from unmask.engine.decode import decode
+from unmask.engine import decode
 from unmask.methods import InfoGain
 from unmask.methods.examples import cases
 

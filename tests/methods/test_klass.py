@@ -6,7 +6,7 @@ import torch
 from tests.helpers.cases import each_case
 from tests.methods.worked import distributions, revealed, run, table
 from unmask.base.errors import ConfigError
-from unmask.engine.decode import decode
+from unmask.engine import decode
 from unmask.methods import LLaDA
 from unmask.methods.check import Problem, check_policy
 from unmask.methods.klass import KLASS

@@ -12,10 +12,10 @@ from tests.methods.worked import table
 from unmask.axes import cardinality
 from unmask.base.errors import ConfigError
 from unmask.core import ModelInput, Needs, Noise, SamplingParams, State
-from unmask.engine.decode import decode
-from unmask.models import GuidedDenoiser
+from unmask.engine import decode
 from unmask.methods import LLaDA
 from unmask.methods.examples import cases, denoiser
+from unmask.models import GuidedDenoiser
 
 GOLDEN = json.loads((paths.GOLDEN / "llada.json").read_text())
 SKIPPED = {"llada-06": "more steps than masks: State refuses that (see the next test)"}

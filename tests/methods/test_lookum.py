@@ -10,9 +10,9 @@ from tests.helpers.cases import each_case
 from tests.helpers.enumerated import free, remaining_entropy, told
 from unmask.base.errors import ConfigError
 from unmask.core import Noise, State
-from unmask.engine.decode import decode
-from unmask.models import ExactDenoiser, JointDistribution
+from unmask.engine import decode
 from unmask.methods import LookUM
+from unmask.models import ExactDenoiser, JointDistribution
 
 
 def problem(seed, n=6, steps=3):

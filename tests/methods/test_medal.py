@@ -6,9 +6,9 @@ from tests.helpers.cases import each_case
 from tests.helpers.enumerated import free, remaining_confidence, told
 from unmask.base.errors import ConfigError
 from unmask.core import Noise, State
-from unmask.engine.decode import decode
-from unmask.models import ExactDenoiser, JointDistribution
+from unmask.engine import decode
 from unmask.methods import MEDAL, LLaDA
+from unmask.models import ExactDenoiser, JointDistribution
 
 WHOLE = {"positions": 99, "tokens": 99, "actions": 999, "simulations": 10**6, "budget": "1000x"}
 

@@ -10,8 +10,7 @@ from tests.helpers.cases import each_case
 from tests.methods.conftest import MASK, Toy
 from unmask.axes import ReMDM
 from unmask.core import Noise, Policy, SamplingParams, Search, State
-from unmask.engine.decode import decode
-from unmask.models import ExactDenoiser, JointDistribution
+from unmask.engine import decode
 from unmask.methods import (
     DCD,
     DDPD,
@@ -43,6 +42,7 @@ from unmask.methods import (
     Revised,
     Swordsman,
 )
+from unmask.models import ExactDenoiser, JointDistribution
 
 
 @dataclass(frozen=True)

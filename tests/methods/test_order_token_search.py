@@ -7,10 +7,10 @@ import pytest
 from tests.helpers.enumerated import told
 from unmask.base.errors import ConfigError
 from unmask.core import Noise, State
-from unmask.engine.decode import decode
-from unmask.models import ExactDenoiser, JointDistribution
+from unmask.engine import decode
 from unmask.methods import OrderTokenSearch
 from unmask.methods.order_token_search import block_score, ranked
+from unmask.models import ExactDenoiser, JointDistribution
 
 
 def run(search, seed=0, n=6, steps=6, key=3):

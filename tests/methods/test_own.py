@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from tests.helpers.own_policies import GOOD
-from unmask.base.errors import ConfigError, UnknownName
 from unmask.api.load import load
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.methods import describe_policy, make_policy
 from unmask.methods.check import check_policy
 from unmask.methods.own import own_policy

@@ -9,10 +9,10 @@ import torch
 from tests.methods.worked import VOCAB, confidences, peaked, revealed, run, table
 from unmask.base.errors import ConfigError
 from unmask.core import ModelOutput, Noise, State, Trajectory, Vocabulary
-from unmask.engine.decode import decode
-from unmask.models.scripted import ScriptedDenoiser
+from unmask.engine import decode
 from unmask.methods.check import Problem, check_policy
 from unmask.methods.p2 import P2
+from unmask.models.scripted import ScriptedDenoiser
 
 (P,) = table("p2")
 

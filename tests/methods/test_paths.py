@@ -9,9 +9,9 @@ import unmask
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.core import DenoiserWrapper, Noise, SamplingParams, State
-from unmask.engine.decode import decode
-from unmask.models import ExactDenoiser, GuidedDenoiser, JointDistribution
+from unmask.engine import decode
 from unmask.methods import MEDAL, SOAR, BestOf, LLaDA, LookUM, OrderTokenSearch
+from unmask.models import ExactDenoiser, GuidedDenoiser, JointDistribution
 
 SEARCHES = [
     LookUM(paths=4, tau=1.0),

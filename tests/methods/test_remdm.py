@@ -9,11 +9,11 @@ from tests.methods.worked import VOCAB, confidences, peaked, run
 from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError
 from unmask.core import Noise, SamplingParams, State, row_key
-from unmask.engine.decode import decode
-from unmask.models.scripted import ScriptedDenoiser
+from unmask.engine import decode
 from unmask.methods.check import check_policy
 from unmask.methods.examples import cases, denoiser
 from unmask.methods.remdm import ReMDMLLaDA, ReMDMSampler
+from unmask.models.scripted import ScriptedDenoiser
 
 
 def rates(operator, step, steps, revealed=()):

@@ -14,9 +14,9 @@ from tests.helpers.cases import each_case
 from tests.helpers.paths import GOLDEN
 from unmask.axes import ReMDM, cardinality, score
 from unmask.core import ALL, Action, ModelInput, Needs, Noise, Policy, SamplingParams, State, Trajectory, sample
-from unmask.engine.decode import decode
-from unmask.models import ExactDenoiser, JointDistribution
+from unmask.engine import decode
 from unmask.methods import WINO, CoRe, Dream, Fixed, InfoGain, LLaDA, Revised, make_policy
+from unmask.models import ExactDenoiser, JointDistribution
 
 REMDM = json.loads((GOLDEN / "remdm.json").read_text())
 VARIANTS = ("cap", "rescale", "conf", "loop")

@@ -13,11 +13,11 @@ from tests.helpers.enumerated import told
 from tests.methods.conftest import MASK
 from unmask.base.errors import ConfigError
 from unmask.core import DenoiserWrapper, Noise, SamplingParams, State, Trajectory
-from unmask.engine.decode import Runner, decode
-from unmask.models import ExactDenoiser, JointDistribution
-from unmask.models.scripted import logs
+from unmask.engine import Runner, decode
 from unmask.methods import SOAR
 from unmask.methods.soar import _Item
+from unmask.models import ExactDenoiser, JointDistribution
+from unmask.models.scripted import logs
 
 GOLDEN = json.loads((paths.GOLDEN / "soar.json").read_text())["cases"]
 

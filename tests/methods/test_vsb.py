@@ -8,10 +8,10 @@ import torch
 from tests.methods.worked import logs, revealed, run
 from unmask.base.errors import ConfigError
 from unmask.core import ModelOutput, Posterior
-from unmask.models.scripted import ScriptedDenoiser
 from unmask.methods.check import check_policy
 from unmask.methods.examples import cases
 from unmask.methods.vsb import VSB, _jensen_shannon, longest_within
+from unmask.models.scripted import ScriptedDenoiser
 
 SCRIPT = cases("vsb")[0].script["reach"]
 AWARE, BLIND = SCRIPT["5"], {length: SCRIPT[str(length)] for length in range(1, 5)}

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from unmask.core import Noise, Policy, State, Trajectory
-from unmask.engine.decode import decode
+from unmask.engine import decode
+from unmask.methods.examples import VOCAB, cases, follow
 from unmask.models import scripted
 from unmask.models.scripted import ScriptedDenoiser, logs
-from unmask.methods.examples import VOCAB, cases, follow
 
 __all__ = ["VOCAB", "confidences", "distributions", "first", "follow", "logs", "peaked", "revealed", "run", "table"]
 

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from unmask.api.load import EMBEDDED
 from unmask.core import Vocabulary
-from unmask.models.network import Network
-from unmask.models.transformer import Transformer
+from unmask.models import Network, Transformer
 from unmask.models.checkpoints import DREAM, LLADA, load_weights, read_config
 from unmask.models.checkpoints.config import TensorNames
 

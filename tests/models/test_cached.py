@@ -7,11 +7,10 @@ import torch
 
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, DenoiserError
-from unmask.core import ModelInput, Needs, Noise, State, row_key
-from unmask.core.rows import select
-from unmask.engine.decode import decode
-from unmask.models import BlockCache
+from unmask.core import ModelInput, Needs, Noise, State, row_key, select
+from unmask.engine import decode
 from unmask.methods import LLaDA, make_policy
+from unmask.models import BlockCache
 
 KINDS = ["llada", "dream"]
 CACHES = ["prefix", "dual"]

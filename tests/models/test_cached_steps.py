@@ -9,11 +9,11 @@ from tests.helpers import fake_cuda
 from tests.helpers.gpu import gpu
 from tests.helpers.tape import TapeRecorder
 from unmask.core import Noise, SamplingParams, State, row_key
-from unmask.engine.decode import decode
-from unmask.models import BlockCache
-from unmask.models.graphs import Graphs
-from unmask.models.execution import choose_execution, use_engine
+from unmask.engine import decode
 from unmask.methods import LLaDA, make_policy
+from unmask.models import BlockCache
+from unmask.models.execution import choose_execution, use_engine
+from unmask.models.graphs import Graphs
 
 both = pytest.mark.parametrize("cache", ["prefix", "dual"])
 POLICIES = {

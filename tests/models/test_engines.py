@@ -10,17 +10,17 @@ import torch
 
 from tests.helpers.gpu import gpu
 from tests.helpers.paths import GOLDEN
-from unmask.base.errors import ConfigError, warn_once
 from unmask.api.load import load
+from unmask.base.errors import ConfigError, warn_once
 from unmask.core import ModelInput, Needs, Noise, SamplingParams, State
-from unmask.engine.decode import decode
+from unmask.engine import decode
+from unmask.methods import make_policy
+from unmask.models import execution
+from unmask.models.execution import ENGINES, ExecutionMode, choose_execution, resolve_engine, use_engine
 from unmask.models.graphs import Graphs
 from unmask.models.kernels import fused_ops, why_not
 from unmask.models.readout import run
 from unmask.models.transformer import PLAIN, Layer, Norm, attend_lse
-from unmask.models import execution
-from unmask.models.execution import ENGINES, ExecutionMode, choose_execution, resolve_engine, use_engine
-from unmask.methods import make_policy
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from unmask.axes import commitment, score
 from unmask.base.errors import DenoiserError
 from unmask.core import Action, ModelInput, Needs, Noise, Policy, State
-from unmask.engine.decode import decode
+from unmask.engine import decode
 from unmask.models import ExactDenoiser, JointDistribution
 
 JOINT = JointDistribution.random(5, 3, dependence=2.0, seed=1)

@@ -7,9 +7,9 @@ import torch
 
 from unmask.base.errors import ConfigError
 from unmask.core import ModelInput, ModelOutput, Needs, Noise, State, Vocabulary
-from unmask.engine.decode import decode
-from unmask.models import ExactDenoiser, GuidedDenoiser, JointDistribution
+from unmask.engine import decode
 from unmask.methods.fixed import Fixed
+from unmask.models import ExactDenoiser, GuidedDenoiser, JointDistribution
 
 MASK = 3
 EXACT = ExactDenoiser(JointDistribution.random(6, 3, dependence=2.0, seed=4))

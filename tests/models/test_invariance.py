@@ -7,17 +7,16 @@ import torch
 
 from tests.helpers.device import DEVICE
 from tests.helpers.gpu import gpu
-from unmask.base.errors import DenoiserError
 from unmask.api.load import load
-from unmask.core import ModelInput, Needs, Noise, State, Vocabulary, row_key
-from unmask.core.rows import select
-from unmask.engine.decode import decode
-from unmask.models import BlockCache
-from unmask.models.invariance import SIZES, Bounds, Floors, find_bounds
-from unmask.models.network import PACK, Network
-from unmask.models.transformer import PlainOps, Transformer, TransformerSpec
-from unmask.models.execution import choose_execution, use_engine
+from unmask.base.errors import DenoiserError
+from unmask.core import ModelInput, Needs, Noise, State, Vocabulary, row_key, select
+from unmask.engine import decode
 from unmask.methods import LLaDA, make_policy
+from unmask.models import BlockCache, Network, Transformer, TransformerSpec
+from unmask.models.execution import choose_execution, use_engine
+from unmask.models.invariance import SIZES, Bounds, Floors, find_bounds
+from unmask.models.network import PACK
+from unmask.models.transformer import PlainOps
 
 CUDA = torch.device("cuda:0")
 

@@ -8,7 +8,8 @@ import pytest
 
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, UnknownName
-from unmask.models.joint import MAX_ENTRIES, JointDistribution
+from unmask.models import JointDistribution
+from unmask.models.joint import MAX_ENTRIES
 
 STRUCTURES = ("dense", "chain", "pairs", "far")
 EVIDENCE = ({}, {0: 1}, {3: 2, 1: 0}, {0: 2, 1: 2, 2: 2, 3: 2})

@@ -9,13 +9,13 @@ from tests.helpers import fake_cuda
 from tests.helpers.gpu import gpu
 from unmask.base.errors import warn_once
 from unmask.core import ModelInput, Needs, Noise, State, row_key
-from unmask.engine.decode import decode
+from unmask.engine import decode
+from unmask.methods import LLaDA, make_policy
 from unmask.models import BlockCache
+from unmask.models.execution import choose_execution, use_engine
 from unmask.models.graphs import Graphs
 from unmask.models.kv_buffers import RECORDED_BYTES, KVBuffers
 from unmask.models.readout import run
-from unmask.models.execution import choose_execution, use_engine
-from unmask.methods import LLaDA, make_policy
 
 both = pytest.mark.parametrize("cache", ["prefix", "dual"])
 kinds = pytest.mark.parametrize("kind", ["llada", "dream"])

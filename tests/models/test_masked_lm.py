@@ -23,12 +23,11 @@ from tests.helpers.cases import each_case
 from tests.helpers.tiny_tokenizer import CLS, MASK, PAD, SEP, SPECIAL, tiny_tokenizer
 from unmask.api.model import Model
 from unmask.base.errors import CheckpointError, ConfigError, DenoiserError
-from unmask.core import ModelInput, ModelOutput, Needs, Noise, SamplingParams, State, row_key
-from unmask.core.rows import select
-from unmask.engine.decode import decode
-from unmask.models.masked_lm import BUCKET, MaskedLM, load_masked_lm
+from unmask.core import ModelInput, ModelOutput, Needs, Noise, SamplingParams, State, row_key, select
+from unmask.engine import decode
 from unmask.methods import Fixed, LLaDA, Revised, make_policy
 from unmask.methods.check import Problem, check_policy
+from unmask.models.masked_lm import BUCKET, MaskedLM, load_masked_lm
 
 tf = pytest.importorskip("transformers", reason="needs transformers: pip install 'unmask[hf]'")
 from tokenizers import processors  # noqa: E402

@@ -8,15 +8,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, DenoiserError
-from unmask.core import ModelInput, Needs, Noise, State, Vocabulary, row_key
-from unmask.core.rows import concat
-from unmask.engine.decode import decode
-from unmask.models import GuidedDenoiser, Network
-from unmask.models.invariance import Floors
-from unmask.models.network import BUCKET, PACK, attention_bias, pad_view
-from unmask.models.readout import default_layers, mean_attention, run
-from unmask.models.transformer import Layer, Transformer, TransformerSpec
+from unmask.core import ModelInput, Needs, Noise, State, Vocabulary, concat, row_key
+from unmask.engine import decode
 from unmask.methods import make_policy
+from unmask.models import GuidedDenoiser, Network, Transformer, TransformerSpec, default_layers, pad_view
+from unmask.models.invariance import Floors
+from unmask.models.network import BUCKET, PACK, attention_bias
+from unmask.models.readout import mean_attention, run
+from unmask.models.transformer import Layer
 
 KINDS = ["llada", "dream", "mini", "mini-dream"]
 """Scaled down with random weights, and trained: the models of the package."""

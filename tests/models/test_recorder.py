@@ -8,18 +8,15 @@ import torch
 
 from tests.helpers.gpu import gpu
 from tests.helpers.recordable import POLICIES, four
-from unmask.base.errors import InvalidAction, warn_once
 from unmask.api.load import load
-from unmask.core import Noise, SamplingParams, State, Vocabulary, row_key
-from unmask.core.graphs import Recording
-from unmask.engine.decode import decode
-from unmask.models import recorder as module
-from unmask.models.network import Network
-from unmask.models.recorder import CudaRecorder
-from unmask.models.transformer import Transformer, TransformerSpec
-from unmask.models.execution import use_engine
-from unmask.engine.history import NotGraphable
+from unmask.base.errors import InvalidAction, warn_once
+from unmask.core import Noise, Recording, SamplingParams, State, Vocabulary, row_key
+from unmask.engine import NotGraphable, decode
 from unmask.methods import Fixed, LLaDA, make_policy
+from unmask.models import Network, Transformer, TransformerSpec
+from unmask.models import recorder as module
+from unmask.models.execution import use_engine
+from unmask.models.recorder import CudaRecorder
 
 CUDA = torch.device("cuda:0")
 

@@ -13,9 +13,10 @@ from safetensors.torch import load_file
 from tests.helpers.cases import each_case
 from tests.helpers.paths import GOLDEN
 from unmask.base.errors import ConfigError
+from unmask.models import Transformer, TransformerSpec
 from unmask.models import transformer as module
-from unmask.models.transformer import Rotation, Transformer, TransformerSpec, attend, attend_lse
 from unmask.models.checkpoints import DREAM, LLADA, read_config
+from unmask.models.transformer import Rotation, attend, attend_lse
 
 NETS = [("llada", 4, "mha"), ("llada", 2, "gqa"), ("dream", 2, "gqa")]
 SIZES = [f"{batch}x{length}" for length in (1, 7, 24, 33) for batch in (1, 3)]

@@ -11,12 +11,12 @@ import pytest
 
 from notebooks.execute import FOLDER, MADE_FROM, code_hashes, executed
 from tests.helpers import made_studies as made
-from unmask.report import notebook
-from unmask.base.errors import ConfigError, UnknownName
 from unmask.api.load import load
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import Trajectory
 from unmask.lab.analysis.findings import findings
 from unmask.look.run import run_record
+from unmask.report import notebook
 
 EVIL = "<script>alert('1')</script> \"&quot;\" \u2028"
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from unmask.core.graphs import Recording
+from unmask.core import Recording
 from unmask.train.batches import draw_batch
 from unmask.train.config import TrainConfig
 from unmask.train.cuda_graph import BatchTensors, StepInputs

@@ -8,8 +8,7 @@ import torch
 
 import unmask
 from unmask.base.errors import ConfigError, UnknownName
-from unmask.core import ModelInput, Needs, State
-from unmask.core.proposal import SamplingParams
+from unmask.core import ModelInput, Needs, SamplingParams, State
 from unmask.methods.heads import HEADS, load_head
 from unmask.train import HeadOptions, heads, train_head
 from unmask.train.heads import judge_head, make_canvases, predict_targets, read_rows

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from unmask.models.transformer import Transformer, TransformerSpec
+from unmask.models import Transformer, TransformerSpec
 from unmask.train.batches import Group, draw_batch
 from unmask.train.loss import token_losses
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from unmask.adapt.detector import Lookup
+from unmask.adapt.diagnostics import Diagnostic
 from unmask.adapt.joint import JointPolicy
 from unmask.adapt.proposed import Proposed
 from unmask.adapt.random_gate import RandomGate
@@ -14,7 +15,6 @@ from unmask.adapt.staged import Staged
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import UnknownName, require
 from unmask.core import Policy
-from unmask.adapt.diagnostics import Diagnostic
 from unmask.methods import Revised
 from unmask.methods.candidates import candidate, candidates, combined, reference_of, written_out
 from unmask.stats import Calibration

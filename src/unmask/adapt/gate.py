@@ -9,13 +9,13 @@ from typing import Any
 
 from unmask import __version__
 from unmask.adapt.arms import Arms
+from unmask.adapt.diagnostics import DIAGNOSTICS, Diagnostic
 from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError, GateFileError, OtherModel, StorageError, UnknownName, require
 from unmask.base.files import atomic_write, format_path, read_file
 from unmask.base.json_files import HashMismatch, from_hashed_json, hash_body, to_hashed_json
 from unmask.base.options import check_types
 from unmask.core import Policy
-from unmask.adapt.diagnostics import DIAGNOSTICS, Diagnostic
 from unmask.stats import Calibration, DetectorFileError
 
 FORMAT = "unmask-gate-2"

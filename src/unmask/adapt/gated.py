@@ -9,10 +9,10 @@ from operator import or_
 import torch
 from torch import Tensor
 
+from unmask.adapt.diagnostics import Diagnostic, Reading, replay
 from unmask.adapt.notes import noted
 from unmask.base.errors import ConfigError
 from unmask.core import ALL, NO_LOOK_AHEAD, Action, LookAhead, Needs, Policy, State, Trajectory
-from unmask.adapt.diagnostics import Diagnostic, Reading, replay
 from unmask.methods.candidates import written_out
 
 

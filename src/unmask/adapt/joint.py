@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from unmask.adapt.detector import Lookup
+from unmask.adapt.diagnostics import Diagnostic, replay
 from unmask.adapt.gated import choose, memory_of, needs_of, plain
 from unmask.adapt.notes import noted
 from unmask.axes import AXES
 from unmask.base.errors import require
 from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
-from unmask.adapt.diagnostics import Diagnostic, replay
 from unmask.methods.candidates import written_out
 
 

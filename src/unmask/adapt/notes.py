@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from unmask.adapt.diagnostics import Reading
 from unmask.base.errors import require
 from unmask.core import Trajectory
-from unmask.adapt.diagnostics import Reading
 
 
 @dataclass(frozen=True)

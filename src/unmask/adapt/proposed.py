@@ -5,9 +5,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from unmask.adapt.diagnostics import Reading
 from unmask.adapt.gated import Gated
 from unmask.core import Trajectory
-from unmask.adapt.diagnostics import Reading
 
 
 @dataclass(frozen=True)

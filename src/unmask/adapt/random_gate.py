@@ -6,10 +6,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from unmask.adapt.diagnostics import Reading
 from unmask.adapt.gated import Gated
 from unmask.base.errors import require
 from unmask.core import Trajectory
-from unmask.adapt.diagnostics import Reading
 
 
 @dataclass(frozen=True)

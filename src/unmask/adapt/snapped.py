@@ -8,14 +8,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from unmask.adapt.diagnostics import Reading
 from unmask.adapt.gated import Gated, choose, memory_of, needs_of
 from unmask.adapt.random_gate import RandomGate
 from unmask.adapt.selective import Selective
 from unmask.axes import AXES
 from unmask.base.errors import UnknownName, require
 from unmask.core import NO_LOOK_AHEAD, Action, Needs, Policy, State, Trajectory
-from unmask.adapt.diagnostics import Reading
-from unmask.engine.transition import apply
+from unmask.engine import apply
 
 
 @dataclass(frozen=True)

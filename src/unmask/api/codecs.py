@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from unmask.base.errors import UnmaskError
 from unmask.api.load import text_side_of
+from unmask.base.errors import UnmaskError
 from unmask.models import Codec
-from unmask.lab.store import Store
 
 
 def codec_of(name: str, options: Mapping[str, Any]) -> Codec | None:
@@ -27,10 +26,3 @@ def codec_of_run(config: Mapping[str, Any] | None) -> Codec | None:
     if not isinstance(made_by, Mapping) or not isinstance(made_by.get("name"), str):
         return None
     return codec_of(made_by["name"], {key: value for key, value in made_by.items() if key != "name"})
-
-
-def codecs_of(store: Store) -> dict[str, Codec]:
-    """Of a study's models, by name; those whose tokenizer is not here are left out."""
-    specs = store.manifest["study"]["models"]
-    found = {spec["name"]: codec_of(spec["model"], spec.get("options", {})) for spec in specs}
-    return {name: codec for name, codec in found.items() if codec is not None}

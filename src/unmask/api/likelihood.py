@@ -15,30 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.base.environment import versions
-from unmask.base.errors import ConfigError, Unfinished, UnknownName, require
-from unmask.core import (
-    NO_LOOK_AHEAD,
-    Action,
-    Denoiser,
-    ForbiddenNoise,
-    ModelInput,
-    Needs,
-    Noise,
-    Policy,
-    SamplingParams,
-    Search,
-    State,
-    Trajectory,
-    row_key,
-)
-from unmask.core.prediction import Edit
-from unmask.core.vocab_statistics import TokenDraw, filter_logits_
-from unmask.engine.decode import Runner, append_step, step_limit
 from unmask.api.options import DecodeOptions, check_whole
-from unmask.models import GuidedDenoiser, Prompt
 from unmask.api.oracle import best_order, check_oracle_block
-from unmask.methods import describe_policy
 from unmask.api.request import (
     LoadedModel,
     Request,
@@ -49,8 +27,30 @@ from unmask.api.request import (
     token_request,
 )
 from unmask.api.resolve import plain, resolve
+from unmask.base.environment import versions
+from unmask.base.errors import ConfigError, Unfinished, UnknownName, require
+from unmask.core import (
+    NO_LOOK_AHEAD,
+    Action,
+    Denoiser,
+    Edit,
+    ForbiddenNoise,
+    ModelInput,
+    Needs,
+    Noise,
+    Policy,
+    SamplingParams,
+    Search,
+    State,
+    TokenDraw,
+    Trajectory,
+    filter_logits_,
+    row_key,
+)
+from unmask.engine import Runner, Transition, append_step, raise_faults, step_limit
+from unmask.methods import describe_policy
+from unmask.models import GuidedDenoiser, Prompt
 from unmask.stats.bootstrap import Estimate, ratio_intervals
-from unmask.engine.transition import Transition, raise_faults
 
 EXACT, MONTE_CARLO, ORACLE = "exact", "monte-carlo", "oracle"
 QUANTITIES = {

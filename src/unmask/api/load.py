@@ -10,12 +10,13 @@ from typing import Any, overload
 import torch
 
 from unmask.api.model import Model
+from unmask.api.request import TextSide, text_side
 from unmask.base.errors import CheckpointError, ConfigError, UnknownName, require
 from unmask.base.options import check_types
-from unmask.core.vocab_statistics_choice import choose_statistics
-from unmask.models import ExactDenoiser, JointDistribution, LetterCodec
-from unmask.models.masked_lm import load_masked_lm
+from unmask.core import choose_statistics
+from unmask.lab.cluster.remote_model import ModelName, RemoteModel
 from unmask.lab.cluster.where import Ray
+from unmask.models import ExactDenoiser, JointDistribution, LetterCodec
 from unmask.models.checkpoints import (
     Checkpoint,
     describe_checkpoint,
@@ -27,8 +28,7 @@ from unmask.models.checkpoints import (
     resolve_path,
 )
 from unmask.models.execution import choose_execution, dtype_name, resolve_device, resolve_dtype, resolve_engine
-from unmask.lab.cluster.remote_model import ModelName, RemoteModel
-from unmask.api.request import TextSide, text_side
+from unmask.models.masked_lm import load_masked_lm
 
 OnProgress = Callable[[str, int], None]
 """Called with a parameter's name and its bytes after each one is read."""

@@ -12,17 +12,8 @@ import numpy as np
 import torch
 
 from unmask.adapt import Gate
-from unmask.base.display import Displayable
-from unmask.base.environment import versions
-from unmask.base.errors import ConfigError, OtherModel, SchemaError, require
-from unmask.base.options import fits
-from unmask.core import Action, Denoiser, Noise, Policy, Search, State, Trajectory, row_key
-from unmask.core.cost import AnswerCost, answer_tokens, total_cost
-from unmask.core.rows import map_tensors
-from unmask.engine.decode import GivenAction
-from unmask.api.options import DecodeOptions, said
-from unmask.models import Codec, Prompt
 from unmask.api.likelihood import Likelihoods, log_likelihood
+from unmask.api.options import DecodeOptions, said
 from unmask.api.request import (
     Request,
     check_length,
@@ -34,6 +25,26 @@ from unmask.api.request import (
     token_request,
 )
 from unmask.api.resolve import ResolvedOptions, branch_options, plain, resolve
+from unmask.base.display import Displayable
+from unmask.base.environment import versions
+from unmask.base.errors import ConfigError, OtherModel, SchemaError, require
+from unmask.base.options import fits
+from unmask.core import (
+    Action,
+    AnswerCost,
+    Denoiser,
+    Noise,
+    Policy,
+    Search,
+    State,
+    Trajectory,
+    answer_tokens,
+    map_tensors,
+    row_key,
+    total_cost,
+)
+from unmask.engine import GivenAction
+from unmask.models import Codec, Prompt
 
 
 @dataclass(frozen=True, repr=False)
@@ -302,7 +313,7 @@ class Model:
         if theirs is None:
             raise ConfigError(
                 "the trajectory does not say which model made it; allowed: one of generate, infill or branch; "
-                "use unmask.engine.decode to go on with a run of your own"
+                "use unmask.decode to go on with a run of your own"
             )
         if theirs != self.fingerprint:
             named = config["model"].get("name") if isinstance(config.get("model"), Mapping) else None

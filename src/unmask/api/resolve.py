@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from unmask.adapt import Gate
+from unmask.api.options import ALIASES, BRANCH, OPTIONS, DecodeOptions, option_fields
+from unmask.api.request import STEPS_SHARE, LoadedModel, Request, start_trajectory, steps_of
 from unmask.axes import AXES
 from unmask.base.errors import ConfigError, SchemaError, UnknownName, format_value, require, warn_caller
 from unmask.base.options import check_types
 from unmask.core import Denoiser, Policy, SamplingParams, Search, Trajectory
-from unmask.engine.decode import decode, decode_one_step
-from unmask.api.options import ALIASES, BRANCH, OPTIONS, DecodeOptions, option_fields
-from unmask.models import BlockCache, ExactDenoiser, GuidedDenoiser, Network
+from unmask.engine import decode, decode_one_step
 from unmask.methods import METHODS, describe_policy, make_policy, method_status
 from unmask.methods.candidates import around
 from unmask.methods.composed import Composed
 from unmask.methods.heads import fitted
 from unmask.methods.presets import family_of, preset_of
-from unmask.api.request import STEPS_SHARE, LoadedModel, Request, start_trajectory, steps_of
+from unmask.models import BlockCache, ExactDenoiser, GuidedDenoiser, Network
 
 SELECTIVE = "selective"
 """The policy that a gate holds."""

@@ -7,16 +7,18 @@ from types import MappingProxyType
 from torch import Tensor
 
 from unmask.axes import cardinality, commitment, region, remasking, score
-from unmask.axes.cardinality import Cardinality
-from unmask.axes.commitment import Commitment
-from unmask.axes.region import Region
-from unmask.axes.remasking import ReMDM
+from unmask.axes.cardinality import Cardinality, dream_keep, fraction, k_min, reveal_count, without_floor
+from unmask.axes.commitment import Commitment, describe_commitment, parse_commitment
+from unmask.axes.region import Region, first_open_block
+from unmask.axes.remasking import ReMDM, loop_alpha, reveal_probability
+from unmask.axes.score import ORDERS, Mixture, weights
 from unmask.core import Action, State
 
 __all__ = [
     "AXES",
     "CARDINALITY",
     "COMMITMENT",
+    "ORDERS",
     "POLICY",
     "REGION",
     "SCORE",
@@ -24,14 +26,26 @@ __all__ = [
     "Axis",
     "Cardinality",
     "Commitment",
+    "Mixture",
     "ReMDM",
     "Region",
     "cardinality",
     "commitment",
+    "describe_commitment",
+    "dream_keep",
+    "first_open_block",
+    "fraction",
+    "k_min",
+    "loop_alpha",
+    "parse_commitment",
     "region",
     "remasking",
+    "reveal_count",
+    "reveal_probability",
     "revises",
     "score",
+    "weights",
+    "without_floor",
 ]
 
 Distance = Callable[[State, Action, Action, Tensor], Tensor]

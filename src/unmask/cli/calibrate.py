@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unmask.api.options import shared
 from unmask.base.errors import ConfigError
 from unmask.cli.cluster import ClusterOptions
 from unmask.cli.completion import methods
 from unmask.cli.completion import tasks as task_names
 from unmask.cli.options import DataDir, Json, LoadOptions, ModelName, expanded, policy_of
 from unmask.cli.study import watch
-from unmask.api.options import shared
 from unmask.report.console import say
 
 if TYPE_CHECKING:

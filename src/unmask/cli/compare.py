@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unmask.api.options import shared
 from unmask.base.errors import ConfigError, UnknownName, format_value
 from unmask.cli.cluster import ClusterOptions
 from unmask.cli.compare_policies import ALL_METHODS, REFERENCE, candidates, extras, published, saving
@@ -16,7 +17,6 @@ from unmask.cli.completion import compared
 from unmask.cli.completion import tasks as task_names
 from unmask.cli.options import POLICY, DataDir, Jobs, LoadOptions, ModelName, expanded
 from unmask.cli.progress import AnswerLines, bar, note, watching, wide_console
-from unmask.api.options import shared
 from unmask.report.console import say, say_json
 
 if TYPE_CHECKING:
@@ -297,9 +297,9 @@ def _arms(
     model: "Model", policies: "dict[str, Policy | Search]", matched: bool
 ) -> "tuple[dict[str, Policy | Search], dict[str, MatchedControl]]":
     """The policies with the heads of this model, and the controls of its searches where they are asked for."""
-    from unmask.models import ExactDenoiser
     from unmask.lab.compare_matched import with_controls
     from unmask.methods.heads import fitted
+    from unmask.models import ExactDenoiser
 
     exact = isinstance(model.denoiser, ExactDenoiser)
     own = {name: fitted(policy, model.name, model.fingerprint, exact) for name, policy in policies.items()}

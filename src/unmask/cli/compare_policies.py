@@ -30,9 +30,9 @@ def extras(given: list[str] | None, family: str) -> "dict[str, Policy | Search]"
 
 def _suitable(model: "Model") -> "tuple[dict[str, Policy | Search], dict[str, str]]":
     """The published methods that a model can run, and why not the others."""
-    from unmask.models import ExactDenoiser
     from unmask.lab.compare_methods import suitable_methods
     from unmask.methods.heads import HEADS, shipped
+    from unmask.models import ExactDenoiser
 
     exact = isinstance(model.denoiser, ExactDenoiser)
     return suitable_methods(model.reference, [kind for kind in HEADS if exact or model.fingerprint in shipped(kind)])

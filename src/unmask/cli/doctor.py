@@ -119,7 +119,7 @@ def _devices() -> list[Finding]:
 def _engines() -> list[Finding]:
     """Which one `auto` takes here, and why not another."""
     from unmask.base.errors import ConfigError
-    from unmask.core.vocab_statistics_choice import choose_statistics
+    from unmask.core import choose_statistics
     from unmask.models.execution import ENGINES, choose_execution, resolve_device
 
     device = resolve_device("auto")

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unmask.api.options import OPTIONS, RECORDED, DecodeOptions
 from unmask.base.errors import ConfigError, UnmaskError
 from unmask.cli.completion import models
 from unmask.cli.options import ComposeOptions, Json, LoadOptions, expanded, policy_of
 from unmask.cli.progress import note
-from unmask.api.options import OPTIONS, RECORDED, DecodeOptions
 from unmask.report.console import Console, say, say_json
 
 if TYPE_CHECKING:
@@ -227,8 +227,8 @@ def _keywords(options: DecodeOptions, compose: ComposeOptions) -> dict[str, Any]
                 f"--set {key}=... names no setting of a policy; allowed: what `unmask methods` lists; "
                 f"see whether there is an option --{key.replace('_', '-')}"
             )
-    from unmask.methods.own import policy_settings
     from unmask.api.resolve import SELECTIVE
+    from unmask.methods.own import policy_settings
 
     assert options.policy is None or isinstance(options.policy, str)  # on a command line
     text, settings = compose.merged(options.policy, options.settings)

@@ -25,7 +25,7 @@ def table(context: typer.Context, json_: Json = False) -> None:
     """List the unmasking methods: their row of the taxonomy, how far they can be trusted, and their settings."""
     if context.invoked_subcommand is not None:
         return
-    from unmask.core.card import TAXONOMY
+    from unmask.core import TAXONOMY
     from unmask.methods import METHODS
     from unmask.report.terminal import columns, entry, settings_line
 
@@ -161,7 +161,7 @@ def policy_text(name: str, settings: Mapping[str, Any]) -> str:
 
 def about(name: str) -> dict[str, Any]:
     """Everything a method says of itself, as plain values."""
-    from unmask.core.card import Card
+    from unmask.core import Card
     from unmask.methods import METHODS, describe_policy, examples, make_policy
 
     policy = make_policy(name)
@@ -182,7 +182,7 @@ def about(name: str) -> dict[str, Any]:
 
 
 def _lines(row: dict[str, Any]) -> list[str]:
-    from unmask.core.card import TAXONOMY
+    from unmask.core import TAXONOMY
     from unmask.report.terminal import settings_line
 
     lines = [f"{row['name']}: {row['about']}", f"  {row['citation']} ({row['label']})", ""]

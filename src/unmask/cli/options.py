@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
 import typer
 
+from unmask.api.options import SPEC, OptionSpec
 from unmask.base.errors import ConfigError
 from unmask.base.options import parse_settings, parse_spec
 from unmask.cli.completion import OF_OPTIONS, models
-from unmask.api.options import SPEC, OptionSpec
 from unmask.report.console import loading
 
 if TYPE_CHECKING:

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unmask.base.errors import ConfigError
+from unmask.base.errors import ConfigError, UnknownName
 from unmask.base.files import format_path, os_error_text, read_file
 from unmask.base.json_files import parse_json
 from unmask.base.options import parse_settings
 from unmask.cli.completion import methods
 from unmask.cli.generate import LoadAnyOptions, ModelName, blaming
 from unmask.cli.options import Json, expanded, policy_of
-from unmask.base.errors import UnknownName
 from unmask.report.console import Console, say_json
 
 if TYPE_CHECKING:

@@ -102,10 +102,10 @@ def _estimates(
 ) -> "tuple[list[CostEstimate], dict[str, str], dict[str, Cut], float]":
     """Lines of all models, tasks whose data is not here, how work is cut, and seconds of the slowest loading."""
     from unmask.api.load import text_side_of
+    from unmask.api.request import text_side
     from unmask.lab.run.cluster_cost import cut_of
     from unmask.lab.run.estimate import ForwardTimer, estimate
     from unmask.lab.run.jobs import prompts_of
-    from unmask.api.request import text_side
 
     models: dict[str, Model | None] = {}
     loading_took = 0.0

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unmask.api.options import shared
 from unmask.base.errors import UnknownName
 from unmask.cli.options import DataDir, Jobs, LoadOptions, ModelName, expanded
 from unmask.cli.progress import AnswerLines, bar, note, watching, wide_console
-from unmask.api.options import shared
 from unmask.report.console import say, say_json
 
 if TYPE_CHECKING:

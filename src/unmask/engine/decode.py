@@ -1,10 +1,8 @@
 """The decode loop: rows from their start to their end."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import ModuleType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -23,11 +21,11 @@ from unmask.core import (
     Search,
     State,
     Trajectory,
+    check_value,
 )
-from unmask.core.shapes import check_value
 from unmask.engine.graphed_decode import run_recorded
-from unmask.engine.step import Finished, Runner, added, append_step, light_step, step_limit, unfinished
 from unmask.engine.search import searched
+from unmask.engine.step import Finished, Runner, added, append_step, light_step, step_limit, unfinished
 from unmask.engine.transition import raise_faults
 
 
@@ -158,13 +156,3 @@ def _check_clock(policy: Policy | Search, state: State) -> None:
     for row, (steps, most) in enumerate(torch.stack((state.horizon_B, state.answer_BL.sum(-1)), -1).tolist()):
         allowed = f"1 to {most} (the row's number of answer positions) with {policy.name}"
         require(steps <= most, f"steps of row {row}", steps, allowed, "lower steps or ask for more tokens")
-
-
-class _CallableModule(ModuleType):
-    """`unmask.decode(...)` is `unmask.engine.decode.decode(...)`: importing the module puts it under the function's name."""
-
-    def __call__(self, *arguments: Any, **keywords: Any) -> Trajectory:
-        return decode(*arguments, **keywords)
-
-
-sys.modules[__name__].__class__ = _CallableModule

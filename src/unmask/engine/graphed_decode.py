@@ -15,12 +15,21 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from unmask.axes.region import first_open_block
-from unmask.core import NO_LOOK_AHEAD, Denoiser, ModelInput, Noise, Policy, State, Trajectory
-from unmask.core.graphs import copy_in
-from unmask.core.layout import cut_canvas, replace_tensors
-from unmask.core.prediction import PackedSlots
-from unmask.core.rows import tensors
+from unmask.axes import first_open_block
+from unmask.core import (
+    NO_LOOK_AHEAD,
+    Denoiser,
+    ModelInput,
+    Noise,
+    PackedSlots,
+    Policy,
+    State,
+    Trajectory,
+    copy_in,
+    cut_canvas,
+    replace_tensors,
+    tensors,
+)
 from unmask.engine.history import HistoryBuffer, NotGraphable, StepLog
 from unmask.engine.step import Finished, Runner, append_step, step_limit, unfinished
 from unmask.engine.transition import Transition, raise_faults

@@ -6,11 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from unmask.core import Posterior, Step
-from unmask.core.graphs import copy_in
-from unmask.core.layout import Layout, axes_of, same_form
-from unmask.core.prediction import PackedSlots
-from unmask.core.rows import map_tensors, select, tensors
+from unmask.core import Layout, PackedSlots, Posterior, Step, axes_of, copy_in, map_tensors, same_form, select, tensors
 from unmask.engine.step import light_step
 
 ROOM = 16

@@ -20,8 +20,9 @@ from unmask.core import (
     SearchContext,
     State,
     Trajectory,
+    concat,
+    map_tensors,
 )
-from unmask.core.rows import concat, map_tensors
 
 T = TypeVar("T")
 

@@ -21,9 +21,10 @@ from unmask.core import (
     State,
     Step,
     Trajectory,
+    concat,
     sample,
+    select,
 )
-from unmask.core.rows import concat, select
 from unmask.engine.search import together
 from unmask.engine.transition import Transition, apply, fill_after_eos, raise_faults
 

@@ -7,8 +7,7 @@ from operator import or_
 import torch
 from torch import Tensor
 
-from unmask.axes import score
-from unmask.axes.cardinality import reveal_count
+from unmask.axes import reveal_count, score
 from unmask.base.errors import DenoiserError, InvalidAction
 from unmask.core import RULES, Action, Prediction, State
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from unmask.core import Denoiser
-from unmask.models import Codec, Prompt
-from unmask.lab.published import PublishedRun
 from unmask.api.request import LoadedModel
+from unmask.core import Denoiser
+from unmask.lab.published import PublishedRun
+from unmask.models import Codec, Prompt
 from unmask.tasks.base import DataDir, Draft, Example, Numbered, OwnExample, Task, TaskJudge, Verdict, canonical, digest
 from unmask.tasks.official import gsm8k, humaneval
 from unmask.tasks.official.data import DataFile, Row, rows

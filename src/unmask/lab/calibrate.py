@@ -13,13 +13,14 @@ from numpy.typing import ArrayLike
 
 from unmask.adapt import Gate
 from unmask.adapt.arms import Arms
+from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.adapt.gate import EndToEnd, Guarantee, Lift
+from unmask.api.request import LoadedModel, steps_of
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError, NotComplete, OtherStudy, UnknownName, require
 from unmask.base.files import storable
 from unmask.base.options import check_name
 from unmask.core import Policy
-from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.lab.branch import EngineSettings
 from unmask.lab.choose import mixture_of, rows_by_state, table_of
 from unmask.lab.guaranteed import Tolerance, fitted_prompts, guaranteed, tolerance_of
@@ -30,7 +31,6 @@ from unmask.lab.study import PromptRange, Study
 from unmask.lab.study_models import ModelSpec
 from unmask.lab.whole_runs import ROLE, Cluster, RunDecoder
 from unmask.methods.candidates import candidates
-from unmask.api.request import LoadedModel, steps_of
 from unmask.stats import (
     Calibration,
     CalibrationSettings,

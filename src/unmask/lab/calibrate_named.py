@@ -8,12 +8,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from unmask.adapt import Gate
+from unmask.api.request import LoadedModel
 from unmask.base.errors import UnknownName, require
 from unmask.base.options import fits
 from unmask.core import Policy
 from unmask.lab.calibrate import calibrate as measure
 from unmask.methods.candidates import around
-from unmask.api.request import LoadedModel
 from unmask.tasks.own import check_scoring, task_of
 
 _TYPES: Mapping[str, Any] = {

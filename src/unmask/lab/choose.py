@@ -15,10 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from unmask.axes import AXES, POLICY, SCORE, revises
-from unmask.axes.score import weights
-from unmask.base.errors import SchemaError, UnknownName
 from unmask.adapt.diagnostics import DIAGNOSTICS, score
+from unmask.axes import AXES, POLICY, SCORE, revises, weights
+from unmask.base.errors import SchemaError, UnknownName
 from unmask.lab.gates import GATES
 from unmask.lab.store import Store
 from unmask.lab.store.utilities import Utilities, parts, utilities_of

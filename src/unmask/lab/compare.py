@@ -13,12 +13,13 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
+from unmask.api.request import STEPS_SHARE, LoadedModel, start_trajectory, steps_of
+from unmask.api.resolve import plain
 from unmask.base.environment import versions
 from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.base.files import storable
-from unmask.core import Policy, SamplingParams, Search, Trajectory
-from unmask.core.cost import AnswerCost, cost_columns
-from unmask.engine.decode import decode
+from unmask.core import AnswerCost, Policy, SamplingParams, Search, Trajectory, cost_columns
+from unmask.engine import decode
 from unmask.lab.compare_failed import LeftOut, PolicyFailed
 from unmask.lab.compare_matched import MatchedControl, sized, sizes
 from unmask.lab.compare_prompts import PreparedTask, PromptBatch, TaskRun, prepare
@@ -27,8 +28,6 @@ from unmask.lab.compare_timing import BatchClock, TimedBatch, stored_time
 from unmask.lab.prompts import FRESH
 from unmask.lab.run.judging import Judge, scores
 from unmask.methods import BestOf, describe_policy, method_status
-from unmask.api.request import STEPS_SHARE, LoadedModel, start_trajectory, steps_of
-from unmask.api.resolve import plain
 from unmask.tasks import SPLITS, Task, find
 from unmask.tasks.base import DataDir
 

@@ -3,8 +3,7 @@
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
-from unmask.core import Policy, Search
-from unmask.core.card import OURS
+from unmask.core import OURS, Policy, Search
 from unmask.methods import METHODS, make_policy
 
 OF_ONE_KIND: Mapping[str, str] = MappingProxyType(

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from unmask.api.request import LoadedModel, Request, token_request
 from unmask.base.errors import ConfigError, SchemaError
 from unmask.core import Denoiser
 from unmask.lab.prompts import prompts_from
-from unmask.api.request import LoadedModel, Request, token_request
 from unmask.tasks import SPLITS, Example, Task
 from unmask.tasks.base import DataDir
 

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from unmask.api.request import LoadedModel
 from unmask.base.user_code import error_location
 from unmask.core import Policy, Search
 from unmask.lab.cluster.faults import out_of_memory
@@ -19,7 +20,6 @@ from unmask.lab.compare import BatchCall, ComparePlan, DecodedBatch, LocalDecode
 from unmask.lab.compare_failed import PLACE
 from unmask.lab.compare_prompts import PromptBatch
 from unmask.lab.compare_timing import BatchClock
-from unmask.api.request import LoadedModel
 
 
 @dataclass

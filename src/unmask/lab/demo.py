@@ -21,9 +21,9 @@ from unmask.base.environment import versions
 from unmask.base.errors import require
 from unmask.base.json_files import to_plain
 from unmask.core import Noise, Policy, Search, State, Trajectory, row_key
-from unmask.engine.decode import decode
-from unmask.models import ExactDenoiser, JointDistribution, LetterCodec
+from unmask.engine import decode
 from unmask.methods import describe_policy, make_policy
+from unmask.models import ExactDenoiser, JointDistribution, LetterCodec
 
 FAMILIES: Mapping[str, str] = MappingProxyType(
     {

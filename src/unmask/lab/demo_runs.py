@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from unmask.api.request import LoadedModel, Request, start_trajectory
 from unmask.core import Policy, Trajectory
-from unmask.engine.decode import decode
+from unmask.engine import decode
 from unmask.lab.run.jobs import Members, request_of
 from unmask.lab.run.judging import Judge, JudgedAnswer
 from unmask.lab.study import Study
 from unmask.methods import make_policy
-from unmask.api.request import LoadedModel, Request, start_trajectory
 from unmask.tasks import Example
 
 TRIED = 8

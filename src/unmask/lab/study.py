@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from unmask.axes import AXES, CARDINALITY, POLICY, REGION, STUDY_AXES, ReMDM
-from unmask.axes.cardinality import without_floor
+from unmask.adapt.diagnostics import DIAGNOSTICS
+from unmask.api.request import steps_of
+from unmask.axes import AXES, CARDINALITY, POLICY, REGION, STUDY_AXES, ReMDM, without_floor
 from unmask.base.errors import ConfigError, require
 from unmask.base.options import (
     check_keys,
@@ -24,7 +25,6 @@ from unmask.base.options import (
     read_toml,
 )
 from unmask.core import Policy, Search
-from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.lab.branch import EngineSettings, Plan
 from unmask.lab.gates import AXIS_BY, parse_axis_by, parse_gates
 from unmask.lab.methods import described, method_set, methods_of
@@ -32,7 +32,6 @@ from unmask.lab.prompts import FRESH
 from unmask.lab.searches import check_budgets, searches_of
 from unmask.lab.study_models import ModelSpec, check_blocks, parse_models, parse_name
 from unmask.methods.candidates import HOLDS, Sets, candidate, candidates, reference_of, sharing
-from unmask.api.request import steps_of
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Task
 from unmask.tasks.base import SCORINGS
 from unmask.tasks.own import own as own_task

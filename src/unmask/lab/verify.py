@@ -7,13 +7,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from unmask.api.request import LoadedModel, token_request
 from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.lab import published
 from unmask.lab.asked import WHOLE, Asked, Turn, asked, shown_first, task_of
 from unmask.lab.compare import AnswerRow, ComparePlan, CompareProgress, Evaluation, run_comparison
 from unmask.lab.prompts import prompts_from
 from unmask.lab.published import PublishedModel, PublishedRun
-from unmask.api.request import LoadedModel, token_request
 from unmask.stats import Estimate
 from unmask.stats.proportion import wilson
 from unmask.tasks import Example, Task

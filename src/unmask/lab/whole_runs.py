@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from unmask.api.request import LoadedModel
 from unmask.core import Policy
 from unmask.lab.cluster.driver import on_cluster
 from unmask.lab.cluster.where import Ray
@@ -18,7 +19,6 @@ from unmask.lab.run.site import Site, StudyOrder
 from unmask.lab.store import Store
 from unmask.lab.study import Study
 from unmask.lab.study_models import ModelSpec
-from unmask.api.request import LoadedModel
 from unmask.stats.crossfit import Array
 from unmask.tasks.base import DataDir
 

@@ -9,9 +9,9 @@ from typing import Any
 from unmask.base.errors import ConfigError, SchemaError, format_value
 from unmask.base.files import storable
 from unmask.core import State, Step, Trajectory
-from unmask.models import Codec
 from unmask.look.gates import gate_reading
 from unmask.look.page import asset, page
+from unmask.models import Codec
 
 FORMAT = 1
 """Goes up when an older page could not draw a newer record, or the other way round."""

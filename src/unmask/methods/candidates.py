@@ -16,8 +16,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unmask.axes import AXES, REGION, SCORE, Axis, Cardinality, Commitment, Region, ReMDM, cardinality, score
-from unmask.axes.score import Mixture
+from unmask.axes import AXES, REGION, SCORE, Axis, Cardinality, Commitment, Mixture, Region, ReMDM, cardinality, score
 from unmask.base.errors import ConfigError, UnknownName, UnnamedPolicy, require
 from unmask.core import Action, LookAhead, Needs, Policy, Search, State, Trajectory
 from unmask.methods import describe_policy

@@ -27,11 +27,11 @@ from unmask.core import (
     State,
     Trajectory,
     row_key,
+    tensors,
 )
-from unmask.core.rows import tensors
-from unmask.engine.decode import decode
-from unmask.models import ExactDenoiser, JointDistribution
+from unmask.engine import decode
 from unmask.methods.paths import LookBudget
+from unmask.models import ExactDenoiser, JointDistribution
 
 
 @dataclass(frozen=True)

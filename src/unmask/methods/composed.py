@@ -6,13 +6,23 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from unmask.axes import AXES, CARDINALITY, Cardinality, Commitment, Region, ReMDM, cardinality, score
-from unmask.axes.commitment import describe_commitment, parse_commitment
-from unmask.axes.score import ORDERS, Mixture
+from unmask.axes import (
+    AXES,
+    CARDINALITY,
+    ORDERS,
+    Cardinality,
+    Commitment,
+    Mixture,
+    Region,
+    ReMDM,
+    cardinality,
+    describe_commitment,
+    parse_commitment,
+    score,
+)
 from unmask.base.errors import UnknownName
 from unmask.base.options import check_types
-from unmask.core import RULES, Action, LookAhead, Needs, Policy, State, Trajectory
-from unmask.core.card import OURS, Card
+from unmask.core import OURS, RULES, Action, Card, LookAhead, Needs, Policy, State, Trajectory
 from unmask.methods.blocks import check_blocks, clock
 from unmask.methods.llada import quota
 from unmask.methods.revised import revise

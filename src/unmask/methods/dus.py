@@ -9,8 +9,7 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, region, score
 from unmask.base.errors import require
-from unmask.core import Action, LookAhead, Policy, Trajectory
-from unmask.core.card import Card
+from unmask.core import Action, Card, LookAhead, Policy, Trajectory
 from unmask.methods.blocks import check_block_length
 
 _NEVER = torch.iinfo(torch.long).max

@@ -4,10 +4,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from unmask.axes import Cardinality, Commitment, Region, cardinality, score
-from unmask.axes.score import Mixture
-from unmask.core import Action, LookAhead, Needs, Policy, Trajectory
-from unmask.core.card import OURS, Card
+from unmask.axes import Cardinality, Commitment, Mixture, Region, cardinality, score
+from unmask.core import OURS, Action, Card, LookAhead, Needs, Policy, Trajectory
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,7 @@ from torch import Tensor
 
 from unmask.axes import score
 from unmask.base.errors import require
-from unmask.core import Needs, SearchContext, State, Trajectory
-from unmask.core.card import RECONSTRUCTION, Card
-from unmask.core.rows import concat, map_tensors
+from unmask.core import RECONSTRUCTION, Card, Needs, SearchContext, State, Trajectory, concat, map_tensors
 from unmask.methods.blocks import check_block_length, check_blocks, clock
 from unmask.methods.llada import quota
 from unmask.methods.paths import (

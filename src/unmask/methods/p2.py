@@ -14,8 +14,7 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
 from unmask.base.errors import require
-from unmask.core import Action, LookAhead, ModelInput, Needs, Policy, Posterior, State, Trajectory
-from unmask.core.card import Card
+from unmask.core import Action, Card, LookAhead, ModelInput, Needs, Policy, Posterior, State, Trajectory
 
 SCHEDULES: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda t: t,

@@ -14,11 +14,10 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
 from unmask.base.errors import require
-from unmask.core import Action, Needs, Noise, Policy, Search, SearchContext, State, Trajectory
-from unmask.core.rows import concat, select
+from unmask.core import Action, Needs, Noise, Policy, Search, SearchContext, State, Trajectory, concat, select
+from unmask.engine import joined
 from unmask.methods.fixed import Fixed
 from unmask.methods.llada import LLaDA
-from unmask.engine.step import joined
 
 T = TypeVar("T")
 _TIMES = re.compile(r"(\d+(?:\.\d+)?)x")

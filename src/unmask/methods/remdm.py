@@ -6,11 +6,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unmask.axes import ReMDM, cardinality, commitment, score
-from unmask.axes.remasking import loop_alpha, reveal_probability
+from unmask.axes import ReMDM, cardinality, commitment, loop_alpha, reveal_probability, score
 from unmask.base.errors import require
-from unmask.core import Action, LookAhead, ModelInput, Policy, State, Trajectory
-from unmask.core.card import Card
+from unmask.core import Action, Card, LookAhead, ModelInput, Policy, State, Trajectory
 from unmask.methods.blocks import check_block_length
 from unmask.methods.revised import confidence_when_revealed
 

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, region, score
 from unmask.base.errors import require
-from unmask.core import Action, LookAhead, Policy, Trajectory
-from unmask.core.card import RECONSTRUCTION, Card
+from unmask.core import RECONSTRUCTION, Action, Card, LookAhead, Policy, Trajectory
 
 MEANS = ("block", "masked")
 

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, region, score
 from unmask.base.errors import ConfigError, require
-from unmask.core import Action, LookAhead, Needs, Policy, Posterior, State, Trajectory
-from unmask.core.card import RECONSTRUCTION, Card
+from unmask.core import RECONSTRUCTION, Action, Card, LookAhead, Needs, Policy, Posterior, State, Trajectory
 from unmask.methods.shadows import originals, shadow_view
 
 AGGREGATES = ("mean", "max")

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from unmask.base.errors import DenoiserError, require
-from unmask.core import ModelInput, ModelOutput, Needs, Vocabulary
-from unmask.core.prediction import CountedSlots
+from unmask.core import CountedSlots, ModelInput, ModelOutput, Needs, Vocabulary
 from unmask.models.cached_steps import CachedSteps
 from unmask.models.graphs import Graphs
 from unmask.models.kv_buffers import RECORDED_BYTES, SPARE, KVBuffers, PassPlan, RowClock, SpanRule

@@ -11,11 +11,10 @@ from typing import Protocol
 
 import torch
 
-from unmask.core import Denoiser, ModelInput, ModelOutput, Needs, Vocabulary
-from unmask.core.prediction import CountedSlots
+from unmask.core import CountedSlots, Denoiser, ModelInput, ModelOutput, Needs, Vocabulary
+from unmask.engine import GraphedRows, Perform, StepRecorder
 from unmask.models.kv_buffers import KVBuffers, PassPlan
 from unmask.models.network import Network
-from unmask.engine.graphed_decode import GraphedRows, Perform, StepRecorder
 
 
 class Planner(Protocol):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unmask.base.errors import warn_once
-from unmask.core.graphs import GraphMemory, Recording, record
+from unmask.core import GraphMemory, Recording, record
 from unmask.models.readout import Output, run
 from unmask.models.transformer import PLAIN, Layer, Transformer
 

@@ -14,9 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unmask.core import ModelInput
-from unmask.core.graphs import copy_in
-from unmask.core.prediction import CountedSlots
+from unmask.core import CountedSlots, ModelInput, copy_in
 from unmask.models.graphs import Graphs, Replays
 from unmask.models.invariance import Bounds
 from unmask.models.network import Network, attention_bias

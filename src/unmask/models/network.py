@@ -9,12 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unmask.base.errors import DenoiserError, require
-from unmask.core import ModelInput, ModelOutput, Needs, Vocabulary
-from unmask.core.prediction import CountedSlots
+from unmask.core import CountedSlots, ModelInput, ModelOutput, Needs, Vocabulary
+from unmask.engine import StepRecorder
 from unmask.models.invariance import Bounds, Floors
 from unmask.models.readout import Output, run
 from unmask.models.transformer import Transformer
-from unmask.engine.graphed_decode import StepRecorder
 
 BUCKET = 32
 """Canvases are padded to a multiple of this many slots: few shapes, and room for few kernels to differ in."""

@@ -8,10 +8,9 @@ from threading import Lock
 import torch
 
 from unmask.base.errors import warn_once
-from unmask.core.graphs import GraphMemory, Recording, record
+from unmask.core import GraphMemory, Recording, record
+from unmask.engine import GraphedRows, NotGraphable, Perform
 from unmask.models.network import BUCKET, Network
-from unmask.engine.history import NotGraphable
-from unmask.engine.graphed_decode import GraphedRows, Perform
 
 SEEN = 256
 """Shapes that are remembered to have come."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from unmask.base.errors import ConfigError, SchemaError
 from unmask.base.files import read_file
-from unmask.core.card import RECONSTRUCTION
+from unmask.core import RECONSTRUCTION
 from unmask.lab.compare import AnswerRow, Evaluation
 from unmask.lab.compare_speed import SpeedLine, SpeedSummary
 from unmask.lab.compare_store import SAME, check_same

@@ -6,7 +6,7 @@ from math import isnan, nan
 
 from rich.table import Table
 
-from unmask.core.card import RECONSTRUCTION
+from unmask.core import RECONSTRUCTION
 from unmask.lab.compare_failed import LeftOut
 from unmask.lab.compare_speed import SpeedLine, SpeedSummary
 from unmask.lab.compare_summary import MACRO, NEAR_ZERO, CompareSummary, PolicyLine

@@ -11,15 +11,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from unmask.api.codecs import codec_of_run
 from unmask.api.model import Generation
 from unmask.base.errors import ConfigError, ContractError, StorageError, UnknownName, require
 from unmask.base.options import fits
-from unmask.api.codecs import codec_of_run
 from unmask.core import Trajectory
-from unmask.models import Codec
 from unmask.lab.analysis.findings import Findings
 from unmask.look.numbers import TokenNumbers
 from unmask.look.run import Record, run_record, runs_page
+from unmask.models import Codec
 from unmask.report.csv import table_csv
 from unmask.report.html import page as report_page
 from unmask.report.sheet import AnySheet

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from unmask import __version__
 from unmask.base.errors import CheckpointError, SchemaError
 from unmask.base.files import atomic_folder, write_text
-from unmask.models.transformer import Transformer
+from unmask.models import Transformer
 from unmask.models.checkpoints import DREAM, LLADA, MANIFEST, check_manifest, save_weights, sha256_of
 from unmask.train.config import TrainConfig
 from unmask.train.tokenizer import CHATS, ControlIds, tokenizer_files

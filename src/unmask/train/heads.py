@@ -17,14 +17,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from unmask.api.request import LoadedModel
 from unmask.base.errors import ConfigError, UnknownName, UnmaskError, require
 from unmask.base.files import find_leftovers
-from unmask.core import ModelInput, Needs, State
-from unmask.core.proposal import SamplingParams
-from unmask.models import ExactDenoiser
+from unmask.core import ModelInput, Needs, SamplingParams, State
 from unmask.methods.heads import HEADS, HeadCard, save_head
 from unmask.methods.heads.store import CARD, read_card
-from unmask.api.request import LoadedModel
+from unmask.models import ExactDenoiser
 from unmask.stats.ranking import auroc, spearman
 from unmask.train.export import library_versions
 from unmask.train.run_folder import LOCK, check_folder, hold_folder

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unmask.models.transformer import Transformer
+from unmask.models import Transformer
 
 
 def token_losses(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
-from unmask.models.transformer import Fused, Transformer
+from unmask.models import Fused, Transformer
 
 MOMENTUM = 0.95
 ITERATIONS = 5

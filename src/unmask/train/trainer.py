@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from unmask.base.errors import UnmaskError
-from unmask.core.graphs import record
-from unmask.models.graphs import compile_layers
-from unmask.models.transformer import Transformer, TransformerSpec
+from unmask.core import record
+from unmask.models import Transformer, TransformerSpec, compile_layers
 from unmask.models.execution import resolve_device
 from unmask.train import muon, run_folder
 from unmask.train.batches import Group, draw_batch, make_groups, validation_batches

@@ -8,10 +8,10 @@ from unmask.api.model import Model
 from unmask.axes import score
 from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.core import Action, Policy, State
-from unmask.models import ExactDenoiser
 from unmask.methods import make_policy
 from unmask.methods.candidates import candidate, candidates
 from unmask.methods.heads import fitted
+from unmask.models import ExactDenoiser
 from unmask.view.asked import AskedBranch, Deviation
 from unmask.view.studies import StudyFolder
 

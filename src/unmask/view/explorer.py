@@ -9,12 +9,11 @@ from unmask import __version__
 from unmask.api.model import Generation, Model
 from unmask.base.errors import ConfigError, OtherModel, UnknownName
 from unmask.base.files import storable
-from unmask.core import ModelInput, Needs, SamplingParams, Search, Trajectory
-from unmask.core.rows import map_tensors
+from unmask.core import ModelInput, Needs, SamplingParams, Search, Trajectory, map_tensors
+from unmask.engine import Runner
 from unmask.lab.run.judging import scores
 from unmask.look.run import run_record, spelling
 from unmask.methods import METHODS
-from unmask.engine.step import Runner
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Example, examples, find
 from unmask.tasks.base import DataDir
 from unmask.view import deviations, watching

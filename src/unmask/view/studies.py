@@ -12,19 +12,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unmask.api.codecs import codec_of
+from unmask.api.resolve import remade
 from unmask.axes import AXES, STUDY_AXES, ReMDM
 from unmask.base.errors import ConfigError, UnknownName, UnmaskError
 from unmask.base.files import storable
-from unmask.api.codecs import codec_of
 from unmask.core import Policy
-from unmask.models import Codec
 from unmask.lab.prompts import prompts_from
 from unmask.lab.store import Store
 from unmask.lab.store.pieces import read_table
 from unmask.lab.store.shards import Shard
 from unmask.look.run import ends_of
 from unmask.methods.candidates import candidate, candidates, reference_of
-from unmask.api.resolve import remade
+from unmask.models import Codec
 from unmask.tasks import Example, find
 from unmask.tasks.base import DataDir
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from unmask.base.files import storable
 from unmask.core import Search, State, Trajectory
-from unmask.models import Codec
 from unmask.look.run import FORMAT, canvas_tokens, spelling, step_record
 from unmask.methods import METHODS
+from unmask.models import Codec
 from unmask.view.sessions import PageWork
 
 Plain = dict[str, Any]

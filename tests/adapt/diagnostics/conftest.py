@@ -7,12 +7,11 @@ from typing import ClassVar
 
 import pytest
 
-from unmask.core import Action, LookAhead, Needs, Noise, Policy, State, Trajectory
-from unmask.engine.decode import decode
-from unmask.models import ExactDenoiser
-from unmask.models.joint import JointDistribution
 from unmask.adapt.diagnostics import DIAGNOSTICS, Diagnostic
+from unmask.core import Action, LookAhead, Needs, Noise, Policy, State, Trajectory
+from unmask.engine import decode
 from unmask.methods import Fixed
+from unmask.models import ExactDenoiser, JointDistribution
 
 NEEDS = Needs(divergence=True, attention=True)
 MEMORY = 4

@@ -6,10 +6,6 @@ import pytest
 import torch
 
 from tests.helpers.cases import each_case
-from unmask.base.errors import ConfigError
-from unmask.core import Noise, SamplingParams, State
-from unmask.core.rows import select
-from unmask.engine.decode import decode
 from unmask.adapt.diagnostics import (
     DIAGNOSTICS,
     CardinalityDiagnostic,
@@ -19,9 +15,11 @@ from unmask.adapt.diagnostics import (
 )
 from unmask.adapt.diagnostics.base import total
 from unmask.adapt.diagnostics.transfer import received, supplied
-from unmask.models.checkpoints import load_checkpoint
+from unmask.base.errors import ConfigError
+from unmask.core import Noise, SamplingParams, State, select
+from unmask.engine import apply, decode
 from unmask.methods import Fixed, Revised
-from unmask.engine.transition import apply
+from unmask.models.checkpoints import load_checkpoint
 
 AXIS_FIELDS = {
     "score": {"alpha_BJ"},

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.axes import score as rules
-from unmask.axes.cardinality import k_min, reveal_count
 from unmask.adapt.diagnostics import CardinalityDiagnostic
 from unmask.adapt.diagnostics.cardinality import balance, value
+from unmask.axes import k_min, reveal_count
+from unmask.axes import score as rules
 
 
 def transfer(traj, row, epsilon, swapped=False):

@@ -7,10 +7,10 @@ import pytest
 import torch
 from scipy.optimize import minimize_scalar
 
-from unmask.core import SamplingParams
 from unmask.adapt.diagnostics import CommitmentDiagnostic
 from unmask.adapt.diagnostics.commitment import displacement
-from unmask.engine.transition import apply
+from unmask.core import SamplingParams
+from unmask.engine import apply
 
 
 def kl(p, q):

@@ -17,11 +17,6 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
-from unmask.axes.cardinality import fraction
-from unmask.core import Needs, Noise, Policy, State
-from unmask.engine.decode import decode
-from unmask.models import ExactDenoiser
-from unmask.models.joint import JointDistribution
 from unmask.adapt.diagnostics import (
     CardinalityDiagnostic,
     CommitmentDiagnostic,
@@ -29,7 +24,11 @@ from unmask.adapt.diagnostics import (
     RegionDiagnostic,
     ScoreDiagnostic,
 )
+from unmask.axes import fraction
+from unmask.core import Needs, Noise, Policy, State
+from unmask.engine import decode
 from unmask.methods import Fixed
+from unmask.models import ExactDenoiser, JointDistribution
 
 FRESH = 10_000
 """Seeds from here on were not used while the problems were designed."""

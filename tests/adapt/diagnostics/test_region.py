@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from tests.helpers.cases import each_case
-from unmask.axes.cardinality import k_min, reveal_count
 from unmask.adapt.diagnostics import RegionDiagnostic
 from unmask.adapt.diagnostics.region import best_region, transport_radius
+from unmask.axes import k_min, reveal_count
 from unmask.mechanisms import robust_value
 
 

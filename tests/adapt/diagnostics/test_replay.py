@@ -8,11 +8,10 @@ import torch
 from tests.helpers import fake_cuda
 from tests.helpers.cases import each_case
 from tests.helpers.gpu import gpu
-from unmask.core import Noise, State
-from unmask.core.rows import map_tensors, part, tensors
-from unmask.engine.decode import decode
 from unmask.adapt.diagnostics import DIAGNOSTICS, RegionDiagnostic, replay
 from unmask.adapt.diagnostics.region import best_region
+from unmask.core import Noise, State, map_tensors, part, tensors
+from unmask.engine import decode
 from unmask.models.checkpoints import load_checkpoint
 
 

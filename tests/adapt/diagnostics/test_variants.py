@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from tests.helpers.cases import each_case
-from unmask.axes import score as rules
-from unmask.axes.cardinality import k_min, reveal_count
-from unmask.core import Needs, SamplingParams
 from unmask.adapt.diagnostics import DIAGNOSTICS, CardinalityDiagnostic, RegionDiagnostic, ScoreDiagnostic
 from unmask.adapt.diagnostics.region import transport_radius
 from unmask.adapt.diagnostics.variants import VARIANTS
+from unmask.axes import k_min, reveal_count
+from unmask.axes import score as rules
+from unmask.core import Needs, SamplingParams
 from unmask.methods import Dream
 from unmask.methods.candidates import written_out
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import made_studies as made
-from unmask.axes.score import weights
+from unmask.axes import weights
 from unmask.base.errors import SchemaError
 from unmask.lab import choose
 from unmask.lab.analysis import detection

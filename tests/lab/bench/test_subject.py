@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from tests.helpers.tiny_bench import SPEC, subject
-from unmask.base.errors import ConfigError, NotEnoughMemory, UnknownName
 from unmask.api.load import load
+from unmask.base.errors import ConfigError, NotEnoughMemory, UnknownName
 from unmask.lab.bench import SHAPES, random_subject, subject_of
 from unmask.lab.bench.subject import memory_of, twin
 

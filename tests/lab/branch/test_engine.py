@@ -15,19 +15,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.helpers.cases import each_case
 from tests.helpers.gpu import gpu
 from unmask.adapt.gated import needs_of
+from unmask.api.load import load
+from unmask.api.request import Request
 from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError, ContractError
-from unmask.api.load import load
 from unmask.core import Noise, SamplingParams, row_key
-from unmask.engine.decode import decode
-from unmask.models import ExactDenoiser, JointDistribution
+from unmask.engine import decode
 from unmask.lab.branch import BranchResult, EngineSettings, Plan, run, run_together, stream
 from unmask.lab.branch.engine import BucketRun
 from unmask.lab.branch.futures import FutureTable
 from unmask.lab.branch.stepper import FixedRows
 from unmask.methods import WINO, CoRe, Fixed, LLaDA, Revised
 from unmask.methods.candidates import CANDIDATES, Instead, candidates, reference_of
-from unmask.api.request import Request
+from unmask.models import ExactDenoiser, JointDistribution
 
 N, V, PROMPT = 8, 3, 2
 MODEL = ExactDenoiser(JointDistribution.random(N, V, dependence=2.0, seed=0))

@@ -5,16 +5,16 @@ from typing import ClassVar
 
 import pytest
 
+from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.adapt.gated import needs_of
+from unmask.api.request import Request
 from unmask.axes import ReMDM
 from unmask.core import Noise, Policy, SamplingParams, Trajectory, row_key
-from unmask.engine.decode import decode
-from unmask.models import ExactDenoiser, JointDistribution
-from unmask.adapt.diagnostics import DIAGNOSTICS
+from unmask.engine import decode
 from unmask.lab.branch import EngineSettings, Plan, run, stream
 from unmask.methods import Fixed, Revised
 from unmask.methods.candidates import CANDIDATES, Instead, candidates, reference_of
-from unmask.api.request import Request
+from unmask.models import ExactDenoiser, JointDistribution
 
 N, V, PROMPT = 9, 3, 2
 MODEL = ExactDenoiser(JointDistribution.random(N, V, dependence=2.5, seed=4))

@@ -10,12 +10,12 @@ import torch
 from tests.helpers.method_branches import MODEL, SEED, STARTS, by_hand
 from tests.helpers.method_branches import plan as branched
 from unmask.adapt.gated import choose
+from unmask.api.load import load
+from unmask.api.request import Request
 from unmask.axes import POLICY, ReMDM
 from unmask.base.errors import ConfigError, ContractError
-from unmask.api.load import load
 from unmask.core import ALL, Noise, SamplingParams, row_key
-from unmask.engine.decode import decode, decode_one_step
-from unmask.models import ExactDenoiser
+from unmask.engine import decode, decode_one_step
 from unmask.lab.branch import BranchResult, EngineSettings, run, stream
 from unmask.methods import (
     DUS,
@@ -33,7 +33,7 @@ from unmask.methods import (
     Swordsman,
 )
 from unmask.methods.candidates import CANDIDATES
-from unmask.api.request import Request
+from unmask.models import ExactDenoiser
 
 
 @dataclass(frozen=True)

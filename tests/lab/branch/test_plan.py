@@ -5,9 +5,9 @@ from typing import ClassVar
 
 import pytest
 
+from unmask.adapt.diagnostics import CardinalityDiagnostic, RegionDiagnostic, ScoreDiagnostic
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError
-from unmask.adapt.diagnostics import CardinalityDiagnostic, RegionDiagnostic, ScoreDiagnostic
 from unmask.lab.branch import PROPOSAL, EngineSettings, Plan, stream
 from unmask.methods import Fixed, Revised
 from unmask.methods.candidates import CANDIDATES

@@ -7,14 +7,14 @@ from typing import ClassVar
 
 import pytest
 
+from unmask.adapt.diagnostics import DIAGNOSTICS, RegionDiagnostic, ScoreDiagnostic
+from unmask.api.load import load
+from unmask.api.request import Request
 from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError
-from unmask.api.load import load
-from unmask.models import ExactDenoiser, JointDistribution
-from unmask.adapt.diagnostics import DIAGNOSTICS, RegionDiagnostic, ScoreDiagnostic
 from unmask.lab.branch import PROPOSAL, EngineSettings, Plan, run
 from unmask.lab.study import Study
-from unmask.api.request import Request
+from unmask.models import ExactDenoiser, JointDistribution
 
 N, V, PROMPT = 9, 3, 2
 MODEL = ExactDenoiser(JointDistribution.random(N, V, dependence=2.5, seed=4))

@@ -2,14 +2,14 @@
 
 import torch
 
-from unmask.axes import ReMDM
-from unmask.models import ExactDenoiser, JointDistribution
 from unmask.adapt.diagnostics import DIAGNOSTICS
+from unmask.api.request import Request
+from unmask.axes import ReMDM
 from unmask.lab.branch import EngineSettings, Plan, run, spaced
 from unmask.lab.branch.states import joined
 from unmask.methods import Fixed
 from unmask.methods.candidates import CANDIDATES
-from unmask.api.request import Request
+from unmask.models import ExactDenoiser, JointDistribution
 
 
 def test_spaced_states():

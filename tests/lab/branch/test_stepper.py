@@ -9,17 +9,17 @@ import pytest
 from tests.helpers.cases import each_case
 from tests.helpers.method_branches import MODEL, STARTS, by_hand, noise_of, plan
 from unmask.adapt.gated import choose
+from unmask.api.load import load
+from unmask.api.request import Request
 from unmask.axes import POLICY, ReMDM
 from unmask.base.errors import ConfigError, DenoiserError
-from unmask.api.load import load
 from unmask.core import ModelInput, Needs, SamplingParams
-from unmask.engine.decode import decode, decode_one_step
-from unmask.models import ExactDenoiser
+from unmask.engine import decode, decode_one_step
 from unmask.lab.branch import BranchResult, EngineSettings, Plan, run
 from unmask.lab.branch.stepper import FixedRows
 from unmask.methods import KLASS, VSB, WINO, CoRe, Fixed, InfoGain, LLaDA, ReMDMLLaDA
 from unmask.methods.candidates import CANDIDATES, Instead
-from unmask.api.request import Request
+from unmask.models import ExactDenoiser
 
 CORE = CoRe(revise_every=1, tail=0, window=(0.0, 1.0), replacement=0.0)
 REFERENCES = {

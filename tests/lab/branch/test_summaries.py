@@ -6,12 +6,12 @@ from math import isnan
 import pytest
 import torch
 
+from unmask.api.request import Request, start_trajectory
 from unmask.core import ModelInput, Needs, SamplingParams
-from unmask.models import ExactDenoiser, JointDistribution
 from unmask.lab.branch.stepper import Stepper
 from unmask.lab.branch.summaries import StateSummary, summarised
 from unmask.lab.store.schemas import SUMMARY
-from unmask.api.request import Request, start_trajectory
+from unmask.models import ExactDenoiser, JointDistribution
 
 N = 6
 MODEL = ExactDenoiser(JointDistribution.random(N, 3, dependence=2.0, seed=1))

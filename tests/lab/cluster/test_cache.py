@@ -2,10 +2,10 @@
 
 from concurrent.futures import Future
 
+from unmask.api.request import Request
 from unmask.lab.cluster.cache import ClusterCache
 from unmask.lab.run.judging import AnswerTexts
 from unmask.methods import LLaDA
-from unmask.api.request import Request
 
 
 class Pool:

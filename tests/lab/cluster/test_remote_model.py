@@ -10,11 +10,11 @@ import pytest
 
 import unmask
 from tests.helpers.local_ray import local_ray
-from unmask.base.errors import ConfigError
 from unmask.api.load import load
+from unmask.base.errors import ConfigError
 from unmask.lab.cluster import Ray
-from unmask.methods import Fixed
 from unmask.lab.cluster.remote_model import in_batches, merged
+from unmask.methods import Fixed
 
 PROMPTS = [f"What is {n} plus {37 * n}?{' Say it.' * (n % 3)}" for n in range(12)]
 SHORT = {"max_new_tokens": 8, "steps": 4}

@@ -4,8 +4,8 @@ import pickle
 
 import pytest
 
-from unmask.base.errors import ConfigError
 from unmask.api.load import load
+from unmask.base.errors import ConfigError
 from unmask.lab.cluster.stand_in import stand_in
 
 

@@ -14,9 +14,9 @@ import torch
 
 from tests.helpers.made_gates import known_gates
 from tests.helpers.tiny_studies import SMALL, by_hash
+from unmask.api.load import load
 from unmask.base.errors import ConfigError, OtherStudy, SchemaError
 from unmask.base.json_files import to_hashed_json
-from unmask.api.load import load
 from unmask.lab.analysis.detection import detect
 from unmask.lab.analysis.end_to_end import CHOSEN, CONTROLS, DECODED_ARMS, GATED, JOINT, JOINT_FIXED, end_to_end
 from unmask.lab.analysis.opportunity import measure

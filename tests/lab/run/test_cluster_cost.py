@@ -7,13 +7,13 @@ import pytest
 
 from tests.helpers.paths import STUDIES
 from tests.helpers.tiny_studies import table
+from unmask.api.request import text_side
 from unmask.base.errors import ConfigError
 from unmask.lab.branch import EngineSettings
 from unmask.lab.run.cluster_cost import Cut, Phase, ShardSize, cluster_cost, cut_of, makespan, together
 from unmask.lab.run.estimate import decodes_of, estimate
 from unmask.lab.run.jobs import in_groups, jobs_of, prompts_of
 from unmask.lab.study import Study
-from unmask.api.request import text_side
 
 
 @pytest.fixture(name="study")

@@ -14,7 +14,7 @@ from unmask import lab
 from unmask.base.errors import ContractError, OtherStudy, UnknownName
 from unmask.cli.app import main
 from unmask.core import Trajectory
-from unmask.engine.decode import decode
+from unmask.engine import decode
 from unmask.lab.analysis.opportunity import measure
 from unmask.lab.run import driver, judging
 from unmask.lab.run.driver import run_study

@@ -7,13 +7,13 @@ import pytest
 
 from tests.helpers.paths import RESULTS, STUDIES
 from tests.helpers.tiny_studies import by_hash, table
+from unmask.api.request import text_side
 from unmask.lab.run import judging
 from unmask.lab.run.driver import run_study
 from unmask.lab.run.estimate import MERGED, ForwardTimer, decodes_of, estimate
 from unmask.lab.run.jobs import prompts_of
 from unmask.lab.store import Store
 from unmask.lab.study import Study
-from unmask.api.request import text_side
 
 
 def planned(study, loaded):

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from tests.helpers.own_tasks import LINES, parsed
+from unmask.api.request import Request
 from unmask.base.errors import OtherStudy
 from unmask.lab.branch import EngineSettings
 from unmask.lab.run.jobs import Job, in_groups, jobs_of, prompts_of, request_of
 from unmask.lab.store import Store
 from unmask.lab.store.shards import Shard
-from unmask.api.request import Request
 from unmask.tasks import find
 
 

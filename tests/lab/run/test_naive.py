@@ -5,11 +5,11 @@ import csv
 from tests.helpers.cases import each_case
 from tests.helpers.paths import RESULTS, STUDIES
 from tests.helpers.tiny_studies import table
-from unmask.models import ExactDenoiser, JointDistribution
+from unmask.api.request import Request
 from unmask.lab.branch import EngineSettings, run
 from unmask.lab.run.naive import naive_forwards, prompts_asked, proposal_forwards
 from unmask.lab.study import Study
-from unmask.api.request import Request
+from unmask.models import ExactDenoiser, JointDistribution
 
 MODEL = ExactDenoiser(JointDistribution.random(9, 2, dependence=2.0, seed=0))
 ALL = {"axes": ["score", "region", "cardinality", "commitment"], "diagnostics": [], "candidates": ...}

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from unmask.base.errors import CheckpointError, ConfigError, NotEnoughMemory
 from unmask.core import ModelInput, Needs, State
-from unmask.models.transformer import Transformer
+from unmask.models import Transformer
 from unmask.models.checkpoints import DREAM, LLADA, describe_checkpoint, load_checkpoint, load_weights, save_weights
 from unmask.models.checkpoints.load import check_manifest, sha256_of
 

@@ -12,10 +12,10 @@ from tests.helpers.cases import each_case
 from tests.helpers.device import DEVICE
 from tests.helpers.paths import GOLDEN
 from unmask.core import Noise, SamplingParams, State
-from unmask.engine.decode import decode
+from unmask.engine import decode
+from unmask.methods import make_policy
 from unmask.models import GuidedDenoiser
 from unmask.models.checkpoints import load_checkpoint
-from unmask.methods import make_policy
 
 LLADA, DREAM = (json.loads((GOLDEN / f"{kind}_decodes.json").read_text()) for kind in ("llada", "dream"))
 NO_NOISE = Noise.of([0], DEVICE)

@@ -8,8 +8,9 @@ import torch
 
 from tests.helpers.cases import each_case
 from tests.helpers.interpreted import kernels_of
+from unmask.models import TransformerSpec
 from unmask.models.readout import run
-from unmask.models.transformer import PLAIN, Rotation, TransformerSpec
+from unmask.models.transformer import PLAIN, Rotation
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

@@ -8,8 +8,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from unmask.axes import score
-from unmask.axes.cardinality import reveal_count
+from unmask.axes import reveal_count, score
 from unmask.base.errors import ConfigError
 from unmask.core import Action, Needs, Prediction, State, Step, Trajectory
 

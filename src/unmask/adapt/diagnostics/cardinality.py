@@ -6,14 +6,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unmask.axes import CARDINALITY
-from unmask.axes.cardinality import fraction, k_min
-from unmask.base.errors import require
-from unmask.core import Action, State, Step, Trajectory
 from unmask.adapt.diagnostics.base import Diagnostic, Reading, eligible, mixed, silence
 from unmask.adapt.diagnostics.region import drifting_region, loop_sizes, predicted, with_loops
 from unmask.adapt.diagnostics.score import scored_by
 from unmask.adapt.diagnostics.transfer import attention, received, reliability, sensitivity, supplied
+from unmask.axes import CARDINALITY, fraction, k_min
+from unmask.base.errors import require
+from unmask.core import Action, State, Step, Trajectory
 
 
 @dataclass(frozen=True)

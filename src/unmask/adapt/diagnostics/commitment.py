@@ -10,11 +10,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from unmask.adapt.diagnostics.base import Diagnostic, Reading, asked, count, eligible, mixed, silence
+from unmask.adapt.diagnostics.transfer import attention, reliability, sensitivity, supplied
 from unmask.axes import COMMITMENT, score
 from unmask.base.errors import require
 from unmask.core import Action, Trajectory
-from unmask.adapt.diagnostics.base import Diagnostic, Reading, asked, count, eligible, mixed, silence
-from unmask.adapt.diagnostics.transfer import attention, reliability, sensitivity, supplied
 from unmask.mechanisms import flip_radius
 
 

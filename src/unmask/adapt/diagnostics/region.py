@@ -14,12 +14,11 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from unmask.axes import REGION
-from unmask.axes.cardinality import fraction, k_min
-from unmask.base.errors import require, warn_once
-from unmask.core import Action, Needs, State, Step, Trajectory
 from unmask.adapt.diagnostics.base import Diagnostic, Reading, count, masked_twice, mixed, silence, total
 from unmask.adapt.diagnostics.score import scored_by
+from unmask.axes import REGION, fraction, k_min
+from unmask.base.errors import require, warn_once
+from unmask.core import Action, Needs, State, Step, Trajectory
 
 D = TypeVar("D", bound=Diagnostic)
 

@@ -11,10 +11,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from unmask.core import Action, Prediction, Step, Trajectory
-from unmask.core.graphs import Recording, record
-from unmask.core.rows import Path, map_tensors, part, tensors
 from unmask.adapt.diagnostics.base import Diagnostic, Reading
+from unmask.core import Action, Path, Prediction, Recording, Step, Trajectory, map_tensors, part, record, tensors
 
 T = TypeVar("T")
 _LIMIT = 32

@@ -13,10 +13,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from unmask.adapt.diagnostics.base import Diagnostic, Reading, asked, masked_twice, silence
 from unmask.axes import SCORE, score
 from unmask.base.errors import require
 from unmask.core import Action, Noise, Trajectory
-from unmask.adapt.diagnostics.base import Diagnostic, Reading, asked, masked_twice, silence
 from unmask.mechanisms import psi
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unmask.core import Prediction, Step, Trajectory
 from unmask.adapt.diagnostics.base import asked, masked_twice, once, total
+from unmask.core import Prediction, Step, Trajectory
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from unmask.base.errors import ConfigError, SchemaError, format_value
 from unmask.base.files import storable
 from unmask.core import Trajectory
-from unmask.models import Codec
 from unmask.lab.analysis.completeness import checked_manifest, extents_of, unfinished
 from unmask.lab.store import Store, parts, utilities_of
+from unmask.models import Codec
 
 COUNT = 10
 """States with the largest gains, and with the largest losses, that are listed first."""

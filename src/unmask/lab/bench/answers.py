@@ -7,13 +7,13 @@ from functools import partial
 import torch
 
 from unmask.core import Denoiser, Policy
-from unmask.models import BlockCache
 from unmask.lab.bench.clock import Effort, Stopwatch, Times, Work, interleaved
 from unmask.lab.bench.lines import Found, Line, Ratio
 from unmask.lab.bench.outside import OutsideLoop
 from unmask.lab.bench.steps import decoding
 from unmask.lab.bench.subject import Subject
 from unmask.methods import FastDLLM, LLaDA
+from unmask.models import BlockCache
 
 DECODE, CACHES = "decode", "caches"
 OURS = "llada"

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from unmask.core import ModelInput, Needs
-from unmask.models.network import Network
 from unmask.lab.bench.clock import Effort, Stopwatch, Work, interleaved
 from unmask.lab.bench.lines import Found, Line, Ratio
 from unmask.lab.bench.subject import Subject, twin
+from unmask.models import Network
 from unmask.models.execution import ENGINES, choose_execution, use_engine
 
 PART = "forward"

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.base.files import format_path
-from unmask.models.transformer import Transformer, TransformerSpec
 from unmask.lab.bench.subject import Subject, twin
+from unmask.models import Transformer, TransformerSpec
 
 AUTHORS, FAST_DLLM = "authors", "fast-dllm"
 FILES = {AUTHORS: ("generate.py",), FAST_DLLM: ("llada/generate.py", "llada/model/modeling_llada.py")}

@@ -6,10 +6,9 @@ from functools import partial
 
 from unmask.adapt import JointPolicy
 from unmask.adapt.detector import Lookup
-from unmask.core import Denoiser, ModelInput, ModelOutput, Needs, Policy, SamplingParams, Trajectory
-from unmask.core.contracts import DenoiserWrapper
-from unmask.engine.decode import decode
 from unmask.adapt.diagnostics import FOUR as EACH_AXIS
+from unmask.core import Denoiser, DenoiserWrapper, ModelInput, ModelOutput, Needs, Policy, SamplingParams, Trajectory
+from unmask.engine import decode
 from unmask.lab.bench.clock import Effort, Stopwatch, Work, interleaved
 from unmask.lab.bench.lines import Found, Line, Ratio
 from unmask.lab.bench.subject import Subject

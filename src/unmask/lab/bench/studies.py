@@ -1,14 +1,14 @@
 """The branch engine: row-forwards a second, as a share of what the network does at the same shape without it."""
 
+from unmask.adapt.diagnostics import FOUR
+from unmask.api.request import Request, start_trajectory
 from unmask.axes import ReMDM
 from unmask.core import ModelInput, Needs
-from unmask.adapt.diagnostics import FOUR
 from unmask.lab.bench.clock import Effort, Stopwatch, Times, interleaved
 from unmask.lab.bench.lines import Found, Line, Ratio
 from unmask.lab.bench.subject import Subject
 from unmask.lab.branch import BranchCost, EngineSettings, Plan, run
 from unmask.methods.candidates import candidates, reference_of
-from unmask.api.request import Request, start_trajectory
 
 PART = "study"
 STEADY, ENGINE = "network alone", "branch engine"

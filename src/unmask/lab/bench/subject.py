@@ -8,9 +8,7 @@ import torch
 
 from unmask.base.errors import ConfigError, NotEnoughMemory, UnknownName
 from unmask.core import Denoiser, Noise, State, Vocabulary, row_key
-from unmask.models.network import Network
-from unmask.models.readout import default_layers
-from unmask.models.transformer import Transformer, TransformerSpec
+from unmask.models import Network, Transformer, TransformerSpec, default_layers
 from unmask.models.execution import choose_execution, dtype_name, free_memory, use_engine
 
 LARGE = 10**9

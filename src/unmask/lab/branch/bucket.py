@@ -7,12 +7,12 @@ from typing import NamedTuple, TypeVar
 import torch
 
 from unmask.adapt.gated import needs_of
+from unmask.api.request import Request
 from unmask.core import Needs, Noise, Policy, row_key
+from unmask.engine import step_limit
 from unmask.lab.branch.plan import Plan, stream
 from unmask.lab.branch.states import ReferenceRun, Sampled
 from unmask.methods.revised import own_view
-from unmask.api.request import Request
-from unmask.engine.step import step_limit
 
 T = TypeVar("T")
 

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 from unmask.adapt.gated import needs_of
+from unmask.api.request import Request, start_trajectory
 from unmask.base.errors import Unfinished, require
 from unmask.core import Denoiser, SamplingParams
 from unmask.lab.branch.accounting import Ledger, shared_out
@@ -38,7 +39,6 @@ from unmask.lab.branch.pools import RowPool, follow
 from unmask.lab.branch.readings import StoredReading
 from unmask.lab.branch.states import ReferenceRun, sample
 from unmask.lab.branch.stepper import Stepper, check_plain
-from unmask.api.request import Request, start_trajectory
 
 
 class Branch(NamedTuple):

@@ -9,6 +9,7 @@ import torch
 
 from unmask.adapt.notes import without_record
 from unmask.core import Action, ModelInput, Needs, Prediction, State, Trajectory
+from unmask.engine import Transition
 from unmask.lab.branch.accounting import Ledger
 from unmask.lab.branch.bucket import Actor, Bucket
 from unmask.lab.branch.futures import Departure, FirstStep, FutureTable, settled_rows
@@ -19,7 +20,6 @@ from unmask.lab.branch.readings import StoredReading, Taken, diagnose
 from unmask.lab.branch.states import joined
 from unmask.lab.branch.stepper import OwnStep, Stepper, check_plain, moved_on
 from unmask.methods.revised import own_view
-from unmask.engine.transition import Transition
 
 
 class Expander:

@@ -13,13 +13,13 @@ from torch import Tensor
 
 from unmask.base.errors import ContractError
 from unmask.core import Noise, Policy, State, Trajectory
+from unmask.engine import raise_faults
 from unmask.lab.branch.bucket import Bucket, number_of
 from unmask.lab.branch.costs import AxisCost
 from unmask.lab.branch.digests import RowSummary, Summary, summarize
 from unmask.lab.branch.plan import Continuation
 from unmask.lab.branch.pools import Future, RowPool, RunningRows, selected
 from unmask.lab.branch.stepper import OwnStep, StepCost, moved_on
-from unmask.engine.transition import raise_faults
 
 
 class FirstStep(NamedTuple):

@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 from unmask.adapt import Proposed
+from unmask.adapt.diagnostics import Diagnostic
 from unmask.axes import POLICY, ReMDM, revises
 from unmask.base.errors import require
 from unmask.core import Policy
-from unmask.adapt.diagnostics import Diagnostic
 from unmask.methods import Revised
 from unmask.methods.candidates import Sets, check_continues
 

@@ -7,8 +7,7 @@ import numpy as np
 import torch
 
 from unmask.base.errors import ContractError
-from unmask.core import Trajectory
-from unmask.core.rows import concat
+from unmask.core import Trajectory, concat
 from unmask.lab.branch.costs import AxisCost
 from unmask.lab.branch.plan import Continuation
 

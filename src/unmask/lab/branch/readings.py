@@ -7,14 +7,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from unmask.adapt.diagnostics import Reading
 from unmask.adapt.gated import read_together
 from unmask.adapt.snapped import nearest
 from unmask.core import Action, State, Trajectory
-from unmask.adapt.diagnostics import Reading
+from unmask.engine import Transition
 from unmask.lab.branch.bucket import Bucket
 from unmask.lab.branch.stepper import Stepper, without_noise
 from unmask.lab.branch.summaries import StateSummary, summarised
-from unmask.engine.transition import Transition
 
 Taken = tuple[Action, Transition]
 """The action that a policy takes at some states, and what comes of it."""

@@ -14,13 +14,11 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import torch
 
-from unmask.base.errors import Unfinished, require
-from unmask.core import ALL, Needs, Policy, State, Trajectory
-from unmask.core.rows import concat, map_tensors
-from unmask.lab.branch.stepper import Stepper, moved_on
 from unmask.api.request import Request, start_trajectory
-from unmask.engine.step import step_limit
-from unmask.engine.transition import raise_faults
+from unmask.base.errors import Unfinished, require
+from unmask.core import ALL, Needs, Policy, State, Trajectory, concat, map_tensors
+from unmask.engine import raise_faults, step_limit
+from unmask.lab.branch.stepper import Stepper, moved_on
 
 T = TypeVar("T")
 

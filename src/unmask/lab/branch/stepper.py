@@ -19,12 +19,12 @@ from unmask.core import (
     Prediction,
     SamplingParams,
     Trajectory,
+    concat,
+    select,
 )
-from unmask.core.rows import concat, select
-from unmask.models.network import pad_view
+from unmask.engine import Runner, Transition, append_step, raise_faults, record_of
 from unmask.methods.revised import own_view
-from unmask.engine.step import Runner, append_step, record_of
-from unmask.engine.transition import Transition, raise_faults
+from unmask.models import pad_view
 
 SLOTS = 32
 """Views are padded to a multiple of this, as networks pad anyway."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from unmask.api.request import Request
 from unmask.core import Policy, Search
 from unmask.lab.cluster.pool import WorkerPool
 from unmask.lab.cluster.study_work import decode_part
@@ -12,7 +13,6 @@ from unmask.lab.run.judging import AnswerTexts
 from unmask.lab.store.failures import ATTEMPTS
 from unmask.lab.study import Study
 from unmask.lab.study_models import ModelSpec
-from unmask.api.request import Request
 
 
 class ClusterCache(DecodeCache):

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from unmask.api.request import Request
 from unmask.lab.branch import BranchProgress
 from unmask.lab.cluster.cache import ClusterCache
 from unmask.lab.cluster.connect import connected
@@ -32,7 +33,6 @@ from unmask.lab.run.site import PlannedWork, StudyOrder
 from unmask.lab.store.failures import ATTEMPTS
 from unmask.lab.store.shards import Shard, Unit
 from unmask.lab.study_models import ModelSpec
-from unmask.api.request import Request
 from unmask.tasks import Example
 
 AHEAD = 2

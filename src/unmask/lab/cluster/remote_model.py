@@ -13,17 +13,16 @@ from itertools import pairwise
 from typing import Any, NoReturn
 
 from unmask.api.model import Generation, Model
+from unmask.api.options import DecodeOptions
+from unmask.api.request import entered, entered_texts, is_conversation
 from unmask.base.errors import ConfigError, require
 from unmask.base.options import fits
-from unmask.core.merge import join_runs
-from unmask.core.rows import map_tensors
-from unmask.api.options import DecodeOptions
-from unmask.models import Prompt
+from unmask.core import join_runs, map_tensors
 from unmask.lab.cluster.carry import Parcel, packed
 from unmask.lab.cluster.model_workers import ModelWorkers, model_workers
 from unmask.lab.cluster.stand_in import stand_in
 from unmask.lab.cluster.where import Ray
-from unmask.api.request import entered, entered_texts, is_conversation
+from unmask.models import Prompt
 
 BATCH = 32
 """Rows that a worker decodes together, when nobody says."""

@@ -7,8 +7,8 @@ import torch
 
 from unmask.base.errors import ConfigError
 from unmask.core import ModelInput, ModelOutput, Needs, Vocabulary
-from unmask.models import ExactDenoiser
 from unmask.lab.compare_timing import machine_of
+from unmask.models import ExactDenoiser
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unmask.api.request import LoadedModel
 from unmask.base.errors import ConfigError, NotEnoughMemory, OtherStudy, UnmaskError
 from unmask.core import Policy, Search
 from unmask.lab.branch import EngineSettings, run_together
@@ -20,7 +21,6 @@ from unmask.lab.store.hashes import fingerprint
 from unmask.lab.study import Study
 from unmask.lab.study_models import REFERENCES, ModelSpec
 from unmask.methods.candidates import around, candidates, reference_of
-from unmask.api.request import LoadedModel
 from unmask.tasks import Example
 
 

@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from unmask.api.request import TextSide
 from unmask.base.errors import require
 from unmask.lab.run.estimate import CostEstimate, bucket_sizes, decodes_of
 from unmask.lab.run.jobs import Members, grouped
 from unmask.lab.run.naive import prompts_asked
 from unmask.lab.study import Study
 from unmask.lab.study_models import ModelSpec
-from unmask.api.request import TextSide
 
 HOUR = 3600.0
 BRANCHES, END_TO_END, LOAD = "branches", "end to end", "load"

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import torch
 
 from unmask.adapt import Coverage, coverage
-from unmask.core import Noise, Policy, SamplingParams, Search, Trajectory, row_key
-from unmask.engine.decode import decode
-from unmask.lab.study import Study
 from unmask.api.request import LoadedModel, Request, start_trajectory
+from unmask.core import Noise, Policy, SamplingParams, Search, Trajectory, row_key
+from unmask.engine import decode
+from unmask.lab.study import Study
 
 
 class DecodedRow(NamedTuple):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 
+from unmask.api.request import LoadedModel, TextSide, start_trajectory, token_request
 from unmask.axes import CARDINALITY, COMMITMENT, POLICY, REGION, SCORE, revises
 from unmask.core import ModelInput, Needs, Policy
 from unmask.lab.branch.states import spaced
@@ -22,7 +23,6 @@ from unmask.lab.study import Study
 from unmask.lab.study_models import ModelSpec
 from unmask.methods.candidates import Sets, reference_of
 from unmask.methods.revised import own_view
-from unmask.api.request import LoadedModel, TextSide, start_trajectory, token_request
 
 RUNS_ON = {"greedy": (0.8, 0.17), "drawn": (0.0, 0.8), "revised": (1.8, 0.0)}
 """Steps that a branch is run, as a rule, before it meets a known future: so many, and a share of those that are left.

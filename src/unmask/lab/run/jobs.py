@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from unmask.api.request import LoadedModel, Request, prompt_request
 from unmask.base.errors import ConfigError, SchemaError, require
 from unmask.lab.branch import EngineSettings
 from unmask.lab.prompts import prompts_from
@@ -14,7 +15,6 @@ from unmask.lab.store.hashes import fingerprint
 from unmask.lab.store.shards import Shard
 from unmask.lab.study import PromptRange, Study
 from unmask.lab.study_models import ModelSpec
-from unmask.api.request import LoadedModel, Request, prompt_request
 from unmask.tasks import Example, Task
 from unmask.tasks.base import DataDir
 

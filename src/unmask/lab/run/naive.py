@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from unmask.axes import CARDINALITY, POLICY, Cardinality
-from unmask.axes.cardinality import dream_keep, reveal_count
+from unmask.axes import CARDINALITY, POLICY, Cardinality, dream_keep, reveal_count
 from unmask.core import Policy
 from unmask.lab.branch.states import spaced
 from unmask.lab.study import ROLES, Study

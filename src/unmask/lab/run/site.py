@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from unmask.api.request import LoadedModel, Request
 from unmask.lab.branch import EngineSettings
 from unmask.lab.run.decode_cache import DecodeCache
 from unmask.lab.run.jobs import Job, Members, jobs_of, provenance
@@ -15,7 +16,6 @@ from unmask.lab.store.failures import Failure
 from unmask.lab.store.shards import Shard, Unit
 from unmask.lab.study import Study
 from unmask.lab.study_models import ModelSpec
-from unmask.api.request import LoadedModel, Request
 from unmask.tasks import Example
 
 

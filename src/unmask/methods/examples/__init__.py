@@ -30,8 +30,7 @@ from unmask.core import (
     Vocabulary,
     sample,
 )
-from unmask.engine.decode import decode
-from unmask.models.scripted import ScriptedDenoiser, TableNoise, logs, peaked
+from unmask.engine import append_step, apply, decode, record_of
 from unmask.methods import METHODS, make_policy
 from unmask.methods.ddpd import DDPD
 from unmask.methods.demask import DEMASK
@@ -39,8 +38,7 @@ from unmask.methods.medal import MEDAL, actions
 from unmask.methods.order_token_search import OrderTokenSearch, block_score, ranked
 from unmask.methods.remdm import ReMDMSampler
 from unmask.methods.tree import Node, back_up, uct
-from unmask.engine.step import append_step, record_of
-from unmask.engine.transition import apply
+from unmask.models.scripted import ScriptedDenoiser, TableNoise, logs, peaked
 
 HOME = Path(__file__).parent
 VOCAB = 64

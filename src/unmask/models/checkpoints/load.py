@@ -11,13 +11,13 @@ import torch
 
 from unmask.base.errors import CheckpointError, format_value, require, warn_once
 from unmask.core import Vocabulary
-from unmask.models.network import QUERIES, Network
-from unmask.models.readout import default_layers
-from unmask.models.transformer import TransformerSpec
 from unmask.models.checkpoints.config import Family, read_config, read_json
 from unmask.models.checkpoints.text_codec import TextCodec
 from unmask.models.checkpoints.weights import OnTensor, load_weights
 from unmask.models.execution import check_memory, resolve_engine, use_engine
+from unmask.models.network import QUERIES, Network
+from unmask.models.readout import default_layers
+from unmask.models.transformer import TransformerSpec
 
 MANIFEST = "manifest.json"
 

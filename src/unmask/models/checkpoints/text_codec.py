@@ -20,8 +20,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from unmask.base.errors import CheckpointError, ConfigError, format_value, require
-from unmask.models.codec import MASK_WORD, Prompt, cut_at_blanks
 from unmask.models.checkpoints.config import read_json, read_text
+from unmask.models.codec import MASK_WORD, Prompt, cut_at_blanks
 
 ROLES = ("system", "user", "assistant")
 

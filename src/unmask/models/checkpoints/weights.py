@@ -11,8 +11,8 @@ from safetensors.torch import save
 
 from unmask.base.errors import CheckpointError
 from unmask.base.files import atomic_write
-from unmask.models.transformer import Transformer, TransformerSpec
 from unmask.models.checkpoints.config import TensorNames, read_json
+from unmask.models.transformer import Transformer, TransformerSpec
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
