@@ -32,7 +32,7 @@ def test_package_loads_no_torch():
 
 def test_loading_a_model_needs_no_tables_and_no_cluster():
     """It may name a cluster; hosts with little but torch have neither package."""
-    assert not load(f"{PACKAGE}.catalog") & {"pyarrow", "ray", "typer"}
+    assert not load(f"{PACKAGE}.api.load") & {"pyarrow", "ray", "typer"}
 
 
 @each_case("part", TORCH_FREE)

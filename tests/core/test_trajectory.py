@@ -412,7 +412,7 @@ def test_canvases(run):
 
 def test_asking_for_a_prediction_too_early(run):
     assert run.prediction is None
-    with pytest.raises(ConfigError, match=r"no prediction yet; allowed: .*; call this from act"):
+    with pytest.raises(ConfigError, match=r"no prediction yet; allowed: .*; call it from act"):
         _ = run.current_prediction
 
 

@@ -120,7 +120,7 @@ class TestRuns:
 
     def test_the_proposal_decodes_and_is_recorded(self, tiny, data):
         barred = replace(
-            ONE, of=short(LLADA, shots=1, sampling=SamplingParams(eos_penalty=math.inf, confidence_eos_eot_inf=True))
+            ONE, of=short(LLADA, shots=1, proposal=SamplingParams(eos_penalty=math.inf, confidence_eos_eot_inf=True))
         )
         (prepared,) = prepare(tiny, barred, ["gsm8k"], prompts=1, data_dir=data)
         found = measure(tiny, prepared, barred)
@@ -159,7 +159,7 @@ class TestRuns:
         (whole,) = prepare(tiny, trial, ["gsm8k"], prompts=2, data_dir=data)
         assert whole.shots == 4
         longest = max(len(tiny.codec.encode([*whole.turns[:2], _user(e)])) for e in whole.chosen) + 8
-        small = replace(tiny, length=longest)
+        small = replace(tiny, max_length=longest)
         (prepared,) = prepare(small, trial, ["gsm8k"], prompts=2, data_dir=data)
         assert prepared.shots == 1
         found = measure(small, prepared, trial)
@@ -174,7 +174,7 @@ class TestRuns:
         (prepared,) = prepare(tiny, trial, ["humaneval"], prompts=2, data_dir=data)
         lengths = {e.id: len(tiny.codec.encode(e.prompt)) + 8 for e in prepared.chosen}
         short_one, long_one = sorted(lengths, key=lengths.__getitem__)
-        small = replace(tiny, length=lengths[short_one])
+        small = replace(tiny, max_length=lengths[short_one])
         found = measure(small, prepared, trial)
         assert found.too_long == (long_one,)
         assert [row.prompt for row in found.rows] == [short_one]
@@ -196,7 +196,7 @@ class TestRuns:
         assert found.says.startswith("no published figure of Dream-org/Dream-v0-Instruct-7B could be checked")
 
     def test_nothing_that_fits_is_no_verdict(self, tiny, data):
-        small = replace(tiny, length=20)
+        small = replace(tiny, max_length=20)
         (prepared,) = prepare(small, SHORT, ["gsm8k"], prompts=2, data_dir=data)
         found = measure(small, prepared, SHORT)
         assert (found.agreement, found.share.n, len(found.too_long)) == (Agreement.CANNOT_TELL, 0, 2)

@@ -157,7 +157,7 @@ class Cardinality:
             require(0 <= share <= 1, setting, share, "a share in [0, 1]", "e.g. 0.5 reveals half of the region")
             return cls("share", float(share))
         assert isinstance(text, str)
-        rule, numbers = parse_rule(text.removesuffix(BELOW), TABLE, "cardinality", setting)
+        rule, numbers = parse_rule(text.removesuffix(BELOW), TABLE, "cardinality", setting, given=text)
         below = text.endswith(BELOW)
         hint = f"e.g. 'count:4{BELOW}'"
         require(bool(numbers) or not below, setting, text, f"'{BELOW[1:]}' after a number", hint)

@@ -44,8 +44,13 @@ class Rule:
     """How many of the numbers must be there; None for all of them."""
 
 
-def parse_rule(text: str, table: Mapping[str, Rule], axis: str, setting: str) -> tuple[str, list[float]]:
-    """Split "name:number:number" and check it against the table; `axis` and `setting` are the words of messages."""
+def parse_rule(
+    text: str, table: Mapping[str, Rule], axis: str, setting: str, given: str | None = None
+) -> tuple[str, list[float]]:
+    """Split "name:number:number" and check it against the table.
+
+    `axis` and `setting` are the words of messages, which quote `given` where the text is only a part of that.
+    """
     name, colon, rest = text.partition(":")
     if name not in table:
         raise UnknownName(axis, name, table)
@@ -63,5 +68,5 @@ def parse_rule(text: str, table: Mapping[str, Rule], axis: str, setting: str) ->
     else:
         allowed, hint = f"'{name}'", "this rule takes no number"
     complete = required <= len(written) <= len(numbers) and None not in values
-    require(complete, setting, text, allowed, hint)
+    require(complete, setting, given or text, allowed, hint)
     return name, [value for value in values if value is not None]

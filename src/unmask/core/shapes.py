@@ -42,7 +42,7 @@ def check_value(value: Any, name: str, sizes: dict[str, int]) -> None:
         elif is_dataclass(part):
             _must(type(part) in (hint, *getattr(hint, "__args__", ())), where, f"is a {type(part).__name__}")
             check_value(part, where, sizes)
-        elif hint in (int, float, bool, str):
+        elif hint in (int, float, bool, str, str | None):
             _must(fits(part, hint), where, f"is {part!s:.50}")
         else:
             _must(isinstance(part, tuple | Mapping), where, f"is {part!s:.50}")
