@@ -6,9 +6,10 @@
     out = model.generate("a", policy="llada", steps=4)
     print(out.text, out.forwards)
 
-Names are looked up on first use, so that importing the package does not load torch. Importing it decides how many
-threads torch will use and how they wait (`unmask.base.environment`), unless torch is there already or the environment
-says so.
+Names are looked up on first use, so that importing the package does not load torch. Importing it decides for the whole
+process how many threads OpenMP will use, at most four, and that they sleep while they wait. Set UNMASK_THREADS to a
+number of your own, or to "keep" for no change. OMP_NUM_THREADS and its relatives win where you set them, and nothing
+is changed once torch is loaded.
 """
 
 __version__ = "0.7.0"  # Before the imports, because `unmask.base.environment` reads it.

@@ -49,6 +49,19 @@ def test_nothing_is_touched_once_torch_is_loaded():
     assert shown(f"import torch, unmask; {SAY}") == ["None", "None"]
 
 
+def test_the_number_of_threads_is_an_option():
+    assert shown(f"import unmask; {SAY}", UNMASK_THREADS="3") == ["PASSIVE", "3"]
+    assert shown(f"import unmask; {SAY}", UNMASK_THREADS="auto") == ["PASSIVE", EXPECTED]
+    assert shown(f"import unmask; {SAY}", UNMASK_THREADS="3", OMP_NUM_THREADS="2") == ["PASSIVE", "2"]
+    assert shown(f"import unmask; {SAY}", UNMASK_THREADS="keep") == ["None", "None"]
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "many", "2.5"])
+def test_a_number_of_threads_that_is_none_is_refused(value):
+    ended = fresh_python("import unmask", env=bare(UNMASK_THREADS=value))
+    assert f"UNMASK_THREADS is '{value}'; allowed: auto, keep or a number from 1 on; leave it unset" in ended.stderr
+
+
 @pytest.mark.parametrize("name", machine.THREAD_COUNT_VARIABLES)
 def test_a_users_number_wins(name):
     given = {"OMP_NUM_THREADS": None, name: "7"}

@@ -15,7 +15,10 @@ from functools import cache
 from pathlib import Path
 
 from unmask import __version__
+from unmask.base.errors import require
 
+THREADS_VARIABLE = "UNMASK_THREADS"
+"""How many threads torch gets: a number, `auto` (at most `MAX_THREADS`), or `keep` for all as it is."""
 MAX_THREADS = 4
 """Threads where nobody sets a number; more do not help the models that fit on a CPU."""
 THREAD_COUNT_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_THREAD_LIMIT")
@@ -90,12 +93,19 @@ DOES_NOT_COMPUTE = (
 
 
 def configure_threads(environment: MutableMapping[str, str] | None = None) -> None:
-    """Set OpenMP's variables, unless torch has read them already or the user has set their own."""
+    """Set OpenMP's variables for the whole process, as `UNMASK_THREADS` says: a number, `auto` or `keep`.
+
+    Nothing is set where torch has read the variables already, or where the user has set their own.
+    """
     environment = os.environ if environment is None else environment
-    if "torch" in sys.modules:
+    chosen = environment.get(THREADS_VARIABLE) or "auto"
+    number = int(chosen) if chosen.isdecimal() else 0
+    allowed = "auto, keep or a number from 1 on"
+    require(chosen in ("auto", "keep") or number > 0, THREADS_VARIABLE, chosen, allowed, "leave it unset for auto")
+    if chosen == "keep" or "torch" in sys.modules:
         return
     if not any(name in environment for name in THREAD_COUNT_VARIABLES):
-        environment["OMP_NUM_THREADS"] = str(min(MAX_THREADS, usable_cores()))
+        environment["OMP_NUM_THREADS"] = str(number or min(MAX_THREADS, usable_cores()))
     if not any(name in environment for name in THREAD_WAIT_VARIABLES):
         environment["OMP_WAIT_POLICY"] = "PASSIVE"
 
