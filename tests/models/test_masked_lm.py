@@ -310,6 +310,16 @@ def test_checkpoints_that_are_no_masked_lm_are_refused(tmp_path):
         load_masked_lm(decoder)
 
 
+def test_models_that_read_padding_are_refused(tmp_path):
+    """FNet mixes all slots by a Fourier transform, padding included, and would be silently wrong in every batch."""
+    sizes = {name: value for name, value in SIZES.items() if name != "num_attention_heads"}
+    folder = save(tmp_path, tf.FNetConfig(**sizes))
+    with pytest.raises(
+        CheckpointError, match=r"a fnet whose predictions change with the padding.*choose another model"
+    ):
+        load_masked_lm(folder)
+
+
 def test_tokenizers_that_do_not_fit_are_refused(tmp_path, home):
     with pytest.raises(CheckpointError, match="no mask token"):
         load_masked_lm(home("bert"), tokenizer=tiny_tokenizer(mask_token=None))
