@@ -24,7 +24,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMITTED = ROOT / "tests" / "golden_values"
-CACHE = ROOT / ".golden"
+# Several worktrees may share one cache through a link.
+CACHE = (ROOT / ".golden").resolve()
 TOLERANCE = 1e-4
 NEVER_COMMITTED = ("words/", "machine/")
 
