@@ -22,6 +22,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 ROOT = Path(__file__).resolve().parents[1]
 COMMITTED = ROOT / "tests" / "golden_values"
 # Several worktrees may share one cache through a link.
@@ -174,6 +176,13 @@ def dump_revision(revision: str, sections: list[str]) -> tuple[Path, Path]:
     Of `sections` those are dumped that the commit has; an empty list stands for all of them.
     """
     commit = git("rev-parse", "--verify", f"{revision}^{{commit}}")
+    CACHE.mkdir(exist_ok=True)
+    # Two comparisons at once would remove each other's worktree.
+    with FileLock(CACHE / f"{commit}.lock"):
+        return _dump_commit(commit, sections)
+
+
+def _dump_commit(commit: str, sections: list[str]) -> tuple[Path, Path]:
     worktree = CACHE / "worktrees" / commit
     if git("ls-tree", commit, "tests/golden.py"):
         folder = CACHE / commit
