@@ -52,7 +52,7 @@ class TestSnapped:
         for traj in seen:
             mine, theirs = policy.read(traj), plain.read(traj)
             assert torch.equal(mine.signal_B.nan_to_num(-1), theirs.signal_B.nan_to_num(-1))
-            done = apply(traj.state, traj.current_prediction, policy.act(traj, NO_LOOK_AHEAD)).checked().state
+            done = apply(traj.state, traj.current_prediction, policy.act(traj, NO_LOOK_AHEAD)).check().state
             others = [
                 apply(traj.state, traj.current_prediction, c.act(traj, NO_LOOK_AHEAD)).state
                 for c in members(kind, axis)

@@ -10,7 +10,7 @@ from tests.helpers.cases import each_case
 from tests.helpers.operations import Counted, Uncounted
 from unmask.base.errors import ConfigError, DenoiserError, InvalidAction, Unfinished
 from unmask.core import ModelOutput, Needs, Noise, Policy, SamplingParams, State, Trajectory, Vocabulary, row_key
-from unmask.engine import Runner, decode
+from unmask.engine import LookCache, StepSettings, decode, predict
 from unmask.methods import Fixed, InfoGain, LLaDA, Revised, make_policy
 from unmask.models import ExactDenoiser, GuidedDenoiser, JointDistribution
 
@@ -244,7 +244,7 @@ class Lazy(Policy):
 
 
 def test_a_policy_that_never_reveals_is_stopped():
-    with pytest.raises(Unfinished, match="lazy had not finished row 0 after"):
+    with pytest.raises(Unfinished, match="row 0, step 40: the row had not finished"):
         run(Lazy())
 
 
@@ -261,18 +261,20 @@ def test_a_prediction_is_not_there_before_the_forward():
 
 def test_looks_are_charged_to_their_owner_and_remembered():
     state, noise = start([[0], [1]], 4, 4)
-    runner = Runner(EXACT, SamplingParams())
+    settings = StepSettings(EXACT, SamplingParams())
     traj = Trajectory.start(state, noise)
-    inputs = LLaDA().model_input(traj)
-    runner.observe(traj, inputs, Needs())
+    traj, cost = predict(settings, traj, LLaDA().model_input(traj), Needs())
+    assert cost.forwards_B.tolist() == [1, 1]
+    looks = LookCache(settings)
+    looks.begin(traj.rows_B)
     next_state = replace(state, tokens_BL=state.tokens_BL.clone().index_fill(1, torch.tensor([2]), 3))
-    runner.predict(next_state, torch.tensor([0, 1]))
-    runner.predict(next_state, torch.tensor([1, 1]))
-    assert runner.forwards_B.tolist() == [2, 4]
+    looks.predict(next_state, torch.tensor([0, 1]))
+    looks.predict(next_state, torch.tensor([1, 1]))
+    assert looks.cost.forwards_B.tolist() == [1, 3]
     came_true = replace(traj, state=next_state)
-    again = runner.observe(came_true, LLaDA().model_input(came_true), Needs())
-    assert runner.forwards_B.tolist() == [0, 0]
-    fresh = Runner(EXACT, SamplingParams()).observe(came_true, LLaDA().model_input(came_true), Needs())
+    again, cost = predict(settings, came_true, LLaDA().model_input(came_true), Needs(), looks)
+    assert cost.forwards_B.tolist() == [0, 0]
+    fresh, _ = predict(settings, came_true, LLaDA().model_input(came_true), Needs())
     assert torch.equal(again.current_prediction.confidence_BN, fresh.current_prediction.confidence_BN)
     assert torch.equal(again.current_prediction.clean.entropy_BN, fresh.current_prediction.clean.entropy_BN)
 

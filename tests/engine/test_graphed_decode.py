@@ -335,7 +335,7 @@ def test_logits_that_are_no_numbers_are_the_models_fault():
 def test_a_run_without_progress_is_ended():
     run = rows(EXACT, (2, 6, 6), (2, 6, 6))
     for denoiser in (EXACT, Recorded(EXACT, TapeRecorder(replays=False))):
-        with pytest.raises(Unfinished, match=r"wrong had not finished row 2 after 56 steps"):
+        with pytest.raises(Unfinished, match=r"row 2, step 52: the row had not finished"):
             decode(denoiser, Wrong(0, row=2, kappa=0.0), run["start"], noise=run["noise"])
 
 

@@ -21,7 +21,7 @@ from unmask.core import (
     Trajectory,
     row_key,
 )
-from unmask.engine import Runner, decode, joined
+from unmask.engine import LookCache, StepSettings, decode, join_rows, predict
 from unmask.methods import Fixed, LLaDA, Revised
 from unmask.models import ExactDenoiser, JointDistribution
 
@@ -36,34 +36,35 @@ def begun(prompts=((0,), (1, 2)), new_tokens=5, steps=3):
     return Trajectory.start(state, Noise.of([row_key(0, bytes(p)) for p in prompts]))
 
 
-def runner(traj, proposal=WARM, **options):
-    made = Runner(EXACT, proposal, **options)
-    made.reset_costs(traj)
-    return made
+def looks(traj, sampling=WARM, denoiser=EXACT):
+    cache = LookCache(StepSettings(denoiser, sampling))
+    cache.begin(traj.rows_B)
+    return cache
 
 
 class TestLook:
     def test_is_greedy_unless_it_is_given_noise(self):
         traj = begun()
         both = torch.arange(2)
-        greedy = runner(traj).predict(traj.state, both)
+        greedy = looks(traj).predict(traj.state, both)
         assert torch.equal(greedy.token_BN, greedy.clean.top_BNK[..., 0])
-        drawn = [runner(traj).predict(traj.state, both, noise=Noise.of([k, k + 1])).token_BN for k in range(40)]
+        drawn = [looks(traj).predict(traj.state, both, noise=Noise.of([k, k + 1])).token_BN for k in range(40)]
         assert any(not torch.equal(tokens, greedy.token_BN) for tokens in drawn)
-        again = runner(traj).predict(traj.state, both, noise=Noise.of([3, 4])).token_BN
+        again = looks(traj).predict(traj.state, both, noise=Noise.of([3, 4])).token_BN
         assert torch.equal(again, drawn[3])
 
     def test_draws_what_the_run_itself_would_draw(self):
         """The rows' own noise at their own step: a look that comes true is the step."""
         traj = begun()
-        real = runner(traj).observe(traj, ModelInput.of(traj.state, Needs()), Needs()).current_prediction
-        looked = runner(traj).predict(traj.state, torch.arange(2), noise=traj.noise)
+        real, _ = predict(StepSettings(EXACT, WARM), traj, ModelInput.of(traj.state, Needs()), Needs())
+        real = real.current_prediction
+        looked = looks(traj).predict(traj.state, torch.arange(2), noise=traj.noise)
         assert torch.equal(looked.token_BN, real.token_BN)
         assert torch.equal(looked.confidence_BN, real.confidence_BN)
 
     def test_draws_several_tokens_at_once(self):
         traj = begun()
-        many = runner(traj).predict(traj.state, torch.arange(2), Needs(draws=16), noise=traj.noise)
+        many = looks(traj).predict(traj.state, torch.arange(2), Needs(draws=16), noise=traj.noise)
         assert many.token_BND.shape[-1] == 16
         assert len(many.token_BND[0, traj.state.masked_BL[0]].unique()) > 1
 
@@ -72,8 +73,7 @@ class TestLook:
         mask_id = network.vocabulary.mask_id
         state = State.from_prompts([[5, 6, 7]], new_tokens=4, steps=2, mask_id=mask_id)
         traj = Trajectory.start(state, Noise.of([1]))
-        made = Runner(network, SamplingParams())
-        made.reset_costs(traj)
+        made = looks(traj, SamplingParams(), network)
         seen = made.predict(state, torch.tensor([0]), Needs(attention=True, hidden=True))
         assert seen.attention_BNN.shape == (1, 7, 7)
         torch.testing.assert_close(seen.attention_BNN[0, 3:].sum(-1), torch.ones(4))
@@ -87,8 +87,7 @@ class TestLook:
             [[5, 6, network.vocabulary.mask_id, 7]], steps=1, mask_id=network.vocabulary.mask_id
         )
         traj = Trajectory.start(state, Noise.of([1]))
-        made = Runner(network, SamplingParams())
-        made.reset_costs(traj)
+        made = looks(traj, SamplingParams(), network)
         inputs = ModelInput.of(state, Needs())
         past_only = replace(inputs, attend_BNN=torch.ones(1, 4, 4, dtype=torch.bool).tril())
         blind = made.predict(state, torch.tensor([0]), inputs=past_only)
@@ -97,19 +96,19 @@ class TestLook:
         changed = replace(past_only, tokens_BN=torch.tensor([[5, 6, network.vocabulary.mask_id, 8]]))
         unmoved = made.predict(state, torch.tensor([0]), inputs=changed)
         torch.testing.assert_close(unmoved.logz_BN, blind.logz_BN)
-        assert made.forwards_B.tolist() == [3]
+        assert made.cost.forwards_B.tolist() == [3]
 
     def test_a_pass_with_its_own_attention_is_never_taken_for_the_real_one(self):
         traj = begun(prompts=((0,),))
-        made = runner(traj, SamplingParams())
+        made = looks(traj, SamplingParams())
         attend = torch.ones(1, 6, 6, dtype=torch.bool)
         inputs = replace(ModelInput.of(traj.state, Needs()), attend_BNN=attend)
         made.predict(traj.state, torch.tensor([0]), inputs=inputs)
-        made.observe(traj, ModelInput.of(traj.state, Needs()), Needs())
-        assert made.forwards_B.tolist() == [1], "the real forward was run"
+        _, cost = predict(made.settings, traj, ModelInput.of(traj.state, Needs()), Needs(), made)
+        assert cost.forwards_B.tolist() == [1], "the real forward was run"
         made.predict(traj.state, torch.tensor([0]))
-        made.observe(traj, ModelInput.of(traj.state, Needs()), Needs())
-        assert made.forwards_B.tolist() == [0], "a look that comes true is not run again"
+        _, cost = predict(made.settings, traj, ModelInput.of(traj.state, Needs()), Needs(), made)
+        assert cost.forwards_B.tolist() == [0], "a look that comes true is not run again"
 
     def test_nobody_looks_who_does_not_say_so(self):
         @dataclass(frozen=True)
@@ -200,7 +199,7 @@ class Leftmost(Search):
                 action = replace(action, region_BL=first_BL, kappa_B=torch.ones_like(action.kappa_B))
                 one = run.apply_action(replace(one, prediction=seen), self.name, action)
             ends.append(one)
-        return joined(ends)
+        return join_rows(ends)
 
 
 class TestSearch:

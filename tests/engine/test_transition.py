@@ -18,7 +18,7 @@ from unmask.engine import apply
 from unmask.engine.transition import FAULTS, fill_after_eos
 
 MASK, VOCAB = 9, 8
-EMPTY, KAPPA, ALPHA, REMASK, MISSING, UNPROPOSED, LOGITS, OTHER_RULE = (2**i for i in range(8))
+EMPTY, KAPPA, ALPHA, REMASK, MISSING, UNPROPOSED, LOGITS, OTHER_RULE, STUCK = (2**i for i in range(9))
 NAN = float("nan")
 
 
@@ -264,7 +264,7 @@ def test_random_instances_reach_every_branch():
     for _ in range(3000):
         drift, attention = r.random() < 0.7, r.random() < 0.7
         outcomes.append(slow_apply(random_row(r, True, drift, attention)))
-    for flag in FAULTS.keys() - {OTHER_RULE}:  # the blueprint has no `rule`
+    for flag in FAULTS.keys() - {OTHER_RULE, STUCK}:  # the blueprint has no `rule` and no limit
         assert sum(o.fault == flag for o in outcomes) > 5, FAULTS[flag]
     fine = [o for o in outcomes if not o.fault]
     assert len(fine) > 1000
@@ -308,14 +308,14 @@ def flags(length, *positions):
 
 
 def test_ties_go_to_the_lower_position():
-    change = run(row("gmmmm", scores=[0, 0.5, 0.7, 0.5, 0.7], kappa=Fraction(3, 4))).checked()
+    change = run(row("gmmmm", scores=[0, 0.5, 0.7, 0.5, 0.7], kappa=Fraction(3, 4))).check()
     assert where(change.revealed_BL) == [1, 2, 4]
-    change = run(row("gmmmm", kappa=Fraction(1, 2))).checked()
+    change = run(row("gmmmm", kappa=Fraction(1, 2))).check()
     assert where(change.revealed_BL) == [1, 2]
 
 
 def test_the_best_come_first_and_take_their_proposed_tokens():
-    change = run(row("gmmmm", scores=[0, 0.1, 0.9, 0.2, 0.8], kappa=Fraction(1, 2))).checked()
+    change = run(row("gmmmm", scores=[0, 0.1, 0.9, 0.2, 0.8], kappa=Fraction(1, 2))).check()
     assert change.state.tokens_BL.tolist() == [[7, MASK, 2, MASK, 4]]
     assert change.confidence_BL.tolist() == [[0, 0, 0.9, 0, 0.8]]
 
@@ -329,89 +329,89 @@ def test_every_rule_can_lead(name):
         "stability": {"drift": {1: 0.5, 2: 0.1, 3: 0.5}},
         "dependency": {"visible": {2: 0.3}},
     }[name]
-    assert where(run(row("gmmm", kappa=Fraction(1, 3), alpha=name, **best)).checked().revealed_BL) == [2]
+    assert where(run(row("gmmm", kappa=Fraction(1, 3), alpha=name, **best)).check().revealed_BL) == [2]
 
 
 def test_mixtures_weigh():
     scores = {"p1": {1: 0.9, 2: 0.2, 3: 0.6}, "visible": {1: 0.0, 2: 0.9, 3: 0.6}}
     for alpha, first in (([1, 0, 0, 0, 0], 1), ([0, 0, 0, 0, 1], 2), ([0.5, 0, 0, 0, 0.5], 3)):
-        change = run(row("gmmm", kappa=Fraction(1, 3), alpha=[float(a) for a in alpha], **scores)).checked()
+        change = run(row("gmmm", kappa=Fraction(1, 3), alpha=[float(a) for a in alpha], **scores)).check()
         assert where(change.revealed_BL) == [first]
 
 
 def test_an_empty_region_is_invalid():
     for region in ([], [0], [4]):
         with pytest.raises(InvalidAction, match=r"row 0, step 3: the region holds no masked position.*allowed:.*grow"):
-            run(row("gmmmc", region=region, step=3)).checked()
+            run(row("gmmmc", region=region, step=3)).check()
 
 
 def test_a_finished_row_may_have_an_empty_region():
-    change = run(row("gcr", region=[]), row("gmm")).checked()
+    change = run(row("gcr", region=[]), row("gmm")).check()
     assert change.state.tokens_BL[0].tolist() == [7, 7, 7]
     assert where(change.revealed_BL, 1) == [1, 2]
 
 
 def test_kappa_zero_reveals_nothing_and_still_takes_a_step():
-    change = run(row("gmmm", kappa=0, step=2)).checked()
+    change = run(row("gmmm", kappa=0, step=2)).check()
     assert not change.revealed_BL.any()
     assert change.state.tokens_BL.tolist() == [[7, MASK, MASK, MASK]]
     assert change.state.step_B.tolist() == [3]
 
 
 def test_kappa_one_reveals_the_whole_region():
-    assert where(run(row("gmmm", region=[0, 1, 3])).checked().revealed_BL) == [1, 3]
+    assert where(run(row("gmmm", region=[0, 1, 3])).check().revealed_BL) == [1, 3]
 
 
 def test_the_last_step_can_finish():
-    change = run(row("gmrm", step=8)).checked()
+    change = run(row("gmrm", step=8)).check()
     assert not change.state.masked_BL.any()
     assert change.state.step_B.tolist() == [9]
 
 
 @pytest.mark.parametrize(("k", "n"), [(1, 3), (2, 3), (7, 25), (5, 7), (3, 10)])
 def test_kappa_counts_eligible_positions_not_masks(k, n):
-    change = run(row("g" + "m" * 30, region=range(1, n + 1), kappa=Fraction(k, n))).checked()
+    change = run(row("g" + "m" * 30, region=range(1, n + 1), kappa=Fraction(k, n))).check()
     assert where(change.revealed_BL) == [*range(1, k + 1)]
 
 
 def test_kappa_rounds_up():
-    assert len(where(run(row("gmmmm", kappa=Fraction(26, 100))).checked().revealed_BL)) == 2
+    assert len(where(run(row("gmmmm", kappa=Fraction(26, 100))).check().revealed_BL)) == 2
 
 
 def test_given_committed_and_padding_are_untouched_even_if_named():
-    change = run(row("gmcmg"), row("gm")).checked()
+    change = run(row("gmcmg"), row("gm")).check()
     assert change.state.tokens_BL.tolist() == [[7, 1, 7, 3, 7], [7, 1, 0, 0, 0]]
     assert where(change.revealed_BL) == [1, 3]
 
 
 def test_a_mask_id_in_the_prompt_is_untouched():
-    change = run(row("gmm", held={0: MASK})).checked()
+    change = run(row("gmm", held={0: MASK})).check()
     assert change.state.tokens_BL.tolist() == [[MASK, 1, 2]]
 
 
 def test_overriding_tokens_reach_neither_fixed_nor_unrevealed_positions():
-    change = run(row("gmcrm", region=[0, 1, 2, 3], override={0: 5, 1: 5, 2: 5, 3: 5, 4: 5})).checked()
+    change = run(row("gmcrm", region=[0, 1, 2, 3], override={0: 5, 1: 5, 2: 5, 3: 5, 4: 5})).check()
     assert change.state.tokens_BL.tolist() == [[7, 5, 7, 7, MASK]]
 
 
 def test_nothing_outside_the_region_is_revealed():
-    change = run(row("gmmmm", region=[2], scores=[0, 1, 0.1, 1, 1])).checked()
+    change = run(row("gmmmm", region=[2], scores=[0, 1, 0.1, 1, 1])).check()
     assert where(change.revealed_BL) == [2]
 
 
 def test_newly_revealed_are_committed_where_asked():
-    state = run(row("gmmrm", region=[1, 2]), commit_BL=flags(5, 0, 1, 3, 4)).checked().state
+    state = run(row("gmmrm", region=[1, 2]), commit_BL=flags(5, 0, 1, 3, 4)).check().state
     assert where(state.committed_BL) == [0, 1]
     assert where(state.revisable_BL) == [2, 3]
 
 
 def test_commitment_never_lapses():
-    change = run(row("gcm", commit=False)).checked()
+    change = run(row("gcm", commit=False)).check()
     assert where(change.state.committed_BL) == [0, 1]
 
 
 def test_a_remasked_position_is_masked_next():
-    change = run(row("grrm", region=[3], remask={1: True})).checked()
+    change = run(row("grrm", region=[3], remask={1: True})).check()
     assert change.state.tokens_BL.tolist() == [[7, MASK, 7, 3]]
     assert where(change.state.masked_BL) == [1]
     assert where(change.remasked_BL) == [1]
@@ -419,18 +419,18 @@ def test_a_remasked_position_is_masked_next():
 
 
 def test_remasking_everything_and_waiting():
-    change = run(row("grr", kappa=0, remask={1: True, 2: True})).checked()
+    change = run(row("grr", kappa=0, remask={1: True, 2: True})).check()
     assert where(change.state.masked_BL) == [1, 2]
     assert change.confidence_BL.tolist() == [[0, 0, 0]]
 
 
 def test_a_row_remasked_without_a_region_is_invalid():
     with pytest.raises(InvalidAction, match="holds no masked position"):
-        run(row("grr", region=[], remask={1: True})).checked()
+        run(row("grr", region=[], remask={1: True})).check()
 
 
 def test_remask_and_another_token_in_one_step():
-    change = run(row("grm", remask={1: True}, override={1: 4})).checked()
+    change = run(row("grm", remask={1: True}, override={1: 4})).check()
     assert change.state.tokens_BL.tolist() == [[7, 4, 2]]
     assert where(change.remasked_BL) == [1]
     assert where(change.revealed_BL) == [1, 2]
@@ -444,7 +444,7 @@ def test_only_revisable_positions_can_be_remasked(kinds, what):
     assert change.fault_B.tolist() == [REMASK], what
     assert not change.remasked_BL.any()
     with pytest.raises(InvalidAction, match=r"not revisable; allowed:.*leave prompt"):
-        change.checked()
+        change.check()
 
 
 def test_padding_cannot_be_remasked():
@@ -462,7 +462,7 @@ def test_what_is_revealed_now_cannot_be_remasked_now():
 
 
 def test_overriding_tokens():
-    change = run(row("gmmm", kappa=Fraction(2, 3), scores=[0, 0.1, 0.9, 0.8], override={1: 5, 2: 6})).checked()
+    change = run(row("gmmm", kappa=Fraction(2, 3), scores=[0, 0.1, 0.9, 0.8], override={1: 5, 2: 6})).check()
     assert change.state.tokens_BL.tolist() == [[7, MASK, 6, 3]]
     assert repr(change.confidence_BL.tolist()) == "[[0.0, 0.0, nan, 0.8]]"
 
@@ -483,7 +483,7 @@ def test_alpha_off_the_simplex(alpha):
     change = run(row("gmm", alpha=alpha))
     assert change.fault_B[0] & ALPHA
     with pytest.raises(InvalidAction, match=r"alpha is off the simplex; allowed:.*divide the weights"):
-        change.checked()
+        change.check()
 
 
 @pytest.mark.parametrize("edit", ["replaced", "written to", "scaled"])
@@ -501,7 +501,7 @@ def test_alpha_may_not_contradict_the_named_rule(edit):
     change = apply(state, prediction, named)
     assert change.fault_B.tolist() == [OTHER_RULE, 0]
     with pytest.raises(InvalidAction, match=r"row 0.*`rule` names a scoring rule.*drop `rule`"):
-        change.checked()
+        change.check()
     with pytest.raises(InvalidAction, match="rule is 'confidenc'; allowed: confidence, margin"):
         apply(state, prediction, replace(named, rule="confidenc"))
 
@@ -524,7 +524,7 @@ def test_kappa_outside(kappa):
     assert change.fault_B.tolist() == [KAPPA]
     assert not change.revealed_BL.any()
     with pytest.raises(InvalidAction, match=r"kappa is outside \[0, 1\]; allowed:.*divide k"):
-        change.checked()
+        change.check()
 
 
 SHAPES = {
@@ -563,7 +563,7 @@ def test_weight_on_a_rule_that_was_not_computed(rule, missing):
     change = apply(state, replace(prediction, **{missing: None}), action)
     assert change.fault_B.tolist() == [MISSING]
     with pytest.raises(InvalidAction, match=r"not computed; allowed:.*to `needs`"):
-        change.checked()
+        change.check()
 
 
 def test_a_missing_rule_without_weight_is_no_fault():
@@ -576,7 +576,7 @@ def test_a_position_without_a_token():
     change = run(row("gmm", wanted={2: False}))
     assert change.fault_B.tolist() == [UNPROPOSED]
     with pytest.raises(InvalidAction, match=r"no proposed token; allowed:.*pass `tokens`"):
-        change.checked()
+        change.check()
     assert run(row("gmm", wanted={2: False}, override={2: 3})).fault_B.tolist() == [0]
     assert run(row("gmm", wanted={2: False}, region=[1])).fault_B.tolist() == [0]
 
@@ -586,18 +586,18 @@ def test_bad_logits_are_the_denoisers_fault(bad):
     change = run(row("gmm", logz={2: bad}, region=[1]))
     assert change.fault_B.tolist() == [LOGITS]
     with pytest.raises(DenoiserError, match=r"row 0, step 0: .*NaN or infinite logits; allowed:.*check the checkpoint"):
-        change.checked()
+        change.check()
 
 
 def test_bad_logits_are_named_before_what_follows_from_them():
     with pytest.raises(DenoiserError):
-        run(row("gmm", logz={2: NAN}, p1={2: NAN}, alpha=[0.5] * 5)).checked()
+        run(row("gmm", logz={2: NAN}, p1={2: NAN}, alpha=[0.5] * 5)).check()
 
 
 def test_all_reasons_and_the_first_row_are_named():
     faulty = row("gmm", region=[0], kappa=Fraction(3, 2), step=4)
     with pytest.raises(InvalidAction, match=r"row 1, step 4: the region .*; kappa is outside") as caught:
-        run(row("gmm"), faulty, row("gmm", kappa=2)).checked()
+        run(row("gmm"), faulty, row("gmm", kappa=2)).check()
     assert "alpha" not in str(caught.value)
 
 
@@ -683,7 +683,7 @@ EOS = (0, 6)
 
 
 def closed(*rows: Row):
-    return fill_after_eos(run(*rows).checked(), EOS)
+    return fill_after_eos(run(*rows).check(), EOS)
 
 
 def test_masks_after_a_revealed_end_of_text_are_filled():
@@ -722,13 +722,13 @@ def test_rows_close_for_themselves_and_padding_stays():
 
 
 def test_no_end_of_text_no_change():
-    change = run(row("gmmm", region=[1], token={1: 4})).checked()
+    change = run(row("gmmm", region=[1], token={1: 4})).check()
     assert bits(fill_after_eos(change, EOS)) == bits(change)
 
 
 def test_a_proposed_mask_reveals_nothing():
     """Only possible without `bar_mask`: the position stays masked, uncommitted and unrecorded."""
-    change = run(row("gmm", token={1: MASK})).checked()
+    change = run(row("gmm", token={1: MASK})).check()
     assert where(change.revealed_BL) == [2]
     assert where(change.state.masked_BL) == [1]
     assert where(change.state.committed_BL) == [0, 2]

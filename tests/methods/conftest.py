@@ -80,6 +80,7 @@ class Replay:
 
     def __init__(self, case: dict[str, Any]):
         self.case = case
+        self.key_B = torch.zeros(1, dtype=torch.long)
         self.used: set[int] = set()
 
     def uniform(self, step_B: Tensor, position_BN: Tensor, purpose: str) -> Tensor:

@@ -12,7 +12,7 @@ from tests.helpers.device import DEVICE
 from unmask.axes import ReMDM, cardinality, commitment, score
 from unmask.base.errors import ContractError, DenoiserError, UnmaskError
 from unmask.core import Action, Noise, Policy, Search, State, row_key
-from unmask.engine import joined
+from unmask.engine import join_rows
 from unmask.methods import METHODS, Fixed, LLaDA, Revised, make_policy
 from unmask.methods.check import Problem, check_policy, check_search
 from unmask.models import GuidedDenoiser
@@ -240,7 +240,7 @@ class BestOfGreedy(Search):
             one = traj.select(torch.tensor([row]))
             beams = [self._complete(run, one, torch.tensor([row]), first) for first in range(self.width)]
             ends.append(max(beams, key=lambda beam: beam[1])[0])
-        end = joined(ends)
+        end = join_rows(ends)
         if self.sloppy:
             tokens_BL = torch.where(traj.state.masked_BL, traj.state.batch % 3, end.state.tokens_BL)
             end = replace(end, state=replace(end.state, tokens_BL=tokens_BL))

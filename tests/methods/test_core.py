@@ -11,7 +11,7 @@ from tests.helpers import paths
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.core import Noise, SamplingParams, State, Trajectory
-from unmask.engine import Runner, decode
+from unmask.engine import LookCache, StepSettings, decode, predict
 from unmask.methods import CoRe, LLaDA
 from unmask.methods.examples import cases
 from unmask.models import GuidedDenoiser
@@ -72,7 +72,7 @@ def test_more_steps_than_masks_is_refused(case, replay):
         replay(case, policy(case))
 
 
-class Spy(Runner):
+class Spy(LookCache):
     """A door that remembers what was looked at."""
 
     def predict(self, states, owner_U, needs=None, given_UL=None):
@@ -86,11 +86,13 @@ def test_probes_the_same_positions(case, toy, replay):
     """The jointly masked set of every probing step, at the authors' own canvas."""
     ours = replay(case, policy(case), proposal(case))
     network = toy(case["toy_seed"])
-    spy = Spy(GuidedDenoiser(network, case["cfg_scale"]) if case["cfg_scale"] else network, proposal(case))
+    denoiser = GuidedDenoiser(network, case["cfg_scale"]) if case["cfg_scale"] else network
+    spy = Spy(StepSettings(denoiser, proposal(case)))
     for number, theirs in enumerate(case["steps_detail"]):
         spy.looks = []
         traj = ours.traj.resume(0, number)
-        traj = spy.observe(traj, policy(case).model_input(traj), policy(case).needs)
+        traj, _ = predict(spy.settings, traj, policy(case).model_input(traj), policy(case).needs)
+        spy.begin(traj.rows_B)
         policy(case).act(traj, spy)
         if theirs["candidates"] is None:
             assert not spy.looks
@@ -163,9 +165,10 @@ def test_joint_reevaluation_renews_scores_and_tokens(joint, after, forwards, scr
 def test_margins_and_instability_by_hand(scripted):
     """Margins of the visible tokens, then instability, replacement and its probability under the probe."""
     policy = CoRe(candidates=3, tail=0, revise_every=1)
-    spy = Spy(scripted(script, vocab=3), SamplingParams())
+    spy = Spy(StepSettings(scripted(script, vocab=3), SamplingParams()))
     traj = Trajectory.start(example(6, 2), NO_NOISE)
-    traj = spy.observe(traj, policy.model_input(traj), policy.needs)
+    traj, _ = predict(spy.settings, traj, policy.model_input(traj), policy.needs)
+    spy.begin(traj.rows_B)
     margin = traj.current_prediction.clean.margin_BN[0]
     assert margin[[0, 1, 2, 4]].tolist() == pytest.approx([0.84, 0.15, 0.20, 0.30])
     policy.act(traj, spy)

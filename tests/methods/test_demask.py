@@ -11,7 +11,7 @@ import unmask
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError, OtherModel
 from unmask.core import Noise, Policy, SamplingParams, State, Trajectory
-from unmask.engine import Runner, decode
+from unmask.engine import LookCache, StepSettings, decode, predict
 from unmask.methods import DEMASK, make_policy
 from unmask.methods.check import Problem, check_policy
 from unmask.methods.demask import measured
@@ -31,10 +31,12 @@ def said_by(policy, joint, canvas):
     """The policy's measured dependence on a canvas, and the trajectory before its step."""
     denoiser = ExactDenoiser(joint)
     state = State.from_canvases([canvas], steps=1, mask_id=denoiser.mask_id)
-    runner = Runner(denoiser, SamplingParams())
+    settings = StepSettings(denoiser, SamplingParams())
     traj = Trajectory.start(state, Noise.of([0]))
-    traj = runner.observe(traj, policy.model_input(traj), policy.needs)
-    return measured(traj, runner, state.masked_BL, policy.outcomes)[0].numpy(), traj
+    traj, _ = predict(settings, traj, policy.model_input(traj), policy.needs)
+    looks = LookCache(settings)
+    looks.begin(traj.rows_B)
+    return measured(traj, looks, state.masked_BL, policy.outcomes)[0].numpy(), traj
 
 
 def test_measured_dependence_is_that_of_the_joint():

@@ -181,7 +181,7 @@ def test_paths_on_the_host_are_the_same_search(search, monkeypatch):
     """Beside a GPU they live on the CPU; here everything does, so only the way there and back is taken."""
     model, sampling = exact(), SamplingParams(temperature=0.7)
     plain = decode(model, search, rows(model, 2), noise=noise(2), sampling=sampling)
-    monkeypatch.setattr("unmask.engine.search.stays", lambda device: False)
+    monkeypatch.setattr("unmask.engine.search.on_other_device", lambda device: True)
     seen = []
     host = decode(model, search, rows(model, 2), noise=noise(2), sampling=sampling, on_step=seen.append)
     assert torch.equal(host.state.tokens_BL, plain.state.tokens_BL)

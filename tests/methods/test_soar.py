@@ -13,7 +13,8 @@ from tests.helpers.enumerated import told
 from tests.methods.conftest import MASK
 from unmask.base.errors import ConfigError
 from unmask.core import DenoiserWrapper, Noise, SamplingParams, State, Trajectory
-from unmask.engine import Runner, decode
+from unmask.engine import StepSettings, decode
+from unmask.engine.search import CountingContext
 from unmask.methods import SOAR
 from unmask.methods.soar import _Item
 from unmask.models import ExactDenoiser, JointDistribution
@@ -103,18 +104,17 @@ def test_a_single_sure_token(collapse, kept, scripted):
         return logs([p, *[(1 - p) / 3] * 3])
 
     search = SOAR(threshold=0.9, value="mean", collapse=collapse)
-    runner = Runner(scripted(answer, vocab=4), SamplingParams())
     root = Trajectory.start(State.from_canvases([[4] * 4], steps=4, mask_id=4), Noise.of([0]))
-    runner.reset_costs(root)
+    context = CountingContext(StepSettings(scripted(answer, vocab=4), SamplingParams()), root.rows_B, None)
     beam = []
     for stands, average in (((0, 1), 0.96), ((0, 2), 0.95)):
         tokens_BL = torch.tensor([[4 if at not in stands else 0 for at in range(4)]])
         if stands == (0, 2):
             tokens_BL[0, 2] = 1  # another token there, so that the two paths do not meet
         path = replace(root, state=replace(root.state, tokens_BL=tokens_BL))
-        seen = runner.predict(path.state, torch.tensor([0]))
+        seen = context.predict(path.state, torch.tensor([0]))
         beam.append(_Item(replace(path, prediction=seen), 2 * average, 2))
-    children, accelerated = search._children(runner, beam)
+    children, accelerated = search._children(context, beam)
     assert accelerated
     assert [round(search._worth(child), 4) for child in children] == [0.9633, 0.93, 0.8833]
     left = search._kept(beam[0].path, children, accelerated)

@@ -28,9 +28,8 @@ from unmask.api.request import (
 )
 from unmask.api.resolve import plain, resolve
 from unmask.base.environment import versions
-from unmask.base.errors import ConfigError, Unfinished, UnknownName, require
+from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.core import (
-    NO_LOOK_AHEAD,
     Action,
     Denoiser,
     Edit,
@@ -47,7 +46,7 @@ from unmask.core import (
     filter_logits_,
     row_key,
 )
-from unmask.engine import Runner, Transition, append_step, raise_faults, step_limit
+from unmask.engine import LookCache, StepSettings, Transition, append_step, decide, predict, raise_faults
 from unmask.methods import describe_policy
 from unmask.models import GuidedDenoiser, Prompt
 from unmask.stats.bootstrap import Estimate, ratio_intervals
@@ -296,12 +295,13 @@ def force_text(
     check_scorable(policy)
     assert isinstance(policy, Policy)
     policy.check(start.state)
-    runner = Runner(denoiser, sampling.greedy)
+    settings = StepSettings(denoiser, sampling.greedy)
+    look_ahead = LookCache(settings) if policy.looks_ahead else None
     needs = policy.needs | Needs(posterior=True)
     traj = replace(start, noise=ForbiddenNoise(start.noise.key_B), sampling=sampling.greedy)
     log_p_BL = torch.zeros(truth_BL.shape, dtype=torch.float64, device=truth_BL.device)
     step_BL, forwards_B = torch.full_like(truth_BL, -1), torch.zeros_like(start.forwards_B)
-    for _ in range(step_limit(start.state)):
+    while True:
         open_B = traj.state.masked_BL.any(-1)
         left = bool((policy.done(traj) & open_B).any())
         require(not left, "masks that it leaves", f"some, with {policy.name}", "none", "choose a method that fills all")
@@ -309,9 +309,12 @@ def force_text(
         if traj.state.batch == 0:
             return TeacherForcing(log_p_BL, step_BL, forwards_B)
         rows_B = traj.rows_B
-        traj = runner.observe(traj, policy.model_input(traj), needs)
-        action = policy.act(traj, runner if policy.looks_ahead else NO_LOOK_AHEAD)
-        change = runner.change(traj, action)
+        traj, cost = predict(settings, traj, policy.model_input(traj), needs, look_ahead)
+        if look_ahead is not None:
+            look_ahead.begin(rows_B)
+        action, change = decide(settings, policy, traj, look_ahead)
+        if look_ahead is not None:
+            cost += look_ahead.cost
         raise_faults(change.fault_B, traj.state.step_B, rows_B)
         _check_step(policy, action, change)
         said_BL = _of_truth(traj, truth_BL[rows_B], change.revealed_BL, sampling)
@@ -320,9 +323,9 @@ def force_text(
         change = replace(change, confidence_BL=torch.where(change.revealed_BL, said_BL.exp(), 0.0))
         tokens_BL = torch.where(change.revealed_BL, truth_BL[rows_B], change.state.tokens_BL)
         after = change.state.after(tokens_BL, change.state.committed_BL, change.state.step_B)
-        traj = append_step(traj, runner.step(traj, policy.name, action, change), after, policy.past_steps or 1)
+        change = replace(change, state=after)
+        traj = append_step(traj, policy.name, action, change, cost, keep=policy.past_steps or 1)
         forwards_B[rows_B] = traj.forwards_B
-    raise Unfinished(f"{policy.name} revealed nothing any more; allowed: a policy that finishes; look at its kappa")
 
 
 def _of_truth(traj: Trajectory, truth_BL: Tensor, revealed_BL: Tensor, sampling: SamplingParams) -> Tensor:

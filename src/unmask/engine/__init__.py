@@ -1,25 +1,44 @@
 """One step of decoding and the loop: from a start to an end."""
 
-from unmask.engine.decode import GivenAction, decode, decode_one_step
+from unmask.engine.decode import GivenAction, decode, decode_one_step, join_rows
 from unmask.engine.graphed_decode import GraphedRows, Perform, StepRecorder
 from unmask.engine.history import NotGraphable
-from unmask.engine.step import Runner, append_step, joined, record_of, step_limit
+from unmask.engine.step import (
+    LookCache,
+    StepCost,
+    StepSettings,
+    add_prediction,
+    append_step,
+    decide,
+    forward,
+    hide_noise,
+    predict,
+    recompute_last_step,
+    take_step,
+)
 from unmask.engine.transition import Transition, apply, raise_faults
 
 __all__ = [
     "GivenAction",
     "GraphedRows",
+    "LookCache",
     "NotGraphable",
     "Perform",
-    "Runner",
+    "StepCost",
     "StepRecorder",
+    "StepSettings",
     "Transition",
+    "add_prediction",
     "append_step",
     "apply",
+    "decide",
     "decode",
     "decode_one_step",
-    "joined",
+    "forward",
+    "hide_noise",
+    "join_rows",
+    "predict",
     "raise_faults",
-    "record_of",
-    "step_limit",
+    "recompute_last_step",
+    "take_step",
 ]

@@ -1,6 +1,10 @@
-"""The decode loop: rows from their start to their end."""
+"""From a prompt on a canvas to its text: the loop that everything else in this library serves or varies.
 
-from collections.abc import Callable
+`decode` is the plain one, and the meaning of all others: recorded GPU steps, branches of a study and any scheduler must
+give the tokens, counts and records that it gives.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -9,8 +13,6 @@ import torch
 from unmask.base.errors import ConfigError, InvalidAction, SchemaError, require
 from unmask.base.options import fits
 from unmask.core import (
-    ALL,
-    NO_LOOK_AHEAD,
     RULES,
     Action,
     Denoiser,
@@ -20,12 +22,14 @@ from unmask.core import (
     SamplingParams,
     Search,
     State,
+    Step,
     Trajectory,
     check_value,
+    concat,
 )
-from unmask.engine.graphed_decode import run_recorded
-from unmask.engine.search import searched
-from unmask.engine.step import Finished, Runner, added, append_step, light_step, step_limit, unfinished
+from unmask.engine.graphed_decode import decode_graphed
+from unmask.engine.search import run_search
+from unmask.engine.step import LookCache, StepSettings, hide_noise, light_step, recompute_last_step, take_step
 from unmask.engine.transition import raise_faults
 
 
@@ -44,7 +48,7 @@ def decode(
 ) -> Trajectory:
     """Decode every row to its end. A trajectory from `resume` is taken up where it stood.
 
-    A state needs `noise`; a trajectory brings its own noise and proposal unless others are given.
+    A state needs `noise`; a trajectory brings its own noise and sampling unless others are given.
 
     `planner` is a second network, for methods that ask one. `eos_fill` closes a row's tail with end-of-text tokens once
     one is revealed. `record=False` returns no steps. Those of a policy keep the `record_top` most probable tokens of
@@ -53,52 +57,63 @@ def decode(
     """
     require(fits(record_top, int) and record_top >= 0, "record_top", record_top, "0 or more", "5 is common")
     require(on_step is None or callable(on_step), "on_step", on_step, "a function, or None", "leave it out")
-    traj = _checked_start(denoiser, policy, start, noise)
+    traj = _check_start(denoiser, policy, start, noise)
     sampling = sampling or traj.sampling or SamplingParams()
     traj = replace(traj, sampling=sampling)
-    runner = Runner(denoiser, sampling, planner, denoiser.vocabulary.eos_ids if eos_fill else (), record_top)
+    eos_ids = denoiser.vocabulary.eos_ids if eos_fill else ()
+    settings = StepSettings(denoiser, sampling, planner, eos_ids, record_top)
     if isinstance(policy, Search):
-        runner.remembers, runner.on_show = False, on_step
-        return _search(policy, runner, traj, record)
-    look_ahead = runner if policy.looks_ahead else NO_LOOK_AHEAD
-    traj = traj if policy.looks_ahead else replace(traj, prepaid_B=None)
-    finished = Finished(traj, record)
-    traj = runner.recompute_last_step(traj, policy.model_input, policy.needs)
-    limit = step_limit(traj.state)
+        return run_search(settings, policy, traj, record=record, on_step=on_step)
+
+    look_ahead = LookCache(settings) if policy.looks_ahead else None
+    if look_ahead is None:
+        traj = replace(traj, prepaid_B=None)
+    ended: list[Trajectory] = []
+    steps = list(traj.steps) if record else []
+    traj = recompute_last_step(settings, traj, policy.model_input, policy.needs)
     if on_step is None and not record_top:
-        # As far as whole steps can be recorded and replayed: to the end, or not at all.
-        traj = run_recorded(runner, policy, traj, finished)
-    for _ in range(limit):
-        traj = finished.retire(traj, policy.done(traj))
+        # On a GPU whole steps are recorded and replayed where they can be; the loop below takes what is left.
+        graphed = decode_graphed(settings, policy, traj, record=record)
+        ended, steps, traj = graphed.ended, steps + graphed.steps, graphed.left
+    fault_B = torch.zeros_like(traj.rows_B)
+    while True:
+        done_B = policy.done(hide_noise(traj, policy))
+        # The one time in a step that the host waits for the device: for who is done, and whether anything went wrong.
+        any_fault, any_done = torch.stack((fault_B != 0, done_B)).any(-1).tolist()
+        if any_fault:
+            raise_faults(fault_B, traj.state.step_B - 1, traj.rows_B)
+        if any_done:
+            ended.append(replace(traj, steps=(), prediction=None, prepaid_B=None).select(done_B.nonzero().flatten()))
+            traj = traj.select((~done_B).nonzero().flatten())
         if traj.state.batch == 0:
-            return finished.whole()
-        traj = runner.observe(traj, policy.model_input(traj), policy.needs)
-        action = policy.act(traj, look_ahead)
-        change = runner.change(traj, action)
-        step = runner.step(traj, policy.name, action, change)
-        finished.record(runner.recorded(step), change.fault_B)
-        # One step is always kept: notes and the previous posterior come from there.
-        traj = append_step(traj, step, change.state, policy.past_steps or 1)
+            return join_rows(ended, steps)
+        traj, step, fault_B = take_step(settings, policy, traj, look_ahead)
+        if record:
+            steps.append(step)
         if on_step is not None:
             on_step(traj)
-    raise unfinished(policy, traj, limit)
+
+
+def join_rows(parts: Sequence[Trajectory], steps: Iterable[Step] | None = None) -> Trajectory:
+    """Put rows that ended at different times into one trajectory, with these steps or with those of the parts."""
+    if steps is None:
+        steps = (step for part in parts for step in part.steps)
+    whole = concat([replace(part, steps=(), prediction=None) for part in parts])
+    return replace(whole.select(whole.rows_B.argsort()), steps=tuple(steps))
 
 
 def decode_one_step(
     denoiser: Denoiser, policy: Policy, start: Trajectory, *, eos_fill: bool = False, record_top: int = 0
 ) -> Trajectory:
-    """The trajectory after one step of a policy: another may go on from there, with the notes of the one before."""
-    traj = _checked_start(denoiser, policy, start, None)
+    """Take one step with a policy. Another may go on from there, with the notes of the one before."""
+    traj = _check_start(denoiser, policy, start, None)
     eos_ids = denoiser.vocabulary.eos_ids if eos_fill else ()
-    runner = Runner(denoiser, traj.sampling or SamplingParams(), eos_ids=eos_ids, record_top=record_top)
-    traj = runner.recompute_last_step(traj, policy.model_input, policy.needs)
-    traj = runner.observe(traj, policy.model_input(traj), policy.needs)
-    action = policy.act(traj, runner if policy.looks_ahead else NO_LOOK_AHEAD)
-    action = replace(action, notes={**traj.notes, **action.notes})
-    change = runner.change(traj, action)
-    raise_faults(change.fault_B, traj.state.step_B, traj.rows_B)
-    step = runner.recorded(runner.step(traj, policy.name, action, change))
-    return append_step(traj, light_step(step), change.state, ALL)
+    settings = StepSettings(denoiser, traj.sampling or SamplingParams(), eos_ids=eos_ids, record_top=record_top)
+    traj = recompute_last_step(settings, traj, policy.model_input, policy.needs)
+    after, step, fault_B = take_step(settings, policy, traj, LookCache(settings) if policy.looks_ahead else None)
+    raise_faults(fault_B, traj.state.step_B, traj.rows_B)
+    action = replace(step.action, notes={**traj.notes, **step.action.notes})
+    return replace(after, steps=(*map(light_step, traj.steps), replace(step, action=action)))
 
 
 @dataclass(frozen=True)
@@ -122,37 +137,21 @@ class GivenAction(Policy):
             ) from error
 
 
-def _search(search: Search, runner: Runner, start: Trajectory, record: bool) -> Trajectory:
-    runner.reset_costs(start)
-    end = searched(search, runner, replace(start, prepaid_B=None), record)
-    return replace(
-        end,
-        steps=end.steps if record else (),
-        forwards_B=start.forwards_B + runner.forwards_B,
-        processed_B=start.processed_B + runner.processed_B,
-        planner_forwards_B=added(start.planner_forwards_B, runner.planner_forwards_B),
-    )
-
-
-def _checked_start(
+def _check_start(
     denoiser: Denoiser, policy: Policy | Search, start: State | Trajectory, noise: Noise | None
 ) -> Trajectory:
+    """Refuse a start that this denoiser or this policy cannot decode; else the trajectory before its first step."""
     state = start.state if isinstance(start, Trajectory) else start
     theirs, ours = denoiser.vocabulary.mask_id, state.mask_id
     require(ours == theirs, "mask_id of the state", ours, f"{theirs}, the denoiser's", "build the state with that one")
-    _check_clock(policy, state)
+    if not policy.extra_steps:
+        # With more steps than answer positions, some steps would find nothing to reveal.
+        for row, (steps, most) in enumerate(torch.stack((state.horizon_B, state.answer_BL.sum(-1)), -1).tolist()):
+            allowed = f"1 to {most} (the row's number of answer positions) with {policy.name}"
+            require(steps <= most, f"steps of row {row}", steps, allowed, "lower steps or ask for more tokens")
     policy.check(state)
     if isinstance(start, Trajectory):
         return start if noise is None else replace(start, noise=noise)
     if noise is None:
         raise ConfigError("noise is None; allowed: a Noise with one key per row; e.g. Noise.of([row_key(0, prompt)])")
     return Trajectory.start(start, noise)
-
-
-def _check_clock(policy: Policy | Search, state: State) -> None:
-    """More steps than answer positions are for policies that say so; for others some steps would find nothing."""
-    if policy.extra_steps:
-        return
-    for row, (steps, most) in enumerate(torch.stack((state.horizon_B, state.answer_BL.sum(-1)), -1).tolist()):
-        allowed = f"1 to {most} (the row's number of answer positions) with {policy.name}"
-        require(steps <= most, f"steps of row {row}", steps, allowed, "lower steps or ask for more tokens")

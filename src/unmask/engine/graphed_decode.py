@@ -10,20 +10,20 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from unmask.axes import first_open_block
 from unmask.core import (
-    NO_LOOK_AHEAD,
     Denoiser,
     ModelInput,
     Noise,
     PackedSlots,
     Policy,
     State,
+    Step,
     Trajectory,
     copy_in,
     cut_canvas,
@@ -31,7 +31,7 @@ from unmask.core import (
     tensors,
 )
 from unmask.engine.history import HistoryBuffer, NotGraphable, StepLog
-from unmask.engine.step import Finished, Runner, append_step, step_limit, unfinished
+from unmask.engine.step import StepSettings, append_step, decide, hide_noise, predict
 from unmask.engine.transition import Transition, raise_faults
 
 AHEAD = 1
@@ -63,62 +63,77 @@ class StepRecorder(Protocol):
         ...
 
 
-def run_recorded(runner: Runner, policy: Policy, traj: Trajectory, finished: Finished) -> Trajectory:
-    """Decode as far as steps can be recorded. What is left is for the plain loop: no row, or all where they cannot."""
-    recorder: StepRecorder | None = getattr(runner.denoiser, "recorder", None)
-    if recorder is None or not _suits(runner, policy, traj) or not recorder.busy.acquire(blocking=False):
-        return traj
+class GraphedRun(NamedTuple):
+    """What came of the steps that could be recorded."""
+
+    ended: list[Trajectory]
+    steps: list[Step]
+    left: Trajectory
+    """Rows that are not done: none, or all of which the steps could not be recorded."""
+
+
+def decode_graphed(settings: StepSettings, policy: Policy, traj: Trajectory, *, record: bool) -> GraphedRun:
+    """Decode as far as steps can be recorded: to the end of all rows, or not at all."""
+    recorder: StepRecorder | None = getattr(settings.denoiser, "recorder", None)
+    if recorder is None or not _suits(settings, policy, traj) or not recorder.busy.acquire(blocking=False):
+        return GraphedRun([], [], traj)
     try:
-        return _padded(recorder, runner, policy, traj, finished)
+        return _padded(recorder, settings, policy, traj, record)
     finally:
         recorder.busy.release()
 
 
-def _padded(recorder: StepRecorder, runner: Runner, policy: Policy, traj: Trajectory, finished: Finished) -> Trajectory:
+def _padded(
+    recorder: StepRecorder, settings: StepSettings, policy: Policy, traj: Trajectory, record: bool
+) -> GraphedRun:
     """On longer canvases; what comes of it is cut to the length of the given ones."""
-    limit, length = step_limit(traj.state), traj.state.tokens_BL.shape[1]
-    traj = finished.retire(traj, policy.done(traj))
-    parts, steps = len(finished.parts), len(finished.steps)
+    length, done_B = traj.state.tokens_BL.shape[1], policy.done(traj)
+    ended = [_base(traj).select(done_B.nonzero().flatten())]
+    traj = traj.select((~done_B).nonzero().flatten())
     padded = replace(traj, state=traj.state.pad_to(-(-length // recorder.grain) * recorder.grain))
-    rest = cut_canvas(_run(recorder, runner, policy, padded, finished, limit), length)
-    finished.parts[parts:] = [cut_canvas(part, length) for part in finished.parts[parts:]]
-    finished.steps[steps:] = [cut_canvas(step, length) for step in finished.steps[steps:]]
-    finished.watch(rest)
-    return rest
+    run = _run(recorder, settings, policy, padded, record)
+    return GraphedRun(
+        ended + [cut_canvas(part, length) for part in run.ended],
+        [cut_canvas(step, length) for step in run.steps],
+        cut_canvas(run.left, length),
+    )
 
 
-def _run(
-    recorder: StepRecorder, runner: Runner, policy: Policy, traj: Trajectory, finished: Finished, limit: int
-) -> Trajectory:
+def _run(recorder: StepRecorder, settings: StepSettings, policy: Policy, traj: Trajectory, record: bool) -> GraphedRun:
     """Batches that get smaller, until no row is left or steps are refused."""
-    going_B, left = torch.ones_like(traj.rows_B, dtype=torch.bool), limit
+    going_B = torch.ones_like(traj.rows_B, dtype=torch.bool)
+    ended: list[Trajectory] = []
+    steps: list[Step] = []
     while traj.state.batch:
-        wanted = LogitSlots.of(policy, traj.state, finished.keep)
-        key = _key(runner, policy, traj, wanted)
+        wanted = LogitSlots.of(policy, traj.state, record)
+        key = _key(settings, policy, traj, wanted)
 
         def make(perform: Perform, traj: Trajectory = traj, wanted: LogitSlots = wanted) -> GraphedRows:
-            inner = Runner(recorder.within(runner.denoiser), runner.sampling, eos_ids=runner.eos_ids)
+            inner = replace(settings, denoiser=recorder.within(settings.denoiser))
             return GraphedRows(inner, policy.bounded(traj.state.tokens_BL.shape[1]), traj, wanted, perform)
 
-        steps = recorder.find(key, make)
-        if steps is None:
-            return traj.select(going_B.nonzero().flatten())
-        steps.load(traj, going_B)
+        rows = recorder.find(key, make)
+        if rows is None:
+            return GraphedRun(ended, steps, traj.select(going_B.nonzero().flatten()))
+        rows.load(traj, going_B)
+        refused = ""
         try:
-            left -= steps.run(left, finished.keep)
+            rows.run(record)
         except NotGraphable as error:
-            recorder.refuse(key, f"steps of {policy.name} over {tuple(traj.state.tokens_BL.shape)} slots: {error}")
-            return steps.unload(finished, fill=False)[0]
-        traj, going_B = steps.unload(finished)
-        if left == 0 and traj.state.batch:
-            raise unfinished(policy, traj.select(going_B.nonzero().flatten()), limit)
-    return traj
+            refused = f"steps of {policy.name} over {tuple(traj.state.tokens_BL.shape)} slots: {error}"
+            recorder.refuse(key, refused)
+        traj, going_B, gone, taken = rows.unload(fill=not refused)
+        ended.append(gone)
+        steps += taken
+        if refused:
+            break
+    return GraphedRun(ended, steps, traj)
 
 
-def _suits(runner: Runner, policy: Policy, traj: Trajectory) -> bool:
+def _suits(settings: StepSettings, policy: Policy, traj: Trajectory) -> bool:
     """Whether the policy's steps can be recorded, from a start without a past."""
     whole = not traj.steps and policy.past_steps >= 0 and type(traj.noise) is Noise
-    alone = not policy.looks_ahead and runner.planner is None
+    alone = not policy.looks_ahead and settings.planner is None
     return policy.cuda_graph and whole and alone and _hashable(policy)
 
 
@@ -130,11 +145,12 @@ def _hashable(value: object) -> bool:
     return True
 
 
-def _key(runner: Runner, policy: Policy, traj: Trajectory, wanted: "LogitSlots") -> Hashable:
+def _key(settings: StepSettings, policy: Policy, traj: Trajectory, wanted: "LogitSlots") -> Hashable:
     """All that a recorded step depends on, except numbers on the device."""
     shapes = tuple((path, part.shape, part.dtype) for path, part in tensors(_base(traj)).items())
-    settings = (policy, runner.sampling, runner.eos_ids, traj.state.mask_id, getattr(runner.denoiser, "variant", None))
-    return (*settings, wanted, traj.rows_B.device, *shapes)
+    variant = getattr(settings.denoiser, "variant", None)
+    same = (policy, settings.sampling, settings.eos_ids, traj.state.mask_id, variant)
+    return (*same, wanted, traj.rows_B.device, *shapes)
 
 
 def _base(traj: Trajectory) -> Trajectory:
@@ -170,8 +186,8 @@ class LogitSlots:
 class GraphedRows:
     """Rows of one shape in buffers of their own, and the step that moves them."""
 
-    def __init__(self, runner: Runner, policy: Policy, like: Trajectory, wanted: LogitSlots, perform: Perform):
-        self.runner, self.policy, self.wanted, self.perform = runner, policy, wanted, perform
+    def __init__(self, settings: StepSettings, policy: Policy, like: Trajectory, wanted: LogitSlots, perform: Perform):
+        self.settings, self.policy, self.wanted, self.perform = settings, policy, wanted, perform
         self.base = _base(like)
         """What is not a tensor, of the rows that were loaded last."""
         with torch.inference_mode(False):
@@ -192,22 +208,22 @@ class GraphedRows:
         self.depth = len(traj.steps)
         self.past.load(traj.steps, self.going_B, self.wanted.rows)
 
-    def run(self, limit: int, record: bool) -> int:
-        """Steps until no row is left, or so few that a smaller batch is worth it; how many were taken."""
+    def run(self, record: bool) -> None:
+        """Steps until no row is left, or so few that a smaller batch is worth it."""
         self.records = StepLog() if record else None
-        batch, certain = len(self.going_B), self._certain_steps()
+        batch, certain, number = len(self.going_B), self._certain_steps(), 0
         self._looks.clear()
         with torch.cuda.device_of(self.flags):
-            for number in range(1, limit + 1):
+            while True:
                 self._start()
+                number += 1
                 # Nobody runs ahead of an end that is known.
                 while self._looks.waiting > (AHEAD if number != certain else 0):
                     going, wrong = self._looks.read()
                     if wrong:
                         raise_faults(self.fault_B, self.faulty_at_B, self.rows.rows_B)
                     if going <= batch // 2:
-                        return number
-        return limit
+                        return
 
     def _start(self) -> None:
         """Start one step, and send for its flags."""
@@ -217,11 +233,11 @@ class GraphedRows:
             self.records.add(self.past)
         self._looks.send()
 
-    def unload(self, finished: Finished, *, fill: bool = True) -> tuple[Trajectory, Tensor]:
-        """The rows that still run, filled up with done ones to a power of two; the others have finished."""
+    def unload(self, *, fill: bool = True) -> tuple[Trajectory, Tensor, Trajectory, list[Step]]:
+        """The rows that still run, filled up with done ones to a power of two, and which of them run; the rows that
+        have ended; and the steps that were taken."""
         raise_faults(self.fault_B, self.faulty_at_B, self.rows.rows_B)
-        if self.records is not None:
-            finished.steps.extend(self.records.steps(self.past))
+        taken = self.records.steps(self.past) if self.records is not None else []
         going = self.going_B.tolist()
         count = sum(going)
         size = 1 << (count - 1).bit_length() if fill and count else count
@@ -230,10 +246,8 @@ class GraphedRows:
         gone = [row for row in range(len(going)) if row not in kept]
         rows_U, gone_U = (torch.tensor(rows, dtype=torch.long, device=self.going_B.device) for rows in (kept, gone))
         whole = replace_tensors(self.base, [part.clone() for part in tensors(self.rows).values()])
-        finished.parts.append(whole.select(gone_U))
-        if not count:
-            return whole.select(rows_U), self.going_B[rows_U]
-        return replace(whole, steps=self.past.steps(self.depth)).select(rows_U), self.going_B[rows_U]
+        left = replace(whole, steps=self.past.steps(self.depth)) if count else whole
+        return left.select(rows_U), self.going_B[rows_U], whole.select(gone_U), taken
 
     def _certain_steps(self) -> int:
         """After how many steps a run that its steps bound has come to its end; -1 where nobody knows."""
@@ -245,16 +259,14 @@ class GraphedRows:
         with torch.inference_mode():
             # Made anew, so that nothing that is derived from a state outlives its step.
             now = replace(replace_tensors(self.base, tensors(self.rows).values()), steps=self.past.steps(self.depth))
-            inputs = self.wanted.packed(self.policy.model_input(now), now.state)
-            seen = self.runner.observe(now, inputs, self.policy.needs)
-            action = self.policy.act(seen, NO_LOOK_AHEAD)
-            change = self.runner.change(seen, action)
-            step = self.runner.step(seen, self.policy.name, action, change)
-            later = append_step(seen, step, change.state, self.past.most)
+            inputs = self.wanted.packed(self.policy.model_input(hide_noise(now, self.policy)), now.state)
+            seen, cost = predict(self.settings, now, inputs, self.policy.needs)
+            action, change = decide(self.settings, self.policy, seen)
+            later = append_step(seen, self.policy.name, action, change, cost, keep=self.past.most)
             next_B = self.going_B & ~self.policy.done(later)
             # First all that is read, then the buffers it was read from.
             moved = self._moved(now, later, change, next_B)
-            self.past.push(step, self.going_B)
+            self.past.push(later.steps[-1], self.going_B)
             copy_in(*moved)
 
     def _moved(

@@ -1,6 +1,6 @@
-"""What `decode` does around a method that owns its loop: start it, check its end, and show what it holds meanwhile."""
+"""What `decode` does around a method that owns its loop: start it, count what it spends, and check its end."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -9,54 +9,72 @@ from torch import Tensor
 
 from unmask.base.errors import InvalidAction, Unfinished
 from unmask.core import (
+    ALL,
     Action,
-    ForbiddenNoise,
     ModelInput,
     ModelOutput,
     Needs,
     Noise,
     Prediction,
     Search,
-    SearchContext,
     State,
     Trajectory,
     concat,
     map_tensors,
 )
+from unmask.engine.step import LookCache, StepSettings, add_counts, append_step, change_state, hide_noise
+from unmask.engine.transition import raise_faults
 
 T = TypeVar("T")
+HOST = torch.device("cpu")
 
 
-def searched(search: Search, context: SearchContext, start: Trajectory, record: bool = True) -> Trajectory:
-    """The end of a search, checked. What it spent is not in it yet: whoever counts fills that in."""
-    shown = start if search.random else replace(start, noise=ForbiddenNoise(start.noise.key_B))
-    device = start.rows_B.device
-    if not stays(device):
-        context, shown = HostContext(context, device), _moved(shown, _HOST)
-    end = search.decode(context, shown)
-    steps = end.steps[len(start.steps) :] if record else ()
-    end = _moved(replace(end, noise=start.noise, prediction=None, steps=steps), device)
-    _check_end(search, start.state, end.state)
-    return replace(end, steps=(*start.steps, *end.steps))
+def run_search(
+    settings: StepSettings,
+    search: Search,
+    start: Trajectory,
+    *,
+    record: bool = True,
+    on_step: Callable[[Trajectory], None] | None = None,
+) -> Trajectory:
+    """Let a search decode, count what it spends, and refuse an end with masks or with changed given tokens."""
+    context = CountingContext(settings, start.rows_B, on_step)
+    shown = hide_noise(replace(start, prepaid_B=None), search)
+    end = search.decode(context, _move(shown, HOST) if context.paths_on_host else shown)
+    steps = (*start.steps, *_move(end.steps[len(start.steps) :], start.rows_B.device)) if record else ()
+    end = _move(replace(end, noise=start.noise, prediction=None, steps=()), start.rows_B.device)
+    fixed_BL, open_B = start.state.fixed_BL, end.state.masked_BL.any(-1)
+    if not torch.equal(end.state.tokens_BL[fixed_BL], start.state.tokens_BL[fixed_BL]):
+        raise InvalidAction(f"{search.name} changed a given token; allowed: answer positions only; leave the rest")
+    if bool(open_B.any()):
+        row = int(open_B.nonzero()[0])
+        raise Unfinished(f"{search.name} left masks in row {row}; allowed: none; fill every answer position")
+    return replace(
+        end,
+        steps=steps,
+        forwards_B=start.forwards_B + context.cost.forwards_B,
+        processed_B=start.processed_B + context.cost.processed_B,
+        planner_forwards_B=add_counts(start.planner_forwards_B, context.cost.planner_forwards_B),
+    )
 
 
-def stays(device: torch.device) -> bool:
-    """Whether a search keeps its paths where the model runs."""
-    return device.type == "cpu"
+class CountingContext(LookCache):
+    """The `SearchContext` of one run. It keeps no passes: a path of a search keeps its own prediction.
 
-
-class HostContext:
-    """A search's run with its paths on the CPU: they are many and small, and telling a GPU takes longer than the work.
-
-    Canvases go to the model, predictions come back, all of a look together; a posterior stays where it is.
+    Beside a GPU paths live on the CPU, because they are many and small, and telling a GPU takes longer than the work.
+    Canvases go to the model and predictions come back, all of a look-ahead together; a posterior stays where it is.
     """
 
-    def __init__(self, context: SearchContext, device: torch.device):
-        self.run, self.device = context, device
+    def __init__(self, settings: StepSettings, rows_B: Tensor, on_step: Callable[[Trajectory], None] | None):
+        super().__init__(settings, keep=False)
+        self.begin(rows_B)
+        self.on_step = on_step
+        self.paths_on_host = on_other_device(rows_B.device)
 
     @property
     def forwards_B(self) -> Tensor:
-        return self.run.forwards_B.to(_HOST)
+        """Forwards that every row has paid for so far."""
+        return self.cost.forwards_B.to(HOST) if self.paths_on_host else self.cost.forwards_B
 
     def predict(
         self,
@@ -69,41 +87,44 @@ class HostContext:
         noise: Noise | None = None,
         temperature: float | None = None,
     ) -> Prediction:
-        states, owner_U, given_UL, inputs, noise = _moved((states, owner_U, given_UL, inputs, noise), self.device)
-        seen = self.run.predict(states, owner_U, needs, given_UL, inputs=inputs, noise=noise, temperature=temperature)
-        return replace(_moved(replace(seen, posterior=None), _HOST), posterior=seen.posterior)
+        """Predict for hypothetical rows, wherever the paths live."""
+        if not self.paths_on_host:
+            return super().predict(
+                states, owner_U, needs, given_UL, inputs=inputs, noise=noise, temperature=temperature
+            )
+        states, owner_U, given_UL, inputs, noise = _move((states, owner_U, given_UL, inputs, noise), self.rows_B.device)
+        seen = super().predict(states, owner_U, needs, given_UL, inputs=inputs, noise=noise, temperature=temperature)
+        return replace(_move(replace(seen, posterior=None), HOST), posterior=seen.posterior)
 
     def ask_planner(
         self, states: State, owner_U: Tensor, needs: Needs | None = None, *, inputs: ModelInput | None = None
     ) -> ModelOutput:
-        states, owner_U, inputs = _moved((states, owner_U, inputs), self.device)
-        return _moved(self.run.ask_planner(states, owner_U, needs, inputs=inputs), _HOST)
+        """Run the second network on hypothetical rows, wherever the paths live."""
+        if not self.paths_on_host:
+            return super().ask_planner(states, owner_U, needs, inputs=inputs)
+        states, owner_U, inputs = _move((states, owner_U, inputs), self.rows_B.device)
+        return _move(super().ask_planner(states, owner_U, needs, inputs=inputs), HOST)
 
     def apply_action(self, traj: Trajectory, policy: str, action: Action) -> Trajectory:
-        return self.run.apply_action(traj, policy, action)
+        """Take one recorded transition of hypothetical rows. Its cost is counted for the whole search."""
+        change = change_state(self.settings, traj, action)
+        raise_faults(change.fault_B, traj.state.step_B, traj.rows_B)
+        light = replace(traj, prediction=traj.current_prediction.light)
+        return append_step(light, policy, action, change, keep=ALL)
 
     def report_paths(self, paths: Sequence[Trajectory]) -> None:
-        self.run.report_paths(paths)
+        """Show whoever watches the run the best path of each row, as the rows of one trajectory."""
+        if self.on_step is None or not paths:
+            return
+        last = concat([path.steps[-1] for path in paths])
+        rows = concat([replace(path, steps=(), prediction=None) for path in paths])
+        self.on_step(replace(rows, steps=(last,), forwards_B=rows.forwards_B + self.forwards_B[rows.rows_B]))
 
 
-_HOST = torch.device("cpu")
+def on_other_device(device: torch.device) -> bool:
+    """Whether the model runs elsewhere than on the CPU, where a search keeps its paths."""
+    return device.type != HOST.type
 
 
-def _moved(value: T, device: torch.device) -> T:
+def _move(value: T, device: torch.device) -> T:
     return map_tensors(value, lambda tensor: tensor.to(device))
-
-
-def together(paths: Sequence[Trajectory], forwards_B: Tensor) -> Trajectory:
-    """One path of each row as the rows of one trajectory, with the last step of each: what a screen draws."""
-    last = concat([path.steps[-1] for path in paths])
-    rows = concat([replace(path, steps=(), prediction=None) for path in paths])
-    return replace(rows, steps=(last,), forwards_B=rows.forwards_B + forwards_B.to(rows.rows_B.device)[rows.rows_B])
-
-
-def _check_end(search: Search, start: State, end: State) -> None:
-    """What a loop of its own must leave behind."""
-    if not torch.equal(end.tokens_BL[start.fixed_BL], start.tokens_BL[start.fixed_BL]):
-        raise InvalidAction(f"{search.name} changed a given token; allowed: answer positions only; leave the rest")
-    if bool(end.masked_BL.any()):
-        row = int(end.masked_BL.any(-1).nonzero()[0])
-        raise Unfinished(f"{search.name} left masks in row {row}; allowed: none; fill every answer position")

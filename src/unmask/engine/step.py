@@ -1,16 +1,22 @@
-"""Running a step and keeping what came of it: the only code that calls a denoiser in a decode."""
+"""One step of any rows: a forward, the policy's decision, the transition. Functions that return what they cost.
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+Nothing here remembers a run. Costs are tensors with one entry per row, so rows may join and leave between two steps.
+The one object with a memory is `LookCache`, and whoever steps decides whether there is one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from unmask.base.errors import ConfigError, Unfinished
+from unmask.base.errors import ConfigError
 from unmask.core import (
     ALL,
+    NO_LOOK_AHEAD,
     Action,
     Denoiser,
+    ForbiddenNoise,
     ModelInput,
     ModelOutput,
     Needs,
@@ -18,66 +24,87 @@ from unmask.core import (
     Policy,
     Prediction,
     SamplingParams,
+    Search,
     State,
     Step,
     Trajectory,
-    concat,
     sample,
     select,
 )
-from unmask.engine.search import together
-from unmask.engine.transition import Transition, apply, fill_after_eos, raise_faults
+from unmask.engine.transition import Transition, apply, fill_after_eos
 
 
-class Runner:
-    """Runs the denoiser for the loop and, as look-ahead, on hypothetical canvases; counts what rows spend.
+@dataclass(frozen=True)
+class StepSettings:
+    """What all steps of a run have in common, whatever its rows and its policy."""
 
-    Looks are remembered by canvas until the next real forward, so a look-ahead that comes true is not run again.
+    denoiser: Denoiser
+    sampling: SamplingParams
+    planner: Denoiser | None = None
+    """The second network, for policies that consult one."""
+    eos_ids: tuple[int, ...] = ()
+    """End-of-text tokens after which the tail of a row is filled; empty where it is not filled."""
+    record_top: int = 0
+    """How many of the largest probabilities a recorded step keeps, where the policy reads fewer."""
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """What one step costs each row."""
+
+    forwards_B: Tensor
+    processed_B: Tensor
+    """Tokens that those forwards read."""
+    planner_forwards_B: Tensor | None = None
+    """None where the run has no planner."""
+    prepaid_B: Tensor | None = None
+    """Rows whose own forward was a look-ahead of the step before; None where no look-ahead was remembered."""
+
+    @classmethod
+    def zero(cls, rows_B: Tensor, planner: Denoiser | None = None) -> "StepCost":
+        zero_B = torch.zeros_like(rows_B)
+        return cls(zero_B, zero_B, None if planner is None else zero_B)
+
+    def charge(self, owner_U: Tensor, inputs: ModelInput, output: ModelOutput) -> "StepCost":
+        """Add a pass over hypothetical rows, each of which is paid for by the row that `owner_U` names."""
+        forwards_U, processed_U = _pass_cost(inputs, output)
+        return replace(
+            self,
+            forwards_B=self.forwards_B.index_add(0, owner_U, forwards_U),
+            processed_B=self.processed_B.index_add(0, owner_U, processed_U),
+        )
+
+    def __add__(self, looks: "StepCost") -> "StepCost":
+        """Add what look-aheads cost to what the step's own forward did."""
+        return StepCost(
+            self.forwards_B + looks.forwards_B,
+            self.processed_B + looks.processed_B,
+            add_counts(self.planner_forwards_B, looks.planner_forwards_B),
+            self.prepaid_B,
+        )
+
+
+def add_counts(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    """Add two counts; None stands for what this run does not count."""
+    return other if one is None else one if other is None else one + other
+
+
+class LookCache:
+    """The look-ahead of a policy: runs canvases that are not real, and counts what that costs the rows that asked.
+
+    Its passes are kept until the next real forward, so a look-ahead that comes true is not run again. They are kept by
+    row and canvas: a row never profits from what its neighbour paid for.
     """
 
-    def __init__(
-        self,
-        denoiser: Denoiser,
-        sampling: SamplingParams,
-        planner: Denoiser | None = None,
-        eos_ids: tuple[int, ...] = (),
-        record_top: int = 0,
-    ):
-        self.denoiser, self.sampling, self.planner = denoiser, sampling, planner
-        self.eos_ids = eos_ids
-        """Tokens after which a row's tail is closed; none where it is not."""
-        self.record_top = record_top
-        """How many of the largest probabilities a recorded step keeps, where the method reads fewer."""
-        self._whole: Prediction | None = None
-        self.remembers = True
-        """Whether looks are kept until the next real forward: a search has none, and keeps its paths' predictions."""
-        self.on_show: Callable[[Trajectory], None] | None = None
-        self._memo: dict[bytes, tuple[ModelOutput, int]] = {}
+    def __init__(self, settings: StepSettings, keep: bool = True):
+        self.settings, self.keep = settings, keep
+        self._answers: dict[bytes, tuple[ModelOutput, int]] = {}
+        """The output that answers a canvas, and its row there."""
 
-    def reset_costs(self, traj: Trajectory) -> None:
-        """Start counting for a step (or a whole search) of these rows."""
-        self.rows_B = traj.rows_B
-        self.forwards_B = torch.zeros_like(traj.rows_B)
-        self.processed_B = torch.zeros_like(traj.rows_B)
-        self.planner_forwards_B = None if self.planner is None else torch.zeros_like(traj.rows_B)
-        self.prepaid_B: Tensor | None = None
-
-    def observe(self, traj: Trajectory, inputs: ModelInput, needs: Needs) -> Trajectory:
-        """The step's own forward: the trajectory with its prediction."""
-        self.reset_costs(traj)
-        output = self._run(replace(inputs, row_B=traj.rows_B), needs)
-        if traj.prepaid_B is not None:
-            self._mark_prepaid(traj.prepaid_B)
-        return self._attach_prediction(traj, output, inputs, needs)
-
-    def _attach_prediction(self, traj: Trajectory, output: ModelOutput, inputs: ModelInput, needs: Needs) -> Trajectory:
-        """The trajectory with what the logits say under its noise."""
-        if self.record_top <= max(needs.top_k, 2):
-            return replace(traj, prediction=self._sample(output, inputs, needs, traj, self.sampling))
-        # The method sees what it asked for: some read all that there is.
-        self._whole = self._sample(output, inputs, replace(needs, top_k=self.record_top), traj, self.sampling)
-        clean, filtered = (part.largest(max(needs.top_k, 2)) for part in (self._whole.clean, self._whole.filtered))
-        return replace(traj, prediction=replace(self._whole, clean=clean, filtered=filtered))
+    def begin(self, rows_B: Tensor) -> None:
+        """Start to count for these rows of the run: `owner_U` are places among them."""
+        self.rows_B = rows_B
+        self.cost = StepCost.zero(rows_B, self.settings.planner)
 
     def predict(
         self,
@@ -90,234 +117,218 @@ class Runner:
         noise: Noise | None = None,
         temperature: float | None = None,
     ) -> Prediction:
-        """Predictions for hypothetical rows, greedy or drawn; `owner_U` says which running row pays for each."""
+        """Predict for hypothetical rows, as `LookAhead.predict` says."""
         needs = needs or Needs()
         inputs = replace(inputs or ModelInput.of(states, needs), row_B=None)
         if given_UL is not None:
             inputs = replace(inputs, given_BN=given_UL)
-        output = self._forward(inputs, needs, owner_U)
-        if self.remembers and inputs.attend_BNN is None:
-            for row, key in enumerate(_keys(inputs, needs, self.rows_B[owner_U])):
-                self._memo[key] = (output, row)
+        output = self.settings.denoiser(inputs, needs)
+        self.cost = self.cost.charge(owner_U, inputs, output)
+        # An attention of its own changes the output, and no key says which attention it was.
+        if self.keep and inputs.attend_BNN is None:
+            for row, key in enumerate(_canvas_keys(inputs, needs, self.rows_B[owner_U])):
+                self._answers[key] = (output, row)
+        sampling = self.settings.sampling if noise else self.settings.sampling.greedy
+        if temperature is not None:
+            sampling = replace(sampling, temperature=temperature)
+        # These are the run's own draws of tokens, so a policy that draws nothing itself may ask for them, too.
+        if isinstance(noise, ForbiddenNoise):
+            noise = Noise(noise.key_B)
         alone = Trajectory.start(states, noise or Noise(torch.zeros_like(states.step_B)))
-        sampling = self.sampling if noise else self.sampling.greedy
-        sampling = sampling if temperature is None else replace(sampling, temperature=temperature)
-        return self._sample(output, inputs, needs, alone, sampling)
+        settings = replace(self.settings, sampling=sampling)
+        return add_prediction(settings, alone, inputs, output, needs).current_prediction
 
     def ask_planner(
         self, states: State, owner_U: Tensor, needs: Needs | None = None, *, inputs: ModelInput | None = None
     ) -> ModelOutput:
-        """What the second network says of hypothetical rows."""
-        if self.planner is None or self.planner_forwards_B is None:
+        """Run the second network on hypothetical rows."""
+        spent_B = self.cost.planner_forwards_B
+        if self.settings.planner is None or spent_B is None:
             raise ConfigError("the policy asks a planner; allowed: a run that has one; pass planner=... to decode")
         needs = needs or Needs()
-        output = self.planner(replace(inputs or ModelInput.of(states, needs), row_B=None), needs)
-        self.planner_forwards_B = _charged(self.planner_forwards_B, owner_U, output.forwards)
+        output = self.settings.planner(replace(inputs or ModelInput.of(states, needs), row_B=None), needs)
+        spent_B = spent_B.index_add(0, owner_U, torch.full_like(owner_U, output.forwards))
+        self.cost = replace(self.cost, planner_forwards_B=spent_B)
         return output
 
-    def apply_action(self, traj: Trajectory, policy: str, action: Action) -> Trajectory:
-        """One transition of hypothetical rows, recorded. What it cost is counted for the whole search."""
-        change = self.change(traj, action)
-        raise_faults(change.fault_B, traj.state.step_B, traj.rows_B)
-        nothing_B = torch.zeros_like(traj.rows_B)
-        step = record_of(traj, policy, action, change, nothing_B, nothing_B)
-        return append_step(traj, light_step(step), change.state, ALL)
-
-    def report_paths(self, paths: Sequence[Trajectory]) -> None:
-        """Whoever watches the run sees the best path of each row."""
-        if self.on_show is not None and paths:
-            self.on_show(together(paths, self.forwards_B))
-
-    def change(self, traj: Trajectory, action: Action) -> Transition:
-        """What an action does to the rows; its fault flags are not looked at yet."""
-        change = apply(traj.state, traj.current_prediction, action)
-        return fill_after_eos(change, self.eos_ids) if self.eos_ids else change
-
-    def recompute_last_step(
-        self, traj: Trajectory, view_of: Callable[[Trajectory], ModelInput], needs: Needs
-    ) -> Trajectory:
-        """Give a resumed trajectory back the posterior and the attention that a recording does not keep.
-
-        This repeats a forward that the recorded past has already been charged for; the next `observe` counts anew.
-        """
-        if traj.last is None or not (needs.divergence or needs.posterior or needs.attention):
-            return traj
-        last = traj.last
-        before = replace(traj, state=last.state, steps=traj.steps[:-1])
-        again = self.observe(before, view_of(before), needs).current_prediction
-        whole = replace(last.prediction, posterior=again.posterior, attention_BNN=again.attention_BNN)
-        return replace(traj, steps=(*traj.steps[:-1], replace(last, prediction=whole)))
-
-    def step(self, traj: Trajectory, name: str, action: Action, change: Transition) -> Step:
-        """The record of one transition, with what it cost."""
-        step = record_of(traj, name, action, change, self.forwards_B, self.processed_B)
-        if self.planner_forwards_B is None and self.prepaid_B is None:
-            return step
-        return replace(step, planner_forwards_B=self.planner_forwards_B, prepaid_B=self.prepaid_B)
-
-    def recorded(self, step: Step) -> Step:
-        """The step as the record keeps it: with as many of the largest probabilities as were asked for."""
-        if self._whole is None:
-            return step
-        whole = replace(step.prediction, clean=self._whole.clean, filtered=self._whole.filtered)
-        return replace(step, prediction=whole)
-
-    def _sample(
-        self, output: ModelOutput, inputs: ModelInput, needs: Needs, traj: Trajectory, sampling: SamplingParams
-    ) -> Prediction:
-        return sample(
-            output,
-            inputs,
-            sampling,
-            needs,
-            self.denoiser.vocabulary,
-            noise=traj.noise,
-            step_B=traj.state.step_B,
-            previous=traj.previous_posterior,
-        )
-
-    def _run(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
-        """Logits of every row, from memory where the canvas was looked at."""
-        if not self._memo or inputs.attend_BNN is not None:
-            self._memo = {}
-            return self._forward(inputs, needs, None)
-        keys = _keys(inputs, needs, self.rows_B)
-        missing = [row for row, key in enumerate(keys) if key not in self._memo]
-        if missing:
-            rows_U = torch.tensor(missing, device=inputs.tokens_BN.device)
-            fresh = self._forward(select(inputs, rows_U), needs, rows_U)
-            self._memo.update({keys[row]: (fresh, at) for at, row in enumerate(missing)})
-        answers = [self._memo[key] for key in keys]
-        self._memo = {}
-        self.prepaid_B = torch.ones_like(self.rows_B, dtype=torch.bool)
-        self.prepaid_B[missing] = False
-        return _gather(answers)
-
-    def _mark_prepaid(self, foreseen_B: Tensor) -> None:
-        """The recorded past paid for this forward: it had looked at the canvas that became the real one."""
-        self.prepaid_B = foreseen_B
-        self.forwards_B = self.forwards_B.masked_fill(foreseen_B, 0)
-        self.processed_B = self.processed_B.masked_fill(foreseen_B, 0)
-
-    def _forward(self, inputs: ModelInput, needs: Needs, owner_U: Tensor | None) -> ModelOutput:
-        """One pass, charged to its owners; None: every row pays for itself."""
-        output = self.denoiser(inputs, needs)
-        read_U = inputs.valid_BN.sum(-1) if output.processed_B is None else output.processed_B
-        if owner_U is None:
-            self.forwards_B = self.forwards_B + output.forwards
-            self.processed_B = self.processed_B + output.forwards * read_U
-        else:
-            self.forwards_B = _charged(self.forwards_B, owner_U, output.forwards)
-            self.processed_B = self.processed_B.index_add(0, owner_U, output.forwards * read_U)
-        return output
+    def take_answers(self) -> dict[bytes, tuple[ModelOutput, int]]:
+        """Hand over what was kept and forget it: what has not come true by the next real forward never will."""
+        answers, self._answers = self._answers, {}
+        return answers
 
 
-def _charged(spent_B: Tensor, owner_U: Tensor, forwards: int) -> Tensor:
-    return spent_B.index_add(0, owner_U, torch.full_like(owner_U, forwards))
+def forward(
+    settings: StepSettings, inputs: ModelInput, needs: Needs, cache: LookCache | None = None
+) -> tuple[ModelOutput, StepCost]:
+    """Run the network on real rows, and say what that costs each; `inputs.row_B` are their numbers in the run.
+
+    Rows whose canvas is in `cache` are answered from there for nothing.
+    """
+    known = cache.take_answers() if cache is not None else {}
+    if not known or inputs.attend_BNN is not None:
+        output = settings.denoiser(inputs, needs)
+        forwards_B, processed_B = _pass_cost(inputs, output)
+        planner_B = None if settings.planner is None else torch.zeros_like(forwards_B)
+        return output, StepCost(forwards_B, processed_B, planner_B)
+    rows_B = inputs.row_B
+    assert rows_B is not None, "real rows have numbers"
+    keys = _canvas_keys(inputs, needs, rows_B)
+    missing = [row for row, key in enumerate(keys) if key not in known]
+    missing_U = torch.tensor(missing, dtype=torch.long, device=rows_B.device)
+    cost = StepCost.zero(rows_B, settings.planner)
+    if missing:
+        unseen = select(inputs, missing_U)
+        output = settings.denoiser(unseen, needs)
+        cost = cost.charge(missing_U, unseen, output)
+        known |= {keys[row]: (output, at) for at, row in enumerate(missing)}
+    prepaid_B = torch.ones_like(rows_B, dtype=torch.bool).index_fill(0, missing_U, False)
+    return _gather_rows([known[key] for key in keys]), replace(cost, prepaid_B=prepaid_B)
 
 
-def record_of(
-    traj: Trajectory, name: str, action: Action, change: Transition, forwards_B: Tensor, processed_B: Tensor
-) -> Step:
-    """One transition, as policies and recordings read it."""
-    return Step(
+def _pass_cost(inputs: ModelInput, output: ModelOutput) -> tuple[Tensor, Tensor]:
+    """Forwards and tokens that a pass took for each of its rows."""
+    read_B = inputs.valid_BN.sum(-1) if output.processed_B is None else output.processed_B
+    return torch.full_like(read_B, output.forwards), output.forwards * read_B
+
+
+def add_prediction(
+    settings: StepSettings, traj: Trajectory, inputs: ModelInput, output: ModelOutput, needs: Needs
+) -> Trajectory:
+    """The trajectory with the prediction that an output makes under the rows' own random numbers."""
+    prediction = sample(
+        output,
+        inputs,
+        settings.sampling,
+        needs,
+        settings.denoiser.vocabulary,
+        noise=traj.noise,
+        step_B=traj.state.step_B,
+        previous=traj.previous_posterior,
+    )
+    return replace(traj, prediction=prediction)
+
+
+def predict(
+    settings: StepSettings, traj: Trajectory, inputs: ModelInput, needs: Needs, cache: LookCache | None = None
+) -> tuple[Trajectory, StepCost]:
+    """Run the network on the rows as they are: the trajectory with its prediction, and what that costs."""
+    inputs = replace(inputs, row_B=traj.rows_B)
+    output, cost = forward(settings, inputs, needs, cache)
+    return add_prediction(settings, traj, inputs, output, needs), cost
+
+
+def decide(
+    settings: StepSettings, policy: Policy, traj: Trajectory, look_ahead: LookCache | None = None
+) -> tuple[Action, Transition]:
+    """Let the policy act on the trajectory's prediction. The flags of broken actions are the caller's to look at."""
+    action = policy.act(hide_noise(traj, policy), look_ahead or NO_LOOK_AHEAD)
+    return action, change_state(settings, traj, action)
+
+
+def change_state(settings: StepSettings, traj: Trajectory, action: Action) -> Transition:
+    """Apply an action to the trajectory's state, and fill tails behind an end of text where the run does so."""
+    change = apply(traj.state, traj.current_prediction, action)
+    return fill_after_eos(change, settings.eos_ids) if settings.eos_ids else change
+
+
+def hide_noise(traj: Trajectory, *policies: Policy | Search) -> Trajectory:
+    """The trajectory as policies may see it: without random numbers, unless one of them says that it draws.
+
+    The trait is worth something only where it is enforced: rollouts of a policy that draws nothing are run once.
+    """
+    if any(policy.random for policy in policies):
+        return traj
+    return replace(traj, noise=ForbiddenNoise(traj.noise.key_B))
+
+
+def append_step(
+    traj: Trajectory, policy: str, action: Action, change: Transition, cost: StepCost | None = None, *, keep: int
+) -> Trajectory:
+    """The trajectory after a transition, with `keep` steps of its past (`ALL` for every one). No cost counts as none.
+
+    Only the last step keeps the parts that grow with the vocabulary.
+    """
+    cost = cost or StepCost.zero(traj.rows_B)
+    step = Step(
         rows_B=traj.rows_B,
-        policy=name,
+        policy=policy,
         state=traj.state,
-        # Without hidden rows, and without what was derived from it: a record would keep that, too.
+        # A method's head reads the hidden rows in its own step, and nobody afterwards: keeping them would hold, for
+        # every step, a vector per position in memory.
         prediction=replace(traj.current_prediction, hidden_BNH=None),
         action=action if action.rule is None else replace(action, rule=None),
         revealed_BL=change.revealed_BL,
         remasked_BL=change.remasked_BL,
         confidence_BL=change.confidence_BL,
-        forwards_B=forwards_B,
-        processed_B=processed_B,
+        **vars(cost),
     )
-
-
-def joined(parts: Sequence[Trajectory], steps: tuple[Step, ...] | None = None) -> Trajectory:
-    """Rows that ended at different times as one trajectory; each step names its rows. By default the parts' steps."""
-    everyone = concat([replace(part, steps=(), prediction=None) for part in parts])
-    every_step = tuple(step for part in parts for step in part.steps) if steps is None else steps
-    return replace(everyone.select(everyone.rows_B.argsort()), steps=every_step)
-
-
-class Finished:
-    """Rows that have left the loop, and the record of all."""
-
-    def __init__(self, start: Trajectory, keep: bool):
-        self.keep = keep
-        self.steps = list(start.steps) if keep else []
-        self.parts: list[Trajectory] = []
-        self.watch(start)
-
-    def watch(self, traj: Trajectory) -> None:
-        """These rows run from now on, and none of them has gone wrong."""
-        self.fault_B, self.faulty_at_B, self.rows_B = torch.zeros_like(traj.rows_B), traj.state.step_B, traj.rows_B
-
-    def record(self, step: Step, fault_B: Tensor) -> None:
-        """Keep the step; its fault flags are looked at when the loop next asks who is done."""
-        self.fault_B, self.faulty_at_B, self.rows_B = fault_B, step.state.step_B, step.rows_B
-        if self.keep:
-            self.steps.append(light_step(step))
-
-    def retire(self, traj: Trajectory, done_B: Tensor) -> Trajectory:
-        """Take finished rows out of the batch. The step's one host read serves the fault flags too."""
-        faulty, some = torch.stack((self.fault_B != 0, done_B)).any(-1).tolist()
-        if faulty:
-            raise_faults(self.fault_B, self.faulty_at_B, self.rows_B)
-        if not some:
-            return traj
-        self.parts.append(replace(traj, steps=(), prediction=None, prepaid_B=None).select(done_B.nonzero().flatten()))
-        return traj.select((~done_B).nonzero().flatten())
-
-    def whole(self) -> Trajectory:
-        """Every row's last state, in the order they came, and all steps."""
-        return joined(self.parts, tuple(self.steps))
-
-
-def append_step(traj: Trajectory, step: Step, state: State, keep: int) -> Trajectory:
-    """The next state; of the past `keep` steps (`ALL` for every one), and heavy parts only of the last."""
-    past = tuple(light_step(s) for s in traj.steps[-1:])
-    steps = (*traj.steps[:-1], *past, step)
+    steps = (*traj.steps[:-1], *map(light_step, traj.steps[-1:]), step)
     return replace(
         traj,
-        state=state,
+        state=change.state,
         prediction=None,
         prepaid_B=None,
         steps=steps if keep == ALL else steps[-keep:],
-        forwards_B=traj.forwards_B + step.forwards_B,
-        processed_B=traj.processed_B + step.processed_B,
-        planner_forwards_B=added(traj.planner_forwards_B, step.planner_forwards_B),
-        remasks_B=added(traj.remasks_B, step.remasked_BL.sum(-1)),
+        forwards_B=traj.forwards_B + cost.forwards_B,
+        processed_B=traj.processed_B + cost.processed_B,
+        planner_forwards_B=add_counts(traj.planner_forwards_B, cost.planner_forwards_B),
+        remasks_B=add_counts(traj.remasks_B, change.remasked_BL.sum(-1)),
     )
 
 
 def light_step(step: Step) -> Step:
-    """Without the parts that grow with the vocabulary."""
+    """The step without the parts that grow with the vocabulary."""
     light = step.prediction.light
     return step if light is step.prediction else replace(step, prediction=light)
 
 
-def added(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    return other if one is None else one if other is None else one + other
+def take_step(
+    settings: StepSettings, policy: Policy, traj: Trajectory, look_ahead: LookCache | None = None
+) -> tuple[Trajectory, Step, Tensor]:
+    """Take one step: the rows after it, its record, and the fault flags of each row.
+
+    The trajectory keeps as many steps as the policy reads, and one for its notes.
+    """
+    needs = policy.needs | Needs(top_k=settings.record_top)
+    seen, cost = predict(settings, traj, policy.model_input(hide_noise(traj, policy)), needs, look_ahead)
+    if traj.prepaid_B is not None:
+        # The run that is resumed has looked at this canvas, and has paid for it.
+        free = (spent_B.masked_fill(traj.prepaid_B, 0) for spent_B in (cost.forwards_B, cost.processed_B))
+        cost = StepCost(*free, cost.planner_forwards_B, traj.prepaid_B)
+    recorded = seen.current_prediction
+    if needs != policy.needs:
+        # The policy gets what it asked for: some read all that there is, and would decide otherwise.
+        most = max(policy.needs.top_k, 2)
+        clean, filtered = recorded.clean.largest(most), recorded.filtered.largest(most)
+        seen = replace(seen, prediction=replace(recorded, clean=clean, filtered=filtered))
+    if look_ahead is not None:
+        look_ahead.begin(traj.rows_B)
+    action, change = decide(settings, policy, seen, look_ahead)
+    if look_ahead is not None:
+        cost += look_ahead.cost
+    after = append_step(seen, policy.name, action, change, cost, keep=policy.past_steps or 1)
+    step = light_step(after.steps[-1])
+    step = replace(step, prediction=replace(step.prediction, clean=recorded.clean, filtered=recorded.filtered))
+    return after, step, change.fault_B
 
 
-def step_limit(state: State) -> int:
-    """More steps than any method here takes; reaching it means no progress."""
-    return int(4 * (state.horizon_B.max() + state.tokens_BL.shape[1]))
+def recompute_last_step(
+    settings: StepSettings, traj: Trajectory, model_input: Callable[[Trajectory], ModelInput], needs: Needs
+) -> Trajectory:
+    """Give a resumed trajectory back the posterior and the attention of its last step, which no recording keeps.
+
+    This repeats a forward that was paid for when the step was taken, so it is not counted.
+    """
+    if traj.last is None or not (needs.divergence or needs.posterior or needs.attention):
+        return traj
+    before = replace(traj, state=traj.last.state, steps=traj.steps[:-1])
+    again = predict(settings, before, model_input(before), needs)[0].current_prediction
+    whole = replace(traj.last.prediction, posterior=again.posterior, attention_BNN=again.attention_BNN)
+    return replace(traj, steps=(*traj.steps[:-1], replace(traj.last, prediction=whole)))
 
 
-def unfinished(policy: Policy, traj: Trajectory, limit: int) -> Unfinished:
-    """What is raised when it is reached."""
-    return Unfinished(
-        f"{policy.name} had not finished row {int(traj.rows_B[0])} after {limit} steps; allowed: a policy that "
-        "reveals positions; look at its kappa and at what it re-masks"
-    )
-
-
-def _keys(inputs: ModelInput, needs: Needs, rows_B: Tensor) -> list[bytes]:
-    """What a row's logits depend on, as bytes; the row too, or a forward that its neighbour paid for would be free."""
+def _canvas_keys(inputs: ModelInput, needs: Needs, rows_B: Tensor) -> list[bytes]:
+    """Keys by which passes are kept: all that a row's logits depend on, and the row that has paid for them."""
     extras = bytes((needs.attention, needs.hidden))
     flags = (inputs.valid_BN.long(), inputs.wanted_BN.long(), inputs.fixed_BN.long())
     own_BN = rows_B[:, None].expand_as(inputs.tokens_BN)
@@ -325,12 +336,12 @@ def _keys(inputs: ModelInput, needs: Needs, rows_B: Tensor) -> list[bytes]:
     return [extras + row.tobytes() for row in table]
 
 
-def _gather(answers: list[tuple[ModelOutput, int]]) -> ModelOutput:
-    """One packed answer out of rows of several."""
+def _gather_rows(answers: list[tuple[ModelOutput, int]]) -> ModelOutput:
+    """One packed output out of rows of several."""
     rows = [output.slot_BN[row][output.wanted_BN[row]] for output, row in answers]
     parts = [output.logits_RV[r] for (output, _), r in zip(answers, rows, strict=True)]
     attention = [output.attention_BNN[row] for output, row in answers if output.attention_BNN is not None]
-    hidden = [lg.hidden_RH[r] for (lg, _), r in zip(answers, rows, strict=True) if lg.hidden_RH is not None]
+    hidden = [out.hidden_RH[r] for (out, _), r in zip(answers, rows, strict=True) if out.hidden_RH is not None]
     return ModelOutput(
         torch.cat(parts),
         # A cache may have answered for fewer slots than the view wants.

@@ -1,4 +1,8 @@
-"""z_{t+1} = apply(z_t, p_t, a_t): the one way a canvas changes. Draws nothing."""
+"""The transition z_{t+1} = apply(z_t, p_t, a_t): the one way a canvas changes. It draws no random numbers.
+
+A broken action does not raise here, because that would make the host wait for the device in every step. It sets flags
+of its row, and the loop reads those of all rows at once.
+"""
 
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -8,9 +12,10 @@ import torch
 from torch import Tensor
 
 from unmask.axes import reveal_count, score
-from unmask.base.errors import DenoiserError, InvalidAction
+from unmask.base.errors import DenoiserError, InvalidAction, Unfinished
 from unmask.core import RULES, Action, Prediction, State
 
+LOGITS, STUCK = 64, 256
 FAULTS = {
     1: "the region holds no masked position although the row still has some; allowed: one or more; "
     "let the region rule grow, or use kappa = 0 over a non-empty region to wait",
@@ -22,16 +27,18 @@ FAULTS = {
     "`needs` ask for; add divergence (stability) or attention (dependency) to `needs`",
     32: "a position to be revealed has no proposed token; allowed: wanted positions, or ones with an overriding "
     "token; widen the view's wanted slots or pass `tokens`",
-    64: "the denoiser returned NaN or infinite logits; allowed: finite numbers, -inf for barred tokens; check the "
+    LOGITS: "the denoiser returned NaN or infinite logits; allowed: finite numbers, -inf for barred tokens; check the "
     "checkpoint and the dtype",
     128: "`rule` names a scoring rule, but alpha does not put all weight on it; allowed: the only rule with a weight, "
     "or None; drop `rule` where alpha is changed",
+    STUCK: "the row had not finished after 4 x (steps + length) steps; allowed: a policy that reveals positions; look "
+    "at its kappa and at what it re-masks",
 }
 
 
 @dataclass(frozen=True)
 class Transition:
-    """The next state, what changed, and per-row fault flags (0 where the action was valid)."""
+    """The next state, what changed on the way to it, and per-row fault flags (0 where the action was valid)."""
 
     state: State
     revealed_BL: Tensor
@@ -40,8 +47,8 @@ class Transition:
     """Clean probability of each revealed token; NaN where it was not the denoiser's proposal."""
     fault_B: Tensor
 
-    def checked(self) -> "Transition":
-        """Raise on the first faulty row; one host sync, so a decoder may call it later than every step."""
+    def check(self) -> "Transition":
+        """Raise for the first faulty row, else return the transition itself. Waits for the device."""
         raise_faults(self.fault_B, self.state.step_B - 1, torch.arange(self.state.batch))
         return self
 
@@ -49,7 +56,7 @@ class Transition:
 def apply(state: State, prediction: Prediction, action: Action) -> Transition:
     """Re-mask, score, cut to the region, reveal the k best, commit. An invalid row is left as it was."""
     _check_action(state, action)
-    length = state.tokens_BL.shape[1]
+    length, alpha_BJ = state.tokens_BL.shape[1], action.alpha_BJ
     masked_before_BL = state.masked_BL
     remasked_BL = torch.zeros_like(masked_before_BL)
     misplaced_B = remasked_BL[:, 0]
@@ -59,7 +66,7 @@ def apply(state: State, prediction: Prediction, action: Action) -> Transition:
         misplaced_B = (action.remask_BL & ~state.revisable_BL).any(-1)
         masked_BL = masked_before_BL | remasked_BL
 
-    score_BL = score.order(action.alpha_BJ, prediction, length, action.rule)
+    score_BL = score.order(alpha_BJ, prediction, length, action.rule)
     eligible_BL = action.region_BL & masked_BL
     eligible_B = eligible_BL.sum(-1)
     k_B = reveal_count(action.kappa_B, eligible_B)
@@ -74,16 +81,30 @@ def apply(state: State, prediction: Prediction, action: Action) -> Transition:
         proposed_BL = proposed_BL | (override_BL & (action.tokens_BL != state.mask_id))
         confidence_BL = torch.where(override_BL, float("nan"), confidence_BL)
 
-    fault_B = _flags(
-        masked_BL.any(-1) & (eligible_B == 0),
-        action.kappa_B.clamp(0, 1) != action.kappa_B,
-        _off_simplex(action),
-        misplaced_B,
-        (score_BL.isnan() & eligible_BL & proposed_BL).any(-1),
-        (revealed_BL & ~proposed_BL).any(-1),
-        ~prediction.logz_BN.isfinite().all(-1),
-        _other_rule(action),
+    if action.rule is None:
+        off_simplex_B = ~((alpha_BJ >= 0).all(-1) & ((alpha_BJ.sum(-1) - 1).abs() < 1e-6))
+        other_rule_B = torch.zeros_like(misplaced_B)
+    else:
+        # The named rule must have all the weight. Read column by column: comparing with a table of weights would copy
+        # that table to the device in every step.
+        off_simplex_B = torch.zeros_like(misplaced_B)
+        other_rule_B = (alpha_BJ[:, RULES.index(action.rule)] != 1) | (alpha_BJ.abs().sum(-1) != 1)
+    wrong = torch.stack(
+        (
+            masked_BL.any(-1) & (eligible_B == 0),
+            action.kappa_B.clamp(0, 1) != action.kappa_B,
+            off_simplex_B,
+            misplaced_B,
+            (score_BL.isnan() & eligible_BL & proposed_BL).any(-1),
+            (revealed_BL & ~proposed_BL).any(-1),
+            ~prediction.logz_BN.isfinite().all(-1),
+            other_rule_B,
+            # A function of the row alone: it is given up at the same step, whoever runs beside it.
+            state.step_B >= 4 * (state.horizon_B + state.length_B),
+        )
     )
+    # One bit for each, in the order of `FAULTS`.
+    fault_B = (wrong.long() << torch.arange(len(wrong), device=wrong.device)[:, None]).sum(0)
     valid_B1 = (fault_B == 0)[:, None]
     # A proposed mask (only without `bar_mask`) reveals nothing.
     revealed_BL = revealed_BL & valid_B1 & (tokens_BL != state.mask_id)
@@ -104,50 +125,31 @@ def apply(state: State, prediction: Prediction, action: Action) -> Transition:
     )
 
 
-def _off_simplex(action: Action) -> Tensor:
-    """Rows whose weights are not on the simplex; those of a single rule are compared with that rule instead."""
-    alpha_BJ = action.alpha_BJ
-    if action.rule is not None:
-        return torch.zeros(len(alpha_BJ), dtype=torch.bool, device=alpha_BJ.device)
-    return ~((alpha_BJ >= 0).all(-1) & ((alpha_BJ.sum(-1) - 1).abs() < 1e-6))
-
-
-def _other_rule(action: Action) -> Tensor:
-    """Rows whose weights are not those of the named rule, e.g. because alpha was replaced or written to."""
-    alpha_BJ = action.alpha_BJ
-    if action.rule is None:
-        return torch.zeros(len(alpha_BJ), dtype=torch.bool, device=alpha_BJ.device)
-    # Compared column by column: a table of weights would be copied to the device in every step.
-    at = RULES.index(action.rule)
-    return (alpha_BJ[:, at] != 1) | (alpha_BJ.abs().sum(-1) != 1)
-
-
-def _flags(*wrong_B: Tensor) -> Tensor:
-    """The first is worth 1, the next 2, then 4, and so on: the keys of `FAULTS`."""
-    wrong = torch.stack(wrong_B)
-    return (wrong.long() << torch.arange(len(wrong), device=wrong.device)[:, None]).sum(0)
-
-
 def raise_faults(fault_B: Tensor, step_B: Tensor, rows_B: Tensor) -> None:
-    """Raise for the first row with a flag: `DenoiserError` if its logits are to blame, else `InvalidAction`."""
+    """Raise for the first row with a flag; `rows_B` are the rows' numbers in their run, `step_B` the steps they took.
+
+    `DenoiserError` if its logits are to blame, `Unfinished` if it makes no progress, else `InvalidAction`.
+    """
     if not bool(fault_B.any()):
         return
     at = int(fault_B.nonzero()[0])
     flags = int(fault_B[at])
     where = f"row {int(rows_B[at])}, step {int(step_B[at])}"
-    if flags & 64:
-        raise DenoiserError(f"{where}: {FAULTS[64]}")
+    if flags & LOGITS:
+        raise DenoiserError(f"{where}: {FAULTS[LOGITS]}")
+    if flags & STUCK:
+        raise Unfinished(f"{where}: {FAULTS[STUCK]}")
     reasons = "; ".join(text for flag, text in FAULTS.items() if flags & flag)
     raise InvalidAction(f"{where}: {reasons}")
 
 
 def fill_after_eos(change: Transition, eos_ids: tuple[int, ...]) -> Transition:
-    """Masks to the right of the first revealed end of text become end of text: the answer is already over.
+    """Fill the masks to the right of the first revealed end of text with end of text: the answer is already over.
 
-    They are final only if that token is: an end of text that may be re-opened must not leave a fixed tail behind.
+    They are committed only if that token is: an end of text that may be masked again must not leave a fixed tail.
     """
     state = change.state
-    # Compared with as numbers: a table of them would be copied to the device in every step.
+    # Compared one by one, as numbers: a table of tokens would be copied to the device in every step.
     is_eos_BL = reduce(or_, (state.tokens_BL == token for token in eos_ids)) & state.revealed_BL
     filled_BL = state.masked_BL & (is_eos_BL.long().cumsum(-1) > 0)
     final_BL = (is_eos_BL & state.committed_BL).long().cumsum(-1) > 0
@@ -164,6 +166,7 @@ def fill_after_eos(change: Transition, eos_ids: tuple[int, ...]) -> Transition:
 
 
 def _check_action(state: State, action: Action) -> None:
+    """Refuse what a policy returned if it has the wrong type, shape or dtype; this reads nothing from the device."""
     if not isinstance(action, Action):
         raise InvalidAction(f"the policy returned {action!r}; allowed: an Action; return one from act")
     if action.rule is not None and action.rule not in RULES:

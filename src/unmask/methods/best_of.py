@@ -6,9 +6,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unmask.base.errors import ConfigError, Unfinished, require
+from unmask.base.errors import ConfigError, require
 from unmask.core import NO_LOOK_AHEAD, OURS, Card, Needs, Policy, Search, SearchContext, State, Trajectory
-from unmask.engine import joined, step_limit
+from unmask.engine import join_rows
 from unmask.methods.llada import LLaDA
 from unmask.methods.paths import ended, noted
 
@@ -81,17 +81,16 @@ class BestOf(Search):
         now = replace(traj, noise=noise, rows_B=rows_B, steps=(), prediction=None, config=None)
         parts: list[Trajectory] = []
         temperature = None if number == 0 else self.temperature
-        for _ in range(limit := step_limit(traj.state)):
+        while True:
             open_B = now.state.masked_BL.any(-1)
             if not bool(open_B.all()):
                 parts.append(_rows(now, ~open_B))
                 now = replace(_rows(now, open_B), steps=now.steps)
             if now.state.batch == 0:
-                return _answers(joined(parts, now.steps))
+                return _answers(join_rows(parts, now.steps))
             seen = context.predict(now.state, now.rows_B, self.needs, noise=now.noise, temperature=temperature)
             now = replace(now, prediction=seen)
             now = context.apply_action(now, self.base.name, self.base.act(now, NO_LOOK_AHEAD))
-        raise Unfinished(f"{self.base.name} had masks left after {limit} steps; allowed: one that fills; pick another")
 
 
 def _rows(traj: Trajectory, chosen_B: Tensor) -> Trajectory:

@@ -15,7 +15,7 @@ from torch import Tensor
 from unmask.axes import cardinality, commitment, score
 from unmask.base.errors import require
 from unmask.core import Action, Needs, Noise, Policy, Search, SearchContext, State, Trajectory, concat, select
-from unmask.engine import joined
+from unmask.engine import join_rows
 from unmask.methods.fixed import Fixed
 from unmask.methods.llada import LLaDA
 
@@ -108,7 +108,7 @@ def noted(path: Trajectory, value: float, tree: int, dropped: Sequence[Trajector
 def ended(traj: Trajectory, paths: Iterable[Trajectory]) -> Trajectory:
     """The chosen path of every row, as the search's end."""
     paths = list(paths)
-    return joined(paths, (*traj.steps, *(step for path in paths for step in path.steps)))
+    return join_rows(paths, (*traj.steps, *(step for path in paths for step in path.steps)))
 
 
 def check_budget(budget: int | str) -> None:

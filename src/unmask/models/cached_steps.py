@@ -75,7 +75,7 @@ class _Planned:
     def __call__(self, key: Hashable, work: Callable[[], None]) -> None:
         assert self.steps is not None, "found before it runs"
         assert self.planner is not None, "found before it runs"
-        inner, rows = self.steps.runner.denoiser, self.steps.rows
+        inner, rows = self.steps.settings.denoiser, self.steps.rows
         assert isinstance(inner, CachedPass), "within this recorder"
         with torch.inference_mode():
             # The state made anew: what was derived from it belongs to an earlier step.

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from unmask import __version__
@@ -10,7 +10,7 @@ from unmask.api.model import Generation, Model
 from unmask.base.errors import ConfigError, OtherModel, UnknownName
 from unmask.base.files import storable
 from unmask.core import ModelInput, Needs, SamplingParams, Search, Trajectory, map_tensors
-from unmask.engine import Runner
+from unmask.engine import StepSettings, predict
 from unmask.lab.run.judging import scores
 from unmask.look.run import run_record, spelling
 from unmask.methods import METHODS
@@ -144,10 +144,8 @@ class Explorer:
         start = map_tensors(parent.trajectory.resume(parent.row, step), lambda tensor: tensor.to(model.denoiser.device))
         deviations.check_masked(start.state, position)
         needs = Needs(top_k=min(SUGGESTED, model.denoiser.vocabulary.size))
-        runner = Runner(model.denoiser, start.sampling or SamplingParams())
-        seen = runner.observe(
-            replace(start, prepaid_B=None), ModelInput.of(start.state, needs), needs
-        ).current_prediction.clean
+        settings = StepSettings(model.denoiser, start.sampling or SamplingParams())
+        seen = predict(settings, start, ModelInput.of(start.state, needs), needs)[0].current_prediction.clean
         spell, ids, shares = spelling(model.codec), seen.top_BNK[0, position].tolist(), seen.p_BNK[0, position].tolist()
         offered = [{"token": t, "text": spell(t), "p": round(p, 4)} for t, p in zip(ids, shares, strict=True) if p > 0]
         return {"position": position, "tokens": offered}

@@ -83,7 +83,7 @@ def test_only_its_own_axis_changes_and_the_action_is_valid(problem, slow_history
                 assert mine is theirs
             elif reading.abstains_B.any():
                 assert torch.equal(mine[reading.abstains_B], theirs[reading.abstains_B])
-        apply(traj.state, traj.current_prediction, reading.action).checked()
+        apply(traj.state, traj.current_prediction, reading.action).check()
         changed += any(not torch.equal(getattr(reading.action, name), getattr(action, name)) for name in mine_alone)
     assert changed
 
@@ -233,7 +233,7 @@ def test_revised_references_are_read_too(kit):
         for diagnostic in kit.every_diagnostic():
             reading = diagnostic.read(traj, action)
             assert torch.equal(reading.signal_B.isnan(), reading.abstains_B)
-            apply(traj.state, traj.current_prediction, reading.action).checked()
+            apply(traj.state, traj.current_prediction, reading.action).check()
     assert remasked > 0
 
 
@@ -246,4 +246,4 @@ def test_works_on_a_network(kit, scaled, tmp_path):
             assert torch.equal(reading.signal_B.isnan(), reading.abstains_B)
             if diagnostic.axis != "score":
                 assert not reading.abstains_B.any()
-            apply(traj.state, traj.current_prediction, reading.action).checked()
+            apply(traj.state, traj.current_prediction, reading.action).check()

@@ -285,6 +285,10 @@ class Once(Fixed):
     after: object = REFERENCE
 
     @property
+    def random(self):
+        return self.candidate.random or self.after.random
+
+    @property
     def needs(self):
         return needs_of([self.candidate, self.after])
 

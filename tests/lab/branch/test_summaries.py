@@ -27,7 +27,7 @@ def seen(requests, slots=N):
     stepper = Stepper(MODEL, SamplingParams(temperature=0.0), 4, 4)
     traj = start_trajectory(MODEL, requests, 0, slots)
     inputs = ModelInput.of(traj.state, Needs())
-    return stepper._attach_prediction(traj, stepper.forward(inputs, Needs()), inputs, Needs())
+    return stepper.add_prediction(traj, stepper.forward(inputs, Needs()), inputs, Needs())
 
 
 def by_hand(one):

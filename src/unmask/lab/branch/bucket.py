@@ -9,7 +9,6 @@ import torch
 from unmask.adapt.gated import needs_of
 from unmask.api.request import Request
 from unmask.core import Needs, Noise, Policy, row_key
-from unmask.engine import step_limit
 from unmask.lab.branch.plan import Plan, stream
 from unmask.lab.branch.states import ReferenceRun, Sampled
 from unmask.methods.revised import own_view
@@ -59,11 +58,6 @@ class Bucket:
     @property
     def branches_per_state(self) -> int:
         return len(self.alternatives) * self.plan.rollouts
-
-    @property
-    def most_steps(self) -> int:
-        """More than any run that makes progress takes."""
-        return max(step_limit(path.states) for path in self.paths)
 
     def chunks(self, most: int) -> Iterator[list[int]]:
         """Indices of points that are expanded together: with pasts of one structure, `most` at a time."""

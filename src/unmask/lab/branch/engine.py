@@ -26,7 +26,7 @@ import torch
 
 from unmask.adapt.gated import needs_of
 from unmask.api.request import Request, start_trajectory
-from unmask.base.errors import Unfinished, require
+from unmask.base.errors import require
 from unmask.core import Denoiser, SamplingParams
 from unmask.lab.branch.accounting import Ledger, shared_out
 from unmask.lab.branch.bucket import Bucket
@@ -230,7 +230,7 @@ class BucketRun:
         most = max(1, min(self.stepper.live, self.settings.waiting // per_state))
         todo = self.bucket.chunks(most - most % rows if most > rows else most)
         flight: Flight | None = None
-        for _ in range(16 * (len(self.bucket.points) + 1) * per_state * self.bucket.most_steps):
+        while True:
             pool = self.futures.largest
             if (pool is None or pool.size < self.stepper.live) and (points := next(todo, None)) is not None:
                 self.expander.expand(points)
@@ -248,7 +248,6 @@ class BucketRun:
             else:
                 return self._hand_out()
             self.on_progress(BranchProgress(self.expander.begun, self.futures.branches, self.ledger.forwards))
-        raise Unfinished("branches make no progress; allowed: continuations that end; look at what they reveal")
 
     def _advance(self, pool: RowPool, most: int) -> Flight:
         """One step of a batch of one pool."""

@@ -72,7 +72,7 @@ class Expander:
         for rollout in range(bucket.plan.rollouts):
             noise = bucket.noise(points, [rollout] * len(points), self.device)
             if seen is None or not greedy:
-                seen = self.stepper._attach_prediction(replace(start, noise=noise), output, inputs, bucket.needs)
+                seen = self.stepper.add_prediction(replace(start, noise=noise), output, inputs, bucket.needs)
             seen = replace(seen, noise=noise)
             for at, actor in enumerate(bucket.actors):
                 if at not in taken or not greedy or actor.policy.random:
@@ -118,7 +118,7 @@ class Expander:
         needs = self.bucket.needs
         traj = replace(traj, noise=self.bucket.noise(points, rollouts, self.device))
         inputs = ModelInput.of(traj.state, needs)
-        return self.stepper._attach_prediction(traj, self.stepper.forward(inputs, needs), inputs, needs)
+        return self.stepper.add_prediction(traj, self.stepper.forward(inputs, needs), inputs, needs)
 
     def _diagnose(self, points: list[int], seen: Trajectory, steps: list[OwnStep]) -> None:
         taken: list[Taken] = [(step.action, step.change) for step in steps]

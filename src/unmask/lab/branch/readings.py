@@ -11,9 +11,9 @@ from unmask.adapt.diagnostics import Reading
 from unmask.adapt.gated import read_together
 from unmask.adapt.snapped import nearest
 from unmask.core import Action, State, Trajectory
-from unmask.engine import Transition
+from unmask.engine import Transition, hide_noise
 from unmask.lab.branch.bucket import Bucket
-from unmask.lab.branch.stepper import Stepper, without_noise
+from unmask.lab.branch.stepper import Stepper
 from unmask.lab.branch.summaries import StateSummary, summarised
 
 Taken = tuple[Action, Transition]
@@ -48,7 +48,7 @@ def diagnose(
     proposals = bucket.plan.proposals
     summaries = summarised(seen) if proposals and bucket.plan.summaries else [None] * len(points)
     stored = []
-    for name, reading in read_together(proposals, without_noise(seen, *proposals.values())).items():
+    for name, reading in read_together(proposals, hide_noise(seen, *proposals.values())).items():
         axis = proposals[name].diagnostic.axis
         pairs = zip(bucket.alternatives, taken, strict=True)
         candidates = {one.candidate: step for one, step in pairs if one.axis == axis and not one.diagnostic}

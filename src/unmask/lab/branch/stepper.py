@@ -7,11 +7,9 @@ import torch
 
 from unmask.base.errors import require
 from unmask.core import (
-    NO_LOOK_AHEAD,
     Action,
     Denoiser,
     DenoiserWrapper,
-    ForbiddenNoise,
     ModelInput,
     ModelOutput,
     Needs,
@@ -22,7 +20,19 @@ from unmask.core import (
     concat,
     select,
 )
-from unmask.engine import Runner, Transition, append_step, raise_faults, record_of
+from unmask.engine import (
+    LookCache,
+    StepSettings,
+    Transition,
+    add_prediction,
+    append_step,
+    apply,
+    decide,
+    hide_noise,
+    predict,
+    raise_faults,
+    recompute_last_step,
+)
 from unmask.methods.revised import own_view
 from unmask.models import pad_view
 
@@ -122,7 +132,7 @@ class Stepper:
 
     def __init__(self, denoiser: Denoiser, sampling: SamplingParams, rows: int, live: int = 1):
         self.forward = FixedRows(denoiser, rows)
-        self.runner = Runner(self.forward, sampling)
+        self.settings = StepSettings(self.forward, sampling)
         self.live = max(rows, live)
         """Rows that take a step together, at most."""
 
@@ -135,9 +145,9 @@ class Stepper:
         """Forward passes, whatever they held."""
         return self.forward.calls
 
-    def _attach_prediction(self, traj: Trajectory, output: ModelOutput, inputs: ModelInput, needs: Needs) -> Trajectory:
+    def add_prediction(self, traj: Trajectory, output: ModelOutput, inputs: ModelInput, needs: Needs) -> Trajectory:
         """The trajectory with what the logits say under its noise."""
-        return self.runner._attach_prediction(traj, output, inputs, needs)
+        return add_prediction(self.settings, traj, inputs, output, needs)
 
     def step(self, traj: Trajectory, policy: Policy, needs: Needs | None = None) -> OwnStep:
         """A step of a policy that goes on by itself, all its passes counted; `needs` if somebody else reads them, too.
@@ -147,9 +157,8 @@ class Stepper:
         """
         if acts_whole(policy):
             return self.whole_step(traj, policy, needs)
-        seen = self.runner.observe(traj, policy.model_input(traj), needs or policy.needs)
-        action = policy.act(without_noise(seen, policy), NO_LOOK_AHEAD)
-        change = self.runner.change(seen, action)
+        seen, _ = predict(self.settings, traj, policy.model_input(hide_noise(traj, policy)), needs or policy.needs)
+        action, change = decide(self.settings, policy, seen)
         return OwnStep(seen.current_prediction, action, change, (StepCost(passes=1),) * traj.state.batch)
 
     def whole_step(self, traj: Trajectory, policy: Policy, needs: Needs | None = None) -> OwnStep:
@@ -162,15 +171,17 @@ class Stepper:
         return parts[0] if len(parts) == 1 else _joined(parts)
 
     def _whole_step(self, traj: Trajectory, policy: Policy, needs: Needs | None) -> OwnStep:
-        # A runner of its own: what it looked at is forgotten, and every step pays for its own forwards.
-        runner, canvas_B = Runner(self.forward, self.runner.sampling), traj.state.valid_BL.sum(-1)
-        runner.reset_costs(traj)
+        # A cache of its own: what it looked at is forgotten, and every step pays for its own forwards.
+        looks, canvas_B = LookCache(self.settings), traj.state.valid_BL.sum(-1)
+        looks.begin(traj.rows_B)
+        own = looks.cost
         if traj.prediction is None or own_view(policy):
-            traj = runner.observe(traj, policy.model_input(without_noise(traj, policy)), needs or policy.needs)
-        own_B = runner.forwards_B
-        action = policy.act(without_noise(traj, policy), runner if policy.looks_ahead else NO_LOOK_AHEAD)
-        change = self.change(traj, action)
-        spent = (runner.forwards_B - own_B, runner.processed_B - own_B * canvas_B, runner.forwards_B)
+            inputs = policy.model_input(hide_noise(traj, policy))
+            traj, own = predict(self.settings, traj, inputs, needs or policy.needs)
+        action, change = decide(self.settings, policy, traj, looks if policy.looks_ahead else None)
+        raise_faults(change.fault_B, traj.state.step_B, traj.rows_B)
+        cost = own + looks.cost
+        spent = (looks.cost.forwards_B, cost.processed_B - own.forwards_B * canvas_B, cost.forwards_B)
         costs = tuple(StepCost(*row) for row in torch.stack(spent, 1).tolist())
         return OwnStep(traj.current_prediction, action, change, costs)
 
@@ -182,34 +193,26 @@ class Stepper:
         if not (needs.divergence or needs.posterior):
             return traj
         needs = replace(needs, hidden=False)
-        return self.runner.recompute_last_step(traj, lambda before: ModelInput.of(before.state, needs), needs)
+        return recompute_last_step(self.settings, traj, lambda before: ModelInput.of(before.state, needs), needs)
 
     def act(self, traj: Trajectory, policy: Policy) -> tuple[Action, Transition]:
         """What a policy that does not look ahead does on a prediction."""
-        action = policy.act(without_noise(traj, policy), NO_LOOK_AHEAD)
-        return action, self.change(traj, action)
+        action, change = decide(self.settings, policy, traj)
+        raise_faults(change.fault_B, traj.state.step_B, traj.rows_B)
+        return action, change
 
     def change(self, traj: Trajectory, action: Action) -> Transition:
         """What an action does."""
-        change = self.runner.change(traj, action)
+        change = apply(traj.state, traj.current_prediction, action)
         raise_faults(change.fault_B, traj.state.step_B, traj.rows_B)
         return change
-
-
-def without_noise(traj: Trajectory, *policies: Policy) -> Trajectory:
-    """As policies that draw nothing are to see it: without random numbers."""
-    return traj if any(policy.random for policy in policies) else replace(traj, noise=ForbiddenNoise(traj.noise.key_B))
 
 
 def moved_on(traj: Trajectory, name: str, step: OwnStep, keep: int) -> Trajectory:
     """The next state, with `keep` steps of the past (`ALL` for every one); nobody counts what it cost."""
     if keep == 0:
         return replace(traj, state=step.change.state, prediction=None, steps=())
-    nothing_B = torch.zeros_like(traj.rows_B)
-    seen = replace(traj, prediction=step.prediction)
-    return append_step(
-        seen, record_of(seen, name, step.action, step.change, nothing_B, nothing_B), step.change.state, keep
-    )
+    return append_step(replace(traj, prediction=step.prediction), name, step.action, step.change, keep=keep)
 
 
 def _joined(parts: list[OwnStep]) -> OwnStep:

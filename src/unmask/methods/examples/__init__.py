@@ -30,7 +30,7 @@ from unmask.core import (
     Vocabulary,
     sample,
 )
-from unmask.engine import append_step, apply, decode, record_of
+from unmask.engine import append_step, apply, decode
 from unmask.methods import METHODS, make_policy
 from unmask.methods.ddpd import DDPD
 from unmask.methods.demask import DEMASK
@@ -227,9 +227,8 @@ def follow(policy: Policy, calls: Sequence[Mapping[int, tuple[float, float]]], n
         clean = replace(flat.clean, p_BNK=torch.stack((p_BN, 1 - p_BN), -1), entropy_BN=entropy_BN)
         traj = replace(traj, prediction=replace(flat, confidence_BN=p_BN, clean=clean))
         action = policy.act(traj, NO_LOOK_AHEAD)
-        change = apply(traj.state, traj.current_prediction, action).checked()
-        step = record_of(traj, policy.name, action, change, traj.forwards_B, traj.processed_B)
-        traj = append_step(traj, step, change.state, ALL)
+        change = apply(traj.state, traj.current_prediction, action).check()
+        traj = append_step(traj, policy.name, action, change, keep=ALL)
     return traj
 
 
