@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from tests.helpers.cases import each_case
-from unmask.base.errors import Unfinished
+from unmask.base.errors import ContractError, Unfinished
 from unmask.core import (
     Needs,
     Noise,
     Policy,
     SamplingParams,
+    Search,
     State,
     Trajectory,
     concat,
@@ -134,3 +135,95 @@ def test_rows_that_finish_have_no_limit():
     """The flag is raised by a further step alone: a row that is done takes none."""
     long = decode(EXACT, Stuck(-1), start([0, 1]))
     assert not long.state.masked_BL.any()
+
+
+DRAWS = {
+    "uniform": lambda noise, step_B, at_BL: noise.uniform(step_B, at_BL, "order"),
+    "uniform_packed": lambda noise, step_B, at_BL: noise.uniform_packed(step_B, step_B, step_B * 0, "order"),
+    "uniform_vocab": lambda noise, step_B, at_BL: noise.uniform_vocab(step_B, step_B, step_B * 0, 4, "order"),
+    "bits": lambda noise, step_B, at_BL: noise.bits(step_B, step_B, step_B * 0, "order"),
+    "derive": lambda noise, step_B, at_BL: noise.derive("again"),
+    "select": lambda noise, step_B, at_BL: noise.select(torch.tensor([0])).uniform(step_B[:1], at_BL[:1], "order"),
+}
+
+
+def draw(traj, how):
+    DRAWS[how](traj.noise, traj.state.step_B, torch.zeros_like(traj.state.tokens_BL))
+
+
+@dataclass(frozen=True)
+class Sly(Policy):
+    """Draws where it is told to."""
+
+    name: ClassVar[str] = "sly"
+    how: str
+    where: str = "act"
+    says_so: bool = False
+
+    @property
+    def random(self):
+        return self.says_so
+
+    def act(self, traj, look_ahead):
+        self.at("act", traj)
+        return LLaDA().act(traj, look_ahead)
+
+    def model_input(self, traj):
+        self.at("model_input", traj)
+        return super().model_input(traj)
+
+    def done(self, traj):
+        self.at("done", traj)
+        return super().done(traj)
+
+    def at(self, where, traj):
+        if where == self.where:
+            draw(traj, self.how)
+
+
+@dataclass(frozen=True)
+class SlySearch(Search):
+    name: ClassVar[str] = "sly"
+    how: str
+    says_so: bool = False
+
+    @property
+    def random(self):
+        return self.says_so
+
+    def decode(self, context, traj):
+        draw(traj, self.how)
+        return make_policy("soar").decode(context, traj)
+
+
+@each_case("how", [*DRAWS])
+@each_case("temperature", [0.0, 0.8])
+def test_a_method_that_draws_must_say_so(how, temperature):
+    sampling = SamplingParams(temperature=temperature)
+    for sly in (*(Sly(how, where) for where in ("act", "model_input", "done")), SlySearch(how)):
+        with pytest.raises(ContractError, match=r"without saying so; allowed: `random` is True"):
+            decode(EXACT, sly, start(), sampling=sampling)
+        assert not decode(EXACT, replace(sly, says_so=True), start(), sampling=sampling).state.masked_BL.any()
+
+
+def test_tokens_are_drawn_for_methods_that_draw_nothing():
+    """The run's own draws at a temperature: in steps, in looks ahead, on paths of a search."""
+    for name in ("llada", "info-gain", "soar"):
+        policy = make_policy(name)
+        ends = {
+            tuple(
+                decode(EXACT, policy, replace(start(), noise=Noise.of([k] * 4)), sampling=SamplingParams(1.0))
+                .state.tokens_BL.flatten()
+                .tolist()
+            )
+            for k in range(6)
+        }
+        assert len(ends) > 1
+
+
+def test_a_wrapped_policy_draws_as_the_one_inside():
+    """The trait depends on settings: the same classes draw or do not."""
+    for base, draws in ((LLaDA(), False), (LLaDA(remasking="random"), True)):
+        policy = make_policy("best-of", base=base, n=1)
+        assert policy.random is draws
+        assert not decode(EXACT, policy, start()).state.masked_BL.any()

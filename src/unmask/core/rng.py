@@ -96,13 +96,20 @@ class Noise(Selectable):
 
 @dataclass(frozen=True, repr=False)
 class ForbiddenNoise(Noise):
-    """The noise shown to a policy that says it draws nothing."""
+    """The noise shown to a policy that does not declare that it draws: every draw raises, and so does `derive`."""
 
     def select(self, rows_R: Tensor) -> "ForbiddenNoise":
         return ForbiddenNoise(self.key_B[rows_R])
 
-    def uniform(self, step_B: Tensor, position_BN: Tensor, purpose: str) -> Tensor:
-        raise ContractError(
+    def derive(self, name: str) -> Noise:
+        raise self._refusal(name)
+
+    def _bits(self, step: Tensor, position: Tensor, purpose: str, key: Tensor) -> Tensor:
+        # All numbers are made here, whichever method asks.
+        raise self._refusal(purpose)
+
+    def _refusal(self, purpose: str) -> ContractError:
+        return ContractError(
             f"a policy drew random numbers ({purpose!r}) without saying so; allowed: `random` is True for policies "
             "that draw; set it in the class"
         )
