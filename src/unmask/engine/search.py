@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -11,22 +10,21 @@ from unmask.base.errors import InvalidAction, Unfinished
 from unmask.core import (
     ALL,
     Action,
-    ModelInput,
-    ModelOutput,
-    Needs,
-    Noise,
-    Prediction,
     Search,
-    State,
     Trajectory,
     concat,
-    map_tensors,
 )
-from unmask.engine.step import LookCache, StepSettings, add_counts, append_step, change_state, hide_noise
+from unmask.engine.step import (
+    HOST,
+    LookCache,
+    StepSettings,
+    add_counts,
+    append_step,
+    change_state,
+    hide_noise,
+    move_tensors,
+)
 from unmask.engine.transition import raise_faults
-
-T = TypeVar("T")
-HOST = torch.device("cpu")
 
 
 def run_search(
@@ -40,9 +38,9 @@ def run_search(
     """Let a search decode, count what it spends, and refuse an end with masks or with changed given tokens."""
     context = CountingContext(settings, start.rows_B, on_step)
     shown = hide_noise(replace(start, prepaid_B=None), search)
-    end = search.decode(context, _move(shown, HOST) if context.paths_on_host else shown)
-    steps = (*start.steps, *_move(end.steps[len(start.steps) :], start.rows_B.device)) if record else ()
-    end = _move(replace(end, noise=start.noise, prediction=None, steps=()), start.rows_B.device)
+    end = search.decode(context, move_tensors(shown, HOST) if context.on_host else shown)
+    steps = (*start.steps, *move_tensors(end.steps[len(start.steps) :], start.rows_B.device)) if record else ()
+    end = move_tensors(replace(end, noise=start.noise, prediction=None, steps=()), start.rows_B.device)
     fixed_BL, open_B = start.state.fixed_BL, end.state.masked_BL.any(-1)
     if not torch.equal(end.state.tokens_BL[fixed_BL], start.state.tokens_BL[fixed_BL]):
         raise InvalidAction(f"{search.name} changed a given token; allowed: answer positions only; leave the rest")
@@ -65,45 +63,18 @@ class CountingContext(LookCache):
     Canvases go to the model and predictions come back, all of a look-ahead together; a posterior stays where it is.
     """
 
+    keep = False
+
     def __init__(self, settings: StepSettings, rows_B: Tensor, on_step: Callable[[Trajectory], None] | None):
-        super().__init__(settings, keep=False)
+        super().__init__(settings)
         self.begin(rows_B)
         self.on_step = on_step
-        self.paths_on_host = on_other_device(rows_B.device)
+        self.on_host = on_other_device(rows_B.device)
 
     @property
     def forwards_B(self) -> Tensor:
         """Forwards that every row has paid for so far."""
-        return self.cost.forwards_B.to(HOST) if self.paths_on_host else self.cost.forwards_B
-
-    def predict(
-        self,
-        states: State,
-        owner_U: Tensor,
-        needs: Needs | None = None,
-        given_UL: Tensor | None = None,
-        *,
-        inputs: ModelInput | None = None,
-        noise: Noise | None = None,
-        temperature: float | None = None,
-    ) -> Prediction:
-        """Predict for hypothetical rows, wherever the paths live."""
-        if not self.paths_on_host:
-            return super().predict(
-                states, owner_U, needs, given_UL, inputs=inputs, noise=noise, temperature=temperature
-            )
-        states, owner_U, given_UL, inputs, noise = _move((states, owner_U, given_UL, inputs, noise), self.rows_B.device)
-        seen = super().predict(states, owner_U, needs, given_UL, inputs=inputs, noise=noise, temperature=temperature)
-        return replace(_move(replace(seen, posterior=None), HOST), posterior=seen.posterior)
-
-    def ask_planner(
-        self, states: State, owner_U: Tensor, needs: Needs | None = None, *, inputs: ModelInput | None = None
-    ) -> ModelOutput:
-        """Run the second network on hypothetical rows, wherever the paths live."""
-        if not self.paths_on_host:
-            return super().ask_planner(states, owner_U, needs, inputs=inputs)
-        states, owner_U, inputs = _move((states, owner_U, inputs), self.rows_B.device)
-        return _move(super().ask_planner(states, owner_U, needs, inputs=inputs), HOST)
+        return self.cost.forwards_B.to(HOST) if self.on_host else self.cost.forwards_B
 
     def apply_action(self, traj: Trajectory, policy: str, action: Action) -> Trajectory:
         """Take one recorded transition of hypothetical rows. Its cost is counted for the whole search."""
@@ -124,7 +95,3 @@ class CountingContext(LookCache):
 def on_other_device(device: torch.device) -> bool:
     """Whether the model runs elsewhere than on the CPU, where a search keeps its paths."""
     return device.type != HOST.type
-
-
-def _move(value: T, device: torch.device) -> T:
-    return map_tensors(value, lambda tensor: tensor.to(device))

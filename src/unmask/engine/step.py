@@ -6,6 +6,7 @@ The one object with a memory is `LookCache`, and whoever steps decides whether t
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -28,10 +29,15 @@ from unmask.core import (
     State,
     Step,
     Trajectory,
+    concat,
+    map_tensors,
     sample,
     select,
 )
 from unmask.engine.transition import Transition, apply, fill_after_eos
+
+T = TypeVar("T")
+HOST = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ class StepSettings:
 
 @dataclass(frozen=True)
 class StepCost:
-    """What one step costs each row."""
+    """What one step costs each row, under the names that `Step` keeps it by."""
 
     forwards_B: Tensor
     processed_B: Tensor
@@ -89,76 +95,42 @@ def add_counts(one: Tensor | None, other: Tensor | None) -> Tensor | None:
     return other if one is None else one if other is None else one + other
 
 
-class LookCache:
-    """The look-ahead of a policy: runs canvases that are not real, and counts what that costs the rows that asked.
+def take_step(
+    settings: StepSettings, policy: Policy, traj: Trajectory, look_ahead: "LookCache | None" = None
+) -> tuple[Trajectory, Step, Tensor]:
+    """Take one step: the rows after it, its record, and the fault flags of each row.
 
-    Its passes are kept until the next real forward, so a look-ahead that comes true is not run again. They are kept by
-    row and canvas: a row never profits from what its neighbour paid for.
+    The trajectory keeps as many steps as the policy reads, and one for its notes.
     """
-
-    def __init__(self, settings: StepSettings, keep: bool = True):
-        self.settings, self.keep = settings, keep
-        self._answers: dict[bytes, tuple[ModelOutput, int]] = {}
-        """The output that answers a canvas, and its row there."""
-
-    def begin(self, rows_B: Tensor) -> None:
-        """Start to count for these rows of the run: `owner_U` are places among them."""
-        self.rows_B = rows_B
-        self.cost = StepCost.zero(rows_B, self.settings.planner)
-
-    def predict(
-        self,
-        states: State,
-        owner_U: Tensor,
-        needs: Needs | None = None,
-        given_UL: Tensor | None = None,
-        *,
-        inputs: ModelInput | None = None,
-        noise: Noise | None = None,
-        temperature: float | None = None,
-    ) -> Prediction:
-        """Predict for hypothetical rows, as `LookAhead.predict` says."""
-        needs = needs or Needs()
-        inputs = replace(inputs or ModelInput.of(states, needs), row_B=None)
-        if given_UL is not None:
-            inputs = replace(inputs, given_BN=given_UL)
-        output = self.settings.denoiser(inputs, needs)
-        self.cost = self.cost.charge(owner_U, inputs, output)
-        # An attention of its own changes the output, and no key says which attention it was.
-        if self.keep and inputs.attend_BNN is None:
-            for row, key in enumerate(_canvas_keys(inputs, needs, self.rows_B[owner_U])):
-                self._answers[key] = (output, row)
-        sampling = self.settings.sampling if noise else self.settings.sampling.greedy
-        if temperature is not None:
-            sampling = replace(sampling, temperature=temperature)
-        # These are the run's own draws of tokens, so a policy that draws nothing itself may ask for them, too.
-        if isinstance(noise, ForbiddenNoise):
-            noise = Noise(noise.key_B)
-        alone = Trajectory.start(states, noise or Noise(torch.zeros_like(states.step_B)))
-        settings = replace(self.settings, sampling=sampling)
-        return add_prediction(settings, alone, inputs, output, needs).current_prediction
-
-    def ask_planner(
-        self, states: State, owner_U: Tensor, needs: Needs | None = None, *, inputs: ModelInput | None = None
-    ) -> ModelOutput:
-        """Run the second network on hypothetical rows."""
-        spent_B = self.cost.planner_forwards_B
-        if self.settings.planner is None or spent_B is None:
-            raise ConfigError("the policy asks a planner; allowed: a run that has one; pass planner=... to decode")
-        needs = needs or Needs()
-        output = self.settings.planner(replace(inputs or ModelInput.of(states, needs), row_B=None), needs)
-        spent_B = spent_B.index_add(0, owner_U, torch.full_like(owner_U, output.forwards))
-        self.cost = replace(self.cost, planner_forwards_B=spent_B)
-        return output
-
-    def take_answers(self) -> dict[bytes, tuple[ModelOutput, int]]:
-        """Hand over what was kept and forget it: what has not come true by the next real forward never will."""
-        answers, self._answers = self._answers, {}
-        return answers
+    needs = policy.needs | Needs(top_k=settings.record_top)
+    seen, cost = predict(settings, traj, policy.model_input(hide_noise(traj, policy)), needs, look_ahead)
+    if traj.prepaid_B is not None:
+        # The run that is resumed has looked at this canvas, and has paid for it.
+        cost = replace(
+            cost,
+            forwards_B=cost.forwards_B.masked_fill(traj.prepaid_B, 0),
+            processed_B=cost.processed_B.masked_fill(traj.prepaid_B, 0),
+            prepaid_B=traj.prepaid_B,
+        )
+    recorded = seen.current_prediction
+    if needs != policy.needs:
+        # The policy gets what it asked for: some read all that there is, and would decide otherwise.
+        most = max(policy.needs.top_k, 2)
+        clean, filtered = recorded.clean.largest(most), recorded.filtered.largest(most)
+        seen = replace(seen, prediction=replace(recorded, clean=clean, filtered=filtered))
+    if look_ahead is not None:
+        look_ahead.begin(traj.rows_B)
+    action, change = decide(settings, policy, seen, look_ahead)
+    if look_ahead is not None:
+        cost += look_ahead.cost
+    after = append_step(seen, policy.name, action, change, cost, keep=policy.past_steps or 1)
+    step = light_step(after.steps[-1])
+    step = replace(step, prediction=replace(step.prediction, clean=recorded.clean, filtered=recorded.filtered))
+    return after, step, change.fault_B
 
 
 def forward(
-    settings: StepSettings, inputs: ModelInput, needs: Needs, cache: LookCache | None = None
+    settings: StepSettings, inputs: ModelInput, needs: Needs, cache: "LookCache | None" = None
 ) -> tuple[ModelOutput, StepCost]:
     """Run the network on real rows, and say what that costs each; `inputs.row_B` are their numbers in the run.
 
@@ -209,7 +181,7 @@ def add_prediction(
 
 
 def predict(
-    settings: StepSettings, traj: Trajectory, inputs: ModelInput, needs: Needs, cache: LookCache | None = None
+    settings: StepSettings, traj: Trajectory, inputs: ModelInput, needs: Needs, cache: "LookCache | None" = None
 ) -> tuple[Trajectory, StepCost]:
     """Run the network on the rows as they are: the trajectory with its prediction, and what that costs."""
     inputs = replace(inputs, row_B=traj.rows_B)
@@ -218,7 +190,7 @@ def predict(
 
 
 def decide(
-    settings: StepSettings, policy: Policy, traj: Trajectory, look_ahead: LookCache | None = None
+    settings: StepSettings, policy: Policy, traj: Trajectory, look_ahead: "LookCache | None" = None
 ) -> tuple[Action, Transition]:
     """Let the policy act on the trajectory's prediction. The flags of broken actions are the caller's to look at."""
     action = policy.act(hide_noise(traj, policy), look_ahead or NO_LOOK_AHEAD)
@@ -253,8 +225,8 @@ def append_step(
         rows_B=traj.rows_B,
         policy=policy,
         state=traj.state,
-        # A method's head reads the hidden rows in its own step, and nobody afterwards: keeping them would hold, for
-        # every step, a vector per position in memory.
+        # Without hidden rows, which nobody reads in a later step; and made anew, because a record would also keep what
+        # was derived from the prediction since.
         prediction=replace(traj.current_prediction, hidden_BNH=None),
         action=action if action.rule is None else replace(action, rule=None),
         revealed_BL=change.revealed_BL,
@@ -282,36 +254,6 @@ def light_step(step: Step) -> Step:
     return step if light is step.prediction else replace(step, prediction=light)
 
 
-def take_step(
-    settings: StepSettings, policy: Policy, traj: Trajectory, look_ahead: LookCache | None = None
-) -> tuple[Trajectory, Step, Tensor]:
-    """Take one step: the rows after it, its record, and the fault flags of each row.
-
-    The trajectory keeps as many steps as the policy reads, and one for its notes.
-    """
-    needs = policy.needs | Needs(top_k=settings.record_top)
-    seen, cost = predict(settings, traj, policy.model_input(hide_noise(traj, policy)), needs, look_ahead)
-    if traj.prepaid_B is not None:
-        # The run that is resumed has looked at this canvas, and has paid for it.
-        free = (spent_B.masked_fill(traj.prepaid_B, 0) for spent_B in (cost.forwards_B, cost.processed_B))
-        cost = StepCost(*free, cost.planner_forwards_B, traj.prepaid_B)
-    recorded = seen.current_prediction
-    if needs != policy.needs:
-        # The policy gets what it asked for: some read all that there is, and would decide otherwise.
-        most = max(policy.needs.top_k, 2)
-        clean, filtered = recorded.clean.largest(most), recorded.filtered.largest(most)
-        seen = replace(seen, prediction=replace(recorded, clean=clean, filtered=filtered))
-    if look_ahead is not None:
-        look_ahead.begin(traj.rows_B)
-    action, change = decide(settings, policy, seen, look_ahead)
-    if look_ahead is not None:
-        cost += look_ahead.cost
-    after = append_step(seen, policy.name, action, change, cost, keep=policy.past_steps or 1)
-    step = light_step(after.steps[-1])
-    step = replace(step, prediction=replace(step.prediction, clean=recorded.clean, filtered=recorded.filtered))
-    return after, step, change.fault_B
-
-
 def recompute_last_step(
     settings: StepSettings, traj: Trajectory, model_input: Callable[[Trajectory], ModelInput], needs: Needs
 ) -> Trajectory:
@@ -327,6 +269,94 @@ def recompute_last_step(
     return replace(traj, steps=(*traj.steps[:-1], replace(traj.last, prediction=whole)))
 
 
+class LookCache:
+    """The look-ahead of a policy: runs canvases that are not real, and counts what that costs the rows that asked.
+
+    Its passes are kept until the next real forward, so a look-ahead that comes true is not run again. They are kept by
+    row and canvas: a row never profits from what its neighbour paid for.
+    """
+
+    keep = True
+    """Whether passes are kept."""
+    on_host = False
+    """Whether canvases and predictions are on the CPU although the model runs elsewhere."""
+
+    def __init__(self, settings: StepSettings):
+        self.settings = settings
+        self._answers: dict[bytes, tuple[ModelOutput, int]] = {}
+        """The output that answers a canvas, and its row there."""
+
+    def begin(self, rows_B: Tensor) -> None:
+        """Start to count for these rows of the run: `owner_U` are places among them."""
+        self.rows_B = rows_B
+        self.cost = StepCost.zero(rows_B, self.settings.planner)
+
+    def predict(
+        self,
+        states: State,
+        owner_U: Tensor,
+        needs: Needs | None = None,
+        given_UL: Tensor | None = None,
+        *,
+        inputs: ModelInput | None = None,
+        noise: Noise | None = None,
+        temperature: float | None = None,
+    ) -> Prediction:
+        """Predict for hypothetical rows, as `LookAhead.predict` says."""
+        needs = needs or Needs()
+        if self.on_host:
+            moved = move_tensors((states, owner_U, given_UL, inputs, noise), self.rows_B.device)
+            states, owner_U, given_UL, inputs, noise = moved
+        inputs = replace(inputs or ModelInput.of(states, needs), row_B=None)
+        if given_UL is not None:
+            inputs = replace(inputs, given_BN=given_UL)
+        output = self.settings.denoiser(inputs, needs)
+        self.cost = self.cost.charge(owner_U, inputs, output)
+        # An attention of its own changes the output, and no key says which attention it was.
+        if self.keep and inputs.attend_BNN is None:
+            for row, key in enumerate(_canvas_keys(inputs, needs, self.rows_B[owner_U])):
+                self._answers[key] = (output, row)
+        sampling = self.settings.sampling if noise else self.settings.sampling.greedy
+        if temperature is not None:
+            sampling = replace(sampling, temperature=temperature)
+        # These are the run's own draws of tokens, so a policy that draws nothing itself may ask for them, too.
+        if isinstance(noise, ForbiddenNoise):
+            noise = Noise(noise.key_B)
+        alone = Trajectory.start(states, noise or Noise(torch.zeros_like(states.step_B)))
+        settings = replace(self.settings, sampling=sampling)
+        prediction = add_prediction(settings, alone, inputs, output, needs).current_prediction
+        if self.on_host:
+            # The posterior is large and stays where it is.
+            light = move_tensors(replace(prediction, posterior=None), HOST)
+            prediction = replace(light, posterior=prediction.posterior)
+        return prediction
+
+    def ask_planner(
+        self, states: State, owner_U: Tensor, needs: Needs | None = None, *, inputs: ModelInput | None = None
+    ) -> ModelOutput:
+        """Run the second network on hypothetical rows."""
+        spent_B = self.cost.planner_forwards_B
+        if self.settings.planner is None or spent_B is None:
+            raise ConfigError("the policy asks a planner; allowed: a run that has one; pass planner=... to decode")
+        needs = needs or Needs()
+        if self.on_host:
+            states, owner_U, inputs = move_tensors((states, owner_U, inputs), self.rows_B.device)
+        output = self.settings.planner(replace(inputs or ModelInput.of(states, needs), row_B=None), needs)
+        spent_B = spent_B.index_add(0, owner_U, torch.full_like(owner_U, output.forwards))
+        self.cost = replace(self.cost, planner_forwards_B=spent_B)
+        return move_tensors(output, HOST) if self.on_host else output
+
+    def take_answers(self) -> dict[bytes, tuple[ModelOutput, int]]:
+        """Hand over what was kept and forget it: what has not come true by the next real forward never will."""
+        answers, self._answers = self._answers, {}
+        return answers
+
+
+def move_tensors(value: T, device: torch.device) -> T:
+    """The same value on a device."""
+    return map_tensors(value, lambda tensor: tensor.to(device))
+
+
 def _canvas_keys(inputs: ModelInput, needs: Needs, rows_B: Tensor) -> list[bytes]:
     """Keys by which passes are kept: all that a row's logits depend on, and the row that has paid for them."""
     extras = bytes((needs.attention, needs.hidden))
@@ -338,14 +368,12 @@ def _canvas_keys(inputs: ModelInput, needs: Needs, rows_B: Tensor) -> list[bytes
 
 def _gather_rows(answers: list[tuple[ModelOutput, int]]) -> ModelOutput:
     """One packed output out of rows of several."""
-    rows = [output.slot_BN[row][output.wanted_BN[row]] for output, row in answers]
-    parts = [output.logits_RV[r] for (output, _), r in zip(answers, rows, strict=True)]
-    attention = [output.attention_BNN[row] for output, row in answers if output.attention_BNN is not None]
-    hidden = [out.hidden_RH[r] for (out, _), r in zip(answers, rows, strict=True) if out.hidden_RH is not None]
-    return ModelOutput(
-        torch.cat(parts),
-        # A cache may have answered for fewer slots than the view wants.
-        torch.stack([output.wanted_BN[row] for output, row in answers]),
-        attention_BNN=torch.stack(attention) if attention else None,
-        hidden_RH=torch.cat(hidden) if hidden else None,
-    )
+    parts = []
+    for output, row in answers:
+        # Not what the input wants: a cache may have answered for fewer slots.
+        wanted_BN = output.wanted_BN[row : row + 1]
+        at_R = output.slot_BN[row][wanted_BN[0]]
+        attention_BNN = None if output.attention_BNN is None else output.attention_BNN[row : row + 1]
+        hidden_RH = None if output.hidden_RH is None else output.hidden_RH[at_R]
+        parts.append(ModelOutput(output.logits_RV[at_R], wanted_BN, attention_BNN, hidden_RH))
+    return concat(parts)

@@ -4,7 +4,7 @@ A broken action does not raise here, because that would make the host wait for t
 of its row, and the loop reads those of all rows at once.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from operator import or_
 
@@ -171,24 +171,17 @@ def _check_action(state: State, action: Action) -> None:
         raise InvalidAction(f"the policy returned {action!r}; allowed: an Action; return one from act")
     if action.rule is not None and action.rule not in RULES:
         raise InvalidAction(f"rule is {action.rule!r}; allowed: {', '.join(RULES)} or None; leave it out")
-    batch, length = state.tokens_BL.shape
-    wanted: dict[str, tuple[Tensor | None, tuple[int, ...]]] = {
-        "alpha": (action.alpha_BJ, (batch, len(RULES))),
-        "region": (action.region_BL, (batch, length)),
-        "kappa": (action.kappa_B, (batch,)),
-        "commit": (action.commit_BL, (batch, length)),
-        "remask": (action.remask_BL, (batch, length)),
-        "tokens": (action.tokens_BL, (batch, length)),
-    }
-    for name, (tensor, shape) in wanted.items():
-        if tensor is not None and tuple(tensor.shape) != shape:
+    sizes = {"B": state.batch, "L": state.tokens_BL.shape[1], "J": len(RULES)}
+    dtypes = {"region": torch.bool, "commit": torch.bool, "remask": torch.bool, "tokens": torch.long}
+    for field in fields(action):
+        tensor, (name, _, axes) = getattr(action, field.name), field.name.partition("_")
+        if not isinstance(tensor, Tensor):
+            continue
+        shape = tuple(sizes[axis] for axis in axes)
+        if tuple(tensor.shape) != shape:
             raise InvalidAction(
                 f"{name} has shape {tuple(tensor.shape)}; allowed: {shape}, one entry per row and canvas position; "
                 "build it from the state's own tensors"
             )
-    for name in ("region", "commit", "remask"):
-        tensor = wanted[name][0]
-        if tensor is not None and tensor.dtype != torch.bool:
-            raise InvalidAction(f"{name} has dtype {tensor.dtype}; allowed: torch.bool; compare or call .bool()")
-    if action.tokens_BL is not None and action.tokens_BL.dtype != torch.long:
-        raise InvalidAction(f"tokens has dtype {action.tokens_BL.dtype}; allowed: torch.int64; call .long()")
+        if tensor.dtype != dtypes.get(name, tensor.dtype):
+            raise InvalidAction(f"{name} has dtype {tensor.dtype}; allowed: {dtypes[name]}; convert it")
