@@ -87,7 +87,7 @@ def _padded(
     recorder: StepRecorder, settings: StepSettings, policy: Policy, traj: Trajectory, record: bool
 ) -> GraphedRun:
     """On longer canvases; what comes of it is cut to the length of the given ones."""
-    length, done_B = traj.state.tokens_BL.shape[1], policy.done(traj)
+    length, done_B = traj.state.tokens_BL.shape[1], policy.done(hide_noise(traj, policy))
     ended = [_base(traj).select(done_B.nonzero().flatten())]
     traj = traj.select((~done_B).nonzero().flatten())
     padded = replace(traj, state=traj.state.pad_to(-(-length // recorder.grain) * recorder.grain))
@@ -263,7 +263,7 @@ class GraphedRows:
             seen, cost = predict(self.settings, now, inputs, self.policy.needs)
             action, change = decide(self.settings, self.policy, seen)
             later = append_step(seen, self.policy.name, action, change, cost, keep=self.past.most)
-            next_B = self.going_B & ~self.policy.done(later)
+            next_B = self.going_B & ~self.policy.done(hide_noise(later, self.policy))
             # First all that is read, then the buffers it was read from.
             moved = self._moved(now, later, change, next_B)
             self.past.push(later.steps[-1], self.going_B)
