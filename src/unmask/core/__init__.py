@@ -1,7 +1,6 @@
 """Values and contracts of the runtime. Nothing here knows a model, a method or a task."""
 
 from unmask.core.action import RULES, Action
-from unmask.core.card import OURS, RECONSTRUCTION, TAXONOMY, Card
 from unmask.core.contracts import (
     ALL,
     NO_LOOK_AHEAD,
@@ -30,13 +29,9 @@ from unmask.core.vocab_statistics_choice import choose_statistics
 __all__ = [
     "ALL",
     "NO_LOOK_AHEAD",
-    "OURS",
-    "RECONSTRUCTION",
     "RULES",
-    "TAXONOMY",
     "Action",
     "AnswerCost",
-    "Card",
     "CountedSlots",
     "Denoiser",
     "DenoiserWrapper",

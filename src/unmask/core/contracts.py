@@ -10,7 +10,6 @@ from torch import Tensor
 
 from unmask.base.errors import ContractError
 from unmask.core.action import Action
-from unmask.core.card import Card
 from unmask.core.prediction import ModelOutput, Prediction
 from unmask.core.proposal import Vocabulary
 from unmask.core.rng import Noise
@@ -148,8 +147,8 @@ class DecodingMethod(ABC):
     """
 
     name: ClassVar[str]
-    card: ClassVar[Card | None] = None
-    """Where it comes from and how far it can be trusted; None for a method of one's own."""
+    card: ClassVar[Any] = None
+    """Citation, taxonomy row and label of a published method; None for a user's own method."""
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)

@@ -97,6 +97,41 @@ class Trajectory(Selectable, Displayable):
             )
         return self.prediction
 
+    # The numbers that methods read most, on the canvas alone: predictions may have more slots behind it.
+
+    @property
+    def confidence_BL(self) -> Tensor:
+        """Clean probability of the sampled token at each canvas position."""
+        return self._on_canvas(self.current_prediction.confidence_BN)
+
+    @property
+    def proposed_BL(self) -> Tensor:
+        """Probability of the sampled token under the distribution that it was drawn from."""
+        return self._on_canvas(self.current_prediction.proposed_BN)
+
+    @property
+    def token_BL(self) -> Tensor:
+        """Token that each canvas position would take in this step."""
+        return self._on_canvas(self.current_prediction.token_BN)
+
+    @property
+    def top_p_BL(self) -> Tensor:
+        """Largest clean probability at each canvas position."""
+        return self._on_canvas(self.current_prediction.clean.p_BNK[..., 0])
+
+    @property
+    def top_token_BL(self) -> Tensor:
+        """Most probable token at each canvas position."""
+        return self._on_canvas(self.current_prediction.clean.top_BNK[..., 0])
+
+    @property
+    def entropy_BL(self) -> Tensor:
+        """Clean entropy in nats at each canvas position."""
+        return self._on_canvas(self.current_prediction.clean.entropy_BN)
+
+    def _on_canvas(self, value_BN: Tensor) -> Tensor:
+        return value_BN[:, : self.state.tokens_BL.shape[1]]
+
     @property
     def last(self) -> Step | None:
         return self.steps[-1] if self.steps else None
