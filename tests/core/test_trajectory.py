@@ -14,7 +14,7 @@ from tests.helpers.cases import each_case
 from unmask.axes import cardinality, commitment, score
 from unmask.base.errors import ConfigError, SchemaError, StorageError
 from unmask.core import Action, LookAhead, Needs, Noise, Policy, SamplingParams, State, Trajectory
-from unmask.core.archive import pack, unpack
+from unmask.core.trajectory_file import pack, unpack
 from unmask.engine import decode
 from unmask.models import ExactDenoiser, JointDistribution
 
@@ -201,13 +201,6 @@ def test_another_format_is_named(run, tmp_path):
     changed = rewritten(tmp_path / "run.npz", lambda m: m | {"format": "unmask-trajectory-999"})
     with pytest.raises(SchemaError, match="format is 'unmask-trajectory-999'; allowed: 'unmask-trajectory-2'"):
         Trajectory.load(changed)
-
-
-def test_a_file_of_the_old_format_is_refused_with_what_to_do(run, tmp_path):
-    """They had neither hash nor model."""
-    run.save(tmp_path / "run.npz")
-    with pytest.raises(SchemaError, match="do not say which model and proposal made them: decode again and save"):
-        Trajectory.load(rewritten(tmp_path / "run.npz", lambda m: m | {"format": "unmask-trajectory-1"}))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import kstest
 
 from unmask.core import Noise, State, Trajectory, row_key
-from unmask.core.rng import _open_unit
+from unmask.core.noise import _open_unit
 
 KEYS = [11, -7, 2**62, 0]
 STEP = torch.tensor([0, 3, 1, 500])
