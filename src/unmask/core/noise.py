@@ -92,10 +92,22 @@ class Noise(BatchValue):
 
 @dataclass(frozen=True, repr=False)
 class ForbiddenNoise(Noise):
-    """The noise shown to a policy that does not declare that it draws."""
+    """The noise shown to a method that does not declare that it draws: every draw is refused.
 
-    def uniform(self, step_B: Tensor, position_BN: Tensor, purpose: str) -> Tensor:
-        raise ContractError(
-            f"a policy drew random numbers ({purpose!r}) without saying so; allowed: `random` is True for policies "
-            "that draw; set it in the class"
-        )
+    Rollouts are shared and results are stored once on the word of such a method, so a draw would silently make them
+    wrong.
+    """
+
+    # Every number is made of counters, so this and `derive` are the only two ways to any.
+    def _counters(self, step: Tensor, position: Tensor, purpose: str, key: Tensor) -> Tensor:
+        raise _undeclared_draw(purpose)
+
+    def derive(self, name: str) -> Noise:
+        raise _undeclared_draw(name)
+
+
+def _undeclared_draw(purpose: str) -> ContractError:
+    return ContractError(
+        f"a policy drew random numbers ({purpose!r}) without saying so; allowed: `random` is True for policies "
+        "that draw; set it in the class"
+    )

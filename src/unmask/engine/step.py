@@ -11,6 +11,7 @@ from unmask.core import (
     ALL,
     Action,
     Denoiser,
+    ForbiddenNoise,
     ModelInput,
     ModelOutput,
     Needs,
@@ -99,6 +100,9 @@ class Runner:
         if self.remembers and inputs.attend_BNN is None:
             for row, key in enumerate(_keys(inputs, needs, self.rows_B[owner_U])):
                 self._memo[key] = (output, row)
+        # These are the run's own draws of tokens, so a method that draws nothing itself may ask for them, too.
+        if isinstance(noise, ForbiddenNoise) and temperature is None:
+            noise = Noise(noise.key_B)
         alone = Trajectory.start(states, noise or Noise(torch.zeros_like(states.step_B)))
         sampling = self.sampling if noise else self.sampling.greedy
         sampling = sampling if temperature is None else replace(sampling, temperature=temperature)
