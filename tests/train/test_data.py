@@ -68,7 +68,7 @@ def test_plain_text_begins_and_ends(data):
 def test_padded_rows(data):
     rows = data.training
     chosen = np.array([5, 0, 17])
-    table = rows.padded(chosen, 240, filler=data.ids.eos)
+    table = rows.pad(chosen, 240, filler=data.ids.eos)
     whole = cut(rows)
     for line, row in zip(table.tolist(), chosen, strict=True):
         assert line == whole[row] + [data.ids.eos] * (240 - len(whole[row]))
