@@ -5,8 +5,7 @@ import json
 import pytest
 
 from unmask.cli.app import main
-from unmask.core import OURS
-from unmask.methods import METHODS
+from unmask.methods import METHODS, OURS
 
 METHOD_NAMES = [name for name, method in METHODS.items() if method.card.label != OURS]
 MODELS = {"exact": "ab", "mini": "Add 2 and 3.", "mini-dream": "Add 2 and 3."}

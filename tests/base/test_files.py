@@ -141,11 +141,15 @@ import os, sys, time
 from pathlib import Path
 from unmask.base.files import lock
 
+started, start = os.pipe()
 with lock(Path(sys.argv[1])) as sure:
     if os.fork() == 0:
         os.close(1)
+        os.write(start, b"1")
         time.sleep(60)
         os._exit(0)
+    # A forked process gives the lock up when it first runs, which on a busy machine may be late.
+    os.read(started, 1)
     print(sure, flush=True)
     sys.stdin.read()
 """

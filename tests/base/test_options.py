@@ -97,7 +97,7 @@ class TestOptions:
             ({"pair": (1,)}, "pair[1] is (1,); allowed: tuple[float, float]; check its type"),
             ({"lengths": [1, "a"]}, "lengths[1] is 'a'; allowed: tuple[int, ...]; check its type"),
             ({"inner": {"size": 17}}, "inner.size is 17; allowed: 1 to 16; change it"),
-            ({"inner": 3}, "inner is 3; allowed: Inner; check its type"),
+            ({"inner": 3}, "inner is 3; allowed: a table of keys: size, share; check its type"),
             ({"more": [{}, {"size": "a"}]}, "more[1].size is 'a'; allowed: int; check its type"),
             ({"sources": {"a": {"size": "b"}}}, "sources.a.size is 'b'; allowed: int; check its type"),
             ({"topp": 1}, "unknown option 'topp'; did you mean top? known: "),

@@ -4,9 +4,7 @@ from dataclasses import replace
 
 from tests.helpers import methods_page
 from unmask.cli.options import policy_of
-from unmask.core import TAXONOMY
-from unmask.core.card import LABELS
-from unmask.methods import METHODS, describe_policy, examples, make_policy
+from unmask.methods import LABELS, METHODS, TAXONOMY, describe_policy, examples, make_policy
 
 PAPER = {
     "llada": ("confidence", "scheduled", "full", "irreversible", "none"),

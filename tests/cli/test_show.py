@@ -8,7 +8,7 @@ import pytest
 
 from unmask.api.load import load
 from unmask.core import Trajectory
-from unmask.core.archive import pack
+from unmask.core.trajectory_file import pack
 from unmask.look.run import run_record
 
 
@@ -65,7 +65,7 @@ def test_without_a_tokenizer_tokens_are_numbers(command, saved, tmp_path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (pack({"format": "unmask-trajectory-1", "tree": {}}, {}), "files of format 1 .* decode again and save"),
+        (pack({"format": "unmask-trajectory-1", "tree": {}}, {}), "format is 'unmask-trajectory-1'; allowed: "),
         (pack({"format": "unmask-trajectory-9", "tree": {}}, {}), "format is 'unmask-trajectory-9'; allowed: "),
         (b"no run", "is not a trajectory .* write it with Trajectory.save"),
     ],

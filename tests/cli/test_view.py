@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers.fresh_python import environment
 from tests.helpers.view_server import exact
-from unmask.core.archive import pack, unpack
+from unmask.core.trajectory_file import pack, unpack
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from tests.helpers.cases import each_case
 from unmask.axes import cardinality, commitment, score
 from unmask.base.errors import ConfigError, SchemaError, StorageError
 from unmask.core import Action, LookAhead, Needs, Noise, Policy, SamplingParams, State, Trajectory
-from unmask.core.archive import pack, unpack
+from unmask.core.trajectory_file import pack, unpack
 from unmask.engine import decode
 from unmask.models import ExactDenoiser, JointDistribution
 
@@ -201,13 +201,6 @@ def test_another_format_is_named(run, tmp_path):
     changed = rewritten(tmp_path / "run.npz", lambda m: m | {"format": "unmask-trajectory-999"})
     with pytest.raises(SchemaError, match="format is 'unmask-trajectory-999'; allowed: 'unmask-trajectory-2'"):
         Trajectory.load(changed)
-
-
-def test_a_file_of_the_old_format_is_refused_with_what_to_do(run, tmp_path):
-    """They had neither hash nor model."""
-    run.save(tmp_path / "run.npz")
-    with pytest.raises(SchemaError, match="do not say which model and proposal made them: decode again and save"):
-        Trajectory.load(rewritten(tmp_path / "run.npz", lambda m: m | {"format": "unmask-trajectory-1"}))
 
 
 @pytest.mark.parametrize(
@@ -469,3 +462,16 @@ def test_names_in_files_do_not_follow_names_in_code(tmp_path):
     again = Trajectory.from_bytes(traj.to_bytes())
     assert again.sampling == SamplingParams()
     assert again.prepaid_B.tolist() == [True]
+
+
+def test_the_numbers_of_the_canvas_leave_extra_slots_out(run):
+    step = run.steps[0]
+    short = replace(step.state, tokens_BL=step.state.tokens_BL[:, :4])
+    traj = replace(Trajectory.start(short, run.noise), prediction=step.prediction)
+    seen = step.prediction
+    assert traj.confidence_BL.equal(seen.confidence_BN[:, :4])
+    assert traj.proposed_BL.equal(seen.proposed_BN[:, :4])
+    assert traj.token_BL.equal(seen.token_BN[:, :4])
+    assert traj.entropy_BL.equal(seen.clean.entropy_BN[:, :4])
+    assert traj.top_p_BL.equal(seen.clean.p_BNK[:, :4, 0])
+    assert traj.top_token_BL.equal(seen.clean.top_BNK[:, :4, 0])

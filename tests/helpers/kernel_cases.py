@@ -29,7 +29,7 @@ from unmask.core import (
     vocab_statistics_choice,
     vocab_statistics_triton,
 )
-from unmask.core.rng import entries
+from unmask.core.noise import entries
 from unmask.core.vocab_statistics import StatsRequest, VocabStats, vocab_stats
 from unmask.engine import decode
 from unmask.methods import make_policy

@@ -1,8 +1,7 @@
 """The table of methods in docs/methods.md, made from the classes: `python -m tests.helpers.methods_page` writes it."""
 
 from tests.helpers.paths import DOCS
-from unmask.core import TAXONOMY
-from unmask.methods import METHODS
+from unmask.methods import METHODS, TAXONOMY
 
 PAGE = DOCS / "methods.md"
 BEGIN, END = "<!-- taxonomy: begin (python -m tests.helpers.methods_page) -->\n", "<!-- taxonomy: end -->"

@@ -80,7 +80,7 @@ def tables() -> Make:
 
 @pytest.fixture(scope="session")
 def config() -> TrainConfig:
-    return TrainConfig.of(TINY)
+    return TrainConfig(**TINY)
 
 
 @pytest.fixture(scope="session")

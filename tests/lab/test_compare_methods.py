@@ -2,9 +2,8 @@
 
 import pytest
 
-from unmask.core import OURS
 from unmask.lab.compare_methods import OF_ONE_KIND, saving_methods, suitable_methods
-from unmask.methods import METHODS
+from unmask.methods import METHODS, OURS
 
 
 @pytest.mark.parametrize("reference", ["llada", "dream"])

@@ -242,7 +242,7 @@ def toy_checks() -> dict[str, Any]:
 def _head(kind, tmp_path_factory):
     """A head for `mini`, trained on a few texts: good for nothing but to be read."""
     out = tmp_path_factory.mktemp(kind)
-    options = HeadOptions(kind, examples=6, held_out=4, steps=3, batch=2, size=4, probes=1, draws=1)
+    options = HeadOptions(kind=kind, examples=6, held_out=4, steps=3, batch=2, size=4, probes=1, draws=1)
     train_head(unmask.load("mini"), options, out)
     return out / "head"
 

@@ -10,8 +10,7 @@ import unmask
 from tests.helpers import paths
 from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
-from unmask.core import Noise, SamplingParams, State
-from unmask.core.rows import Selectable
+from unmask.core import BatchValue, Noise, SamplingParams, State
 from unmask.engine import decode
 from unmask.methods import DDPD, make_policy
 from unmask.methods.check import Problem, check_policy
@@ -165,7 +164,7 @@ def test_the_contract_holds_with_a_trained_head(ddpd_head):
 GOLDEN = json.loads((paths.GOLDEN / "ddpd.json").read_text(encoding="utf-8"))["cases"]
 
 
-class Recorded(Selectable):
+class Recorded(BatchValue):
     """The uniforms of a golden run, for one of its two rows: each call of their loop where ours asks."""
 
     def __init__(self, case, row):

@@ -95,7 +95,7 @@ def equal(a: Any, b: Any) -> bool:
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_a_recorded_run_equals_a_plain_one_also_after_a_restart(tables, data, monkeypatch, kind):
     monkeypatch.setattr("unmask.train.trainer.record", PretendedRecording)
-    config = TrainConfig.of(tables(**{"optimizer.kind": kind}))
+    config = TrainConfig(**tables(**{"optimizer.kind": kind}))
     plain, recorded = Trainer(config, data, CPU), Trainer(config, data, CPU)
     recorded.records_step = True
     for step in range(5):
@@ -148,7 +148,7 @@ def trainer_as_on_a_gpu(config: TrainConfig, data: Any) -> Trainer:
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 @pytest.mark.parametrize("family", ["llada", "dream"])
 def test_a_step_never_waits_for_the_device(tables, data, family, kind):
-    config = TrainConfig.of(tables(**{"optimizer.kind": kind, "model.family": family, "run.dtype": "bf16"}))
+    config = TrainConfig(**tables(**{"optimizer.kind": kind, "model.family": family, "run.dtype": "bf16"}))
     trainer = trainer_as_on_a_gpu(config, data)
     # The first step creates the optimizer's state; it is never recorded.
     trainer.step(0)
@@ -160,7 +160,7 @@ def test_a_step_never_waits_for_the_device(tables, data, family, kind):
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_a_rate_in_a_tensor_is_the_same_rate_also_after_a_restart(tables, data, kind):
-    config = TrainConfig.of(tables(**{"optimizer.kind": kind}))
+    config = TrainConfig(**tables(**{"optimizer.kind": kind}))
     plain, other = Trainer(config, data, CPU), trainer_as_on_a_gpu(config, data)
     for step in range(4):
         plain.step(step)
@@ -181,7 +181,7 @@ def test_a_rate_in_a_tensor_is_the_same_rate_also_after_a_restart(tables, data, 
 def test_a_recorded_step_on_a_gpu_is_the_plain_one(tables, data, family, kind, compiled):
     """Up to noise; with validation in between, after a restart, and with the CPU's numbers."""
     keys = {"optimizer.kind": kind, "model.family": family, "run.compile": compiled}
-    plain, recorded = (TrainConfig.of(tables(**keys, **{"run.graph": graph})) for graph in (False, True))
+    plain, recorded = (TrainConfig(**tables(**keys, **{"run.graph": graph})) for graph in (False, True))
     gpu = torch.device("cuda")
     trainers = {
         "cpu": Trainer(plain, data, CPU),
@@ -208,7 +208,7 @@ def test_a_recorded_step_on_a_gpu_is_the_plain_one(tables, data, family, kind, c
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_replays_in_a_row_read_their_own_inputs(tables, data):
     """Steps launched as fast as the host can have the losses of steps that are waited for."""
-    config = TrainConfig.of(tables(**{"run.graph": True, "optimizer.steps": 60, "optimizer.rate": 1e-4}))
+    config = TrainConfig(**tables(**{"run.graph": True, "optimizer.steps": 60, "optimizer.rate": 1e-4}))
     hasty, patient = Trainer(config, data, torch.device("cuda")), Trainer(config, data, torch.device("cuda"))
     expected = []
     for step in range(60):

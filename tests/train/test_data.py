@@ -68,7 +68,7 @@ def test_plain_text_begins_and_ends(data):
 def test_padded_rows(data):
     rows = data.training
     chosen = np.array([5, 0, 17])
-    table = rows.padded(chosen, 240, filler=data.ids.eos)
+    table = rows.pad(chosen, 240, filler=data.ids.eos)
     whole = cut(rows)
     for line, row in zip(table.tolist(), chosen, strict=True):
         assert line == whole[row] + [data.ids.eos] * (240 - len(whole[row]))
@@ -114,18 +114,18 @@ def test_a_damaged_or_foreign_cache_is_refused(data, config, tmp_path):
     ],
 )
 def test_the_key_follows_what_rows_follow(config, tables, key, value):
-    assert data_key(TrainConfig.of(tables(**{key: value})), Folders()) != data_key(config, Folders())
+    assert data_key(TrainConfig(**tables(**{key: value})), Folders()) != data_key(config, Folders())
 
 
 @pytest.mark.parametrize(
     ("key", "value"), [("sources.english.weight", 5.0), ("optimizer.rate", 1e-3), ("model.mlp", 64)]
 )
 def test_the_key_follows_nothing_else(config, tables, key, value):
-    assert data_key(TrainConfig.of(tables(**{key: value})), Folders()) == data_key(config, Folders())
+    assert data_key(TrainConfig(**tables(**{key: value})), Folders()) == data_key(config, Folders())
 
 
 def test_the_key_follows_the_texts(tables, tmp_path):
-    config = TrainConfig.of(tables(sources={FILES: {"weight": 1.0, "examples": 1}}))
+    config = TrainConfig(**tables(sources={FILES: {"weight": 1.0, "examples": 1}}))
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     (tmp_path / "a" / "x.txt").write_text("one")
@@ -142,7 +142,7 @@ def test_texts_without_a_source_are_refused(config, tmp_path):
 def test_held_out_examples_of_a_finite_source_are_not_trained_on(tables, tmp_path):
     (tmp_path / "a.txt").write_text("\n\n".join(f"passage {i}" for i in range(40)), encoding="utf-8")
     folders = Folders(texts=str(tmp_path))
-    fits, greedy = (TrainConfig.of(tables(**{f"sources.{FILES}": {"weight": 1.0, "examples": n}})) for n in (32, 33))
+    fits, greedy = (TrainConfig(**tables(**{f"sources.{FILES}": {"weight": 1.0, "examples": n}})) for n in (32, 33))
     data = data_module.build_data(fits, folders, "key", quiet, workers=1)
     held, seen = ({tuple(row) for row in cut(rows)} for rows in (data.held_out, data.training))
     passages = {row for row in held if row[0] == data.ids.bos and "passage" in data.tokenizer.decode(list(row))}
@@ -153,6 +153,6 @@ def test_held_out_examples_of_a_finite_source_are_not_trained_on(tables, tmp_pat
 
 
 def test_losing_much_of_a_source_is_refused(tables):
-    config = TrainConfig.of(tables(**{"data.lengths": [96]}))
+    config = TrainConfig(**tables(**{"data.lengths": [96]}))
     with pytest.raises(ConfigError, match="carry-rtl left out"):
         data_module.build_data(config, Folders(), "key", quiet, workers=1)

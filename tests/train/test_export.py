@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ FAMILIES = {"llada": LLADA, "dream": DREAM}
 
 @pytest.fixture(params=["llada", "dream"])
 def exported(request, tables, cache, tmp_path):
-    config = TrainConfig.of(tables(**{"model.family": request.param}))
+    config = TrainConfig(**tables(**{"model.family": request.param}))
     data = load_data(config, Folders(), cache, lambda line: None, workers=1)
     trainer = Trainer(config, data, torch.device("cpu"))
     trainer.step(0)
@@ -54,7 +53,7 @@ def test_the_whole_folder_reads_as_a_checkpoint(exported):
 def test_decoding_sees_the_probabilities_that_training_saw(exported, tmp_path):
     """Same rows, same masks: the denoiser of the exported folder against the training loss."""
     config, data, model, _, _ = exported
-    exact = replace(config, run=replace(config.run, export="fp32"))
+    exact = config.model_copy(update={"run": config.run.model_copy(update={"export": "fp32"})})
     export_model(model, data.tokenizer, exact, tmp_path / "exact", {})
     network = load_checkpoint(tmp_path / "exact", device=torch.device("cpu"), dtype=torch.float32).network
     rows = data.training
@@ -120,7 +119,7 @@ def test_exporting_again_replaces_the_folder(exported):
 def test_weights_are_stored_in_the_type_asked_for(tables, data, tmp_path, name, dtype):
     from safetensors import safe_open
 
-    config = TrainConfig.of(tables(**{"run.export": name}))
+    config = TrainConfig(**tables(**{"run.export": name}))
     model = Trainer(config, data, torch.device("cpu")).model
     export_model(model, data.tokenizer, config, tmp_path / "model", {})
     with safe_open(str(tmp_path / "model" / "model.safetensors"), "pt") as file:

@@ -66,7 +66,7 @@ def test_momentum_is_nesterovs():
 
 @pytest.mark.parametrize("family", ["llada", "dream"])
 def test_which_weights_it_moves(tables, data, family):
-    config = TrainConfig.of(tables(**{"model.family": family, "optimizer.kind": "muon"}))
+    config = TrainConfig(**tables(**{"model.family": family, "optimizer.kind": "muon"}))
     trainer = Trainer(config, data, CPU)
     names = {p: name for name, p in trainer.model.named_parameters()}
     found = {names[p]: rows for p, rows in layer_matrices(trainer.model).items()}
@@ -84,7 +84,7 @@ def test_which_weights_it_moves(tables, data, family):
 
 
 def test_the_loss_falls(tables, data):
-    config = TrainConfig.of(tables(**{"optimizer.kind": "muon", "optimizer.steps": 30, "optimizer.rate": 1e-2}))
+    config = TrainConfig(**tables(**{"optimizer.kind": "muon", "optimizer.steps": 30, "optimizer.rate": 1e-2}))
     trainer = Trainer(config, data, CPU)
     losses = [trainer.step(step).loss.item() for step in range(30)]
     assert sum(losses[-5:]) < 0.75 * sum(losses[:5])

@@ -101,7 +101,7 @@ def on_step(progress):
     print("training", flush=True)
     sys.stdin.read()
 
-config = TrainConfig.of(json.loads(sys.argv[1]))
+config = TrainConfig(**json.loads(sys.argv[1]))
 train(config, sys.argv[2], device="cpu", cache=sys.argv[3], workers=1, on_step=on_step)
 """
 
@@ -152,7 +152,7 @@ def test_modes_follow_the_umask(mask, config, cache, data, tmp_path):
 
 
 def test_a_run_with_another_configuration_is_refused_by_key(cache, tables, out):
-    other = TrainConfig.of(tables(**{"optimizer.rate": 1e-3, "sources.english.weight": 9.0}))
+    other = TrainConfig(**tables(**{"optimizer.rate": 1e-3, "sources.english.weight": 9.0}))
     with pytest.raises(ConfigError) as refusal:
         run(other, out, cache)
     assert "optimizer.rate is 0.001, was 0.005" in str(refusal.value)
@@ -187,7 +187,7 @@ def test_a_curve_that_was_changed_is_written_anew(config, cache, out):
 
 def test_a_refused_start_leaves_the_folder_free(config, tables, cache, tmp_path):
     (tmp_path / "data").mkdir()
-    needs_data = TrainConfig.of(tables(**{"sources.gsm8k": {"weight": 1.0, "examples": 5}}))
+    needs_data = TrainConfig(**tables(**{"sources.gsm8k": {"weight": 1.0, "examples": 5}}))
     with pytest.raises(ConfigError, match=r"train\.jsonl"):
         run(needs_data, tmp_path / "out", cache, folders=Folders(data=str(tmp_path / "data")))
     run(config, tmp_path / "out", cache)

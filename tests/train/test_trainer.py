@@ -4,7 +4,6 @@ import csv
 import json
 import math
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +61,7 @@ def curve(out: Path) -> list[dict[str, str]]:
 
 
 def test_initial_weights_are_as_documented(tables):
-    config = TrainConfig.of(tables(**{"model.family": "dream", "model.width": 128, "model.init_std": 0.05}))
+    config = TrainConfig(**tables(**{"model.family": "dream", "model.width": 128, "model.init_std": 0.05}))
     model = init_network(config)
     for name, parameter in model.named_parameters():
         if parameter.dim() == 1:
@@ -76,7 +75,7 @@ def test_initial_weights_are_as_documented(tables):
 
 
 def test_families_follow_the_published_conventions(tables):
-    llada, dream = (network_spec(TrainConfig.of(tables(**{"model.family": name}))) for name in ("llada", "dream"))
+    llada, dream = (network_spec(TrainConfig(**tables(**{"model.family": name}))) for name in ("llada", "dream"))
     assert (llada.qkv_bias, llada.rope_float32) == (False, True)
     assert (dream.qkv_bias, dream.rope_float32) == (True, False)
     assert {"llada": LLADA.shift, "dream": DREAM.shift} == SHIFT
@@ -84,7 +83,7 @@ def test_families_follow_the_published_conventions(tables):
 
 def test_learning_rate_grows_and_then_follows_half_a_cosine(tables):
     changes = {"steps": 110, "warmup": 10, "rate": 1.0, "final_rate": 0.2}
-    settings = TrainConfig.of(tables(**{f"optimizer.{name}": value for name, value in changes.items()})).optimizer
+    settings = TrainConfig(**tables(**{f"optimizer.{name}": value for name, value in changes.items()})).optimizer
     rates = [learning_rate(settings, step) for step in (0, 4, 9, 10, 60, 109)]
     assert rates == pytest.approx([0.1, 0.5, 1.0, 1.0, 0.6, 0.2], abs=1e-3)
 
@@ -146,7 +145,7 @@ def on_step(progress):
     if progress.step == int(sys.argv[4]) and progress.scores is None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-config = TrainConfig.of(json.loads(sys.argv[1]))
+config = TrainConfig(**json.loads(sys.argv[1]))
 train(config, sys.argv[2], device="cpu", cache=sys.argv[3], workers=1, on_step=on_step)
 """
 
@@ -178,7 +177,7 @@ def test_a_killed_run_ends_in_the_same_bits(config, cache, tables, unbroken, tmp
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_an_interrupted_run_ends_in_the_same_bits(tables, cache, tmp_path, kind):
-    config = TrainConfig.of(tables(**{"model.family": "dream", "run.dtype": "bf16", "optimizer.kind": kind}))
+    config = TrainConfig(**tables(**{"model.family": "dream", "run.dtype": "bf16", "optimizer.kind": kind}))
     run(config, tmp_path / "whole", cache)
     stop_at(config, cache, tmp_path / "broken", 3)
     run(config, tmp_path / "broken", cache)
@@ -215,7 +214,7 @@ def test_every_step_is_reported(config, cache, tmp_path):
 
 
 def test_scores_are_computed_on_snapshots_and_kept(tables, cache, tmp_path):
-    config = TrainConfig.of(tables(**{"run.score_every": 4, "run.score_prompts": 7}))
+    config = TrainConfig(**tables(**{"run.score_every": 4, "run.score_prompts": 7}))
     calls: list[tuple[str, int, int]] = []
 
     def score(folder: Path, prompts: int) -> dict[str, float]:
@@ -233,12 +232,12 @@ def test_scores_are_computed_on_snapshots_and_kept(tables, cache, tmp_path):
 
 def test_scores_without_a_scorer_are_not_silently_missing(tables, cache, tmp_path):
     lines: list[str] = []
-    run(TrainConfig.of(tables(**{"run.score_every": 4})), tmp_path, cache, log=lines.append)
+    run(TrainConfig(**tables(**{"run.score_every": 4})), tmp_path, cache, log=lines.append)
     assert any("no suite scores" in line for line in lines)
 
 
 def test_a_loss_that_is_no_number_stops_the_run(tables, cache, tmp_path):
-    config = TrainConfig.of(tables(**{"optimizer.rate": 1e30, "optimizer.warmup": 0, "optimizer.clip": 1e30}))
+    config = TrainConfig(**tables(**{"optimizer.rate": 1e30, "optimizer.warmup": 0, "optimizer.clip": 1e30}))
     with pytest.raises(TrainingFailed, match=r"lower optimizer\.rate"):
         run(config, tmp_path, cache)
 
@@ -246,7 +245,7 @@ def test_a_loss_that_is_no_number_stops_the_run(tables, cache, tmp_path):
 def test_the_smoke_configurations_loss_falls(tmp_path):
     """The committed toy, cut to a third of its steps."""
     config = TrainConfig.read(CONFIGS / "smoke.toml")
-    config = replace(config, optimizer=replace(config.optimizer, steps=40))
+    config = config.model_copy(update={"optimizer": config.optimizer.model_copy(update={"steps": 40})})
     train(config, tmp_path, device="cpu", workers=1)
     losses = [float(line["loss"]) for line in curve(tmp_path)]
     assert losses[-1] < 0.6 * losses[0]

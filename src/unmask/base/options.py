@@ -264,6 +264,8 @@ _TYPE_WORDS = {
 
 def describe_type(hint: Any) -> str:
     """Return what an annotation allows, in words for somebody who types it on a command line."""
+    if isinstance(hint, type) and issubclass(hint, Options):
+        return f"a table of keys: {', '.join(hint.model_fields)}"
     # Without modules: "Mapping[str, float]", not "collections.abc.Mapping[str, float]".
     text = re.sub(r"\w+\.", "", inspect.formatannotation(hint))
     for pattern, words in _TYPE_WORDS.items():

@@ -25,8 +25,7 @@ def table(context: typer.Context, json_: Json = False) -> None:
     """List the unmasking methods: their row of the taxonomy, how far they can be trusted, and their settings."""
     if context.invoked_subcommand is not None:
         return
-    from unmask.core import TAXONOMY
-    from unmask.methods import METHODS
+    from unmask.methods import METHODS, TAXONOMY
     from unmask.report.terminal import columns, entry, settings_line
 
     rows = [about(name) for name in METHODS]
@@ -161,8 +160,7 @@ def policy_text(name: str, settings: Mapping[str, Any]) -> str:
 
 def about(name: str) -> dict[str, Any]:
     """Everything a method says of itself, as plain values."""
-    from unmask.core import Card
-    from unmask.methods import METHODS, describe_policy, examples, make_policy
+    from unmask.methods import METHODS, Card, describe_policy, examples, make_policy
 
     policy = make_policy(name)
     card = policy.card
@@ -182,7 +180,7 @@ def about(name: str) -> dict[str, Any]:
 
 
 def _lines(row: dict[str, Any]) -> list[str]:
-    from unmask.core import TAXONOMY
+    from unmask.methods import TAXONOMY
     from unmask.report.terminal import settings_line
 
     lines = [f"{row['name']}: {row['about']}", f"  {row['citation']} ({row['label']})", ""]

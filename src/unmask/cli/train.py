@@ -46,15 +46,14 @@ def train(
       unmask train --config configs/smoke.toml --out out/smoke --device cpu
       unmask train --config configs/mini.toml --out out/mini --data-dir data
     """
-    from dataclasses import replace
-
     from unmask.train import TrainConfig, train
     from unmask.train.run_folder import list_checkpoints
     from unmask.train.sources import CONSTRUCTED, Folders
 
     settings = TrainConfig.read(config)
     if steps is not None:
-        settings = replace(settings, optimizer=replace(settings.optimizer, steps=steps))
+        optimizer = settings.optimizer.model_dump() | {"steps": steps}
+        settings = TrainConfig(**(settings.model_dump() | {"optimizer": optimizer}))
     folders = Folders(str(data_dir) if data_dir else None, str(texts) if texts else None)
     scored = [name for name in settings.sources if name in CONSTRUCTED]
     # The bar takes stdout over while it lives: not if that is a file.

@@ -72,7 +72,7 @@ def head(
     from unmask.train import HeadOptions, train_head
     from unmask.train.sources import Folders
 
-    options = HeadOptions(kind, **asdict(fit))
+    options = HeadOptions(kind=kind, **asdict(fit))
     folders = Folders(texts=str(texts)) if texts is not None else None
     try:
         card = train_head(load.load(model), options, out, folders=folders, log=say)

@@ -1,42 +1,48 @@
-"""Values and contracts of the runtime. Nothing here knows a model, a method or a task."""
+"""Values and contracts of decoding. Nothing here knows a model, a method or a task."""
 
-from unmask.core.action import RULES, Action
-from unmask.core.card import OURS, RECONSTRUCTION, TAXONOMY, Card
-from unmask.core.contracts import (
-    ALL,
-    NO_LOOK_AHEAD,
+from unmask.core.batch import (
+    BatchValue,
+    Layout,
+    Path,
+    axes_of,
+    concat,
+    copy_in,
+    cut_canvas,
+    map_tensors,
+    part,
+    replace_tensors,
+    same_form,
+    select,
+    tensors,
+)
+from unmask.core.graphs import GraphMemory, Recording, record
+from unmask.core.model_io import (
+    CountedSlots,
     Denoiser,
     DenoiserWrapper,
-    LookAhead,
-    Policy,
-    Search,
-    SearchContext,
+    ModelInput,
+    ModelOutput,
+    Needs,
+    PackedSlots,
+    Vocabulary,
 )
-from unmask.core.cost import AnswerCost, answer_tokens, cost_columns, total_cost
-from unmask.core.graphs import GraphMemory, Recording, copy_in, record
-from unmask.core.layout import Layout, axes_of, cut_canvas, replace_tensors, same_form
-from unmask.core.merge import join_runs
-from unmask.core.prediction import CountedSlots, Edit, ModelOutput, PackedSlots, Posterior, Prediction, Statistics
-from unmask.core.proposal import SamplingParams, Vocabulary, sample
-from unmask.core.rng import ForbiddenNoise, Noise, row_key
-from unmask.core.rows import Path, concat, map_tensors, part, select, tensors
-from unmask.core.shapes import check_value
-from unmask.core.state import State
-from unmask.core.trajectory import Step, Trajectory
-from unmask.core.view import ModelInput, Needs
+from unmask.core.noise import ForbiddenNoise, Noise, row_key
+from unmask.core.policy import ALL, NO_LOOK_AHEAD, LookAhead, Policy, Search, SearchContext
+from unmask.core.prediction import Edit, Posterior, Prediction, Statistics
+from unmask.core.sampling import SamplingParams, sample
+from unmask.core.state import RULES, Action, State
+from unmask.core.trajectory import AnswerCost, Step, Trajectory, answer_tokens, cost_columns, join_runs, total_cost
+from unmask.core.trajectory_file import check_value
 from unmask.core.vocab_statistics import TokenDraw, filter_logits_
 from unmask.core.vocab_statistics_choice import choose_statistics
 
 __all__ = [
     "ALL",
     "NO_LOOK_AHEAD",
-    "OURS",
-    "RECONSTRUCTION",
     "RULES",
-    "TAXONOMY",
     "Action",
     "AnswerCost",
-    "Card",
+    "BatchValue",
     "CountedSlots",
     "Denoiser",
     "DenoiserWrapper",

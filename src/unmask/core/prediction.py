@@ -1,4 +1,4 @@
-"""What one forward pass gave: raw logits of the wanted slots, and the statistics made of them."""
+"""The prediction p_t: statistics of a forward pass at every slot, and the whole posterior where it is needed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,79 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from unmask.core.rows import Selectable, Shown
-
-
-class CountedSlots:
-    """The flat slots that a tensor of flags wants. Good for that very tensor: rows cut or joined are counted again."""
-
-    __slots__ = ("index_R", "wanted_BN")
-
-    def __init__(self, wanted_BN: Tensor):
-        self.wanted_BN, self.index_R = wanted_BN, wanted_BN.flatten().nonzero().squeeze(-1)
-
-
-class PackedSlots(CountedSlots):
-    """Flagged slots with a row of logits each, and so many rows however many are flagged: the shape stays."""
-
-    __slots__ = ("row_BN",)
-
-    def __init__(self, flags_BN: Tensor, rows: int):
-        """The first so many; where fewer are flagged, rows of slot 0 fill up. Nothing waits for the device."""
-        rank_BN = flags_BN.flatten().cumsum(0).view_as(flags_BN) - 1
-        self.wanted_BN = flags_BN & (rank_BN < rows)
-        self.row_BN = torch.where(self.wanted_BN, rank_BN, -1)
-        """Packed row of each slot, -1 where there is none."""
-        place_BN = torch.where(self.wanted_BN, rank_BN, rows)
-        slot_N = torch.arange(place_BN.numel(), device=place_BN.device)
-        # All that have no row are written behind the end.
-        self.index_R = slot_N.new_zeros(rows + 1).scatter_(0, place_BN.flatten(), slot_N)[:rows]
-
-
-@dataclass(frozen=True, repr=False)
-class ModelOutput(Shown):
-    """A denoiser's answer to a view: packed rows, one for each wanted slot in row-major order.
-
-    Where the view names packed slots there is one for each of those instead, and the unwanted among them say nothing.
-    """
-
-    logits_RV: Tensor
-    wanted_BN: Tensor
-    attention_BNN: Tensor | None = None
-    """Mean attention from query (second axis) to key (third), rows summing to one."""
-    hidden_RH: Tensor | None = None
-    forwards: int = 1
-    """Denoiser passes spent on each row (2 under guidance)."""
-    processed_B: Tensor | None = None
-    """Slots recomputed per row and pass, where a cache held the others; None for every valid one."""
-    counted: CountedSlots | None = None
-    """From a denoiser that has counted the wanted slots: on a GPU each count waits for the device."""
-
-    @property
-    def index_R(self) -> Tensor:
-        """Flat slot of each packed row."""
-        if self.packed is not None:
-            return self.packed.index_R
-        if self.counted is not None and self.counted.wanted_BN is self.wanted_BN:
-            return self.counted.index_R
-        return CountedSlots(self.wanted_BN).index_R
-
-    @property
-    def packed(self) -> PackedSlots | None:
-        """Where the rows are not those of the wanted slots alone."""
-        return self.counted if isinstance(self.counted, PackedSlots) else None
-
-    @property
-    def wanted_R(self) -> Tensor | None:
-        """Which rows are wanted; None for all."""
-        return None if self.packed is None else self.wanted_BN.flatten()[self.packed.index_R]
-
-    @property
-    def slot_BN(self) -> Tensor:
-        """Packed row of each slot, -1 where there is none."""
-        if self.packed is not None:
-            return torch.where(self.wanted_BN, self.packed.row_BN, -1)
-        return torch.where(self.wanted_BN, self.wanted_BN.flatten().cumsum(0).view_as(self.wanted_BN) - 1, -1)
+from unmask.core.batch import BatchValue
 
 
 @dataclass(frozen=True)
@@ -96,8 +24,11 @@ class Edit:
 
 
 @dataclass(frozen=True, repr=False)
-class Posterior(Selectable):
-    """p_t of the wanted slots, kept as logits and normalisers so that keeping it costs no arithmetic."""
+class Posterior(BatchValue):
+    """The distribution p_t of the wanted slots, kept as logits and normalisers so that keeping it costs no arithmetic.
+
+    Packed rows are shared by all selections of a posterior: selecting rows only selects their slots.
+    """
 
     logits_RV: Tensor
     logz_R: Tensor
@@ -105,11 +36,11 @@ class Posterior(Selectable):
     edit: Edit = Edit()
 
     def log_prob(self, rows_C: Tensor) -> Tensor:
-        """log p of packed rows, at least float32."""
+        """Log-probabilities of packed rows, at least float32."""
         return self.normalise_(self.logits_RV[rows_C].to(self.logz_R.dtype), rows_C)
 
     def normalise_(self, scratch_CV: Tensor, rows_C: Tensor) -> Tensor:
-        """Turn a copy of packed rows' logits into log p; barred tokens are at -1e4, so that 0 * log 0 is 0."""
+        """Turn a copy of packed rows' logits into log p. Barred tokens are at -1e4, so that 0 * log 0 is 0, not NaN."""
         return self.edit.apply_(scratch_CV).sub_(self.logz_R[rows_C, None]).clamp_(min=-1e4)
 
     def dense(self) -> Tensor:
@@ -124,16 +55,16 @@ class Posterior(Selectable):
         return replace(self, slot_BN=self.slot_BN[rows_U])
 
     def join(self, others: "Sequence[Posterior]") -> "Posterior":
-        """Packed rows stand behind each other, once for all parts that share them."""
-        base: dict[int, tuple[int, Posterior]] = {}
+        """Put the packed rows behind each other, once for all parts that share them."""
+        start: dict[int, int] = {}
+        parts: list[Posterior] = []
         slots, size = [], 0
         for part in (self, *others):
-            if id(part.logits_RV) not in base:
-                base[id(part.logits_RV)] = (size, part)
+            if id(part.logits_RV) not in start:
+                start[id(part.logits_RV)] = size
                 size += len(part.logits_RV)
-            start = base[id(part.logits_RV)][0]
-            slots.append(torch.where(part.slot_BN >= 0, part.slot_BN + start, -1))
-        parts = [part for _, part in base.values()]
+                parts.append(part)
+            slots.append(torch.where(part.slot_BN >= 0, part.slot_BN + start[id(part.logits_RV)], -1))
         return replace(
             self,
             logits_RV=torch.cat([part.logits_RV for part in parts]),
@@ -143,27 +74,28 @@ class Posterior(Selectable):
 
 
 @dataclass(frozen=True, repr=False)
-class Statistics(Shown):
-    """Of one distribution per slot; zero where unwanted."""
+class Statistics(BatchValue):
+    """Statistics of one distribution per slot; zero where no prediction was wanted."""
 
     top_BNK: Tensor
     p_BNK: Tensor
     entropy_BN: Tensor
 
     def largest(self, k: int) -> "Statistics":
-        """With the k largest probabilities only."""
+        """The same statistics with the k largest probabilities only."""
         return replace(self, top_BNK=self.top_BNK[..., :k], p_BNK=self.p_BNK[..., :k])
 
     @property
     def margin_BN(self) -> Tensor:
+        """Difference of the two largest probabilities."""
         return self.p_BNK[..., 0] - self.p_BNK[..., 1]
 
 
 @dataclass(frozen=True, repr=False)
-class Prediction(Shown):
-    """Everything a policy may know about the forward pass, on the view's slots (the canvas first).
+class Prediction(BatchValue):
+    """Everything a policy may know about a forward pass, on the input's slots (the canvas first).
 
-    `confidence_BN` is the *clean* probability of the proposed token (LLaDA scores that); `proposed_BN` its
+    `confidence_BN` is the *clean* probability of the sampled token (LLaDA scores that); `proposed_BN` is its
     probability under the filtered distribution it was drawn from (Dream scores that). They are the same number at
     temperature 0 without filters, and whenever `Needs.filtered` did not ask for the second.
     """
@@ -180,7 +112,7 @@ class Prediction(Shown):
     """Every draw; the first is `token_BN`."""
     confidence_BND: Tensor
     given_BN: Tensor | None = None
-    """Clean probability of the token the view asked about."""
+    """Clean probability of the token that the input asked about."""
     drift_BN: Tensor | None = None
     """KL(p_t || p_{t-1}): new first, the mutual-information direction. NaN without a previous posterior."""
     displacement_BN: Tensor | None = None
@@ -193,7 +125,7 @@ class Prediction(Shown):
 
     @property
     def light(self) -> "Prediction":
-        """Without the parts that grow with the vocabulary or with N squared: what a recording keeps."""
+        """The prediction without parts that grow with the vocabulary or with N squared: what steps and files keep."""
         if self.attention_BNN is None and self.hidden_BNH is None and self.posterior is None:
             return self
         return replace(self, attention_BNN=None, hidden_BNH=None, posterior=None)

@@ -1,52 +1,66 @@
-"""The denoising state z_t of B rows: canvases, what is given, what is final, and where in the run they are."""
+"""The state z_t of B rows and the action a_t that moves it on: the paper's Eq. (1)."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from unmask.base.errors import ConfigError, require
-from unmask.core.rows import Shown, select
+from unmask.core.batch import BatchValue
+
+RULES = ("confidence", "margin", "certainty", "stability", "dependency")
+"""The J scoring rules, in the order of alpha's entries."""
+
+_SAME_AT_EVERY_STEP = ("valid_BL", "answer_BL", "rank_BL")
+"""Derived tensors of a state that depend on lengths and given positions alone."""
 
 
 @dataclass(frozen=True, repr=False)
-class State(Shown):
+class State(BatchValue):
     """B canvases of up to L positions, padded on the right.
 
-    A position is *fixed* (prompt or given token), or part of the *answer*: masked, revisable or committed.
-    `horizon_B` is the planned number of steps T; `step_B` counts the steps taken. Tensors of a state are never written
-    to: what is derived from them is kept.
+    A position is *fixed* (prompt or given token), or part of the *answer*: masked, revisable or committed. Tensors of a
+    state are never written to, because what is derived from them is kept.
     """
 
     tokens_BL: Tensor
     fixed_BL: Tensor
+    """Given positions, and the padding."""
     committed_BL: Tensor
+    """Positions that are never masked again, given ones among them."""
     length_B: Tensor
     step_B: Tensor
+    """Steps taken so far."""
     horizon_B: Tensor
+    """Planned number of steps, T."""
     mask_id: int
 
     @cached_property
     def valid_BL(self) -> Tensor:
+        """Positions that are no padding."""
         return torch.arange(self.tokens_BL.shape[1], device=self.tokens_BL.device) < self.length_B[:, None]
 
     @cached_property
     def answer_BL(self) -> Tensor:
+        """Positions that are not given."""
         return self.valid_BL & ~self.fixed_BL
 
     @cached_property
     def masked_BL(self) -> Tensor:
-        """M_t. A mask id inside the prompt is a given token, not a blank."""
+        """M_t, the answer positions still to be filled. A mask id inside the prompt is a given token, not a blank."""
         return self.answer_BL & (self.tokens_BL == self.mask_id)
 
     @cached_property
     def revealed_BL(self) -> Tensor:
+        """Answer positions that hold a token."""
         return self.answer_BL & (self.tokens_BL != self.mask_id)
 
     @cached_property
     def revisable_BL(self) -> Tensor:
+        """Revealed positions that may be masked again."""
         return self.revealed_BL & ~self.committed_BL
 
     @cached_property
@@ -61,19 +75,17 @@ class State(Shown):
 
     @property
     def batch(self) -> int:
+        """Number of rows."""
         return self.tokens_BL.shape[0]
 
     def after(self, tokens_BL: Tensor, committed_BL: Tensor, step_B: Tensor) -> "State":
-        """The same rows later; what follows from lengths and given tokens alone is not computed again."""
+        """The same rows at a later step. Derived tensors that no step changes are passed on, not computed again."""
         later = replace(self, tokens_BL=tokens_BL, committed_BL=committed_BL, step_B=step_B)
-        later.__dict__.update({name: kept for name, kept in self.__dict__.items() if name in _OF_THE_PROMPT})
+        later.__dict__.update({name: self.__dict__[name] for name in _SAME_AT_EVERY_STEP if name in self.__dict__})
         return later
 
-    def select(self, rows_U: Tensor) -> "State":
-        return select(self, rows_U)
-
     def pad_to(self, length: int) -> "State":
-        """The same rows on a longer canvas: nothing a row decides may change."""
+        """The same rows on a longer canvas. Nothing that a row decides may change with it."""
         extra = length - self.tokens_BL.shape[1]
         require(extra >= 0, "length", length, f">= {self.tokens_BL.shape[1]}", "padding only lengthens")
         pad = torch.nn.functional.pad
@@ -94,10 +106,10 @@ class State(Shown):
         mask_id: int,
         device: torch.device | str = "cpu",
     ) -> "State":
-        """Rows of prompt followed by `new_tokens` masks (the answer's horizon), to be filled in `steps` steps."""
+        """Start from prompts, each followed by `new_tokens` masks that are to be filled in `steps` steps."""
         if not prompts:
             raise ConfigError("prompts is empty; allowed: one prompt or more; pass at least one prompt")
-        counts = _per_row("new_tokens", new_tokens, len(prompts))
+        counts = _one_per_row("new_tokens", new_tokens, len(prompts))
         for row, (prompt, count) in enumerate(zip(prompts, counts, strict=True)):
             require(len(prompt) > 0, f"prompt of row {row}", [], "one token or more", "give the model a prompt")
             require(count > 0, f"new_tokens of row {row}", count, "1 or more", "ask for at least one token")
@@ -116,48 +128,125 @@ class State(Shown):
         device: torch.device | str = "cpu",
         extra_steps: bool = False,
     ) -> "State":
-        """Infilling, the general case: every mask is a blank, everything else is given (unless `given` says so).
+        """Start from canvases, the general case: every mask is a blank, everything else is given.
 
-        `extra_steps` is for policies that take more steps than the answer has positions.
+        `given` overrides that with a flag per position. `extra_steps` allows more steps than the answer has positions.
         """
         if not canvases:
             raise ConfigError("canvases is empty; allowed: one canvas or more; pass at least one canvas")
         if given is None:
             given = [[t != mask_id for t in canvas] for canvas in canvases]
-        shape = [len(canvas) for canvas in canvases]
-        fits = [len(row) for row in given] == shape
-        require(fits, "lengths of given", [len(row) for row in given], f"{shape}", "give one flag per canvas position")
-        budgets = _per_row("steps", steps, len(canvases))
-        for row, (canvas, flags, budget) in enumerate(zip(canvases, given, budgets, strict=True)):
+        lengths = [len(canvas) for canvas in canvases]
+        found = [len(row) for row in given]
+        require(found == lengths, "lengths of given", found, f"{lengths}", "give one flag per canvas position")
+        horizons = _one_per_row("steps", steps, len(canvases))
+        for row, (canvas, flags, horizon) in enumerate(zip(canvases, given, horizons, strict=True)):
             answer = [token for token, is_given in zip(canvas, flags, strict=True) if not is_given]
             has_mask = mask_id in answer
             require(has_mask, f"blanks of row {row}", 0, "1 or more", "the canvas has no mask: nothing to decode")
             require(
-                1 <= budget <= len(answer) or (extra_steps and budget >= 1),
+                1 <= horizon <= len(answer) or (extra_steps and horizon >= 1),
                 f"steps of row {row}",
-                budget,
+                horizon,
                 f"1 to {len(answer)} (the row's number of answer positions)",
-                "lower steps or ask for more tokens" if budget >= 1 else "take at least one step",
+                "lower steps or ask for more tokens" if horizon >= 1 else "take at least one step",
             )
-        length = max(len(c) for c in canvases)
-        tokens = [[*c, *[0] * (length - len(c))] for c in canvases]
-        fixed = [[*g, *[True] * (length - len(g))] for g in given]
+        wide = max(lengths)
+        tokens = [[*c, *[0] * (wide - len(c))] for c in canvases]
+        fixed = [[*g, *[True] * (wide - len(g))] for g in given]
         fixed_BL = torch.tensor(fixed, dtype=torch.bool, device=device)
         return cls(
             tokens_BL=torch.tensor(tokens, dtype=torch.long, device=device),
             fixed_BL=fixed_BL,
             committed_BL=fixed_BL.clone(),
-            length_B=torch.tensor([len(c) for c in canvases], device=device),
+            length_B=torch.tensor(lengths, device=device),
             step_B=torch.zeros(len(canvases), dtype=torch.long, device=device),
-            horizon_B=torch.tensor(budgets, device=device),
+            horizon_B=torch.tensor(horizons, device=device),
             mask_id=mask_id,
         )
 
 
-_OF_THE_PROMPT = ("valid_BL", "answer_BL", "rank_BL")
-
-
-def _per_row(name: str, value: int | Sequence[int], rows: int) -> list[int]:
+def _one_per_row(name: str, value: int | Sequence[int], rows: int) -> list[int]:
     values = [value] * rows if isinstance(value, int) else list(value)
     require(len(values) == rows, f"number of {name}", len(values), f"1 or {rows}", "give one value per row")
     return values
+
+
+@dataclass(frozen=True, repr=False)
+class Action(BatchValue):
+    """a_t = (alpha, r, kappa, c) for B rows, on the whole canvas; `apply` cuts r and c to M_t and N_t.
+
+    To reveal exactly some set, make it the region and kappa 1 (`reveal`). To wait, name a region and set kappa to 0.
+    """
+
+    alpha_BJ: Tensor
+    """Weights of the scoring rules, on the simplex."""
+    region_BL: Tensor
+    """Where positions may be revealed."""
+    kappa_B: Tensor
+    """Share of the eligible positions to reveal, in [0, 1]."""
+    commit_BL: Tensor
+    """Which of the newly revealed positions become final."""
+    remask_BL: Tensor | None = None
+    """Revisable positions to re-open before anything is revealed."""
+    tokens_BL: Tensor | None = None
+    """Tokens that override the sampled ones where >= 0 (token-level search)."""
+    notes: Mapping[str, Tensor] = field(default_factory=dict)
+    """Small tensors, the batch first, that the method gets back at its next step (`Trajectory.notes`)."""
+    rule: str | None = field(default=None, metadata={"omitted_if_none": True})
+    """The scoring rule that has all of the weight, so that `apply` need not compute the others. With None the mixture
+    is computed from all five rules, to the same bits. Steps and files do not keep it."""
+
+    @classmethod
+    def top(
+        cls,
+        state: State,
+        open_BL: Tensor,
+        k_B: Tensor,
+        *,
+        commit: bool = True,
+        remask_BL: Tensor | None = None,
+        tokens_BL: Tensor | None = None,
+        notes: Mapping[str, Tensor] | None = None,
+    ) -> "Action":
+        """Reveal the `k_B` most confident masked positions of the region `open_BL`, all of them where it has fewer.
+
+        Unlike `reveal` the region stays the whole open one, and `kappa_B` is the share of it: diagnostics read both.
+        `commit` makes what is revealed final.
+        """
+        n_B = (open_BL & state.masked_BL).sum(-1)
+        kappa_B = torch.minimum(k_B, n_B).double() / n_B.clamp(min=1).double()
+        return cls._by_confidence(open_BL, kappa_B, commit, remask_BL=remask_BL, tokens_BL=tokens_BL, notes=notes or {})
+
+    @classmethod
+    def reveal(
+        cls,
+        chosen_BL: Tensor,
+        *,
+        of: Tensor,
+        commit: bool = True,
+        remask_BL: Tensor | None = None,
+        tokens_BL: Tensor | None = None,
+        notes: Mapping[str, Tensor] | None = None,
+    ) -> "Action":
+        """Reveal exactly the chosen positions. A row that chose none waits: it reveals nothing of the positions `of`.
+
+        `commit` makes what is revealed final.
+        """
+        any_B = chosen_BL.any(-1)
+        region_BL, kappa_B = torch.where(any_B[:, None], chosen_BL, of), any_B.double()
+        return cls._by_confidence(
+            region_BL, kappa_B, commit, remask_BL=remask_BL, tokens_BL=tokens_BL, notes=notes or {}
+        )
+
+    @classmethod
+    def _by_confidence(cls, region_BL: Tensor, kappa_B: Tensor, commit: bool, **parts: Any) -> "Action":
+        # Filled on the device: copying a list of weights there would make the host wait, and no CUDA graph can hold it.
+        alpha_BJ = torch.zeros((len(kappa_B), len(RULES)), dtype=torch.float64, device=kappa_B.device)
+        alpha_BJ[:, RULES.index("confidence")].fill_(1)
+        return cls(alpha_BJ, region_BL, kappa_B, torch.full_like(region_BL, commit), **parts, rule="confidence")
+
+    def join(self, others: "Sequence[Action]") -> "Action":
+        joined = super().join(others)
+        # `rule` holds for all rows or for none: where they differ, the mixture is computed from all rules.
+        return joined if all(other.rule == self.rule for other in others) else replace(joined, rule=None)

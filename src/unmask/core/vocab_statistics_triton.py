@@ -320,7 +320,7 @@ def _store_divergence_sums(
 
 @triton.jit
 def _splitmix64(x: tensor) -> tensor:
-    """SplitMix64's finaliser, as in `core.rng`."""
+    """SplitMix64's finaliser, as in `core.noise`."""
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB
     return x ^ (x >> 31)

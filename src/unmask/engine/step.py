@@ -319,8 +319,9 @@ class LookCache:
         sampling = self.settings.sampling if noise else self.settings.sampling.greedy
         if temperature is not None:
             sampling = replace(sampling, temperature=temperature)
-        # These are the run's own draws of tokens, so a policy that draws nothing itself may ask for them, too.
-        if isinstance(noise, ForbiddenNoise):
+        # The run's own draws of tokens, which a method that draws nothing itself may ask for, too. At a temperature of
+        # its own they would be the method's.
+        if isinstance(noise, ForbiddenNoise) and temperature is None:
             noise = Noise(noise.key_B)
         alone = Trajectory.start(states, noise or Noise(torch.zeros_like(states.step_B)))
         settings = replace(self.settings, sampling=sampling)

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
-from unmask.core import OURS, Policy, Search
-from unmask.methods import METHODS, make_policy
+from unmask.core import Policy, Search
+from unmask.methods import METHODS, OURS, make_policy
 
 OF_ONE_KIND: Mapping[str, str] = MappingProxyType(
     {"llada": "llada", "fast-dllm": "llada", "remdm-llada": "llada", "dream": "dream", "fast-dllm-dream": "dream"}

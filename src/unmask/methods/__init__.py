@@ -9,6 +9,7 @@ from unmask.base.options import check_types, fits
 from unmask.base.user_code import code_hash, is_shipped
 from unmask.core import Policy, Search
 from unmask.methods.best_of import BestOf
+from unmask.methods.card import LABELS, OURS, RECONSTRUCTION, TAXONOMY, VERIFIED, Card
 from unmask.methods.composed import Composed, compose
 from unmask.methods.core import CoRe
 from unmask.methods.dcd import DCD
@@ -43,13 +44,19 @@ __all__ = [
     "DSB",
     "DUS",
     "KLASS",
+    "LABELS",
     "MEDAL",
     "METHODS",
+    "OURS",
     "P2",
+    "RECONSTRUCTION",
     "SOAR",
+    "TAXONOMY",
+    "VERIFIED",
     "VSB",
     "WINO",
     "BestOf",
+    "Card",
     "CoRe",
     "Composed",
     "Dream",

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from unmask.base.errors import ConfigError, require
-from unmask.core import NO_LOOK_AHEAD, OURS, Card, Needs, Policy, Search, SearchContext, State, Trajectory
+from unmask.core import NO_LOOK_AHEAD, Needs, Policy, Search, SearchContext, State, Trajectory
 from unmask.engine import join_rows
+from unmask.methods.card import OURS, Card
 from unmask.methods.llada import LLaDA
 from unmask.methods.paths import ended, noted
 

@@ -22,8 +22,9 @@ from unmask.axes import (
 )
 from unmask.base.errors import UnknownName
 from unmask.base.options import check_types
-from unmask.core import OURS, RULES, Action, Card, LookAhead, Needs, Policy, State, Trajectory
+from unmask.core import RULES, Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.methods.blocks import check_blocks, clock
+from unmask.methods.card import OURS, Card
 from unmask.methods.llada import quota
 from unmask.methods.revised import revise
 

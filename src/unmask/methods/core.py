@@ -8,8 +8,9 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
 from unmask.base.errors import ConfigError, require
-from unmask.core import Action, Card, LookAhead, Needs, Policy, Prediction, State, Trajectory
+from unmask.core import Action, LookAhead, Needs, Policy, Prediction, State, Trajectory
 from unmask.methods.blocks import Clock, check_block_length, check_blocks, clock
+from unmask.methods.card import Card
 from unmask.methods.llada import quota
 
 

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, region, score
 from unmask.base.errors import require
-from unmask.core import Action, Card, LookAhead, Needs, Policy, Trajectory
+from unmask.core import Action, LookAhead, Needs, Policy, Trajectory
+from unmask.methods.card import Card
 
 SCORES = ("confidence", "entropy", "margin")
 

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
 from unmask.base.errors import require
-from unmask.core import RECONSTRUCTION, Action, Card, LookAhead, ModelInput, Needs, State, Trajectory
+from unmask.core import Action, LookAhead, ModelInput, Needs, State, Trajectory
+from unmask.methods.card import RECONSTRUCTION, Card
 from unmask.methods.heads import AUTO, LearnedPolicy
 
 STARTS, WEIGHTS = ("masks", "uniform"), ("softmax", "sigmoid")

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
 from unmask.base.errors import require
-from unmask.core import RECONSTRUCTION, Action, Card, LookAhead, Needs, Posterior, State, Trajectory
+from unmask.core import Action, LookAhead, Needs, Posterior, State, Trajectory
 from unmask.methods.blocks import check_block_length, open_block
+from unmask.methods.card import RECONSTRUCTION, Card
 from unmask.methods.heads import AUTO, LearnedPolicy
 
 BUDGETS = ("total", "token")

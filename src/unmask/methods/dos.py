@@ -8,8 +8,9 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
 from unmask.base.errors import ConfigError, require
-from unmask.core import RECONSTRUCTION, Action, Card, LookAhead, Needs, Policy, State, Trajectory
+from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.methods.blocks import check_block_length, check_blocks, clock, open_block
+from unmask.methods.card import RECONSTRUCTION, Card
 from unmask.methods.llada import quota
 
 BASES = ("schedule", "eb")

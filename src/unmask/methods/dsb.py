@@ -5,8 +5,9 @@ from typing import ClassVar
 
 from unmask.axes import cardinality, commitment, region, score
 from unmask.base.errors import require
-from unmask.core import Action, Card, LookAhead, Policy, Trajectory
+from unmask.core import Action, LookAhead, Policy, Trajectory
 from unmask.methods.blocks import check_block_length
+from unmask.methods.card import Card
 from unmask.methods.fast_dllm import FastDLLM
 
 

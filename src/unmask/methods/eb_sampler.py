@@ -7,8 +7,9 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
 from unmask.base.errors import require
-from unmask.core import RECONSTRUCTION, Action, Card, LookAhead, Policy, Prediction, Trajectory
+from unmask.core import Action, LookAhead, Policy, Prediction, Trajectory
 from unmask.methods.blocks import check_block_length, open_block
+from unmask.methods.card import RECONSTRUCTION, Card
 from unmask.methods.fast_dllm import keep_apart
 
 PROXIES = ("entropy", "confidence", "margin")

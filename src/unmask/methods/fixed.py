@@ -5,7 +5,8 @@ from functools import cached_property
 from typing import ClassVar
 
 from unmask.axes import Cardinality, Commitment, Mixture, Region, cardinality, score
-from unmask.core import OURS, Action, Card, LookAhead, Needs, Policy, Trajectory
+from unmask.core import Action, LookAhead, Needs, Policy, Trajectory
+from unmask.methods.card import OURS, Card
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
 from unmask.base.errors import require
-from unmask.core import Action, Card, LookAhead, Needs, Policy, State, Trajectory
+from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.methods.blocks import Clock, check_block_length, check_blocks, clock
+from unmask.methods.card import Card
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, region, score
 from unmask.base.errors import require
-from unmask.core import Action, Card, LookAhead, Needs, Policy, State, Trajectory
+from unmask.core import Action, LookAhead, Needs, Policy, State, Trajectory
 from unmask.methods.blocks import check_block_length, open_block
+from unmask.methods.card import Card
 
 VARIANTS = ("llada", "dream")
 STRATEGIES = ("all", "max_conf", "min_kl", "random")

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from unmask.axes import score
 from unmask.base.errors import require
-from unmask.core import RECONSTRUCTION, Card, Needs, SearchContext, State, Trajectory, concat, map_tensors
+from unmask.core import Needs, SearchContext, State, Trajectory, concat, map_tensors
 from unmask.methods.blocks import check_block_length, check_blocks, clock
+from unmask.methods.card import RECONSTRUCTION, Card
 from unmask.methods.llada import quota
 from unmask.methods.paths import (
     LookBudget,

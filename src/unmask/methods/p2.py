@@ -14,7 +14,8 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, score
 from unmask.base.errors import require
-from unmask.core import Action, Card, LookAhead, ModelInput, Needs, Policy, Posterior, State, Trajectory
+from unmask.core import Action, LookAhead, ModelInput, Needs, Policy, Posterior, State, Trajectory
+from unmask.methods.card import Card
 
 SCHEDULES: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda t: t,

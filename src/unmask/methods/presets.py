@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from unmask.base.errors import ConfigError
-from unmask.core import Card
+from unmask.methods.card import Card
 
 ANY = "*"
 """In place of a family, before a model is read: the preset exists for one family or another."""

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from unmask.axes import ReMDM, cardinality, commitment, loop_alpha, reveal_probability, score
 from unmask.base.errors import require
-from unmask.core import Action, Card, LookAhead, ModelInput, Policy, State, Trajectory
+from unmask.core import Action, LookAhead, ModelInput, Policy, State, Trajectory
 from unmask.methods.blocks import check_block_length
+from unmask.methods.card import Card
 from unmask.methods.revised import confidence_when_revealed
 
 _EPS = 1e-5

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from unmask.axes import ReMDM
-from unmask.core import OURS, Action, Card, LookAhead, ModelInput, Needs, Policy, State, Trajectory
+from unmask.core import Action, LookAhead, ModelInput, Needs, Policy, State, Trajectory
+from unmask.methods.card import OURS, Card
 from unmask.methods.fixed import Fixed
 
 

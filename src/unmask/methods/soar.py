@@ -9,8 +9,9 @@ from torch import Tensor
 
 from unmask.axes import score
 from unmask.base.errors import require
-from unmask.core import RECONSTRUCTION, Card, Search, SearchContext, State, Trajectory
+from unmask.core import Search, SearchContext, State, Trajectory
 from unmask.methods.blocks import check_block_length, open_block
+from unmask.methods.card import RECONSTRUCTION, Card
 from unmask.methods.fast_dllm import FastDLLM
 from unmask.methods.paths import (
     LookBudget,

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, region, score
 from unmask.base.errors import require
-from unmask.core import RECONSTRUCTION, Action, Card, LookAhead, Policy, Trajectory
+from unmask.core import Action, LookAhead, Policy, Trajectory
+from unmask.methods.card import RECONSTRUCTION, Card
 
 MEANS = ("block", "masked")
 

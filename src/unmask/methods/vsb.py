@@ -13,7 +13,8 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, region, score
 from unmask.base.errors import ConfigError, require
-from unmask.core import RECONSTRUCTION, Action, Card, LookAhead, Needs, Policy, Posterior, State, Trajectory
+from unmask.core import Action, LookAhead, Needs, Policy, Posterior, State, Trajectory
+from unmask.methods.card import RECONSTRUCTION, Card
 from unmask.methods.shadows import originals, shadow_view
 
 AGGREGATES = ("mean", "max")

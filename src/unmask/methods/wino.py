@@ -8,8 +8,9 @@ from torch import Tensor
 
 from unmask.axes import cardinality, commitment, region, score
 from unmask.base.errors import require
-from unmask.core import Action, Card, LookAhead, ModelInput, Needs, Policy, State, Trajectory
+from unmask.core import Action, LookAhead, ModelInput, Needs, Policy, State, Trajectory
 from unmask.methods.blocks import check_block_length
+from unmask.methods.card import Card
 from unmask.methods.shadows import originals, shadow_view
 
 _FIRST_LAST = 30

@@ -9,11 +9,11 @@ from typing import Any
 
 from unmask.base.errors import ConfigError, SchemaError
 from unmask.base.files import read_file
-from unmask.core import RECONSTRUCTION
 from unmask.lab.compare import AnswerRow, Evaluation
 from unmask.lab.compare_speed import SpeedLine, SpeedSummary
 from unmask.lab.compare_store import SAME, check_same
 from unmask.lab.compare_summary import MACRO, NEAR_ZERO, CompareSummary, PolicyLine
+from unmask.methods import RECONSTRUCTION
 from unmask.report import files
 from unmask.report.compare_page import compare_page, plotly_script
 from unmask.report.compare_screen import (

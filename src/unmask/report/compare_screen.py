@@ -6,10 +6,10 @@ from math import isnan, nan
 
 from rich.table import Table
 
-from unmask.core import RECONSTRUCTION
 from unmask.lab.compare_failed import LeftOut
 from unmask.lab.compare_speed import SpeedLine, SpeedSummary
 from unmask.lab.compare_summary import MACRO, NEAR_ZERO, CompareSummary, PolicyLine
+from unmask.methods import RECONSTRUCTION
 from unmask.report.formats import counted
 
 ABOVE, BELOW, RECONSTRUCTED, SURE, UNSURE = "↑", "↓", "†", "●", "○"

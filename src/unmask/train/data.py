@@ -47,7 +47,7 @@ class Rows:
     def answer_E(self) -> Ints:
         return self.length_E - self.prompt_E
 
-    def padded(self, chosen_E: Ints, width: int, filler: int) -> NDArray[np.int16]:
+    def pad(self, chosen_E: Ints, width: int, filler: int) -> NDArray[np.int16]:
         """Stack some rows in a table, filled up on the right."""
         table = np.full((len(chosen_E), width), filler, dtype=np.int16)
         starts_E = np.concatenate([[0], np.cumsum(self.length_E)[:-1]])

@@ -7,19 +7,21 @@ them. The model is passed in, so that one of 8 billion parameters is not loaded 
 import math
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from unmask.api.request import LoadedModel
-from unmask.base.errors import ConfigError, UnknownName, UnmaskError, require
+from unmask.base.errors import ConfigError, UnmaskError, require
 from unmask.base.files import find_leftovers
+from unmask.base.options import Options, check_name
 from unmask.core import ModelInput, Needs, SamplingParams, State
 from unmask.methods.heads import HEADS, HeadCard, save_head
 from unmask.methods.heads.store import CARD, read_card
@@ -38,33 +40,32 @@ LONGEST = 1024
 """Tokens of a canvas. Longer texts are left out."""
 
 
-@dataclass(frozen=True)
-class HeadOptions:
+Amount = Annotated[int, Field(ge=1, le=10_000_000)]
+
+
+class HeadOptions(Options):
     """What is trained, on how much, and for how long."""
 
     kind: str
-    examples: int = 2000
+    examples: Amount = 2000
     """Texts to learn from."""
-    held_out: int = 200
+    held_out: Amount = 200
     """Other texts, on which the head is judged."""
-    steps: int = 3000
-    batch: int = 16
+    steps: Amount = 3000
+    batch: Amount = 16
     """Texts per step, and canvases in one forward of the model."""
-    rate: float = 1e-3
-    size: int = 64
-    probes: int = 4
+    rate: float = Field(1e-3, gt=0, lt=1, json_schema_extra={"hint": "0.001 suits both kinds"})
+    size: Amount = 64
+    probes: Amount = 4
     """Positions of a text that are given a token (demask)."""
-    draws: int = 4
+    draws: Amount = 4
     """Tokens tried at each probe when a head is judged (demask)."""
-    seed: int = 0
+    seed: int = Field(0, ge=0)
 
-    def __post_init__(self) -> None:
-        if self.kind not in HEADS:
-            raise UnknownName("kind of head", self.kind, HEADS)
-        for name in ("examples", "held_out", "steps", "batch", "size", "probes", "draws"):
-            require(1 <= getattr(self, name) <= 10_000_000, name, getattr(self, name), "1 or more", "choose another")
-        require(0 < self.rate < 1, "rate", self.rate, "above 0, below 1", "0.001 suits both kinds")
-        require(self.seed >= 0, "seed", self.seed, "0 or more", "choose another")
+    @model_validator(mode="after")
+    def _check_kind(self) -> Self:
+        check_name("kind of head", self.kind, HEADS)
+        return self
 
 
 def train_head(
@@ -111,7 +112,7 @@ def _check_same_head(card: HeadCard, options: HeadOptions, model: LoadedModel, f
     """Refuse a folder that holds a head for another model, from other texts or with other settings."""
     own = "the package's own"
     stored = {"model": card.fingerprint, "texts": card.data.get("folder", own), **card.settings}
-    wanted = {"model": model.fingerprint, "texts": folders.texts or own, **asdict(options)}
+    wanted = {"model": model.fingerprint, "texts": folders.texts or own, **options.model_dump()}
     differences = [
         f"{key} {stored.get(key)} there, {value} asked for" for key, value in wanted.items() if stored.get(key) != value
     ]
@@ -174,7 +175,7 @@ def _fit_and_save(
         weights_sha256="",
         loss=LOSSES[options.kind],
         data=data,
-        settings=asdict(options),
+        settings=options.model_dump(),
         quality=quality,
         versions=library_versions(),
     )

@@ -150,7 +150,7 @@ def _aggregate(draw: Draw) -> Pair:
     return Pair(prompt, f"def {kind}_{noun}({noun}):\n    return {kind}({noun})")
 
 
-def _filtered(draw: Draw) -> Pair:
+def _filter(draw: Draw) -> Pair:
     noun, limit = words.plural(draw.choice(words.GOODS)), draw.between(1, 99)
     word, sign = draw.choice((("above", ">"), ("below", "<"), ("equal to", "==")))
     prompt = f"Write a Python function that keeps the {noun} {word} {limit}."
@@ -170,4 +170,4 @@ def _lookup(draw: Draw) -> Pair:
     return Pair(prompt, f"prices = {{'{first}': {n}, '{second}': {m}}}")
 
 
-_CODE: tuple[Callable[[Draw], Pair], ...] = (_operation, _constant, _aggregate, _filtered, _loop, _lookup)
+_CODE: tuple[Callable[[Draw], Pair], ...] = (_operation, _constant, _aggregate, _filter, _loop, _lookup)

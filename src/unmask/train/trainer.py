@@ -171,7 +171,7 @@ class DeviceRows:
     @classmethod
     def of(cls, group: Group, rows: Rows, filler: int, device: torch.device) -> "DeviceRows":
         """Copy the rows of a group to the device, padded to its length."""
-        tokens = torch.from_numpy(rows.padded(group.chosen_E, group.length, filler))
+        tokens = torch.from_numpy(rows.pad(group.chosen_E, group.length, filler))
         return cls(group, tokens.to(device), torch.from_numpy(rows.length_E[group.chosen_E]).to(device))
 
 

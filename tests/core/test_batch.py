@@ -4,12 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-import pytest
 import torch
 from torch import Tensor
 
 from unmask.core import Edit, ModelOutput, Noise, Posterior, concat, select
-from unmask.core.rows import Selectable
 
 
 @dataclass(frozen=True)
@@ -81,11 +79,6 @@ def test_a_posterior_selects_slots_and_keeps_its_packed_rows():
     whole = Posterior(output.logits_RV, output.logits_RV.logsumexp(-1), output.slot_BN, Edit())
     for rows in (torch.tensor([1, 0]), torch.tensor([1]), torch.tensor([0, 1, 0])):
         assert torch.equal(select(whole, rows).dense(), whole.dense()[rows])
-
-
-def test_a_selectable_must_say_how():
-    with pytest.raises(TypeError, match="Selectable must define select"):
-        select(Selectable(), ROWS)
 
 
 def test_posteriors_join_behind_each_other_and_share_what_they_share():

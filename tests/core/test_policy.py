@@ -7,7 +7,7 @@ import pytest
 
 from unmask.base.errors import ContractError
 from unmask.core import Policy
-from unmask.core.contracts import STEPS, TRAITS, DecodingMethod
+from unmask.core.policy import STEPS, TRAITS, DecodingMethod
 from unmask.methods import METHODS, Fixed, describe_policy, make_policy
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from unmask.base.errors import ContractError
-from unmask.core.rows import Selectable
+from unmask.core.batch import BatchValue
 
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as int64, SplitMix64's increment
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
@@ -32,19 +32,17 @@ def _purpose_id(purpose: str) -> int:
     return int.from_bytes(hashlib.blake2b(purpose.encode(), digest_size=8).digest(), "little", signed=True)
 
 
-def _mix(x: Tensor) -> Tensor:
-    """SplitMix64's finaliser; int64 products wrap, shifts must be made logical."""
-    x = (x ^ _shift(x, 30)) * _MIX_1
-    x = (x ^ _shift(x, 27)) * _MIX_2
-    return x ^ _shift(x, 31)
-
-
 def _shift(x: Tensor, bits: int) -> Tensor:
+    """Logical shift to the right; torch's own copies the sign of an int64."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def _absorb(h: Tensor, field: Tensor | int) -> Tensor:
-    return _mix((h ^ field) + _GOLDEN)
+    """Hash one more field of the counter: a step of SplitMix64, whose int64 products wrap."""
+    x = (h ^ field) + _GOLDEN
+    x = (x ^ _shift(x, 30)) * _MIX_1
+    x = (x ^ _shift(x, 27)) * _MIX_2
+    return x ^ _shift(x, 31)
 
 
 def _open_unit(bits: Tensor) -> Tensor:
@@ -58,58 +56,58 @@ def entries(bits_R: Tensor, vocab: int) -> Tensor:
 
 
 @dataclass(frozen=True, repr=False)
-class Noise(Selectable):
+class Noise(BatchValue):
     """The random numbers of B rows."""
 
     key_B: Tensor
 
     @classmethod
     def of(cls, keys: list[int], device: torch.device | str = "cpu") -> "Noise":
+        """Noise of rows with these keys (`row_key`)."""
         return cls(torch.tensor(keys, dtype=torch.long, device=device))
 
     def uniform(self, step_B: Tensor, position_BN: Tensor, purpose: str) -> Tensor:
         """One float64 in (0, 1) per position."""
-        return _open_unit(self._bits(step_B[:, None], position_BN, purpose, self.key_B[:, None]))
+        return _open_unit(self._counters(step_B[:, None], position_BN, purpose, self.key_B[:, None]))
 
     def uniform_packed(self, step_R: Tensor, position_R: Tensor, row_R: Tensor, purpose: str) -> Tensor:
-        """The same numbers for packed positions; `row_R` is each one's batch row."""
-        return _open_unit(self._bits(step_R, position_R, purpose, self.key_B[row_R]))
+        """The same numbers as `uniform` for packed positions; `row_R` is the batch row of each."""
+        return _open_unit(self.bits(step_R, position_R, row_R, purpose))
 
     def uniform_vocab(self, step_R: Tensor, position_R: Tensor, row_R: Tensor, vocab: int, purpose: str) -> Tensor:
         """One float64 in (0, 1) per vocabulary entry of the packed positions."""
         return entries(self.bits(step_R, position_R, row_R, purpose), vocab)
 
     def bits(self, step_R: Tensor, position_R: Tensor, row_R: Tensor, purpose: str) -> Tensor:
-        """The counters that the entries' numbers are made of."""
-        return self._bits(step_R, position_R, purpose, self.key_B[row_R])
-
-    def select(self, rows_U: Tensor) -> "Noise":
-        return Noise(self.key_B[rows_U])
+        """The counters that `uniform_packed` and `uniform_vocab` make their numbers of."""
+        return self._counters(step_R, position_R, purpose, self.key_B[row_R])
 
     def derive(self, name: str) -> "Noise":
-        """Independent numbers for the same rows: a further attempt at them."""
+        """Independent numbers for the same rows, for example for a further attempt at them."""
         return Noise(_absorb(self.key_B, _purpose_id(name)))
 
-    def _bits(self, step: Tensor, position: Tensor, purpose: str, key: Tensor) -> Tensor:
+    def _counters(self, step: Tensor, position: Tensor, purpose: str, key: Tensor) -> Tensor:
         return _absorb(_absorb(_absorb(key, step), position), _purpose_id(purpose))
 
 
 @dataclass(frozen=True, repr=False)
 class ForbiddenNoise(Noise):
-    """The noise shown to a policy that does not declare that it draws: every draw raises, and so does `derive`."""
+    """The noise shown to a method that does not declare that it draws: every draw is refused.
 
-    def select(self, rows_R: Tensor) -> "ForbiddenNoise":
-        return ForbiddenNoise(self.key_B[rows_R])
+    Rollouts are shared and results are stored once on the word of such a method, so a draw would silently make them
+    wrong.
+    """
+
+    # Every number is made of counters, so this and `derive` are the only two ways to any.
+    def _counters(self, step: Tensor, position: Tensor, purpose: str, key: Tensor) -> Tensor:
+        raise _undeclared_draw(purpose)
 
     def derive(self, name: str) -> Noise:
-        raise self._refusal(name)
+        raise _undeclared_draw(name)
 
-    def _bits(self, step: Tensor, position: Tensor, purpose: str, key: Tensor) -> Tensor:
-        # All numbers are made here, whichever method asks.
-        raise self._refusal(purpose)
 
-    def _refusal(self, purpose: str) -> ContractError:
-        return ContractError(
-            f"a policy drew random numbers ({purpose!r}) without saying so; allowed: `random` is True for policies "
-            "that draw; set it in the class"
-        )
+def _undeclared_draw(purpose: str) -> ContractError:
+    return ContractError(
+        f"a policy drew random numbers ({purpose!r}) without saying so; allowed: `random` is True for policies "
+        "that draw; set it in the class"
+    )

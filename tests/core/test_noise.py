@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from unmask.core import Noise, State, Trajectory, row_key
-from unmask.core.rng import _open_unit
+from unmask.base.errors import ContractError
+from unmask.core import ForbiddenNoise, Noise, State, Trajectory, row_key
+from unmask.core.noise import _open_unit
 
 KEYS = [11, -7, 2**62, 0]
 STEP = torch.tensor([0, 3, 1, 500])
@@ -193,3 +194,28 @@ def test_no_collisions_over_a_small_grid():
     zero = torch.zeros(90_000, dtype=torch.long)
     grid = Noise.of([0]).uniform_packed(step.flatten(), position.flatten(), zero, "token")
     assert len(grid.unique()) == 90_000
+
+
+NO_DRAWS = {
+    "uniform": lambda noise, at: noise.uniform(at, at[:, None], "order"),
+    "uniform_packed": lambda noise, at: noise.uniform_packed(at, at, at, "order"),
+    "uniform_vocab": lambda noise, at: noise.uniform_vocab(at, at, at, 4, "order"),
+    "bits": lambda noise, at: noise.bits(at, at, at, "order"),
+    "derive": lambda noise, at: noise.derive("order"),
+}
+
+
+@pytest.mark.parametrize("draw", NO_DRAWS)
+def test_forbidden_noise_bars_every_draw(draw):
+    at = torch.zeros(1, dtype=torch.long)
+    NO_DRAWS[draw](Noise.of([1]), at)
+    forbidden = ForbiddenNoise(torch.tensor([1, 2])).select(at)
+    assert type(forbidden) is ForbiddenNoise
+    with pytest.raises(ContractError, match=r"drew random numbers \('order'\) without saying so"):
+        NO_DRAWS[draw](forbidden, at)
+
+
+def test_every_public_way_to_a_number_is_barred():
+    """A new method of `Noise` must be added to the cases above."""
+    public = {name for name, value in vars(Noise).items() if callable(value) and not name.startswith("_")}
+    assert public - {"of"} == set(NO_DRAWS)

@@ -1,57 +1,44 @@
-"""What a denoiser, a policy, a search and the look-ahead promise each other."""
+"""The contracts of decoding methods: policies, searches, and the look-ahead that they read the model with."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from inspect import get_annotations
 from typing import Any, ClassVar, Protocol
 
-import torch
 from torch import Tensor
 
 from unmask.base.errors import ContractError
-from unmask.core.action import Action
-from unmask.core.card import Card
-from unmask.core.prediction import ModelOutput, Prediction
-from unmask.core.proposal import Vocabulary
-from unmask.core.rng import Noise
-from unmask.core.state import State
+from unmask.core.model_io import ModelInput, ModelOutput, Needs
+from unmask.core.noise import Noise
+from unmask.core.prediction import Prediction
+from unmask.core.state import Action, State
 from unmask.core.trajectory import Trajectory
-from unmask.core.view import ModelInput, Needs
 
 ALL = -1
-"""A policy that reads its whole past."""
+"""`past_steps` of a policy that reads its whole past."""
 
+STEPS = ("end", "pace", "ignore")
+"""What the number of steps can mean to a method (`DecodingMethod.steps`)."""
 
-class Denoiser(Protocol):
-    """A masked diffusion model: one bidirectional forward pass over all rows of a view."""
+TRAITS = frozenset(
+    {
+        *("needs", "past_steps", "random", "looks_ahead", "steps", "extra_steps", "cuda_graph", "block_cache"),
+        *("own_end", "baseline"),
+    }
+)
+"""What a method declares of itself, in class attributes or in properties that read its settings."""
 
-    @property
-    def vocabulary(self) -> Vocabulary: ...
-
-    @property
-    def device(self) -> torch.device:
-        """Where it wants its views."""
-        ...
-
-    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput: ...
-
-
-class DenoiserWrapper:
-    """A denoiser that stands around another one and has its vocabulary and device."""
-
-    denoiser: Denoiser
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return self.denoiser.vocabulary
-
-    @property
-    def device(self) -> torch.device:
-        return self.denoiser.device
+_NOT_DECLARED = (
+    "a policy asked to look ahead without saying so; allowed: `looks_ahead` is True for policies that do; set it in "
+    "the class"
+)
 
 
 class LookAhead(Protocol):
-    """The one way to run a network on a canvas that is not (yet) real: batched, counted, remembered."""
+    """The one way to run a network on a canvas that is not (yet) real: batched, counted, remembered.
+
+    A class that inherits from it refuses both calls until it overrides them.
+    """
 
     def predict(
         self,
@@ -72,21 +59,28 @@ class LookAhead(Protocol):
         `ModelInput.given_BN` does. An input of its own (`inputs`) lets the pass read less, or more, than the canvas; it
         is remembered unless it has an attention of its own.
         """
-        ...
+        raise ContractError(_NOT_DECLARED)
 
     def ask_planner(
         self, states: State, owner_U: Tensor, needs: Needs | None = None, *, inputs: ModelInput | None = None
     ) -> ModelOutput:
-        """What the run's second network says of hypothetical rows; its passes are counted apart."""
-        ...
+        """Output of the run's second network for hypothetical rows. Its passes are counted apart."""
+        raise ContractError(_NOT_DECLARED)
+
+
+class _NoLookAhead(LookAhead):
+    """The look-ahead of policies that decide from the step's own forward."""
+
+
+NO_LOOK_AHEAD = _NoLookAhead()
 
 
 class SearchContext(LookAhead, Protocol):
-    """What a search moves its hypothetical rows with. Looks are not remembered: a path keeps its prediction."""
+    """What a search moves its hypothetical rows with. Its predictions are not remembered: a path keeps its own."""
 
     @property
     def forwards_B(self) -> Tensor:
-        """What every running row has paid so far."""
+        """Denoiser passes that every running row has paid so far."""
         ...
 
     def apply_action(self, traj: Trajectory, policy: str, action: Action) -> Trajectory:
@@ -94,62 +88,21 @@ class SearchContext(LookAhead, Protocol):
         ...
 
     def report_paths(self, paths: Sequence[Trajectory]) -> None:
-        """Tell whoever watches the run: the best path so far of rows still running, one row each, one step or more."""
+        """Show the best path so far of rows still running to whoever watches the run. Each path has one row."""
         ...
-
-
-_NOT_DECLARED = (
-    "a policy asked to look ahead without saying so; allowed: `looks_ahead` is True for policies that do; set it in "
-    "the class"
-)
-
-
-class NoLookAhead:
-    """For policies that decide from the step's own forward."""
-
-    def predict(
-        self,
-        states: State,
-        owner_U: Tensor,
-        needs: Needs | None = None,
-        given_UL: Tensor | None = None,
-        *,
-        inputs: ModelInput | None = None,
-        noise: Noise | None = None,
-        temperature: float | None = None,
-    ) -> Prediction:
-        raise ContractError(_NOT_DECLARED)
-
-    def ask_planner(
-        self, states: State, owner_U: Tensor, needs: Needs | None = None, *, inputs: ModelInput | None = None
-    ) -> ModelOutput:
-        raise ContractError(_NOT_DECLARED)
-
-
-NO_LOOK_AHEAD = NoLookAhead()
-
-
-STEPS = ("end", "pace", "ignore")
-"""What the number of steps can be for."""
-TRAITS = frozenset(
-    {
-        *("needs", "past_steps", "random", "looks_ahead", "steps", "extra_steps", "cuda_graph", "block_cache"),
-        *("own_end", "baseline"),
-    }
-)
-"""What a method declares of itself, in class attributes or in properties that read its settings."""
 
 
 class DecodingMethod(ABC):
     """What policies and searches declare alike. Frozen; all of it static.
 
     A trait is a class attribute (`random = True`), or a property where it depends on a setting. It is never a field: a
-    field is a setting, which is recorded, hashed and changed from a command line.
+    field is a setting, which is recorded, hashed and changed from a command line. The defaults below are properties
+    because a subclass may replace a property by either, and a type checker accepts both.
     """
 
     name: ClassVar[str]
-    card: ClassVar[Card | None] = None
-    """Where it comes from and how far it can be trusted; None for a method of one's own."""
+    card: ClassVar[Any] = None
+    """Citation, taxonomy row and label of a published method; None for a user's own method."""
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
@@ -200,7 +153,7 @@ class Policy(DecodingMethod):
 
     @abstractmethod
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
-        """The decision at the trajectory's state: a pure function of what the trajectory holds and of looks ahead."""
+        """The decision at the trajectory's state: a pure function of what the trajectory and the look-ahead tell."""
 
     def model_input(self, traj: Trajectory) -> ModelInput:
         """What the denoiser should read."""
@@ -229,14 +182,14 @@ class Policy(DecodingMethod):
     def cuda_graph(self) -> bool:
         """Whether a GPU may record whole steps of it and replay them.
 
-        `view`, `act` and `done`, once it is `bounded`, then read nothing back from the device, copy nothing to it, and
-        make only shapes that follow from the shapes they are given; the view has the canvas's slots and wants answer
-        positions.
+        `model_input`, `act` and `done`, once it is `bounded`, then read nothing back from the device, copy nothing to
+        it, and make only shapes that follow from the shapes they are given; the input has the canvas's slots and wants
+        answer positions.
         """
         return False
 
     def bounded(self, length: int) -> "Policy":
-        """The same policy, told all that it would ask the device about canvases of this length."""
+        """The same policy with everything computed that it would ask the device about canvases of this length."""
         return self
 
 
@@ -244,7 +197,7 @@ class Search(DecodingMethod):
     """A method that owns its loop: beams, trees, particles. Reads the model only through the look-ahead."""
 
     def baseline_forwards(self, state: State) -> Tensor | None:
-        """Looks that a base decode of each row takes, the smallest `budget`; None where the search takes no budget."""
+        """Passes that a decode of each row by the baseline takes, the smallest `budget`; None without a budget."""
         return None
 
     @property

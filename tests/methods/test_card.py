@@ -6,9 +6,7 @@ from dataclasses import fields
 import pytest
 
 from tests.helpers.cases import each_case
-from unmask.core import OURS, RECONSTRUCTION, TAXONOMY
-from unmask.core.card import VERIFIED
-from unmask.methods import METHODS, make_policy
+from unmask.methods import METHODS, OURS, RECONSTRUCTION, TAXONOMY, VERIFIED, make_policy
 
 PUBLISHED = [name for name, method in METHODS.items() if method.card.label != OURS]
 

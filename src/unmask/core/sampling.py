@@ -1,0 +1,208 @@
+"""Sampling: which token each wanted slot would take, decided before the policy acts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from unmask.base.errors import DenoiserError, require
+from unmask.core.model_io import ModelInput, ModelOutput, Needs, Vocabulary
+from unmask.core.noise import Noise, entries
+from unmask.core.prediction import Edit, Posterior, Prediction, Statistics
+from unmask.core.vocab_statistics import StatsRequest, TokenDraw
+from unmask.core.vocab_statistics_choice import fast_vocab_stats
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How tokens are sampled. Each option has an effect at temperature 0 and above, except as stated."""
+
+    temperature: float = 0.0
+    """0 takes the most probable token; above, tokens are drawn from softmax(z / temperature)."""
+    top_p: float = 1.0
+    """Nucleus filter: moves the filtered statistics always, the drawn token above temperature 0."""
+    top_k: int = 0
+    """Top-k filter, 0 for none; acts like `top_p`."""
+    sampler: str = "inverse"
+    """"inverse" (one uniform per position) or "gumbel" (one per vocabulary entry, float64, as LLaDA's loop)."""
+    logits_eos_inf: bool = False
+    """Never sample end of text (LLaDA's name)."""
+    confidence_eos_eot_inf: bool = False
+    """Sampled end of text or end of turn gets confidence 0 (LLaDA's name)."""
+    eos_penalty: float = 0.0
+    """Subtracted from the logits of end of text and end of turn."""
+    bar_mask: bool = True
+    """Never sample the mask token itself; its probability goes to the others."""
+
+    def __post_init__(self) -> None:
+        finite = 0 <= self.temperature < float("inf")
+        require(finite, "temperature", self.temperature, ">= 0 and finite", "0 is greedy")
+        require(self.eos_penalty > float("-inf"), "eos_penalty", self.eos_penalty, "above -inf", "0 is none")
+        require(0 < self.top_p <= 1, "top_p", self.top_p, "above 0, at most 1", "1 keeps every token")
+        require(self.top_k >= 0, "top_k", self.top_k, "0 or more", "0 keeps every token")
+        samplers = ("inverse", "gumbel")
+        hint = "gumbel is for parity with LLaDA's loop"
+        require(self.sampler in samplers, "sampler", self.sampler, "'inverse' or 'gumbel'", hint)
+        gumbel_filters = self.sampler == "gumbel" and (self.top_p < 1 or self.top_k > 0)
+        hint = "LLaDA's loop has no filters"
+        require(not gumbel_filters, "sampler", "gumbel", "'inverse' with top_p or top_k", hint)
+
+    @property
+    def greedy(self) -> "SamplingParams":
+        """The same options without the randomness, for hypothetical canvases."""
+        return replace(self, temperature=0.0, sampler="inverse")
+
+    def edit(self, vocabulary: Vocabulary) -> Edit:
+        """The changes of logits that these options mean in a vocabulary."""
+        deltas: dict[int, float] = {}
+        if self.bar_mask and vocabulary.mask_id < vocabulary.size:
+            deltas[vocabulary.mask_id] = float("-inf")
+        for token in vocabulary.eos_ids:
+            deltas[token] = -self.eos_penalty
+        if self.logits_eos_inf and vocabulary.eos_ids:
+            deltas[vocabulary.eos_ids[0]] = float("-inf")
+        kept = {token: delta for token, delta in deltas.items() if delta}
+        return Edit(tuple(kept), tuple(kept.values()))
+
+
+def sample(
+    output: ModelOutput,
+    inputs: ModelInput,
+    sampling: SamplingParams,
+    needs: Needs,
+    vocabulary: Vocabulary,
+    *,
+    noise: Noise,
+    step_B: Tensor,
+    previous: Posterior | None = None,
+) -> Prediction:
+    """Sample a token for every wanted slot, with the statistics that `needs` ask for, on the input's slots.
+
+    `previous` is the posterior one step ago, for divergences.
+    """
+    index_R = output.index_R
+    _check_output(output, index_R, inputs, vocabulary)
+    edit = sampling.edit(vocabulary)
+    row_R, position_R = index_R // inputs.tokens_BN.shape[1], inputs.position_BN.flatten()[index_R]
+    request = StatsRequest(
+        top_k=max(needs.top_k, 2),
+        edit=edit,
+        draw=_token_draw(sampling, needs.draws, noise, step_B[row_R], position_R, row_R, vocabulary.size),
+        filtered=needs.filtered,
+        untrusted=vocabulary.eos_ids if sampling.confidence_eos_eot_inf else (),
+        given_R=None if inputs.given_BN is None else inputs.given_BN.flatten()[index_R],
+        previous=previous if needs.divergence else None,
+        previous_R=_previous_rows(previous, index_R, inputs) if needs.divergence else None,
+    )
+    stats = fast_vocab_stats(output.logits_RV, request)
+
+    shape, wanted_R = inputs.tokens_BN.shape, output.wanted_R
+
+    def spread(values_R: Tensor) -> Tensor:
+        """Put packed rows on the input's slots, zero where nothing is wanted."""
+        if wanted_R is not None:
+            values_R = torch.where(wanted_R.view(-1, *[1] * (values_R.dim() - 1)), values_R, 0)
+        out = values_R.new_zeros((shape.numel(), *values_R.shape[1:]))
+        out[index_R] = values_R
+        return out.view(*shape, *values_R.shape[1:])
+
+    def spread_together(values: Sequence[Tensor], fill: float) -> Sequence[Tensor]:
+        """Put one number per packed row on the slots, for several quantities at once: each launch counts on a GPU."""
+        out = values[0].new_full((len(values), shape.numel()), fill)
+        stacked = torch.stack(list(values))
+        out[:, index_R] = stacked if wanted_R is None else torch.where(wanted_R, stacked, fill)
+        return out.view(len(values), *shape).unbind(0)
+
+    numbers = [stats.entropy_R, stats.logz_R, stats.proposed_R, stats.filtered_entropy_R]
+    numbers += [] if inputs.given_BN is None else [stats.given_R]
+    entropy_BN, logz_BN, proposed_BN, filtered_entropy_BN, *given = spread_together(numbers, 0.0)
+    drift_BN = displacement_BN = None
+    if needs.divergence:
+        drift_BN, displacement_BN = spread_together([stats.drift_R, stats.displacement_R], float("nan"))
+    token_BND, confidence_BND = spread(stats.token_RD), spread(stats.confidence_RD)
+    clean = filtered = Statistics(spread(stats.top_RK), spread(stats.p_RK), entropy_BN)
+    if stats.filtered_p_RK is not stats.p_RK:
+        filtered = Statistics(spread(stats.filtered_top_RK), spread(stats.filtered_p_RK), filtered_entropy_BN)
+    visible_BN = None
+    if output.attention_BNN is not None:
+        # Tokens that stand, rather than masks and padding.
+        stands_BN = inputs.valid_BN & (inputs.tokens_BN != vocabulary.mask_id)
+        visible_BN = (output.attention_BNN * stands_BN[:, None, :]).sum(-1)
+    keep_posterior = needs.posterior or needs.divergence
+    return Prediction(
+        wanted_BN=output.wanted_BN,
+        token_BN=token_BND[..., 0],
+        confidence_BN=confidence_BND[..., 0],
+        proposed_BN=proposed_BN,
+        clean=clean,
+        filtered=filtered,
+        logz_BN=logz_BN,
+        vocab=output.logits_RV.shape[1],
+        token_BND=token_BND,
+        confidence_BND=confidence_BND,
+        given_BN=given[0] if given else None,
+        drift_BN=drift_BN,
+        displacement_BN=displacement_BN,
+        attention_BNN=output.attention_BNN,
+        visible_BN=visible_BN,
+        hidden_BNH=None if output.hidden_RH is None else spread(output.hidden_RH),
+        posterior=Posterior(output.logits_RV, stats.logz_R, output.slot_BN, edit) if keep_posterior else None,
+    )
+
+
+def _token_draw(
+    sampling: SamplingParams, draws: int, noise: Noise, step_R: Tensor, position_R: Tensor, row_R: Tensor, vocab: int
+) -> TokenDraw:
+    """The uniforms of each draw at the packed rows, each with its own step, position and batch row."""
+    settings = (sampling.temperature, sampling.top_p, sampling.top_k)
+    if sampling.temperature == 0:
+        return TokenDraw(*settings)
+    purposes = ["token", *(f"token/{draw}" for draw in range(1, draws))]
+    if sampling.sampler == "inverse":
+        uniforms = [noise.uniform_packed(step_R, position_R, row_R, purpose) for purpose in purposes]
+        return TokenDraw(*settings, uniform_RD=torch.stack(uniforms, -1))
+    # Counters are enough for the kernels, but only where the noise makes its uniforms of them.
+    if type(noise).uniform_vocab is Noise.uniform_vocab:
+        bits_RD = torch.stack([noise.bits(step_R, position_R, row_R, purpose) for purpose in purposes], -1)
+
+        def uniform_entries(row_C: Tensor) -> Tensor:
+            return torch.stack([entries(bits_R, vocab) for bits_R in bits_RD[row_C].unbind(-1)], -1)
+
+        return TokenDraw(*settings, uniform_vocab=uniform_entries, bits_RD=bits_RD)
+
+    def uniform_vocab(row_C: Tensor) -> Tensor:
+        counters = (step_R[row_C], position_R[row_C], row_R[row_C])
+        return torch.stack([noise.uniform_vocab(*counters, vocab, purpose) for purpose in purposes], -1)
+
+    return TokenDraw(*settings, uniform_vocab=uniform_vocab)
+
+
+def _previous_rows(previous: Posterior | None, index_R: Tensor, inputs: ModelInput) -> Tensor | None:
+    """Packed row of each wanted slot's posterior one step ago; -1 for extra slots that the old input did not have."""
+    if previous is None:
+        return None
+    old_BN = torch.full(inputs.tokens_BN.shape, -1, device=index_R.device)
+    shared = min(old_BN.shape[1], previous.slot_BN.shape[1])
+    old_BN[:, :shared] = previous.slot_BN[:, :shared]
+    return old_BN.flatten()[index_R]
+
+
+def _check_output(output: ModelOutput, index_R: Tensor, inputs: ModelInput, vocabulary: Vocabulary) -> None:
+    """Refuse logits of another vocabulary, of other slots, or of another number of slots."""
+    columns = output.logits_RV.shape[-1]
+    if columns != vocabulary.size:
+        raise DenoiserError(
+            f"the denoiser returned {columns} logit columns; allowed: {vocabulary.size}, its vocabulary size; "
+            "check that model and tokenizer belong together"
+        )
+    if output.wanted_BN.shape != inputs.tokens_BN.shape:
+        raise DenoiserError(
+            f"the denoiser answered for slots of shape {tuple(output.wanted_BN.shape)}; allowed: "
+            f"{tuple(inputs.tokens_BN.shape)}, the input's; return one row per wanted slot"
+        )
+    if len(output.logits_RV) != len(index_R):
+        raise DenoiserError(
+            f"the denoiser returned {len(output.logits_RV)} logit rows; allowed: {len(index_R)}, one per "
+            "wanted slot; return the wanted slots only, packed in row-major order"
+        )

@@ -1,0 +1,316 @@
+"""The `.npz` file of a trajectory (`unmask-trajectory-2`): a JSON tree, and the arrays that its leaves name.
+
+The same values give the same bytes. The archive's comment is the hash of everything else, so that no flipped bit goes
+unnoticed. A hash is no signature: whoever writes a hostile file can hash it too. So nothing in a file is executed,
+every size is checked before memory is taken, and every value is checked against the fields of its class.
+"""
+
+import hashlib
+import io
+import json
+import math
+import os
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unmask.base.errors import ConfigError, SchemaError, StorageError, format_value, require
+from unmask.base.files import atomic_write
+from unmask.base.options import fits
+
+FORMAT = "unmask-trajectory-2"
+STORED_NAMES: Mapping[str, str] = {
+    "SamplingParams": "Proposal",
+    "sampling": "proposal",
+    "prepaid_B": "foreseen_B",
+}
+"""New name -> stored name of the types and fields whose names in code have changed since files were first written.
+
+Files and the hashes of their bytes keep the stored name, so that a run saved today has the bytes it always had.
+"""
+
+_META = "meta"
+"""The member that holds the JSON tree."""
+_LARGEST_FILE = 1 << 33
+"""Bytes of a file that is read at all."""
+_ALWAYS_ALLOWED, _MOST_RATIO = 1 << 24, 200
+"""An archive may unpack to 16 MiB, or to so many times its own size where that is more."""
+_HASH_DIGITS = 64
+_MOST_AXES = 8
+_DAMAGE = (
+    *(ValueError, TypeError, LookupError, EOFError, OSError, ArithmeticError, SyntaxError),
+    *(RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error),
+)
+"""What reading a damaged or hostile archive can raise."""
+
+_DTYPES = ("|b1", "<i8", "<f4", "<f8")
+_FLOATS = {
+    *("alpha", "kappa", "p", "entropy", "confidence", "proposed", "logz", "given", "drift", "displacement"),
+    *("attention", "visible", "hidden"),
+}
+_INTEGERS = {
+    *("tokens", "length", "step", "horizon", "rows", "key", "token", "top"),
+    *("forwards", "processed", "planner_forwards", "remasks"),
+}
+"""Names, without their axes, of the fields that hold floats and integers; all others hold truth values."""
+_LEAST = {"tokens": -1, "token": 0, "top": 0, "length": 1, "step": 0, "horizon": 1, "forwards": 0, "processed": 0}
+"""Smallest value that a field may hold. An action's tokens are -1 where they override nothing."""
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def write_file(path: str | Path, content: bytes) -> None:
+    """Write a trajectory's file, whole or not at all."""
+    named = isinstance(path, str | Path) and bool(Path(path).name)
+    require(named, "path of the trajectory", path, "the name of a file", "give one, such as 'run.npz'")
+    try:
+        with atomic_write(Path(path)) as partial:
+            partial.write_bytes(content)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise StorageError(f"{format_value(str(path))} cannot be written to ({why}); choose another place") from error
+
+
+def read_file(path: str | Path) -> bytes:
+    """Read a trajectory's file; empty where it is too large, or no archive at all."""
+    # os.path's version, because Path's raises for names that are too long or hold a zero byte.
+    if not (isinstance(path, str | Path) and os.path.isfile(path)):
+        place = format_value(str(path) if isinstance(path, Path) else path)
+        raise SchemaError(f"no trajectory at {place}; allowed: a file written by Trajectory.save; check it")
+    try:
+        # Both look at no more than the file's end, so that nothing large is read in vain.
+        readable = Path(path).stat().st_size <= _LARGEST_FILE and zipfile.is_zipfile(path)
+        return Path(path).read_bytes() if readable else b""
+    except OSError as error:
+        raise SchemaError(f"{str(path)!r} cannot be read ({error.strerror}); allowed: a readable file") from error
+
+
+# --- values to a tree and arrays, and back --------------------------------------------------------------------------
+
+
+def to_bytes(value: Any, kinds: Sequence[type]) -> bytes:
+    """The file of a value made of dataclasses of these kinds, tensors, tuples, mappings and JSON values."""
+    arrays: dict[str, np.ndarray] = {}
+    tree = _to_tree(value, "", arrays, _kinds_by_name(kinds))
+    return pack({"format": FORMAT, "tree": tree}, arrays)
+
+
+def rows_to_bytes(value: Any, kinds: Sequence[type], rows: Sequence[int]) -> list[bytes]:
+    """The file of each of these rows by itself; every tensor of the value must have all rows."""
+    arrays: dict[str, np.ndarray] = {}
+    tree = _to_tree(value, "", arrays, _kinds_by_name(kinds))
+    text = _to_json({"format": FORMAT, "tree": tree})
+    return [_archive(text, {path: array[row : row + 1] for path, array in arrays.items()}) for row in rows]
+
+
+def from_bytes(content: bytes, kinds: Sequence[type]) -> Any:
+    """Read what `to_bytes` gave. Values are not checked yet: `check_value` does that."""
+    meta, arrays = unpack(content)
+    named = meta.get("format") if isinstance(meta, dict) else None
+    if named != FORMAT:
+        raise SchemaError(f"format is {named!r}; allowed: {FORMAT!r}; decode again and save")
+    try:
+        return _from_tree(meta["tree"], arrays, _kinds_by_name(kinds))
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError, ConfigError) as error:
+        raise SchemaError(f"its tree makes no sense: {type(error).__name__}") from error
+
+
+def _stored_name(name: str) -> str:
+    return STORED_NAMES.get(name, name)
+
+
+def _kinds_by_name(kinds: Sequence[type]) -> dict[str, Any]:
+    return {_stored_name(kind.__name__): kind for kind in kinds}
+
+
+def _to_tree(value: Any, path: str, arrays: dict[str, np.ndarray], kinds: Mapping[str, Any]) -> Any:
+    """The JSON tree of a value; its tensors are put into `arrays` under their paths."""
+    if isinstance(value, Tensor):
+        arrays[path] = value.cpu().numpy()
+        return {"array": path}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}
+    if isinstance(value, tuple):
+        return {"tuple": [_to_tree(part, f"{path}.{at}", arrays, kinds) for at, part in enumerate(value)]}
+    if isinstance(value, Mapping):
+        return {"dict": {key: _to_tree(part, f"{path}.{key}", arrays, kinds) for key, part in value.items()}}
+    name = _stored_name(type(value).__name__)
+    if kinds.get(name) is type(value):
+        parts = {}
+        for field in fields(value):
+            part = getattr(value, field.name)
+            # Fields that came later are left out where they are None, so that files keep the bytes they had before.
+            if part is not None or not field.metadata.get("omitted_if_none"):
+                stored = _stored_name(field.name)
+                parts[stored] = _to_tree(part, f"{path}.{stored}", arrays, kinds)
+        return {"type": name, "fields": parts}
+    return {"value": value}
+
+
+def _from_tree(tree: Any, arrays: Mapping[str, np.ndarray], kinds: Mapping[str, Any]) -> Any:
+    if "array" in tree:
+        return torch.from_numpy(arrays[tree["array"]].copy())
+    if "tuple" in tree:
+        return tuple(_from_tree(part, arrays, kinds) for part in tree["tuple"])
+    if "dict" in tree:
+        return {key: _from_tree(part, arrays, kinds) for key, part in tree["dict"].items()}
+    if "type" in tree:
+        kind = kinds[tree["type"]]
+        names = {_stored_name(field.name): field.name for field in fields(kind)}
+        return kind(**{names[stored]: _from_tree(part, arrays, kinds) for stored, part in tree["fields"].items()})
+    return float(tree["float"]) if "float" in tree else tree["value"]
+
+
+def check_value(value: Any, name: str, sizes: dict[str, int]) -> None:
+    """Check a dataclass that was read from a file against its fields, whose names say type and axes.
+
+    `tokens_BL` holds integers on two axes, and B is one number in all of a value. `sizes` has the axes that are known;
+    those that are found are added.
+    """
+    hints = get_type_hints(type(value))
+    for field in fields(value):
+        part, hint = getattr(value, field.name), hints[field.name]
+        options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        where = f"{name}.{field.name}"
+        if isinstance(part, Tensor):
+            _must(Tensor in options, where, "is an array")
+            _check_tensor(part, where, field.name, sizes)
+        elif part is None:
+            _must(type(None) in options, where, "is missing")
+        elif is_dataclass(part):
+            _must(type(part) in options, where, f"is a {type(part).__name__}")
+            check_value(part, where, sizes)
+        elif hint in (int, float, bool, str, str | None):
+            _must(fits(part, hint), where, f"is {part!s:.50}")
+        else:
+            _must(isinstance(part, tuple | Mapping), where, f"is {part!s:.50}")
+
+
+def _check_tensor(tensor: Tensor, where: str, name: str, sizes: dict[str, int]) -> None:
+    stem, _, axes = name.rpartition("_")
+    floats = (torch.float32, torch.float64)
+    allowed = floats if stem in _FLOATS else (torch.int64,) if stem in _INTEGERS else (torch.bool,)
+    _must(tensor.dtype in allowed, where, f"holds {tensor.dtype}")
+    _must(tensor.ndim == len(axes), where, f"has {tensor.ndim} axes")
+    for axis, size in zip(axes, tensor.shape, strict=True):
+        _must(sizes.setdefault(axis, size) == size, where, f"has {size} of {axis}, not {sizes[axis]}")
+    if stem in _LEAST and tensor.numel():
+        _must(int(tensor.min()) >= _LEAST[stem], where, f"holds {int(tensor.min())}, below {_LEAST[stem]}")
+
+
+def _must(ok: bool, where: str, what: str) -> None:
+    if not ok:
+        raise SchemaError(f"{where} {what}")
+
+
+# --- the archive ----------------------------------------------------------------------------------------------------
+
+
+def pack(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
+    """A JSON tree and arrays as the bytes of a hashed `.npz` archive."""
+    return _archive(_to_json(meta), arrays)
+
+
+def _to_json(meta: Mapping[str, Any]) -> bytes:
+    return json.dumps(meta, allow_nan=False).encode()
+
+
+def _archive(text: bytes, arrays: Mapping[str, np.ndarray]) -> bytes:
+    members: dict[str, bytes] = {}
+    for name, array in {**arrays, _META: np.frombuffer(text, np.uint8)}.items():
+        part = io.BytesIO()
+        # Not `ascontiguousarray`, which gives an array without axes one.
+        np.lib.format.write_array(part, np.asarray(array, order="C"), version=(1, 0))
+        members[f"{name}.npy"] = part.getvalue()
+    archive = _zip(members, zipfile.ZIP_DEFLATED)
+    if sum(map(len, members.values())) > _most_unpacked(len(archive)):
+        # It compresses so well that the reader would take it for a bomb.
+        archive = _zip(members, zipfile.ZIP_STORED)
+    # The hash becomes the archive's comment; the two bytes before a comment hold its length.
+    return archive[:-2] + _HASH_DIGITS.to_bytes(2, "little") + hashlib.sha256(archive).hexdigest().encode()
+
+
+def _zip(members: Mapping[str, bytes], compression: int) -> bytes:
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w", compression) as file:
+        for name, content in members.items():
+            # Without a time of writing, which would make other bytes of the same values.
+            file.writestr(zipfile.ZipInfo(name), content, compression)
+    return whole.getvalue()
+
+
+def unpack(content: bytes) -> tuple[Any, dict[str, np.ndarray]]:
+    """The JSON tree and the arrays of an archive that `pack` made; anything else is refused with the reason."""
+    try:
+        _check_hash(content)
+        with zipfile.ZipFile(io.BytesIO(content)) as file:
+            _check_members(file, len(content))
+            arrays = {entry.filename.removesuffix(".npy"): _read_array(file, entry) for entry in file.infolist()}
+        meta = json.loads(arrays.pop(_META).tobytes(), object_pairs_hook=_without_repeats, parse_constant=_no_number)
+    except SchemaError:
+        raise
+    except _DAMAGE as error:
+        raise SchemaError(f"it cannot be read: {type(error).__name__}") from error
+    return meta, arrays
+
+
+def _most_unpacked(size: int) -> int:
+    """Bytes that an archive of this size may unpack to."""
+    return max(_ALWAYS_ALLOWED, _MOST_RATIO * size)
+
+
+def _check_hash(content: bytes) -> None:
+    if not zipfile.is_zipfile(io.BytesIO(content)):
+        raise SchemaError("it is no archive, or its end is missing")
+    if content[-_HASH_DIGITS - 2 : -_HASH_DIGITS] != _HASH_DIGITS.to_bytes(2, "little"):
+        raise SchemaError("it has no hash of its bytes")
+    without_comment = content[: -_HASH_DIGITS - 2] + bytes(2)
+    if hashlib.sha256(without_comment).hexdigest().encode() != content[-_HASH_DIGITS:]:
+        raise SchemaError("its bytes are not those that were written: their hash is another")
+
+
+def _check_members(file: zipfile.ZipFile, size: int) -> None:
+    """Check names and declared sizes. Reading a member never gives more than its declared size."""
+    names = [entry.filename for entry in file.infolist()]
+    if len(set(names)) != len(names):
+        raise SchemaError("a part is there twice")
+    if f"{_META}.npy" not in names or not all(name.endswith(".npy") for name in names):
+        raise SchemaError("its parts are other ones")
+    declared = sum(entry.file_size for entry in file.infolist())
+    if declared > _most_unpacked(size):
+        raise SchemaError(f"it would unpack to {declared} bytes from {size}")
+
+
+def _read_array(file: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
+    """One array. `np.load` would trust its header, which must promise just the bytes that follow it."""
+    content = file.read(entry)
+    part = io.BytesIO(content)
+    if np.lib.format.read_magic(part) != (1, 0):
+        raise SchemaError(f"part {entry.filename!r} has another header")
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(part)
+    allowed = ("|u1",) if entry.filename == f"{_META}.npy" else _DTYPES
+    if dtype.str not in allowed or fortran:
+        raise SchemaError(f"part {entry.filename!r} holds another type")
+    sizes = len(shape) <= _MOST_AXES and all(isinstance(n, int) and n >= 0 for n in shape)
+    if not sizes or math.prod(shape) * dtype.itemsize != len(content) - part.tell():
+        raise SchemaError(f"part {entry.filename!r} is not as large as its header says")
+    return np.frombuffer(content, dtype, offset=part.tell()).reshape(shape)
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise SchemaError("an entry is there twice")
+    return dict(pairs)
+
+
+def _no_number(constant: str) -> Any:
+    raise SchemaError(f"{constant} is no JSON number")
