@@ -62,7 +62,7 @@ def without_triton(monkeypatch):
         return real(name, *arguments, **keywords)
 
     # The module is imported anew, and afterwards the one that was loaded before is back.
-    monkeypatch.setattr(core, "vocab_statistics_triton", vocab_statistics_triton)
+    monkeypatch.delattr(core, "vocab_statistics_triton")
     monkeypatch.delitem(sys.modules, "unmask.core.vocab_statistics_triton")
     monkeypatch.setattr(builtins, "__import__", without)
     monkeypatch.setenv(VARIABLE, "fused")

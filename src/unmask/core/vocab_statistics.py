@@ -139,7 +139,7 @@ def _try_kernels(logits_RV: Tensor, request: StatsRequest) -> VocabStats | str:
         return f"{device} is not a CUDA device: no kernels there"
     require(choice in ("auto", "fused"), VARIABLE, choice, "auto or plain or fused", "leave it unset for auto")
     # Only here: a process without a GPU must not need Triton, which takes long to import and may be broken.
-    import unmask.core.vocab_statistics_triton as kernels
+    from unmask.core import vocab_statistics_triton as kernels
 
     if not len(logits_RV) or not kernels.kernels_support(logits_RV, request):
         return "the kernels do not take this request"
