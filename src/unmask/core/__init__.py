@@ -33,7 +33,8 @@ from unmask.core.sampling import SamplingParams, sample
 from unmask.core.state import RULES, Action, State
 from unmask.core.trajectory import AnswerCost, Step, Trajectory, answer_tokens, cost_columns, join_runs, total_cost
 from unmask.core.trajectory_file import check_value
-from unmask.core.vocab_statistics import TokenDraw, choose_statistics, filter_logits_
+from unmask.core.vocab_statistics import TokenDraw, filter_logits_
+from unmask.core.vocab_statistics_choice import choose_statistics
 
 __all__ = [
     "ALL",

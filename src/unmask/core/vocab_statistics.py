@@ -1,15 +1,11 @@
-"""One pass over the vocabulary: largest tokens, entropy, draws and divergences of every packed row.
+"""One pass over the vocabulary in plain torch: largest tokens, entropy, draws and divergences of every packed row.
 
-`vocab_stats` is the pass in plain torch, and the oracle of the Triton kernels in `vocab_statistics_triton`.
-`fast_vocab_stats` runs the kernels where they can: on a GPU where Triton is installed. Tokens are then equal, and
-numbers differ by the order of sums. `UNMASK_STATISTICS=plain` switches the kernels off; `fused` asks for them on any
-device (on a CPU that takes Triton's interpreter). Nothing else in the package reads logits.
-
-The plain pass works through chunks of rows, so peak memory is the logits plus a few rows. The numbers of a row are a
-bitwise function of its own logits: the rows beside it, the size of the batch and the number of threads move no bit.
+This is the oracle of the Triton kernels in `vocab_statistics_triton`; `vocab_statistics_choice` picks between the two.
+Nothing else in the package reads logits. The pass works through chunks of rows, so peak memory is the logits plus a few
+rows. The numbers of a row are a bitwise function of its own logits: the rows beside it, the size of the batch and the
+number of threads move no bit.
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,20 +13,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from unmask.base.errors import ConfigError, require, warn_once
+from unmask.base.errors import ConfigError
 from unmask.core.prediction import Edit, Posterior
-
-VARIABLE = "UNMASK_STATISTICS"
 
 _CHUNK = 1 << 20
 """Elements of a chunk on the CPU: 4 MiB in float32."""
 _GPU_CHUNK, _GPU_ROWS = 1 << 25, 1 << 11
 """Most elements and most rows of a chunk on other devices. Every chunk there has the same number of rows, so the limits
 keep launches few for many rows of a large vocabulary, and padding small for few rows of a small one."""
-
-_failures: dict[object, str] = {}
-"""Why a variant of the kernels cannot run here, empty for one that has run. A failed one is not tried again, because
-its compilation takes seconds."""
 
 
 @dataclass(frozen=True)
@@ -103,71 +93,6 @@ class VocabStats(NamedTuple):
     """KL(new || old), NaN where the row has no previous distribution."""
     displacement_R: Tensor
     """KL(old || new), NaN likewise."""
-
-
-# --- the choice between kernels and plain pass --------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class StatisticsChoice:
-    """The path that computes the statistics (`plain` or `fused`) and the reason for it."""
-
-    path: str
-    why: str
-
-
-def choose_statistics(device: torch.device) -> StatisticsChoice:
-    """Return which path takes requests without filters on this device. On a GPU one small pass tries the kernels."""
-    stats = _try_kernels(torch.zeros(1, 8, device=device), StatsRequest())
-    if isinstance(stats, str):
-        return StatisticsChoice("plain", stats)
-    return StatisticsChoice("fused", "fused kernels run here")
-
-
-def fast_vocab_stats(logits_RV: Tensor, request: StatsRequest) -> VocabStats:
-    """Compute the statistics of every packed row with the kernels where they can run, else with the plain pass."""
-    stats = _try_kernels(logits_RV, request)
-    return vocab_stats(logits_RV, request) if isinstance(stats, str) else stats
-
-
-def _try_kernels(logits_RV: Tensor, request: StatsRequest) -> VocabStats | str:
-    """Run the kernels, or return why the plain pass takes this request."""
-    choice, device = os.environ.get(VARIABLE, "auto"), logits_RV.device
-    if choice == "plain":
-        return f"{VARIABLE}=plain"
-    if choice == "auto" and device.type != "cuda":
-        return f"{device} is not a CUDA device: no kernels there"
-    require(choice in ("auto", "fused"), VARIABLE, choice, "auto or plain or fused", "leave it unset for auto")
-    # Only here: a process without a GPU must not need Triton, which takes long to import and may be broken.
-    from unmask.core import vocab_statistics_triton as kernels
-
-    if not len(logits_RV) or not kernels.kernels_support(logits_RV, request):
-        return "the kernels do not take this request"
-    if kernels.TRITON_ERROR:
-        return _warn_plain(f"Triton cannot be loaded ({kernels.TRITON_ERROR})")
-    variant = kernels.KernelVariant.of(logits_RV, request)
-    if _failures.get(variant):
-        return _failures[variant]
-    try:
-        stats = kernels.run_kernels(variant, logits_RV, request)
-    except Exception as error:
-        # The first run of a variant compiles it: what an old GPU or driver cannot do shows there. Later errors, and
-        # too little memory, are no reason to go on with the plain pass.
-        if variant in _failures or isinstance(error, torch.OutOfMemoryError):
-            raise
-        why = f"the fused kernels cannot run on {device} ({type(error).__name__}: {str(error)[:200]})"
-        _failures[variant] = _warn_plain(why)
-        return why
-    _failures[variant] = ""
-    return stats
-
-
-def _warn_plain(why: str) -> str:
-    warn_once(f"statistics: the plain path runs, since {why}; same tokens, slower; {VARIABLE}=plain says it is wanted")
-    return why
-
-
-# --- the plain pass ---------------------------------------------------------------------------------------------
 
 
 def vocab_stats(logits_RV: Tensor, request: StatsRequest) -> VocabStats:
