@@ -89,16 +89,14 @@ def _ours(findings: Findings, model: str, theirs: PaperNumber) -> Iterator[tuple
 
 
 def _opportunity(cell: OpportunityCell, quantity: str) -> Value:
-    values = {"positive_rate": cell.overall.positive_rate, "bidirectional": cell.overall.bidirectional}
-    return values.get(quantity)
+    return cell.overall[quantity] if quantity in ("positive_rate", "bidirectional") else None
 
 
 def _detected(cell: DetectionCell, quantity: str) -> Value:
-    ranking = cell.raw.utility.detection
     name, _, coverage = quantity.rpartition("_")
     if name in _AT_COVERAGE:
-        return getattr(ranking.at[int(coverage) / 100], name)
-    return {"auroc": ranking.auroc, "spearman": ranking.spearman}.get(quantity)
+        return cell.raw.measures[name, int(coverage) / 100]
+    return cell.raw.measures[quantity] if quantity in ("auroc", "spearman") else None
 
 
 def _whole(run: EndToEndCell | EndToEndMean, quantity: str) -> Value:
