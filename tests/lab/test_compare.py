@@ -26,7 +26,7 @@ from unmask.lab.run import judging
 from unmask.methods import Fixed, LLaDA, Revised
 from unmask.report import compare as report
 from unmask.report.compare_screen import screens
-from unmask.stats import Estimate, mean_interval, paired_difference
+from unmask.stats import Estimate, mean_over_tasks
 from unmask.tasks import CONTROLS, SPLITS, TASKS, Extraction, Verdict, examples, score, training
 from unmask.tasks.own import own
 from unmask.train.sources import STRIDE, Folders, generate_texts
@@ -332,9 +332,10 @@ class TestSummary:
             columns = {p: [r.utility for r in two.rows if (r.task, r.policy) == (task, p)] for p in two.policies}
             for policy, values in columns.items():
                 line = summary.line(task, policy)
-                expected = mean_interval(values, seed=3, resamples=500)
+                (expected,) = mean_over_tasks([np.array(values)[:, None]], seed=3, resamples=500)
                 assert astuple(line.utility) == pytest.approx(astuple(expected))
-                expected = paired_difference(values, columns["reference"], seed=3, resamples=500)
+                less_P1 = (np.array(values) - np.array(columns["reference"]))[:, None]
+                (expected,) = mean_over_tasks([less_P1], seed=3, resamples=500)
                 assert astuple(line.difference) == pytest.approx(astuple(expected))
 
     def test_best_and_picks(self, carry):

@@ -411,6 +411,7 @@ def estimate_gate_lift(
 
     It is measured out of fold, with an interval over prompts. A gate that never opens gains nothing.
     """
+    require_validation(states)
     if calibration.tau.value is None:
         return Estimate(0.0, 0.0, 0.0)
     settings = calibration.settings

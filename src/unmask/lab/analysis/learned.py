@@ -5,7 +5,7 @@ Only for studies that ask for it. All fitting is on validation prompts, by `stat
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -21,9 +21,11 @@ from unmask.lab.store.schemas import FIRST_STEP, SUMMARY
 from unmask.lab.store.utilities import Utilities, parts, utilities_of
 from unmask.lab.study import ROLES
 from unmask.stats import RESAMPLES, Estimate, NotEnough, estimate_measures
-from unmask.stats.learned import LearnedDetector, fit_learned
 from unmask.stats.measures import Measures, compare_detectors, count_prompts, few_positive, mean_comparison
 from unmask.stats.protocol import require_apart
+
+if TYPE_CHECKING:
+    from unmask.stats.learned import LearnedDetector
 
 _UNREAD = ("reason", "answer", *FIRST_STEP)
 """Columns of readings that are long and say nothing here."""
@@ -40,7 +42,7 @@ class LearnedCell(DiagnosedCell):
     numbers: Mapping[ComparedKey, Estimate]
     controls: Measures
     """Measures of the bins: random states, an oracle gate and C* are the same whoever ranks."""
-    detector: LearnedDetector = field(repr=False)
+    detector: "LearnedDetector" = field(repr=False)
     bins_never: str
     """Why the bins' gate never opens; empty if it may."""
     frame: pd.DataFrame = field(repr=False)
@@ -136,6 +138,9 @@ def _cell(
     steps: int,
     draws: Mapping[str, int],
 ) -> LearnedCell | Missing:
+    # Loading scikit-learn takes a second, which reports of other studies need not wait for.
+    from unmask.stats.learned import fit_learned
+
     rows = {role: one.rows[cell.diagnostic] for role, one in read.items()}
     validation, held_out = states_by_role(cell.axis, cell.reference, utilities, rows)
     require_apart(validation, held_out)

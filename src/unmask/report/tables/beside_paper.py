@@ -14,7 +14,14 @@ from unmask.report.sheet import AnySheet, Sheet, Value, attribute
 from unmask.report.tables.shared import named
 
 _ARMS = ("reference", "fixed", "stage", "always", "selective")
-_AT_COVERAGE = ("captured", "concentration", "lift", "random_captured", "oracle_lift")
+_AT_COVERAGE = {
+    "captured": "captured",
+    "concentration": "concentration",
+    "lift": "ranked_lift",
+    "random_captured": "random_captured",
+    "oracle_lift": "oracle_lift",
+}
+"""Quantities of the paper with a coverage, and our measures."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,7 @@ def _opportunity(cell: OpportunityCell, quantity: str) -> Value:
 def _detected(cell: DetectionCell, quantity: str) -> Value:
     name, _, coverage = quantity.rpartition("_")
     if name in _AT_COVERAGE:
-        return cell.raw.measures[name, int(coverage) / 100]
+        return cell.raw.measures[_AT_COVERAGE[name], int(coverage) / 100]
     return cell.raw.measures[quantity] if quantity in ("auroc", "spearman") else None
 
 
