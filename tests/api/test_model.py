@@ -64,7 +64,7 @@ class TestPackage:
         assert unmask.MODELS is MODELS
 
     def test_parts_need_no_import_of_their_own(self):
-        code = "import unmask; unmask.engine.decode; unmask.methods.METHODS; unmask.stats.reversal"
+        code = "import unmask; unmask.engine.decode; unmask.methods.METHODS; unmask.stats.theorem"
         run = fresh_python(code)
         assert run.returncode == 0, run.stderr
 
