@@ -320,7 +320,7 @@ class TextCodec:
         return self._tokens(self.template.render(messages), "prompt")
 
     def canvas(self, text: str) -> list[int]:
-        """Return the tokens of a text with blanks, without the template. The space before a word is part of its token."""
+        """Return the tokens of a text with blanks, without the template. A space before a word is part of its token."""
         tokens: list[int] = []
         for part in cut_at_blanks(text, self.mask):
             tokens += [self.mask_id] * part if isinstance(part, int) else self._tokens(part, "text")
