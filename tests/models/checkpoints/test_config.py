@@ -233,7 +233,7 @@ def test_a_damaged_file_is_named(content, spoil):
 
 
 def test_no_folder_is_no_checkpoint(tmp_path):
-    with pytest.raises(CheckpointError, match=r"nowhere/config\.json does not exist; .*check the path"):
+    with pytest.raises(CheckpointError, match=r"nowhere/config\.json cannot be read .No such file.*check the path"):
         read_config(tmp_path / "nowhere")
 
 
