@@ -16,11 +16,10 @@ from tests.helpers.cases import each_case
 from tests.helpers.tiny_tokenizer import CLS, MASK, PAD, SEP, tiny_tokenizer
 from unmask.api.model import Model
 from unmask.base.errors import CheckpointError, ConfigError, DenoiserError
-from unmask.core import ModelInput, ModelOutput, Needs, Noise, SamplingParams, State, row_key, select
+from unmask.core import ModelInput, ModelOutput, Needs, Noise, SamplingParams, State
 from unmask.engine import decode
-from unmask.methods import Fixed, LLaDA, Revised, make_policy
-from unmask.methods.check import Problem, check_policy
-from unmask.models.masked_lm import MaskedLM, MaskedLMCodec, load_masked_lm
+from unmask.methods import LLaDA, Revised, make_policy
+from unmask.models.masked_lm import MaskedLMCodec, load_masked_lm
 from unmask.models.network import BUCKET
 
 tf = pytest.importorskip("transformers", reason="needs transformers: pip install 'unmask[hf]'")
@@ -151,14 +150,6 @@ def test_attention_rows_sum_to_one_on_valid_slots_and_are_zero_at_padding(home):
             torch.testing.assert_close(read_BNN[row, :n].sum(-1), torch.ones(n))
             assert not read_BNN[row, n:].any()
             assert not read_BNN[row, :, n:].any()
-
-
-def test_chosen_layers_are_the_ones_averaged(home):
-    denoiser, _ = load_masked_lm(home("albert"), attention=True, readout_layers=[1])
-    canvas = ROWS[1]
-    read_NN = ask(denoiser, [canvas], Needs(attention=True)).attention_BNN[0]
-    plain = plain_forward(home("albert"), canvas, output_attentions=True)
-    torch.testing.assert_close(read_NN, plain.attentions[1][0].mean(0), rtol=1e-5, atol=1e-6)
 
 
 @each_case("family", FAMILIES)
@@ -394,45 +385,7 @@ def test_versions_of_transformers_that_are_wrong_are_refused(home, monkeypatch):
         load_masked_lm(folder)
 
 
-class OneByOne:
-    """Runs each row alone: the contract compares bits across batch sizes, which no network promises."""
-
-    def __init__(self, inner: MaskedLM):
-        self.inner, self.vocabulary, self.device = inner, inner.vocabulary, inner.device
-
-    def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:
-        parts = [self.inner(select(inputs, torch.tensor([row])), needs) for row in range(len(inputs.tokens_BN))]
-        attention = [part.attention_BNN for part in parts]
-        return ModelOutput(
-            torch.cat([part.logits_RV for part in parts]),
-            inputs.wanted_BN,
-            attention_BNN=torch.cat(attention) if needs.attention else None,
-        )
-
-
 CANVASES = [[CLS, 7, MASK, MASK, MASK, MASK, SEP], [CLS, MASK, MASK, 9, MASK, SEP], [CLS, MASK, 8, MASK, MASK]]
-
-
-@each_case(
-    "policy",
-    [
-        LLaDA(),
-        LLaDA(remasking="random"),
-        Fixed(),
-        Fixed(alpha="dependency", kappa="above:0.9"),
-        Fixed(alpha="stability", region="window:3"),
-        Revised(),
-        make_policy("dream"),
-        make_policy("core", revise_every=1, tail=0, candidates=2),
-        make_policy("info-gain", candidates=2),
-    ],
-    ids=repr,
-)
-def test_methods_keep_their_contract_on_it(home, policy):
-    denoiser, _ = load_masked_lm(home("bert"), attention=True)
-    state = State.from_canvases(CANVASES, steps=[2, 3, 2], mask_id=MASK)
-    problem = Problem(OneByOne(denoiser), state, Noise.of([row_key(0, bytes(c)) for c in CANVASES]))
-    assert check_policy(policy, problem) is None
 
 
 @pytest.mark.parametrize("family", ["roberta", "modernbert", "deberta-v2"])

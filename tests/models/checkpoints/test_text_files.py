@@ -1,7 +1,5 @@
 """Tokenizer files and chat templates: every token under the id of its file, templates inside Jinja's sandbox."""
 
-import json
-
 import pytest
 
 from tests.helpers.checkpoint_texts import KINDS, edit
@@ -74,28 +72,12 @@ def test_added_tokens_that_cannot_be_read(entries, copy):
         read_tokenizer(folder)
 
 
-def test_flags_of_added_tokens_are_kept(copy):
-    folder = copy("dream")
-    flags = {"lstrip": True, "rstrip": True, "normalized": True, "single_word": True, "special": False}
-    entry = {"content": "<extra>"} | flags
-    edit(folder / SETTINGS, lambda d: d["added_tokens_decoder"].update({"504": entry}))
-    token = read_tokenizer(folder).get_added_tokens_decoder()[504]
-    assert {flag: getattr(token, flag) for flag in flags} == flags
-
-
 def test_tokens_listed_beside_tokenizer_json(copy, scaled):
     """Where the two files differ, a token of the settings joins those of tokenizer.json, as in transformers."""
     folder = copy("llada")
     ids = scaled.special_ids(folder)
     edit(folder / "tokenizer.json", lambda d: d["added_tokens"].pop())
     assert read_tokenizer(folder).token_to_id("<|eot_id|>") == ids["<|eot_id|>"]
-
-
-def test_files_of_windows_and_of_qwen2_read_alike(copy, folders):
-    folder = copy("dream")
-    (folder / "merges.txt").write_bytes((folder / "merges.txt").read_bytes().replace(b"\n", b"\r\n"))
-    edit(folder / SETTINGS, lambda d: d.update(tokenizer_class="Qwen2Tokenizer"))
-    assert read_tokenizer(folder).to_str() == read_tokenizer(folders["dream"]).to_str()
 
 
 def test_a_tokenizer_that_would_cut_or_pad_does_not(copy, codecs):
@@ -199,10 +181,3 @@ def test_a_template_that_is_none(value, copy):
     (folder / "chat_template.jinja").write_bytes(b"\xff\xfe")
     with pytest.raises(CheckpointError, match=r"chat_template\.jinja cannot be read"):
         ChatTemplate.read(folder)
-
-
-def test_templates_are_data_in_every_file(folders):
-    """No template of ours is written in Python: what a folder says is all there is."""
-    for kind in ("llada", "dream"):
-        settings = json.loads((folders[kind] / SETTINGS).read_text())
-        assert ChatTemplate.read(folders[kind]).source == settings["chat_template"]
