@@ -1,9 +1,10 @@
 """Models behind one contract: a view in, logits of the wanted slots out."""
 
-from unmask.models.cached import BlockCache
+from unmask.models.block_cache import BlockCache
 from unmask.models.codec import Codec, LetterCodec, Prompt
+from unmask.models.cuda_graphs import CudaGraph, GraphCache, NotGraphable, build_graph
 from unmask.models.exact import ExactDenoiser
-from unmask.models.graphs import compile_layers
+from unmask.models.execution import compile_layers
 from unmask.models.guided import GuidedDenoiser
 from unmask.models.joint import JointDistribution
 from unmask.models.network import Network, pad_view
@@ -13,15 +14,19 @@ from unmask.models.transformer import Fused, Transformer, TransformerSpec
 __all__ = [
     "BlockCache",
     "Codec",
+    "CudaGraph",
     "ExactDenoiser",
     "Fused",
+    "GraphCache",
     "GuidedDenoiser",
     "JointDistribution",
     "LetterCodec",
     "Network",
+    "NotGraphable",
     "Prompt",
     "Transformer",
     "TransformerSpec",
+    "build_graph",
     "compile_layers",
     "default_layers",
     "pad_view",

@@ -1,18 +1,24 @@
 """Where a network lives, in which type, and how its layers run: decided before a byte of it is read."""
 
 import os
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from unmask.base.errors import NotEnoughMemory, require, warn_once
-from unmask.models.graphs import Graphs, compile_layers, uncompile_layers
+from unmask.models.cuda_graphs import GraphCache, GraphPool, first_line
 from unmask.models.invariance import Floors
 from unmask.models.kernels import fused_ops, why_not
-from unmask.models.network import Network
-from unmask.models.recorder import CudaRecorder
-from unmask.models.transformer import PLAIN
+from unmask.models.network import BUCKET, Network
+from unmask.models.readout import Output, run
+from unmask.models.transformer import PLAIN, Layer, Transformer
+
+T = TypeVar("T")
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 ENGINES = ("eager", "graph", "fused", "compile")
@@ -86,10 +92,73 @@ def use_engine(network: Network, engine: str, *, invariant: bool = False) -> Net
     network.model.use(fused_ops() if engine == "fused" else PLAIN)
     network = replace(network, floors=Floors(network.model) if invariant else None)
     if engine == "eager":
-        return replace(network, forward=None, recorder=None)
+        return replace(network, forward=None, step_graphs=None)
     if engine == "compile":
         compile_layers(network.model)
-    return replace(network, forward=Graphs(network.model), recorder=CudaRecorder(network.device))
+    steps = GraphCache(network.device, limit=8, slots_multiple=BUCKET)
+    return replace(network, forward=PassGraphs(network.model), step_graphs=steps)
+
+
+class PassGraphs(GraphCache):
+    """Graphs of a model's passes. Fused kernels that fail are given up for plain operations, with a warning."""
+
+    def __init__(self, model: Transformer, limit: int = 16, pool: GraphPool | None = None):
+        super().__init__(model.device, limit, pool)
+        self.model = model
+        self.seat_memories: list[Any] = []
+        """Memories of block caches with graphs that read them: the next decode uses one that is free."""
+
+    def __call__(
+        self,
+        tokens_BN: Tensor,
+        position_BN: Tensor,
+        bias: Tensor,
+        keep_R: Tensor | None = None,
+        *,
+        watch: Sequence[int] = (),
+    ) -> Output:
+        """Run the layers; from the second pass of a shape on by replaying a graph of them."""
+        inputs = (tokens_BN, position_BN, bias, *(() if keep_R is None else (keep_R,)))
+        key = (*(value.shape for value in inputs), tuple(watch))
+        work = partial(run, self.model, watch=watch)
+        return self.run(key, work, inputs, name=f"passes over {tuple(tokens_BN.shape)} slots")
+
+    def run(self, key: Hashable, work: Callable[..., T], inputs: Sequence[Tensor] = (), *, name: str = "") -> T:
+        """Do as `GraphCache.run`. What the kernels cannot do shows in the first pass of a shape."""
+        try:
+            return super().run(key, work, inputs, name=name)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            if self.model.ops is PLAIN:
+                raise
+            warn_once(f"the engine is graph, not fused: the kernels do not run ({first_line(error)})")
+            self.model.use(PLAIN)
+            self.clear()
+            return work(*inputs)
+
+
+_HALVES = ("project", "finish")
+
+
+def compile_layers(model: Transformer) -> None:
+    """Fuse the small operations of every layer; one compilation serves all layers and shapes."""
+    # Fused kernels would keep intermediate results in float32; rounding them as the plain operations do keeps the
+    # numbers as close to the plain path's as reductions in another order allow.
+    options: dict[str, Any] = {"emulate_precision_casts": True}
+    compiled: dict[str, Callable[..., Any]] = {
+        name: torch.compile(getattr(Layer, name), dynamic=True, options=options) for name in _HALVES
+    }
+    for layer in model.layers:
+        for name, function in compiled.items():
+            setattr(layer, name, function.__get__(layer))
+
+
+def uncompile_layers(model: Transformer) -> None:
+    """Put the layers back as they are written."""
+    for layer in model.layers:
+        for name in _HALVES:
+            layer.__dict__.pop(name, None)
 
 
 def check_memory(parameters: int, dtype: torch.dtype, device: torch.device) -> None:

@@ -1,6 +1,6 @@
 """A transformer as a denoiser: views in, logits of the wanted slots out. The only place that knows the logit shift."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unmask.base.errors import DenoiserError, require
-from unmask.core import CountedSlots, ModelInput, ModelOutput, Needs, Vocabulary
-from unmask.engine import StepRecorder
+from unmask.core import CountedSlots, ModelInput, ModelOutput, Needs, State, Vocabulary
+from unmask.models.cuda_graphs import GraphCache
 from unmask.models.invariance import Bounds, Floors
 from unmask.models.readout import Output, run
 from unmask.models.transformer import Transformer
@@ -47,8 +47,8 @@ class Network:
     """Where a row is to have the same bits alone and in a batch: how many rows a pass needs for that."""
     wanted_only: bool = False
     """Whether only slots that are read go through the second half of the last layer."""
-    recorder: StepRecorder | None = None
-    """Keeps recordings of whole steps; None where a decode runs them one operation at a time."""
+    step_graphs: GraphCache | None = None
+    """Graphs of whole decoding steps; None where a decode runs them one operation at a time."""
 
     def __post_init__(self) -> None:
         require(self.query in QUERIES, "query", self.query, " or ".join(QUERIES), "whose attention is read out")
@@ -61,6 +61,14 @@ class Network:
     def variant(self) -> tuple[object, ...]:
         """What decides, beside the weights, what it says: networks that share a recorder may differ in it."""
         return self.shift, self.readout, self.query, self.wanted_only, self.floors is not None
+
+    def step_denoiser(self, rows: int, slots: int) -> "Network":
+        """The network as a part of graphed steps: without graphs of its own, which cannot be recorded inside."""
+        return replace(self, forward=None, step_graphs=None)
+
+    def plan_pass(self, state: State, rows_B: Tensor) -> Hashable:
+        """Nothing but its sizes decides about the shapes of a pass."""
+        return None
 
     @torch.inference_mode()
     def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from unmask.base.errors import UnmaskError
-from unmask.core import record
-from unmask.models import Transformer, TransformerSpec, compile_layers
+from unmask.models import Transformer, TransformerSpec, build_graph, compile_layers
 from unmask.models.execution import resolve_device
 from unmask.train import muon, run_folder
 from unmask.train.batches import Group, draw_batch, make_groups, validation_batches
@@ -226,7 +225,7 @@ class Trainer:
         if self.records_step:
             # Recorded in the first step and not before, because a resumed run has its state only then.
             with restored_after(self.model, self.optimizers):
-                self._run_update = record(self.update, self.device, rehearsals=REHEARSALS)
+                self._run_update = build_graph(self.update, self.device, rehearsals=REHEARSALS)
             self.records_step = False
         result = self._run_update()
         # The device is busy with this step now: the host draws the next one meanwhile.
