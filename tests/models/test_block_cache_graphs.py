@@ -14,7 +14,7 @@ from unmask.methods import LLaDA, make_policy
 from unmask.models import BlockCache
 from unmask.models.block_cache import GRAPHED_BYTES, CachedPass
 from unmask.models.execution import PassGraphs, choose_execution, use_engine
-from unmask.models.readout import run
+from unmask.models.network import run_layers
 
 both = pytest.mark.parametrize("cache", ["prefix", "dual"])
 kinds = pytest.mark.parametrize("kind", ["llada", "dream"])
@@ -29,7 +29,7 @@ def events(monkeypatch):
 
 def forward(net):
     """Passes of the shapes that recordings have, without recording any."""
-    return replace(net, forward=lambda *values, **options: run(net.model, *values, **options))
+    return replace(net, forward=lambda *values, **options: run_layers(net.model, *values, **options))
 
 
 def recorded(net):

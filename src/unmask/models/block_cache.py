@@ -23,8 +23,7 @@ from unmask.core import CountedSlots, ModelInput, ModelOutput, Needs, State, Voc
 from unmask.models.cuda_graphs import GraphCache
 from unmask.models.execution import PassGraphs
 from unmask.models.invariance import Bounds
-from unmask.models.network import BUCKET, Network, attention_bias, pad_view
-from unmask.models.readout import run
+from unmask.models.network import BUCKET, Network, attention_bias, pad_input
 
 KINDS = ("prefix", "dual")
 SPARE = 8
@@ -121,7 +120,7 @@ class BlockCache:
         Returns the seats, which the caller puts back, the shapes of the pass, and the number of slots that get an
         answer. Rows without a mask are computed as a whole, unless they are skipped because they are done.
         """
-        padded = pad_view(inputs, _pad_to_bucket(inputs.tokens_BN.shape[1]))
+        padded = pad_input(inputs, _pad_to_bucket(inputs.tokens_BN.shape[1]))
         seats = self._take_seats(padded)
         spans = seats.seat(padded, self.block, self.kind == "prefix")
         ages = seats.advance(spans, self.refresh)
@@ -485,7 +484,8 @@ def fill_rows(memory: SeatMemory, at: int, count: int) -> Tensor:
     some = replace(memory.inputs, **{name: getattr(memory.inputs, name)[rows_U] for name in _INPUTS}, row_B=None)
     model = memory.network.model
     bias = attention_bias(some, model.dtype)
-    return run(model, some.tokens_BN, some.position_BN, bias, memory=_Fill(memory, rows_U)).x_BNH
+    x_BNH: Tensor = model(some.tokens_BN, some.position_BN, bias, kv_store=_Fill(memory, rows_U)).x_BNH
+    return x_BNH
 
 
 def reuse_rows(memory: SeatMemory, first: int, stop: int, width: int) -> Tensor:
@@ -497,7 +497,8 @@ def reuse_rows(memory: SeatMemory, first: int, stop: int, width: int) -> Tensor:
     zero = torch.zeros((), dtype=model.dtype, device=index_BS.device)
     bias = torch.where(F.pad(some.valid_BN[rows], (0, SPARE)), zero, float("-inf"))[:, None, None]
     tokens_BS, position_BS = some.tokens_BN[rows].gather(1, inside_BS), some.position_BN[rows].gather(1, inside_BS)
-    return run(model, tokens_BS, position_BS, bias, memory=_Reuse(memory, rows, index_BS)).x_BNH
+    x_BSH: Tensor = model(tokens_BS, position_BS, bias, kv_store=_Reuse(memory, rows, index_BS)).x_BNH
+    return x_BSH
 
 
 @dataclass(frozen=True)
