@@ -41,7 +41,7 @@ class TestCalibrations:
         gate = calibrate(model, task, "region", work=tmp_path / "work", **QUICK)
         store = Store.open(tmp_path / "work")
         assert set(store.table("branches")["split"].to_pylist()) == {"validation"}
-        prompts = {e.id for e in task.members["validation"][:3]}
+        prompts = {e.id for e in task.examples("validation")[:3]}
         assert set(store.table("states")["prompt"].to_pylist()) == prompts
         assert len(store.table("readings")) == 3 * 2
         assert (gate.model, gate.fingerprint, gate.task) == (model.name, model.fingerprint, "mine")

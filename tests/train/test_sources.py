@@ -38,11 +38,13 @@ def test_ids_are_those_of_the_training_stream(source):
 
 def test_a_leak_is_caught_while_texts_are_made(monkeypatch):
     leaked = find_task("carry-rtl").examples("evaluation")[0]
-    monkeypatch.setattr(sources, "training", lambda name, start: iter([leaked]))
+    leaky = replace(find_task("carry-rtl"), make_training=lambda start, data_dir: iter([leaked]))
+    monkeypatch.setattr(sources, "TASKS", {**TASKS, leaky.name: leaky})
     with pytest.raises(ContractError, match=leaked.id):
         generate_texts("carry-rtl", 0, False, 0, 1, Folders())
     # Under a false flag it is known by its prompt.
-    monkeypatch.setattr(sources, "training", lambda name, start: iter([replace(leaked, split="training")]))
+    hidden = replace(leaky, make_training=lambda start, data_dir: iter([replace(leaked, split="training")]))
+    monkeypatch.setattr(sources, "TASKS", {**TASKS, leaky.name: hidden})
     with pytest.raises(ContractError, match=leaked.id):
         generate_texts("carry-rtl", 0, False, 0, 1, Folders())
 
