@@ -79,12 +79,9 @@ class EmbeddedOptions(DeviceOptions):
     """Options of the models inside the package."""
 
     engine: str = "auto"
-    """`eager`, or on a GPU `fused`, `graph` and `compile`; `auto` is fused on a GPU that has Triton."""
+    """`eager`, or on a GPU `fused` and `graph`; `auto` is fused on a GPU that has Triton."""
     invariant: bool = False
     """Fill small batches up with dummies, so that a row has the same bits alone and in a batch."""
-    wanted_only: bool = False
-    """Run the last layer for wanted slots only: faster by 2 % at most, but a row's last bits then depend on how many
-    are wanted in its batch, unless it is `invariant`."""
     chat: bool | None = None
     """Whether prompts go through the chat template; None for yes if there is one."""
     readout: Sequence[int] | None = None
@@ -300,7 +297,6 @@ def _open(folder: Path, options: EmbeddedOptions, name: str, on_progress: OnProg
         dtype=dtype,
         engine=engine,
         invariant=options.invariant,
-        wanted_only=options.wanted_only,
         chat=options.chat,
         readout=options.readout,
         query=options.query,
@@ -328,7 +324,7 @@ def _open(folder: Path, options: EmbeddedOptions, name: str, on_progress: OnProg
 
 def _told(options: EmbeddedOptions) -> dict[str, Any]:
     """The options as a result's configuration has them: those that older results lack only where they are not usual."""
-    later = {"invariant", "wanted_only", "query"}
+    later = {"invariant", "query"}
     usual = {field.name: field.default for field in fields(options) if field.name in later}
     return {name: value for name, value in asdict(options).items() if name not in usual or value != usual[name]}
 
