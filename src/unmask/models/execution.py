@@ -141,7 +141,8 @@ class PassGraphs(GraphCache):
     def run(self, key: Hashable, work: Callable[..., T], inputs: Sequence[Tensor] = (), *, name: str = "") -> T:
         """Do as `GraphCache.run`. What the kernels cannot do shows in the first pass of a shape."""
         try:
-            return super().run(key, work, inputs, name=name)
+            # Graphs of kernels that were given up, here or by another cache of this model, are never replayed again.
+            return super().run((type(self.model.ops), key), work, inputs, name=name)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:

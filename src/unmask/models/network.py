@@ -80,7 +80,7 @@ class Network:
 
         Part of the key of every recorded graph, because networks with different settings share recordings.
         """
-        return self.shift, self.readout, self.query, self.floors is not None
+        return self.shift, self.readout, self.query, self.floors is not None, type(self.model.ops)
 
     def step_denoiser(self, rows: int, slots: int) -> "Network":
         """The network as a part of graphed steps: without graphs of its own, which cannot be recorded inside."""
