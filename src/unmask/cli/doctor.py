@@ -140,7 +140,7 @@ def _engines() -> list[Finding]:
 
 
 def _models() -> list[Finding]:
-    from unmask.api.load import MODELS
+    from unmask.api import MODELS
 
     told = {name: entry.status() for name, entry in MODELS.items()}
     return [Finding(name, status.startswith("ready"), status) for name, status in told.items()]
