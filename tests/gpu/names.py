@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any
 
 _KERNELS = "models.triton_kernels models.kernels.layers denoisers.kernels.layers"
+_READOUT_KERNEL = "models.triton_kernels models.kernels.readout denoisers.kernels.readout"
 _TRANSFORMER = "models.transformer denoisers.transformer"
 _STATISTICS = "core.vocab_statistics core.statistics"
 _INVARIANCE = "models.invariance denoisers.invariance"
@@ -24,8 +25,8 @@ NAMES: dict[str, tuple[str, str]] = {
     "attend": (_TRANSFORMER, "attend"),
     "attend_lse": (_TRANSFORMER, "attend_lse"),
     "Watched": (_TRANSFORMER, "AttentionInputs Watched"),
-    "fused_readout": ("models.triton_kernels models.kernels.readout denoisers.kernels.readout", "mean_attention"),
-    "fused_readout_takes": ("models.triton_kernels models.kernels.readout denoisers.kernels.readout", "takes"),
+    "fused_readout": (_READOUT_KERNEL, "fused_mean_attention mean_attention"),
+    "fused_readout_takes": (_READOUT_KERNEL, "supports_readout takes"),
     "plain_readout": ("models.attention_readout models.readout denoisers.readout", "mean_attention"),
     "statistics": ("core.vocab_statistics_choice core.fused", "fast_vocab_stats statistics"),
     "plain_statistics": (_STATISTICS, "vocab_stats one_pass"),
@@ -44,7 +45,7 @@ NAMES: dict[str, tuple[str, str]] = {
     "use_engine": ("models.execution models.engines denoisers.engines", "use_engine"),
     "PassGraphs": ("models.cuda_graphs models.graphs denoisers.graphs", "Graphs"),
     "StepGraphs": ("models.cuda_graphs models.recorder denoisers.recorder", "CudaRecorder"),
-    "run_layers": ("models.attention_readout models.readout denoisers.readout", "run"),
+    "run_layers": ("models.network models.readout denoisers.readout", "run_layers run"),
     "BlockCache": (_CACHE, "BlockCache ApproximateCache"),
     "Bounds": (_INVARIANCE, "Bounds"),
     # Values and the loop.

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.cases import each_case
+from tests.helpers.joint_information import Information
 from unmask.mechanisms.cardinality import context_balance
 from unmask.models import JointDistribution
 
@@ -28,7 +29,7 @@ def sum_of_total_correlations(model, batches, evidence):
 @each_case("structure", ["dense", "chain", "far"])
 @each_case("seed", range(3))
 def test_loss_is_the_sum_of_total_correlations(seed, structure, evidence):
-    model = JointDistribution.random(5, 3, dependence=1.5, seed=seed, structure=structure)
+    model = Information(JointDistribution.random(5, 3, dependence=1.5, seed=seed, structure=structure))
     rng = np.random.default_rng(seed)
     free = [i for i in range(5) if i not in evidence]
     for batches in [random_schedule(rng, free) for _ in range(5)] + [[free], [[i] for i in free]]:
@@ -38,7 +39,7 @@ def test_loss_is_the_sum_of_total_correlations(seed, structure, evidence):
 
 def test_later_batches_are_judged_given_the_earlier_ones():
     """On a chain, the ends are independent once the middle is known, and not before."""
-    model = JointDistribution.random(3, 3, dependence=2.0, seed=1, structure="chain")
+    model = Information(JointDistribution.random(3, 3, dependence=2.0, seed=1, structure="chain"))
     assert model.schedule_loss([[1], [0, 2]]) == pytest.approx(0, abs=1e-12)
     assert model.schedule_loss([[0, 2], [1]]) > 1e-3
 
@@ -46,7 +47,7 @@ def test_later_batches_are_judged_given_the_earlier_ones():
 @each_case("evidence", [{}, {5: 1}])
 @each_case("seed", range(6))
 def test_moving_a_position_changes_the_loss_by_the_context_balance(seed, evidence):
-    model = JointDistribution.random(6, 2, dependence=2.0, seed=seed)
+    model = Information(JointDistribution.random(6, 2, dependence=2.0, seed=seed))
     rng = np.random.default_rng(100 + seed)
     largest = 0.0
     for _ in range(4):
@@ -63,14 +64,14 @@ def test_moving_a_position_changes_the_loss_by_the_context_balance(seed, evidenc
 
 def test_balance_is_positive_for_a_provider_and_negative_for_a_receiver():
     """The middle of a chain informs both ends: it should go early, and must not go together with an end."""
-    model = JointDistribution.random(3, 3, dependence=2.0, seed=1, structure="chain")
+    model = Information(JointDistribution.random(3, 3, dependence=2.0, seed=1, structure="chain"))
     assert context_balance(model, 1, [], [0, 2], {}) > 0.01
     assert context_balance(model, 1, [0], [], {}) < -0.01
 
 
 @pytest.mark.parametrize("x", range(3))
 def test_only_the_next_batch_and_the_current_one_matter(x):
-    model = JointDistribution.random(4, 3, dependence=1.0, seed=2, structure="pairs")
+    model = Information(JointDistribution.random(4, 3, dependence=1.0, seed=2, structure="pairs"))
     stranger = [2, 3, 0][x]
     assert context_balance(model, x, [stranger], [], {}) == pytest.approx(0, abs=1e-12)
     assert context_balance(model, x, [], [stranger], {}) == pytest.approx(0, abs=1e-12)

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers.joint_information import Information
 from unmask.axes import commitment, score
 from unmask.base.errors import DenoiserError
 from unmask.core import Action, ModelInput, Needs, Noise, Policy, State
@@ -271,7 +272,7 @@ def test_the_mean_drift_is_the_information_that_was_revealed(given, place):
     others = [i for i in range(JOINT.n) if i not in (*given, place)]
     for i in others:
         mean = float((weights_V * said[1].drift_BN[:, i].double().numpy()).sum())
-        information = JOINT.mutual_information([i], [place], evidence=given)
+        information = Information(JOINT).mutual_information([i], [place], evidence=given)
         assert mean == pytest.approx(information, rel=1e-4, abs=1e-7)
         reverse = float((weights_V * said[1].displacement_BN[:, i].double().numpy()).sum())
         assert abs(reverse - information) > 1e-3 * information

@@ -9,7 +9,7 @@ from tests.helpers import fake_cuda
 from unmask.base.errors import warn_once
 from unmask.models import graphs as module
 from unmask.models.graphs import Graphs
-from unmask.models.readout import run
+from unmask.models.network import run_layers
 from unmask.models.transformer import PLAIN, PlainOps
 
 
@@ -34,7 +34,7 @@ def test_replays_are_plain_passes(transformer, events, watch):
     graphs = Graphs(model)
     for seed in range(4):
         values = batch(2, 8, seed)
-        output, plain = graphs(*values, watch=watch), run(model, *values, watch=watch)
+        output, plain = graphs(*values, watch=watch), run_layers(model, *values, watch=watch)
         assert len(events) == (seed > 0)
         assert torch.equal(output.x_BNH, plain.x_BNH)
         assert (output.attention_BNN is None) == (not watch)
@@ -43,17 +43,6 @@ def test_replays_are_plain_passes(transformer, events, watch):
     (recording,) = graphs.replays.recorded.values()
     assert recording.graph.replays == 3
     assert events == [("capture", ((0, 1), None))]
-
-
-@torch.inference_mode()
-def test_kept_slots_are_part_of_the_shape(transformer, events):
-    model = transformer("llada")
-    graphs = Graphs(model)
-    for seed in range(4):
-        values, keep_R = batch(2, 8, seed), torch.tensor([3, 11, 5]) + seed
-        assert torch.equal(graphs(*values, keep_R).x_BNH, run(model, *values, keep_R).x_BNH)
-    graphs(*batch(2, 8), keep_R[:2])
-    assert len(events) == 1
 
 
 @torch.inference_mode()
@@ -73,7 +62,7 @@ def test_a_shape_that_cannot_be_recorded_runs_plainly_and_says_so_once(transform
     """A driver without graphs, or too little memory: other shapes are tried all the same."""
     model = transformer("llada")
     graphs, refused = Graphs(model), batch(2, 4)
-    expected = run(model, *refused)
+    expected = run_layers(model, *refused)
 
     def refuse(*args, **kwargs):
         raise RuntimeError("CUDA error: operation not supported\nwith more lines")
@@ -98,7 +87,7 @@ def test_a_shape_that_cannot_be_recorded_runs_plainly_and_says_so_once(transform
 
 def twice(graphs, values):
     """Two passes: the second would be recorded. What was said, and whether both gave the plain numbers."""
-    expected = run(graphs.model, *values).x_BNH
+    expected = run_layers(graphs.model, *values).x_BNH
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         same = [torch.equal(graphs(*values).x_BNH, expected) for _ in range(3)]
@@ -156,7 +145,7 @@ def test_kernels_that_fail_on_a_shape_are_given_up(transformer, events):
     model, plain = transformer("llada"), transformer("llada")
     graphs, values = Graphs(model), batch(2, 4)
     model.use(Failing())
-    expected = run(plain, *values).x_BNH
+    expected = run_layers(plain, *values).x_BNH
     message = r"^the engine is graph, not fused: the kernels do not run \(out of resource: shared memory\)$"
     with pytest.warns(UserWarning, match=message):
         assert torch.equal(graphs(*values).x_BNH, expected)
@@ -181,5 +170,5 @@ def test_a_shape_never_seen_runs_at_once_and_nothing_is_said(transformer, events
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for rows in range(1, 5):
-            assert torch.equal(graphs(*batch(rows, 4)).x_BNH, run(graphs.model, *batch(rows, 4)).x_BNH)
+            assert torch.equal(graphs(*batch(rows, 4)).x_BNH, run_layers(graphs.model, *batch(rows, 4)).x_BNH)
     assert events == []

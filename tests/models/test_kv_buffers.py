@@ -15,7 +15,7 @@ from unmask.models import BlockCache
 from unmask.models.execution import choose_execution, use_engine
 from unmask.models.graphs import Graphs
 from unmask.models.kv_buffers import RECORDED_BYTES, KVBuffers
-from unmask.models.readout import run
+from unmask.models.network import run_layers
 
 both = pytest.mark.parametrize("cache", ["prefix", "dual"])
 kinds = pytest.mark.parametrize("kind", ["llada", "dream"])
@@ -30,7 +30,7 @@ def events(monkeypatch):
 
 def forward(net):
     """Passes of the shapes that recordings have, without recording any."""
-    return replace(net, forward=lambda *values, **options: run(net.model, *values, **options))
+    return replace(net, forward=lambda *values, **options: run_layers(net.model, *values, **options))
 
 
 def recorded(net):

@@ -46,7 +46,7 @@ PUBLISHED = {
 }
 """The hub ids of the models that go by a name."""
 
-LATER_OPTIONS = ("invariant", "wanted_only", "query")
+LATER_OPTIONS = ("invariant", "query")
 """Options added after results had been stored: omitted at their default, so that configurations stay equal."""
 
 UNCLOSED_PAGE = (
@@ -85,16 +85,11 @@ class NetworkOptions(DeviceOptions):
 
     engine: str = Field(
         "auto",
-        description="How the layers run: `eager`, or on a GPU `fused`, `graph` and `compile`; `auto` is fused on a GPU "
-        "that has Triton.",
+        description="How the layers run: `eager`, or on a GPU `fused` and `graph`; `auto` is fused on a GPU that has "
+        "Triton.",
     )
     invariant: bool = Field(
         False, description="Fill small batches up with dummies, so that a row has the same bits alone and in a batch."
-    )
-    wanted_only: bool = Field(
-        False,
-        description="Run the last layer for wanted slots only: faster by 2 % at most, but a row's last bits then "
-        "depend on how many are wanted in its batch, unless it is `invariant`.",
     )
     chat: bool | None = Field(
         None, description="Whether prompts go through the chat template; None for yes if there is one."
@@ -250,7 +245,6 @@ def _open(name: str, folder: Path, options: NetworkOptions, on_progress: OnProgr
         dtype=DTYPES[options.dtype],
         engine=options.engine,
         invariant=options.invariant,
-        wanted_only=options.wanted_only,
         chat=options.chat,
         readout=options.readout,
         query=options.query,

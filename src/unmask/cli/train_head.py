@@ -69,8 +69,7 @@ def head(
       unmask train head --kind demask --model mini --out out/demask-mini
       unmask generate --policy demask --set head=out/demask-mini/head
     """
-    from unmask.train import HeadOptions, train_head
-    from unmask.train.sources import Folders
+    from unmask.train import Folders, HeadOptions, train_head
 
     options = HeadOptions(kind=kind, **asdict(fit))
     folders = Folders(texts=str(texts)) if texts is not None else None

@@ -1,13 +1,12 @@
-"""Models behind one contract: a view in, logits of the wanted slots out."""
+"""Networks behind one contract: tokens in, logits of the wanted slots out."""
 
+from unmask.models.attention_readout import default_layers
 from unmask.models.cached import BlockCache
 from unmask.models.codec import Codec, LetterCodec, Prompt
-from unmask.models.exact import ExactDenoiser
-from unmask.models.graphs import compile_layers
-from unmask.models.guided import GuidedDenoiser
-from unmask.models.joint import JointDistribution
-from unmask.models.network import Network, pad_view
-from unmask.models.readout import default_layers
+from unmask.models.exact import ExactDenoiser, JointDistribution
+from unmask.models.execution import compile_layers
+from unmask.models.guidance import GuidedDenoiser
+from unmask.models.network import Network, pad_input
 from unmask.models.transformer import Fused, Transformer, TransformerSpec
 
 __all__ = [
@@ -24,5 +23,5 @@ __all__ = [
     "TransformerSpec",
     "compile_layers",
     "default_layers",
-    "pad_view",
+    "pad_input",
 ]

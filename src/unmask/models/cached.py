@@ -15,7 +15,7 @@ from unmask.core import CountedSlots, ModelInput, ModelOutput, Needs, Vocabulary
 from unmask.models.cached_steps import CachedSteps
 from unmask.models.graphs import Graphs
 from unmask.models.kv_buffers import RECORDED_BYTES, SPARE, KVBuffers, PassPlan, RowClock, SpanRule
-from unmask.models.network import BUCKET, Network, pad_view
+from unmask.models.network import BUCKET, Network, pad_input
 
 KINDS = ("prefix", "dual")
 
@@ -59,7 +59,7 @@ class BlockCache:
         self._check(inputs, needs)
         self.network.check(inputs, needs)
         slots = inputs.tokens_BN.shape[1]
-        padded = pad_view(inputs, -(-slots // BUCKET) * BUCKET)
+        padded = pad_input(inputs, -(-slots // BUCKET) * BUCKET)
         memory, clocks, ages = self._ages(padded)
         plan = self._plan(memory.buffers, clocks, [b for b, age in enumerate(ages) if age == 0])
         # Started before slots are packed: the device need not wait for that.
@@ -102,7 +102,7 @@ class BlockCache:
 
     def plan(self, inputs: ModelInput) -> tuple[KVBuffers, PassPlan]:
         """What the next pass over these rows recomputes, for a step that runs it. Rows that are done stay so."""
-        padded = pad_view(inputs, -(-inputs.tokens_BN.shape[1] // BUCKET) * BUCKET)
+        padded = pad_input(inputs, -(-inputs.tokens_BN.shape[1] // BUCKET) * BUCKET)
         memory, clocks, ages = self._ages(padded)
         fresh = [b for b, age in enumerate(ages) if age == 0 and clocks[b].start < clocks[b].stop]
         self._kept["memory"] = memory

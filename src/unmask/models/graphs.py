@@ -10,8 +10,8 @@ from torch import Tensor
 
 from unmask.base.errors import warn_once
 from unmask.core import GraphMemory, Recording, record
-from unmask.models.readout import Output, run
-from unmask.models.transformer import PLAIN, Layer, Transformer
+from unmask.models.network import LayersOutput, run_layers
+from unmask.models.transformer import PLAIN, Transformer
 
 T = TypeVar("T")
 Key = tuple[object, ...]
@@ -88,38 +88,14 @@ class Graphs:
         tokens_BN: Tensor,
         position_BN: Tensor,
         bias: Tensor,
-        keep_R: Tensor | None = None,
         *,
         watch: Sequence[int] = (),
-    ) -> Output:
-        values = (tokens_BN, position_BN, bias, *(() if keep_R is None else (keep_R,)))
+    ) -> LayersOutput:
+        values = (tokens_BN, position_BN, bias)
         key = (*(value.shape for value in values), tuple(watch))
-        work = partial(run, self.model, watch=watch)
+        work = partial(run_layers, self.model, watch=watch)
         return self.replays(key, work, values, f"passes over {tuple(tokens_BN.shape)} slots")
 
 
 def _reason(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
-
-
-_HALVES = ("project", "finish")
-
-
-def compile_layers(model: Transformer) -> None:
-    """Fuse the small operations of every layer; one compilation serves all layers and shapes."""
-    # Fused kernels would keep intermediate results in float32; rounding them as the plain operations do keeps the
-    # numbers as close to the plain path's as reductions in another order allow.
-    options: dict[str, Any] = {"emulate_precision_casts": True}
-    compiled: dict[str, Callable[..., Any]] = {
-        name: torch.compile(getattr(Layer, name), dynamic=True, options=options) for name in _HALVES
-    }
-    for layer in model.layers:
-        for name, function in compiled.items():
-            setattr(layer, name, function.__get__(layer))
-
-
-def uncompile_layers(model: Transformer) -> None:
-    """The layers as they are written."""
-    for layer in model.layers:
-        for name in _HALVES:
-            layer.__dict__.pop(name, None)

@@ -18,7 +18,6 @@ from unmask.core import CountedSlots, ModelInput, copy_in
 from unmask.models.graphs import Graphs, Replays
 from unmask.models.invariance import Bounds
 from unmask.models.network import Network, attention_bias
-from unmask.models.readout import run
 
 SPARE = 8
 """Slots behind every remembered row: rows with less to recompute than others write there, and nobody reads it."""
@@ -267,7 +266,8 @@ class KVBuffers:
         some = replace(self.view, **{name: getattr(self.view, name)[rows_U] for name in _INPUTS}, row_B=None)
         bias = attention_bias(some, self.network.model.dtype)
         memory = _Fill(self, rows_U)
-        return run(self.network.model, some.tokens_BN, some.position_BN, bias, memory=memory).x_BNH
+        x_BNH: Tensor = self.network.model(some.tokens_BN, some.position_BN, bias, kv_store=memory).x_BNH
+        return x_BNH
 
     def _reuse(self, first: int, stop: int, width: int) -> Tensor:
         some, rows = self.view, slice(first, stop)
@@ -276,13 +276,13 @@ class KVBuffers:
         inside_BS = index_BS.clamp(max=self.slots - 1)
         zero = torch.zeros((), dtype=self.network.model.dtype, device=index_BS.device)
         bias = torch.where(F.pad(some.valid_BN[rows], (0, SPARE)), zero, float("-inf"))[:, None, None]
-        return run(
-            self.network.model,
+        x_BNH: Tensor = self.network.model(
             some.tokens_BN[rows].gather(1, inside_BS),
             some.position_BN[rows].gather(1, inside_BS),
             bias,
-            memory=_Reuse(self, rows, index_BS),
+            kv_store=_Reuse(self, rows, index_BS),
         ).x_BNH
+        return x_BNH
 
 
 @dataclass(frozen=True)

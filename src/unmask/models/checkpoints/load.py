@@ -11,12 +11,12 @@ import torch
 
 from unmask.base.errors import CheckpointError, format_value, require, warn_once
 from unmask.core import Vocabulary
+from unmask.models.attention_readout import default_layers
 from unmask.models.checkpoints.config import Family, read_config, read_json
 from unmask.models.checkpoints.text_codec import TextCodec
 from unmask.models.checkpoints.weights import OnTensor, load_weights
 from unmask.models.execution import check_memory, resolve_engine, use_engine
 from unmask.models.network import QUERIES, Network
-from unmask.models.readout import default_layers
 from unmask.models.transformer import TransformerSpec
 
 MANIFEST = "manifest.json"
@@ -54,7 +54,6 @@ def load_checkpoint(
     dtype: torch.dtype,
     engine: str = "auto",
     invariant: bool = False,
-    wanted_only: bool = False,
     chat: bool | None = None,
     readout: Sequence[int] | None = None,
     query: str = "own",
@@ -62,7 +61,7 @@ def load_checkpoint(
 ) -> Checkpoint:
     """Read configuration, tokenizer and weights, in that order: what is cheap to refuse is refused first.
 
-    `invariant` gives a row the same bits alone and in a batch; `wanted_only` spares other slots half of the last layer.
+    `invariant` gives a row the same bits alone and in a batch.
     """
     check_manifest(folder)
     about = describe_checkpoint(folder, chat=chat)
@@ -78,7 +77,7 @@ def load_checkpoint(
     _warn_of_unknown_keys(folder, about.ignored)
     model = load_weights(spec, family.names, folder, device, dtype, on_tensor)
     vocabulary = Vocabulary(spec.vocab, about.mask_id, about.codec.eos_ids)
-    network = Network(model, vocabulary, family.shift, layers, query, wanted_only=wanted_only)
+    network = Network(model, vocabulary, family.shift, layers, query)
     network = use_engine(network, engine, invariant=invariant)
     return Checkpoint(family, network, about.codec, about.length, about.ignored)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.helpers.interpreted import kernels_of
-from unmask.models.readout import mean_attention
+from unmask.models.attention_readout import mean_attention
 from unmask.models.transformer import AttentionInputs
 
 CUDA = torch.cuda.is_available()
@@ -13,7 +13,7 @@ DEVICE = torch.device("cuda" if CUDA else "cpu")
 
 @pytest.fixture(scope="module")
 def kernel():
-    return kernels_of("unmask.models.kernels.readout")
+    return kernels_of("unmask.models.triton_kernels")
 
 
 def a_layer(rows, heads, keys, slots, width, bias, dtype, seed):
@@ -41,7 +41,7 @@ def a_bias(rows, queries, slots, dtype):
 def test_probabilities_are_those_of_the_plain_read_out(kernel, rows, heads, keys, slots, width, queries, dtype):
     bias = a_bias(rows, queries, slots, dtype)
     layers = [a_layer(rows, heads, keys, slots, width, bias, dtype, seed) for seed in range(2)]
-    got_BNN, plain_BNN = kernel.mean_attention(layers, bias), mean_attention(layers, bias)
+    got_BNN, plain_BNN = kernel.fused_mean_attention(layers, bias), mean_attention(layers, bias)
     torch.testing.assert_close(got_BNN, plain_BNN, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(got_BNN.sum(-1), torch.ones_like(got_BNN[..., 0]), rtol=1e-5, atol=0)
     assert (got_BNN[::2, :, slots - 5 :] == 0).all()
@@ -51,11 +51,13 @@ def test_a_row_is_the_same_bits_alone(kernel):
     bias = a_bias(3, 1, 64, torch.float16)
     whole = a_layer(3, 2, 1, 64, 16, bias, torch.float16, 0)
     alone = AttentionInputs(*(part[1:2] for part in whole))
-    assert torch.equal(kernel.mean_attention([alone], bias[1:2])[0], kernel.mean_attention([whole], bias)[1])
+    assert torch.equal(
+        kernel.fused_mean_attention([alone], bias[1:2])[0], kernel.fused_mean_attention([whole], bias)[1]
+    )
 
 
 def test_only_half_precision_and_whole_tiles(kernel):
     half = a_layer(1, 1, 1, 8, 16, a_bias(1, 1, 8, torch.float16), torch.float16, 0)
-    assert kernel.takes(half)
-    assert not kernel.takes(half._replace(q_BMNF=half.q_BMNF.float()))
-    assert not kernel.takes(half._replace(q_BMNF=half.q_BMNF[..., :12]))
+    assert kernel.supports_readout(half)
+    assert not kernel.supports_readout(half._replace(q_BMNF=half.q_BMNF.float()))
+    assert not kernel.supports_readout(half._replace(q_BMNF=half.q_BMNF[..., :12]))

@@ -9,7 +9,7 @@ import torch
 from tests.helpers.cases import each_case
 from tests.helpers.interpreted import kernels_of
 from unmask.models import TransformerSpec
-from unmask.models.readout import run
+from unmask.models.network import run_layers
 from unmask.models.transformer import PLAIN, Rotation
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -23,7 +23,7 @@ widths = each_case("width", WIDTHS)
 
 @pytest.fixture(scope="module")
 def fused():
-    return kernels_of("unmask.models.kernels.layers").FusedOps()
+    return kernels_of("unmask.models.triton_kernels").FusedOps()
 
 
 def drawn(*shape, seed=0, scale=2.0, dtype=torch.float32):
@@ -221,10 +221,10 @@ def test_a_network_of_kernels_is_the_plain_one_up_to_its_norms(kind, dtype, tran
     tokens_BN = torch.randint(0, 200, (2, slots), generator=draw).to(DEVICE)
     position_BN = torch.arange(slots, device=DEVICE).expand(2, slots)
     bias = torch.zeros(2, 1, 1, slots, dtype=TYPES[dtype], device=DEVICE)
-    plain = head_of(model, run(model, tokens_BN, position_BN, bias, watch=(1,)))
+    plain = head_of(model, run_layers(model, tokens_BN, position_BN, bias, watch=(1,)))
     with np.errstate(over="ignore"):
-        got = head_of(model.use(fused), run(model, tokens_BN, position_BN, bias, watch=(1,)))
-    again = head_of(model.use(PLAIN), run(model, tokens_BN, position_BN, bias, watch=(1,)))
+        got = head_of(model.use(fused), run_layers(model, tokens_BN, position_BN, bias, watch=(1,)))
+    again = head_of(model.use(PLAIN), run_layers(model, tokens_BN, position_BN, bias, watch=(1,)))
     assert torch.equal(again.logits, plain.logits)
     within = 1e-5 if dtype == "fp32" else 0.1
     torch.testing.assert_close(got.logits, plain.logits, rtol=0, atol=within * float(plain.logits.abs().max()))

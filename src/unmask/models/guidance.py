@@ -10,7 +10,10 @@ from unmask.core import Denoiser, DenoiserWrapper, ModelInput, ModelOutput, Need
 
 @dataclass(frozen=True)
 class GuidedDenoiser(DenoiserWrapper):
-    """Two forwards per step, of one shape each, so that guidance does not change the conditional logits' bits."""
+    """A denoiser whose logits are pushed away from those of the same canvas with its prompt hidden.
+
+    The two forwards of a step run apart, each of the usual shape, so that the conditional logits keep their bits.
+    """
 
     denoiser: Denoiser
     scale: float
@@ -26,7 +29,7 @@ class GuidedDenoiser(DenoiserWrapper):
         z_RV, u_RV = conditional.logits_RV, free.logits_RV
         return replace(
             conditional,
-            # Where both agree so does their mixture, also at -inf.
+            # Where both agree the mixture must agree, too: at -inf the difference below would be NaN.
             logits_RV=torch.where(z_RV == u_RV, z_RV, u_RV + (self.scale + 1) * (z_RV - u_RV)),
             forwards=conditional.forwards + free.forwards,
         )
