@@ -92,7 +92,7 @@ def test_the_wheel_has_them(tmp_path):
     quick = ["--no-compile", "--config-settings=--build-option=--compression=stored"]
     subprocess.run([*pip, *alone, *quick, str(source)], check=True)
     assert sorted(path.name for path in (target / "unmask" / "models" / "shipped").iterdir()) == sorted(NAMES)
-    examples = target / "unmask" / "policies" / "examples"
+    examples = target / "unmask" / "methods" / "examples"
     assert {path.name for path in examples.glob("*.json")} == {path.name for path in HOME.glob("*.json")}
     shutil.rmtree(source)
     code = (

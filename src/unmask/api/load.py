@@ -211,17 +211,18 @@ def saved_codec(config: Mapping[str, Any] | None) -> Codec | None:
 
 def _check_options(name: str, options: Mapping[str, Any]) -> tuple[Any, ...]:
     """Check the options of a name. A folder or hub id has those of two kinds until it has been looked at."""
+    kinds: tuple[type[Options], ...] = (CheckpointOptions, MaskedLMOptions)
     if name in MODELS:
-        return (MODELS[name].options.from_table(options, name),)
+        kinds = (MODELS[name].options,)
     # A folder, something written like a path, or a hub id; anything else must be a name of ours.
-    if not ("/" in name or name.startswith((".", "~")) or os.path.isdir(name)):
+    elif not ("/" in name or name.startswith((".", "~")) or os.path.isdir(name)):
         raise UnknownName("model", name, MODELS)
-    require("path" not in options, "path", options.get("path"), "nothing beside a folder or id", "leave it out")
-    kinds = (CheckpointOptions, MaskedLMOptions)
+    else:
+        require("path" not in options, "path", options.get("path"), "nothing beside a folder or id", "leave it out")
     known = {key for kind in kinds for key in kind.model_fields}
     for key in options:
         if key not in known:
-            raise UnknownName(f"key of {name}", key, known)
+            raise UnknownName(f"option of {name}", key, known)
     return tuple(
         kind.from_table({key: value for key, value in options.items() if key in kind.model_fields}, name)
         for kind in kinds

@@ -186,7 +186,7 @@ class CompareOutput:
         if evaluation.damaged and not self.quiet:
             note(f"{counted(len(evaluation.damaged), 'damaged file')} of {self.out}: decoded again")
         if written and page.PAGE not in [path.name for path in written] and not self.quiet:
-            note("no page: the package plotly is not installed; `pip install plotly`, and run the same command")
+            note("no page: the package plotly is not installed; `pip install 'unmask[lab]'`, and run the same command")
         if self.json:
             say_json(page.summary_json(evaluation, summary, speed))
             return

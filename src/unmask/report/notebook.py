@@ -194,7 +194,7 @@ def _pandas() -> Any:
     try:
         return import_module("pandas")
     except ImportError as error:
-        raise ConfigError(f"to_pandas needs pandas ({error}); pip install 'unmask[pandas]'") from error
+        raise ConfigError(f"to_pandas needs pandas ({error}); pip install 'unmask[lab]'") from error
 
 
 def draw_cell(value: object) -> str:
