@@ -8,7 +8,8 @@ import torch
 from tests.helpers import fake_cuda
 from tests.helpers.cases import each_case
 from tests.helpers.gpu import gpu
-from unmask.adapt.diagnostics import DIAGNOSTICS, RegionDiagnostic, replay
+from unmask.adapt.diagnostics import DIAGNOSTICS, RegionDiagnostic
+from unmask.adapt.diagnostics.graphs import READING_GRAPHS, build_reading_graph, read_all
 from unmask.adapt.diagnostics.region import best_region
 from unmask.core import Noise, State, map_tensors, part, tensors
 from unmask.engine import decode
@@ -66,10 +67,10 @@ def test_a_recording_of_one_state_reads_others_of_its_shape(kit, monkeypatch, ax
     events = fake_cuda.install(monkeypatch)
     first, *others = (kit.states_of(*kit.exact_problem(seed=seed, n=9, steps=5))[3] for seed in range(3))
     diagnostics = [DIAGNOSTICS[axis]().sized(first[0]) for axis in axes]
-    recorded = replay._record(diagnostics, *first)
+    recorded = build_reading_graph(diagnostics, *first)
     assert [name for name, _ in events] == ["capture", *["stream"] * len(axes)]
     kept = [recorded(*state) for state in others]
-    assert recorded.recording.graph.replays == 2
+    assert recorded.graph.graph.replays == 2
     for state, readings in zip(others, kept, strict=True):
         same(tuple(readings), tuple(diagnostic.read(*state) for diagnostic in diagnostics))
 
@@ -79,7 +80,7 @@ def test_a_recording_of_one_state_reads_others_of_its_shape(kit, monkeypatch, ax
 def test_a_replay_is_the_plain_reading(kit, scaled, tmp_path, axes):
     network = load_checkpoint(scaled.llada(tmp_path), device=torch.device("cuda"), dtype=torch.float32).network
     diagnostics, mask_id = [DIAGNOSTICS[axis]() for axis in axes], network.vocabulary.mask_id
-    replay._RECORDED.clear()
+    READING_GRAPHS.clear()
     # Other prompts of the same shape: from the second on their readings are replayed.
     kept = []
     for seed in range(3):
@@ -88,8 +89,8 @@ def test_a_replay_is_the_plain_reading(kit, scaled, tmp_path, axes):
         policy = kit.Watched()
         decode(network, policy, start, noise=Noise.of([0, 1, 2], "cuda"))
         for traj, action in policy.seen:
-            kept.append((replay.read_all(diagnostics, traj, action), [d.read(traj, action) for d in diagnostics]))
-    assert any(replay._RECORDED.values())
+            kept.append((read_all(diagnostics, traj, action), [d.read(traj, action) for d in diagnostics]))
+    assert READING_GRAPHS.kept
     # Compared at the end: a later replay must not have changed an earlier reading.
     for replayed, plain in kept:
         same(tuple(replayed), tuple(plain))
