@@ -51,7 +51,6 @@ NAMES: dict[str, tuple[str, str]] = {
     # Values and the loop.
     "Edit": ("core.prediction", "Edit"),
     "Posterior": ("core.prediction", "Posterior"),
-    "PackedSlots": ("core.prediction core.model_io", "PackedSlots"),
     "ModelInput": ("core", "ModelInput View"),
     "Needs": ("core", "Needs"),
     "Noise": ("core", "Noise"),

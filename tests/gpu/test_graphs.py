@@ -19,7 +19,7 @@ from tests.gpu.networks import ManyRows, inputs, noise, random_network, start
 from tests.helpers.gpu import gpu
 from tests.helpers.recordable import four
 from tests.helpers.tape import HostFree, Tape, TapeRecorder
-from unmask.core import Action, LookAhead, Trajectory
+from unmask.core import Action, LookAhead, Slots, Trajectory
 from unmask.engine import decode
 from unmask.methods import Fixed, make_policy
 
@@ -198,8 +198,8 @@ def check_pieces(fast, cache, sizes):
     piece lies where the next one's replay writes.
     """
     bounds = ManyRows(1, None)
-    fast = replace(fast, floors=bounds)
-    slow = replace(plain(fast), floors=bounds)
+    fast = replace(fast, row_bounds=bounds)
+    slow = replace(plain(fast), row_bounds=bounds)
     for turn, most in enumerate(sizes):
         bounds.most = most
         view = inputs(fast, (9, 20, 14, 3, 11, 6), 16, seed=turn)
@@ -225,8 +225,8 @@ def test_pieces_of_a_cached_pass_outlive_the_next_replay_on_a_gpu(cache, replays
 
 def check_filled_up(fast):
     """Six rows go through the layers four at a time, the last two with copies of the first: one recording for both."""
-    fast = replace(fast, floors=ManyRows(4, 4))
-    slow = replace(plain(fast), floors=fast.floors)
+    fast = replace(fast, row_bounds=ManyRows(4, 4))
+    slow = replace(plain(fast), row_bounds=fast.row_bounds)
     needs = get("Needs")(attention=True, hidden=True)
     for seed in range(4):
         view = inputs(fast, (9, 20, 14, 3, 11, 6), 16, seed=seed)
@@ -329,7 +329,7 @@ def test_nothing_is_recorded_inside_a_recording_of_a_cached_step_on_a_gpu(cache,
 def packed_view(network):
     """A view that names its packed slots, as a recorded step has it."""
     view = inputs(network, (9, 14), 8)
-    packed = get("PackedSlots")(view.wanted_BN, 12)
+    packed = Slots.pack(view.wanted_BN, 12)
     return replace(view, wanted_BN=packed.wanted_BN, packed=packed)
 
 

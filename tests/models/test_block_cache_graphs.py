@@ -185,7 +185,7 @@ def test_the_default_engine_decodes_the_tokens_of_the_cpu(kind, cache, policy, n
     slow = network(kind)
     net = replace(slow, model=transformer(kind).to("cuda:0"))
     fast = use_engine(net, choose_execution("auto", net.device).engine)
-    plain = replace(forward(fast), floors=None)
+    plain = replace(forward(fast), row_bounds=None)
     for seed in range(3):
         _, expected = passes(slow, cache, policy, start(slow, [5, 14, 2, 9], 12, seed), 3)
         got, tokens = passes(fast, cache, policy, start(fast, [5, 14, 2, 9], 12, seed), 3)

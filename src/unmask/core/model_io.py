@@ -50,33 +50,46 @@ class Needs:
         return Needs(**{f.name: max(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
 
 
-class CountedSlots:
-    """The flat slots that a tensor of flags wants. Good for that very tensor: rows cut or joined are counted again."""
+class Slots:
+    """Slots of a batch that have a packed row each, in row-major order.
 
-    __slots__ = ("index_R", "wanted_BN")
-
-    def __init__(self, wanted_BN: Tensor):
-        self.wanted_BN, self.index_R = wanted_BN, wanted_BN.flatten().nonzero().squeeze(-1)
-
-
-class PackedSlots(CountedSlots):
-    """Flagged slots in a fixed number of packed rows, so that shapes do not depend on how many are flagged.
-
-    Nothing waits for the device, which a count does. The first `rows` flagged slots get a row each; rows that are left
-    over repeat slot 0 and are not wanted.
+    They belong to one tensor of flags: when rows are cut or joined, slots are counted again.
     """
 
-    __slots__ = ("row_BN",)
+    __slots__ = ("index_R", "row_BN", "wanted_BN")
 
-    def __init__(self, flags_BN: Tensor, rows: int):
+    def __init__(self, wanted_BN: Tensor, index_R: Tensor, row_BN: Tensor | None = None):
+        self.wanted_BN = wanted_BN
+        """Slots that a packed row is wanted for."""
+        self.index_R = index_R
+        """Flat slot of each packed row."""
+        self.row_BN = row_BN
+        """Packed row of each slot, -1 where there is none; None if the rows are those of the wanted slots alone."""
+
+    @classmethod
+    def count(cls, wanted_BN: Tensor) -> "Slots":
+        """Give each wanted slot a row. Counting them waits for the device."""
+        return cls(wanted_BN, wanted_BN.flatten().nonzero().squeeze(-1))
+
+    @classmethod
+    def of_count(cls, wanted_BN: Tensor, count: int) -> "Slots":
+        """Give each wanted slot a row where their number is known. Nothing waits for the device."""
+        return cls(wanted_BN, cls.pack(wanted_BN, count).index_R)
+
+    @classmethod
+    def pack(cls, flags_BN: Tensor, rows: int) -> "Slots":
+        """Give flagged slots a fixed number of rows, so that shapes do not depend on how many are flagged.
+
+        Nothing waits for the device. The first `rows` flagged slots get a row each; rows that are left over repeat slot
+        0 and are not wanted.
+        """
         rank_BN = flags_BN.flatten().cumsum(0).view_as(flags_BN) - 1
-        self.wanted_BN = flags_BN & (rank_BN < rows)
-        self.row_BN = torch.where(self.wanted_BN, rank_BN, -1)
-        """Packed row of each slot, -1 where there is none."""
-        place_BN = torch.where(self.wanted_BN, rank_BN, rows)
-        slot_N = torch.arange(place_BN.numel(), device=place_BN.device)
+        wanted_BN = flags_BN & (rank_BN < rows)
         # Slots without a row are all written to the place behind the last row, which is cut off.
-        self.index_R = slot_N.new_zeros(rows + 1).scatter_(0, place_BN.flatten(), slot_N)[:rows]
+        place_BN = torch.where(wanted_BN, rank_BN, rows)
+        slot_N = torch.arange(place_BN.numel(), device=place_BN.device)
+        index_R = slot_N.new_zeros(rows + 1).scatter_(0, place_BN.flatten(), slot_N)[:rows]
+        return cls(wanted_BN, index_R, torch.where(wanted_BN, rank_BN, -1))
 
 
 @dataclass(frozen=True, repr=False)
@@ -97,7 +110,7 @@ class ModelInput(BatchValue):
     """Tokens whose probability is asked for at their slot; -1 asks for nothing."""
     row_B: Tensor | None = None
     """Which running row each one is, for caches that live between steps; None for hypothetical canvases."""
-    packed: PackedSlots | None = None
+    packed: Slots | None = None
     """Slots to answer for, the wanted ones among them, where shapes may not depend on what is wanted (CUDA graphs).
     None for the wanted ones alone."""
 
@@ -131,13 +144,13 @@ class ModelOutput(BatchValue):
     """Denoiser passes spent on each row (2 under guidance)."""
     processed_B: Tensor | None = None
     """Slots recomputed per row and pass, where a cache held the others; None for every valid one."""
-    counted: CountedSlots | None = None
+    counted: Slots | None = None
     """From a denoiser that has counted the wanted slots: on a GPU each count waits for the device."""
 
     @property
-    def packed(self) -> PackedSlots | None:
+    def packed(self) -> Slots | None:
         """The input's packed slots, where the rows are not those of the wanted slots alone."""
-        return self.counted if isinstance(self.counted, PackedSlots) else None
+        return self.counted if self.counted is not None and self.counted.row_BN is not None else None
 
     @property
     def index_R(self) -> Tensor:
@@ -147,7 +160,7 @@ class ModelOutput(BatchValue):
         # The count of another tensor does not fit: rows may have been cut or joined since.
         if self.counted is not None and self.counted.wanted_BN is self.wanted_BN:
             return self.counted.index_R
-        return CountedSlots(self.wanted_BN).index_R
+        return Slots.count(self.wanted_BN).index_R
 
     @property
     def wanted_R(self) -> Tensor | None:
@@ -157,8 +170,8 @@ class ModelOutput(BatchValue):
     @property
     def slot_BN(self) -> Tensor:
         """Packed row of each slot, -1 where there is none."""
-        if self.packed is not None:
-            return torch.where(self.wanted_BN, self.packed.row_BN, -1)
+        if self.counted is not None and self.counted.row_BN is not None:
+            return torch.where(self.wanted_BN, self.counted.row_BN, -1)
         return torch.where(self.wanted_BN, self.wanted_BN.flatten().cumsum(0).view_as(self.wanted_BN) - 1, -1)
 
 

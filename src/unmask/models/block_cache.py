@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unmask.base.errors import DenoiserError, require
-from unmask.core import CountedSlots, ModelInput, ModelOutput, Needs, State, Vocabulary, copy_in
+from unmask.core import ModelInput, ModelOutput, Needs, Slots, State, Vocabulary, copy_in
 from unmask.models.cuda_graphs import GraphCache
 from unmask.models.execution import PassGraphs
 from unmask.models.invariance import Bounds
@@ -83,7 +83,7 @@ class BlockCache:
     def step_denoiser(self, rows: int, slots: int) -> "CachedStep | None":
         """The cache as a part of graphed steps; None where its memory is too large to be kept with graphs."""
         padded = _pad_to_bucket(slots)
-        in_pieces = self.network.floors is not None and self.network.bounds(padded).most is not None
+        in_pieces = self.network.row_bounds is not None and self.network.bounds(padded).most is not None
         return None if in_pieces or seat_bytes(self.network, rows, padded) > GRAPHED_BYTES else CachedStep(self)
 
     @torch.inference_mode()
@@ -109,7 +109,7 @@ class BlockCache:
         # Started before slots are packed: the device need not wait for that.
         started = cached.start()
         wanted_BN, processed_B = memory.answered(inputs)
-        output = cached.finish(started, _KnownSlots(wanted_BN, wanted), processed_B, needs)
+        output = cached.finish(started, Slots.of_count(wanted_BN, wanted), processed_B, needs)
         # Only now: what a pass that failed has left behind is not read again.
         self._seats.append(seats)
         return output
@@ -131,7 +131,7 @@ class BlockCache:
         width = 0
         if widths or not fresh:
             width = max(widths, default=1)
-            if self.network.forward is not None or self.network.floors is not None:
+            if self.network.forward is not None or self.network.row_bounds is not None:
                 # Few different widths, where each has its own graph, or its own bits.
                 width = min(_pad_to_bucket(width), seats.memory.slots)
         wanted = sum(span.inside if age else span.wanted for span, age in zip(spans, ages, strict=True))
@@ -146,7 +146,7 @@ class BlockCache:
         # Given back first, because the new one may need the room.
         old = None
         # The narrowest passes need most rows.
-        least = self.network.bounds(min(BUCKET, slots), slots + SPARE).least if self.network.floors else 1
+        least = self.network.bounds(min(BUCKET, slots), slots + SPARE).least if self.network.row_bounds else 1
         return Seats(SeatMemory.find_free(self.network, max(rows, least), slots))
 
 
@@ -242,7 +242,9 @@ def find_block_span(inputs: ModelInput, old_BN: Tensor, network: Network, block:
     kept_B = ((old_BN == canvas_BN) | ((old_BN == mask_id) & span_BN)).all(-1)
     wanted_BN = inputs.wanted_BN & span_BN
     numbers = (inputs.row_B, start_B, stop_B, kept_B.long(), wanted_BN.sum(-1), inputs.wanted_BN.sum(-1))
-    return BlockSpan(start_B, stop_B, wanted_BN, network.source(inputs) % slots, canvas_BN, torch.stack(numbers, -1))
+    return BlockSpan(
+        start_B, stop_B, wanted_BN, network.source_slots(inputs) % slots, canvas_BN, torch.stack(numbers, -1)
+    )
 
 
 class SeatMemory:
@@ -424,7 +426,7 @@ class CachedPass:
         """Hidden states of the pass over spans, or of the complete one where all rows begin anew."""
         return self._reuse() if self.shape.width else self._fill(everyone=self.shape.fresh == self.shape.rows)
 
-    def finish(self, started: Tensor, packed: CountedSlots, processed_B: Tensor, needs: Needs) -> ModelOutput:
+    def finish(self, started: Tensor, packed: Slots, processed_B: Tensor, needs: Needs) -> ModelOutput:
         """The answer for packed slots: from the pass that was started, and of rows that begin anew beside it."""
         memory, slots = self.memory, packed.wanted_BN.shape[1]
         row_R = packed.index_R // slots
@@ -439,7 +441,7 @@ class CachedPass:
             if self.shape.fresh:
                 whole_RH = self._fill(everyone=False).flatten(0, 1)[whole_R]
                 x_RH = torch.where((memory.place_B[row_R] >= 0)[:, None], whole_RH, x_RH)
-        normed_RH, logits_RV = self.network.answers(x_RH)
+        normed_RH, logits_RV = self.network.compute_logits(x_RH)
         hidden_RH = normed_RH if needs.hidden else None
         return ModelOutput(logits_RV, packed.wanted_BN, hidden_RH=hidden_RH, processed_B=processed_B, counted=packed)
 
@@ -460,7 +462,7 @@ class CachedPass:
     def _reuse(self) -> Tensor:
         """Passes over each row's span, padded to one width, that read the remembered rest: hidden states."""
         memory, (rows, width, _) = self.memory, self.shape
-        bounds = self.network.bounds(width, memory.slots + SPARE) if self.network.floors else Bounds()
+        bounds = self.network.bounds(width, memory.slots + SPARE) if self.network.row_bounds else Bounds()
         size = bounds.most or max(self._round(rows), bounds.least)
         parts: list[Tensor] = []
         done = 0
@@ -526,19 +528,6 @@ class _Reuse:
         index = self.index_BS[:, None, :, None].expand_as(k_BGSF)
         keys, values = self.memory.keys[layer][self.rows], self.memory.values[layer][self.rows]
         return keys.scatter_(2, index, k_BGSF), values.scatter_(2, index, v_BGSF)
-
-
-class _KnownSlots(CountedSlots):
-    """Wanted slots whose number is known: nothing waits for the device."""
-
-    __slots__ = ()
-
-    def __init__(self, wanted_BN: Tensor, count: int):
-        flags_N = wanted_BN.flatten()
-        # Each wanted slot is written at its rank among them, all others behind the end.
-        rank_N = torch.where(flags_N, flags_N.cumsum(0) - 1, count)
-        slot_N = torch.arange(len(flags_N), device=flags_N.device)
-        self.wanted_BN, self.index_R = wanted_BN, slot_N.new_zeros(count + 1).scatter_(0, rank_N, slot_N)[:count]
 
 
 def seat_bytes(network: Network, rows: int, slots: int) -> int:
