@@ -33,7 +33,6 @@ COMPUTES = (
     "stats",
     "core",
     "axes",
-    "mechanisms",
     "engine",
     "models",
     "methods",

@@ -30,11 +30,11 @@ def read_all(diagnostics: Sequence[Diagnostic], traj: Trajectory, action: Action
     """Readings of one state by several diagnostics, which on a GPU run side by side."""
     tokens_BL = traj.state.tokens_BL
     small = tokens_BL.numel() * tokens_BL.shape[1] <= _LARGE
-    replayed = tokens_BL.is_cuda and small and traj.steps and all(diagnostic.replays for diagnostic in diagnostics)
+    replayed = tokens_BL.is_cuda and small and traj.steps and all(diagnostic.cuda_graph for diagnostic in diagnostics)
     # A step that is recorded as a whole records its readings with it.
     if not replayed or torch.cuda.is_current_stream_capturing():
         return [diagnostic.read(traj, action) for diagnostic in diagnostics]
-    sized = tuple(diagnostic.sized(traj) for diagnostic in diagnostics)
+    sized = tuple(diagnostics)
     key = _key(sized, traj, action)
     recorded = _RECORDED.get(key)
     if recorded is None and key in _RECORDED:
