@@ -1,6 +1,6 @@
 """The pass over the vocabulary against plain float64 arithmetic, and its promise about batches."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -89,7 +89,7 @@ def near(got, want, dtype=torch.float64):
 
 def equal(one: VocabStats, other: VocabStats, names=None):
     """Bitwise, NaN included."""
-    for name in names or [f.name for f in fields(VocabStats)]:
+    for name in names or VocabStats._fields:
         a, b = getattr(one, name), getattr(other, name)
         assert a.shape == b.shape, name
         assert a.dtype == b.dtype, name
@@ -204,27 +204,6 @@ def test_ties_among_many():
     assert torch.equal(vocab_stats(z_RV, StatsRequest(top_k=6)).top_RK, want)
 
 
-def test_few_logits_are_searched_like_many(monkeypatch):
-    """Whole rows or blocks of them: the same tokens, ties and barred ones included."""
-    z_RV = torch.randint(0, 3, (20, 700), generator=torch.Generator().manual_seed(1)).float()
-    z_RV[3, 1:], z_RV[4], z_RV[5, :699] = NEVER, NEVER, NEVER
-    found = []
-    for few in (0, z_RV.numel()):
-        monkeypatch.setattr(vocab_statistics, "_FEW", few)
-        kept_RV = z_RV.clone()
-        found.append(vocab_statistics._top(kept_RV, 6))
-        assert torch.equal(kept_RV, z_RV)
-    assert all(torch.equal(by_block, by_row) for by_block, by_row in zip(*found, strict=True))
-
-
-def test_answers_that_are_the_same_are_one_tensor():
-    """Whoever spreads them over a canvas does it once; in several chunks too."""
-    for rows in (1, 5, 2000):
-        got = vocab_stats(logits(0, rows, 600, torch.float32), StatsRequest())
-        assert got.filtered_p_RK is got.p_RK
-        assert got.filtered_top_RK is got.top_RK
-
-
 def test_more_asked_for_than_the_vocabulary_holds():
     got = vocab_stats(torch.tensor([[0.0, 1.0]]), StatsRequest(top_k=5))
     assert got.top_RK.tolist() == [[1, 0]]
@@ -293,7 +272,7 @@ def test_untrusted_tokens_have_confidence_zero_and_leave_the_others_denominator(
     assert got.token_RD.tolist() == [[1], [0]]
     near(got.confidence_RD, [[0.0], [np.exp(5) / (np.exp(5) + np.exp(2))]])
     # Nothing else moves.
-    equal(got, vocab_stats(z_RV, StatsRequest()), [f.name for f in fields(VocabStats) if f.name != "confidence_RD"])
+    equal(got, vocab_stats(z_RV, StatsRequest()), [name for name in VocabStats._fields if name != "confidence_RD"])
 
 
 @pytest.mark.parametrize("offset", [0.0, 40.0, 1000.0])
@@ -536,7 +515,7 @@ def rows_of(request, rows):
 
 
 def part(whole, rows):
-    return VocabStats(**{f.name: getattr(whole, f.name)[rows] for f in fields(VocabStats)})
+    return VocabStats(*(values[rows] for values in whole))
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ def require(ok: bool, name: str, value: object, allowed: str, hint: str) -> None
 
 
 def format_value(value: object, max_length: int = 300) -> str:
-    """Return a value's `repr`, cut_canvas for a message. Works where `repr` itself raises, as for a huge int."""
+    """Return a value's `repr`, cut for a message. Works where `repr` itself raises, as for a huge int."""
     try:
         text = repr(value)
     except Exception:
