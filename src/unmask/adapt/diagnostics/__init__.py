@@ -13,6 +13,7 @@ from unmask.adapt.diagnostics.cardinality import (
     TwoRoundsCardinality,
 )
 from unmask.adapt.diagnostics.commitment import CommitmentDiagnostic
+from unmask.adapt.diagnostics.graphs import read_all
 from unmask.adapt.diagnostics.region import DiagnosedRegion, DiagnosedShareRegion, RegionDiagnostic, ShareRegion
 from unmask.adapt.diagnostics.score import ScoreDiagnostic
 
@@ -46,4 +47,5 @@ __all__ = [
     "Reading",
     "RegionDiagnostic",
     "ScoreDiagnostic",
+    "read_all",
 ]

@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.cases import each_case
-from tests.helpers.fresh_python import fresh_python
-from unmask.base.errors import ConfigError, UnknownName
-from unmask.tasks import CONTROLS, SPLITS, TASKS, Example, examples, explain, score, score_all, training
-from unmask.tasks.base import TEXT_LIMIT
-from unmask.tasks.scoring.utility import binary, part_credit, same
+from unmask.base.errors import ConfigError
+from unmask.tasks import CONTROLS, SPLITS, TASKS, Example, explain, find_task, score, score_all
+from unmask.tasks.scorers import json_equal, part_credit
+from unmask.tasks.task import TEXT_LIMIT
 
 CONSTRUCTED = [name for name, task in {**TASKS, **CONTROLS}.items() if task.generator]
 SPANS = [name for name in CONSTRUCTED if name.startswith(("multi", "carry", "td07"))]
@@ -21,11 +20,11 @@ SPANS = [name for name in CONSTRUCTED if name.startswith(("multi", "carry", "td0
 
 def some(name: str) -> tuple[Example, ...]:
     """Some examples. Made when asked for: who only collects the tests should not have to wait for them."""
-    return examples(name, "development")[:12]
+    return find_task(name).examples("development")[:12]
 
 
 def example(task: str, target: str, parts: list[str], **constraints) -> Example:
-    return Example("", target, tuple(parts), constraints, 1, "x", task, "development")
+    return Example("", target, tuple(parts), constraints, 1, "x", task, "development", find_task(task).scorer)
 
 
 def utility(task: str, target: str, parts: list[str], text: str, **constraints) -> float | None:
@@ -55,7 +54,6 @@ def test_part_credit_is_a_share():
     assert part_credit([True, False, True, True]) == 0.75
     assert part_credit([True] * 8, surplus=1) == 8 / 9
     assert part_credit([]) == 1.0
-    assert (binary(True), binary(False)) == (1.0, 0.0)
 
 
 # Every task
@@ -64,7 +62,7 @@ def test_part_credit_is_a_share():
 @each_case("name", CONSTRUCTED)
 @each_case("split", SPLITS)
 def test_gold_scores_one(name, split):
-    for e in examples(name, split):
+    for e in find_task(name).examples(split):
         verdict = score(f"Let me think.\n<answer>{e.target}</answer>", e)
         assert verdict.utility == 1.0, e.id
         assert verdict.extraction.how == "answer tag"
@@ -90,7 +88,7 @@ def test_gold_scores_one_in_other_dress(name):
 
 @each_case("name", CONSTRUCTED)
 def test_training_gold_scores_one(name):
-    for e in islice(training(name), 40):
+    for e in islice(find_task(name).training(), 40):
         assert score(f"<answer>{e.target}</answer>", e).utility == 1.0
 
 
@@ -137,11 +135,6 @@ def test_outputs_beyond_the_limit_score_zero():
         assert str(TEXT_LIMIT) in verdict.reason
         assert len(verdict.parts) == len(e.parts)
         assert score(f"<answer>{e.target}</answer>".rjust(TEXT_LIMIT), e).utility == 1.0
-
-
-def test_unknown_task():
-    with pytest.raises(UnknownName, match="'nope'"):
-        score("", example("nope", "", []))
 
 
 # Cells
@@ -325,9 +318,9 @@ def test_permuted_keys_of_real_examples(name):
         (2**60 + 1, float(2**60), False),
     ],
 )
-def test_same(a, b, equal):
-    assert same(a, b) is equal
-    assert same(b, a) is equal
+def test_json_equal(a, b, equal):
+    assert json_equal(a, b) is equal
+    assert json_equal(b, a) is equal
 
 
 GOLD = '{"event": "seminar", "start": 18, "end": 20, "room": "C"}'
@@ -459,19 +452,3 @@ def test_a_schema_that_cannot_judge_is_the_examples_fault(schema, message):
     e = example("json-mode-eval", '{"ssid": "x"}', [""], schema=schema)
     with pytest.raises(ConfigError, match=message):
         score('{"ssid": "x"}', e)
-
-
-@pytest.mark.slow
-def test_without_jsonschema_the_error_says_what_to_install():
-    code = (
-        "import sys; sys.modules['jsonschema'] = None\n"
-        "from unmask.base.errors import ConfigError\n"
-        "from unmask.tasks import Example, score\n"
-        "try:\n"
-        "    score('{}', Example('', '{}', (), {'schema': {}}, 1, 'x', 'json-mode-eval', 'development'))\n"
-        "except ConfigError as error:\n"
-        "    print(error)\n"
-    )
-    run = fresh_python(code)
-    assert run.returncode == 0, run.stderr
-    assert "pip install jsonschema" in run.stdout

@@ -1,12 +1,11 @@
-r"""From what a model wrote to the answer in it.
+r"""From the output of a model to the answer in it.
 
-The answer is what stands inside the last complete `<answer>...</answer>`; failing that after an unclosed
-`<answer>` (generation ran out of room) or before an unopened `</answer>` (the tag was given to the model); failing
-that inside the last `\boxed{...}`; failing that it is the last line that is not empty. What each task then reads
-from the answer is below, one function each.
+`find_answer` takes, in this order: the inside of the last complete `<answer>...</answer>`; the text after an unclosed
+`<answer>` (generation ran out of room) or before an unopened `</answer>` (the tag was given to the model); the inside
+of the last `\boxed{...}`; the last line that is not empty. One `parse_...` function per kind of answer then reads it.
 
 Every function takes time linear in the text, whatever the text is, and none raises. Repetition inside a pattern is
-possessive (`*+`) or follows a fixed character, so there is nothing to backtrack over.
+possessive (`*+`) or follows a fixed character, so that no output, however hostile, makes a pattern backtrack.
 """
 
 import json
@@ -18,14 +17,16 @@ from fractions import Fraction
 from types import MappingProxyType
 
 from unmask.base.json_files import parse_integer, refuse_constant
-from unmask.tasks.base import Json, canonical
+from unmask.tasks.draw import Json, canonical
 
 JSON_DEPTH = 64
 """Levels of nesting beyond which a JSON text is refused."""
 REREADING = 4
 """How many times its own length a text may be read in search of an object among braces in prose."""
-DIGITS = 100
+MAX_DIGITS = 100
 """A longer run of digits is refused as a number."""
+
+# Names of the rules that find answers. Verdicts record them.
 
 ANSWER_TAG = "answer tag"
 OPEN_TAG = "open answer tag"
@@ -39,7 +40,7 @@ NOTHING = "nothing"
 
 @dataclass(frozen=True)
 class RawAnswer:
-    """The answer before a task has read it."""
+    """An answer as it stands in the output, and the name of the rule that found it."""
 
     how: str
     text: str
@@ -49,13 +50,13 @@ _TAG = re.compile(r"<(/?)answer>", re.IGNORECASE | re.ASCII)
 _BRACE = re.compile(r"\\boxed\s*+\{|\\.|[{}]", re.DOTALL)
 
 
-def find(text: str) -> RawAnswer:
-    """The answer in a text: tags, then a box, then the last line."""
-    return tagged(text) or _boxed(text) or last_line(text)
+def find_answer(text: str) -> RawAnswer:
+    """Find the answer in a text: inside tags, else in a box, else on the last line."""
+    return find_tagged(text) or _find_boxed(text) or _find_last_line(text)
 
 
-def tagged(text: str, strip: bool = True) -> RawAnswer | None:
-    """What the answer tags mark, if there are any."""
+def find_tagged(text: str, strip: bool = True) -> RawAnswer | None:
+    """Find the text that answer tags mark; None without tags."""
     pair: tuple[int, int] | None = None
     opened: int | None = None
     closed: int | None = None
@@ -77,8 +78,8 @@ def tagged(text: str, strip: bool = True) -> RawAnswer | None:
     return RawAnswer(how, inside.strip() if strip else inside)
 
 
-def _boxed(text: str) -> RawAnswer | None:
-    """The content of the last box that is closed; a box in a box counts as the later one."""
+def _find_boxed(text: str) -> RawAnswer | None:
+    """Find the content of the last box that is closed. A box in a box counts as the later one."""
     if "\\boxed" not in text:
         return None
     last: tuple[int, int] | None = None
@@ -94,8 +95,8 @@ def _boxed(text: str) -> RawAnswer | None:
     return RawAnswer(BOXED, text[slice(*last)].strip()) if last else None
 
 
-def last_line(text: str) -> RawAnswer:
-    """The last line with something on it; the marks around a block of code are not an answer."""
+def _find_last_line(text: str) -> RawAnswer:
+    """Find the last line that is neither empty nor the mark around a block of code."""
     for line in reversed(text.splitlines()):
         if (kept := line.strip()) and not kept.startswith("```"):
             return RawAnswer(LAST_LINE, kept)
@@ -103,12 +104,12 @@ def last_line(text: str) -> RawAnswer:
 
 
 def squeeze(text: str) -> str:
-    """Runs of whitespace become one space, and none at the ends."""
+    """Replace runs of whitespace by one space, and drop whitespace at both ends."""
     return " ".join(text.split())
 
 
 def fold(text: str) -> str:
-    """The `norm` of Eq. (eq:part_credit) for ordinary text: whitespace and case do not matter."""
+    """Drop the differences that ordinary text may have from its target: whitespace and case. Eq. (eq:part_credit)"""
     return squeeze(text).casefold()
 
 
@@ -118,11 +119,11 @@ _SPAN = re.compile(r"\[\s*+([0-9]{1,4})\s*+\]\s*+=")
 _SPAN_END = re.compile(r"[;\n\r]")
 
 
-def spans(text: str) -> Mapping[int, tuple[str, ...]]:
-    """The different values that a text gives to each index, `[k]=value`.
+def parse_spans(text: str) -> Mapping[int, tuple[str, ...]]:
+    """Read the different values that a text gives to each index, as in `[k]=value`.
 
-    A value ends at a semicolon, at the end of its line or at the next index; it may start on the next line. An
-    index may be repeated. Two values for one index are both returned, and then neither counts.
+    A value ends at a semicolon, at the end of its line or at the next index; it may start on the next line. Different
+    values for one index are all returned, so that the scorer can refuse an answer that hedges.
     """
     marks = list(_SPAN.finditer(text))
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
@@ -136,8 +137,8 @@ def spans(text: str) -> Mapping[int, tuple[str, ...]]:
 # Lists: cat, dog, elk
 
 
-def items(text: str) -> tuple[str, ...]:
-    """The items of a list that is separated by commas; one comma may close it."""
+def parse_items(text: str) -> tuple[str, ...]:
+    """Read the items of a list that is separated by commas. One comma may close it."""
     parts = [squeeze(item) for item in text.split(",")]
     return tuple(parts if parts[-1] else parts[:-1])
 
@@ -147,8 +148,8 @@ def items(text: str) -> tuple[str, ...]:
 _CLOSING = re.compile(r"\s*+</\s*+([a-z][a-z0-9:-]*+)\s*+>\s*+", re.IGNORECASE | re.ASCII)
 
 
-def closing_tags(text: str) -> tuple[str, ...] | None:
-    """The names in a sequence of closing tags, in lower case; None if there is anything else in the text."""
+def parse_closing_tags(text: str) -> tuple[str, ...] | None:
+    """Read the names in a sequence of closing tags, in lower case; None if the text holds anything else."""
     names = []
     at = 0
     while at < len(text):
@@ -175,27 +176,27 @@ _DIGIT = re.compile(r"[0-9]")
 _GROUPED = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})++")
 
 
-def number(text: str) -> Fraction | None:
-    """The last number of a text, exactly: 1,234.50 and 1234.5 are the same number, and so are 1/2 and 0.5.
+def parse_number(text: str) -> Fraction | None:
+    """Read the last number of a text exactly: 1,234.50 and 1234.5 are the same number, and so are 1/2 and 0.5.
 
     Currency signs, percent signs and units are passed over. Commas group digits by three; any other comma separates
     two numbers.
     """
     last = None
-    for last in _NUMBER.finditer(_plain(text)):  # noqa: B007 (the last match is what is wanted)
+    for last in _NUMBER.finditer(_without_tex(text)):  # noqa: B007 (the last match is what is wanted)
         pass
-    return _value(last) if last else None
+    return _to_fraction(last) if last else None
 
 
-def _plain(text: str) -> str:
-    """TeX's spellings of commas, currency and fractions, as plain text writes them."""
+def _without_tex(text: str) -> str:
+    """Replace TeX's spellings of commas, currency and fractions by plain ones."""
     if "\\" not in text and "{,}" not in text:
         return text
     text = text.replace("{,}", ",").replace("\\,", "").replace("\\!", "").replace("\\$", "$").replace("\\%", "%")
     return _FRAC.sub(r"\1/\2", text)
 
 
-def _value(match: "re.Match[str]") -> Fraction | None:
+def _to_fraction(match: "re.Match[str]") -> Fraction | None:
     # A comma at the end is punctuation.
     whole = (match["whole"] or "0").rstrip(",")
     point, below = match["point"] or match["bare"] or "", match["below"] or "1"
@@ -205,15 +206,15 @@ def _value(match: "re.Match[str]") -> Fraction | None:
     elif "," in whole:
         # 3,5 is a list, and a sign in front of it belongs to its first number.
         whole, negative = whole.rpartition(",")[2], False
-    if max(len(whole), len(point), len(below)) > DIGITS or int(below) == 0:
+    if max(len(whole), len(point), len(below)) > MAX_DIGITS or int(below) == 0:
         return None
     value = Fraction(whole + point) * Fraction(10) ** int(match["power"] or 0) / int(below)
     return -value if negative else value
 
 
 def find_number(text: str) -> RawAnswer:
-    """Where the final number stands: tags, a box, a line that starts with ####, or the last line with a digit."""
-    if answer := tagged(text) or _boxed(text):
+    """Find the final number: inside tags, in a box, behind the last ####, or on the last line with a digit."""
+    if answer := find_tagged(text) or _find_boxed(text):
         return answer
     marks = _HASHES.findall(text)
     if marks:
@@ -221,15 +222,15 @@ def find_number(text: str) -> RawAnswer:
     for line in reversed(text.splitlines()):
         if _DIGIT.search(line):
             return RawAnswer(LAST_LINE, line.strip())
-    return last_line(text)
+    return _find_last_line(text)
 
 
 # JSON objects
 
 
 @dataclass(frozen=True)
-class Parsed:
-    """A JSON value and the text it was read from, or the problem with that text."""
+class ParsedJson:
+    """A JSON value and the text that it was read from, or the problem with that text."""
 
     value: Json
     text: str
@@ -242,25 +243,25 @@ _NESTING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 
 
 def find_object(text: str) -> RawAnswer:
-    """Where the JSON object stands: tags, a box, or anywhere in the text, because an object may take many lines."""
-    return tagged(text) or _boxed(text) or RawAnswer(WHOLE_TEXT if text.strip() else NOTHING, text.strip())
+    """Find the text with the JSON object: inside tags, in a box, else all of it, as an object may take many lines."""
+    return find_tagged(text) or _find_boxed(text) or RawAnswer(WHOLE_TEXT if text.strip() else NOTHING, text.strip())
 
 
-def json_object(text: str) -> Parsed:
-    """The object that a text is, or else the last object in it, as in a block of code or with prose around.
+def parse_object(text: str) -> ParsedJson:
+    """Read the object that a text is, or else the last object in it, as in a block of code or with prose around.
 
     Of an object that is broken or cut short, no inner object is taken for the answer. A brace that does not begin an
     object is prose, and the text is read anew behind it; how much is read again is limited.
     """
-    whole = parse(text)
+    whole = parse_json_value(text)
     if not whole.problem:
-        return whole if isinstance(whole.value, dict) else Parsed(None, whole.text, "JSON, but not an object")
+        return whole if isinstance(whole.value, dict) else ParsedJson(None, whole.text, "JSON, but not an object")
     last = whole
     at = 0
     budget = REREADING * len(text)
     while budget > 0 and (start := text.find("{", at)) >= 0:
         end = _closing_brace(text, start)
-        inner = parse(text[start:end]) if end else last
+        inner = parse_json_value(text[start:end]) if end else last
         budget -= (end or len(text)) - start
         if end and isinstance(inner.value, dict):
             last, at = inner, end
@@ -274,7 +275,7 @@ def json_object(text: str) -> Parsed:
 
 
 def _closing_brace(text: str, start: int) -> int | None:
-    """Where the object that starts here ends. Braces in strings do not count."""
+    """Find the end of the object that starts here. Braces in strings do not count."""
     depth = 0
     for token in _INSIDE.finditer(text, start):
         if token[0] == "{":
@@ -286,15 +287,15 @@ def _closing_brace(text: str, start: int) -> int | None:
     return None
 
 
-def parse(text: str) -> Parsed:
-    """A JSON value by the book: no NaN, no infinity, no trailing commas, nothing nested too deeply."""
+def parse_json_value(text: str) -> ParsedJson:
+    """Read a JSON value by the book: no NaN, no infinity, no trailing commas, nothing nested too deeply."""
     text = text.strip()
     if _too_deep(text):
-        return Parsed(None, text, f"JSON nested more than {JSON_DEPTH} levels deep")
+        return ParsedJson(None, text, f"JSON nested more than {JSON_DEPTH} levels deep")
     try:
-        return Parsed(_DECODER.decode(text), text)
+        return ParsedJson(_DECODER.decode(text), text)
     except (ValueError, RecursionError) as error:
-        return Parsed(None, text, f"not JSON ({error})" if text else "empty")
+        return ParsedJson(None, text, f"not JSON ({error})" if text else "empty")
 
 
 def _too_deep(text: str) -> bool:
@@ -318,20 +319,20 @@ def _finite(text: str) -> float:
     return value
 
 
-# Of two equal keys in an answer the last one counts: it is the model's last word.
+# A repeated key does not make an answer invalid: its last value counts, as the model's last word.
 _DECODER = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_finite, parse_int=parse_integer)
 
 
-def spell(value: Json) -> str:
-    """A JSON value as it is shown and compared: sorted keys, and 1.0 spelled 1."""
-    return canonical(_numbers(value))
+def spell_json(value: Json) -> str:
+    """Spell a JSON value as verdicts show it: keys sorted, and 1.0 spelled 1."""
+    return canonical(_with_integers(value))
 
 
-def _numbers(value: Json) -> Json:
+def _with_integers(value: Json) -> Json:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
-        return {key: _numbers(item) for key, item in value.items()}
+        return {key: _with_integers(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_numbers(item) for item in value]
+        return [_with_integers(item) for item in value]
     return value

@@ -1,21 +1,21 @@
 """Verdicts in words, and the walk-throughs of docs/tasks.md, which are made from them.
 
-python -m tests.tasks.scoring.test_explanation      writes them into docs/tasks.md again
+python -m tests.tasks.test_explain      writes them into docs/tasks.md again
 """
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from tests.helpers.paths import DOCS
-from unmask.tasks import CONTROLS, TASKS, Example, Extraction, Part, Verdict, explain, find, score, show, splits
-from unmask.tasks.base import Numbered
-from unmask.tasks.official import gsm8k, humaneval, json_mode_eval
+from unmask.tasks import CONTROLS, TASKS, Example, Extraction, Part, Verdict, explain, find_task, score
+from unmask.tasks.official import gsm8k_example, humaneval_example, json_mode_example
 
 PAGE = DOCS / "tasks.md"
 START, END = (
-    "<!-- walk-throughs: made by tests/tasks/scoring/test_explanation.py -->\n",
+    "<!-- walk-throughs: made by tests/tasks/test_explain.py -->\n",
     "<!-- end of walk-throughs -->\n",
 )
 
@@ -47,9 +47,9 @@ REQUEST = {
     ),
 }
 MADE_UP = {
-    "gsm8k": lambda: Numbered("gsm8k-test-0000", gsm8k.draft(WORD_PROBLEM)),
-    "humaneval": lambda: humaneval.problem(FUNCTION),
-    "json-mode-eval": lambda: json_mode_eval.request(0, REQUEST),
+    "gsm8k": lambda: gsm8k_example(WORD_PROBLEM),
+    "humaneval": lambda: humaneval_example(FUNCTION),
+    "json-mode-eval": lambda: json_mode_example(REQUEST),
 }
 
 
@@ -90,9 +90,8 @@ ANSWERS: dict[str, Callable[[Example], str]] = {
 
 def example(name: str) -> Example:
     if name in MADE_UP:
-        numbered = MADE_UP[name]()
-        return splits.named(numbered.draft, numbered.id, name, "development")
-    return min(show(name, 40), key=lambda e: (e.level, len(e.prompt)))
+        return replace(MADE_UP[name](), scorer=find_task(name).scorer)
+    return min(find_task(name).examples("development")[:40], key=lambda e: (e.level, len(e.prompt)))
 
 
 def walk_through(name: str) -> str:
@@ -100,7 +99,7 @@ def walk_through(name: str) -> str:
     verdict = score(ANSWERS[name](e), e)
     origin = "Made up in the form of the data set." if name in MADE_UP else f"`{e.id}`, level {e.level}."
     rows = [
-        f"### {find(name).title}\n",
+        f"### {find_task(name).title}\n",
         f"{origin}\n",
         f"```text\n{e.prompt.rstrip()}\n```\n",
         f"Target: `{' '.join(e.target.split())}`\n",
@@ -117,7 +116,7 @@ def test_docs_are_true():
     written = PAGE.read_text(encoding="utf-8").partition(START)[2].partition(END)[0]
     if score(FUNCTION["canonical_solution"], example("humaneval")).utility is None:
         pytest.skip("no sandbox here for the walk-through of HumanEval")
-    assert written.strip() == walk_throughs().strip(), "run python tests/tasks/scoring/test_explanation.py"
+    assert written.strip() == walk_throughs().strip(), "run python tests/tasks/test_explain.py"
 
 
 def test_docs_name_every_task():

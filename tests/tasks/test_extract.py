@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.cases import each_case
-from unmask.tasks.scoring import extract
+from unmask.tasks import extract
 
 words = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="<>\\{}"), max_size=30)
 
@@ -42,12 +42,14 @@ words = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters=
     ],
 )
 def test_find(text, how, answer):
-    assert extract.find(text) == extract.RawAnswer(how, answer)
+    assert extract.find_answer(text) == extract.RawAnswer(how, answer)
 
 
 @given(words, words, words)
 def test_answer_tags_win_over_what_surrounds_them(before, answer, after):
-    assert extract.find(f"{before}<answer>{answer}</answer>{after}") == extract.RawAnswer("answer tag", answer.strip())
+    assert extract.find_answer(f"{before}<answer>{answer}</answer>{after}") == extract.RawAnswer(
+        "answer tag", answer.strip()
+    )
 
 
 @each_case(
@@ -69,7 +71,7 @@ def test_answer_tags_win_over_what_surrounds_them(before, answer, after):
     ],
 )
 def test_spans(text, values):
-    assert dict(extract.spans(text)) == values
+    assert dict(extract.parse_spans(text)) == values
 
 
 @each_case(
@@ -110,12 +112,12 @@ def test_spans(text, values):
     ],
 )
 def test_number(text, value):
-    assert extract.number(text) == value
+    assert extract.parse_number(text) == value
 
 
 @given(st.integers(-(10**12), 10**12), st.sampled_from(["{:,}", "{}", "${:,}", "{}.00", "{:,} apples", "= {}."]))
 def test_number_in_every_spelling(value, spelling):
-    assert extract.number(spelling.format(value)) == value
+    assert extract.parse_number(spelling.format(value)) == value
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_find_number(text, how, answer):
     ],
 )
 def test_items(text, items):
-    assert extract.items(text) == items
+    assert extract.parse_items(text) == items
 
 
 @each_case(
@@ -161,7 +163,7 @@ def test_items(text, items):
     ],
 )
 def test_closing_tags(text, names):
-    assert extract.closing_tags(text) == names
+    assert extract.parse_closing_tags(text) == names
 
 
 @each_case(
@@ -196,21 +198,21 @@ def test_closing_tags(text, names):
     ],
 )
 def test_json_object(text, value):
-    parsed = extract.json_object(text)
+    parsed = extract.parse_object(text)
     assert parsed.value == value
     assert bool(parsed.problem) == (value is None)
 
 
 def test_json_depth_is_counted_outside_strings_only():
-    assert extract.json_object('{"a": "' + "[" * 1000 + '"}').value == {"a": "[" * 1000}
+    assert extract.parse_object('{"a": "' + "[" * 1000 + '"}').value == {"a": "[" * 1000}
     wide = "{" + ",".join(f'"k{i}": [{{}}]' for i in range(100)) + "}"
-    assert len(extract.json_object(wide).value) == 100
+    assert len(extract.parse_object(wide).value) == 100
     deepest = '{"a": ' * extract.JSON_DEPTH + "1" + "}" * extract.JSON_DEPTH
-    assert not extract.json_object(deepest).problem
+    assert not extract.parse_object(deepest).problem
 
 
 def test_spell_is_one_spelling():
-    assert extract.spell({"b": 1.0, "a": [2.5, True, "é"]}) == r'{"a":[2.5,true,"\u00e9"],"b":1}'
+    assert extract.spell_json({"b": 1.0, "a": [2.5, True, "é"]}) == r'{"a":[2.5,true,"\u00e9"],"b":1}'
 
 
 HOSTILE = [
@@ -260,21 +262,24 @@ def test_hostile_texts_take_linear_time():
     """No timing: a quadratic rule would need hours for these, and the limit is minutes."""
     code = (
         "import sys\n"
-        "from unmask.tasks.base import TEXT_LIMIT\nfrom unmask.tasks.scoring import code, extract\n"
+        "from unmask.tasks.extract import *\n"
+        "from unmask.tasks.scoring.code import CODE_LIMIT, completion\n"
+        "from unmask.tasks.task import TEXT_LIMIT\n"
         "for unit in eval(sys.stdin.read()):\n"
         "    text = unit * (TEXT_LIMIT // len(unit)) + 'x'\n"
-        "    extract.find(text), extract.find(text + '</answer>'), extract.find_number(text), extract.number(text)\n"
-        "    extract.spans(text), extract.items(text), extract.closing_tags(text), extract.json_object(text)\n"
-        '    code.completion(text[: code.CODE_LIMIT], \'def f():\\n    """Do."""\\n\', \'f\')\n'
+        "    for read in (find_answer, find_number, parse_number, parse_spans, parse_items, parse_closing_tags, "
+        "parse_object):\n"
+        "        read(text), read(text + '</answer>')\n"
+        '    completion(text[:CODE_LIMIT], \'def f():\\n    """Do."""\\n\', \'f\')\n'
     )
     subprocess.run([sys.executable, "-c", code], input=repr(HOSTILE), text=True, check=True, timeout=300)
 
 
 @given(st.text(max_size=300) | st.lists(st.sampled_from(HOSTILE), max_size=60).map("".join))
 def test_nothing_raises(text):
-    answer = extract.find(text)
-    extract.spans(answer.text)
-    extract.items(answer.text)
-    extract.closing_tags(answer.text)
-    extract.number(extract.find_number(text).text)
-    extract.json_object(extract.find_object(text).text)
+    answer = extract.find_answer(text)
+    extract.parse_spans(answer.text)
+    extract.parse_items(answer.text)
+    extract.parse_closing_tags(answer.text)
+    extract.parse_number(extract.find_number(text).text)
+    extract.parse_object(extract.find_object(text).text)
