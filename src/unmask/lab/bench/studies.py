@@ -1,7 +1,7 @@
 """The branch engine: row-forwards a second, as a share of what the network does at the same shape without it."""
 
 from unmask.adapt.diagnostics import PAPER_DIAGNOSTICS
-from unmask.api.request import Request, start_trajectory
+from unmask.api import Request, start_trajectory
 from unmask.axes import ReMDM
 from unmask.core import ModelInput, Needs
 from unmask.lab.bench.clock import Effort, Stopwatch, Times, interleaved
