@@ -20,6 +20,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 from unmask.base.environment import configure_threads as _configure_threads
+from unmask.base.errors import explain_import
 
 if TYPE_CHECKING:
     from unmask.api.load import MODELS as MODELS
@@ -64,10 +65,14 @@ _configure_threads()
 
 def __getattr__(name: str) -> Any:
     parts = _parts()
-    if name in _HOME:
-        return getattr(import_module(f"unmask.{_HOME[name]}"), name)
-    if name in parts:
-        return import_module(f"unmask.{name}")
+    try:
+        if name in _HOME:
+            return getattr(import_module(f"unmask.{_HOME[name]}"), name)
+        if name in parts:
+            return import_module(f"unmask.{name}")
+    except ModuleNotFoundError as error:
+        # A part of the package that needs an extra says which.
+        raise explain_import(error) from error
     close = get_close_matches(name, [*_HOME, *parts], n=3)
     hint = f"did you mean {', '.join(close)}? " if close else ""
     raise AttributeError(f"module 'unmask' has no attribute {name!r}; {hint}public names: {', '.join(__all__)}")
