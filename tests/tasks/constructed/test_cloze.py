@@ -261,8 +261,8 @@ def opposite(word: str, start: str, length: str) -> str:
 FORMS = (
     {noun: words.plural(noun) for noun in (*words.GOODS, *words.ANIMALS)},
     PAST,
-    {word: words.graded(word, "er") for word in words.GRADED},
-    {word: words.graded(word, "est") for word in words.GRADED},
+    {word: words.compare_adjective(word, "er") for word in words.GRADABLE},
+    {word: words.compare_adjective(word, "est") for word in words.GRADABLE},
     {words.cardinal(n): words.ordinal(n) for n in range(1, 100)},
 )
 
