@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from unmask.tasks import scorers
 from unmask.tasks import words as w
-from unmask.tasks.constructed.common import check_level, indexed
 from unmask.tasks.draw import Draw
+from unmask.tasks.extract import write_spans
 from unmask.tasks.splits import constructed
 from unmask.tasks.task import Example, Scorer
 
@@ -243,7 +243,6 @@ def _plain(draw: Draw, n: int) -> str:
 
 def generate(draw: Draw, level: int) -> Example:
     """Make one example of the given level."""
-    check_level(level)
     pattern = draw.choice(PATTERNS)
     a, b = _draw_addends(draw, pattern, close=(0.2, 0.3, 0.5, 0.6)[level - 1])
     frames = (_PLAIN, _STORIES, _DESCRIBED, _AMONG)[level - 1]
@@ -259,7 +258,7 @@ def generate(draw: Draw, level: int) -> Example:
         task = w.sentence_case(frames[at].format(a=first(draw, a), b=second(draw, b), **props))
     prompt = f"{task}\n{draw.choice(_RULES)}\n{w.answer_line(draw, draw.choice(_WHAT))}"
     parts = tuple(str(carry) for carry in pattern)
-    return Example(prompt, indexed(parts), parts, {"frame": f"{level}.{at}", "addends": [a, b]}, level)
+    return Example(prompt, write_spans(parts), parts, {"frame": f"{level}.{at}", "addends": [a, b]}, level)
 
 
 TASK = constructed(

@@ -14,8 +14,8 @@ from itertools import pairwise
 
 from unmask.tasks import scorers
 from unmask.tasks import words as w
-from unmask.tasks.constructed.common import check_level, indexed
 from unmask.tasks.draw import Draw
+from unmask.tasks.extract import write_spans
 from unmask.tasks.splits import constructed
 from unmask.tasks.task import Example, Scorer
 
@@ -605,7 +605,6 @@ def _write_passage(draw: Draw, clues: Sequence[Clue], level: int) -> str:
 
 def generate(draw: Draw, level: int) -> Example:
     """Make one example of the given level."""
-    check_level(level)
     while True:
         clues, values = _draw_clues(draw, level)
         raw = _write_passage(draw, clues, level)
@@ -618,7 +617,7 @@ def generate(draw: Draw, level: int) -> Example:
     form = "; ".join(f"[{i}]=..." for i in range(1, len(parts) + 1))
     what = draw.choice(("the words as {form}", "the answers as {form}", "{form}", "only {form}")).format(form=form)
     prompt = f"{task}\n{w.answer_line(draw, what)}"
-    return Example(prompt, indexed(parts), parts, {"frame": str(at), "links": [clue.kind for clue in clues]}, level)
+    return Example(prompt, write_spans(parts), parts, {"frame": str(at), "links": [clue.kind for clue in clues]}, level)
 
 
 TASK = constructed(

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from unmask.tasks import scorers
 from unmask.tasks import words as w
-from unmask.tasks.constructed.common import check_level
 from unmask.tasks.draw import Draw, Json
 from unmask.tasks.splits import constructed
 from unmask.tasks.task import Example, Scorer
@@ -785,7 +784,6 @@ def _fits(sheet: CsvSheet, level: int) -> bool:
 
 def generate(draw: Draw, level: int) -> Example:
     """Make one example of the given level."""
-    check_level(level)
     # Tables whose answer is a word come up twice as often: numbers repeat sooner.
     kind = draw.choice(
         [name for name, (first, _) in KINDS.items() if first <= level for _ in range(1 + (name in WORDY))]

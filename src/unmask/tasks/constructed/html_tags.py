@@ -7,7 +7,6 @@ comments, and tags quoted in attributes.
 
 from unmask.tasks import scorers
 from unmask.tasks import words as w
-from unmask.tasks.constructed.common import check_level
 from unmask.tasks.draw import Draw
 from unmask.tasks.splits import constructed
 from unmask.tasks.task import Example, Scorer
@@ -247,7 +246,6 @@ def _fits(html: str, target: str, level: int) -> bool:
 
 def generate(draw: Draw, level: int) -> Example:
     """Make one example of the given level."""
-    check_level(level)
     while True:
         html, names = _write_fragment(draw, level)
         parts = tuple(f"</{name}>" for name in reversed(names))

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from unmask.tasks import scorers
 from unmask.tasks import words as w
-from unmask.tasks.constructed.common import check_level, indexed
 from unmask.tasks.draw import Draw, Json
+from unmask.tasks.extract import write_spans
 from unmask.tasks.splits import constructed
 from unmask.tasks.task import Example, Scorer
 
@@ -446,7 +446,6 @@ def _mask_words(words: Sequence[Word], mask: Sequence[int]) -> str:
 
 
 def _make_example(draw: Draw, level: int, clustered: bool) -> Example:
-    check_level(level)
     drawn = _draw_source(draw, level)
     at = draw.below(len(_ASKS))
     mask = drawn.clustered if clustered else drawn.sparse
@@ -459,7 +458,7 @@ def _make_example(draw: Draw, level: int, clustered: bool) -> Example:
         "sentence": _mask_words(drawn.words, ()),
         "positions": list(mask),
     }
-    return Example(prompt, indexed(parts), parts, constraints, level)
+    return Example(prompt, write_spans(parts), parts, constraints, level)
 
 
 def generate(draw: Draw, level: int) -> Example:
