@@ -27,6 +27,7 @@ from unmask.core import (
     tensors,
 )
 from unmask.engine import decode
+from unmask.engine.graphed_decode import GraphedRows, PendingFlags
 from unmask.methods import METHODS, Fixed, LLaDA, make_policy
 from unmask.models import ExactDenoiser, JointDistribution, Network, Transformer, TransformerSpec
 
@@ -251,6 +252,25 @@ def test_rows_that_are_done_leave_once_they_are_half():
     assert [steps.rows.state.batch for steps in recorder.kept.values()] == [4, 2]
     # One step of the four runs ahead; the end of the two is foreseen.
     assert recorder.count["at once"] == 6
+
+
+def test_a_step_is_started_before_the_flags_of_the_one_before_are_read(monkeypatch):
+    """A device that counts: it has work ahead whenever the host waits, but for the last step, whose end is known."""
+    launched, reads = [0], []
+    step, read = GraphedRows._step, PendingFlags.read
+
+    def counted_step(rows, settings):
+        launched[0] += 1
+        return step(rows, settings)
+
+    def counted_read(pending):
+        reads.append(launched[0])
+        return read(pending)
+
+    monkeypatch.setattr(GraphedRows, "_step", counted_step)
+    monkeypatch.setattr(PendingFlags, "read", counted_read)
+    both(EXACT, LLaDA(), rows(EXACT, (6, 6), (6, 6)))
+    assert reads == [2, 3, 4, 5, 6, 6], "steps started when the flags of step 1, 2, ... were read"
 
 
 def test_an_end_that_is_foreseen_costs_no_step():

@@ -35,7 +35,7 @@ NAMES: dict[str, tuple[str, str]] = {
     "uniform_entries": ("core.noise core.rng", "entries"),
     "best_region": ("adapt.diagnostics.region diagnostics.region", "best_region"),
     "best_sets": (
-        "adapt.diagnostics.region_triton adapt.diagnostics.region_kernel diagnostics.region_kernel",
+        "adapt.diagnostics.region_triton adapt.diagnostics.region_triton diagnostics.region_triton",
         "best_sets",
     ),
     # Networks.

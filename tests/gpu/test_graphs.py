@@ -371,7 +371,7 @@ def test_readings_run_on_streams_that_are_forked_and_joined(cpu, monkeypatch):
     diagnostics = [kind() for kind in get("DIAGNOSTICS").values()]
     traj, action = states(plain(cpu[0]), 0)[2]
     before = len(cpu[1])
-    get("build_reading_graph")([diagnostic.sized(traj) for diagnostic in diagnostics], traj, action)
+    get("build_reading_graph")(diagnostics, traj, action)
     main, waits = shared_pool.NotedStream.main, shared_pool.NotedStream.waits
     sides = [stream for name, stream in cpu[1][before:] if name == "stream"]
     assert len(sides) == len(diagnostics)

@@ -143,11 +143,18 @@ class BlockCache:
         old = self._seats.pop() if self._seats else None
         if old is not None and rows <= old.memory.rows and slots == old.memory.slots:
             return old
-        # Given back first, because the new one may need the room.
-        old = None
+        assert inputs.row_B is not None
+        if old is not None and (slots < old.memory.slots or set(old.row_ids).isdisjoint(inputs.row_B.tolist())):
+            # Another run. Its memory is given back first, because the new one may need the room.
+            old = None
         # The narrowest passes need most rows.
         least = self.network.bounds(min(BUCKET, slots), slots + SPARE).least if self.network.floors else 1
-        return Seats(SeatMemory.find_free(self.network, max(rows, least), slots))
+        rows = max(rows, least, 0 if old is None else old.memory.rows)
+        seats = Seats(SeatMemory.find_free(self.network, rows, slots))
+        if old is not None:
+            seats.memory.copy_from(old.memory)
+            seats.row_ids, seats.bounds, seats.ages = old.row_ids, old.bounds, old.ages
+        return seats
 
 
 class CachedStep:
@@ -328,6 +335,13 @@ class SeatMemory:
         for held in (self.canvas_BN, *self.keys, *self.values):
             held[: len(seats)] = held[seat_U]
 
+    def copy_from(self, other: "SeatMemory") -> None:
+        """Take over the rows of a smaller memory."""
+        self.canvas_BN.fill_(-1)
+        self.canvas_BN[: other.rows, : other.slots] = other.canvas_BN
+        for new, old in zip((*self.keys, *self.values), (*other.keys, *other.values), strict=True):
+            new[: other.rows, :, : other.slots] = old[:, :, : other.slots]
+
     def begin(self, fresh: Sequence[int], rows: int) -> None:
         """Tell the device which rows begin anew."""
         if self._begun == (rows, *fresh):
@@ -389,9 +403,6 @@ class Seats:
         for _ in range(2):
             spans = self.memory.find_spans(inputs, block, to_end)
             old = [self.row_ids.index(span.row_id) if span.row_id in self.row_ids else -1 for span in spans]
-            if -1 in old:
-                # New rows begin all of them anew.
-                old = [-1] * len(old)
             self.row_ids = [span.row_id for span in spans]
             self.bounds = [self.bounds[seat] if seat >= 0 else (-1, -1) for seat in old]
             self.ages = [self.ages[seat] if seat >= 0 else 0 for seat in old]
