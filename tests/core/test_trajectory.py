@@ -387,6 +387,8 @@ def test_the_numbers_of_the_canvas_leave_extra_slots_out(run):
     traj = replace(Trajectory.start(short, run.noise), prediction=step.prediction)
     seen = step.prediction
     assert traj.confidence_BL.equal(seen.confidence_BN[:, :4])
+    assert traj.proposed_BL.equal(seen.proposed_BN[:, :4])
     assert traj.token_BL.equal(seen.token_BN[:, :4])
     assert traj.entropy_BL.equal(seen.clean.entropy_BN[:, :4])
     assert traj.top_p_BL.equal(seen.clean.p_BNK[:, :4, 0])
+    assert traj.top_token_BL.equal(seen.clean.top_BNK[:, :4, 0])

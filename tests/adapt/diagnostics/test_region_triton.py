@@ -11,7 +11,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 @pytest.fixture(scope="module")
 def kernel():
-    return kernels_of("unmask.adapt.diagnostics.region_kernel")
+    return kernels_of("unmask.adapt.diagnostics.region_triton")
 
 
 def plain(score_BL, open_BL, nu_B, budget_B):
@@ -37,4 +37,4 @@ def test_sets_are_those_of_the_plain_program(kernel, length):
 
 
 def test_a_cpu_asks_for_no_kernel():
-    assert region._kernel(torch.device("cpu")) is None
+    assert region._load_kernel(torch.device("cpu")) is None

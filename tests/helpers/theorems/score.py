@@ -15,14 +15,6 @@ MAX_RULES = 8
 """Above this, trying every support of the mixture (2^J - 1 of them) is no longer cheap."""
 
 
-def psi(alpha_BJ: Tensor, mu_BJ: Tensor, sigma_BJJ: Tensor) -> Tensor:
-    """Ranking signal of a mixture relative to its uncertainty: Psi in `thm:score_aggregation`.
-
-    It does not change when alpha is scaled, so optimisers need not stay on the simplex.
-    """
-    return _dot(alpha_BJ, mu_BJ) / _spread(alpha_BJ, sigma_BJJ)
-
-
 def misranking_bound(psi_B: Tensor) -> Tensor:
     """Chernoff bound exp(-Psi^2 / 2) on the chance that the mixture orders a pair wrongly.
 

@@ -12,8 +12,7 @@ from unmask.core import Noise, SamplingParams, State, row_key
 from unmask.engine import decode
 from unmask.methods import LLaDA, make_policy
 from unmask.models import BlockCache
-from unmask.models.execution import choose_execution, use_engine
-from unmask.models.graphs import Graphs
+from unmask.models.execution import PassGraphs, choose_execution, use_engine
 
 both = pytest.mark.parametrize("cache", ["prefix", "dual"])
 POLICIES = {
@@ -31,7 +30,7 @@ def graphs(network, monkeypatch):
 
     def build(kind):
         net = network(kind)
-        return replace(net, forward=Graphs(net.model))
+        return replace(net, forward=PassGraphs(net.model))
 
     return build
 
@@ -46,7 +45,7 @@ def rows(net, lengths, new, seed=0, device="cpu"):
 def twice(net, recorder, cache, policy, state, noise, refresh=0, **options):
     """What the plain loop gives, and what recorded steps give."""
     plain = BlockCache(net, cache, 4, refresh)
-    fast = BlockCache(replace(net, recorder=recorder), cache, 4, refresh)
+    fast = BlockCache(replace(net, step_graphs=recorder), cache, 4, refresh)
     return [decode(denoiser, policy, state, noise=noise, **options) for denoiser in (plain, fast)]
 
 
@@ -91,7 +90,7 @@ def test_what_cannot_be_recorded_goes_on_with_what_is_remembered(cache, network)
 
 def test_large_memories_are_not_recorded(network, monkeypatch):
     net, recorder = network("llada"), TapeRecorder()
-    monkeypatch.setattr("unmask.models.cached.RECORDED_BYTES", 1000)
+    monkeypatch.setattr("unmask.models.block_cache.GRAPHED_BYTES", 1000)
     state, noise = rows(net, [5, 9], 12)
     plain, fast = twice(net, recorder, "dual", LLaDA(4), state, noise)
     assert torch.equal(plain.state.tokens_BL, fast.state.tokens_BL)
@@ -109,11 +108,11 @@ def test_recorded_steps_on_a_gpu_are_those_of_the_plain_loop(kind, policy, cache
     net = use_engine(net, choose_execution("auto", net.device).engine)
     for seed in range(3):
         state, noise = rows(net, [5, 14, 2, 9], [12, 8, 4, 12], seed, net.device)
-        plain, fast = twice(replace(net, recorder=None), net.recorder, cache, policy, state, noise, refresh=3)
+        plain, fast = twice(replace(net, step_graphs=None), net.step_graphs, cache, policy, state, noise, refresh=3)
         assert torch.equal(plain.state.tokens_BL, fast.state.tokens_BL)
         assert torch.equal(plain.processed_B, fast.processed_B)
         state, noise = rows(slow, [5, 14, 2, 9], [12, 8, 4, 12], seed)
         end = decode(BlockCache(slow, cache, 4, 3), policy, state, noise=noise)
         assert torch.equal(end.state.tokens_BL, fast.state.tokens_BL.cpu())
-    assert not net.recorder._refused
-    assert net.recorder._kept
+    assert not any(net.step_graphs._seen.values())
+    assert net.step_graphs.kept

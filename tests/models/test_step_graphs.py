@@ -1,4 +1,4 @@
-"""What keeps recorded steps, and on a GPU what they promise."""
+"""Whole steps as graphs on a GPU: the tokens, counts and records of the plain loop."""
 
 import warnings
 from dataclasses import replace
@@ -10,13 +10,11 @@ from tests.helpers.gpu import gpu
 from tests.helpers.recordable import POLICIES, four
 from unmask.api.load import load
 from unmask.base.errors import InvalidAction, warn_once
-from unmask.core import Noise, Recording, SamplingParams, State, Vocabulary, row_key
-from unmask.engine import NotGraphable, decode
+from unmask.core import Noise, SamplingParams, State, Vocabulary, row_key
+from unmask.engine import decode
 from unmask.methods import Fixed, LLaDA, make_policy
-from unmask.models import Network, Transformer, TransformerSpec
-from unmask.models import recorder as module
+from unmask.models import Network, Transformer, TransformerSpec, cuda_graphs
 from unmask.models.execution import use_engine
-from unmask.models.recorder import CudaRecorder
 
 CUDA = torch.device("cuda:0")
 
@@ -24,84 +22,6 @@ CUDA = torch.device("cuda:0")
 @pytest.fixture(autouse=True)
 def _remarks_anew():
     warn_once.cache_clear()
-
-
-# On any machine.
-
-
-def found(recorder, key, make):
-    """As the second run of a shape finds it."""
-    recorder.find(key, make)
-    return recorder.find(key, make)
-
-
-class Graph:
-    """A graph that does its work on replay, as a real one."""
-
-    def __init__(self, work):
-        self.replay = work
-
-
-def test_work_is_done_once_then_recorded_then_replayed(monkeypatch):
-    recorded = []
-
-    def record(work, device, memory):
-        recorded.append(memory)
-        return Recording(Graph(work), None)
-
-    monkeypatch.setattr(module, "record", record)
-    recorder, done = CudaRecorder(CUDA), []
-    first, second = (found(recorder, key, lambda perform: perform) for key in ("one", "two"))
-    for perform in (first, second, first):
-        for key in (0, 1, 0, 0):
-            perform(key, lambda key=key: done.append(key))
-    assert done == [0, 1, 0, 0] * 3
-    assert recorded == [recorder.memory] * 3, "key 0 of both, and key 1 of the first when it came again"
-
-
-def test_the_steps_used_last_are_kept():
-    recorder = CudaRecorder(CUDA, limit=2)
-    made = []
-    for key in "abacab":
-        found(recorder, key, lambda perform, key=key: made.append(key) or key)
-    assert made == ["a", "b", "c", "b"]
-
-
-def test_a_shape_that_comes_once_is_not_recorded():
-    recorder = CudaRecorder(CUDA)
-    assert [recorder.find(key, lambda perform: "steps") for key in "abab"] == [None, None, "steps", "steps"]
-    for number in range(module.SEEN):
-        recorder.find(number, lambda perform: "steps")
-    assert recorder.find("a", lambda perform: "steps") is None, "forgotten"
-
-
-def test_what_is_refused_is_said_once_and_not_tried_again():
-    recorder = CudaRecorder(CUDA)
-    found(recorder, "key", lambda perform: "steps")
-    with pytest.warns(UserWarning, match="not as a recorded graph: steps of llada over"):
-        recorder.refuse("key", "steps of llada over (1, 2) slots: no room")
-    assert recorder.find("key", lambda perform: "steps") is None
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        recorder.refuse("other", "steps of llada over (1, 2) slots: no room")
-
-
-def test_a_failed_capture_says_why(monkeypatch):
-    def record(work, device, memory):
-        raise torch.OutOfMemoryError("no room\nand much more")
-
-    monkeypatch.setattr(module, "record", record)
-    perform = found(CudaRecorder(CUDA), "key", lambda perform: perform)
-    perform(0, lambda: None)
-    with pytest.raises(NotGraphable, match=r"^no room$"):
-        perform(0, lambda: None)
-
-
-def test_only_engines_with_graphs_record_steps(network):
-    assert use_engine(network("llada"), "eager").recorder is None
-
-
-# On a GPU.
 
 
 def a_run(network, new_tokens=(16, 16, 16, 16), steps=(8, 16, 4, 8), seed=0):
@@ -115,7 +35,7 @@ def a_run(network, new_tokens=(16, 16, 16, 16), steps=(8, 16, 4, 8), seed=0):
 
 def twice(network, policy, seeds=(0, 1, 2, 3), **options):
     """The plain loop and recorded steps, several times: plain, at once, recorded, replayed."""
-    plain = replace(network, recorder=None)
+    plain = replace(network, step_graphs=None)
     for seed in seeds:
         run = a_run(network, seed=seed)
         yield decode(plain, policy, **run, **options), decode(network, policy, **run, **options)
@@ -172,15 +92,15 @@ def test_the_steady_state_records_and_allocates_nothing():
     run = a_run(network, steps=(8, 8, 8, 8))
     for _ in range(4):
         decode(network, policy, **run, record=False)
-    (steps,) = network.recorder._kept.values()
-    captured = dict(steps.perform._recordings)
-    assert all(captured.values())
+    (steps,) = network.step_graphs.kept.values()
+    captured = dict(steps.graphs.kept)
+    assert captured
     torch.cuda.synchronize()
     before = torch.cuda.memory_stats()
     for _ in range(3):
         decode(network, policy, **run, record=False)
     after = torch.cuda.memory_stats()
-    assert steps.perform._recordings == captured
+    assert steps.graphs.kept == captured
     for counter in ("num_alloc_retries", "segment.all.allocated", "num_device_alloc", "num_device_free"):
         assert after.get(counter) == before.get(counter), counter
 
@@ -191,7 +111,7 @@ def test_a_capture_that_fails_leaves_the_plain_loop(monkeypatch):
         raise torch.cuda.OutOfMemoryError("no room for a capture")
 
     network = a_network()
-    monkeypatch.setattr(module, "record", refuse)
+    monkeypatch.setattr(cuda_graphs, "build_graph", refuse)
     with pytest.warns(UserWarning, match=r"not as a recorded graph: steps of llada over .* no room for a capture"):
         runs = list(twice(network, LLaDA()))
     for plain, recorded in runs:
@@ -235,7 +155,7 @@ def test_steps_of_one_shape_are_the_same_bits_in_bfloat16():
         for seed in range(4):
             run = a_run(network, steps=(8, 8, 8, 8), seed=seed)
             recorded = decode(network, policy, **run)
-            plain = decode(replace(network, recorder=None), policy, **run)
+            plain = decode(replace(network, step_graphs=None), policy, **run)
             assert len(recorded.steps) == 8
             for one, other in zip(plain.steps, recorded.steps, strict=True):
                 assert torch.equal(one.state.tokens_BL, other.state.tokens_BL)
@@ -251,5 +171,5 @@ def test_a_loaded_model_records_its_steps():
         recorded = model.generate(prompts, max_new_tokens=16, steps=8)
         plain = model.generate(prompts, max_new_tokens=16, steps=8, on_step=lambda traj: None)
         assert recorded.texts == plain.texts
-    assert len(model.denoiser.recorder._kept) == 1
+    assert len(model.denoiser.step_graphs.kept) == 1
     assert len(recorded.trajectory.steps) == 8

@@ -12,9 +12,8 @@ from unmask.core import ModelInput, Needs, Noise, State, row_key
 from unmask.engine import decode
 from unmask.methods import LLaDA, make_policy
 from unmask.models import BlockCache
-from unmask.models.execution import choose_execution, use_engine
-from unmask.models.graphs import Graphs
-from unmask.models.kv_buffers import RECORDED_BYTES, KVBuffers
+from unmask.models.block_cache import GRAPHED_BYTES, CachedPass
+from unmask.models.execution import PassGraphs, choose_execution, use_engine
 from unmask.models.network import run_layers
 
 both = pytest.mark.parametrize("cache", ["prefix", "dual"])
@@ -34,7 +33,7 @@ def forward(net):
 
 
 def recorded(net):
-    return replace(net, forward=Graphs(net.model))
+    return replace(net, forward=PassGraphs(net.model))
 
 
 def start(net, lengths, new, seed=0) -> State:
@@ -81,7 +80,7 @@ def test_replayed_passes_are_the_plain_ones(kind, cache, policy, network, events
         (got, tokens), (expected, others) = (passes(n, cache, policy, state, 3) for n in (fast, plain))
         assert same(got, expected)
         assert torch.equal(tokens, others)
-    assert any(recording.graph.replays > 3 for recording in fast.forward.idle[0].replays.recorded.values())
+    assert any(recording.graph.replays > 3 for recording in fast.forward.seat_memories[0].graphs.kept.values())
 
 
 @both
@@ -93,7 +92,7 @@ def test_the_next_decode_replays_what_the_first_one_recorded(cache, network, eve
         captures.append(len(events))
     assert captures[0] > 0
     assert captures[1] == captures[3]
-    assert len(fast.forward.idle) == 1
+    assert len(fast.forward.seat_memories) == 1
 
 
 @both
@@ -103,11 +102,11 @@ def test_rows_in_different_blocks_have_few_shapes(cache, network, events):
     got, _ = passes(fast, cache, SURE, start(fast, [5, 14, 2, 9, 7, 3, 8, 1], 16))
     apart = [a.processed_B for a in got if a.processed_B is not None and len(set(a.processed_B.tolist())) > 1]
     assert apart, "rows recompute different parts"
-    (buffers,) = fast.forward.idle
-    keys = list(buffers.replays.recorded)
+    (buffers,) = fast.forward.seat_memories
+    keys = list(buffers.graphs.kept)
     sizes = {len(a.wanted_BN) for a in got}
     assert sizes & {5, 7}, "rows leave at different times"
-    assert {key[2] for key in keys if key[0] == "spans"} <= {1, 2, 3, 4, 6, 8}
+    assert {key[-1] for key in keys if key[0] == "spans"} <= {1, 2, 3, 4, 6, 8}
     assert {key[2] for key in keys if key[0] == "fill"} <= {1, 2, 3, 4, 6, 8} | sizes
     assert {key[2] for key in keys if key[0] == "reuse"} <= {1, 2, 3, 4, 6, 8}
     assert {key[3] % 32 for key in keys if key[0] == "reuse"} == {0}
@@ -138,21 +137,21 @@ def test_a_pass_that_fails_leaves_nothing_behind(cache, network, monkeypatch):
     def full(*args):
         raise torch.OutOfMemoryError("no room")
 
-    monkeypatch.setattr(KVBuffers, "reuse", full)
+    monkeypatch.setattr(CachedPass, "_reuse", full)
     with pytest.raises(torch.OutOfMemoryError):
         wrapper(inputs, Needs())
     monkeypatch.undo()
-    assert wrapper(inputs, Needs()).processed_B is None, "a complete pass"
+    assert wrapper(inputs, Needs()).processed_B.tolist() == [13], "a complete pass"
 
 
 def test_large_memories_are_not_kept(network, events, monkeypatch):
     """Their launches cost little beside their work, and others need the room."""
     fast = recorded(network("llada"))
-    monkeypatch.setattr("unmask.models.kv_buffers.RECORDED_BYTES", 1000)
+    monkeypatch.setattr("unmask.models.block_cache.GRAPHED_BYTES", 1000)
     passes(fast, "dual", LLaDA(4), start(fast, [5, 9], 8))
-    assert fast.forward.idle == []
+    assert fast.forward.seat_memories == []
     assert events == []
-    assert RECORDED_BYTES > 1 << 30
+    assert GRAPHED_BYTES > 1 << 30
 
 
 @both
@@ -192,8 +191,8 @@ def test_the_default_engine_decodes_the_tokens_of_the_cpu(kind, cache, policy, n
         got, tokens = passes(fast, cache, policy, start(fast, [5, 14, 2, 9], 12, seed), 3)
         assert torch.equal(tokens.cpu(), expected)
         assert same(got, passes(plain, cache, policy, start(fast, [5, 14, 2, 9], 12, seed), 3)[0])
-    (buffers,) = fast.forward.idle
-    assert any(key[0] == "reuse" for key in buffers.replays.recorded)
+    (buffers,) = fast.forward.seat_memories
+    assert any(key[0] == "reuse" for key in buffers.graphs.kept)
 
 
 @gpu
@@ -204,5 +203,5 @@ def test_the_steady_state_of_a_cache_records_nothing(cache, network, transformer
     seen = []
     for seed in range(4):
         passes(fast, cache, LLaDA(4), start(fast, [20], 12, seed))
-        seen.append(dict(fast.forward.idle[0].replays.recorded))
+        seen.append(dict(fast.forward.seat_memories[0].graphs.kept))
     assert seen[1] == seen[2] == seen[3]

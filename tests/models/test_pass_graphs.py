@@ -7,8 +7,8 @@ import torch
 
 from tests.helpers import fake_cuda
 from unmask.base.errors import warn_once
-from unmask.models import graphs as module
-from unmask.models.graphs import Graphs
+from unmask.models import cuda_graphs as module
+from unmask.models.execution import PassGraphs
 from unmask.models.network import run_layers
 from unmask.models.transformer import PLAIN, PlainOps
 
@@ -31,7 +31,7 @@ def batch(rows, slots, seed=0):
 @pytest.mark.parametrize("watch", [(), (0, 1)])
 def test_replays_are_plain_passes(transformer, events, watch):
     model = transformer("llada")
-    graphs = Graphs(model)
+    graphs = PassGraphs(model)
     for seed in range(4):
         values = batch(2, 8, seed)
         output, plain = graphs(*values, watch=watch), run_layers(model, *values, watch=watch)
@@ -40,20 +40,20 @@ def test_replays_are_plain_passes(transformer, events, watch):
         assert (output.attention_BNN is None) == (not watch)
         if watch:
             assert torch.equal(output.attention_BNN, plain.attention_BNN)
-    (recording,) = graphs.replays.recorded.values()
+    (recording,) = graphs.kept.values()
     assert recording.graph.replays == 3
     assert events == [("capture", ((0, 1), None))]
 
 
 @torch.inference_mode()
 def test_the_least_recently_used_shape_goes_and_is_recorded_again_at_once(transformer, events):
-    graphs = Graphs(transformer("llada"), limit=2)
+    graphs = PassGraphs(transformer("llada"), limit=2)
     for rows in (1, 2, 1, 2, 3, 1, 3):
         graphs(*batch(rows, 4))
-    assert [key[0][0] for key in graphs.replays.recorded] == [1, 3]
+    assert [key[0][0] for key in graphs.kept] == [1, 3]
     assert len(events) == 3
     graphs(*batch(2, 4))
-    assert [key[0][0] for key in graphs.replays.recorded] == [3, 2]
+    assert [key[0][0] for key in graphs.kept] == [3, 2]
     assert len(events) == 4
 
 
@@ -61,14 +61,14 @@ def test_the_least_recently_used_shape_goes_and_is_recorded_again_at_once(transf
 def test_a_shape_that_cannot_be_recorded_runs_plainly_and_says_so_once(transformer, events, monkeypatch):
     """A driver without graphs, or too little memory: other shapes are tried all the same."""
     model = transformer("llada")
-    graphs, refused = Graphs(model), batch(2, 4)
+    graphs, refused = PassGraphs(model), batch(2, 4)
     expected = run_layers(model, *refused)
 
     def refuse(*args, **kwargs):
         raise RuntimeError("CUDA error: operation not supported\nwith more lines")
 
     warn_once.cache_clear()
-    monkeypatch.setattr(module, "record", refuse)
+    monkeypatch.setattr(module, "build_graph", refuse)
     graphs(*refused)
     message = (
         r"^passes over \(2, 4\) slots run one by one, not as a recorded graph: CUDA error: operation not supported$"
@@ -82,7 +82,7 @@ def test_a_shape_that_cannot_be_recorded_runs_plainly_and_says_so_once(transform
         assert torch.equal(graphs(*refused).x_BNH, expected.x_BNH)
         graphs(*batch(3, 4))
         graphs(*batch(3, 4))
-    assert [key[0][0] for key in graphs.replays.recorded] == [3]
+    assert [key[0][0] for key in graphs.kept] == [3]
 
 
 def twice(graphs, values):
@@ -101,7 +101,7 @@ def test_a_driver_without_graphs(transformer, events, monkeypatch):
 
     warn_once.cache_clear()
     monkeypatch.setattr(torch.cuda, "CUDAGraph", unsupported)
-    said, same = twice(Graphs(transformer("llada")), batch(2, 4))
+    said, same = twice(PassGraphs(transformer("llada")), batch(2, 4))
     assert same
     assert said == [
         "passes over (2, 4) slots run one by one, not as a recorded graph: CUDA error: operation not supported"
@@ -126,7 +126,7 @@ def test_too_little_memory_for_a_capture(transformer, events, monkeypatch):
 
     warn_once.cache_clear()
     monkeypatch.setattr(torch.cuda, "graph", Full)
-    said, same = twice(Graphs(transformer("llada")), batch(2, 4))
+    said, same = twice(PassGraphs(transformer("llada")), batch(2, 4))
     assert same
     assert len(said) == 1
     assert said[0].endswith("not as a recorded graph: CUDA out of memory. Tried to allocate 1.00 GiB.")
@@ -143,7 +143,7 @@ class Failing(PlainOps):
 def test_kernels_that_fail_on_a_shape_are_given_up(transformer, events):
     warn_once.cache_clear()
     model, plain = transformer("llada"), transformer("llada")
-    graphs, values = Graphs(model), batch(2, 4)
+    graphs, values = PassGraphs(model), batch(2, 4)
     model.use(Failing())
     expected = run_layers(plain, *values).x_BNH
     message = r"^the engine is graph, not fused: the kernels do not run \(out of resource: shared memory\)$"
@@ -161,12 +161,12 @@ def test_what_fails_without_kernels_is_an_error(transformer, events):
     """A token that no embedding has: nothing to fall back to."""
     tokens_BN, position_BN, bias = batch(2, 4)
     with pytest.raises(IndexError):
-        Graphs(transformer("llada"))(tokens_BN + 10**6, position_BN, bias)
+        PassGraphs(transformer("llada"))(tokens_BN + 10**6, position_BN, bias)
 
 
 @torch.inference_mode()
 def test_a_shape_never_seen_runs_at_once_and_nothing_is_said(transformer, events):
-    graphs = Graphs(transformer("llada"))
+    graphs = PassGraphs(transformer("llada"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for rows in range(1, 5):

@@ -8,8 +8,8 @@ import torch
 from scipy.optimize import linprog
 
 from tests.helpers.cases import each_case
+from tests.helpers.theorems import region
 from unmask.base.errors import ConfigError
-from unmask.mechanisms import region
 
 L, SIZE = 7, 3
 REGIONS = torch.tensor([[i in chosen for i in range(L)] for chosen in itertools.combinations(range(L), SIZE)])

@@ -5,7 +5,7 @@ import pytest
 
 from tests.helpers.cases import each_case
 from tests.helpers.joint_information import Information
-from unmask.mechanisms.cardinality import context_balance
+from tests.helpers.theorems.cardinality import context_balance
 from unmask.models import JointDistribution
 
 EVIDENCE = ({}, {4: 1}, {0: 2, 3: 0})

@@ -10,8 +10,9 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.stats import norm
 
 from tests.helpers.cases import each_case
+from tests.helpers.theorems import score
+from unmask.adapt.diagnostics.score import psi
 from unmask.base.errors import ConfigError
-from unmask.mechanisms import score
 
 SEEDS = range(6)
 
@@ -60,18 +61,18 @@ def optimised(mu, sigma):
 
 def test_psi_by_hand():
     mu, sigma = torch.tensor([3.0, 1.0]), torch.tensor([[4.0, 1.0], [1.0, 2.0]])
-    assert score.psi(torch.tensor([1.0, 0.0]), mu, sigma).item() == 1.5
-    assert score.psi(torch.tensor([0.5, 0.5]), mu, sigma).item() == pytest.approx(2 / 2**0.5)
+    assert psi(torch.tensor([1.0, 0.0]), mu, sigma).item() == 1.5
+    assert psi(torch.tensor([0.5, 0.5]), mu, sigma).item() == pytest.approx(2 / 2**0.5)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_psi_does_not_depend_on_the_scale_of_alpha_but_on_that_of_mu(seed):
     mu, sigma = instance(seed)
     alpha = torch.rand(4, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    reference = score.psi(alpha, mu, sigma)
-    torch.testing.assert_close(score.psi(17.0 * alpha, mu, sigma), reference)
-    torch.testing.assert_close(score.psi(alpha, 3 * mu, sigma), 3 * reference)
-    torch.testing.assert_close(score.psi(alpha, mu, 4 * sigma), reference / 2)
+    reference = psi(alpha, mu, sigma)
+    torch.testing.assert_close(psi(17.0 * alpha, mu, sigma), reference)
+    torch.testing.assert_close(psi(alpha, 3 * mu, sigma), 3 * reference)
+    torch.testing.assert_close(psi(alpha, mu, 4 * sigma), reference / 2)
     assert reference.item() == pytest.approx(slow_psi(alpha.numpy(), mu.numpy(), sigma.numpy()))
 
 
@@ -92,9 +93,9 @@ def test_gaussian_misranking_by_simulation(seed):
     rng = np.random.default_rng(seed)
     x = rng.multivariate_normal(mu.numpy(), sigma.numpy(), size=100_000)
     wrong = (x @ alpha.numpy() <= 0).mean()
-    psi = score.psi(alpha, mu, sigma)
-    assert wrong == pytest.approx(norm.cdf(-psi.item()), abs=0.006)
-    assert wrong <= score.misranking_bound(psi).item()
+    ratio = psi(alpha, mu, sigma)
+    assert wrong == pytest.approx(norm.cdf(-ratio.item()), abs=0.006)
+    assert wrong <= score.misranking_bound(ratio).item()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -105,8 +106,8 @@ def test_bound_holds_for_sign_noise_exactly(seed):
     signs = np.array(list(itertools.product((-1, 1), repeat=8)))
     mu, alpha = rng.random(3), rng.random(3)
     wrong = (mu @ alpha + signs @ mix.T @ alpha <= 0).mean()
-    psi = score.psi(torch.tensor(alpha), torch.tensor(mu), torch.tensor(mix @ mix.T))
-    assert 0 < wrong <= score.misranking_bound(psi).item() < 1
+    ratio = psi(torch.tensor(alpha), torch.tensor(mu), torch.tensor(mix @ mix.T))
+    assert 0 < wrong <= score.misranking_bound(ratio).item() < 1
 
 
 def test_bound_promises_nothing_for_evidence_against_the_mixture():
@@ -136,7 +137,7 @@ def test_robust_margin_is_the_worst_case_over_the_ellipsoid(seed, rho):
 def test_psi_is_the_radius_at_which_the_robust_margin_vanishes(seed):
     mu, sigma = instance(seed, kind="inside")
     alpha = torch.full((4,), 0.25, dtype=torch.float64)
-    radius = score.psi(alpha, mu, sigma)
+    radius = psi(alpha, mu, sigma)
     assert score.robust_margin(alpha, mu, sigma, radius).item() == pytest.approx(0, abs=1e-12)
     assert score.robust_margin(alpha, mu, sigma, 0.99 * radius) > 0
     assert score.robust_margin(alpha, mu, sigma, 1.01 * radius) < 0
@@ -150,9 +151,9 @@ def test_closed_form_reaches_the_certificate_and_beats_its_neighbours(seed, J):
     assert alpha.sum().item() == pytest.approx(1)
     assert (alpha > 0).all()
     certificate = mu.numpy() @ np.linalg.inv(sigma.numpy()) @ mu.numpy()
-    assert score.psi(alpha, mu, sigma).item() ** 2 == pytest.approx(certificate)
+    assert psi(alpha, mu, sigma).item() ** 2 == pytest.approx(certificate)
     nearby = alpha + 0.05 * torch.randn(200, J, generator=torch.Generator().manual_seed(seed))
-    assert (score.psi(nearby, mu, sigma) <= score.psi(alpha, mu, sigma) + 1e-12).all()
+    assert (psi(nearby, mu, sigma) <= psi(alpha, mu, sigma) + 1e-12).all()
 
 
 def test_closed_form_discounts_redundancy():
@@ -178,7 +179,7 @@ def test_best_mixture_matches_a_generic_optimiser(seed, kind):
     alpha = score.best_mixture(mu, sigma)
     assert (alpha >= 0).all()
     assert alpha.sum().item() == pytest.approx(1)
-    reached = score.psi(alpha, mu, sigma).item()
+    reached = psi(alpha, mu, sigma).item()
     best = optimised(mu.numpy(), sigma.numpy())
     assert reached >= best - 1e-12
     assert reached == pytest.approx(best, abs=1e-6)
@@ -204,14 +205,14 @@ def test_best_mixture_on_a_face_by_hand():
     alpha = score.best_mixture(mu, sigma)
     torch.testing.assert_close(alpha, torch.tensor([1.0, 0.0, 0.8], dtype=torch.float64) / 1.8)
     naive = torch.linalg.solve(sigma, mu).clamp(min=0)
-    assert score.psi(naive / naive.sum(), mu, sigma) < score.psi(alpha, mu, sigma)
+    assert psi(naive / naive.sum(), mu, sigma) < psi(alpha, mu, sigma)
 
 
 def test_a_rule_without_evidence_still_helps_by_cancelling_noise():
     mu, sigma = torch.tensor([1.0, -0.1]), torch.tensor([[1.0, -0.9], [-0.9, 1.0]])
     alpha = score.best_mixture(mu, sigma)
     assert alpha[1] > 0.3
-    assert score.psi(alpha, mu, sigma) > score.psi(torch.tensor([1.0, 0.0]), mu, sigma)
+    assert psi(alpha, mu, sigma) > psi(torch.tensor([1.0, 0.0]), mu, sigma)
 
 
 def test_no_positive_evidence_gives_nan_rows_only():
@@ -233,7 +234,7 @@ def test_batches_equal_single_rows_and_inputs_are_left_alone():
         assert torch.equal(alpha.reshape(12, 4)[k], score.best_mixture(m, s))
     assert torch.equal(mu, before[0])
     assert torch.equal(sigma, before[1])
-    assert score.psi(alpha, mu, sigma).shape == (3, 4)
+    assert psi(alpha, mu, sigma).shape == (3, 4)
     assert score.robust_margin(alpha, mu, sigma, torch.ones(3, 1)).shape == (3, 4)
 
 
@@ -265,7 +266,7 @@ def test_schur_increment_is_the_gain_of_the_best_mixture_when_both_are_interior(
     before, after = score.closed_form(mu[:4], sigma[:4, :4]), score.closed_form(mu, sigma)
     assert not before.isnan().any()
     assert not after.isnan().any()
-    gain = score.psi(after, mu, sigma) ** 2 - score.psi(before, mu[:4], sigma[:4, :4]) ** 2
+    gain = psi(after, mu, sigma) ** 2 - psi(before, mu[:4], sigma[:4, :4]) ** 2
     increment = score.schur_increment(mu[:4], sigma[:4, :4], mu[4], sigma[:4, 4], sigma[4, 4])
     torch.testing.assert_close(increment, gain)
 

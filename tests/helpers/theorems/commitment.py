@@ -17,21 +17,11 @@ from math import log
 import torch
 from torch import Tensor
 
+from unmask.adapt.diagnostics.commitment import flip_radius
 from unmask.base.errors import require
 
 NEWTON_STEPS = 48
 """Tied leaders at rho = gamma make a double root, where each step only halves the error: 2^-48 is ample."""
-
-
-def flip_radius(p1_B: Tensor, p2_B: Tensor) -> Tensor:
-    """Least KL(p || q) that makes the two leading tokens equally probable, gamma.
-
-    Written in the relative margin, whose logarithms lose no digits near a tie and are finite at p2 = 0.
-    `eq:commitment_flip_radius`
-    """
-    p1_B, p2_B = p1_B.double(), p2_B.double()
-    margin_B = (p1_B - p2_B) / (p1_B + p2_B)
-    return torch.special.xlog1py(p1_B, margin_B) + torch.special.xlog1py(p2_B, -margin_B)
 
 
 def switching_radius(p_BV: Tensor, beta: Tensor | float) -> Tensor:

@@ -9,8 +9,8 @@ from scipy.optimize import brentq, minimize
 from scipy.special import softmax
 
 from tests.helpers.cases import each_case
+from tests.helpers.theorems import commitment
 from unmask.base.errors import ConfigError
-from unmask.mechanisms import commitment
 
 SEEDS = range(5)
 
