@@ -52,7 +52,7 @@ class StepDenoiser(Denoiser, Protocol):
     """
 
     def plan_pass(self, state: State, rows_B: Tensor) -> Hashable:
-        """Find out, before a step is started, what decides the shapes of its pass; the result is part of a graph key."""
+        """Find out, before a step is started, what decides the shapes of its pass: a part of the key of its graph."""
         ...
 
 
