@@ -52,7 +52,7 @@ def _without_code(example: Example, completion: Extraction) -> Verdict:
     return Verdict(example.id, 0.0, reason, completion, (Part("tests", "pass", None, False),))
 
 
-def _verdict(example: Example, completion: Extraction, outcome: sandbox.SandboxVerdict) -> Verdict:
+def _verdict(example: Example, completion: Extraction, outcome: sandbox.SandboxResult) -> Verdict:
     passed = outcome.status == "pass"
     return Verdict(
         example.id,
