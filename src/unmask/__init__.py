@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from unmask.core import SamplingParams as SamplingParams
     from unmask.core import State as State
     from unmask.core import Trajectory as Trajectory
-    from unmask.engine import decode as decode
+    from unmask.engine.decode import decode as decode
     from unmask.lab.calibrate_named import calibrate as calibrate
     from unmask.methods import METHODS as METHODS
     from unmask.methods import compose as compose

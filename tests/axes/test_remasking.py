@@ -95,25 +95,6 @@ def test_sigma_max_by_hand():
     assert remasking.sigma_max(number(0.2), number(0.3)).item() == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "eta", "sigma", "reveal"),
-    [("cap", 0.0, 0, 0.20), ("cap", 0.1, 0.10, 0.30), ("rescale", 0.1, 0.08, 0.28)],
-)
-def test_one_step_by_hand(name, eta, sigma, reveal):
-    found = NAMES[f"remdm-{name}"](*HALF, eta)
-    assert found.item() == pytest.approx(sigma)
-    assert remasking.reveal_probability(*HALF, found).item() == pytest.approx(reveal)
-    assert 1 - remasking.reveal_probability(*HALF, found).item() == pytest.approx(1 - reveal)
-
-
-def test_conf_by_hand():
-    psi_BL = number([[0.90, 0.50, 0.99, float("inf")]])
-    revealed_BL = torch.tensor([[True, True, True, False]])
-    sigma_BL = remasking.sigma_conf(*(a[None] for a in HALF), psi_BL, revealed_BL)
-    assert (sigma_BL[0] / 0.8).tolist() == pytest.approx([0.293621, 0.438030, 0.268349, 0], abs=5e-7)
-    assert sigma_BL[0].tolist() == pytest.approx([0.234896, 0.350424, 0.214679, 0], abs=1e-6)
-
-
 def test_loop_by_hand():
     phases = 0.55, 0.05, 0.9
     t = number([1, 0.8, 0.6, 0.55, 0.3, 0.05, 0.025, 0])
@@ -124,11 +105,6 @@ def test_loop_by_hand():
     reveal = remasking.reveal_probability(number(0.9), number(0.9), number(0.02))
     assert reveal.item() == pytest.approx(0.18)
     assert 0.1 * reveal.item() == pytest.approx(0.9 * 0.02), "balanced"
-
-
-def test_cap_near_the_end_by_hand():
-    assert remasking.sigma_cap(number(1 - 0.02), number(1 - 0.01), 0.008).item() == 0.008
-    assert remasking.sigma_cap(number(1 - 0.001), number(1.0), 0.008).item() == 0
 
 
 @given(

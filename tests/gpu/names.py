@@ -15,7 +15,7 @@ _READOUT_KERNEL = "models.triton_kernels models.kernels.readout denoisers.kernel
 _TRANSFORMER = "models.transformer denoisers.transformer"
 _STATISTICS = "core.vocab_statistics core.statistics"
 _INVARIANCE = "models.invariance denoisers.invariance"
-_CACHE = "models.block_cache models.cached denoisers.cached"
+_CACHE = "models.block_cache denoisers.cached"
 
 NAMES: dict[str, tuple[str, str]] = {
     # Kernels, and the plain operations that they must agree with.
@@ -43,8 +43,8 @@ NAMES: dict[str, tuple[str, str]] = {
     "Transformer": (_TRANSFORMER, "Transformer"),
     "Network": ("models.network denoisers.network", "Network"),
     "use_engine": ("models.execution models.engines denoisers.engines", "use_engine"),
-    "PassGraphs": ("models.cuda_graphs models.graphs denoisers.graphs", "Graphs"),
-    "StepGraphs": ("models.cuda_graphs models.recorder denoisers.recorder", "CudaRecorder"),
+    "PassGraphs": ("models.execution models.graphs denoisers.graphs", "PassGraphs Graphs"),
+    "StepGraphs": ("models.cuda_graphs models.recorder denoisers.recorder", "GraphCache CudaRecorder"),
     "run_layers": ("models.network models.readout denoisers.readout", "run_layers run"),
     "BlockCache": (_CACHE, "BlockCache ApproximateCache"),
     "Bounds": (_INVARIANCE, "Bounds"),
@@ -61,9 +61,9 @@ NAMES: dict[str, tuple[str, str]] = {
     "PendingFlags": ("engine.graphed_decode recorded", "PendingFlags _Looks"),
     "make_policy": ("methods policies", "make_policy make"),
     "DIAGNOSTICS": ("adapt.diagnostics diagnostics", "DIAGNOSTICS"),
-    "read_all": ("adapt.diagnostics.graphs adapt.diagnostics.replay diagnostics.replay", "read_all"),
-    "record_readings": ("adapt.diagnostics.graphs adapt.diagnostics.replay diagnostics.replay", "_record"),
-    "READING_GRAPHS": ("adapt.diagnostics.graphs adapt.diagnostics.replay diagnostics.replay", "_RECORDED"),
+    "read_all": ("adapt.diagnostics.graphs diagnostics.replay", "read_all"),
+    "build_reading_graph": ("adapt.diagnostics.graphs diagnostics.replay", "build_reading_graph _record"),
+    "READING_GRAPHS": ("adapt.diagnostics.graphs diagnostics.replay", "READING_GRAPHS _RECORDED"),
     "DenoiserError": ("base.errors errors", "DenoiserError"),
     "say_once": ("base.errors core.remarks", "warn_once say_once"),
 }

@@ -19,12 +19,12 @@ from unmask.models import execution
 from unmask.models.execution import (
     ENGINES,
     ExecutionMode,
+    PassGraphs,
     choose_execution,
     find_kernel_problem,
     resolve_engine,
     use_engine,
 )
-from unmask.models.graphs import Graphs
 from unmask.models.network import run_layers
 from unmask.models.transformer import PLAIN, Layer, Norm, attend_lse
 
@@ -192,14 +192,14 @@ def test_the_steady_state_records_and_allocates_nothing(on_gpu):
     view = a_view(fast)
     for _ in range(3):
         fast(view, Needs())
-    assert isinstance(fast.forward, Graphs)
-    recorded = dict(fast.forward.replays.recorded)
+    assert isinstance(fast.forward, PassGraphs)
+    recorded = dict(fast.forward.kept)
     torch.cuda.synchronize()
     before = torch.cuda.memory_stats()
     for _ in range(5):
         fast(view, Needs())
     after = torch.cuda.memory_stats()
-    assert dict(fast.forward.replays.recorded) == recorded
+    assert dict(fast.forward.kept) == recorded
     for counter in ("num_alloc_retries", "segment.all.allocated", "num_device_alloc", "num_device_free"):
         assert after.get(counter) == before.get(counter), counter
 

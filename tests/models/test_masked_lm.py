@@ -27,7 +27,8 @@ from unmask.core import ModelInput, ModelOutput, Needs, Noise, SamplingParams, S
 from unmask.engine import decode
 from unmask.methods import Fixed, LLaDA, Revised, make_policy
 from unmask.methods.check import Problem, check_policy
-from unmask.models.masked_lm import BUCKET, MaskedLM, load_masked_lm
+from unmask.models.masked_lm import MaskedLM, load_masked_lm
+from unmask.models.network import BUCKET
 
 tf = pytest.importorskip("transformers", reason="needs transformers: pip install 'unmask[hf]'")
 from tokenizers import processors  # noqa: E402

@@ -4,7 +4,7 @@ import pytest
 
 from tests.helpers.tiny_tokenizer import CLS, MASK, PAD, SEP, tiny_tokenizer
 from unmask.base.errors import ConfigError
-from unmask.models.masked_lm_codec import MaskedLMCodec
+from unmask.models.masked_lm import MaskedLMCodec
 
 tf = pytest.importorskip("transformers", reason="needs transformers: pip install 'unmask[hf]'")
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors  # noqa: E402

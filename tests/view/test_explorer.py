@@ -5,7 +5,7 @@ import pytest
 from tests.helpers.cases import each_case
 from tests.helpers.view_server import events, exact, mini
 from unmask.methods import METHODS
-from unmask.tasks import examples, find, score
+from unmask.tasks import find_task, score
 from unmask.view.asked import RUN_OPTIONS
 
 PROMPT = {"model": "exact", "prompt": "ab", "options": {"max_new_tokens": 6, "steps": 3}}
@@ -48,10 +48,10 @@ def test_a_text_with_blanks_is_filled_in(client):
 
 
 def test_a_task_answer_is_scored_by_its_judge(client):
-    example = examples("unique-list-commit", "evaluation")[0]
+    example = find_task("unique-list-commit").examples("evaluation")[0]
     prompt = {"task": example.task, "split": "evaluation", "id": example.id}
     told = client.told("api/run", {"model": "mini", "task": prompt, "options": {"steps": 6}})["end"]
-    same = mini().generate(example.prompt, max_new_tokens=find(example.task).horizon, steps=6)
+    same = mini().generate(example.prompt, max_new_tokens=find_task(example.task).max_new_tokens, steps=6)
     verdict = score(same.text, example)
     assert told["record"]["text"] == same.text
     assert (told["record"]["score"], told["record"]["explanation"]) == (verdict.utility, verdict.reason)

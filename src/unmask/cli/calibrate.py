@@ -132,13 +132,13 @@ def calibrate(
     from unmask.lab.calibrate import check_axis
     from unmask.methods.candidates import around
     from unmask.report.plain import plain
-    from unmask.tasks.own import check_scoring, task_of
+    from unmask.tasks import check_scorer, open_task
 
     out = chosen.out
     reference = None if policy is None else around(policy_of(policy))
     check_axis(chosen.axis)
-    task = task_of(chosen.task, score=chosen.score, horizon=chosen.horizon)
-    check_scoring(task)
+    task = open_task(chosen.task, scorer=chosen.score, max_new_tokens=chosen.horizon)
+    check_scorer(task)
     _check_place(out)
     work = out.with_name(f"{out.name}.study") if measured.work is None else measured.work
     with cluster.lent(load, model) as (loaded, workers):
@@ -166,8 +166,18 @@ def _command(model: str, options: list[str] | None, out: Path, task: "Task", pol
     """How to decode with the gate, as one would type it."""
     more = [text for option in options or [] for text in ("--model-option", option)]
     more += [] if policy is None else ["--policy", policy]
-    parts = ["unmask", "generate", "--model", model, *more, "--gate", str(out), "--max-new-tokens", str(task.horizon)]
-    return f'{shlex.join(parts)} "..."'
+    parts = [
+        "unmask",
+        "generate",
+        "--model",
+        model,
+        *more,
+        "--gate",
+        str(out),
+        "--max-new-tokens",
+        str(task.max_new_tokens),
+    ]
+    return f'{shlex.join([*parts, str(task.max_new_tokens)])} "..."'
 
 
 def _report(gate: "Gate", out: Path, work: Path, use: str) -> str:

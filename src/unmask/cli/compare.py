@@ -352,8 +352,7 @@ def _evaluated(
 
 def _tasks(given: list[str], score: str | None, horizon: int | None) -> "list[Task]":
     """Tasks in the order of the suite's table, controls last; or the one of the user's own."""
-    from unmask.tasks import CONTROLS, TASKS
-    from unmask.tasks.own import check_scoring, is_own, task_of
+    from unmask.tasks import CONTROLS, TASKS, check_scorer, is_own, open_task
 
     own = [name for name in given if is_own(name)]
     if own or score is not None or horizon is not None:
@@ -362,8 +361,8 @@ def _tasks(given: list[str], score: str | None, horizon: int | None) -> "list[Ta
                 f"--task is {', '.join(map(format_value, given))}; allowed: a task of your own alone, or those of the "
                 "suite without --score and --horizon; compare them one after the other"
             )
-        task = task_of(given[0], score=score, horizon=horizon)
-        check_scoring(task)
+        task = open_task(given[0], scorer=score, max_new_tokens=horizon)
+        check_scorer(task)
         return [task]
     groups = {"all": [*TASKS], "constructed": [name for name, task in TASKS.items() if task.generator]}
     wanted: set[str] = set()

@@ -15,7 +15,6 @@ from unmask.core.batch import (
     select,
     tensors,
 )
-from unmask.core.graphs import GraphMemory, Recording, record
 from unmask.core.model_io import (
     CountedSlots,
     Denoiser,
@@ -48,7 +47,6 @@ __all__ = [
     "DenoiserWrapper",
     "Edit",
     "ForbiddenNoise",
-    "GraphMemory",
     "Layout",
     "LookAhead",
     "ModelInput",
@@ -60,7 +58,6 @@ __all__ = [
     "Policy",
     "Posterior",
     "Prediction",
-    "Recording",
     "SamplingParams",
     "Search",
     "SearchContext",
@@ -82,7 +79,6 @@ __all__ = [
     "join_runs",
     "map_tensors",
     "part",
-    "record",
     "replace_tensors",
     "row_key",
     "same_form",

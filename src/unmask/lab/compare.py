@@ -28,8 +28,7 @@ from unmask.lab.compare_timing import BatchClock, TimedBatch, stored_time
 from unmask.lab.prompts import FRESH
 from unmask.lab.run.judging import Judge, scores
 from unmask.methods import BestOf, describe_policy, method_status
-from unmask.tasks import SPLITS, Task, find
-from unmask.tasks.base import DataDir
+from unmask.tasks import SPLITS, DataDir, Task, find_task
 
 
 class CompareProgress(NamedTuple):
@@ -146,14 +145,14 @@ class ComparePlan:
 
     @property
     def chosen(self) -> list[Task]:
-        return [find(task) if isinstance(task, str) else task for task in self.tasks]
+        return [find_task(task) if isinstance(task, str) else task for task in self.tasks]
 
     def config(self, model: LoadedModel) -> dict[str, Any]:
         """The configuration but for batch sizes and versions, in JSON's types."""
         config = {
             "model": {"name": model.name, **model.options},
             "device": str(model.denoiser.device),
-            "tasks": {task.name: {"version": task.version, "horizon": task.horizon} for task in self.chosen},
+            "tasks": {task.name: {"version": task.version, "horizon": task.max_new_tokens} for task in self.chosen},
             "split": self.split,
             "prompts": self.prompts,
             "temperature": self.temperature,
@@ -171,9 +170,9 @@ class ComparePlan:
     def steps_for(self, task: Task) -> int:
         """What was asked for, or the usual share of the horizon."""
         if self.steps is None:
-            return steps_of(STEPS_SHARE, task.horizon)
-        allowed = f"1 to {task.horizon}, the horizon of {task.name}"
-        require(1 <= self.steps <= task.horizon, "steps", self.steps, allowed, "lower it, or leave the task out")
+            return steps_of(STEPS_SHARE, task.max_new_tokens)
+        allowed = f"1 to {task.max_new_tokens}, the horizon of {task.name}"
+        require(1 <= self.steps <= task.max_new_tokens, "steps", self.steps, allowed, "lower it, or leave the task out")
         return self.steps
 
 

@@ -16,8 +16,7 @@ from unmask.lab.prompts import prompts_from
 from unmask.lab.published import PublishedModel, PublishedRun
 from unmask.stats import Estimate
 from unmask.stats.proportion import wilson
-from unmask.tasks import Example, Task
-from unmask.tasks.base import DataDir
+from unmask.tasks import DataDir, Example, Task
 
 POLICY = "authors"
 """What the one policy of such a run is called."""

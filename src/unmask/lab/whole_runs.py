@@ -20,7 +20,7 @@ from unmask.lab.store import Store
 from unmask.lab.study import Study
 from unmask.lab.study_models import ModelSpec
 from unmask.stats.crossfit import Array
-from unmask.tasks.base import DataDir
+from unmask.tasks import DataDir
 
 ROLE = "validation"
 

@@ -1,6 +1,6 @@
 """The transformer as a denoiser: padding, the logit shift, and the head on wanted slots."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unmask.base.errors import DenoiserError, require
-from unmask.core import CountedSlots, ModelInput, ModelOutput, Needs, Vocabulary
-from unmask.engine import StepRecorder
+from unmask.core import CountedSlots, ModelInput, ModelOutput, Needs, State, Vocabulary
 from unmask.models.attention_readout import read_attention
+from unmask.models.cuda_graphs import GraphCache
 from unmask.models.invariance import Bounds, Floors
 from unmask.models.transformer import Transformer
 
@@ -64,8 +64,8 @@ class Network:
     """Replays the layers from CUDA graphs; None runs them one operation at a time."""
     floors: Floors | None = None
     """Number of rows that give a row the same bits alone and in a batch; None where that is not asked for."""
-    recorder: StepRecorder | None = None
-    """Recordings of whole steps; None where a decode runs them one operation at a time."""
+    step_graphs: GraphCache | None = None
+    """Graphs of whole decoding steps; None where a decode runs them one operation at a time."""
 
     def __post_init__(self) -> None:
         require(self.query in QUERIES, "query", self.query, " or ".join(QUERIES), "whose attention is read out")
@@ -81,6 +81,14 @@ class Network:
         Part of the key of every recorded graph, because networks with different settings share recordings.
         """
         return self.shift, self.readout, self.query, self.floors is not None
+
+    def step_denoiser(self, rows: int, slots: int) -> "Network":
+        """The network as a part of graphed steps: without graphs of its own, which cannot be recorded inside."""
+        return replace(self, forward=None, step_graphs=None)
+
+    def plan_pass(self, state: State, rows_B: Tensor) -> Hashable:
+        """Nothing but its sizes decides about the shapes of a pass."""
+        return None
 
     @torch.inference_mode()
     def __call__(self, inputs: ModelInput, needs: Needs) -> ModelOutput:

@@ -25,8 +25,7 @@ from unmask.lab.store.shards import Shard
 from unmask.look.run import ends_of
 from unmask.methods.candidates import candidate, candidates, reference_of
 from unmask.models import Codec
-from unmask.tasks import Example, find
-from unmask.tasks.base import DataDir
+from unmask.tasks import DataDir, Example, find_task
 
 Plain = dict[str, Any]
 """JSON's types only."""
@@ -135,7 +134,7 @@ class StudyFolder:
     def options(self, task: str) -> Plain:
         """How the study decodes a task, as `generate` takes it."""
         return {
-            "max_new_tokens": find(task).horizon,
+            "max_new_tokens": find_task(task).max_new_tokens,
             "steps": self.study["steps"][task],
             "seed": self.study["seed"],
             "temperature": self.study["temperature"],
@@ -168,7 +167,7 @@ class StudyFolder:
             )
         part = self.study["splits"][split]
         return prompts_from(
-            find(task), part["split"], start=part["start"], prompts=part["prompts"], data_dir=self.data_dir
+            find_task(task), part["split"], start=part["start"], prompts=part["prompts"], data_dir=self.data_dir
         )
 
     def _texts(self, task: str, split: str) -> dict[str, str]:

@@ -17,7 +17,7 @@ KEYS = {
         "alibi": (True, REFUSED),
         "alibi_bias_max": (4.0, INERT),
         "architectures": (["LLaDAMoEModelLM"], REFUSED),
-        "attention_dropout": (0.1, REFUSED),
+        "attention_dropout": (0.1, INERT),
         "attention_layer_norm": (True, REFUSED),
         "attention_layer_norm_with_affine": (False, INERT),
         "auto_map": ({}, INERT),
@@ -25,7 +25,7 @@ KEYS = {
         "block_group_size": (2, REFUSED),
         "block_type": ("sequential", REFUSED),
         "d_model": (128, {"width": 128}),
-        "embedding_dropout": (0.1, REFUSED),
+        "embedding_dropout": (0.1, INERT),
         "embedding_size": (520, REFUSED),
         "eos_token_id": (487, {"eos_token_id": 487}),
         "flash_attention": (True, INERT),
@@ -49,7 +49,7 @@ KEYS = {
         "n_layers": (5, {"layers": 5}),
         "pad_token_id": (3, INERT),
         "precision": ("fp32", INERT),
-        "residual_dropout": (0.1, REFUSED),
+        "residual_dropout": (0.1, INERT),
         "rms_norm_eps": (1e-6, {"eps": 1e-6}),
         "rope": (False, REFUSED),
         "rope_full_precision": (False, REFUSED),
@@ -63,7 +63,7 @@ KEYS = {
     "dream": {
         "_name_or_path": ("elsewhere", INERT),
         "architectures": (["Qwen2ForCausalLM"], REFUSED),
-        "attention_dropout": (0.1, REFUSED),
+        "attention_dropout": (0.1, INERT),
         "auto_map": ({}, INERT),
         "bos_token_id": (3, INERT),
         "eos_token_id": (485, {"eos_token_id": 485}),
@@ -95,8 +95,14 @@ KEYS = {
 """Another value for every published key, and what comes of it."""
 
 EVERY_KEY = [(kind, key) for kind, keys in KEYS.items() for key in keys]
-OPTIONAL = {"layer_norm_with_affine", "multi_query_attention", "attention_dropout", "embedding_dropout"}
-OPTIONAL |= {"residual_dropout", "use_sliding_window", "use_mrope", "rope_scaling", "architectures"}
+OPTIONAL = {
+    "layer_norm_with_affine",
+    "multi_query_attention",
+    "use_sliding_window",
+    "use_mrope",
+    "rope_scaling",
+    "architectures",
+}
 """Keys that younger files leave out; what is assumed is the only value that is allowed."""
 
 
@@ -119,7 +125,7 @@ def test_a_key_with_another_value_is_used_or_refused(kind, key, spoil, published
     folder = spoil(kind, **{key: value})
     if outcome == REFUSED:
         named = {"vocab_size": "embedding_size"}.get(key, key)
-        with pytest.raises(CheckpointError, match=rf"'{named}' (in .*config\.json )?is .*; allowed: .*; .*"):
+        with pytest.raises(CheckpointError, match=rf"{named}[\w.]*'?( of| in| is) .*; allowed: .*; .*"):
             described(folder)
         return
     before, after = described(published[kind]), described(folder)
@@ -136,7 +142,7 @@ def test_a_missing_key_is_not_guessed(kind, key, spoil, published, gone):
         with pytest.raises(CheckpointError, match=r"'model_type' in .*config\.json is None .*; allowed: llada, Dream"):
             described(folder)
     else:
-        with pytest.raises(CheckpointError, match=rf"config\.json has no key '{key}'; .*restore the key"):
+        with pytest.raises(CheckpointError, match=rf"config\.json .*{key}.*; allowed: .*the published"):
             described(folder)
 
 
@@ -148,27 +154,26 @@ def test_a_larger_vocabulary_needs_both_keys(spoil):
     ("changes", "message"),
     [
         *(
-            ({key: value}, rf"'{key}' in .* is .*; allowed: a whole number from 1 to 2147483647; check that")
+            ({key: value}, rf"{key} of .* is .*; allowed: .*; check that the file is the published one")
             for key in ("d_model", "n_layers", "max_sequence_length")
             for value in ("64", 64.0, True, 0, -64, None, [64], 2**31, 10**30)
         ),
         *(
-            ({key: value}, rf"'{key}' in .* is .*; allowed: a whole number from 0 to 2147483647; check that")
+            ({key: value}, rf"{key} of .* is .*; allowed: .*; check that the file is the published one")
             for key in ("mask_token_id", "eos_token_id")
             for value in ("3", 3.0, True, -1, None)
         ),
         *(
-            ({key: value}, rf"'{key}' in .* is .*; allowed: a number above 0; check that")
-            for key in ("rope_theta", "rms_norm_eps")
+            ({"rms_norm_eps": value}, r"rms_norm_eps of .* is .*; allowed: .*; check that the file is the published")
             for value in ("1e-5", True, 0, -1e-5, None)
         ),
-        ({"weight_tying": "no"}, "'weight_tying' in .* is \"no\"; allowed: false; this network has no code"),
-        ({"alibi": None}, "'alibi' in .* is null; allowed: false; this network has no code"),
+        ({"rope_theta": 0}, "rope_theta of .* is 0; allowed: above 0"),
+        ({"rope_theta": None}, "rope_theta is .*; allowed: one number"),
+        ({"weight_tying": "no"}, "weight_tying of .* is 'no'; allowed: False"),
+        ({"alibi": None}, "alibi of .* is None; allowed: False"),
         ({"n_heads": 3}, r"config\.json .*width is 64; allowed: a multiple of 6, .*published"),
         ({"n_kv_heads": 3}, r"config\.json .*kv_heads is 3; allowed: a divisor of 4, .*published"),
-        ({"hidden_size": 5}, "'hidden_size' in .* is 5; allowed: 64; the file contradicts itself"),
-        ({"layer_types": ["sliding_attention"] * 3}, "'layer_types' in .*; allowed: .full_attention. for every layer"),
-        ({"head_dim": 5}, "'head_dim' in .* is 5; allowed: 16; the file contradicts itself"),
+        ({"layer_types": ["sliding_attention"] * 3}, "layer_types.* of .* is 'sliding_attention'; .*'full_attention'"),
         ({"quantization_config": {"bits": 4}}, "'quantization_config' in .* would need quantised weights"),
         ({"num_experts": 64}, "'num_experts' in .* would need mixture-of-experts layers"),
         ({"is_decoder": True}, "'is_decoder' in .* would need causal attention"),
@@ -199,7 +204,7 @@ def test_plain_rotations_are_read_and_scaled_ones_refused(kind, key, spoil, publ
         [1],
         "yarn",
     ):
-        with pytest.raises(CheckpointError, match=rf"'{key}' in .*config\.json is .*; allowed: "):
+        with pytest.raises(CheckpointError, match=r"config\.json describes no network: .*rope.*; check that"):
             read_config(spoil(kind, **{key: value}))
 
 

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from unmask.adapt.diagnostics.base import Diagnostic, Reading
 from unmask.adapt.diagnostics.cardinality import CardinalityDiagnostic
 from unmask.adapt.diagnostics.commitment import CommitmentDiagnostic
+from unmask.adapt.diagnostics.graphs import read_all
 from unmask.adapt.diagnostics.region import RegionDiagnostic
 from unmask.adapt.diagnostics.score import ScoreDiagnostic
 from unmask.adapt.diagnostics.variants import VARIANTS
@@ -25,4 +26,5 @@ __all__ = [
     "Reading",
     "RegionDiagnostic",
     "ScoreDiagnostic",
+    "read_all",
 ]

@@ -27,8 +27,7 @@ from unmask.lab.store.failures import ATTEMPTS, Failure, Failures
 from unmask.lab.store.shards import Shard, Unit
 from unmask.lab.study import Study
 from unmask.lab.study_models import ModelSpec
-from unmask.tasks import Example
-from unmask.tasks.base import DataDir
+from unmask.tasks import DataDir, Example
 
 Load = Callable[[ModelSpec], LoadedModel]
 """Loads a model of the study."""
