@@ -7,7 +7,7 @@ An attack is a program that is after something outside, which runs while a compl
 answers are wrong and that tries not to count as failed. That the programs could do what they try is shown by running
 them without any isolation: `run_bare`.
 
-    python -m tests.attacks.sandbox      # runs all in every isolation of this machine; writes the table of docs/sandbox.md
+    python -m tests.attacks.sandbox      # runs all in every isolation there is; writes the table of docs/sandbox.md
 """
 
 import os

@@ -20,13 +20,14 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from unmask.base.errors import UnknownName, require
 from unmask.base.files import storable
@@ -192,52 +193,66 @@ def run(
     limits: Limits,
     isolation: Isolation,
     cancel: threading.Event,
-    output: int | IO[Any] = subprocess.DEVNULL,
+    output: int = subprocess.DEVNULL,
 ) -> SandboxResult:
     """Check one completion; what it prints goes to `output`. Never raises for what goes wrong in there."""
-    texts = {key: problem.get(key) for key in ("prompt", "test", "entry_point")}
-    for key, text in texts.items():
-        if not isinstance(text, str):
+    for key in ("prompt", "test", "entry_point"):
+        if not isinstance(problem.get(key), str):
             return SandboxResult("unavailable", f"the problem has no text under {key!r}", isolation.name, 0.0)
-    job = {
-        "program": f"{texts['prompt']}{completion}",
-        "entry_point": texts["entry_point"],
-        "isolation": isolation.name,
-        "readable": readable_paths() if isolation.name == "landlock" else (),
-        "cpu_s": limits.cpu_s,
-        "memory_mb": limits.memory_mb,
-    }
-    # The tests are a frame of their own, which is read after the process of the completion was forked.
-    frames = [json.dumps(part).encode("ascii") for part in (job, texts)]
-    process: subprocess.Popen[bytes] | None = None
+    tests = {key: problem[key] for key in ("prompt", "test", "entry_point")}
+    try:
+        with tempfile.TemporaryDirectory(prefix="unmask-", ignore_cleanup_errors=True) as work:
+            job = {
+                "program": problem["prompt"] + completion,
+                "entry_point": problem["entry_point"],
+                "isolation": isolation.name,
+                "work": work,
+                "readable": readable_paths() if isolation.name == "landlock" else (),
+                "cpu_s": limits.cpu_s,
+                "memory_mb": limits.memory_mb,
+            }
+            # The tests are a frame of their own, which is read after the process of the completion was forked.
+            frames = [json.dumps(part).encode("ascii") for part in (job, tests)]
+            status, detail, wall_s = _run_child(_command(isolation, work), frames, limits, isolation, cancel, output)
+    except OSError as error:
+        status, detail, wall_s = "unavailable", f"sandbox: {type(error).__name__}: {error}", 0.0
+    return SandboxResult(status, storable(detail), isolation.name, wall_s)
+
+
+def _run_child(
+    command: list[str],
+    frames: Iterable[bytes],
+    limits: Limits,
+    isolation: Isolation,
+    cancel: threading.Event,
+    output: int,
+) -> tuple[Status, str, float]:
+    """Start the interpreter, send it the job, await the outcome, and end all of it."""
     # Sockets, because a pipe of ours can be opened by any process of the same user, through /proc.
     ours, theirs = socket.socketpair()
     with ours:
+        with theirs:
+            process = subprocess.Popen(
+                command,
+                stdin=theirs.fileno(),
+                stdout=output,
+                stderr=subprocess.PIPE,
+                env=_ENVIRONMENT,
+                cwd="/",
+                start_new_session=True,
+            )
         try:
-            with theirs:
-                process = subprocess.Popen(
-                    _command(isolation),
-                    stdin=theirs,
-                    stdout=output,
-                    stderr=subprocess.PIPE,
-                    env=_ENVIRONMENT,
-                    cwd="/",
-                    start_new_session=True,
-                )
             ours.settimeout(SETUP_S)
             with contextlib.suppress(ConnectionError):
                 ours.sendall(b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames))
             status, detail, wall_s = _await_outcome(ours, limits, isolation, cancel)
-        except OSError as error:
-            status, detail, wall_s = "unavailable", f"sandbox: {type(error).__name__}: {error}", 0.0
         finally:
             # Whatever is raised on the way, nothing goes on running: the filter keeps all of it in this group.
-            if process is not None:
-                os.killpg(process.pid, signal.SIGKILL)
-                _, errors = process.communicate()
-    if detail == _NOT_STARTED and process is not None:
+            os.killpg(process.pid, signal.SIGKILL)
+            _, errors = process.communicate()
+    if detail == _NOT_STARTED:
         detail += errors.decode("utf-8", "replace").strip()[-500:] or f"exit code {process.returncode}"
-    return SandboxResult(status, storable(detail), isolation.name, wall_s)
+    return status, detail, wall_s
 
 
 def _await_outcome(
@@ -299,7 +314,7 @@ main()
 """
 
 
-def _command(isolation: Isolation) -> list[str]:
+def _command(isolation: Isolation, work: str) -> list[str]:
     """Return how to start the interpreter that runs us, without anything that was installed for it."""
     python = os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
     command = [python, *_FLAGS, "-c", _START]
@@ -307,14 +322,14 @@ def _command(isolation: Isolation) -> list[str]:
         return command
     bwrap = [shutil.which("bwrap") or "bwrap", "--unshare-all", "--unshare-user", "--die-with-parent"]
     bwrap += ["--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"]
-    # Folders that are only listed come first: what is inside them is bound over an empty one.
     for path, files in readable_paths():
-        bwrap += ["--ro-bind", path, path] if files else ["--tmpfs", path]
+        bwrap += ["--ro-bind", path, path] if files else ["--dir", path]
     for path in (python, _FOLDER):
         bwrap += ["--ro-bind", path, path]
     for name in ("null", "zero", "full", "random", "urandom"):
         bwrap += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
-    return [*bwrap, "--remount-ro", "/", "--chdir", "/", *command]
+    # A folder in memory in place of the one on disk.
+    return [*bwrap, "--size", str(confine.FILE_BYTES), "--tmpfs", work, "--remount-ro", "/", "--chdir", "/", *command]
 
 
 @functools.cache

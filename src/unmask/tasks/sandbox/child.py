@@ -61,8 +61,9 @@ def check(fd: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     if linux:
         confine.lower_limits(job["memory_mb"])
+    os.chdir(job["work"])
     if job["isolation"] == "landlock":
-        confine.restrict_files([tuple(rule) for rule in job["readable"]])
+        confine.restrict_files(job["readable"], job["work"])
     calls_out, calls_in = os.pipe()
     answers_out, answers_in = os.pipe()
     worker = os.fork()
@@ -251,7 +252,12 @@ def place(error: BaseException, source: str) -> str:
 def work(job: dict[str, Any], calls_out: int, answers_in: int, null: int) -> None:
     """Be the worker: shut this process in, then load the completion and answer one call after the other."""
     try:
-        calls_out, answers_in = keep_only(calls_out, answers_in, null)
+        # Every file is closed but the two pipes, which become 3 and 4; output goes where it went before. The pipes'
+        # own numbers are higher: what was opened first took the lower ones.
+        os.dup2(null, 0)
+        os.dup2(1, 2)
+        calls_out, answers_in = os.dup2(calls_out, 3), os.dup2(answers_in, 4)
+        os.closerange(5, confine.OPEN_FILES)
         if sys.platform == "linux":
             confine.lower_worker_limits(job["cpu_s"])
             _thread.stack_size(confine.STACK_BYTES)
@@ -274,19 +280,6 @@ def work(job: dict[str, Any], calls_out: int, answers_in: int, null: int) -> Non
     while question := read_frame(calls_out, FRAME_BYTES):
         args, kwargs = values.loads(question)
         send_frame(answers_in, attempt(lambda a, k: getattr(module, entry_point)(*a, **k), args, kwargs))
-
-
-def keep_only(calls_out: int, answers_in: int, null: int) -> tuple[int, int]:
-    """Close every file but the two pipes, which become 3 and 4; input is empty, and output goes where it went."""
-    os.dup2(null, 0)
-    os.dup2(1, 2)
-    moved = [os.dup(calls_out), os.dup(answers_in)]
-    while min(moved) < 5:
-        moved = [os.dup(fd) for fd in moved]
-    os.dup2(moved[0], 3)
-    os.dup2(moved[1], 4)
-    os.closerange(5, confine.OPEN_FILES)
-    return 3, 4
 
 
 def attempt(action: Any, *arguments: object) -> bytes:
