@@ -127,7 +127,7 @@ class TestOptions:
     )
 
     def test_table_is_complete(self):
-        assert set(CheckpointOptions.__dataclass_fields__) == self.EFFECTS
+        assert set(CheckpointOptions.model_fields) == self.EFFECTS
 
     @pytest.mark.parametrize(("name", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
     def test_dtype(self, name, dtype, folders):

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unmask.api.options import shared
 from unmask.base.errors import ConfigError
 from unmask.cli.cluster import ClusterOptions
 from unmask.cli.completion import methods
 from unmask.cli.completion import tasks as task_names
-from unmask.cli.options import DataDir, Json, LoadOptions, ModelName, expanded, policy_of
+from unmask.cli.options import DataDir, Json, LoadOptions, ModelName, options_as_flags, policy_of
 from unmask.cli.study import watch
 from unmask.report.console import say
 
@@ -61,7 +60,7 @@ class MeasureOptions:
     states: Annotated[int, typer.Option(min=1, help="States of each prompt's trajectory.")] = 8
     rollouts: Annotated[int, typer.Option(min=1, help="Per state and candidate.")] = 4
     steps_share: Annotated[float, typer.Option(help="Steps by the task's horizon, above 0 up to 1.")] = 0.5
-    seed: int = shared("seed", help="Seed of all random numbers, the bootstrap's included.", min=0)
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers, the bootstrap's included.")] = 0
     rows: Annotated[
         int | None, typer.Option(min=1, help="Canvases of one forward. Default: 4 on a CPU, 64 elsewhere.")
     ] = None
@@ -92,7 +91,7 @@ class MeasureOptions:
     ] = None
 
 
-@expanded
+@options_as_flags
 def calibrate(
     model: ModelName,
     chosen: TaskOptions,

@@ -34,9 +34,9 @@ OPTIONAL = (
         "transformers", "transformers", "masked language models: --model masked-lm", "pip install 'unmask[hf]'"
     ),
     OptionalPart("ray", "ray", "studies and comparisons on a cluster", "pip install 'unmask[ray]'"),
-    OptionalPart("plotly", "plotly", "figures on pages: compare.html, the report", "pip install plotly"),
-    OptionalPart("pandas", "pandas", "to_pandas() of results", "pip install 'unmask[pandas]'"),
-    OptionalPart("scikit-learn", "sklearn", "the learned detector of studies", "pip install 'unmask[learned]'"),
+    OptionalPart("plotly", "plotly", "figures on pages: compare.html, the report", "pip install 'unmask[lab]'"),
+    OptionalPart("pandas", "pandas", "to_pandas() of results", "pip install 'unmask[lab]'"),
+    OptionalPart("scikit-learn", "sklearn", "the learned detector of studies", "pip install 'unmask[lab]'"),
     OptionalPart("triton", "triton", "fused kernels on a GPU", "comes with torch for CUDA"),
     OptionalPart("playwright", "playwright", "tests of pages (developers)", "pip install 'unmask[dev]'"),
 )
@@ -140,7 +140,7 @@ def _engines() -> list[Finding]:
 
 
 def _models() -> list[Finding]:
-    from unmask.api.load import MODELS
+    from unmask.api import MODELS
 
     told = {name: entry.status() for name, entry in MODELS.items()}
     return [Finding(name, status.startswith("ready"), status) for name, status in told.items()]

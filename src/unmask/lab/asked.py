@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from unmask.api.request import LoadedModel
+from unmask.api import LoadedModel
 from unmask.core import Denoiser
 from unmask.lab.published import PublishedRun
 from unmask.models import Codec, Prompt

@@ -15,7 +15,7 @@ from unmask.adapt import Gate
 from unmask.adapt.arms import Arms
 from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.adapt.gate import EndToEnd, Guarantee, Lift
-from unmask.api.request import LoadedModel, steps_of
+from unmask.api import LoadedModel, steps_of
 from unmask.axes import AXES, ReMDM
 from unmask.base.errors import ConfigError, NotComplete, OtherStudy, UnknownName, require
 from unmask.base.files import storable

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from unmask.adapt import Gate
-from unmask.api.request import LoadedModel
+from unmask.api import LoadedModel
 from unmask.base.errors import UnknownName, require
 from unmask.base.options import fits
 from unmask.core import Policy

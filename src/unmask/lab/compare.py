@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from unmask.api.request import STEPS_SHARE, LoadedModel, start_trajectory, steps_of
-from unmask.api.resolve import plain
+from unmask.api import STEPS_SHARE, LoadedModel, json_values, start_trajectory, steps_of
 from unmask.base.environment import versions
 from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.base.files import storable
@@ -163,7 +162,7 @@ class ComparePlan:
             **({"proposal": asdict(self.proposal)} if self.proposal is not None else {}),
             **({"matched": {n: c.described() for n, c in self.controls.items()}} if self.controls else {}),
         }
-        text = json.dumps(plain(config), ensure_ascii=False, allow_nan=False)
+        text = json.dumps(json_values(config), ensure_ascii=False, allow_nan=False)
         as_json: dict[str, Any] = json.loads(storable(text))
         return as_json
 

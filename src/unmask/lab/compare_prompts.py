@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from unmask.api.request import LoadedModel, Request, token_request
+from unmask.api import LoadedModel, Request, token_request
 from unmask.base.errors import ConfigError, SchemaError
 from unmask.core import Denoiser
 from unmask.lab.prompts import prompts_from

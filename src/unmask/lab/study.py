@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.adapt.diagnostics import DIAGNOSTICS
-from unmask.api.request import steps_of
+from unmask.api import steps_of
 from unmask.axes import AXES, CARDINALITY, POLICY, REGION, STUDY_AXES, ReMDM, without_floor
 from unmask.base.errors import ConfigError, require
 from unmask.base.options import (

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from unmask.api.request import LoadedModel, token_request
+from unmask.api import LoadedModel, token_request
 from unmask.base.errors import ConfigError, UnknownName, require
 from unmask.lab import published
 from unmask.lab.asked import WHOLE, Asked, Turn, asked, shown_first, task_of

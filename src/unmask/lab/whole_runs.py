@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from unmask.api.request import LoadedModel
+from unmask.api import LoadedModel
 from unmask.core import Policy
 from unmask.lab.cluster.driver import on_cluster
 from unmask.lab.cluster.where import Ray

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unmask.base.errors import DenoiserError, require
-from unmask.core import CountedSlots, ModelInput, ModelOutput, Needs, State, Vocabulary, copy_in
+from unmask.core import ModelInput, ModelOutput, Needs, Slots, State, Vocabulary, copy_in
 from unmask.models.cuda_graphs import GraphCache
 from unmask.models.execution import PassGraphs
 from unmask.models.invariance import Bounds
@@ -109,7 +109,7 @@ class BlockCache:
         # Started before slots are packed: the device need not wait for that.
         started = cached.start()
         wanted_BN, processed_B = memory.answered(inputs)
-        output = cached.finish(started, _KnownSlots(wanted_BN, wanted), processed_B, needs)
+        output = cached.finish(started, Slots.of(wanted_BN, wanted), processed_B, needs)
         # Only now: what a pass that failed has left behind is not read again.
         self._seats.append(seats)
         return output
@@ -143,11 +143,18 @@ class BlockCache:
         old = self._seats.pop() if self._seats else None
         if old is not None and rows <= old.memory.rows and slots == old.memory.slots:
             return old
-        # Given back first, because the new one may need the room.
-        old = None
+        assert inputs.row_B is not None
+        if old is not None and (slots < old.memory.slots or set(old.row_ids).isdisjoint(inputs.row_B.tolist())):
+            # Another run. Its memory is given back first, because the new one may need the room.
+            old = None
         # The narrowest passes need most rows.
         least = self.network.bounds(min(BUCKET, slots), slots + SPARE).least if self.network.floors else 1
-        return Seats(SeatMemory.find_free(self.network, max(rows, least), slots))
+        rows = max(rows, least, 0 if old is None else old.memory.rows)
+        seats = Seats(SeatMemory.find_free(self.network, rows, slots))
+        if old is not None:
+            seats.memory.copy_from(old.memory)
+            seats.row_ids, seats.bounds, seats.ages = old.row_ids, old.bounds, old.ages
+        return seats
 
 
 class CachedStep:
@@ -328,6 +335,13 @@ class SeatMemory:
         for held in (self.canvas_BN, *self.keys, *self.values):
             held[: len(seats)] = held[seat_U]
 
+    def copy_from(self, other: "SeatMemory") -> None:
+        """Take over the rows of a smaller memory."""
+        self.canvas_BN.fill_(-1)
+        self.canvas_BN[: other.rows, : other.slots] = other.canvas_BN
+        for new, old in zip((*self.keys, *self.values), (*other.keys, *other.values), strict=True):
+            new[: other.rows, :, : other.slots] = old[:, :, : other.slots]
+
     def begin(self, fresh: Sequence[int], rows: int) -> None:
         """Tell the device which rows begin anew."""
         if self._begun == (rows, *fresh):
@@ -389,9 +403,6 @@ class Seats:
         for _ in range(2):
             spans = self.memory.find_spans(inputs, block, to_end)
             old = [self.row_ids.index(span.row_id) if span.row_id in self.row_ids else -1 for span in spans]
-            if -1 in old:
-                # New rows begin all of them anew.
-                old = [-1] * len(old)
             self.row_ids = [span.row_id for span in spans]
             self.bounds = [self.bounds[seat] if seat >= 0 else (-1, -1) for seat in old]
             self.ages = [self.ages[seat] if seat >= 0 else 0 for seat in old]
@@ -424,7 +435,7 @@ class CachedPass:
         """Hidden states of the pass over spans, or of the complete one where all rows begin anew."""
         return self._reuse() if self.shape.width else self._fill(everyone=self.shape.fresh == self.shape.rows)
 
-    def finish(self, started: Tensor, packed: CountedSlots, processed_B: Tensor, needs: Needs) -> ModelOutput:
+    def finish(self, started: Tensor, packed: Slots, processed_B: Tensor, needs: Needs) -> ModelOutput:
         """The answer for packed slots: from the pass that was started, and of rows that begin anew beside it."""
         memory, slots = self.memory, packed.wanted_BN.shape[1]
         row_R = packed.index_R // slots
@@ -526,19 +537,6 @@ class _Reuse:
         index = self.index_BS[:, None, :, None].expand_as(k_BGSF)
         keys, values = self.memory.keys[layer][self.rows], self.memory.values[layer][self.rows]
         return keys.scatter_(2, index, k_BGSF), values.scatter_(2, index, v_BGSF)
-
-
-class _KnownSlots(CountedSlots):
-    """Wanted slots whose number is known: nothing waits for the device."""
-
-    __slots__ = ()
-
-    def __init__(self, wanted_BN: Tensor, count: int):
-        flags_N = wanted_BN.flatten()
-        # Each wanted slot is written at its rank among them, all others behind the end.
-        rank_N = torch.where(flags_N, flags_N.cumsum(0) - 1, count)
-        slot_N = torch.arange(len(flags_N), device=flags_N.device)
-        self.wanted_BN, self.index_R = wanted_BN, slot_N.new_zeros(count + 1).scatter_(0, rank_N, slot_N)[:count]
 
 
 def seat_bytes(network: Network, rows: int, slots: int) -> int:

@@ -12,8 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unmask.api.codecs import codec_of
-from unmask.api.resolve import remade
+from unmask.api import policy_from_config, saved_codec
 from unmask.axes import AXES, STUDY_AXES, ReMDM
 from unmask.base.errors import ConfigError, UnknownName, UnmaskError
 from unmask.base.files import storable
@@ -127,7 +126,7 @@ class StudyFolder:
                 f"the reference of {model} is {described.get('name')!r}, code of somebody's own, which is not run "
                 "here; allowed: registered methods; look at its stored answers"
             )
-        policy = remade(described)
+        policy = policy_from_config(described)
         assert isinstance(policy, Policy)
         return policy
 
@@ -180,7 +179,7 @@ class StudyFolder:
     def _find_codec(self, model: str) -> Codec | None:
         """The model's tokenizer, if it is on this machine."""
         spec = self._spec(model)
-        return codec_of(spec["model"], spec.get("options") or {})
+        return saved_codec({"model": {**(spec.get("options") or {}), "name": spec["model"]}})
 
     def _read_cell(self, model: str, task: str, split: str) -> tuple[pa.Table, pa.Table]:
         """States and branches of the finished shards of a model, task and split."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from unmask.api.request import LoadedModel, Request
+from unmask.api import LoadedModel, Request
 from unmask.base.errors import ContractError
 from unmask.lab.branch import BranchResult, run_together
 from unmask.lab.cluster.driver import on_cluster

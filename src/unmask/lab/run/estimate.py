@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from unmask.api.request import LoadedModel, TextSide, start_trajectory, token_request
+from unmask.api import LoadedModel, TextSide, start_trajectory, token_request
 from unmask.axes import CARDINALITY, COMMITMENT, POLICY, REGION, SCORE, revises
 from unmask.core import ModelInput, Needs, Policy
 from unmask.lab.branch.states import spaced

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from unmask.api.request import LoadedModel, Request, prompt_request
+from unmask.api import LoadedModel, Request, prompt_request
 from unmask.base.errors import ConfigError, SchemaError, require
 from unmask.lab.branch import EngineSettings
 from unmask.lab.prompts import prompts_from

@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from unmask.base.errors import CheckpointError, ConfigError, format_value, require
+from unmask.base.files import os_error_text, read_file
 from unmask.base.json_files import parse_json
 from unmask.base.options import Options
 from unmask.models.transformer import TransformerSpec
@@ -318,16 +319,14 @@ FAMILIES: dict[str, Family] = {family.model_type: family for family in (LLADA, D
 
 NOT_COMPUTED = {
     "*expert*": "mixture-of-experts layers",
-    "*qk_norm*": "norms of queries and keys",
-    "*qk_layernorm*": "norms of queries and keys",
+    "*qk_*norm*": "norms of queries and keys",
     "*vision*": "an image encoder",
     "yarn_*": "scaled rotations",
     "quantization_config": "quantised weights",
     "pruned_heads": "pruned attention heads",
     "is_decoder": "causal attention",
     "*cross_attention*": "cross-attention",
-    "is_encoder_decoder": "an encoder beside the decoder",
-    "tie_encoder_decoder": "an encoder beside the decoder",
+    "*_encoder_decoder": "an encoder beside the decoder",
     "tie_word_embeddings": "a head tied to the embedding",
 }
 """Patterns of keys that change the forward pass when they are set, and what computing them would need."""
@@ -382,18 +381,12 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def read_text(path: Path) -> str:
     """Read a text file of a checkpoint folder; errors name the file."""
-    # A pipe would wait for somebody to write into it.
-    if not path.is_file():
-        what = "is no ordinary file" if path.exists() else "does not exist"
-        raise CheckpointError(
-            f"{path} {what}; allowed: a checkpoint folder with a {path.name}; check the path, or download again"
-        )
     try:
-        return path.read_text(encoding="utf-8")
+        return read_file(path).decode()
     except (OSError, ValueError) as error:
         raise CheckpointError(
-            f"{path} cannot be read ({error}); allowed: a text file that you may read; check its permissions, or "
-            "download it again"
+            f"{path} cannot be read ({os_error_text(error)}); allowed: a text file of a checkpoint folder; check the "
+            "path, or download it again"
         ) from error
 
 

@@ -100,16 +100,9 @@ def read_special_tokens(folder: Path) -> dict[str, str]:
 
 
 def _add_tokens(tokenizer: Tokenizer, folder: Path) -> None:
-    """Add the tokens that tokenizer_config.json (or, in older folders, added_tokens.json) lists, under their ids."""
-    path, legacy = folder / "tokenizer_config.json", folder / "added_tokens.json"
-    settings = read_json(path)
-    entries = settings.get("added_tokens_decoder")
-    if entries is None:
-        # These files have no flags: tokens with a name, or in the list of special tokens, are special.
-        path, more = legacy, settings.get("additional_special_tokens")
-        special = [*read_special_tokens(folder).values(), *(more if isinstance(more, list) else [])]
-        ids = read_json(path) if path.exists() else {}
-        entries = {number: {"content": text, "special": text in special} for text, number in ids.items()}
+    """Add the tokens that tokenizer_config.json lists, under their ids."""
+    path = folder / "tokenizer_config.json"
+    entries = read_json(path).get("added_tokens_decoder") or {}
     try:
         listed = []
         for number, entry in sorted(entries.items(), key=lambda item: int(item[0])):
