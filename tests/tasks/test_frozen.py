@@ -163,9 +163,8 @@ def own_hashes(folder: Path) -> Hashes:
 
 
 def word_hashes() -> Hashes:
-    for name in words.__all__:
-        value = getattr(words, name)
-        if not callable(value):
+    for name, value in vars(words).items():
+        if name.isupper() and not name.startswith("_"):
             yield f"words/{name}", hash_of([canonical(value)])
 
 

@@ -11,7 +11,7 @@ possessive (`*+`) or follows a fixed character, so that no output, however hosti
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
@@ -132,6 +132,11 @@ def parse_spans(text: str) -> Mapping[int, tuple[str, ...]]:
         value = squeeze(_SPAN_END.split(text[mark.end() : end].lstrip(), maxsplit=1)[0])
         values_by_index.setdefault(int(mark[1]), {}).setdefault(value.casefold(), value)
     return MappingProxyType({index: tuple(values.values()) for index, values in sorted(values_by_index.items())})
+
+
+def write_spans(parts: Sequence[str]) -> str:
+    """Spell the answers to numbered blanks, as `parse_spans` reads them."""
+    return "; ".join(f"[{index}]={part}" for index, part in enumerate(parts, start=1))
 
 
 # Lists: cat, dog, elk
