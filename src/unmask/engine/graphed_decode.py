@@ -19,9 +19,9 @@ from unmask.core import (
     Layout,
     ModelInput,
     Noise,
-    PackedSlots,
     Policy,
     Posterior,
+    Slots,
     State,
     Step,
     Trajectory,
@@ -156,7 +156,7 @@ class LogitSlots:
         wanted_BN = inputs.wanted_BN
         if self.block is not None:
             wanted_BN = wanted_BN & first_open_block(state, self.block)
-        packed = PackedSlots(wanted_BN, self.count)
+        packed = Slots.pack(wanted_BN, self.count)
         return replace(inputs, wanted_BN=packed.wanted_BN, packed=packed)
 
 
@@ -348,7 +348,7 @@ class HistoryBuffer:
             return
         *older, last = steps
         if (old := last.prediction.posterior) is not None:
-            packed = PackedSlots(old.slot_BN >= 0, slots)
+            packed = Slots.pack(old.slot_BN >= 0, slots)
             row_R = old.slot_BN.flatten()[packed.index_R].clamp(min=0)
             new = replace(old, logits_RV=old.logits_RV[row_R], logz_R=old.logz_R[row_R], slot_BN=packed.row_BN)
             last = replace(last, prediction=replace(last.prediction, posterior=new))
