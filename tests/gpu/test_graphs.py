@@ -18,7 +18,7 @@ from tests.gpu.names import get
 from tests.gpu.networks import ManyRows, inputs, noise, random_network, start
 from tests.helpers.gpu import gpu
 from tests.helpers.recordable import four
-from tests.helpers.tape import HostFree, Tape, TapeRecorder
+from tests.helpers.tape import HostFree, Tape, TapeRecorder, regions_as_on_a_gpu
 from unmask.core import Action, LookAhead, Trajectory
 from unmask.engine import decode
 from unmask.methods import Fixed, make_policy
@@ -32,6 +32,7 @@ caches = pytest.mark.parametrize("cache", ["prefix", "dual"])
 def cpu(monkeypatch):
     """A small network on the CPU whose passes and steps are recorded by stand-ins."""
     events = shared_pool.install(monkeypatch)
+    regions_as_on_a_gpu(monkeypatch)
     network = random_network("tiny", torch.float32, "cpu")
     return replace(network, forward=get("PassGraphs")(network.model)), events
 

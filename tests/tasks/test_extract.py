@@ -274,14 +274,14 @@ def test_hostile_texts_take_linear_time():
     code = (
         "import sys\n"
         "from unmask.tasks.extract import *\n"
-        "from unmask.tasks.scoring.code import CODE_LIMIT, completion\n"
+        "from unmask.tasks.code_answers import CODE_LIMIT, find_completion\n"
         "from unmask.tasks.task import TEXT_LIMIT\n"
         "for unit in eval(sys.stdin.read()):\n"
         "    text = unit * (TEXT_LIMIT // len(unit)) + 'x'\n"
         "    for read in (find_answer, find_number, parse_number, parse_spans, parse_items, parse_closing_tags, "
         "parse_object):\n"
         "        read(text), read(text + '</answer>')\n"
-        '    completion(text[:CODE_LIMIT], \'def f():\\n    """Do."""\\n\', \'f\')\n'
+        '    find_completion(text[:CODE_LIMIT], \'def f():\\n    """Do."""\\n\', \'f\')\n'
     )
     subprocess.run([sys.executable, "-c", code], input=repr(HOSTILE), text=True, check=True, timeout=300)
 

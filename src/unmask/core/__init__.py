@@ -16,13 +16,12 @@ from unmask.core.batch import (
     tensors,
 )
 from unmask.core.model_io import (
-    CountedSlots,
     Denoiser,
     DenoiserWrapper,
     ModelInput,
     ModelOutput,
     Needs,
-    PackedSlots,
+    Slots,
     Vocabulary,
 )
 from unmask.core.noise import ForbiddenNoise, Noise, row_key
@@ -42,7 +41,6 @@ __all__ = [
     "Action",
     "AnswerCost",
     "BatchValue",
-    "CountedSlots",
     "Denoiser",
     "DenoiserWrapper",
     "Edit",
@@ -53,7 +51,6 @@ __all__ = [
     "ModelOutput",
     "Needs",
     "Noise",
-    "PackedSlots",
     "Path",
     "Policy",
     "Posterior",
@@ -61,6 +58,7 @@ __all__ = [
     "SamplingParams",
     "Search",
     "SearchContext",
+    "Slots",
     "State",
     "Statistics",
     "Step",

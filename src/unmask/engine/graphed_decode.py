@@ -8,7 +8,7 @@ are left that a smaller batch pays. Tokens, counts and steps are those of the pl
 from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -19,9 +19,9 @@ from unmask.core import (
     Layout,
     ModelInput,
     Noise,
-    PackedSlots,
     Policy,
     Posterior,
+    Slots,
     State,
     Step,
     Trajectory,
@@ -46,28 +46,13 @@ LOGGED_AT_ONCE = 16
 
 
 class StepDenoiser(Denoiser, Protocol):
-    """A denoiser as a part of a graphed step: it asks nothing of the host while it runs."""
+    """A denoiser as a part of a graphed step, from `step_denoiser` of a network or a block cache.
+
+    It asks nothing of the host while it runs.
+    """
 
     def plan_pass(self, state: State, rows_B: Tensor) -> Hashable:
         """Find out, before a step is started, what decides about the shapes of its pass: part of the graph's key."""
-        ...
-
-
-class GraphableDenoiser(Denoiser, Protocol):
-    """A denoiser whose steps can be graphs; any other one has no `step_graphs`."""
-
-    @property
-    def step_graphs(self) -> GraphCache | None:
-        """Keeps `GraphedRows` from one decode to the next."""
-        ...
-
-    @property
-    def variant(self) -> Hashable:
-        """Settings besides the weights that change the output: denoisers with different ones share a cache."""
-        ...
-
-    def step_denoiser(self, rows: int, slots: int) -> StepDenoiser | None:
-        """The same denoiser as a part of a step; None where graphs of that size are not worth their memory."""
         ...
 
 
@@ -100,7 +85,7 @@ def _decode_batches(
     graphs: GraphCache, settings: StepSettings, policy: Policy, traj: Trajectory, record: bool
 ) -> tuple[list[Trajectory], list[Step], Trajectory]:
     """Decode in batches that get smaller, until no row is left or a step is refused."""
-    denoiser: GraphableDenoiser = settings.denoiser  # type: ignore[assignment]
+    denoiser: Any = settings.denoiser
     going_B = torch.ones_like(traj.rows_B, dtype=torch.bool)
     ended: list[Trajectory] = []
     steps: list[Step] = []
@@ -114,7 +99,7 @@ def _decode_batches(
         def make(traj: Trajectory = traj, slots: LogitSlots = slots) -> GraphedRows:
             return GraphedRows(policy.bounded(traj.state.tokens_BL.shape[1]), traj, slots, graphs.nested())
 
-        inner = denoiser.step_denoiser(*traj.state.tokens_BL.shape)
+        inner: StepDenoiser | None = denoiser.step_denoiser(*traj.state.tokens_BL.shape)
         rows = None if inner is None else graphs.find(key, make)
         if inner is None or rows is None:
             return ended, steps, traj.select(going_B.nonzero().flatten())
@@ -171,7 +156,7 @@ class LogitSlots:
         wanted_BN = inputs.wanted_BN
         if self.block is not None:
             wanted_BN = wanted_BN & first_open_block(state, self.block)
-        packed = PackedSlots(wanted_BN, self.count)
+        packed = Slots.pack(wanted_BN, self.count)
         return replace(inputs, wanted_BN=packed.wanted_BN, packed=packed)
 
 
@@ -325,18 +310,6 @@ class PendingFlags:
         return going, bool(any_fault)
 
 
-@dataclass(frozen=True)
-class _NewestOnly:
-    """Parts that only the newest step keeps: they grow with the vocabulary, or with the canvas squared."""
-
-    posterior: Posterior | None
-    attention_BNN: Tensor | None
-
-    @classmethod
-    def of(cls, step: Step) -> "_NewestOnly":
-        return cls(step.prediction.posterior, step.prediction.attention_BNN)
-
-
 class HistoryBuffer:
     """The past that a graphed step reads: at most `most` steps in a memory of their own, the newest last."""
 
@@ -346,7 +319,9 @@ class HistoryBuffer:
         """Where the tensors of a step, and of the rows that took it, lie in a line of the memory."""
         self.memory: Tensor
         """A line for each step."""
-        self._newest: _NewestOnly
+        self._newest: tuple[Posterior | None, Tensor | None]
+        """Posterior and attention of the newest step. They grow with the vocabulary or with the canvas squared, so
+        that older steps do without."""
 
     def steps(self, depth: int) -> tuple[Step, ...]:
         """The last `depth` steps. Only the parts of the newest lie where the next step is written to."""
@@ -355,11 +330,13 @@ class HistoryBuffer:
         # Cloned: the policy may hand on what it reads here, while the lines move.
         lines = self.memory[self.most - depth :].clone()
         *older, last = (self.layout.read(line)[0] for line in lines)
-        return (*older, replace(last, prediction=replace(last.prediction, **vars(self._newest))))
+        posterior, attention_BNN = self._newest
+        whole = replace(last.prediction, posterior=posterior, attention_BNN=attention_BNN)
+        return (*older, replace(last, prediction=whole))
 
     def push(self, step: Step, took_B: Tensor) -> None:
         """Keep one more step, and the rows that took it."""
-        newest, layout = _NewestOnly.of(step), self._prepare(step, took_B)
+        newest, layout = (step.prediction.posterior, step.prediction.attention_BNN), self._prepare(step, took_B)
         if not same_form(self._newest, newest):
             raise NotGraphable("what it reads of the posterior changes its shape")
         self._shift_in(layout, (light_step(step), took_B))
@@ -371,7 +348,7 @@ class HistoryBuffer:
             return
         *older, last = steps
         if (old := last.prediction.posterior) is not None:
-            packed = PackedSlots(old.slot_BN >= 0, slots)
+            packed = Slots.pack(old.slot_BN >= 0, slots)
             row_R = old.slot_BN.flatten()[packed.index_R].clamp(min=0)
             new = replace(old, logits_RV=old.logits_RV[row_R], logz_R=old.logz_R[row_R], slot_BN=packed.row_BN)
             last = replace(last, prediction=replace(last.prediction, posterior=new))
@@ -391,7 +368,8 @@ class HistoryBuffer:
             self.layout = Layout.of((light_step(step), took_B))
             with torch.inference_mode(False):
                 self.memory = torch.zeros(self.most, self.layout.size, dtype=torch.uint8, device=took_B.device)
-                self._newest = map_tensors(_NewestOnly.of(step), torch.zeros_like)
+                newest = (step.prediction.posterior, step.prediction.attention_BNN)
+                self._newest = map_tensors(newest, torch.zeros_like)
         return self.layout
 
     def _shift_in(self, layout: Layout[tuple[Step, Tensor]], value: tuple[Step, Tensor]) -> None:

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unmask.base.errors import DenoiserError, require
-from unmask.core import CountedSlots, ModelInput, ModelOutput, Needs, State, Vocabulary, copy_in
+from unmask.core import ModelInput, ModelOutput, Needs, Slots, State, Vocabulary, copy_in
 from unmask.models.cuda_graphs import GraphCache
 from unmask.models.execution import PassGraphs
 from unmask.models.invariance import Bounds
@@ -109,7 +109,7 @@ class BlockCache:
         # Started before slots are packed: the device need not wait for that.
         started = cached.start()
         wanted_BN, processed_B = memory.answered(inputs)
-        output = cached.finish(started, _KnownSlots(wanted_BN, wanted), processed_B, needs)
+        output = cached.finish(started, Slots.of(wanted_BN, wanted), processed_B, needs)
         # Only now: what a pass that failed has left behind is not read again.
         self._seats.append(seats)
         return output
@@ -435,7 +435,7 @@ class CachedPass:
         """Hidden states of the pass over spans, or of the complete one where all rows begin anew."""
         return self._reuse() if self.shape.width else self._fill(everyone=self.shape.fresh == self.shape.rows)
 
-    def finish(self, started: Tensor, packed: CountedSlots, processed_B: Tensor, needs: Needs) -> ModelOutput:
+    def finish(self, started: Tensor, packed: Slots, processed_B: Tensor, needs: Needs) -> ModelOutput:
         """The answer for packed slots: from the pass that was started, and of rows that begin anew beside it."""
         memory, slots = self.memory, packed.wanted_BN.shape[1]
         row_R = packed.index_R // slots
@@ -537,19 +537,6 @@ class _Reuse:
         index = self.index_BS[:, None, :, None].expand_as(k_BGSF)
         keys, values = self.memory.keys[layer][self.rows], self.memory.values[layer][self.rows]
         return keys.scatter_(2, index, k_BGSF), values.scatter_(2, index, v_BGSF)
-
-
-class _KnownSlots(CountedSlots):
-    """Wanted slots whose number is known: nothing waits for the device."""
-
-    __slots__ = ()
-
-    def __init__(self, wanted_BN: Tensor, count: int):
-        flags_N = wanted_BN.flatten()
-        # Each wanted slot is written at its rank among them, all others behind the end.
-        rank_N = torch.where(flags_N, flags_N.cumsum(0) - 1, count)
-        slot_N = torch.arange(len(flags_N), device=flags_N.device)
-        self.wanted_BN, self.index_R = wanted_BN, slot_N.new_zeros(count + 1).scatter_(0, rank_N, slot_N)[:count]
 
 
 def seat_bytes(network: Network, rows: int, slots: int) -> int:
