@@ -1,4 +1,4 @@
-"""`load`, `generate` and `infill`, as a user of the package sees them."""
+"""`generate` and `infill`, as a user of the package sees them."""
 
 import json
 from dataclasses import dataclass
@@ -11,14 +11,12 @@ import torch
 import unmask
 from tests.helpers.cases import each_case
 from tests.helpers.fresh_python import fresh_python
-from unmask.api.load import MODELS, ExactOptions
 from unmask.api.options import OPTIONS
-from unmask.base.errors import ConfigError, UnknownName, UnmaskError
+from unmask.base.errors import ConfigError, UnmaskError
 from unmask.core import ModelInput, Needs, Policy, row_key
 from unmask.engine import decode
 from unmask.methods import METHODS, Dream, Fixed, LLaDA
 
-MODEL_OPTIONS = {"n": 6, "vocab": 3, "dependence": 0.5, "structure": "far", "seed": 1, "eos": "b"}
 FITTING = {"wino": {"block_length": 4}}
 """Settings without which a method cannot show itself on a small canvas."""
 
@@ -45,80 +43,22 @@ def fingerprint(out):
 
 
 class TestPackage:
-    def test_readme_example(self):
-        out = unmask.load("exact").generate("a", policy="llada", steps=4)
-        assert (out.text, out.forwards) == (out.texts[0], 4)
-        assert len(out.text) == 7
-
-    @each_case("name", unmask.__all__)
-    def test_public_names_exist(self, name):
-        assert getattr(unmask, name) is not None
-        assert name in dir(unmask)
-
-    def test_names_are_the_originals(self):
-        assert unmask.State is unmask.core.State
+    def test_public_names(self):
+        values = {"Action", "Generation", "Model", "Noise", "Policy", "SamplingParams", "State", "Trajectory"}
+        functions = {"calibrate", "compose", "decode", "load"}
+        assert set(unmask.__all__) == {
+            *("__version__", "METHODS", "MODELS", "ConfigError", "UnmaskError"),
+            *(values | functions),
+        }
+        assert all(getattr(unmask, name) is not None for name in unmask.__all__)
         assert unmask.decode is unmask.engine.decode is decode
-        assert unmask.METHODS is METHODS
-        assert unmask.MODELS is MODELS
-
-    def test_parts_need_no_import_of_their_own(self):
-        code = "import unmask; unmask.engine.decode; unmask.methods.METHODS; unmask.stats.reversal"
-        run = fresh_python(code)
-        assert run.returncode == 0, run.stderr
-
-    def test_only_public_names_are_shown(self):
-        assert dir(unmask) == sorted(unmask.__all__)
-        code = "import unmask; unmask.load('exact').generate('a'); print(*(set(dir(unmask)) ^ set(unmask.__all__)))"
-        run = fresh_python(code)
-        assert (run.returncode, run.stdout.split()) == (0, []), run.stderr
-
-    def test_misspelt_name(self):
         with pytest.raises(AttributeError, match=r"no attribute 'laod'; did you mean load\?"):
             _ = unmask.laod
-        with pytest.raises(ImportError):
-            from unmask import laod  # noqa: F401
 
-
-class TestLoad:
-    def test_defaults_are_the_options(self, model):
-        assert model.options == {
-            "n": 8,
-            "vocab": 4,
-            "dependence": 1.5,
-            "structure": "dense",
-            "seed": 0,
-            "eos": None,
-        }
-        assert model.denoiser.joint.p.shape == (4,) * 8
-
-    @pytest.mark.parametrize(("option", "value"), MODEL_OPTIONS.items())
-    def test_every_option_changes_the_model(self, option, value, model):
-        other = unmask.load("exact", **{option: value}).denoiser
-        same = np.array_equal(other.joint.p, model.denoiser.joint.p) and other.eos_ids == model.denoiser.eos_ids
-        assert not same
-
-    def test_that_was_every_option(self):
-        assert set(MODEL_OPTIONS) == set(ExactOptions.model_fields)
-
-    @each_case(
-        ("name", "options", "words"),
-        [
-            ("exakt", {}, ["'exakt'", "did you mean exact?"]),
-            ("exact", {"vocap": 3}, ["'vocap'", "did you mean vocab?", "structure"]),
-            ("exact", {"structure": "ring"}, ["'ring'", "chain"]),
-            ("exact", {"vocab": 1}, ["vocab is 1", "2 to 52"]),
-            ("exact", {"n": 40}, ["4**40", "lower n"]),
-            ("exact", {"n": "8"}, ["n of exact is '8'", "int"]),
-            ("exact", {"seed": -1}, ["seed is -1", "0 or more"]),
-            ("exact", {"dependence": float("nan")}, ["dependence is nan"]),
-            ("exact", {"eos": "x"}, ["'x'", "'abcd'"]),
-            ("exact", {"eos": "aa"}, ["'aa'", "different letters"]),
-        ],
-    )
-    def test_refusals(self, name, options, words):
-        with pytest.raises(ConfigError) as refused:
-            unmask.load(name, **options)
-        assert all(word in str(refused.value) for word in words), refused.value
+    def test_names_are_found_without_an_import_of_their_own_and_only_public_ones_are_shown(self):
+        code = "import unmask; unmask.load('exact').generate('a'); unmask.methods.METHODS; unmask.stats.Calibration\n"
+        run = fresh_python(code + "assert dir(unmask) == sorted(unmask.__all__), dir(unmask)")
+        assert run.returncode == 0, run.stderr
 
 
 class TestGeneration:
@@ -134,31 +74,22 @@ class TestGeneration:
         assert [(r["new_tokens"], r["steps"]) for r in out.config["rows"]] == [(7, 4), (6, 3)]
         assert [len(text) for text in out.texts] == [7, 6]
         assert out.canvases == tuple(p + t for p, t in zip(["a", "bc"], out.texts, strict=True))
+        assert tuple(map(model.codec.decode, out.tokens)) == out.texts
 
     def test_accounts(self, model):
         out = model.generate(["a", "bc"], steps=3)
-        assert out.row_forwards == (3, 3)
-        assert (out.forwards, out.processed) == (6, 6 * 8)
+        assert (out.row_forwards, out.forwards, out.processed) == ((3, 3), 6, 6 * 8)
         assert out.tokens_per_forward == 13 / 6
-
-    def test_text_is_for_a_single_row(self, model):
         with pytest.raises(ConfigError, match=r"use \.texts"):
-            _ = model.generate(["a", "b"]).text
-
-    def test_tokens_are_those_of_the_texts(self, model):
-        out = model.generate("ab", samples=2, temperature=1.0)
-        assert tuple(map(model.codec.decode, out.tokens)) == out.texts
+            _ = out.text
 
     def test_configuration_is_resolved_and_plain(self, model):
         out = model.generate("a", policy="core", window=(0.0, 0.5))
         assert json.loads(json.dumps(out.config)) == out.config
-        assert out.config["policy"]["window"] == [0.0, 0.5]
-        assert out.config["policy"]["revise_every"] == 8
+        assert (out.config["policy"]["window"], out.config["policy"]["revise_every"]) == ([0.0, 0.5], 8)
         assert out.config["method"] == {"label": "verified", "version": "1"}
         assert model.generate("a", policy="dos").config["method"]["label"] == "reconstruction"
-        assert model.generate("a", policy="info-gain").config["method"]["version"] == "2"
         assert out.config["model"] == {"name": "exact", **model.options}
-        assert out.config["proposal"]["top_p"] == 1.0
         assert set(out.config["versions"]) == {"unmask", "torch", "numpy", "python", "threads"}
         assert out.config["versions"]["torch"] == torch.__version__
 
@@ -188,8 +119,8 @@ class TestGeneration:
     def test_row_keys_are_seed_prompt_and_sample(self, model):
         out = model.generate("ab", seed=5, samples=2)
         canvas = np.array([0, 1, *[4] * 6], "<i8").tobytes()
-        assert [row["key"] for row in out.config["rows"]] == [row_key(5, canvas, 0), row_key(5, canvas, 1)]
-        assert out.trajectory.noise.key_B.tolist() == [row["key"] for row in out.config["rows"]]
+        keys = [row_key(5, canvas, 0), row_key(5, canvas, 1)]
+        assert [row["key"] for row in out.config["rows"]] == out.trajectory.noise.key_B.tolist() == keys
 
     @each_case("policy", [name for name in METHODS if name != "fast-dllm-dream"])
     def test_alone_as_in_a_batch(self, policy, model):
@@ -214,31 +145,31 @@ class TestGeneration:
     def test_record_and_on_step(self, model):
         seen = []
         out = model.generate("a", steps=4, record=False, on_step=lambda traj: seen.append(int(traj.state.step_B[0])))
-        assert out.trajectory.steps == ()
-        assert seen == [1, 2, 3, 4]
+        assert (out.trajectory.steps, seen) == ((), [1, 2, 3, 4])
         assert out.text == model.generate("a", steps=4).text
 
+    def test_record_top_keeps_as_many_and_changes_nothing_else(self, model):
+        plain = model.generate("ab", policy="remdm", seed=2)
+        wide = model.generate("ab", policy="remdm", seed=2, record_top=3)
+        assert fingerprint(wide) == fingerprint(plain)
+        widths = [{s.prediction.clean.top_BNK.shape[-1] for s in out.trajectory.steps} for out in (plain, wide)]
+        assert widths == [{2}, {3}]
+        assert wide.config == plain.config | {"record_top": 3}
 
-def test_reprs_fit_on_a_few_lines(model):
-    out = model.generate(["a", "bc"] * 20, policy="info-gain", samples=3)
-    step = out.trajectory.steps[0]
-    values = [out, out.trajectory, out.trajectory.state, out.trajectory.noise, step, step.action, step.prediction]
-    values += [step.prediction.clean, ModelInput.of(step.state, Needs()), model, unmask.load("mini"), out.policy]
-    for value in values:
-        assert type(value).__name__ in repr(value)
-        assert len(repr(value)) < 500, type(value)
-    assert repr(out.texts[0]) in repr(out)
-    assert "info-gain" in repr(out)
-    assert "tokens_BL=int64[120, 8]" in repr(out.trajectory.state)
-    assert "rows_B=[0, 1]" in repr(model.generate(["a", "b"]).trajectory)
+    def test_reprs_fit_on_a_few_lines(self, model):
+        out = model.generate(["a", "bc"] * 20, policy="info-gain", samples=3)
+        step = out.trajectory.steps[0]
+        values = [out, out.trajectory, out.trajectory.state, out.trajectory.noise, step, step.action, step.prediction]
+        values += [step.prediction.clean, ModelInput.of(step.state, Needs()), model, unmask.load("mini"), out.policy]
+        for value in values:
+            assert type(value).__name__ in repr(value)
+            assert len(repr(value)) < 500, type(value)
+        assert repr(out.texts[0]) in repr(out)
+        assert "info-gain" in repr(out)
+        assert "tokens_BL=int64[120, 8]" in repr(out.trajectory.state)
 
 
-class TestNamesOfTheField:
-    def test_gen_length(self, model):
-        assert model.generate("a", gen_length=4).texts == model.generate("a", max_new_tokens=4).texts
-        with pytest.raises(ConfigError, match="they mean the same"):
-            model.generate("a", gen_length=4, max_new_tokens=4)
-
+class TestPolicies:
     def test_settings_reach_the_policy(self, model):
         by_name = model.generate("ab", policy="llada", block_length=2, steps=6, remasking="random")
         by_object = model.generate("ab", policy=LLaDA(2, "random"), steps=6)
@@ -260,12 +191,10 @@ class TestNamesOfTheField:
                 return Fixed(region="block:1", kappa=1.0).act(traj, look_ahead)
 
         out = model.generate("ab", policy=LeftToRight(), steps=6)
-        recorded = out.config["policy"]
-        assert recorded["name"] == "left-to-right"
+        assert out.config["policy"]["name"] == "left-to-right"
         # No setting says what it does: a hash of its code does.
-        assert "LeftToRight, code " in recorded["class"]
-        first = [int(s.revealed_BL[0].long().argmax()) for s in out.trajectory.steps]
-        assert first == [2, 3, 4, 5, 6, 7]
+        assert "LeftToRight, code " in out.config["policy"]["class"]
+        assert [int(s.revealed_BL[0].long().argmax()) for s in out.trajectory.steps] == [2, 3, 4, 5, 6, 7]
 
 
 class TestInfill:
@@ -276,32 +205,23 @@ class TestInfill:
         assert len(out.text) == len(plain)
         assert all(after == before for after, before in zip(out.text, plain, strict=True) if before != "_")
         assert "_" not in out.text
-        assert out.config["rows"][0] | {"key": 0} == {
-            "prompt": text,
-            "sample": 0,
-            "key": 0,
-            "new_tokens": 4,
-            "steps": 2,
-        }
-
-    def test_both_spellings(self, model):
-        assert fingerprint(model.infill("a_b_")) == fingerprint(model.infill("a[MASK]b[MASK]"))
+        row = {"prompt": text, "sample": 0, "key": 0, "new_tokens": 4, "steps": 2}
+        assert out.config["rows"][0] | {"key": 0} == row
 
     def test_one_position_at_a_time_is_the_exact_conditional(self, model):
         out = model.infill("ab_dabcd", steps=1)
         evidence = {i: "abcd".index(letter) for i, letter in enumerate("ab_dabcd") if letter != "_"}
         assert "abcd".index(out.text[2]) == int(model.denoiser.joint.marginals(evidence)[2].argmax())
 
-    def test_nothing_given(self, model):
-        assert len(model.infill("________").text) == 8
-
     def test_generation_is_infilling_on_the_right(self, model):
         assert model.generate("ab").canvases == model.infill("ab______").texts
+        assert fingerprint(model.infill("a_b_")) == fingerprint(model.infill("a[MASK]b[MASK]"))
+        assert len(model.infill("________").text) == 8
 
 
 @dataclass(frozen=True)
 class Effect:
-    """An option, and what must change when it is set."""
+    """A value of an option under which a run must change."""
 
     value: object
     policy: str = "llada"
@@ -309,8 +229,6 @@ class Effect:
     """Whether the model needs an end of text for it."""
     inert: tuple[float, ...] = ()
     """Temperatures at which it cannot have an effect, as documented."""
-    other: bool = False
-    """Not about the decoding itself; has a test of its own."""
 
 
 EFFECTS = {
@@ -330,48 +248,31 @@ EFFECTS = {
     "eos_penalty": Effect(2.0, ends=True),
     "cfg_scale": Effect(1.5),
     "eos_fill": Effect(True, ends=True),
-    # They need a policy that asks one: tests/test_resolve.py.
-    "planner": Effect(None, other=True),
-    "record": Effect(False, other=True),
-    "record_top": Effect(5, other=True),
-    "on_step": Effect(None, other=True),
-    # They need a network: tests/test_catalog.py.
-    "cache": Effect("dual", other=True),
-    "cache_refresh": Effect(2, other=True),
-    # They need a calibrated gate: tests/adapt/test_gate.py.
-    "gate": Effect(None, other=True),
-    "force_gate": Effect(True, other=True),
 }
+ELSEWHERE = {"planner", "record", "record_top", "on_step", "cache", "cache_refresh", "gate", "force_gate"}
+"""Options that need another model or a gate, or do not change what is decoded; each has a test of its own."""
 PROMPTS = ["a", "b", "cd", "dab"]
 
 
 class TestEveryOption:
     def test_table_is_complete(self):
-        assert set(EFFECTS) == OPTIONS - {"prompt", "gen_length"}
+        assert EFFECTS.keys() | ELSEWHERE == OPTIONS - {"prompt", "gen_length"}
 
     @each_case("temperature", [0.0, 0.8])
-    @each_case("option", [name for name, effect in EFFECTS.items() if not effect.other])
-    def test_has_its_effect(self, option, temperature, model, ending):
+    @each_case("option", EFFECTS)
+    def test_has_its_effect_on_generate_and_infill(self, option, temperature, model, ending):
         effect = EFFECTS[option]
         own = {"policy": effect.policy, "temperature": temperature}
         used = ending if effect.ends else model
-        changed = fingerprint(used.generate(PROMPTS, **{**own, option: effect.value}))
-        assert (changed == fingerprint(used.generate(PROMPTS, **own))) == (temperature in effect.inert)
+        texts = [prompt + "_" * (8 - len(prompt)) for prompt in PROMPTS]
+        for run, given in [(used.generate, PROMPTS), (used.infill, texts)][: 1 if option == "max_new_tokens" else 2]:
+            changed = fingerprint(run(given, **{**own, option: effect.value}))
+            assert (changed == fingerprint(run(given, **own))) == (temperature in effect.inert), run.__name__
 
     @pytest.mark.parametrize("option", ["top_p", "top_k"])
     def test_filters_do_nothing_to_a_greedy_policy_that_scores_the_clean_posterior(self, option, model):
         value = EFFECTS[option].value
         assert fingerprint(model.generate(PROMPTS, **{option: value})) == fingerprint(model.generate(PROMPTS))
-
-    @each_case("temperature", [0.0, 0.8])
-    @each_case("option", [n for n, e in EFFECTS.items() if not e.other and n != "max_new_tokens"])
-    def test_infill_has_it_too(self, option, temperature, model, ending):
-        effect = EFFECTS[option]
-        own = {"policy": effect.policy, "temperature": temperature}
-        used = ending if effect.ends else model
-        texts = [prompt + "_" * (8 - len(prompt)) for prompt in PROMPTS]
-        changed = fingerprint(used.infill(texts, **{**own, option: effect.value}))
-        assert (changed == fingerprint(used.infill(texts, **own))) == (temperature in effect.inert)
 
 
 REFUSED = [
@@ -382,13 +283,13 @@ REFUSED = [
     ({"prompt": bytearray(b"ab")}, ["prompt is bytearray", "decode the bytes"]),
     ({"prompt": [b"ab"]}, ["prompt is b'ab'", "a text"]),
     ({"prompt": "\ufeff"}, ["prompt is ''", "one character or more"]),
-    ({"steps": -3}, ["steps of row 0 is -3", "take at least one step"]),
     ({"prompt": ["a", None]}, ["prompt is None", "a text"]),
     ({"prompt": "axe"}, ["'x'", "'abcd'"]),
     ({"prompt": "a_"}, ["blank", "use infill"]),
     ({"prompt": "abcdabcd"}, ["9 positions", "at most 8", "shorten"]),
     ({"max_new_tokens": 0}, ["max_new_tokens is 0", "1 to 7"]),
     ({"max_new_tokens": 8}, ["max_new_tokens is 8", "1 to 7", "1 of 8 positions", "shorten the prompt"]),
+    ({"steps": -3}, ["steps of row 0 is -3", "take at least one step"]),
     ({"steps": 0}, ["steps of row 0 is 0", "1 to 7", "take at least one step"]),
     ({"steps": 8}, ["steps of row 0 is 8", "1 to 7", "lower steps"]),
     ({"task": "x"}, ["'task'"]),
@@ -405,8 +306,17 @@ REFUSED = [
     ({"eos_penalty": 1.0}, ["eos_penalty is 1.0", "end-of-text"]),
     ({"policy": "lada"}, ["'lada'", "did you mean llada?"]),
     ({"policy": 3}, ["policy is 3", "a name"]),
-    ({"cache": "dual"}, ["cache is 'dual'", "None with exact"]),
+    ({"policy": "klass:threshold=0.5"}, ["settings as keywords; write policy='klass' and threshold=0.5 beside it"]),
+    ({"policy": "medal", "record_top": 3}, ["record_top is 3; allowed: 0 with a search such as medal"]),
     ({"policy": LLaDA(), "block_length": 2}, ["block_length", "on the object"]),
+    ({"policy": LLaDA(), "preset": "gsm8k"}, ["none with a policy object"]),
+    ({"policy": "klass", "preset": "gsm"}, ["preset of klass is 'gsm' with a model of the family llada"]),
+    ({"policy": "dos", "preset": "gsm8k"}, ["allowed: none; leave it out"]),
+    ({"cache": "dual"}, ["cache is 'dual'", "None with exact"]),
+    ({"score": "margin", "block_length": 4}, ["policy settings is ['block_length']; allowed: score, region"]),
+    ({"score": "margin", "policy": "klass"}, ["unknown setting of klass 'score'"]),
+    ({"score": "margin", "policy": LLaDA()}, ["none with a policy object"]),
+    ({"region": "blok:2"}, ["unknown region 'blok'; did you mean block"]),
     ({"block_lenght": 2}, ["'block_lenght'", "did you mean block_length?"]),
     ({"block_length": "4"}, ["block_length of llada is '4'", "int | None"]),
     ({"block_length": True}, ["block_length of llada is True", "int | None"]),
@@ -421,53 +331,24 @@ REFUSED = [
 ]
 
 
-class TestRefusals:
-    @each_case(("options", "words"), REFUSED, ids=[str(options)[:50] for options, _ in REFUSED])
-    def test_generate(self, options, words, model):
-        with pytest.raises(UnmaskError) as refused:
-            model.generate(**{"prompt": "a", **options})
-        assert all(word in str(refused.value) for word in words), refused.value
-
-    @pytest.mark.parametrize(
-        ("text", "options", "words"),
-        [
-            ("abc", {}, ["'abc'", "'_' or [MASK]", "mark"]),
-            ("", {}, ["text is ''"]),
-            ("x_", {}, ["'x'", "'abcd'"]),
-            ("_________", {}, ["9 positions", "at most 8"]),
-            ("a__", {"steps": 3}, ["steps of row 0 is 3", "1 to 2"]),
-            ("a__", {"max_new_tokens": 2}, ["max_new_tokens", "no option of infill"]),
-        ],
-    )
-    def test_infill(self, text, options, words, model):
-        with pytest.raises(ConfigError) as refused:
-            model.infill(text, **options)
-        assert all(word in str(refused.value) for word in words), refused.value
-
-    def test_unknown_names_are_told_apart(self, model):
-        with pytest.raises(UnknownName):
-            model.generate("a", policy="nothing")
+@each_case(("options", "words"), REFUSED, ids=[str(options)[:50] for options, _ in REFUSED])
+def test_generate_refuses(options, words, model):
+    with pytest.raises(UnmaskError) as refused:
+        model.generate(**{"prompt": "a", **options})
+    assert all(word in str(refused.value) for word in words), refused.value
 
 
-class TestRecordTop:
-    def test_steps_keep_as_many_as_asked_and_nothing_else_changes(self, model):
-        plain = model.generate("ab", policy="remdm", seed=2)
-        wide = model.generate("ab", policy="remdm", seed=2, record_top=3)
-        assert fingerprint(wide) == fingerprint(plain)
-        widths = [{s.prediction.clean.top_BNK.shape[-1] for s in out.trajectory.steps} for out in (plain, wide)]
-        assert widths == [{2}, {3}]
-        assert wide.config == plain.config | {"record_top": 3}
-        assert "record_top" not in plain.config
-
-    def test_a_branch_inherits_it(self, model, tmp_path):
-        out = model.generate("ab", policy="llada", record_top=3)
-        out.trajectory.save(tmp_path / "run.npz")
-        again = model.branch(tmp_path / "run.npz", step=2, action=Fixed(kappa="count:2"))
-        assert {s.prediction.clean.top_BNK.shape[-1] for s in again.trajectory.steps} == {3}
-        less = model.branch(out, step=1, record_top=0)
-        assert [s.prediction.clean.top_BNK.shape[-1] for s in less.trajectory.steps] == [3, 2, 2]
-        assert not model.branch(out, step=1, record=False).trajectory.steps
-
-    def test_a_search_keeps_what_it_reads(self, model):
-        with pytest.raises(ConfigError, match="record_top is 3; allowed: 0 with a search such as medal"):
-            model.generate("ab", policy="medal", record_top=3)
+@each_case(
+    ("text", "options", "words"),
+    [
+        ("abc", {}, ["'abc'", "'_' or [MASK]", "mark"]),
+        ("", {}, ["text is ''"]),
+        ("x_", {}, ["'x'", "'abcd'"]),
+        ("_________", {}, ["9 positions", "at most 8"]),
+        ("a__", {"steps": 3}, ["steps of row 0 is 3", "1 to 2"]),
+    ],
+)
+def test_infill_refuses(text, options, words, model):
+    with pytest.raises(ConfigError) as refused:
+        model.infill(text, **options)
+    assert all(word in str(refused.value) for word in words), refused.value
