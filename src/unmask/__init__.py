@@ -64,24 +64,19 @@ _configure_threads()
 
 
 def __getattr__(name: str) -> Any:
-    parts = _parts()
     try:
         if name in _HOME:
             return getattr(import_module(f"unmask.{_HOME[name]}"), name)
-        if name in parts:
+        packages = [module.name for module in iter_modules(__path__)]
+        if name in packages:
             return import_module(f"unmask.{name}")
     except ModuleNotFoundError as error:
         # A part of the package that needs an extra says which.
         raise explain_import(error) from error
-    close = get_close_matches(name, [*_HOME, *parts], n=3)
+    close = get_close_matches(name, [*_HOME, *packages], n=3)
     hint = f"did you mean {', '.join(close)}? " if close else ""
     raise AttributeError(f"module 'unmask' has no attribute {name!r}; {hint}public names: {', '.join(__all__)}")
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-def _parts() -> list[str]:
-    """Modules and folders of the package, loaded or not."""
-    return [module.name for module in iter_modules(__path__)]

@@ -7,7 +7,7 @@ import pytest
 
 import unmask
 from tests.helpers.cases import each_case
-from unmask.api.options import AT_START, OPTIONS, DecodeOptions, LikelihoodOptions, option_names
+from unmask.api.options import AT_START, FUNCTION_OPTIONS, OPTIONS, DecodeOptions, LikelihoodOptions
 from unmask.api.resolve import SAMPLING
 from unmask.base.errors import ConfigError
 from unmask.core import SamplingParams
@@ -19,7 +19,7 @@ def test_every_option_says_what_it_does():
 
 
 def test_functions_differ_in_what_is_decided_at_the_start():
-    names = {function: set(option_names(function)) for function in ("generate", "infill", "branch")}
+    names = {function: set(options) for function, options in FUNCTION_OPTIONS.items()}
     assert names["generate"] == OPTIONS - {"prompt", "gen_length"}
     assert names["generate"] - names["infill"] == {"max_new_tokens"}
     assert names["generate"] - names["branch"] == AT_START
@@ -34,7 +34,8 @@ def test_sampling_options_have_the_defaults_of_sampling_params():
 def test_signatures_show_every_option(function):
     """Editors and `help` read them, although every option is spelled once, as a field."""
     shown = inspect.signature(getattr(unmask.Model, function)).parameters
-    assert [name for name in shown if name in option_names(function)] == option_names(function)
+    options = FUNCTION_OPTIONS[function]
+    assert tuple(name for name in shown if name in options) == options
 
 
 def test_other_keywords_are_settings_of_the_policy():

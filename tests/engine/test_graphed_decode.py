@@ -9,7 +9,7 @@ import torch
 
 from tests.helpers.cases import each_case
 from tests.helpers.recordable import OPEN, POLICIES, four
-from tests.helpers.tape import HostFree, HostRead, Recorded, Tape, TapeRecorder
+from tests.helpers.tape import HostFree, HostRead, Recorded, Tape, TapeRecorder, regions_as_on_a_gpu
 from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.adapt.selective import Selective
 from unmask.api.load import load
@@ -27,10 +27,16 @@ from unmask.core import (
     tensors,
 )
 from unmask.engine import decode
+from unmask.engine.graphed_decode import GraphedRows, PendingFlags
 from unmask.methods import METHODS, Fixed, LLaDA, make_policy
 from unmask.models import ExactDenoiser, JointDistribution, Network, Transformer, TransformerSpec
 
 EXACT = ExactDenoiser(JointDistribution.random(9, 4, dependence=1.5, seed=3), eos_ids=(2, 3))
+
+
+@pytest.fixture(autouse=True)
+def _regions_as_on_a_gpu(monkeypatch):
+    regions_as_on_a_gpu(monkeypatch)
 
 
 def rows(denoiser, new_tokens=(2, 6, 4, 5), steps=None, prompts=((0,), (1, 2), (3,), (2, 1))):
@@ -251,6 +257,25 @@ def test_rows_that_are_done_leave_once_they_are_half():
     assert [steps.rows.state.batch for steps in recorder.kept.values()] == [4, 2]
     # One step of the four runs ahead; the end of the two is foreseen.
     assert recorder.count["at once"] == 6
+
+
+def test_a_step_is_started_before_the_flags_of_the_one_before_are_read(monkeypatch):
+    """A device that counts: it has work ahead whenever the host waits, but for the last step, whose end is known."""
+    launched, reads = [0], []
+    step, read = GraphedRows._step, PendingFlags.read
+
+    def counted_step(rows, settings):
+        launched[0] += 1
+        return step(rows, settings)
+
+    def counted_read(pending):
+        reads.append(launched[0])
+        return read(pending)
+
+    monkeypatch.setattr(GraphedRows, "_step", counted_step)
+    monkeypatch.setattr(PendingFlags, "read", counted_read)
+    both(EXACT, LLaDA(), rows(EXACT, (6, 6), (6, 6)))
+    assert reads == [2, 3, 4, 5, 6, 6], "steps started when the flags of step 1, 2, ... were read"
 
 
 def test_an_end_that_is_foreseen_costs_no_step():

@@ -18,8 +18,8 @@ from tests.gpu.names import get
 from tests.gpu.networks import ManyRows, inputs, noise, random_network, start
 from tests.helpers.gpu import gpu
 from tests.helpers.recordable import four
-from tests.helpers.tape import HostFree, Tape, TapeRecorder
-from unmask.core import Action, LookAhead, Slots, Trajectory
+from tests.helpers.tape import HostFree, Tape, TapeRecorder, regions_as_on_a_gpu
+from unmask.core import Action, LookAhead, Trajectory
 from unmask.engine import decode
 from unmask.methods import Fixed, make_policy
 
@@ -32,6 +32,7 @@ caches = pytest.mark.parametrize("cache", ["prefix", "dual"])
 def cpu(monkeypatch):
     """A small network on the CPU whose passes and steps are recorded by stand-ins."""
     events = shared_pool.install(monkeypatch)
+    regions_as_on_a_gpu(monkeypatch)
     network = random_network("tiny", torch.float32, "cpu")
     return replace(network, forward=get("PassGraphs")(network.model)), events
 
@@ -329,7 +330,7 @@ def test_nothing_is_recorded_inside_a_recording_of_a_cached_step_on_a_gpu(cache,
 def packed_view(network):
     """A view that names its packed slots, as a recorded step has it."""
     view = inputs(network, (9, 14), 8)
-    packed = Slots.pack(view.wanted_BN, 12)
+    packed = get("PackedSlots")(view.wanted_BN, 12)
     return replace(view, wanted_BN=packed.wanted_BN, packed=packed)
 
 
@@ -371,7 +372,7 @@ def test_readings_run_on_streams_that_are_forked_and_joined(cpu, monkeypatch):
     diagnostics = [kind() for kind in get("DIAGNOSTICS").values()]
     traj, action = states(plain(cpu[0]), 0)[2]
     before = len(cpu[1])
-    get("build_reading_graph")([diagnostic.sized(traj) for diagnostic in diagnostics], traj, action)
+    get("build_reading_graph")(diagnostics, traj, action)
     main, waits = shared_pool.NotedStream.main, shared_pool.NotedStream.waits
     sides = [stream for name, stream in cpu[1][before:] if name == "stream"]
     assert len(sides) == len(diagnostics)

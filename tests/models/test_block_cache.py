@@ -417,6 +417,53 @@ def test_memory_goes_by_row_and_not_by_place(cache, rows, network):
         assert_close(logits, expected[rows[at], slot])
 
 
+@caches
+@kinds
+@each_case("order", [[0, 1, 2], [0, 2, 1], [2, 1, 0]])
+def test_a_row_that_joins_leaves_its_neighbours_bits(kind, cache, order, network):
+    """Row 2 joins at the third pass: only it is computed as a whole, wherever it stands among the rows."""
+    net = network(kind)
+    first = start(net, tokens_of([6, 6, 6]), 8)
+    second = put(put(first, 0, {6: 30}), 1, {8: 31})
+    third = put(put(second, 0, {9: 32}), 1, {6: 33})
+    quiet, joined = BlockCache(net, cache, 4), BlockCache(net, cache, 4)
+    for state in (first, second):
+        pair = select(view_of(state), torch.tensor([0, 1]))
+        quiet(pair, Needs())
+        joined(pair, Needs())
+    expected = by_slot(quiet(select(view_of(third), torch.tensor([0, 1])), Needs()))
+    rows = select(view_of(third), torch.tensor(order))
+    answer = joined(rows, Needs())
+    span = 8 + net.shift if cache == "prefix" else 4 + net.shift
+    assert answer.processed_B.tolist() == [14 if row == 2 else span for row in order]
+    got = {(order[at], slot): logits for (at, slot), logits in by_slot(answer).items()}
+    assert {at for at in got if at[0] != 2} == set(expected)
+    for at, logits in expected.items():
+        assert torch.equal(got[at], logits)
+    whole = by_slot(net(select(view_of(third), torch.tensor([2])), Needs()))
+    for (_, slot), logits in whole.items():
+        assert_close(got[2, slot], logits)
+
+
+@caches
+def test_a_longer_row_that_joins_leaves_its_neighbours_what_they_remember(cache, network):
+    """All canvases become longer, and so does the memory."""
+    net = network("llada")
+    state = start(net, tokens_of([6, 6, 40]), 8)
+    short = state.select(torch.tensor([0, 1]))
+    short = replace(short, tokens_BL=short.tokens_BL[:, :14], fixed_BL=short.fixed_BL[:, :14])
+    short = replace(short, committed_BL=short.committed_BL[:, :14])
+    quiet, joined = BlockCache(net, cache, 4), BlockCache(net, cache, 4)
+    for wrapper in (quiet, joined):
+        wrapper(view_of(short), Needs())
+    expected = by_slot(quiet(view_of(put(short, 0, {6: 30})), Needs()))
+    answer = joined(view_of(put(state, 0, {6: 30})), Needs())
+    assert answer.processed_B.tolist() == [8, 8, 48] if cache == "prefix" else [4, 4, 48]
+    got = by_slot(answer)
+    for at, logits in expected.items():
+        assert_close(got[at], logits)
+
+
 LOOKING = make_policy("info-gain", block_length=4, candidates=3, threshold=0.2)
 """Looks that come true are not run again, so some rows are missing from a pass."""
 

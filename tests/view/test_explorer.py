@@ -153,9 +153,9 @@ def test_what_cannot_be_decoded_is_said_in_one_line(client, change, why):
 
 
 def test_the_options_of_a_page_are_options_of_generate():
-    from unmask.api.options import option_names
+    from unmask.api.options import FUNCTION_OPTIONS
 
-    assert set(RUN_OPTIONS) <= set(option_names("generate"))
+    assert set(RUN_OPTIONS) <= set(FUNCTION_OPTIONS["generate"])
 
 
 def test_odd_prompts_stay_text(client):

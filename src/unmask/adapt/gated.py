@@ -51,11 +51,11 @@ class Gated(Policy):
 
     @property
     def cuda_graph(self) -> bool:
-        return self.fixed.cuda_graph and self._base.cuda_graph and self.diagnostic.replays
+        return self.fixed.cuda_graph and self._base.cuda_graph and self.diagnostic.cuda_graph
 
     def bounded(self, length: int) -> Policy:
         base = None if self.base is None else self.base.bounded(length)
-        return replace(self, fixed=self.fixed.bounded(length), diagnostic=self.diagnostic.bounded(length), base=base)
+        return replace(self, fixed=self.fixed.bounded(length), base=base)
 
     def read(self, traj: Trajectory) -> Reading:
         """Signal and proposal, whatever the gate says."""

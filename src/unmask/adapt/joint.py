@@ -58,11 +58,10 @@ class JointPolicy(Policy):
     @property
     def cuda_graph(self) -> bool:
         policies = (self.fixed, self._base)
-        return all(policy.cuda_graph for policy in policies) and all(one.replays for one in self.diagnostics)
+        return all(policy.cuda_graph for policy in policies) and all(one.cuda_graph for one in self.diagnostics)
 
     def bounded(self, length: int) -> Policy:
-        diagnostics = tuple(diagnostic.bounded(length) for diagnostic in self.diagnostics)
-        return replace(self, fixed=self.fixed.bounded(length), diagnostics=diagnostics)
+        return replace(self, fixed=self.fixed.bounded(length))
 
     def act(self, traj: Trajectory, look_ahead: LookAhead) -> Action:
         action = self._base.act(traj, look_ahead)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from unmask.api.likelihood import Likelihoods, TextLikelihood
     from unmask.api.load import MODELS, ExactOptions, check_model, saved_codec, text_side_of
     from unmask.api.model import Generation, Model
-    from unmask.api.options import OPTIONS, DecodeOptions, LikelihoodOptions, decode_options, option_names
+    from unmask.api.options import OPTIONS, DecodeOptions, LikelihoodOptions, check_options
     from unmask.api.request import (
         STEPS_SHARE,
         LoadedModel,
@@ -43,12 +43,11 @@ __all__ = [
     "TextLikelihood",
     "TextSide",
     "check_model",
+    "check_options",
     "check_prompts",
     "check_texts",
-    "decode_options",
     "infill_request",
     "json_values",
-    "option_names",
     "policy_from_config",
     "prompt_request",
     "saved_codec",

@@ -11,20 +11,21 @@ from typing import Any
 import numpy as np
 
 from unmask.api.likelihood import Likelihoods, log_likelihood
-from unmask.api.options import OPTIONS, LikelihoodOptions, check_options, decode_options, spell_options
+from unmask.api.options import OPTIONS, DecodeOptions, LikelihoodOptions, check_options, spell_options
 from unmask.api.request import (
     Request,
     check_length,
     check_prompts,
     check_texts,
     infill_request,
+    start_trajectory,
     steps_of,
     token_request,
 )
 from unmask.api.resolve import ResolvedOptions, branch_options, json_values, resolve
 from unmask.base.display import Displayable
 from unmask.base.environment import versions
-from unmask.base.errors import ConfigError, OtherModel, SchemaError, require
+from unmask.base.errors import ConfigError, OtherModel, SchemaError, require, warn_caller
 from unmask.base.options import fits
 from unmask.core import (
     Action,
@@ -170,7 +171,8 @@ class Model:
         compose one (`unmask.compose`). A row's random numbers depend on seed, sample and its own first canvas, so a
         prompt gets the same answer in any batch.
         """
-        resolved = resolve(self, decode_options("generate", options))
+        check_options("generate", options)
+        resolved = resolve(self, DecodeOptions(**options))
         prompts = check_prompts(self.default_prompt if prompt is None else prompt)
         requests = [self._request(one, resolved) for one in prompts]
         return self._decode("generate", prompts, requests, resolved, default_prompt=prompt is None)
@@ -182,9 +184,10 @@ class Model:
         The default for `steps` is half as many as there are blanks, rounded up, or a gate's own share. Further options
         as for `generate`.
         """
-        resolved = resolve(self, decode_options("infill", options))
+        check_options("infill", options)
+        resolved = resolve(self, DecodeOptions(**options))
         texts = check_texts("text", text)
-        requests = [infill_request(self, one, resolved.options.steps, resolved.share) for one in texts]
+        requests = [infill_request(self, one, resolved.options.steps, resolved.steps_share) for one in texts]
         return self._decode("infill", texts, requests, resolved, default_prompt=False)
 
     @spell_options
@@ -278,7 +281,7 @@ class Model:
         enough = wanted >= 1 and (room is None or wanted <= room)
         require(enough, "max_new_tokens", wanted, allowed, "change it, or shorten the prompt")
         steps = resolved.options.steps
-        return token_request(self, tokens, wanted, steps_of(resolved.share, wanted) if steps is None else steps)
+        return token_request(self, tokens, wanted, steps_of(resolved.steps_share, wanted) if steps is None else steps)
 
     def _decode(
         self,
@@ -289,10 +292,16 @@ class Model:
         default_prompt: bool,
     ) -> Generation:
         """Decode, and record of every row its prompt, key and steps."""
-        start = resolved.start(requests)
-        end = resolved.decode(start)
-        samples = range(resolved.options.samples)
+        samples, gate = range(resolved.options.samples), resolved.gate
         pairs = [(*pair, sample) for pair in zip(prompts, requests, strict=True) for sample in samples]
+        start = start_trajectory(
+            self.denoiser,
+            [request for _, request, _ in pairs],
+            resolved.options.seed,
+            streams=[sample for *_, sample in pairs],
+            extra_steps=resolved.policy.extra_steps,
+        )
+        end = resolved.decode(start)
         rows = [
             {
                 "prompt": json_values(prompt),
@@ -303,9 +312,15 @@ class Model:
             }
             for (prompt, request, sample), key in zip(pairs, start.noise.key_B.tolist(), strict=True)
         ]
-        warnings = resolved.warnings(requests)
-        noted = {"warnings": warnings} if warnings else {}
-        config = {**resolved.config, **noted, "default_prompt": default_prompt, "rows": rows}
+        config = resolved.config
+        if gate is not None:
+            own = {r: steps_of(resolved.steps_share, r.blanks) for r in requests}
+            texts = [gate.at_other_steps(request.steps, steps, request.blanks) for request, steps in own.items()]
+            found = [text for text in dict.fromkeys(texts) if text]
+            for text in found:
+                warn_caller(text)
+            config |= {"warnings": found} if found else {}
+        config |= {"default_prompt": default_prompt, "rows": rows}
         return self._generation(task, end, [request.answer for _, request, _ in pairs], config, resolved)
 
     def _generation(

@@ -5,7 +5,7 @@ that is no field is a setting of the policy. This module loads no torch, so that
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, model_validator
@@ -181,23 +181,23 @@ class LikelihoodOptions(MethodOptions):
         return self
 
 
-def option_names(function: str) -> list[str]:
-    """Return the options of `generate`, `infill`, `branch` or `log_likelihood`, in the order of their declaration."""
-    if function == "log_likelihood":
-        return list(LikelihoodOptions.model_fields)
-    refused = {"generate": frozenset(), "infill": {"max_new_tokens"}, "branch": AT_START}[function]
-    return [name for name in DecodeOptions.model_fields if name not in refused]
-
+FUNCTION_OPTIONS = {
+    "generate": tuple(DecodeOptions.model_fields),
+    "infill": tuple(name for name in DecodeOptions.model_fields if name != "max_new_tokens"),
+    "branch": tuple(name for name in DecodeOptions.model_fields if name not in AT_START),
+    "log_likelihood": tuple(LikelihoodOptions.model_fields),
+}
+"""The options of each function of a model, in the order of their declaration."""
 
 OPTIONS = frozenset({"prompt", GEN_LENGTH, *DecodeOptions.model_fields})
 """Every keyword of `generate`: no setting of a policy can have such a name."""
 
 
 def check_options(function: str, given: Iterable[str]) -> None:
-    """Refuse an option that another function has; unknown names are left to the policy, as its settings."""
-    names = option_names(function) + [GEN_LENGTH] * (function == "generate")
+    """Refuse an option that another function has. Unknown names are left to the policy, as its settings."""
+    names = FUNCTION_OPTIONS[function]
     for name in given:
-        if name in OPTIONS and name not in names:
+        if name in OPTIONS and name not in names and not (name == GEN_LENGTH and function == "generate"):
             raise ConfigError(
                 f"{name} is no option of {function}; allowed: {', '.join(names)}, and settings of the policy; leave it "
                 "out"
@@ -207,22 +207,12 @@ def check_options(function: str, given: Iterable[str]) -> None:
 def spell_options(function: F) -> F:
     """Show the options of a method that takes `**options` in its signature, for `help` and for completion."""
     declared = LikelihoodOptions if function.__name__ == "log_likelihood" else DecodeOptions
+    # A branch inherits what is not given.
+    inherits = function.__name__ == "branch"
     *own, _ = inspect.signature(function).parameters.values()
-    options = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            # A branch inherits what is not given.
-            default=None if function.__name__ == "branch" else declared.model_fields[name].default,
-        )
-        for name in option_names(function.__name__)
-    ]
+    for name in FUNCTION_OPTIONS[function.__name__]:
+        default = None if inherits else declared.model_fields[name].default
+        own.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default))
     settings = inspect.Parameter("settings", inspect.Parameter.VAR_KEYWORD)
-    function.__dict__["__signature__"] = inspect.Signature([*own, *options, settings])
+    function.__dict__["__signature__"] = inspect.Signature([*own, settings])
     return function
-
-
-def decode_options(function: str, given: Mapping[str, Any]) -> DecodeOptions:
-    """Check the keywords of a call of `generate` or `infill`."""
-    check_options(function, given)
-    return DecodeOptions(**given)

@@ -1,7 +1,7 @@
 """From the options of `generate`, `infill` and `branch` to a policy, sampling parameters and a denoiser."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -9,9 +9,9 @@ from typing import Any
 
 from unmask.adapt import Gate
 from unmask.api.options import GEN_LENGTH, OPTIONS, DecodeOptions, MethodOptions, check_options
-from unmask.api.request import STEPS_SHARE, LoadedModel, Request, start_trajectory, steps_of
+from unmask.api.request import STEPS_SHARE, LoadedModel
 from unmask.axes import AXES
-from unmask.base.errors import ConfigError, SchemaError, UnknownName, format_value, require, warn_caller
+from unmask.base.errors import ConfigError, SchemaError, UnknownName, format_value, require
 from unmask.core import Denoiser, Policy, SamplingParams, Search, Trajectory
 from unmask.engine import decode, decode_one_step
 from unmask.methods import METHODS, describe_policy, make_policy, method_status
@@ -40,23 +40,15 @@ class ResolvedOptions:
     policy: Policy | Search
     sampling: SamplingParams
     gate: Gate | None
-    preset: str | None = None
+    preset: str | None
     """The key of the preset that the policy was made with."""
+    planner: Denoiser | None
+    """The second network."""
 
     @property
-    def share(self) -> float:
+    def steps_share(self) -> float:
         """Steps per blank, where the options give no number of steps."""
         return STEPS_SHARE if self.gate is None else self.gate.steps_share
-
-    def start(self, requests: Sequence[Request]) -> Trajectory:
-        """Start every request as often as there are samples, the samples of one side by side."""
-        samples = range(self.options.samples)
-        repeated = [request for request in requests for _ in samples]
-        streams = [*samples] * len(requests)
-        extra_steps = self.policy.extra_steps
-        return start_trajectory(
-            self.model.denoiser, repeated, self.options.seed, streams=streams, extra_steps=extra_steps
-        )
 
     def decode_first_step(self, start: Trajectory, policy: Policy) -> Trajectory:
         """Take one step with another policy, which reads the model as this run does."""
@@ -71,7 +63,7 @@ class ResolvedOptions:
             self.policy,
             start,
             sampling=self.sampling,
-            planner=_network(self.options.planner),
+            planner=self.planner,
             eos_fill=self.options.eos_fill,
             record=self.options.record,
             record_top=self.options.record_top,
@@ -119,16 +111,6 @@ class ResolvedOptions:
             **({"record_top": options.record_top} if options.record_top else {}),
         }
 
-    def warnings(self, requests: Sequence[Request]) -> list[str]:
-        """Warn of requests whose number of steps is not the gate's, and return these warnings for the result."""
-        if self.gate is None:
-            return []
-        texts = [self.gate.at_other_steps(r.steps, steps_of(self.share, r.blanks), r.blanks) for r in requests]
-        found = [text for text in dict.fromkeys(texts) if text]
-        for text in found:
-            warn_caller(text)
-        return found
-
 
 def resolve(model: LoadedModel, options: DecodeOptions) -> ResolvedOptions:
     """Look up what the options name, and refuse what this model does not have."""
@@ -141,8 +123,20 @@ def resolve(model: LoadedModel, options: DecodeOptions) -> ResolvedOptions:
     sampling = resolve_sampling(model, options)
     kept = not (isinstance(policy, Search) and options.record_top)
     require(kept, "record_top", options.record_top, f"0 with a search such as {policy.name}", "it keeps what it reads")
-    _check_planner(model, policy, _network(options.planner))
-    resolved = ResolvedOptions(model, options, policy, sampling, gate, preset)
+    planner = options.planner
+    if hasattr(planner, "codec"):
+        planner = planner.denoiser  # a whole model
+    if policy.needs.planner and planner is None:
+        raise ConfigError(
+            f"{policy.name} asks a planner, a second network, and the run has none; allowed: planner=false, or from "
+            "Python model.generate(..., planner=another_model); a command line cannot name one"
+        )
+    if planner is not None:
+        if not policy.needs.planner:
+            raise ConfigError(f"planner is given, but {policy.name} asks none; allowed: p2(planner=True); leave it out")
+        ours, theirs = ((v.size, v.mask_id) for v in (model.denoiser.vocabulary, planner.vocabulary))
+        require(ours == theirs, "size and mask of the planner", theirs, f"{ours}", "choose another planner")
+    resolved = ResolvedOptions(model, options, policy, sampling, gate, preset, planner)
     if options.cache is not None:
         resolved.denoiser()  # A cache that does not fit is refused now, not when prompts have been read.
     return resolved
@@ -150,25 +144,22 @@ def resolve(model: LoadedModel, options: DecodeOptions) -> ResolvedOptions:
 
 def resolve_policy(model: LoadedModel, options: MethodOptions) -> tuple[str | None, Policy | Search]:
     """Return the policy that the options name, and the key of the preset it was made with."""
-    policy, settings = options.policy, options.settings
-    if policy is None:
-        policy = _composition(settings) or model.reference
-    preset = None
-    if isinstance(policy, Policy | Search):
+    name, settings = options.policy, options.settings
+    if isinstance(name, Policy | Search):
         require(
             not settings, "policy settings", sorted(settings), "none with a policy object", "set them on the object"
         )
         require(options.preset is None, "preset", options.preset, "none with a policy object", "name the method")
-    else:
-        require(isinstance(policy, str), "policy", policy, "a name or a policy object", "see `unmask methods`")
-        preset, policy = _named_policy(model, options, policy)
-    return preset, _fit_to_model(model, policy)
-
-
-def _named_policy(model: LoadedModel, options: MethodOptions, name: str) -> tuple[str | None, Policy | Search]:
-    settings = options.settings
+        return None, _fit_to_model(model, name)
+    if name is None:
+        name = model.reference
+        if settings.keys() & AXES.keys():
+            name, others = Composed.name, sorted(settings.keys() - AXES.keys())
+            hint = "drop them, or name a policy that has them"
+            require(not others, "policy settings", others, f"{', '.join(AXES)} alone: a composition", hint)
+    require(isinstance(name, str), "policy", name, "a name or a policy object", "see `unmask methods`")
     if name == SELECTIVE:
-        raise ConfigError(f"policy is {SELECTIVE!r}; allowed: with a calibrated gate; name its file, gate='gate.json'")
+        raise ConfigError(f"policy is {name!r}; allowed: with a calibrated gate; name its file, gate='gate.json'")
     if name not in METHODS:
         method, _, text = name.partition(":")
         if method in METHODS:
@@ -178,27 +169,18 @@ def _named_policy(model: LoadedModel, options: MethodOptions, name: str) -> tupl
             )
         raise UnknownName("policy", name, [*METHODS, SELECTIVE])
     own = set(describe_policy(make_policy(name))) - {"name"}
+    known = {*type(options).model_fields, GEN_LENGTH, *own}
     for key in settings:
         # An unknown keyword looks like a setting; a misspelt option deserves its own hint.
         head = key.partition(".")[0]
-        known = {*type(options).model_fields, GEN_LENGTH, *own}
         if head not in own and (head in ("name", *known) or get_close_matches(head, known - own)):
             raise UnknownName("option", key, known)
-    if options.preset is None:
-        return None, make_policy(name, **settings)
-    family = family_of(model.reference, model.options)
-    preset, published = preset_of(name, METHODS[name].card, options.preset, family)
-    return preset, make_policy(name, **{**published, **settings})
-
-
-def _composition(settings: Mapping[str, Any]) -> str | None:
-    """Return the name of the composed policy where settings without a policy are rules of the axes."""
-    if not settings.keys() & AXES.keys():
-        return None
-    others = sorted(settings.keys() - AXES.keys())
-    hint = "drop them, or name a policy that has them"
-    require(not others, "policy settings", others, f"{', '.join(AXES)} alone: a composition", hint)
-    return Composed.name
+    preset: str | None = None
+    published: Mapping[str, Any] = {}
+    if options.preset is not None:
+        family = family_of(model.reference, model.options)
+        preset, published = preset_of(name, METHODS[name].card, options.preset, family)
+    return preset, _fit_to_model(model, make_policy(name, **{**published, **settings}))
 
 
 def _resolve_gate(model: LoadedModel, options: DecodeOptions) -> tuple[Gate, Policy | Search]:
@@ -248,26 +230,6 @@ def resolve_sampling(model: LoadedModel, options: MethodOptions) -> SamplingPara
                 "that have one; leave the option out, or name the token when loading (exact: eos='a')"
             )
     return SamplingParams(**{name: given[name] for name in SAMPLING if name in given})
-
-
-def _network(planner: Any) -> Denoiser | None:
-    """Return the network of a planner, which may be a whole model."""
-    return getattr(planner, "denoiser", planner) if hasattr(planner, "codec") else planner
-
-
-def _check_planner(model: LoadedModel, policy: Policy | Search, planner: Denoiser | None) -> None:
-    """Require a planner where the policy asks one, and refuse it elsewhere."""
-    if policy.needs.planner and planner is None:
-        raise ConfigError(
-            f"{policy.name} asks a planner, a second network, and the run has none; allowed: planner=false, or from "
-            "Python model.generate(..., planner=another_model); a command line cannot name one"
-        )
-    if planner is None:
-        return
-    if not policy.needs.planner:
-        raise ConfigError(f"planner is given, but {policy.name} asks none; allowed: p2(planner=True); leave it out")
-    ours, theirs = ((v.size, v.mask_id) for v in (model.denoiser.vocabulary, planner.vocabulary))
-    require(ours == theirs, "size and mask of the planner", theirs, f"{ours}", "choose another planner")
 
 
 def _cached_block(policy: Policy | Search, cache: str) -> int:

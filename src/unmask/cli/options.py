@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic.fields import FieldInfo
 
-from unmask.api.options import OPTIONS, MethodOptions, option_names
+from unmask.api.options import FUNCTION_OPTIONS, OPTIONS, MethodOptions
 from unmask.base.errors import ConfigError
 from unmask.base.options import parse_settings, parse_spec
 from unmask.cli.completion import methods, models
@@ -189,7 +189,7 @@ def _flags_of(kind: Any, command: str) -> list[Parameter]:
         ]
     if not (isinstance(kind, type) and issubclass(kind, MethodOptions)):
         return []
-    names = option_names("log_likelihood" if command == "score" else command)
+    names = FUNCTION_OPTIONS["log_likelihood" if command == "score" else command]
     flags = [_flag(name, kind.model_fields[name]) for name in names if name not in PYTHON_ONLY]
     flags.insert(1, Parameter("settings", Parameter.KEYWORD_ONLY, default=None, annotation=Settings))
     return flags

@@ -51,45 +51,49 @@ class Needs:
 
 
 class Slots:
-    """Slots of a batch that have a packed row each, in row-major order.
+    """The flat slot that each packed row of logits answers for.
 
-    They belong to one tensor of flags: when rows are cut or joined, slots are counted again.
+    They belong to one tensor of flags: after rows were cut or joined, slots are counted anew. So this is no dataclass,
+    whose tensors `select` and `concat` would change.
     """
 
-    __slots__ = ("index_R", "row_BN", "wanted_BN")
+    __slots__ = ("index_R", "is_packed", "wanted_BN")
 
-    def __init__(self, wanted_BN: Tensor, index_R: Tensor, row_BN: Tensor | None = None):
-        self.wanted_BN = wanted_BN
-        """Slots that a packed row is wanted for."""
-        self.index_R = index_R
-        """Flat slot of each packed row."""
-        self.row_BN = row_BN
-        """Packed row of each slot, -1 where there is none; None if the rows are those of the wanted slots alone."""
+    def __init__(self, wanted_BN: Tensor, index_R: Tensor, is_packed: bool = False):
+        self.wanted_BN, self.index_R = wanted_BN, index_R
+        self.is_packed = is_packed
+        """Whether there is a fixed number of rows, with some behind those of the wanted slots."""
 
     @classmethod
-    def count(cls, wanted_BN: Tensor) -> "Slots":
-        """Give each wanted slot a row. Counting them waits for the device."""
-        return cls(wanted_BN, wanted_BN.flatten().nonzero().squeeze(-1))
-
-    @classmethod
-    def of_count(cls, wanted_BN: Tensor, count: int) -> "Slots":
-        """Give each wanted slot a row where their number is known. Nothing waits for the device."""
+    def of(cls, wanted_BN: Tensor, count: int | None = None) -> "Slots":
+        """One row for each wanted slot. Where their `count` is not known this waits for the device."""
+        if count is None:
+            return cls(wanted_BN, wanted_BN.flatten().nonzero().squeeze(-1))
         return cls(wanted_BN, cls.pack(wanted_BN, count).index_R)
 
     @classmethod
     def pack(cls, flags_BN: Tensor, rows: int) -> "Slots":
-        """Give flagged slots a fixed number of rows, so that shapes do not depend on how many are flagged.
+        """A fixed number of rows, so that shapes do not depend on how many slots are flagged, and nothing waits.
 
-        Nothing waits for the device. The first `rows` flagged slots get a row each; rows that are left over repeat slot
-        0 and are not wanted.
+        The first `rows` flagged slots get a row each; rows that are left over repeat slot 0 and are not wanted.
         """
-        rank_BN = flags_BN.flatten().cumsum(0).view_as(flags_BN) - 1
+        rank_BN = _number(flags_BN)
         wanted_BN = flags_BN & (rank_BN < rows)
-        # Slots without a row are all written to the place behind the last row, which is cut off.
         place_BN = torch.where(wanted_BN, rank_BN, rows)
         slot_N = torch.arange(place_BN.numel(), device=place_BN.device)
+        # Slots without a row are all written to the place behind the last row, which is cut off.
         index_R = slot_N.new_zeros(rows + 1).scatter_(0, place_BN.flatten(), slot_N)[:rows]
-        return cls(wanted_BN, index_R, torch.where(wanted_BN, rank_BN, -1))
+        return cls(wanted_BN, index_R, is_packed=True)
+
+    @property
+    def row_BN(self) -> Tensor:
+        """Packed row of each slot, -1 where there is none."""
+        return _number(self.wanted_BN)
+
+
+def _number(flags_BN: Tensor) -> Tensor:
+    """Number the flagged slots in row-major order, from 0; -1 for the others."""
+    return torch.where(flags_BN, flags_BN.flatten().cumsum(0).view_as(flags_BN) - 1, -1)
 
 
 @dataclass(frozen=True, repr=False)
@@ -150,17 +154,15 @@ class ModelOutput(BatchValue):
     @property
     def packed(self) -> Slots | None:
         """The input's packed slots, where the rows are not those of the wanted slots alone."""
-        return self.counted if self.counted is not None and self.counted.row_BN is not None else None
+        return self.counted if self.counted is not None and self.counted.is_packed else None
 
     @property
     def index_R(self) -> Tensor:
         """Flat slot of each packed row."""
-        if self.packed is not None:
-            return self.packed.index_R
         # The count of another tensor does not fit: rows may have been cut or joined since.
-        if self.counted is not None and self.counted.wanted_BN is self.wanted_BN:
+        if self.counted is not None and (self.counted.is_packed or self.counted.wanted_BN is self.wanted_BN):
             return self.counted.index_R
-        return Slots.count(self.wanted_BN).index_R
+        return Slots.of(self.wanted_BN).index_R
 
     @property
     def wanted_R(self) -> Tensor | None:
@@ -170,9 +172,8 @@ class ModelOutput(BatchValue):
     @property
     def slot_BN(self) -> Tensor:
         """Packed row of each slot, -1 where there is none."""
-        if self.counted is not None and self.counted.row_BN is not None:
-            return torch.where(self.wanted_BN, self.counted.row_BN, -1)
-        return torch.where(self.wanted_BN, self.wanted_BN.flatten().cumsum(0).view_as(self.wanted_BN) - 1, -1)
+        rows_of_BN = self.wanted_BN if self.packed is None else self.packed.wanted_BN
+        return torch.where(self.wanted_BN, _number(rows_of_BN), -1)
 
 
 class Denoiser(Protocol):

@@ -97,7 +97,7 @@ class Network:
         padded = pad_input(inputs, -(-slots // BUCKET) * BUCKET)
         bias = attention_bias(padded, self.model.dtype)
         # Before the pass: counting the wanted slots waits for the device, which then has the pass ahead of it.
-        counted = inputs.packed or Slots.count(inputs.wanted_BN)
+        counted = inputs.packed or Slots.of(inputs.wanted_BN)
         source_R = self.source_slots(padded)[counted.index_R // slots, counted.index_R % slots]
         watch = self.readout if needs.attention else ()
         output = self._run_in_pieces((padded.tokens_BN, padded.position_BN, bias), watch)

@@ -8,9 +8,8 @@ import torch
 from tests.helpers import fake_cuda
 from tests.helpers.cases import each_case
 from tests.helpers.gpu import gpu
-from unmask.adapt.diagnostics import DIAGNOSTICS, RegionDiagnostic
+from unmask.adapt.diagnostics import DIAGNOSTICS
 from unmask.adapt.diagnostics.graphs import READING_GRAPHS, build_reading_graph, read_all
-from unmask.adapt.diagnostics.region import best_region
 from unmask.core import Noise, State, map_tensors, part, tensors
 from unmask.engine import decode
 from unmask.models.checkpoints import load_checkpoint
@@ -37,36 +36,12 @@ def test_leaves_and_what_is_put_back(kit):
     assert [bool(tensor.any()) for tensor in changed.values()] == [at % 2 == 1 for at in range(len(found))]
 
 
-@each_case("axis", DIAGNOSTICS)
-def test_told_its_sizes_it_reads_the_same(kit, axis):
-    diagnostic = DIAGNOSTICS[axis]()
-    for traj, action in kit.states_of(*kit.exact_problem(seed=3, n=9, rows=(0, 2, 1, 1), steps=5, dependence=3.0))[1:]:
-        same(diagnostic.sized(traj).read(traj, action), diagnostic.read(traj, action))
-
-
-def test_sizes_are_bounds_however_large():
-    draw = torch.Generator().manual_seed(1)
-    score_BL = torch.rand(6, 20, generator=draw, dtype=torch.float64)
-    open_BL = torch.rand(6, 20, generator=draw) < 0.6
-    nu_B, budget_B = torch.rand(6, generator=draw, dtype=torch.float64), open_BL.sum(-1) // 2
-    exact_BL = best_region(score_BL, open_BL, nu_B, budget_B)
-    for loops in ((20, 20), (int(open_BL.sum(-1).max()), 15), (99, 11)):
-        assert torch.equal(best_region(score_BL, open_BL, nu_B, budget_B, loops), exact_BL)
-
-
-def test_sizes_cover_regions_that_the_horizon_widens(kit):
-    """With one step left the region holds everything, whatever its budget."""
-    traj, _ = kit.states_of(*kit.exact_problem(n=9, steps=3))[1]
-    last = replace(traj, state=replace(traj.state, step_B=traj.state.horizon_B - 1))
-    assert RegionDiagnostic(budget=0.1).sized(last).loops[1] >= int(traj.state.masked_BL.sum(-1).max())
-
-
 @each_case("axes", [*([axis] for axis in DIAGNOSTICS), list(DIAGNOSTICS)])
 def test_a_recording_of_one_state_reads_others_of_its_shape(kit, monkeypatch, axes):
     """Without a GPU; the recording is replayed, and what it gave earlier stays as it was."""
     events = fake_cuda.install(monkeypatch)
     first, *others = (kit.states_of(*kit.exact_problem(seed=seed, n=9, steps=5))[3] for seed in range(3))
-    diagnostics = [DIAGNOSTICS[axis]().sized(first[0]) for axis in axes]
+    diagnostics = [DIAGNOSTICS[axis]() for axis in axes]
     recorded = build_reading_graph(diagnostics, *first)
     assert [name for name, _ in events] == ["capture", *["stream"] * len(axes)]
     kept = [recorded(*state) for state in others]

@@ -24,15 +24,16 @@ def read_all(diagnostics: Sequence[Diagnostic], traj: Trajectory, action: Action
     """Readings of one state by several diagnostics, which on a GPU run side by side."""
     tokens_BL = traj.state.tokens_BL
     small = tokens_BL.numel() * tokens_BL.shape[1] <= LARGE_READOUT
-    replayed = tokens_BL.is_cuda and small and traj.steps and all(diagnostic.replays for diagnostic in diagnostics)
+    replayed = tokens_BL.is_cuda and small and traj.steps and all(diagnostic.cuda_graph for diagnostic in diagnostics)
     # A step that is a graph as a whole has its readings in it.
     if not replayed or torch.cuda.is_current_stream_capturing():
         return [diagnostic.read(traj, action) for diagnostic in diagnostics]
-    sized = tuple(diagnostic.sized(traj) for diagnostic in diagnostics)
-    graph = READING_GRAPHS.find(_key(sized, traj, action), lambda: build_reading_graph(sized, traj, action))
+    graph = READING_GRAPHS.find(
+        _key(tuple(diagnostics), traj, action), lambda: build_reading_graph(diagnostics, traj, action)
+    )
     if graph is None:
         # The first time for a shape, which is also the warm-up that recording asks for.
-        return [diagnostic.read(traj, action) for diagnostic in sized]
+        return [diagnostic.read(traj, action) for diagnostic in diagnostics]
     return graph(traj, action)
 
 

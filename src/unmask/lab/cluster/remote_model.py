@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NoReturn
 
-from unmask.api import Generation, Model, check_prompts, check_texts, decode_options
+from unmask.api import DecodeOptions, Generation, Model, check_options, check_prompts, check_texts
 from unmask.base.errors import ConfigError, require
 from unmask.base.options import fits
 from unmask.core import join_runs, map_tensors
@@ -112,7 +112,8 @@ class RemoteModel:
     ) -> Generation:
         require(self.close.alive, "the model", "closed", "one whose workers are there", "load it again")
         require(fits(batch, int) and batch >= 1, "batch", batch, "1 or more rows", "decode at least one at a time")
-        asked = decode_options(task, options)
+        check_options(task, options)
+        asked = DecodeOptions(**options)
         if asked.on_step is not None:
             raise ConfigError(
                 "on_step is given, but the steps are taken by workers; allowed: None on a cluster; leave it out"
