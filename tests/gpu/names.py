@@ -6,8 +6,10 @@ module and the new name at the front of both lists when a part is moved, and del
 longer has.
 """
 
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
+from operator import attrgetter
 from typing import Any
 
 _KERNELS = "models.triton_kernels models.kernels.layers denoisers.kernels.layers"
@@ -15,7 +17,7 @@ _READOUT_KERNEL = "models.triton_kernels models.kernels.readout denoisers.kernel
 _TRANSFORMER = "models.transformer denoisers.transformer"
 _STATISTICS = "core.vocab_statistics core.statistics"
 _INVARIANCE = "models.invariance denoisers.invariance"
-_CACHE = "models.block_cache models.cached denoisers.cached"
+_CACHE = "models.block_cache denoisers.cached"
 
 NAMES: dict[str, tuple[str, str]] = {
     # Kernels, and the plain operations that they must agree with.
@@ -35,7 +37,7 @@ NAMES: dict[str, tuple[str, str]] = {
     "uniform_entries": ("core.noise core.rng", "entries"),
     "best_region": ("adapt.diagnostics.region diagnostics.region", "best_region"),
     "best_sets": (
-        "adapt.diagnostics.region_triton adapt.diagnostics.region_kernel diagnostics.region_kernel",
+        "adapt.diagnostics.region_triton adapt.diagnostics.region_triton diagnostics.region_triton",
         "best_sets",
     ),
     # Networks.
@@ -43,15 +45,15 @@ NAMES: dict[str, tuple[str, str]] = {
     "Transformer": (_TRANSFORMER, "Transformer"),
     "Network": ("models.network denoisers.network", "Network"),
     "use_engine": ("models.execution models.engines denoisers.engines", "use_engine"),
-    "PassGraphs": ("models.cuda_graphs models.graphs denoisers.graphs", "Graphs"),
-    "StepGraphs": ("models.cuda_graphs models.recorder denoisers.recorder", "CudaRecorder"),
+    "PassGraphs": ("models.execution models.graphs denoisers.graphs", "PassGraphs Graphs"),
+    "StepGraphs": ("models.cuda_graphs models.recorder denoisers.recorder", "GraphCache CudaRecorder"),
     "run_layers": ("models.network models.readout denoisers.readout", "run_layers run"),
     "BlockCache": (_CACHE, "BlockCache ApproximateCache"),
     "Bounds": (_INVARIANCE, "Bounds"),
     # Values and the loop.
     "Edit": ("core.prediction", "Edit"),
     "Posterior": ("core.prediction", "Posterior"),
-    "PackedSlots": ("core.prediction core.model_io", "PackedSlots"),
+    "PackedSlots": ("core.prediction core.model_io", "Slots.pack PackedSlots"),
     "ModelInput": ("core", "ModelInput View"),
     "Needs": ("core", "Needs"),
     "Noise": ("core", "Noise"),
@@ -61,9 +63,9 @@ NAMES: dict[str, tuple[str, str]] = {
     "PendingFlags": ("engine.graphed_decode recorded", "PendingFlags _Looks"),
     "make_policy": ("methods policies", "make_policy make"),
     "DIAGNOSTICS": ("adapt.diagnostics diagnostics", "DIAGNOSTICS"),
-    "read_all": ("adapt.diagnostics.graphs adapt.diagnostics.replay diagnostics.replay", "read_all"),
-    "record_readings": ("adapt.diagnostics.graphs adapt.diagnostics.replay diagnostics.replay", "_record"),
-    "READING_GRAPHS": ("adapt.diagnostics.graphs adapt.diagnostics.replay diagnostics.replay", "_RECORDED"),
+    "read_all": ("adapt.diagnostics.graphs diagnostics.replay", "read_all"),
+    "build_reading_graph": ("adapt.diagnostics.graphs diagnostics.replay", "build_reading_graph _record"),
+    "READING_GRAPHS": ("adapt.diagnostics.graphs diagnostics.replay", "READING_GRAPHS _RECORDED"),
     "DenoiserError": ("base.errors errors", "DenoiserError"),
     "say_once": ("base.errors core.remarks", "warn_once say_once"),
 }
@@ -82,8 +84,8 @@ def get(name: str) -> Any:
                 raise
             continue
         for attribute in attributes.split():
-            if hasattr(found, attribute):
-                return getattr(found, attribute)
+            with suppress(AttributeError):
+                return attrgetter(attribute)(found)
     raise LookupError(
         f"{name} is in none of {modules} under the names {attributes}: add its place to tests/gpu/names.py"
     )

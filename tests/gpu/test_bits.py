@@ -249,7 +249,7 @@ def region_case(length, device, seed):
 
 @gpu
 @pytest.mark.parametrize("length", [31, 126, 254, 510, 1000])
-def test_the_region_kernel_finds_the_sets_of_the_plain_program(length):
+def test_the_region_triton_finds_the_sets_of_the_plain_program(length):
     """Over and over: its programs read what their other warps have written, and wait for them."""
     values = region_case(length, "cuda", length)
     expected_BL = get("best_region")(*(value.cpu() for value in values)).cuda()

@@ -18,7 +18,7 @@ from tests.gpu.names import get
 from tests.gpu.networks import ManyRows, inputs, noise, random_network, start
 from tests.helpers.gpu import gpu
 from tests.helpers.recordable import four
-from tests.helpers.tape import HostFree, Tape, TapeRecorder
+from tests.helpers.tape import HostFree, Tape, TapeRecorder, regions_as_on_a_gpu
 from unmask.core import Action, LookAhead, Trajectory
 from unmask.engine import decode
 from unmask.methods import Fixed, make_policy
@@ -32,6 +32,7 @@ caches = pytest.mark.parametrize("cache", ["prefix", "dual"])
 def cpu(monkeypatch):
     """A small network on the CPU whose passes and steps are recorded by stand-ins."""
     events = shared_pool.install(monkeypatch)
+    regions_as_on_a_gpu(monkeypatch)
     network = random_network("tiny", torch.float32, "cpu")
     return replace(network, forward=get("PassGraphs")(network.model)), events
 
@@ -44,7 +45,7 @@ def on_gpu(shape="mini-dream", dtype=torch.bfloat16):
 def plain(network):
     """The same passes, one operation at a time and never recorded."""
     run = get("run_layers")
-    return replace(network, forward=lambda *values, **options: run(network.model, *values, **options), recorder=None)
+    return replace(network, forward=lambda *values, **options: run(network.model, *values, **options), step_graphs=None)
 
 
 @pytest.fixture
@@ -133,8 +134,8 @@ def notes_of(traj):
 def check_the_past(network, recorder):
     for seed in range(4):
         state = start(network, (5, 9), 10, seed=seed)
-        expected = decode(replace(network, recorder=None), HandsOn(), state, noise=noise(network, 2, seed))
-        got = decode(replace(network, recorder=recorder), HandsOn(), state, noise=noise(network, 2, seed))
+        expected = decode(replace(network, step_graphs=None), HandsOn(), state, noise=noise(network, 2, seed))
+        got = decode(replace(network, step_graphs=recorder), HandsOn(), state, noise=noise(network, 2, seed))
         assert torch.equal(got.state.tokens_BL, expected.state.tokens_BL)
         assert notes_of(got) == notes_of(expected)
         assert [step["oldest_B"] for step in notes_of(got)][:5] == [[-1, -1]] * 3 + [[0, 0], [1, 1]]
@@ -150,7 +151,7 @@ def test_a_step_does_not_read_the_past_where_it_writes_it():
 @gpu
 def test_a_step_does_not_read_the_past_where_it_writes_it_on_a_gpu(nothing_given_up, replays):
     network = on_gpu()
-    check_the_past(replace(network, forward=None), network.recorder)
+    check_the_past(replace(network, forward=None), network.step_graphs)
     assert replays[0] > 10
 
 
@@ -198,8 +199,8 @@ def check_pieces(fast, cache, sizes):
     piece lies where the next one's replay writes.
     """
     bounds = ManyRows(1, None)
-    fast = replace(fast, floors=bounds)
-    slow = replace(plain(fast), floors=bounds)
+    fast = replace(fast, row_bounds=bounds)
+    slow = replace(plain(fast), row_bounds=bounds)
     for turn, most in enumerate(sizes):
         bounds.most = most
         view = inputs(fast, (9, 20, 14, 3, 11, 6), 16, seed=turn)
@@ -225,8 +226,8 @@ def test_pieces_of_a_cached_pass_outlive_the_next_replay_on_a_gpu(cache, replays
 
 def check_filled_up(fast):
     """Six rows go through the layers four at a time, the last two with copies of the first: one recording for both."""
-    fast = replace(fast, floors=ManyRows(4, 4))
-    slow = replace(plain(fast), floors=fast.floors)
+    fast = replace(fast, row_bounds=ManyRows(4, 4))
+    slow = replace(plain(fast), row_bounds=fast.row_bounds)
     needs = get("Needs")(attention=True, hidden=True)
     for seed in range(4):
         view = inputs(fast, (9, 20, 14, 3, 11, 6), 16, seed=seed)
@@ -284,7 +285,7 @@ policies = pytest.mark.parametrize("policy", POLICIES)
 
 def check_steps(fast, policy, cache=None):
     """The plain loop first, which records its readings; then steps as graphs, with and without a record of them."""
-    slow = replace(fast, recorder=None)
+    slow = replace(fast, step_graphs=None)
     if cache:
         fast, slow = get("BlockCache")(fast, cache, 4), get("BlockCache")(slow, cache, 4)
     for seed in range(5):
@@ -300,14 +301,14 @@ def check_steps(fast, policy, cache=None):
 def test_nothing_is_recorded_inside_a_recording(policy, cpu, nothing_given_up):
     """A step that is recorded runs a network without graphs of its own; the next step replays the same recording."""
     network, events = cpu
-    check_steps(replace(network, recorder=get("StepGraphs")(torch.device("cpu"))), policy)
+    check_steps(replace(network, step_graphs=get("StepGraphs")(torch.device("cpu"))), policy)
     assert sum(name == "capture" for name, _ in events) > 1
 
 
 @caches
 def test_nothing_is_recorded_inside_a_recording_of_a_cached_step(cache, cpu, nothing_given_up):
     network, _ = cpu
-    check_steps(replace(network, recorder=get("StepGraphs")(torch.device("cpu"))), "llada", cache)
+    check_steps(replace(network, step_graphs=get("StepGraphs")(torch.device("cpu"))), "llada", cache)
 
 
 @gpu
@@ -371,7 +372,7 @@ def test_readings_run_on_streams_that_are_forked_and_joined(cpu, monkeypatch):
     diagnostics = [kind() for kind in get("DIAGNOSTICS").values()]
     traj, action = states(plain(cpu[0]), 0)[2]
     before = len(cpu[1])
-    get("record_readings")([diagnostic.sized(traj) for diagnostic in diagnostics], traj, action)
+    get("build_reading_graph")(diagnostics, traj, action)
     main, waits = shared_pool.NotedStream.main, shared_pool.NotedStream.waits
     sides = [stream for name, stream in cpu[1][before:] if name == "stream"]
     assert len(sides) == len(diagnostics)
@@ -385,7 +386,7 @@ def test_readings_outlive_the_next_replays_and_read_what_they_are_given(replays,
     network = on_gpu(dtype=torch.float32)
     diagnostics = [kind() for kind in get("DIAGNOSTICS").values()]
     get("READING_GRAPHS").clear()
-    seen = [step for seed in range(4) for step in states(replace(network, recorder=None), seed)]
+    seen = [step for seed in range(4) for step in states(replace(network, step_graphs=None), seed)]
     torch.cuda.synchronize()
     replays[0] = 0
     kept = []

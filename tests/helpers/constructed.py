@@ -2,42 +2,40 @@
 
 from collections.abc import Iterator
 
-from unmask.tasks import words
-from unmask.tasks.base import Draft, Task
+from unmask.tasks import Example, Task, words
 from unmask.tasks.draw import Draw
-from unmask.tasks.words import text
 
 LEVELS = (1, 2, 3, 4)
 PER_LEVEL = 1250
 
 
-_MADE: dict[tuple[Task, int], list[Draft]] = {}
+_MADE: dict[tuple[Task, int], list[Example]] = {}
 
 
-def drafts(task: Task, level: int, n: int = PER_LEVEL) -> list[Draft]:
+def drafts(task: Task, level: int, n: int = PER_LEVEL) -> list[Example]:
     """The first n drafts of a level; what has been made for one test is there for the next."""
     made = _MADE.setdefault((task, level), [])
     made += (task.generator(Draw(f"test/{level}/{i}".encode()), level) for i in range(len(made), n))
     return made[:n]
 
 
-def everything(task: Task, per_level: int = PER_LEVEL) -> Iterator[Draft]:
+def everything(task: Task, per_level: int = PER_LEVEL) -> Iterator[Example]:
     """So many drafts of each level."""
     for level in LEVELS:
         yield from drafts(task, level, per_level)
 
 
-def many(task: Task) -> Iterator[Draft]:
+def many(task: Task) -> Iterator[Example]:
     """Enough to meet every frame and kind several times at every level."""
     return everything(task, 500)
 
 
-DIGIT = text.words("zero one two three four five six seven eight nine")
-SMALL = text.words(
+DIGIT = words.word_list("zero one two three four five six seven eight nine")
+SMALL = words.word_list(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen"
 )
-TENS = text.words("_ _ twenty thirty forty fifty sixty seventy eighty ninety")
+TENS = words.word_list("_ _ twenty thirty forty fifty sixty seventy eighty ninety")
 D = f"(?:{'|'.join(DIGIT)})"
 BELOW_100 = f"(?:(?:{'|'.join(TENS[2:])})(?:-{D})?|{'|'.join(sorted(SMALL, key=len, reverse=True))})"
 NUMBER_WORDS = f"{D} hundred(?: and {BELOW_100})?"

@@ -11,7 +11,7 @@ from unmask.base.errors import ConfigError, DenoiserError
 from unmask.core import ModelInput, Needs, Noise, State, Vocabulary, concat, row_key
 from unmask.engine import decode
 from unmask.methods import make_policy
-from unmask.models import GuidedDenoiser, Network, Transformer, TransformerSpec, default_layers, pad_input
+from unmask.models import Network, Transformer, TransformerSpec, default_layers, pad_input
 from unmask.models.attention_readout import mean_attention
 from unmask.models.network import BUCKET, PACK, attention_bias, run_layers
 
@@ -167,11 +167,6 @@ def test_a_token_out_of_range(token, network):
         network("llada")(view_of([[3, token, 4]]), Needs())
 
 
-def test_vocabulary_and_device(network):
-    net = network("llada")
-    assert (net.vocabulary.size, net.vocabulary.mask_id, net.device.type) == (512, 493, "cpu")
-
-
 # Dream's shift.
 
 
@@ -232,16 +227,6 @@ EXTRA = [
 the position before, else in the canvas."""
 
 
-@pytest.mark.parametrize(("positions", "read_at"), EXTRA)
-def test_where_extra_slots_are_read(positions, read_at, network):
-    inputs = with_extra(tokens_of([6, 6]), [positions, [2, 3, 4]])
-    own = network("llada").source(inputs)
-    assert own.flatten().tolist() == list(range(18))
-    dream = network("dream").source(inputs)
-    assert dream[0].tolist() == [0, 0, 1, 2, 3, 4, *read_at]
-    assert dream[1].tolist() == [9 + i for i in (0, 0, 1, 2, 3, 4, 1, 6, 7)]
-
-
 @kinds
 @each_case(("positions", "read_at"), EXTRA)
 def test_predictions_of_extra_slots(kind, positions, read_at, network, reference):
@@ -268,13 +253,6 @@ def test_pairwise_attention_is_an_eager_mask(kind, seed, network, reference):
         n = len(rows[b])
         expected = reference(net.model, rows[b], allowed_NK=attend_BNN[b, :n, :n]).logits_NV
         assert_close(got, shifted(expected, kind))
-
-
-@kinds
-def test_an_open_attention_mask_changes_nothing(kind, network):
-    inputs = view_of(tokens_of([10, 7]))
-    everything = replace(inputs, attend_BNN=torch.ones(2, 10, 10, dtype=torch.bool))
-    assert_close(network(kind)(everything, Needs()).logits_RV, network(kind)(inputs, Needs()).logits_RV)
 
 
 def test_a_slot_with_nothing_to_read_reads_itself(network):
@@ -457,23 +435,12 @@ def test_attention_under_a_pairwise_mask(reader, reference):
     assert (got[~attend] == 0).all()
 
 
-def test_attention_of_extra_slots(reader):
-    got = reader(with_extra(tokens_of([6]), [[2, 3, 4]]), Needs(attention=True)).attention_BNN[0]
-    assert_same_attention(got.sum(-1), torch.ones(9))
-    assert (got[:6, 6:] == 0).all()
-
-
 @each_case("dtype", [torch.float32, torch.bfloat16])
 @kinds
 def test_asking_for_attention_changes_no_bit(kind, dtype, network):
     net = network(kind, dtype, readout=(0, 1, 2))
     for inputs in (view_of(tokens_of([12, 40])), with_extra(tokens_of([6, 9]), [[2, 3, 4]] * 2)):
         assert torch.equal(net(inputs, Needs(attention=True)).logits_RV, net(inputs, Needs()).logits_RV)
-
-
-def test_rows_sum_to_one_in_bfloat16_too(network):
-    got = network("llada", torch.bfloat16, readout=(0, 1, 2))(view_of(tokens_of([40])), Needs(attention=True))
-    assert_same_attention(got.attention_BNN[0].sum(-1), torch.ones(40), 1e-3)
 
 
 def test_nobody_asks_and_nothing_is_watched(network):
@@ -510,39 +477,11 @@ def watched_pass(net, view):
         return net.model(padded.tokens_BN, padded.position_BN, bias, watch=(0, 2)).watched, bias
 
 
-def test_attention_without_a_bias(network, reference):
-    net, [row] = network("llada"), tokens_of([12])
-    with torch.inference_mode():
-        watched = net.model(torch.tensor([row]), torch.arange(12)[None], watch=(0, 2)).watched
-    assert_same_attention(mean_attention(watched)[0], mean_of(reference(net.model, row)))
-
-
 def test_rows_in_several_goes(network, monkeypatch):
     passed = watched_pass(network("llada", kv_heads=2), view_of(tokens_of([12, 40])))
     at_once = mean_attention(*passed)
     monkeypatch.setattr("unmask.models.attention_readout._SCORES_AT_ONCE", 1)
     assert torch.equal(mean_attention(*passed), at_once)
-
-
-# Guidance.
-
-
-@kinds
-def test_guidance(kind, network):
-    net, prompts = network(kind), tokens_of([4, 9])
-    state = State.from_prompts(prompts, new_tokens=[5, 3], steps=1, mask_id=net.vocabulary.mask_id)
-    inputs = ModelInput.of(state, Needs())
-    hidden = replace(inputs, tokens_BN=torch.where(inputs.fixed_BN, net.vocabulary.mask_id, inputs.tokens_BN))
-    z, u = (net(v, Needs()).logits_RV for v in (inputs, hidden))
-    answer = GuidedDenoiser(net, 1.5)(inputs, Needs())
-    assert_close(answer.logits_RV, u + 2.5 * (z - u), 1e-4)
-    assert (answer.logits_RV - z).abs().max() > 0.1
-    assert answer.forwards == 2
-
-
-def test_a_network_is_a_value(network):
-    assert network("llada") == replace(network("llada"))
-    assert isinstance(network("llada"), Network)
 
 
 # Whose attention.
@@ -593,12 +532,6 @@ def test_the_query_that_predicts_a_position_is_the_slot_before():
     assert own.attention_BNN[0, 3].tolist() == pytest.approx([0, 1, 0, 0], abs=1e-4)
     assert torch.equal(predicting.attention_BNN[0, 1:], own.attention_BNN[0, :-1])
     assert torch.equal(predicting.attention_BNN[0, 0], own.attention_BNN[0, 0])
-
-
-def test_without_a_shift_both_queries_are_one():
-    views = view_of([[X, Y, ASKS_X, MASK], [MASK, Y]])
-    own, predicting = (lookup_network(query, 0)(views, Needs(attention=True)) for query in ("own", "predicting"))
-    assert torch.equal(own.attention_BNN, predicting.attention_BNN)
 
 
 def test_an_unknown_query_is_refused():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unmask.base.errors import ConfigError, SchemaError
-from unmask.tasks import find
+from unmask.tasks import find_task
 from unmask.train import data as data_module
 from unmask.train.config import TrainConfig
 from unmask.train.data import Rows, data_key, encode_rows, load_data
@@ -34,7 +34,7 @@ def test_rows_are_prompt_answer_and_filler(data, config):
     assert set(shown) <= written
     for row, prompt in zip(kept, prompts, strict=True):
         answer = row[prompt:]
-        assert len(answer) == find("carry-rtl").horizon
+        assert len(answer) == find_task("carry-rtl").max_new_tokens
         end = answer.index(data.ids.turn)
         assert set(answer[end + 1 :]) == {data.ids.eos}
         assert data.ids.mask not in row

@@ -78,9 +78,9 @@ def test_the_codec_reads_prompts_as_training_did(exported):
     codec = TextCodec.read(
         folder, mask_id=data.ids.mask, vocab=config.tokenizer.size, ends=(data.ids.eos, *family.ends)
     )
-    from unmask.tasks import training
+    from unmask.tasks import find_task
 
-    example = next(training("carry-rtl", config.seed * 10**9))
+    example = next(find_task("carry-rtl").training(config.seed * 10**9))
     row = data.training.tokens[: data.training.prompt_E[0]].tolist()
     assert codec.encode(example.prompt) == row
     answer = data.training.tokens[data.training.prompt_E[0] : data.training.length_E[0]].tolist()

@@ -9,15 +9,15 @@ import pytest
 from tests.helpers.cases import each_case
 from tests.helpers.fresh_python import fresh_python
 from unmask.base.errors import ConfigError, ContractError
-from unmask.tasks import SPLITS, examples, find, score, training
-from unmask.tasks.scoring.extract import squeeze
+from unmask.tasks import SPLITS, TASKS, find_task, score
+from unmask.tasks.extract import squeeze
 from unmask.train import sources
 from unmask.train.sources import CONSTRUCTED, FILES, WRITTEN, Folders, Text, generate_texts, stream_texts
 
 
 @each_case("source", CONSTRUCTED)
 def test_no_prompt_of_the_splits_is_trained_on(source):
-    forbidden = {squeeze(e.prompt) for split in SPLITS for e in examples(source, split)}
+    forbidden = {squeeze(e.prompt) for split in SPLITS for e in find_task(source).examples(split)}
     assert len(forbidden) > 600
     for held_out in (False, True):
         drawn = generate_texts(source, 0, held_out, 0, 300, Folders())
@@ -25,12 +25,14 @@ def test_no_prompt_of_the_splits_is_trained_on(source):
 
 
 def test_a_leak_is_caught_while_texts_are_made(monkeypatch):
-    leaked = examples("carry-rtl", "evaluation")[0]
-    monkeypatch.setattr(sources, "training", lambda name, start: iter([leaked]))
+    leaked = find_task("carry-rtl").examples("evaluation")[0]
+    leaky = replace(find_task("carry-rtl"), make_training=lambda start, data_dir: iter([leaked]))
+    monkeypatch.setattr(sources, "TASKS", {**TASKS, leaky.name: leaky})
     with pytest.raises(ContractError, match=leaked.id):
         generate_texts("carry-rtl", 0, False, 0, 1, Folders())
     # Under a false flag it is known by its prompt.
-    monkeypatch.setattr(sources, "training", lambda name, start: iter([replace(leaked, split="training")]))
+    hidden = replace(leaky, make_training=lambda start, data_dir: iter([replace(leaked, split="training")]))
+    monkeypatch.setattr(sources, "TASKS", {**TASKS, leaky.name: hidden})
     with pytest.raises(ContractError, match=leaked.id):
         generate_texts("carry-rtl", 0, False, 0, 1, Folders())
 
@@ -38,9 +40,9 @@ def test_a_leak_is_caught_while_texts_are_made(monkeypatch):
 @each_case("source", CONSTRUCTED)
 def test_trained_answers_score_one(source):
     texts = generate_texts(source, 0, False, 0, 12, Folders())
-    for text, example in zip(texts, training(source, 0), strict=False):
+    for text, example in zip(texts, find_task(source).training(0), strict=False):
         assert score(text.answer, example).utility == 1.0
-        assert text.room == find(source).horizon
+        assert text.room == find_task(source).max_new_tokens
 
 
 @pytest.mark.parametrize("source", [*CONSTRUCTED[:2], *WRITTEN])
@@ -93,9 +95,9 @@ def test_gsm8k_is_its_training_file_with_solutions(shared):
     assert first[0].prompt is not None
     assert first[0].prompt.startswith(rows[0]["question"].strip())
     assert "<<" not in first[0].answer
-    for text, example in zip(first, training("gsm8k", 0, folders.data), strict=False):
+    for text, example in zip(first, find_task("gsm8k").training(0, folders.data), strict=False):
         assert score(text.answer, example).utility == 1.0
-    tests = {squeeze(e.prompt) for split in SPLITS for e in examples("gsm8k", split, folders.data)}
+    tests = {squeeze(e.prompt) for split in SPLITS for e in find_task("gsm8k").examples(split, folders.data)}
     assert not tests & {squeeze(text.prompt) for text in generate_texts("gsm8k", 0, False, 0, len(rows), folders)}
     held_out = generate_texts("gsm8k", 0, True, 0, 50, folders)
     assert not {text.prompt for text in held_out} & {text.prompt for text in first}
@@ -121,7 +123,7 @@ def test_texts_that_are_missing_or_hold_a_prompt(tmp_path):
         generate_texts(FILES, 0, False, 0, 1, Folders())
     with pytest.raises(ConfigError, match="has no text"):
         generate_texts(FILES, 0, False, 0, 1, Folders(texts=str(tmp_path)))
-    leaked = examples("html-close-tags", "development")[3].prompt
+    leaked = find_task("html-close-tags").examples("development")[3].prompt
     (tmp_path / "notes.md").write_text(f"Seen today:\n\n{leaked}\n", encoding="utf-8")
     with pytest.raises(ContractError, match="html-close-tags"):
         generate_texts(FILES, 0, False, 0, 1, Folders(texts=str(tmp_path)))

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.helpers.fresh_python import fresh_python
 from unmask.base.errors import ConfigError, SchemaError
-from unmask.core import Recording
+from unmask.models import CudaGraph
 from unmask.models.checkpoints import DREAM, LLADA
 from unmask.train import TrainConfig, TrainingProgress, list_checkpoints, train
 from unmask.train.batches import draw_batch
@@ -188,7 +188,7 @@ def equal(a: Any, b: Any) -> bool:
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_a_recorded_run_equals_a_plain_one_also_after_a_restart(tables, data, monkeypatch, kind):
-    monkeypatch.setattr("unmask.train.trainer.record", PretendedRecording)
+    monkeypatch.setattr("unmask.train.trainer.build_graph", PretendedRecording)
     config = TrainConfig(**tables(**{"optimizer.kind": kind}))
     plain, recorded = Trainer(config, data, CPU), Trainer(config, data, CPU)
     recorded.records_step = True
@@ -273,7 +273,7 @@ def test_a_recorded_step_on_a_gpu_is_the_plain_one(tables, data, family, kind, c
         assert losses["recorded"] == pytest.approx(losses["plain"], rel=1e-3)
         assert losses["recorded"] == pytest.approx(losses["cpu"], rel=1e-2)
         assert trainers["plain"].validate() == pytest.approx(trainers["recorded"].validate(), rel=1e-3)
-    assert isinstance(trainers["recorded"]._run_update, Recording)
+    assert isinstance(trainers["recorded"]._run_update, CudaGraph)
     for a, b in zip(trainers["plain"].model.parameters(), trainers["recorded"].model.parameters(), strict=True):
         assert torch.allclose(a, b, atol=2e-3)
 

@@ -17,7 +17,7 @@ class Edit:
     deltas: tuple[float, ...] = ()
 
     def apply_(self, scratch_RV: Tensor) -> Tensor:
-        """In place, on a scratch copy only."""
+        """Add the changes in place; call it on a scratch copy of the logits only."""
         for token, delta in zip(self.ids, self.deltas, strict=True):
             scratch_RV[:, token] += delta
         return scratch_RV

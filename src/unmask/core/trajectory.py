@@ -97,6 +97,11 @@ class Trajectory(BatchValue, Displayable):
         return self._on_canvas(self.current_prediction.confidence_BN)
 
     @property
+    def proposed_BL(self) -> Tensor:
+        """Probability of the sampled token under the distribution that it was drawn from."""
+        return self._on_canvas(self.current_prediction.proposed_BN)
+
+    @property
     def token_BL(self) -> Tensor:
         """Token that each canvas position would take in this step."""
         return self._on_canvas(self.current_prediction.token_BN)
@@ -105,6 +110,11 @@ class Trajectory(BatchValue, Displayable):
     def top_p_BL(self) -> Tensor:
         """Largest clean probability at each canvas position."""
         return self._on_canvas(self.current_prediction.clean.p_BNK[..., 0])
+
+    @property
+    def top_token_BL(self) -> Tensor:
+        """Most probable token at each canvas position."""
+        return self._on_canvas(self.current_prediction.clean.top_BNK[..., 0])
 
     @property
     def entropy_BL(self) -> Tensor:

@@ -140,7 +140,9 @@ def _chunk_stats(logits_RV: Tensor, row_C: Tensor, request: StatsRequest) -> Voc
     confidence_CD = p_CK[:, :1] if greedy else probability(z_CV.gather(1, token_CD))
     if request.untrusted:
         trusted_CV = z_CV.clone()
-        trusted_CV[:, list(request.untrusted)] = float("-inf")
+        for token in request.untrusted:
+            # One by one, as numbers: a list would be copied to the device, which no CUDA graph can hold.
+            trusted_CV[:, token].fill_(float("-inf"))
         trusted_peak_C1 = trusted_CV.amax(-1, keepdim=True)
         trusted_log_sum_C1 = (trusted_CV - trusted_peak_C1).exp().sum(-1, keepdim=True).log()
         confidence_CD = (z_CV.gather(1, token_CD) - trusted_peak_C1 - trusted_log_sum_C1).exp()

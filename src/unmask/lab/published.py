@@ -9,9 +9,9 @@ from unmask.base.errors import UnknownName
 from unmask.core import Policy, SamplingParams
 from unmask.methods import LLaDA
 from unmask.methods.dream import Dream
-from unmask.tasks.official import gsm8k, humaneval
+from unmask.tasks import official
 
-GSM8K, HUMANEVAL = gsm8k.TASK.name, humaneval.TASK.name
+GSM8K, HUMANEVAL = official.GSM8K.name, official.HUMANEVAL.name
 EVAL = (
     "EVAL.md of github.com/ML-GSAI/LLaDA at b7e6c35, row 'Internal toolkit', which is not public: its prompts are "
     "taken to be those of the authors' OpenCompass"
@@ -66,8 +66,9 @@ class PublishedModel:
 
 _BARRED = "the mask token is barred as an output; the authors do not bar it"
 _NUMBER = (
-    "an answer is the number in <answer> or a box, after ####, or the last of the last line with a digit, before any "
-    "next 'Question:'; the authors' OpenCompass takes the last run of digits before 'Question:', and knows no commas"
+    "an answer is the number in <answer> or a box, alone after ####, or the last of the last line with a digit, before "
+    "any next 'Question:'; the authors' OpenCompass takes the last run of digits before 'Question:', and knows no "
+    "commas"
 )
 _PROGRAM = (
     "code is found and run as for the task humaneval, in the sandbox; the authors' OpenCompass takes the first fenced "

@@ -1,8 +1,9 @@
 """Networks behind one contract: tokens in, logits of the wanted slots out."""
 
 from unmask.models.attention_readout import default_layers
-from unmask.models.cached import BlockCache
+from unmask.models.block_cache import BlockCache
 from unmask.models.codec import Codec, LetterCodec, Prompt
+from unmask.models.cuda_graphs import CudaGraph, GraphCache, NotGraphable, build_graph
 from unmask.models.exact import ExactDenoiser, JointDistribution
 from unmask.models.execution import compile_layers
 from unmask.models.guidance import GuidedDenoiser
@@ -12,15 +13,19 @@ from unmask.models.transformer import Fused, Transformer, TransformerSpec
 __all__ = [
     "BlockCache",
     "Codec",
+    "CudaGraph",
     "ExactDenoiser",
     "Fused",
+    "GraphCache",
     "GuidedDenoiser",
     "JointDistribution",
     "LetterCodec",
     "Network",
+    "NotGraphable",
     "Prompt",
     "Transformer",
     "TransformerSpec",
+    "build_graph",
     "compile_layers",
     "default_layers",
     "pad_input",

@@ -1,19 +1,21 @@
 """Device and number type of a network, and how its layers run, decided before any weight is read."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from unmask.base.environment import available_memory
 from unmask.base.errors import NotEnoughMemory, require, warn_once
-from unmask.models.graphs import Graphs
-from unmask.models.invariance import Floors
-from unmask.models.network import Network
-from unmask.models.recorder import CudaRecorder
+from unmask.models.cuda_graphs import GraphCache, GraphPool, first_line
+from unmask.models.invariance import RowBounds
+from unmask.models.network import BUCKET, LayersOutput, Network, run_layers
 from unmask.models.transformer import PLAIN, Layer, Transformer
+
+T = TypeVar("T")
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 ENGINES = ("eager", "graph", "fused")
@@ -111,10 +113,45 @@ def use_engine(network: Network, engine: str, *, invariant: bool = False) -> Net
         network.model.use(FusedOps())
     else:
         network.model.use(PLAIN)
-    network = replace(network, floors=Floors(network.model) if invariant else None)
+    network = replace(network, row_bounds=RowBounds(network.model) if invariant else None)
     if engine == "eager":
-        return replace(network, forward=None, recorder=None)
-    return replace(network, forward=Graphs(network.model), recorder=CudaRecorder(network.device))
+        return replace(network, forward=None, step_graphs=None)
+    steps = GraphCache(network.device, limit=8, slots_multiple=BUCKET)
+    return replace(network, forward=PassGraphs(network.model), step_graphs=steps)
+
+
+class PassGraphs(GraphCache):
+    """Graphs of a model's passes. Fused kernels that fail are given up for plain operations, with a warning."""
+
+    def __init__(self, model: Transformer, limit: int = 16, pool: GraphPool | None = None):
+        super().__init__(model.device, limit, pool)
+        self.model = model
+        self.seat_memories: list[Any] = []
+        """Memories of block caches with graphs that read them: the next decode uses one that is free."""
+
+    def __call__(
+        self, tokens_BN: Tensor, position_BN: Tensor, bias: Tensor, *, watch: Sequence[int] = ()
+    ) -> LayersOutput:
+        """Run the layers; from the second pass of a shape on by replaying a graph of them."""
+        inputs = (tokens_BN, position_BN, bias)
+        key = (*(value.shape for value in inputs), tuple(watch))
+        work = partial(run_layers, self.model, watch=watch)
+        return self.run(key, work, inputs, name=f"passes over {tuple(tokens_BN.shape)} slots")
+
+    def run(self, key: Hashable, work: Callable[..., T], inputs: Sequence[Tensor] = (), *, name: str = "") -> T:
+        """Do as `GraphCache.run`. What the kernels cannot do shows in the first pass of a shape."""
+        try:
+            # Graphs of kernels that were given up, here or by another cache of this model, are never replayed again.
+            return super().run((type(self.model.ops), key), work, inputs, name=name)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            if self.model.ops is PLAIN:
+                raise
+            warn_once(f"the engine is graph, not fused: the kernels do not run ({first_line(error)})")
+            self.model.use(PLAIN)
+            self.clear()
+            return work(*inputs)
 
 
 def compile_layers(model: Transformer) -> None:

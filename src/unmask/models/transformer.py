@@ -204,7 +204,9 @@ class Transformer(nn.Module):
     def __init__(self, spec: TransformerSpec):
         super().__init__()
         self.spec = spec
-        self.embed = nn.Embedding(spec.vocab, spec.width)
+        # Given its weights, the embedding draws none. On the meta device that draw would import torch's compiler, which
+        # takes longer than all the rest of loading a small model.
+        self.embed = nn.Embedding(spec.vocab, spec.width, _weight=torch.empty(spec.vocab, spec.width))
         self.layers = nn.ModuleList(Layer(spec) for _ in range(spec.layers))
         self.norm = Norm(spec.width, spec.eps)
         self.head = nn.Linear(spec.width, spec.vocab, bias=False)

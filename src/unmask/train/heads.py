@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from unmask.api.request import LoadedModel
+from unmask.api import LoadedModel
 from unmask.base.errors import ConfigError, UnmaskError, require
 from unmask.base.options import Options, check_name
 from unmask.core import ModelInput, Needs, SamplingParams, State

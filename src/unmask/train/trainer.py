@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from unmask.base.errors import UnmaskError
 from unmask.base.files import write_text
-from unmask.core import record
-from unmask.models import Transformer, TransformerSpec, compile_layers
+from unmask.models import Transformer, TransformerSpec, build_graph, compile_layers
 from unmask.models.execution import resolve_device
 from unmask.train import muon, run_folder
 from unmask.train.batches import Batch, Group, draw_batch, make_groups, validation_batches
@@ -284,7 +283,7 @@ class Trainer:
         if self.records_step:
             # Recorded in the first step and not before, because a resumed run has its state only then.
             with restored_after(self.model, self.optimizers):
-                self._run_update = record(self.update, self.device, rehearsals=REHEARSALS)
+                self._run_update = build_graph(self.update, self.device, rehearsals=REHEARSALS)
             self.records_step = False
         result = self._run_update()
         # The device is busy with this step now: the host draws the next one meanwhile.
