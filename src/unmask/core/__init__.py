@@ -27,7 +27,19 @@ from unmask.core.model_io import (
     Vocabulary,
 )
 from unmask.core.noise import ForbiddenNoise, Noise, row_key
-from unmask.core.policy import ALL, NO_LOOK_AHEAD, LookAhead, Policy, Search, SearchContext
+from unmask.core.policy import (
+    ALL,
+    NO_LOOK_AHEAD,
+    BlockLength,
+    Count,
+    LookAhead,
+    Natural,
+    NonNegative,
+    Policy,
+    Probability,
+    Search,
+    SearchContext,
+)
 from unmask.core.prediction import Edit, Posterior, Prediction, Statistics
 from unmask.core.sampling import SamplingParams, sample
 from unmask.core.state import RULES, Action, State
@@ -43,6 +55,8 @@ __all__ = [
     "Action",
     "AnswerCost",
     "BatchValue",
+    "BlockLength",
+    "Count",
     "CountedSlots",
     "Denoiser",
     "DenoiserWrapper",
@@ -53,13 +67,16 @@ __all__ = [
     "LookAhead",
     "ModelInput",
     "ModelOutput",
+    "Natural",
     "Needs",
     "Noise",
+    "NonNegative",
     "PackedSlots",
     "Path",
     "Policy",
     "Posterior",
     "Prediction",
+    "Probability",
     "Recording",
     "SamplingParams",
     "Search",
