@@ -18,7 +18,7 @@ from unmask.api.options import ALIASES, OPTIONS, DecodeOptions, option_fields
 from unmask.base.errors import ConfigError, UnknownName, UnmaskError
 from unmask.core import ModelInput, Needs, Policy, SamplingParams, row_key
 from unmask.engine import decode
-from unmask.methods import METHODS, Dream, Fixed, LLaDA
+from unmask.methods import METHODS, Dream, LLaDA, fixed_action
 
 MODEL_OPTIONS = {"n": 6, "vocab": 3, "dependence": 0.5, "structure": "far", "seed": 1, "eos": "b"}
 FITTING = {"wino": {"block_length": 4}}
@@ -259,7 +259,7 @@ class TestNamesOfTheField:
             name: ClassVar[str] = "left-to-right"
 
             def act(self, traj, look_ahead):
-                return Fixed(region="block:1", kappa=1.0).act(traj, look_ahead)
+                return fixed_action(region="block:1", cardinality=1.0).act(traj, look_ahead)
 
         out = model.generate("ab", policy=LeftToRight(), steps=6)
         recorded = out.config["policy"]
@@ -494,7 +494,7 @@ class TestRecordTop:
     def test_a_branch_inherits_it(self, model, tmp_path):
         out = model.generate("ab", policy="llada", record_top=3)
         out.trajectory.save(tmp_path / "run.npz")
-        again = model.branch(tmp_path / "run.npz", step=2, action=Fixed(kappa="count:2"))
+        again = model.branch(tmp_path / "run.npz", step=2, action=fixed_action(cardinality="count:2"))
         assert {s.prediction.clean.top_BNK.shape[-1] for s in again.trajectory.steps} == {3}
         less = model.branch(out, step=1, record_top=0)
         assert [s.prediction.clean.top_BNK.shape[-1] for s in less.trajectory.steps] == [3, 2, 2]

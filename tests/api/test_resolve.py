@@ -14,10 +14,10 @@ from unmask.api.resolve import plain, remade
 from unmask.base.errors import ConfigError, InvalidAction, OtherModel, SchemaError
 from unmask.core import Action, Policy, SamplingParams, Trajectory, row_key
 from unmask.engine import decode
-from unmask.methods import METHODS, P2, Composed, Fixed, LLaDA, Revised, compose, describe_policy, make_policy
+from unmask.methods import METHODS, P2, Composed, LLaDA, compose, describe_policy, fixed_action, make_policy, remasked
 from unmask.methods.check import Problem
 
-POLICIES = [name for name, method in METHODS.items() if issubclass(method, Policy)]
+POLICIES = [name for name, method in METHODS.items() if issubclass(method.kind, Policy)]
 SEARCHES = [name for name in METHODS if name not in POLICIES]
 FITTING = {"wino": {"block_length": 4}}
 
@@ -146,7 +146,7 @@ class LeftToRight(Policy):
     name: ClassVar[str] = "left-to-right"
 
     def act(self, traj, look_ahead):
-        return Fixed(region="block:1", kappa=1.0).act(traj, look_ahead)
+        return fixed_action(region="block:1", cardinality=1.0).act(traj, look_ahead)
 
 
 class TestPoliciesOfOnesOwn:
@@ -166,7 +166,7 @@ class TestPoliciesOfOnesOwn:
         assert remade(json.loads(json.dumps(plain(describe_policy(make_policy(name)))))) == make_policy(name)
 
     def test_nested_ones_too(self):
-        policy = Revised(base=LLaDA(4, "random"))
+        policy = remasked(base=LLaDA(4, "random"))
         assert remade(json.loads(json.dumps(plain(describe_policy(policy))))) == policy
 
     @pytest.mark.parametrize(
@@ -203,14 +203,14 @@ class TestAction:
 
     def test_a_policy_may_decide_one_step(self, model):
         whole = model.generate("a", steps=7, temperature=1.0)
-        other = model.branch(whole, step=3, action=Fixed(kappa=1.0))
+        other = model.branch(whole, step=3, action=fixed_action(cardinality=1.0))
         assert [s.policy for s in other.trajectory.steps] == ["llada"] * 3 + ["fixed"]
         assert "_" not in other.text
         assert other.trajectory.sampling == SamplingParams(temperature=1.0)
 
     def test_a_branch_of_a_branch_takes_its_action_no_second_time(self, model):
         whole = model.generate("a", steps=7)
-        once = model.branch(whole, step=2, action=Fixed(region="last-block:1", kappa=1.0))
+        once = model.branch(whole, step=2, action=fixed_action(region="last-block:1", cardinality=1.0))
         beyond, at = model.branch(once, step=3), model.branch(once, step=2)
         revealed = [[s.revealed_BL.tolist() for s in run.trajectory.row(0).steps] for run in (whole, once, beyond, at)]
         assert revealed[2] == revealed[1] != revealed[0]
@@ -311,7 +311,7 @@ class TestComposition:
 
     def test_a_policy_keeps_a_setting_of_that_name(self, model):
         assert model.generate("a", policy="dcd", score="margin").policy == make_policy("dcd", score="margin")
-        assert model.generate("a", policy="fixed", region="block:2").policy == Fixed(region="block:2")
+        assert model.generate("a", policy="fixed", region="block:2").policy == fixed_action(region="block:2")
 
     @pytest.mark.parametrize(
         ("given", "words"),
@@ -333,7 +333,7 @@ class TestPresets:
         assert done.policy == make_policy("klass", block_length=64, threshold=0.6, epsilon=0.5)
         assert done.config["preset"] == "llada/gsm8k"
         dream = replace(model, reference="dream").generate("a", policy="klass", preset="gsm8k")
-        assert dream.policy == make_policy("klass", **METHODS["klass"].card.presets["dream/gsm8k"])
+        assert dream.policy == make_policy("klass", **METHODS["klass"].presets["dream/gsm8k"])
         named = model.generate("a", policy="dsb", preset="greedy")
         assert named.policy == make_policy("dsb", max_block=None)
         assert model.branch(done, step=0).texts == done.texts
@@ -423,7 +423,7 @@ class TestRefusedBeforeTheFirstForward:
     @each_case("value", [0, -1, 2_000_000])
     @each_case("name", [name for name in METHODS if "block_length" in describe_policy(make_policy(name))])
     def test_block_lengths(self, name, value):
-        with pytest.raises(ConfigError, match=rf"block_length is {value}; allowed: 1 to 1000000"):
+        with pytest.raises(ConfigError, match=rf"block_length of {name} is {value}; allowed: 1 to 1000000"):
             make_policy(name, block_length=value)
 
     @pytest.mark.parametrize("name", ["llada", "core", "dos", "remdm-llada"])
@@ -467,7 +467,7 @@ def test_who_goes_beyond_the_steps_says_so(name):
     problem = Problem.default()
     # Where one position at a time is ready, KLASS falls behind its schedule.
     one_ready = {"klass": {"strategy": "max_conf", "threshold": 0.0, "epsilon": 10.0, "window": 1}}
-    learned = {name: {"head": make_policy(name).without} for name in METHODS if METHODS[name].card.learned}
+    learned = {name: {"head": make_policy(name).headless} for name in METHODS if METHODS[name].learned}
     policy = make_policy(name, **(FITTING | one_ready | learned).get(name, {}))
     state = replace(problem.state, horizon_B=torch.full_like(problem.state.horizon_B, 2))
     end = decode(problem.denoiser, policy, state, noise=problem.noise)

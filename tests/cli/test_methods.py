@@ -100,7 +100,7 @@ def test_presets_are_shown_as_policies_are_typed(command):
         lines = [line for line in command("methods", "show", name).out.splitlines() if line.startswith("  preset  ")]
         typed = [line.partition("--policy ")[2] for line in lines]
         assert [policy_of(text) for text in typed] == [
-            make_policy(name, **preset) for preset in method.card.presets.values()
+            make_policy(name, **preset) for preset in method.presets.values()
         ]
 
 

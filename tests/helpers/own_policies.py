@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from unmask.core import Policy
-from unmask.methods import Fixed
+from unmask.methods import fixed_action
 """
 
 GOOD = (

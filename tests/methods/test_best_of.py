@@ -10,7 +10,7 @@ from tests.methods.test_paths import Listening, exact, noise, rows
 from unmask.base.errors import ConfigError
 from unmask.core import Noise, SamplingParams
 from unmask.engine import decode
-from unmask.methods import KLASS, BestOf, EBSampler, FastDLLM, InfoGain, LLaDA, Revised, make_policy
+from unmask.methods import KLASS, BestOf, EBSampler, FastDLLM, InfoGain, LLaDA, make_policy, remasked
 from unmask.methods.best_of import log_probability
 from unmask.methods.check import check_search
 
@@ -64,7 +64,9 @@ def test_rows_that_are_full_are_not_run_again():
     assert len(set(end.forwards_B.tolist())) > 1
 
 
-@pytest.mark.parametrize("base", [KLASS(), InfoGain(), Revised(), make_policy("p2", planner=True), make_policy("wino")])
+@pytest.mark.parametrize(
+    "base", [KLASS(), InfoGain(), remasked(), make_policy("p2", planner=True), make_policy("wino")]
+)
 def test_bases_that_need_more_than_one_prediction_are_refused(base):
     with pytest.raises(ConfigError, match=rf"base of best-of is {base.name}; allowed: methods that decide from one"):
         BestOf(base)

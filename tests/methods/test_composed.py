@@ -9,7 +9,19 @@ from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import Noise, SamplingParams, State
 from unmask.engine import decode
-from unmask.methods import DCD, DSB, DUS, Composed, EBSampler, FastDLLM, Fixed, LLaDA, Revised, compose, make_policy
+from unmask.methods import (
+    DCD,
+    DSB,
+    DUS,
+    Composed,
+    EBSampler,
+    FastDLLM,
+    LLaDA,
+    compose,
+    fixed_action,
+    make_policy,
+    remasked,
+)
 from unmask.methods.check import check_policy
 from unmask.models import ExactDenoiser, JointDistribution
 
@@ -30,13 +42,13 @@ METHODS = [
     (DCD(0.6, 3, None), compose(region="masks:3", cardinality="above:0.6")),
     (DUS(4), compose(region="groups:4", cardinality="all")),
     *(
-        (Revised(Fixed(commit="none"), ReMDM(variant)), compose(commitment=f"remdm-{variant}"))
+        (remasked(fixed_action(commitment="none"), ReMDM(variant)), compose(commitment=f"remdm-{variant}"))
         for variant in ("cap", "rescale", "conf", "loop")
     ),
-    (Revised(Fixed("margin", "block:2", "count:1", "confidence:0.6"), ReMDM("conf", 0.5)),
+    (remasked(fixed_action("margin", "block:2", "count:1", "confidence:0.6"), ReMDM("conf", 0.5)),
      compose("margin", "block:2", "count:1", "confidence:0.6+remdm-conf:0.5")),
-    (Fixed("confidence", "near:2", "share:0.5"), compose(region="near:2", cardinality="share:0.5")),
-    (Fixed({"confidence": 0.25, "margin": 0.75}), compose("0.25*confidence+0.75*margin")),
+    (fixed_action("confidence", "near:2", "share:0.5"), compose(region="near:2", cardinality="share:0.5")),
+    (fixed_action({"confidence": 0.25, "margin": 0.75}), compose("0.25*confidence+0.75*margin")),
 ]  # fmt: skip
 ids = [f"{method.name}-{number}" for number, (method, _) in enumerate(METHODS)]
 

@@ -6,7 +6,7 @@ from tests.methods.worked import VOCAB, confidences, peaked, revealed, run, tabl
 from unmask.base.errors import ConfigError
 from unmask.methods.check import check_policy
 from unmask.methods.dcd import DCD
-from unmask.models.scripted import ScriptedDenoiser
+from unmask.methods.examples import ScriptedDenoiser
 
 TABLE = table("dcd")
 

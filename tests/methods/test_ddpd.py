@@ -148,7 +148,7 @@ def test_bad_settings_are_refused(settings, complaint):
 
 
 def test_it_says_that_it_is_an_adaptation():
-    card = DDPD.card
+    card = METHODS["ddpd"]
     assert card.learned
     assert card.planning == "learned"
     assert any("adaptation by default" in line for line in card.differs)

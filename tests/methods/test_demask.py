@@ -200,7 +200,7 @@ def test_bad_settings_are_refused(settings, complaint):
 def test_it_says_what_it_is():
     policy = make_policy("demask")
     assert isinstance(policy, Policy)
-    assert policy.card.learned
+    assert METHODS["demask"].learned
     assert replace(policy, head="measured").looks_ahead
     assert not policy.looks_ahead
 

@@ -10,14 +10,14 @@ from unmask.core import Noise, State
 from unmask.engine import decode
 from unmask.methods.check import check_policy
 from unmask.methods.dos import DOS
-from unmask.methods.examples import cases, denoiser
+from unmask.methods.examples import load_cases, scripted_model
 
-SCRIPT = cases("dos")[0].script
+SCRIPT = load_cases("dos")[0].script
 
 
 def attentive():
     """Says the sheet's attention (mean over heads) and confidences."""
-    return denoiser(SCRIPT)
+    return scripted_model(SCRIPT)
 
 
 def start(given=2, steps=3):

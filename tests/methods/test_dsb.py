@@ -4,10 +4,10 @@ import pytest
 
 from tests.methods.worked import confidences, revealed, run, table
 from unmask.base.errors import ConfigError
+from unmask.methods import FastDLLM
 from unmask.methods.check import check_policy
 from unmask.methods.dcd import DCD
 from unmask.methods.dsb import DSB
-from unmask.methods.fast_dllm import FastDLLM
 
 TABLE = table("dsb")
 

@@ -7,8 +7,9 @@ from tests.methods.worked import confidences, first, revealed, run
 from unmask.base.errors import ConfigError
 from unmask.core import Noise
 from unmask.engine import decode
+from unmask.methods import FastDLLM
 from unmask.methods.check import Problem, check_policy
-from unmask.methods.fast_dllm import FastDLLM, FastDLLMDream
+from unmask.methods.fast_dllm import FastDLLMDream
 
 
 def test_what_equals_the_threshold_passes():

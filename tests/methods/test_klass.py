@@ -7,9 +7,8 @@ from tests.helpers.cases import each_case
 from tests.methods.worked import distributions, revealed, run, table
 from unmask.base.errors import ConfigError
 from unmask.engine import decode
-from unmask.methods import LLaDA
+from unmask.methods import KLASS, LLaDA
 from unmask.methods.check import Problem, check_policy
-from unmask.methods.klass import KLASS
 
 T2, T1, T0 = table("klass")
 
@@ -78,9 +77,9 @@ def test_contract(policy):
     check_policy(policy)
 
 
-@each_case("preset", KLASS.card.presets)
+@each_case("preset", METHODS["klass"].presets)
 def test_presets_are_settings(preset):
-    assert KLASS(**KLASS.card.presets[preset]).window == 2
+    assert KLASS(**METHODS["klass"].presets[preset]).window == 2
 
 
 def test_bad_settings():

@@ -11,8 +11,8 @@ from unmask.base.errors import ConfigError
 from unmask.core import ModelOutput, Noise, State, Trajectory, Vocabulary
 from unmask.engine import decode
 from unmask.methods.check import Problem, check_policy
+from unmask.methods.examples import ScriptedDenoiser
 from unmask.methods.p2 import P2
-from unmask.models.scripted import ScriptedDenoiser
 
 (P,) = table("p2")
 

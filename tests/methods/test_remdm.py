@@ -11,9 +11,8 @@ from unmask.base.errors import ConfigError
 from unmask.core import Noise, SamplingParams, State, row_key
 from unmask.engine import decode
 from unmask.methods.check import check_policy
-from unmask.methods.examples import cases, denoiser
+from unmask.methods.examples import ScriptedDenoiser, load_cases, scripted_model
 from unmask.methods.remdm import ReMDMLLaDA, ReMDMSampler
-from unmask.models.scripted import ScriptedDenoiser
 
 
 def rates(operator, step, steps, revealed=()):
@@ -38,11 +37,11 @@ def test_nothing_is_revealed_at_the_first_step_for_sure_and_no_rate_is_nan():
 def test_the_marginals_are_those_of_the_schedule(variant):
     """Over 400 rows of 16: the share revealed after each step is alpha, whatever is re-masked."""
     rows, length, steps = 400, 16, 8
-    denoiser = ScriptedDenoiser(lambda tokens, slot, call: peaked(0.5), VOCAB)
+    scripted_model = ScriptedDenoiser(lambda tokens, slot, call: peaked(0.5), VOCAB)
     state = State.from_canvases([[VOCAB] * length] * rows, steps=steps, mask_id=VOCAB)
     noise = Noise.of([row_key(7, bytes([row % 256, row // 256])) for row in range(rows)])
     operator = ReMDM(variant, 0.1)
-    end = decode(denoiser, ReMDMSampler(operator), state, noise=noise, sampling=SamplingParams(temperature=1.0))
+    end = decode(scripted_model, ReMDMSampler(operator), state, noise=noise, sampling=SamplingParams(temperature=1.0))
     remasked = 0
     for number, step in enumerate(end.steps[1:steps], 1):
         t = 1 - (1 - 1e-5) * number / steps
@@ -62,7 +61,7 @@ def test_sigma_zero_never_remasks():
 
 
 def test_the_count_loop_costs_two_forwards_a_position():
-    traj = run(denoiser(cases("remdm-llada")[0].script), ReMDMLLaDA(8, 1), 8)
+    traj = run(scripted_model(load_cases("remdm-llada")[0].script), ReMDMLLaDA(8, 1), 8)
     assert int(traj.forwards_B) == 16
     dropped = [int(step.remasked_BL.sum()) for step in traj.steps]
     assert dropped == [0] * 7 + [1] * 8 + [0]

@@ -16,9 +16,9 @@ from unmask.core import DenoiserWrapper, Noise, SamplingParams, State, Trajector
 from unmask.engine import StepSettings, decode
 from unmask.engine.search import CountingContext
 from unmask.methods import SOAR
+from unmask.methods.examples import logs
 from unmask.methods.soar import _Item
 from unmask.models import ExactDenoiser, JointDistribution
-from unmask.models.scripted import logs
 
 GOLDEN = json.loads((paths.GOLDEN / "soar.json").read_text())["cases"]
 

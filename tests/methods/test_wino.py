@@ -13,7 +13,7 @@ from unmask.base.errors import ConfigError
 from unmask.core import Noise, SamplingParams, State, Trajectory
 from unmask.engine import decode
 from unmask.methods import WINO
-from unmask.methods.examples import cases
+from unmask.methods.examples import load_cases
 
 GOLDEN = json.loads((paths.GOLDEN / "wino.json").read_text())
 CASES = [*GOLDEN["cases"], *GOLDEN["temperature_cases"]]
@@ -76,7 +76,7 @@ def test_mask_check_by_hand():
     assert attended(second, 6) == {0, 1, 2, 3, 5, 6, 7}
 
 
-_WORKED = cases("wino")[0]
+_WORKED = load_cases("wino")[0]
 TABLE = [
     # confidence of masked slots, verification of revealed ones, drafts, re-masks
     ({i: p for i, p in enumerate(row[:6]) if p}, {i: p for i, p in enumerate(row[6:]) if p}, drafts, remasks)

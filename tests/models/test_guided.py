@@ -8,7 +8,7 @@ import torch
 from unmask.base.errors import ConfigError
 from unmask.core import ModelInput, ModelOutput, Needs, Noise, State, Vocabulary
 from unmask.engine import decode
-from unmask.methods.fixed import Fixed
+from unmask.methods import fixed_action
 from unmask.models import ExactDenoiser, GuidedDenoiser, JointDistribution
 
 MASK = 3
@@ -84,7 +84,9 @@ def test_two_forwards_are_counted():
 
 
 def test_a_run_pays_twice():
-    guided, plain = (decode(d, Fixed(), STATE, noise=Noise.of([0, 1])) for d in (GuidedDenoiser(EXACT, 1.0), EXACT))
+    guided, plain = (
+        decode(d, fixed_action(), STATE, noise=Noise.of([0, 1])) for d in (GuidedDenoiser(EXACT, 1.0), EXACT)
+    )
     assert guided.forwards_B.tolist() == [4, 4]
     assert plain.forwards_B.tolist() == [2, 2]
     assert guided.processed_B.tolist() == (2 * plain.processed_B).tolist()

@@ -25,7 +25,7 @@ from unmask.api.model import Model
 from unmask.base.errors import CheckpointError, ConfigError, DenoiserError
 from unmask.core import ModelInput, ModelOutput, Needs, Noise, SamplingParams, State, row_key, select
 from unmask.engine import decode
-from unmask.methods import Fixed, LLaDA, Revised, make_policy
+from unmask.methods import LLaDA, fixed_action, make_policy, remasked
 from unmask.methods.check import Problem, check_policy
 from unmask.models.masked_lm import BUCKET, MaskedLM, load_masked_lm
 
@@ -424,10 +424,10 @@ CANVASES = [[CLS, 7, MASK, MASK, MASK, MASK, SEP], [CLS, MASK, MASK, 9, MASK, SE
     [
         LLaDA(),
         LLaDA(remasking="random"),
-        Fixed(),
-        Fixed(alpha="dependency", kappa="above:0.9"),
-        Fixed(alpha="stability", region="window:3"),
-        Revised(),
+        fixed_action(),
+        fixed_action(score="dependency", cardinality="above:0.9"),
+        fixed_action(score="stability", region="window:3"),
+        remasked(),
         make_policy("dream"),
         make_policy("core", revise_every=1, tail=0, candidates=2),
         make_policy("info-gain", candidates=2),
@@ -446,7 +446,7 @@ def test_a_batch_decodes_to_what_its_rows_do(home, family):
     denoiser, _ = load_masked_lm(home(family))
     state = State.from_canvases([*CANVASES, *ROWS], steps=[2, 3, 2, 1, 1, 5], mask_id=MASK)
     noise = Noise.of(range(6))
-    for policy in (LLaDA(), Revised()):
+    for policy in (LLaDA(), remasked()):
         sampling = SamplingParams(temperature=0.7)
         end = decode(denoiser, policy, state, noise=noise, sampling=sampling)
         assert not end.state.masked_BL.any()

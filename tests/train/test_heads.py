@@ -9,7 +9,8 @@ import torch
 import unmask
 from unmask.base.errors import ConfigError, UnknownName
 from unmask.core import ModelInput, Needs, SamplingParams, State
-from unmask.methods.heads import HEADS, load_head
+from unmask.methods import HEADS
+from unmask.methods.heads import load_head
 from unmask.train import HeadOptions, heads, train_head
 from unmask.train.heads import judge_head, make_canvases, predict_targets, read_rows
 from unmask.train.run_folder import hold_folder

@@ -13,7 +13,7 @@ from unmask.adapt.diagnostics import Diagnostic, Reading, replay
 from unmask.adapt.notes import noted
 from unmask.base.errors import ConfigError
 from unmask.core import ALL, NO_LOOK_AHEAD, Action, LookAhead, Needs, Policy, State, Trajectory
-from unmask.methods.candidates import written_out
+from unmask.methods import with_explicit_order
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Gated(Policy):
 
     @cached_property
     def _base(self) -> Policy:
-        return written_out(self.fixed if self.base is None else self.base, self.diagnostic.ordered)
+        return with_explicit_order(self.fixed if self.base is None else self.base, self.diagnostic.ordered)
 
 
 def read_together(policies: Mapping[str, Gated], traj: Trajectory) -> dict[str, Reading]:

@@ -47,7 +47,7 @@ from unmask.core import (
     row_key,
 )
 from unmask.engine import LookCache, StepSettings, Transition, append_step, decide, predict, raise_faults
-from unmask.methods import describe_policy
+from unmask.methods import describe_policy, method_info
 from unmask.models import GuidedDenoiser, Prompt
 from unmask.stats.bootstrap import Estimate, ratio_intervals
 
@@ -252,11 +252,11 @@ def _asked(model: LoadedModel, text: str, prompt: Any, tokens_per_step: int) -> 
 
 def check_scorable(policy: Policy | Search) -> None:
     """Refuse a method under which a text has no single way, and say why."""
-    card = policy.card
+    info = method_info(policy)
     whys = {
         "it searches: it owns its loop": isinstance(policy, Search),
         "it chooses positions at random": policy.random,
-        "it re-masks": card is not None and card.commitment == "re-maskable",
+        "it re-masks": info is not None and info.commitment == "re-maskable",
     }
     for why, so in whys.items():
         if so:

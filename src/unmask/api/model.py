@@ -447,9 +447,7 @@ def _one_step_policy(action: Any, device: torch.device) -> Policy:
     """Who takes the first step of a branch."""
     if isinstance(action, Action):
         return GivenAction(map_tensors(action, lambda tensor: tensor.to(device)))
-    require(
-        isinstance(action, Policy), "action", action, "an Action or a policy object", "e.g. action=Fixed(kappa=1.0)"
-    )
+    require(isinstance(action, Policy), "action", action, "an Action or a policy object", "e.g. action=LLaDA()")
     chosen: Policy = action
     return chosen
 

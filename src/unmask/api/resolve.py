@@ -15,11 +15,17 @@ from unmask.base.errors import ConfigError, SchemaError, UnknownName, format_val
 from unmask.base.options import check_types
 from unmask.core import Denoiser, Policy, SamplingParams, Search, Trajectory
 from unmask.engine import decode, decode_one_step
-from unmask.methods import METHODS, describe_policy, make_policy, method_status
-from unmask.methods.candidates import around
-from unmask.methods.composed import Composed
-from unmask.methods.heads import fitted
-from unmask.methods.presets import family_of, preset_of
+from unmask.methods import (
+    METHODS,
+    Composed,
+    describe_policy,
+    find_preset,
+    make_policy,
+    method_status,
+    preset_family,
+    register_reference,
+    with_head,
+)
 from unmask.models import BlockCache, ExactDenoiser, GuidedDenoiser, Network
 
 SELECTIVE = "selective"
@@ -85,7 +91,11 @@ class ResolvedOptions:
             "fingerprint": self.model.fingerprint,
             "policy": plain(describe_policy(self.policy)),
             "method": method_status(self.policy),
-            **({"action": plain(self.policy.resolved)} if isinstance(self.policy, Composed) else {}),
+            **(
+                {"action": plain(self.policy.rules)}
+                if isinstance(self.policy, Composed) and self.policy.name == "composed"
+                else {}
+            ),
             **({"preset": self.preset} if self.preset else {}),
             **({"planner": _described(self.options.planner)} if self.options.planner is not None else {}),
             **({"gate": {**plain(self.gate.summary), "forced": forced}} if self.gate else {}),
@@ -118,7 +128,7 @@ def resolve(model: LoadedModel, options: DecodeOptions) -> ResolvedOptions:
     """Look up what the options name, and refuse what this model does not have."""
     given = options.policy if options.gate is not None and isinstance(options.policy, Policy) else None
     # The reference that the gate was calibrated around, if it is this one: its file holds no more than a name.
-    name = None if given is None else around(given)
+    name = None if given is None else register_reference(given)
     gate = _gate(options.gate)
     if gate is not None and given is not None:
         todo = "drop the policy or the gate"
@@ -137,7 +147,7 @@ def resolve(model: LoadedModel, options: DecodeOptions) -> ResolvedOptions:
     if options.cache is not None:
         resolved._denoiser()  # refused now, not when prompts have been read
     exact = isinstance(model.denoiser, ExactDenoiser)
-    return replace(resolved, policy=fitted(policy, model.name, model.fingerprint, exact))
+    return replace(resolved, policy=with_head(policy, model.name, model.fingerprint, exact))
 
 
 def branch_options(
@@ -195,7 +205,7 @@ def remade(described: Mapping[str, Any]) -> Policy | Search:
 
 def _given(described: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as `make` takes them: parts that are policies as objects, parts of other parts by dotted names."""
-    parts = METHODS[described["name"]]() if described.get("name") in METHODS else None
+    parts = METHODS[described["name"]].default if described.get("name") in METHODS else None
     options: dict[str, Any] = {}
     for key, value in described.items():
         if key == "name":
@@ -263,8 +273,8 @@ def _policy(options: DecodeOptions, gate: Gate | None, model: LoadedModel) -> tu
     _refuse_misspelt(given, set(describe_policy(make_policy(policy))) - {"name"})
     if options.preset is None:
         return None, make_policy(policy, **given)
-    family = family_of(model.reference, model.options)
-    key, published = preset_of(policy, METHODS[policy].card, options.preset, family)
+    family = preset_family(model.reference, model.options)
+    key, published = find_preset(policy, options.preset, family)
     return key, make_policy(policy, **{**published, **given})
 
 
@@ -275,7 +285,7 @@ def _composes(given: Mapping[str, Any]) -> str | None:
     others = sorted(given.keys() - AXES.keys())
     todo = "drop them, or name a policy that has them"
     require(not others, "policy settings", others, f"{', '.join(AXES)} alone: a composition", todo)
-    return Composed.name
+    return "composed"
 
 
 def _refuse_misspelt(given: Mapping[str, Any], of_policy: set[str]) -> None:
@@ -351,8 +361,8 @@ def _cached_block(policy: Policy | Search, cache: str) -> int:
 
 def _why_no_blocks(policy: Policy) -> str:
     """Why a cache of one block cannot serve a policy that has `block_cache = False`."""
-    if isinstance(policy, Composed):
-        by_blocks = policy.region.partition(":")[0] in ("full", "block")
+    if isinstance(policy, Composed) and policy.name == "composed":
+        by_blocks = str(policy.region).partition(":")[0] in ("full", "block")
         return (
             f"commitment={policy.commitment} re-masks anywhere in the answer"
             if by_blocks

@@ -179,7 +179,8 @@ def check_annotations(owner: Any, settings: Mapping[str, str], name: str) -> Non
 
     `settings` maps the name of a setting, for the message, to the field that holds it. Values stay as they were given.
     """
-    checks = _annotation_checks(type(owner))
+    kind: Any = type(owner)
+    checks = _annotation_checks(kind)
     for setting, field in settings.items():
         value, (annotation, adapter) = getattr(owner, field), checks[field]
         try:
@@ -199,7 +200,7 @@ def _annotation_checks(kind: type) -> dict[str, tuple[Any, TypeAdapter[Any]]]:
 def _instances(annotation: Any) -> Any:
     """Ask for an instance where an annotation names a class: pydantic would look into the fields of a dataclass."""
     if isinstance(annotation, type) and annotation.__module__ != "builtins":
-        return InstanceOf[annotation]
+        return Annotated[annotation, InstanceOf()]
     if get_origin(annotation) in (Union, UnionType):
         return Union[tuple(map(_instances, get_args(annotation)))]  # noqa: UP007
     return annotation

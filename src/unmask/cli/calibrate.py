@@ -130,12 +130,12 @@ def calibrate(
     # What is wrong with the command line comes before the model is read, and long before the gate is written.
     from unmask.lab.calibrate import calibrate as measure
     from unmask.lab.calibrate import check_axis
-    from unmask.methods.candidates import around
+    from unmask.methods import register_reference
     from unmask.report.plain import plain
     from unmask.tasks.own import check_scoring, task_of
 
     out = chosen.out
-    reference = None if policy is None else around(policy_of(policy))
+    reference = None if policy is None else register_reference(policy_of(policy))
     check_axis(chosen.axis)
     task = task_of(chosen.task, score=chosen.score, horizon=chosen.horizon)
     check_scoring(task)

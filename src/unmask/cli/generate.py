@@ -228,7 +228,7 @@ def _keywords(options: DecodeOptions, compose: ComposeOptions) -> dict[str, Any]
                 f"see whether there is an option --{key.replace('_', '-')}"
             )
     from unmask.api.resolve import SELECTIVE
-    from unmask.methods.own import policy_settings
+    from unmask.methods import split_policy
 
     assert options.policy is None or isinstance(options.policy, str)  # on a command line
     text, settings = compose.merged(options.policy, options.settings)
@@ -236,7 +236,7 @@ def _keywords(options: DecodeOptions, compose: ComposeOptions) -> dict[str, Any]
     if text is None or text == SELECTIVE:
         return options.keywords
     # Made here, before a model is read for nothing; it may be code of the user's own.
-    name, given = policy_settings(text, settings, also=[SELECTIVE])
+    name, given = split_policy(text, settings, also=[SELECTIVE])
     if options.preset is None and "preset" not in given:
         return replace(options, policy=policy_of(text, settings, also=[SELECTIVE]), settings={}).keywords
     return replace(options, policy=name, **_preset(options.preset, name, given)).keywords
@@ -244,8 +244,7 @@ def _keywords(options: DecodeOptions, compose: ComposeOptions) -> dict[str, Any]
 
 def _preset(preset: str | None, name: str, given: dict[str, Any]) -> dict[str, Any]:
     """Preset and settings of a method: which family's preset it is, the model says."""
-    from unmask.methods import METHODS, make_policy
-    from unmask.methods.presets import ANY, preset_of
+    from unmask.methods import ANY_FAMILY, METHODS, find_preset, make_policy
 
     inner = given.pop("preset", None)
     if preset is not None and inner is not None:
@@ -253,7 +252,7 @@ def _preset(preset: str | None, name: str, given: dict[str, Any]) -> dict[str, A
     preset = str(inner) if preset is None else preset
     if name not in METHODS:
         raise ConfigError(f"--preset {preset!r} goes with a method of `unmask methods`, not with {name}; leave it out")
-    published = preset_of(name, METHODS[name].card, preset, ANY)[1]
+    published = find_preset(name, preset, ANY_FAMILY)[1]
     make_policy(name, **{**published, **given})  # for its checks
     return {"preset": preset, "settings": given}
 

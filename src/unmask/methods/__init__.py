@@ -69,8 +69,6 @@ from unmask.methods.vsb import VSB
 from unmask.methods.wino import WINO
 
 __all__ = [
-    "HOLDS",
-    "ORDER",
     "ANY_FAMILY",
     "DCD",
     "DDPD",
@@ -79,10 +77,12 @@ __all__ = [
     "DSB",
     "DUS",
     "HEADS",
+    "HOLDS",
     "KLASS",
     "LABELS",
     "MEDAL",
     "METHODS",
+    "ORDER",
     "OURS",
     "OWN",
     "P2",

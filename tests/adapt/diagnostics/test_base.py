@@ -18,7 +18,7 @@ from unmask.adapt.diagnostics.transfer import received, supplied
 from unmask.base.errors import ConfigError
 from unmask.core import Noise, SamplingParams, State, select
 from unmask.engine import apply, decode
-from unmask.methods import Fixed, Revised
+from unmask.methods import fixed_action, remasked
 from unmask.models.checkpoints import load_checkpoint
 
 AXIS_FIELDS = {
@@ -226,7 +226,7 @@ def test_a_resumed_trajectory_reads_the_same(problem, kit):
 def test_revised_references_are_read_too(kit):
     """Re-masking makes P_t smaller than M_t, and puts positions without proposals into nobody's way."""
     denoiser, start = kit.exact_problem(seed=2, n=9, steps=8, rows=(0, 1, 2, 0), dependence=4.0)
-    history = kit.states_of(denoiser, start, Revised(Fixed(commit="none")))
+    history = kit.states_of(denoiser, start, remasked(fixed_action(commitment="none")))
     remasked = 0
     for traj, action in history[1:]:
         remasked += int(traj.last.remasked_BL.sum())

@@ -9,8 +9,8 @@ import torch
 
 from unmask.base.errors import ConfigError, SchemaError
 from unmask.base.json_files import to_hashed_json
-from unmask.methods import DEMASK, LLaDA
-from unmask.methods.heads import DependenceHead, HeadCard, PlannerHead, fitted, load_head, save_head, shipped, store
+from unmask.methods import DEMASK, HeadCard, LLaDA, save_head, shipped_heads, with_head
+from unmask.methods.heads import DependenceHead, PlannerHead, load_head, store
 
 QUALITY = {"loss": 0.5, "loss_of_the_mean": 0.4}
 CARD = HeadCard("demask", "mini", "abc", 6, 3, "", "a loss", {"texts": 2}, {"seed": 0}, QUALITY, {"torch": "2"})
@@ -79,23 +79,23 @@ def test_missing_files(folder, tmp_path):
 
 def test_a_shipped_head_is_found_by_its_model(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(store, "SHIPPED", tmp_path / "shipped")
-    assert shipped("demask") == {}
+    assert shipped_heads("demask") == {}
     with pytest.raises(ConfigError, match="needs a head trained for mini, and none comes with the package"):
-        fitted(DEMASK(), "mini", "abc", False)
+        with_head(DEMASK(), "mini", "abc", False)
     shutil.copytree(folder, tmp_path / "shipped" / "demask-mini")
-    assert shipped("demask") == {"abc": "demask-mini"}
-    assert shipped("ddpd") == {}
-    assert fitted(DEMASK(), "mini", "abc", False) == DEMASK(head="demask-mini")
+    assert shipped_heads("demask") == {"abc": "demask-mini"}
+    assert shipped_heads("ddpd") == {}
+    assert with_head(DEMASK(), "mini", "abc", False) == DEMASK(head="demask-mini")
     assert load_head("demask-mini", "demask").card.model == "mini"
     with pytest.raises(ConfigError, match="needs a head trained for other"):
-        fitted(DEMASK(), "other", "xyz", False)
+        with_head(DEMASK(), "other", "xyz", False)
 
 
 @pytest.mark.parametrize("model", ["mini", "mini-dream"])
 @pytest.mark.parametrize("kind", ["demask", "ddpd"])
 def test_shipped_heads_are_whole_and_say_what_they_are_worth(kind, model):
     card = load_head(f"{kind}-{model}", kind).card
-    assert shipped(kind)[card.fingerprint] == f"{kind}-{model}"
+    assert shipped_heads(kind)[card.fingerprint] == f"{kind}-{model}"
     assert (card.model, card.data["texts"], card.data["held_out"]) == (model, 8000, 500)
     assert card.quality["loss"] < 0.5 * card.quality["loss_of_the_mean"]
     assert card.quality["explained_variance"] > 0.5
@@ -109,8 +109,8 @@ def test_shipped_heads_are_small():
 
 
 def test_other_policies_are_left_alone():
-    assert fitted(LLaDA(), "mini", "abc", False) == LLaDA()
-    assert fitted(DEMASK(), "exact", "abc", True).head == "measured"
+    assert with_head(LLaDA(), "mini", "abc", False) == LLaDA()
+    assert with_head(DEMASK(), "exact", "abc", True).head == "measured"
 
 
 def test_a_planner_reads_probabilities_of_0():
