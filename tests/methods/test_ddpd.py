@@ -12,9 +12,8 @@ from tests.helpers.cases import each_case
 from unmask.base.errors import ConfigError
 from unmask.core import BatchValue, Noise, SamplingParams, State
 from unmask.engine import decode
-from unmask.methods import DDPD, make_policy
+from unmask.methods import DDPD, METHODS, heads, make_policy
 from unmask.methods.check import Problem, check_policy
-from unmask.methods.heads import store
 from unmask.models import ExactDenoiser, JointDistribution
 
 JOINT = JointDistribution.random(6, 3, dependence=2.0, seed=4)
@@ -127,7 +126,7 @@ def test_a_trained_head_plans(ddpd_head):
 
 
 def test_without_a_head_the_way_to_it_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "SHIPPED", tmp_path)
+    monkeypatch.setattr(heads, "SHIPPED", tmp_path)
     with pytest.raises(ConfigError, match=r"ddpd needs a head trained for mini-dream.*unmask train head --kind ddpd"):
         unmask.load("mini-dream").generate("a", policy="ddpd")
     assert unmask.load("exact").generate("a", policy="ddpd").config["policy"]["head"] == "self"

@@ -7,7 +7,7 @@ from tests.helpers.cases import each_case
 from tests.methods.worked import distributions, revealed, run, table
 from unmask.base.errors import ConfigError
 from unmask.engine import decode
-from unmask.methods import KLASS, LLaDA
+from unmask.methods import KLASS, METHODS, LLaDA
 from unmask.methods.check import Problem, check_policy
 
 T2, T1, T0 = table("klass")
