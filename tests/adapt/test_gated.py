@@ -263,12 +263,12 @@ class TestParts:
         assert RandomGate(fixed_action(), RegionDiagnostic(), 0.0).random
 
     def test_all_of_the_past_is_more_than_any_number(self):
-        class Reader(fixed_action):
+        class Reader(Composed):
             past_steps = ALL
 
         assert memory_of([fixed_action(), Reader()], [CommitmentDiagnostic()]) == ALL
 
-    @pytest.mark.parametrize(("policy", "what"), [(remasked(), "view"), (WINO(), "view")])
+    @pytest.mark.parametrize(("policy", "what"), [(remasked(), "done"), (WINO(), "view")])
     def test_who_has_a_view_or_an_end_of_its_own_is_refused(self, policy, what):
         with pytest.raises(ConfigError, match=f"a {what} of its own.*put revised around"):
             Proposed(policy, RegionDiagnostic())
@@ -302,7 +302,7 @@ class TestParts:
         assert both.notes["b_B"].tolist() == [1, 0, 1]
 
 
-class WholePast(remasked):
+class WholePast(Composed):
     """The same with all of its past."""
 
     past_steps = ALL

@@ -8,16 +8,16 @@ import pytest
 from unmask.base.errors import ContractError
 from unmask.core import Policy
 from unmask.core.policy import STEPS, TRAITS, DecodingMethod
-from unmask.methods import METHODS, describe_policy, fixed_action, make_policy
+from unmask.methods import METHODS, Composed, describe_policy, fixed_action, make_policy
 
 
-class Eager(fixed_action):
+class Eager(Composed):
     random = True
     steps = "pace"
 
 
 @dataclass(frozen=True)
-class Switched(fixed_action):
+class Switched(Composed):
     draws: bool = False
 
     @property
@@ -39,7 +39,7 @@ def test_a_field_named_like_a_trait_is_refused(trait):
 
 
 def test_an_annotated_class_variable_is_no_field():
-    class Careful(fixed_action):
+    class Careful(Composed):
         random: ClassVar[bool] = True
 
     assert Careful().random

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from unmask.api.load import load
+from unmask.axes import ReMDM
 from unmask.base.errors import ConfigError, ContractError
 from unmask.core import (
     NO_LOOK_AHEAD,
@@ -22,7 +23,7 @@ from unmask.core import (
     row_key,
 )
 from unmask.engine import LookCache, StepSettings, decode, join_rows, predict
-from unmask.methods import LLaDA, fixed_action, remasked
+from unmask.methods import Composed, LLaDA, fixed_action, remasked
 from unmask.models import ExactDenoiser, JointDistribution
 
 JOINT = JointDistribution.random(7, 4, dependence=1.5, seed=3)
@@ -240,7 +241,7 @@ class TestSearch:
 class TestClock:
     def test_more_steps_than_positions_are_for_those_who_say_so(self):
         @dataclass(frozen=True)
-        class Long(remasked):
+        class Long(Composed):
             extra_steps = True
 
         canvas = [[0, *[EXACT.mask_id] * 4]]
@@ -251,10 +252,13 @@ class TestClock:
             decode(EXACT, remasked(fixed_action(commitment="none")), state, noise=Noise.of([1]))
         model = load("exact", n=5)
         assert (
-            model.generate("a", policy=Long(fixed_action(commitment="none")), max_new_tokens=4, steps=9).forwards == 9
+            model.generate(
+                "a", policy=Long(fixed_action(commitment="none"), operator=ReMDM("conf")), max_new_tokens=4, steps=9
+            ).forwards
+            == 9
         )
         with pytest.raises(ConfigError, match="1 to 4"):
             model.generate("a", policy=remasked(fixed_action(commitment="none")), max_new_tokens=4, steps=9)
-        end = decode(EXACT, Long(fixed_action(commitment="none")), state, noise=Noise.of([1]))
+        end = decode(EXACT, Long(fixed_action(commitment="none"), operator=ReMDM("conf")), state, noise=Noise.of([1]))
         assert end.forwards_B.tolist() == [9]
         assert not end.state.masked_BL.any()

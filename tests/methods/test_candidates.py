@@ -212,7 +212,7 @@ def test_the_share_with_other_axes_changed():
 
 
 def test_what_cannot_hold_a_share():
-    with pytest.raises(ConfigError, match="holds is 'half'; allowed: count or share"):
+    with pytest.raises(ConfigError, match="holds of instead is 'half'; allowed: count or share"):
         Composed(fixed_action(), region="block:8", holds="half")
     with pytest.raises(ConfigError, match="SIZE from 1"):
         combine_candidates("llada", {"region": "block:0:share"})
@@ -312,10 +312,12 @@ class TestCommitment:
 class TestInstead:
     """Fixed policies and the reference with one axis replaced are two roads to one place."""
 
-    @each_case("field", ["alpha", "region", "kappa"])
+    @each_case("field", ["score", "region", "cardinality"])
     @each_case("steps", [20, 13, 3])
     def test_is_fixed_around_lladas_loop(self, field, steps):
-        for name in {"alpha": SCORE.candidates, "region": REGION.candidates, "kappa": CARDINALITY.candidates}[field]:
+        for name in {"score": SCORE.candidates, "region": REGION.candidates, "cardinality": CARDINALITY.candidates}[
+            field
+        ]:
             instead = (
                 Composed(LLaDA(), score="confidence") if name == "schedule" else Composed(LLaDA(), **{field: name})
             )
@@ -351,7 +353,7 @@ class TestInstead:
     def test_keeps_every_promise_of_a_policy(self, policy):
         assert check_policy(policy) is None
 
-    @pytest.mark.parametrize("field", ["alpha", "region", "kappa", "commit"])
+    @pytest.mark.parametrize("field", ["score", "region", "cardinality", "commitment"])
     def test_refuses_what_it_does_not_know(self, field):
         with pytest.raises(ConfigError, match="nonsense"):
             Composed(Dream(), **{field: "nonsense"})

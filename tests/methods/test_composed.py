@@ -145,15 +145,15 @@ def test_contract(policy):
 
 
 def test_the_resolved_action():
-    assert compose("margin", "block:32", "eb:0.1", "remdm-conf").resolved == {
+    assert compose("margin", "block:32", "eb:0.1", "remdm-conf").rules == {
         "score": {"rule": "margin"},
         "region": {"rule": "block", "size": 32},
         "cardinality": {"rule": "eb", "gamma": 0.1, "within_steps": False},
         "commitment": {"rule": "none", "operator": "remdm-conf", "eta": 1.0},
     }
-    other = compose("entropy", "sliding:8", "count:2", "confidence:0.9+remdm-cap:0.02").resolved
+    other = compose("entropy", "sliding:8", "count:2", "confidence:0.9+remdm-cap:0.02").rules
     assert other["score"] == {"rule": "entropy"}
-    assert compose("confidence+margin").resolved["score"]["weights"] == {"confidence": 0.5, "margin": 0.5}
+    assert compose("confidence+margin").rules["score"]["weights"] == {"confidence": 0.5, "margin": 0.5}
     assert other["region"] == {"rule": "sliding", "size": 8, "longest": 8}
     assert other["cardinality"] == {"rule": "count", "count": 2, "within_steps": True}
     assert other["commitment"] == {"rule": "confidence", "threshold": 0.9, "operator": "remdm-cap", "eta": 0.02}
@@ -193,7 +193,7 @@ def test_an_uneven_quota_is_refused_before_the_first_forward(scripted):
 
 
 def test_by_name():
-    assert make_policy("composed", score="margin", cardinality=0.5) == Composed("margin", cardinality=0.5)
+    assert make_policy("composed", score="margin", cardinality=0.5) == Composed(score="margin", cardinality=0.5)
     with pytest.raises(UnknownName, match="setting of composed"):
         make_policy("composed", kappa="eb:0.1")
 

@@ -248,20 +248,3 @@ def test_nothing_is_committed(toy):
     state = State.from_prompts([[1, 2, 3]], new_tokens=16, steps=8, mask_id=11)
     end = decode(toy(5), CoRe(tail=0, revise_every=2), state, noise=NO_NOISE)
     assert torch.equal(end.state.committed_BL, end.state.fixed_BL)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"base": "entropy"},
-        {"revise_every": -1},
-        {"candidates": 0},
-        {"rewrites": -1},
-        {"tail": -1},
-        {"replacement": 1.5},
-        {"window": (0.8, 0.2)},
-    ],
-)
-def test_wrong_settings_are_refused(options):
-    with pytest.raises(ConfigError, match="allowed"):
-        CoRe(**options)

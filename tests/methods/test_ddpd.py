@@ -132,20 +132,6 @@ def test_without_a_head_the_way_to_it_is_told(tmp_path, monkeypatch):
     assert unmask.load("exact").generate("a", policy="ddpd").config["policy"]["head"] == "self"
 
 
-@pytest.mark.parametrize(
-    ("settings", "complaint"),
-    [
-        ({"start": "noise"}, "start is 'noise'; allowed: masks or uniform"),
-        ({"weights": "argmax"}, "weights is 'argmax'; allowed: softmax or sigmoid"),
-        ({"planner_temperature": 0.0}, "planner_temperature is 0.0; allowed: above 0"),
-        ({"fill": 1.0}, "fill is 1.0; allowed: 0 or more, below 1"),
-    ],
-)
-def test_bad_settings_are_refused(settings, complaint):
-    with pytest.raises(ConfigError, match=complaint):
-        make_policy("ddpd", **settings)
-
-
 def test_it_says_that_it_is_an_adaptation():
     card = METHODS["ddpd"]
     assert card.learned

@@ -181,21 +181,6 @@ class TestHead:
             decode(exact, DEMASK(head=str(demask_head)), state, noise=Noise.of([0]))
 
 
-@pytest.mark.parametrize(
-    ("settings", "complaint"),
-    [
-        ({"budget": -0.1}, "budget is -0.1; allowed: 0 or more"),
-        ({"rule": "sum"}, "rule is 'sum'; allowed: total or token"),
-        ({"outcomes": 0}, "outcomes is 0; allowed: 1 to 64"),
-        ({"head": ""}, "head is ''; allowed: auto, measured or a folder"),
-        ({"head": "nowhere"}, "head 'nowhere' cannot be read"),
-    ],
-)
-def test_bad_settings_are_refused(settings, complaint):
-    with pytest.raises(ConfigError, match=complaint):
-        unmask.load("mini").generate("a", policy="demask", **settings)
-
-
 def test_it_says_what_it_is():
     policy = make_policy("demask")
     assert isinstance(policy, Policy)

@@ -53,10 +53,3 @@ def test_a_model_without_attention_is_refused():
     blind = replace(attentive(), attention=None)
     with pytest.raises(ConfigError, match="attention"):
         decode(blind, DOS(), start(), noise=Noise.of([0]))
-
-
-def test_bad_settings():
-    with pytest.raises(ConfigError, match=r"base is 'wino'; allowed: schedule or eb"):
-        DOS("wino")
-    with pytest.raises(ConfigError, match=r"sinks is 0; allowed: above 0"):
-        DOS(sinks=0)

@@ -335,12 +335,3 @@ def test_eos_fill_closes_the_tail_and_costs_one_fresh_forward(replay):
     first_eos = after.tolist().index(9)
     assert (after[first_eos:] == torch.where(before[first_eos:] == 11, 9, before[first_eos:])).all()
     assert int(ours.traj.steps[9].forwards_B) == 1
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"objective": "lookum"}, {"candidates": 0}, {"tau_pos": -1.0}, {"threshold": 1.1}, {"threshold": -0.1}],
-)
-def test_wrong_settings_are_refused(options):
-    with pytest.raises(ConfigError, match="allowed"):
-        InfoGain(**options)

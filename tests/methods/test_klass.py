@@ -5,7 +5,6 @@ import torch
 
 from tests.helpers.cases import each_case
 from tests.methods.worked import distributions, revealed, run, table
-from unmask.base.errors import ConfigError
 from unmask.engine import decode
 from unmask.methods import KLASS, METHODS, LLaDA
 from unmask.methods.check import Problem, check_policy
@@ -80,10 +79,3 @@ def test_contract(policy):
 @each_case("preset", METHODS["klass"].presets)
 def test_presets_are_settings(preset):
     assert KLASS(**METHODS["klass"].presets[preset]).window == 2
-
-
-def test_bad_settings():
-    with pytest.raises(ConfigError, match=r"window is 0; allowed: 1 to 64; the authors use 2"):
-        KLASS(window=0)
-    with pytest.raises(ConfigError, match=r"strategy is 'best'"):
-        KLASS(strategy="best")

@@ -7,7 +7,6 @@ import torch
 
 from tests.methods.worked import VOCAB, confidences, peaked, run
 from unmask.axes import ReMDM
-from unmask.base.errors import ConfigError
 from unmask.core import Noise, SamplingParams, State, row_key
 from unmask.engine import decode
 from unmask.methods.check import check_policy
@@ -110,10 +109,3 @@ def test_what_somebody_else_left_open_is_filled_after_the_last_round(step):
 )
 def test_contract(policy):
     check_policy(policy)
-
-
-def test_bad_settings():
-    with pytest.raises(ConfigError, match=r"k is -1; allowed: 0 or more"):
-        ReMDMLLaDA(k=-1)
-    with pytest.raises(ConfigError, match=r"block_length is 4; allowed: a divisor of the 6 new tokens"):
-        run(confidences([[0.5] * 6]), ReMDMLLaDA(4), 6)

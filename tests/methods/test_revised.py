@@ -254,10 +254,10 @@ def test_memory_is_at_least_the_notes():
     assert revised(base=LLaDA()).past_steps == 1
 
     @dataclass(frozen=True)
-    class Historian(fixed_action):
+    class Historian(LLaDA):
         past_steps = ALL
 
-    assert revised(base=Historian(commit="none")).past_steps == ALL
+    assert revised(base=Historian()).past_steps == ALL
 
 
 def test_one_forward_per_step(exact):

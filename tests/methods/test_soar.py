@@ -11,7 +11,6 @@ from tests.helpers import paths
 from tests.helpers.cases import each_case
 from tests.helpers.enumerated import told
 from tests.methods.conftest import MASK
-from unmask.base.errors import ConfigError
 from unmask.core import DenoiserWrapper, Noise, SamplingParams, State, Trajectory
 from unmask.engine import StepSettings, decode
 from unmask.engine.search import CountingContext
@@ -129,11 +128,3 @@ def test_sure_positions_go_together_but_no_more_than_allowed(scripted):
     assert int(end.forwards_B) == 2
     in_blocks = decode(sure, SOAR(block_length=4), state, noise=Noise.of([0]))
     assert [int(step.revealed_BL.sum()) for step in in_blocks.steps] == [4, 4]
-
-
-@pytest.mark.parametrize(
-    "options", [{"width": 0}, {"threshold": 1.5}, {"most": 0}, {"value": "median"}, {"collapse": 0}, {"budget": -1}]
-)
-def test_wrong_settings_are_refused(options):
-    with pytest.raises(ConfigError, match="allowed"):
-        SOAR(**options)

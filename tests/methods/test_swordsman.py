@@ -3,7 +3,6 @@
 import pytest
 
 from tests.methods.worked import revealed, run_told, table
-from unmask.base.errors import ConfigError
 from unmask.methods.check import check_policy
 from unmask.methods.swordsman import Swordsman
 
@@ -55,10 +54,3 @@ def test_a_block_without_entropy():
 @pytest.mark.parametrize("policy", [Swordsman(), Swordsman(0.5, 0.05, "masked"), Swordsman(0.7, 10.0)])
 def test_contract(policy):
     check_policy(policy)
-
-
-def test_bad_settings():
-    with pytest.raises(ConfigError, match=r"mean is 'all'; allowed: block or masked"):
-        Swordsman(mean="all")
-    with pytest.raises(ConfigError, match=r"tau_init is 2; allowed: 0 to 1"):
-        Swordsman(2)

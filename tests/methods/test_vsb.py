@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from tests.methods.worked import logs, revealed, run
-from unmask.base.errors import ConfigError
 from unmask.core import ModelOutput, Posterior
 from unmask.methods.check import check_policy
 from unmask.methods.examples import ScriptedDenoiser, load_cases
@@ -87,8 +86,3 @@ def test_what_is_asked_for_is_counted():
 @pytest.mark.parametrize("policy", [VSB(window=3, least=1), VSB(window=4, least=2, delta=0.0, aggregate="max")])
 def test_contract(policy):
     check_policy(policy)
-
-
-def test_bad_settings():
-    with pytest.raises(ConfigError, match=r"least, window is \(8, 4\)"):
-        VSB(window=4, least=8)

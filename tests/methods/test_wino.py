@@ -9,7 +9,6 @@ import torch
 
 from tests.helpers import paths
 from tests.helpers.cases import each_case
-from unmask.base.errors import ConfigError
 from unmask.core import Noise, SamplingParams, State, Trajectory
 from unmask.engine import decode
 from unmask.methods import WINO
@@ -209,9 +208,3 @@ def test_committed_tokens_are_not_doubted(scripted):
     first = decode(denoiser, WINO(6), start, noise=NO_NOISE).steps[0]
     assert denoiser.calls[0].given_BN[0, 6:].tolist() == [0, -1, 0, -1, -1, -1]
     assert positions(first.remasked_BL) == [0, 2]
-
-
-@pytest.mark.parametrize("options", [{"block_length": 0}, {"tau1": 1.1}, {"tau2": -0.1}])
-def test_wrong_settings_are_refused(options):
-    with pytest.raises(ConfigError, match="allowed"):
-        WINO(**options)

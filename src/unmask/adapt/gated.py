@@ -13,7 +13,7 @@ from unmask.adapt.diagnostics import Diagnostic, Reading, replay
 from unmask.adapt.notes import noted
 from unmask.base.errors import ConfigError
 from unmask.core import ALL, NO_LOOK_AHEAD, Action, LookAhead, Needs, Policy, State, Trajectory
-from unmask.methods import with_explicit_order
+from unmask.methods import has_own_input, with_explicit_order
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def plain(*policies: Policy) -> None:
 def _overrides(policy: Policy, method: str) -> bool:
     if method == "look-ahead":
         return policy.looks_ahead
-    return policy.own_end if method == "done" else type(policy).model_input is not Policy.model_input
+    return policy.own_end if method == "done" else has_own_input(policy)
 
 
 def needs_of(policies: Sequence[Policy], diagnostics: Sequence[Diagnostic] = ()) -> Needs:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from types import MappingProxyType
 
 from unmask.axes import AXES, REGION, SCORE, Axis, ReMDM
 from unmask.base.errors import ConfigError, UnknownName, UnnamedPolicy, require
@@ -55,8 +56,9 @@ class _Reference:
         sets = {}
         for axis in AXES.values():
             own = {self.own[axis.name]: self.base} if self.base is not None else {}
-            sets[axis.name] = own | {name: self.candidate(axis, name) for name in axis.candidates if name not in own}
-        return sets
+            found = own | {name: self.candidate(axis, name) for name in axis.candidates if name not in own}
+            sets[axis.name] = MappingProxyType(found)
+        return MappingProxyType(sets)
 
 
 _DREAM = {axis.name: "entropy" if axis is SCORE else axis.candidates[0] for axis in AXES.values()}

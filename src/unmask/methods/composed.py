@@ -138,7 +138,7 @@ class Composed(CombinedPolicy):
 
     @property
     def setting_fields(self) -> Mapping[str, str]:
-        return _STORED[self.name]
+        return _STORED[self.name] if type(self) is Composed else super().setting_fields
 
     # --- traits
 

@@ -274,7 +274,7 @@ class TestSchedulingChangesNothing:
 
 
 @dataclass(frozen=True)
-class Once(fixed_action):
+class Once(Composed):
     """A candidate's action at one step, the reference's at all others; written without the engine."""
 
     name: ClassVar[str] = "once"
@@ -437,7 +437,7 @@ class TestRefusals:
 
     def test_policies_that_draw_without_saying_so(self):
         @dataclass(frozen=True)
-        class Sly(fixed_action):
+        class Sly(Composed):
             def act(self, traj, look_ahead):
                 traj.uniform("order")
                 return super().act(traj, look_ahead)
@@ -447,7 +447,7 @@ class TestRefusals:
 
     def test_references_that_commit_on_their_own_way_alone(self):
         @dataclass(frozen=True)
-        class Fickle(fixed_action):
+        class Fickle(Composed):
             """Commits while an even number of positions is masked, as there always is if it reveals two at a time."""
 
             def act(self, traj, look_ahead):

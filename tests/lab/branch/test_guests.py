@@ -23,6 +23,7 @@ from unmask.methods import (
     P2,
     VSB,
     WINO,
+    Composed,
     CoRe,
     Dream,
     InfoGain,
@@ -37,7 +38,7 @@ from unmask.models import ExactDenoiser
 
 
 @dataclass(frozen=True)
-class Remembers(fixed_action):
+class Remembers(Composed):
     """Reveals as many as steps lie behind it, in each of which it finds nobody's notes."""
 
     name: ClassVar[str] = "remembers"
@@ -49,7 +50,7 @@ class Remembers(fixed_action):
 
 
 @dataclass(frozen=True)
-class TakesTurns(fixed_action):
+class TakesTurns(Composed):
     """By its own note the leftmost position or the surest two; `count` is what it begins with."""
 
     name: ClassVar[str] = "turns"
@@ -277,7 +278,7 @@ class TestRefusals:
 
     def test_methods_that_look_ahead_or_draw_without_saying_so(self):
         @dataclass(frozen=True)
-        class Sly(fixed_action):
+        class Sly(Composed):
             def act(self, traj, look_ahead):
                 look_ahead.predict(traj.state, torch.arange(traj.state.batch))
                 return super().act(traj, look_ahead)

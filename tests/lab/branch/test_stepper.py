@@ -32,7 +32,7 @@ REFERENCES = {
 
 
 @dataclass(frozen=True)
-class Rereads(fixed_action):
+class Rereads(Composed):
     """Asks about revealed tokens too, and reveals two where its last step has done so."""
 
     name: ClassVar[str] = "rereads"
@@ -275,7 +275,7 @@ class TestRefusals:
             def needs(self):
                 return replace(super().needs, divergence=True)
 
-        class Remembers(fixed_action):
+        class Remembers(Composed):
             past_steps = -1
 
         for reference in (Compares(), Remembers()):
